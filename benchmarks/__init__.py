@@ -1,0 +1,1 @@
+"""Benchmarks: each prints a ratio, both sides in one run, interleaved."""

@@ -1,0 +1,1 @@
+"""How one asks: the `raylane` command."""

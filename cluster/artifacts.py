@@ -1,0 +1,27 @@
+"""Where a model's files come from: the shipped demo model, a local folder, or a hub name that the engine resolves."""
+
+from pathlib import Path
+
+from cluster.shipped import shipped
+
+_SHIPPED = {"demo": "demo/target", "demo-draft": "demo/draft"}
+
+
+class ArtifactError(ValueError):
+    """A model source that cannot be used; the message names it and what is allowed."""
+
+
+def resolve_source(source: str) -> str:
+    """What to hand to vLLM for a spec's `source`.
+
+    `demo` and `demo-draft` are the shipped models. A source that starts with `/`, `./`, `../` or `~` is a local folder and must hold a
+    `config.json`. Anything else is a hub name, handed on as it is. Raises ArtifactError.
+    """
+    if source in _SHIPPED:
+        return str(shipped(_SHIPPED[source]))
+    if not source.startswith(("/", "./", "../", "~")):
+        return source
+    folder = Path(source).expanduser().resolve()
+    if not (folder / "config.json").is_file():
+        raise ArtifactError(f"source {source!r}: {folder} holds no config.json; allowed: a model's folder, a hub name, or `demo`")
+    return str(folder)

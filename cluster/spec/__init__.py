@@ -1,0 +1,29 @@
+"""The cluster spec: one file that says what there is, what is served, what is promised and how it may scale."""
+
+from cluster.spec.cluster import Autoscaling, ClusterSpec
+from cluster.spec.gateway import Gateway, Limits, Timeouts
+from cluster.spec.load import SpecError, load_spec, parse_spec
+from cluster.spec.models import EngineSettings, Health, LoraAdapter, Model, Replicas, Speculative
+from cluster.spec.regions import Pool, Region
+from cluster.spec.traffic import Lane, TrafficClass
+
+__all__ = [
+    "Autoscaling",
+    "ClusterSpec",
+    "EngineSettings",
+    "Gateway",
+    "Health",
+    "Lane",
+    "Limits",
+    "LoraAdapter",
+    "Model",
+    "Pool",
+    "Region",
+    "Replicas",
+    "SpecError",
+    "Speculative",
+    "Timeouts",
+    "TrafficClass",
+    "load_spec",
+    "parse_spec",
+]

@@ -1,0 +1,79 @@
+"""The whole cluster spec, and what its sections must agree on."""
+
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from cluster.spec.base import Name, Section
+from cluster.spec.gateway import Gateway
+from cluster.spec.models import Model
+from cluster.spec.regions import Pool, Region
+from cluster.spec.traffic import DEFAULT_CLASSES, DEFAULT_LANES, Lane, TrafficClass
+
+
+class Autoscaling(Section):
+    """How replicas follow the load. `fixed` keeps each model's `replicas.count`."""
+
+    policy: Literal["fixed"] = "fixed"
+
+
+class ClusterSpec(Section):
+    """What a team has (regions, pools), serves (models), promises (classes) and allows (lanes, autoscaling, gateway)."""
+
+    version: Literal[1] = 1
+    name: Name
+    regions: Annotated[tuple[Region, ...], Field(min_length=1)]
+    models: Annotated[tuple[Model, ...], Field(min_length=1)]
+    classes: Annotated[tuple[TrafficClass, ...], Field(min_length=1)] = DEFAULT_CLASSES
+    lanes: Annotated[tuple[Lane, ...], Field(min_length=1)] = DEFAULT_LANES
+    autoscaling: Autoscaling = Autoscaling()
+    gateway: Gateway = Gateway()
+
+    @model_validator(mode="after")
+    def _names_agree(self) -> "ClusterSpec":
+        _unique("regions", (region.name for region in self.regions))
+        _unique("models (with adapters)", (name for model in self.models for name in model.served_names))
+        _unique("classes", (cls.name for cls in self.classes))
+        _unique("lanes", (lane.name for lane in self.lanes))
+        for region in self.regions:
+            _unique(f"regions.{region.name}.pools", (pool.name for pool in region.pools))
+        for model in self.models:
+            for region in self.regions_of(model):
+                self.pool_of(model, region)
+        if len(self.lanes) != 1:
+            raise ValueError(f"lanes: {len(self.lanes)} lanes given; allowed: 1 until lanes by length are served")
+        return self
+
+    def region(self, name: str) -> Region:
+        """The region of that name. Raises ValueError that lists the known ones."""
+        for region in self.regions:
+            if region.name == name:
+                return region
+        raise ValueError(f"region {name!r} is unknown; allowed: {', '.join(region.name for region in self.regions)}")
+
+    def regions_of(self, model: Model) -> tuple[Region, ...]:
+        """The regions that run a model: those it names, else all."""
+        return self.regions if model.regions is None else tuple(self.region(name) for name in model.regions)
+
+    def pool_of(self, model: Model, region: Region) -> Pool:
+        """The pool of `region` that hosts `model`: the one it names, else the first whose nodes can hold one replica."""
+        need = model.settings.tensor_parallel_size
+        pools = [pool for pool in region.pools if model.pool in (None, pool.name)]
+        if not pools:
+            raise ValueError(f"models.{model.name}.pool: {model.pool!r} is unknown; allowed: {', '.join(p.name for p in region.pools)}")
+        for pool in pools:
+            if pool.accelerator == "cpu" or pool.gpus_per_node >= need:
+                return pool
+        most = max(pool.gpus_per_node for pool in pools)
+        raise ValueError(
+            f"models.{model.name}.settings.tensor_parallel_size = {need}: no node of {region.name} has so many GPUs; allowed: 1 to {most}"
+        )
+
+
+def _unique(where: str, names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"{where}: {name!r} stands there twice; names must differ")
+        seen.add(name)

@@ -1,0 +1,67 @@
+"""The gateway's settings: where it listens, what it refuses, and how long it waits at every hop."""
+
+import ipaddress
+from typing import Annotated
+
+from pydantic import Field, field_validator, model_validator
+
+from cluster.spec.base import Seconds, Section
+
+
+class Timeouts(Section):
+    """How long each hop of a request may take, in seconds; each has its own error code.
+
+    `queue_wait_s`: in the lane. `connect_s`: to the engine replica. `first_byte_s`: from the request sent to the engine until its first body byte.
+    `between_bytes_s`: between two pieces of the engine's answer. `client_stall_s`: a client that does not read what is sent (or send what it
+    announced). `total_s`: the whole request. `keep_alive_s`: an idle client connection.
+    """
+
+    queue_wait_s: Seconds = 120.0
+    connect_s: Seconds = 5.0
+    first_byte_s: Seconds = 120.0
+    between_bytes_s: Seconds = 60.0
+    client_stall_s: Seconds = 30.0
+    total_s: Seconds = 600.0
+    keep_alive_s: Seconds = 75.0
+
+    @model_validator(mode="after")
+    def _total_is_the_largest(self) -> "Timeouts":
+        for name in ("connect_s", "between_bytes_s", "client_stall_s"):
+            if getattr(self, name) > self.total_s:
+                raise ValueError(f"{name} = {getattr(self, name):g} must be at most total_s = {self.total_s:g}")
+        return self
+
+
+class Limits(Section):
+    """What is refused before any queueing: `max_body_bytes` a request body, `max_waiting` requests waiting for one model."""
+
+    max_body_bytes: Annotated[int, Field(ge=1_024, le=1 << 30)] = 8 << 20
+    max_waiting: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
+
+
+class Gateway(Section):
+    """The HTTP front. It listens beyond loopback only when `allow_public` says so."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=1, le=65_535)] = 8_000
+    allow_public: bool = False
+    timeouts: Timeouts = Timeouts()
+    limits: Limits = Limits()
+    access_log: bool = True
+    trace_file: str | None = None
+    drain_s: Seconds = 10.0
+
+    @field_validator("host")
+    @classmethod
+    def _is_an_address(cls, host: str) -> str:
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            raise ValueError(f"{host!r} is not an IP address; allowed: 127.0.0.1, ::1, or with allow_public an address of this machine") from None
+        return host
+
+    @model_validator(mode="after")
+    def _is_loopback_unless_asked(self) -> "Gateway":
+        if not ipaddress.ip_address(self.host).is_loopback and not self.allow_public:
+            raise ValueError(f"host {self.host} is reachable from other machines; allowed: a loopback address, or set allow_public: true")
+        return self

@@ -1,0 +1,73 @@
+"""Reads a spec from YAML, with errors that an operator can act on: key, value, what is allowed.
+
+`raylane spec check`, `raylane up` and the tests call this; nothing else parses specs.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from cluster.spec.cluster import ClusterSpec
+
+
+class SpecError(ValueError):
+    """A spec that cannot be used. `problems` holds one line each: `key = value: what is wrong or allowed`."""
+
+    def __init__(self, source: str, problems: list[str]) -> None:
+        super().__init__(f"{source}: " + "; ".join(problems))
+        self.source = source
+        self.problems = problems
+
+
+def load_spec(path: Path) -> ClusterSpec:
+    """The spec in the YAML file `path`. Raises SpecError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(str(path), [f"cannot be read: {error}"]) from error
+    return parse_spec(text, source=str(path))
+
+
+def parse_spec(text: str, source: str = "spec") -> ClusterSpec:
+    """The spec in a YAML text. `source` names it in errors. Raises SpecError."""
+    try:
+        data = yaml.load(text, Loader=_UniqueKeyLoader)
+    except yaml.YAMLError as error:
+        raise SpecError(source, [f"is not YAML: {' '.join(str(error).split())}"]) from error
+    if not isinstance(data, dict):
+        raise SpecError(source, [f"must be a mapping of keys at the top level, not {type(data).__name__}"])
+    try:
+        return ClusterSpec.model_validate(data)
+    except ValidationError as error:
+        raise SpecError(source, [_line(problem) for problem in error.errors()]) from error
+
+
+def _line(problem: Any) -> str:
+    key = ".".join(str(part) for part in problem["loc"]) or "the spec"
+    value = problem["input"]
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "extra_forbidden":
+        return f"{key} = {_short(value)}: unknown key"
+    if problem["type"] == "missing":
+        return f"{key}: missing, and it has no default"
+    return f"{key}: {message}" if isinstance(value, dict) else f"{key} = {_short(value)}: {message}"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """YAML's safe loader, except that a key written twice is an error and not a silent override."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[object] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} stands there twice", key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep=deep)

@@ -1,0 +1,79 @@
+"""The directory: the one named Ray actor of a cell that knows which engine replicas exist and what the cluster's secret is.
+
+Replicas register with it again and again (so a restarted directory fills itself), gateways wait on it for changes. Nothing on a request's path
+calls it: gateways go on with what they know while it, or Ray's head, is down. Whether a listed replica lives is not decided here but by its feed.
+"""
+
+import asyncio
+import time
+from typing import Any
+
+import ray
+
+from deployments.protocol import ReplicaFacts
+
+NAME = "raylane-directory"
+NAMESPACE = "raylane"
+REGISTER_EVERY_S = 2.0
+FORGET_AFTER_S = 15.0
+"""A replica that did not register for so long leaves the list."""
+
+
+class Directory:
+    """The actor's class. `version` grows with each change of the list of replicas."""
+
+    def __init__(self, secret: str) -> None:
+        self._secret = secret
+        self._replicas: dict[str, ReplicaFacts] = {}
+        self._seen: dict[str, float] = {}
+        self._version = 0
+        self._changed = asyncio.Condition()
+
+    async def secret(self) -> str:
+        """The bearer token that every path of a replica's port asks for."""
+        return self._secret
+
+    async def register(self, facts: ReplicaFacts) -> None:
+        """Lists a replica, or keeps it listed."""
+        self._seen[facts.replica_id] = time.monotonic()
+        if self._replicas.get(facts.replica_id) != facts:
+            self._replicas[facts.replica_id] = facts
+            await self._publish()
+
+    async def deregister(self, replica_id: str) -> None:
+        """Takes a replica off the list; an unknown one is no error."""
+        if self._replicas.pop(replica_id, None) is not None:
+            await self._publish()
+
+    async def watch(self, known_version: int, timeout_s: float) -> tuple[int, list[ReplicaFacts]]:
+        """The list as soon as its version differs from `known_version`, or as it is after `timeout_s`."""
+        await self._forget_silent()
+        async with self._changed:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._changed.wait_for(lambda: self._version != known_version)
+            except TimeoutError:
+                pass
+            return self._version, list(self._replicas.values())
+
+    async def _forget_silent(self) -> None:
+        limit = time.monotonic() - FORGET_AFTER_S
+        for replica_id in [key for key, seen in self._seen.items() if seen < limit]:
+            del self._seen[replica_id]
+            await self.deregister(replica_id)
+
+    async def _publish(self) -> None:
+        async with self._changed:
+            self._version += 1
+            self._changed.notify_all()
+
+
+def start_directory(secret: str) -> Any:
+    """Starts the cell's directory, or returns the handle of the running one."""
+    actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Directory)
+    return actor.options(name=NAME, namespace=NAMESPACE, lifetime="detached", get_if_exists=True, max_concurrency=1_000).remote(secret)
+
+
+def find_directory() -> Any:
+    """The handle of the cell's directory. Raises ValueError when there is none."""
+    return ray.get_actor(NAME, namespace=NAMESPACE)

@@ -1,0 +1,62 @@
+"""Runs an ASGI app on a socket of its own, inside a Serve replica's event loop.
+
+Both the gateway and the engine replicas serve HTTP by themselves: a request that goes through Serve's proxy and a handle costs a quarter of the
+throughput (docs/decisions/0002).
+"""
+
+import asyncio
+import socket
+from typing import Any
+
+import uvicorn
+
+
+class HttpServer:
+    """One uvicorn server. `start` returns once it listens; `stop` closes the socket at once and waits for open exchanges up to `drain_s`."""
+
+    def __init__(self, app: Any, host: str, port: int, keep_alive_s: float, reuse_port: bool = False) -> None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse_port:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self._socket.bind((host, port))
+        config = uvicorn.Config(
+            app,
+            interface="asgi3",
+            http="httptools",
+            loop="none",
+            lifespan="off",
+            ws="none",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=int(keep_alive_s),
+            backlog=4_096,
+        )
+        self._server = uvicorn.Server(config)
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on (useful where 0 was asked for)."""
+        return int(self._socket.getsockname()[1])
+
+    async def start(self) -> None:
+        """Listens. Raises RuntimeError when the server ends before it does."""
+        # `_serve`, because `serve` would take over the process's signal handlers, which are Ray's.
+        self._task = asyncio.create_task(self._server._serve(sockets=[self._socket]), name="http-server")
+        while not self._server.started:
+            if self._task.done():
+                raise RuntimeError(f"the HTTP server on port {self.port} ended at its start") from self._task.exception()
+            await asyncio.sleep(0.01)
+
+    async def stop(self, drain_s: float) -> None:
+        """Refuses new connections, lets open exchanges end for `drain_s` seconds, then closes them."""
+        self._server.should_exit = True
+        if self._task is not None:
+            _, pending = await asyncio.wait([self._task], timeout=drain_s)
+            if pending:
+                self._server.force_exit = True
+                await asyncio.wait([self._task], timeout=2)

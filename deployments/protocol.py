@@ -1,0 +1,115 @@
+"""What a gateway and an engine replica say to each other over HTTP, beside the OpenAI requests themselves.
+
+Every request to a replica carries `Authorization: Bearer <the cluster's secret>`. The gateway keeps one `GET FEED_PATH` open to each replica: the
+replica answers with one JSON object a line (NDJSON), each a `Hello`, `Load` or `Finished`, for as long as it lives; the end of that stream is how a
+gateway learns, within milliseconds, that a replica's process is gone. Durations are seconds, measured on the replica's own monotonic clock; no
+absolute time crosses the wire.
+"""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Literal
+
+REQUEST_ID_HEADER = "x-request-id"
+"""Carries the gateway's own id of the request (never a client's): unique, so that the engine's statistics can be joined by it."""
+
+FEED_PATH = "/raylane/feed"
+DRAIN_PATH = "/raylane/drain"
+DRAINING_CODE = "draining"
+"""The `error.code` of the 503 with which a draining replica refuses a request before any work."""
+
+LOAD_INTERVAL_S = 0.05
+"""A replica sends `Load` when it changed, at most this often."""
+HEARTBEAT_S = 0.5
+"""...and at least this often, so that a silent feed means a stopped process."""
+
+
+class ReplicaState(StrEnum):
+    """Where a replica stands in its life."""
+
+    READY = "ready"
+    DRAINING = "draining"
+    UNHEALTHY = "unhealthy"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaFacts:
+    """What does not change while a replica lives: who it is, where it listens, and what its engine can hold (in tokens and sequences)."""
+
+    replica_id: str
+    model: str
+    url: str
+    pid: int
+    node_id: str
+    task: Literal["generate", "embed"]
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    kv_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The first line of a feed."""
+
+    facts: ReplicaFacts
+    state: ReplicaState
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What runs in the engine: sequences running and waiting inside it, HTTP exchanges open, the share of KV blocks in use (0 to 1)."""
+
+    state: ReplicaState
+    running: int
+    waiting: int
+    exchanges: int
+    kv_usage: float
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The end of one HTTP exchange, with the engine's own statistics over all its sequences (prompts x n).
+
+    `queued_s`, `prefill_s`, `decode_s` are those of the sequence that ended last; `first_byte_s` and `wall_s` run from the replica receiving the
+    request to its first body byte and to its end. `sequences` is 0 where the engine gave no statistics (an aborted or refused request).
+    """
+
+    request_id: str
+    status: int
+    sequences: int
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    preemptions: int
+    queued_s: float
+    prefill_s: float
+    decode_s: float
+    first_byte_s: float | None
+    wall_s: float
+
+
+Message = Hello | Load | Finished
+
+
+def encode(message: Message) -> bytes:
+    """One NDJSON line, newline included."""
+    return json.dumps({"type": type(message).__name__.lower(), **dataclasses.asdict(message)}, separators=(",", ":")).encode() + b"\n"
+
+
+def decode(line: bytes) -> Message:
+    """The message in one line of a feed. Raises ValueError when it is none."""
+    try:
+        fields: dict[str, Any] = json.loads(line)
+        kind = fields.pop("type")
+        if kind == "hello":
+            return Hello(ReplicaFacts(**fields["facts"]), ReplicaState(fields["state"]))
+        if kind == "load":
+            return Load(**fields | {"state": ReplicaState(fields["state"])})
+        if kind == "finished":
+            return Finished(**fields)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a feed message: {line[:200]!r}") from error
+    raise ValueError(f"not a feed message: {line[:200]!r}")

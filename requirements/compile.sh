@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Renews the locks from pyproject.toml. Needs uv, and a place where torch's CPU build is found (`--torch-backend cpu` on the public internet,
+# or UV_FIND_LINKS where the wheel lies on disk). The locks name versions only: where they come from is the installing machine's own setting.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+compile() { ${NO_LINKS:+env -u UV_FIND_LINKS} uv pip compile pyproject.toml --override requirements/overrides.txt --python-version 3.11 --no-header --no-emit-index-url --no-annotate -q "$@"; }
+compile --extra cpu --extra dev -o requirements/dev.lock
+compile --extra cpu -c requirements/dev.lock -o requirements/cpu.lock
+# The two engines pin different kernels' libraries, so the GPU lock shares with the CPU one only what raylane itself imports.
+NO_LINKS=1 compile --extra gpu -c <(grep -E '^(ray|pydantic|starlette|uvicorn|uvloop|httptools|aiohttp|prometheus-client|typer|rich|transformers)==' requirements/dev.lock) -o requirements/gpu.lock
