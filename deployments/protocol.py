@@ -19,6 +19,8 @@ FEED_PATH = "/raylane/feed"
 DRAIN_PATH = "/raylane/drain"
 DRAINING_CODE = "draining"
 """The `error.code` of the 503 with which a draining replica refuses a request before any work."""
+UNHEALTHY_CODE = "unhealthy"
+"""...and with which a replica does whose engine is dead or stuck. After either, the request may be placed elsewhere."""
 
 LOAD_INTERVAL_S = 0.05
 """A replica sends `Load` when it changed, at most this often."""

@@ -1,0 +1,142 @@
+"""A model of the spec as vLLM's arguments.
+
+`arguments` is pure: the spec's names become vLLM's, and None is left out, so that vLLM's default stays in force. `namespace` adds vLLM's defaults and
+the spec's `extra`, checked by vLLM's own parser; it imports vLLM, so only replicas (and whoever wants `extra` checked) call it.
+"""
+
+import argparse
+import json
+from typing import Any, NoReturn
+
+from pydantic import JsonValue
+
+from cluster.artifacts import resolve_source
+from cluster.spec import EngineSettings, Model, Speculative
+
+RESERVED = frozenset(
+    {
+        "api_key", "api_server_count", "config", "data_parallel_backend", "data_parallel_size", "disable_log_stats", "distributed_executor_backend",
+        "grpc", "grpc_port", "headless", "host", "lora_modules", "middleware", "model", "model_tag", "nnodes", "node_rank",
+        "pipeline_parallel_size", "port", "root_path", "runner", "served_model_name", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "uds",
+    }
+)  # fmt: skip
+"""Arguments of vLLM that `extra` may not set: raylane answers for where a replica listens, what it serves and how it spreads over processes."""
+
+
+class ArgumentsError(ValueError):
+    """A key of the spec that vLLM does not take; the message names it, its value and what is allowed."""
+
+
+def arguments(model: Model) -> dict[str, Any]:
+    """vLLM's arguments for `model`, `extra` and vLLM's own defaults left out. Raises `cluster.artifacts.ArtifactError`."""
+    settings = model.settings
+    return {
+        "model": resolve_source(model.source),
+        "served_model_name": [model.name],
+        **_engine(settings),
+        **_given(
+            quantization=settings.quantization,
+            kv_cache_memory_bytes=settings.kv_cache_memory_bytes,
+            reasoning_parser=settings.reasoning_parser,
+            chat_template=settings.chat_template,
+            speculative_config=_speculative(settings.speculative) if settings.speculative else None,
+            tool_call_parser=settings.tool_call_parser,
+            enable_auto_tool_choice=True if settings.tool_call_parser else None,
+        ),
+        **_task(model),
+        **_lora(model),
+    }
+
+
+def namespace(model: Model) -> argparse.Namespace:
+    """The arguments of vLLM's API server for `model`. Raises ArgumentsError for a key of `extra` that vLLM refuses."""
+    from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
+    from vllm.entrypoints.openai.models.protocol import LoRAModulePath
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    args: argparse.Namespace = make_arg_parser(FlexibleArgumentParser()).parse_args([])
+    values = arguments(model)
+    values["lora_modules"] = [LoRAModulePath(**module) for module in values.get("lora_modules", ())] or None
+    for key, value in {**values, **_extra(model, args)}.items():
+        setattr(args, key, value)
+    validate_parsed_serve_args(args)
+    return args
+
+
+def _engine(settings: EngineSettings) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "dtype": settings.dtype,
+        "kv_cache_dtype": settings.kv_cache_dtype,
+        "max_model_len": settings.max_model_len,
+        "max_num_seqs": settings.max_num_seqs,
+        "max_num_batched_tokens": settings.max_num_batched_tokens,
+        "enable_chunked_prefill": settings.chunked_prefill,
+        "enable_prefix_caching": settings.prefix_caching,
+        "enforce_eager": settings.enforce_eager,
+        "tensor_parallel_size": settings.tensor_parallel_size,
+        "gpu_memory_utilization": settings.gpu_memory_utilization,
+        "seed": settings.seed,
+    }
+    if settings.tensor_parallel_size > 1:
+        # Inside a placement group vLLM would choose Ray's executor, which asks for bundles of its own; the ranks are this replica's processes.
+        values["distributed_executor_backend"] = "mp"
+    return values
+
+
+def _speculative(speculative: Speculative) -> dict[str, Any]:
+    values: dict[str, Any] = {"method": speculative.method, "num_speculative_tokens": speculative.num_speculative_tokens}
+    if speculative.model is not None:
+        values["model"] = resolve_source(speculative.model)
+    return values
+
+
+def _task(model: Model) -> dict[str, Any]:
+    return {"runner": "pooling", "convert": "embed"} if model.task == "embed" else {}
+
+
+def _lora(model: Model) -> dict[str, Any]:
+    if not model.adapters:
+        return {}
+    return {
+        "enable_lora": True,
+        "max_loras": model.settings.max_loras,
+        "max_lora_rank": model.settings.max_lora_rank,
+        "lora_modules": [{"name": adapter.name, "path": resolve_source(adapter.source)} for adapter in model.adapters],
+    }
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _extra(model: Model, defaults: argparse.Namespace) -> dict[str, Any]:
+    """The spec's `extra`, each value read by vLLM's parser as its flag's would be."""
+    from vllm.entrypoints.launchers.cli_args import make_arg_parser
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    class Parser(FlexibleArgumentParser):  # type: ignore[misc]
+        def error(self, message: str) -> NoReturn:
+            raise ValueError(message)
+
+    parser = make_arg_parser(Parser()) if model.settings.extra else None
+    values = {}
+    for key, value in model.settings.extra.items():
+        where = f"models.{model.name}.settings.extra.{key} = {value!r}"
+        if key in RESERVED or key in arguments(model):
+            raise ArgumentsError(f"{where}: set by raylane; allowed: an argument that no other key of the spec sets")
+        if parser is None or not hasattr(defaults, key):
+            raise ArgumentsError(f"{where}: unknown to this version of vLLM; allowed: the Python name of an engine argument, as in max_logprobs")
+        try:
+            values[key] = getattr(parser.parse_args(_flags(key, value)), key)
+        except ValueError as error:
+            raise ArgumentsError(f"{where}: {error}") from error
+    return values
+
+
+def _flags(key: str, value: JsonValue) -> list[str]:
+    flag = key.replace("_", "-")
+    if isinstance(value, bool):
+        return [f"--{flag}" if value else f"--no-{flag}"]
+    if isinstance(value, list):
+        return [f"--{flag}", *(item if isinstance(item, str) else json.dumps(item) for item in value)]
+    return [f"--{flag}={value if isinstance(value, str) else json.dumps(value)}"]

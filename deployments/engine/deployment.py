@@ -1,0 +1,94 @@
+"""The engine replica as a Ray Serve deployment.
+
+Serve decides how many replicas run and replaces the unhealthy; nothing of a request passes through it. The class gets its address and secret from
+Ray, runs a `Replica`, and keeps the directory informed. `engine_deployment` is called by whoever deploys a spec.
+"""
+
+import asyncio
+import ipaddress
+import logging
+import re
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray import serve
+
+from cluster.spec import Model, Pool
+from deployments.directory import REGISTER_EVERY_S, find_directory
+from deployments.engine.environment import replica_environment
+from deployments.engine.placement import place
+from deployments.protocol import ReplicaState
+
+if TYPE_CHECKING:
+    from deployments.engine.replica import Replica
+
+logger = logging.getLogger(__name__)
+
+_SHUTDOWN_MARGIN_S = 30.0
+"""What a replica may take beyond its longest request to end its server and its engine (seconds)."""
+
+
+class EngineReplica:
+    """One replica of `model`: serves HTTP by itself; Serve sees its constructor, its health and its end."""
+
+    async def __init__(self, model: Model) -> None:
+        # vLLM is imported here and not above, so that whoever only deploys does not need it.
+        from deployments.engine.replica import Identity, Replica
+
+        directory = find_directory()
+        context = serve.get_replica_context().replica_id
+        identity = Identity(f"{context.deployment_id.name}#{context.unique_id}", ray.get_runtime_context().get_node_id(), _host())
+        self._replica = await Replica.start(model, identity, await directory.secret.remote())
+        self._registering = asyncio.create_task(_keep_registered(self._replica))
+
+    async def check_health(self) -> None:
+        """Serve's health check. Raises RuntimeError when the engine is dead or stuck; Serve then replaces the replica."""
+        if self._replica.state is ReplicaState.UNHEALTHY:
+            raise RuntimeError(f"the engine of {self._replica.facts.replica_id} is {self._replica.verdict}")
+
+    async def __del__(self) -> None:
+        """Serve awaits this once, before it ends the process: refuses new work, lets running requests end, ends the engine."""
+        self._replica.drain()
+        await self._replica.stop()
+        self._registering.cancel()
+
+
+def engine_deployment(model: Model, pool: Pool, total_timeout_s: float) -> serve.Application:
+    """The Serve application of `model` on `pool`. A stopping replica waits for its requests, none of which takes longer than `total_timeout_s`."""
+    options: dict[str, Any] = {
+        "name": "engine-" + re.sub(r"[^A-Za-z0-9_.-]+", "-", model.name),
+        "num_replicas": model.replicas.count,
+        "health_check_period_s": model.health.period_s,
+        "health_check_timeout_s": model.health.timeout_s,
+        "graceful_shutdown_timeout_s": total_timeout_s + _SHUTDOWN_MARGIN_S,
+        "graceful_shutdown_wait_loop_s": 0.1,
+        # A constructor that fails thrice (bad weights, an argument that vLLM refuses) will fail again.
+        "max_constructor_retry_count": 3,
+        **place(model, pool).serve_options(replica_environment(model, pool)),
+    }
+    return serve.deployment(**options)(EngineReplica).bind(model)
+
+
+def _host() -> str:
+    """The address to listen on: this node's, or loopback where the node has no other."""
+    node = ray.util.get_node_ip_address()
+    return "127.0.0.1" if ipaddress.ip_address(node).is_loopback else node
+
+
+async def _keep_registered(replica: "Replica") -> None:
+    """Registers the replica again and again while it is ready, then takes it off the list. A directory that is down is waited for."""
+    while not replica.left_ready.is_set():
+        await _tell_directory("register", replica.facts)
+        try:
+            async with asyncio.timeout(REGISTER_EVERY_S):
+                await replica.left_ready.wait()
+        except TimeoutError:
+            pass
+    await _tell_directory("deregister", replica.facts.replica_id)
+
+
+async def _tell_directory(method: str, argument: object) -> None:
+    try:
+        await getattr(find_directory(), method).remote(argument)
+    except (ValueError, ray.exceptions.RayError) as error:
+        logger.warning("the directory cannot be reached to %s: %s", method, error)

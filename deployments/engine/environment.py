@@ -1,0 +1,47 @@
+"""The environment of a replica's process and of the processes that vLLM starts in it.
+
+Pure. Each variable has its reason beside it. The cluster's secret is never among them: environments are readable in `/proc` and in Ray's own state.
+"""
+
+from cluster.artifacts import resolve_source
+from cluster.spec import Model, Pool
+from deployments.engine.fate_share import SWITCH
+
+
+def replica_environment(model: Model, pool: Pool) -> dict[str, str]:
+    """The environment variables for one replica of `model` in `pool`. Raises `cluster.artifacts.ArtifactError`."""
+    variables = {
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        # vLLM would else bind the address of the machine's default route; all its processes are on this node.
+        "VLLM_HOST_IP": "127.0.0.1",
+        # Plugins, and so fate_share, load in a spawned child but not in a forked one. (In a Ray actor vLLM would choose it too.)
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+        SWITCH: "1",
+        # The guard strips the credentials that vLLM's own check would look for.
+        "VLLM_API_KEY": "",
+        "VLLM_ENGINE_READY_TIMEOUT_S": str(int(model.health.startup_s)),
+    }
+    if pool.accelerator == "cpu":
+        variables |= _cpu(model)
+    if _is_local(model):
+        variables["HF_HUB_OFFLINE"] = "1"
+    return variables
+
+
+def _cpu(model: Model) -> dict[str, str]:
+    ranks = model.settings.tensor_parallel_size
+    return {
+        "OMP_NUM_THREADS": str(max(1, int(model.settings.cpus) // ranks)),
+        # It would override kv_cache_memory_bytes.
+        "VLLM_CPU_KVCACHE_SPACE": "",
+        # "0" runs the model inside EngineCore's process, a core less than with a worker process of its own; several ranks need the workers.
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0" if ranks == 1 else "1",
+    }
+
+
+def _is_local(model: Model) -> bool:
+    sources = [model.source, *(adapter.source for adapter in model.adapters)]
+    if model.settings.speculative is not None and model.settings.speculative.model is not None:
+        sources.append(model.settings.speculative.model)
+    return all(resolve_source(source).startswith("/") for source in sources)

@@ -1,0 +1,136 @@
+"""The books of a replica's HTTP exchanges: when each began, what the engine did for it, how it ended.
+
+Pure: times come in as arguments, reports go out through `emit`. `guard.py` opens and closes exchanges; `vllm_app.py` says which engine requests
+belong to the exchange that is being served (by a context variable, so that no id has to be parsed and a body's own `request_id` cannot confuse us);
+`stats.py` brings the engine's statistics of each finished sequence.
+"""
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from deployments.protocol import Finished
+
+SETTLE_S = 0.1
+"""How long an ended exchange waits for statistics that are still owed (seconds); an aborted request's never come."""
+
+CLIENT_LEFT = 499
+"""The status of an exchange that ended before any response began (nginx's number for it)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceStats:
+    """The engine's statistics of one finished sequence (tokens, seconds)."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    preemptions: int
+    queued_s: float
+    prefill_s: float
+    decode_s: float
+
+
+@dataclass(eq=False, slots=True)
+class Exchange:
+    """One HTTP exchange. `owed` counts sequences that the engine has accepted and not yet finished."""
+
+    request_id: str
+    started: float
+    first_byte: float | None = None
+    ended: float | None = None
+    status: int = CLIENT_LEFT
+    owed: int = 0
+    sequences: list[SequenceStats] = field(default_factory=list)
+
+
+current: ContextVar[Exchange | None] = ContextVar("raylane_exchange", default=None)
+"""The exchange that the running task serves."""
+
+
+class Exchanges:
+    """Open exchanges, those that wait for their statistics, and which engine request belongs to which."""
+
+    def __init__(self, emit: Callable[[Finished], None]) -> None:
+        self._emit = emit
+        self._open: set[Exchange] = set()
+        self._settling: dict[Exchange, float] = {}
+        self._by_engine_id: dict[str, Exchange] = {}
+        self._engine_ids: dict[Exchange, list[str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def settling(self) -> bool:
+        """Whether an ended exchange still waits for statistics."""
+        return bool(self._settling)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no exchange is open or unreported."""
+        return not self._open and not self._settling
+
+    def begin(self, request_id: str, now: float) -> Exchange:
+        """Opens an exchange."""
+        exchange = Exchange(request_id, now)
+        self._open.add(exchange)
+        return exchange
+
+    def accept(self, engine_id: str, sequences: int) -> None:
+        """Books an engine request of `sequences` sequences on the exchange that the calling task serves, if any."""
+        exchange = current.get()
+        if exchange is not None:
+            exchange.owed += sequences
+            self._by_engine_id[engine_id] = exchange
+            self._engine_ids.setdefault(exchange, []).append(engine_id)
+
+    def record(self, engine_id: str, stats: SequenceStats) -> None:
+        """Adds a finished sequence's statistics; an id that no exchange accepted is ignored."""
+        exchange = self._by_engine_id.get(engine_id)
+        if exchange is None:
+            return
+        exchange.sequences.append(stats)
+        exchange.owed -= 1
+        if exchange.owed == 0 and exchange in self._settling:
+            self._report(exchange)
+
+    def end(self, exchange: Exchange, now: float) -> None:
+        """Closes an exchange: it is reported now, or when the statistics that it is owed have come or are overdue."""
+        exchange.ended = now
+        self._open.discard(exchange)
+        if exchange.owed > 0:
+            self._settling[exchange] = now + SETTLE_S
+        else:
+            self._report(exchange)
+
+    def settle(self, now: float) -> None:
+        """Reports the ended exchanges whose statistics are overdue."""
+        for exchange in [exchange for exchange, due in self._settling.items() if due <= now]:
+            self._report(exchange)
+
+    def _report(self, exchange: Exchange) -> None:
+        self._settling.pop(exchange, None)
+        for engine_id in self._engine_ids.pop(exchange, ()):
+            if self._by_engine_id.get(engine_id) is exchange:
+                del self._by_engine_id[engine_id]
+        self._emit(_finished(exchange))
+
+
+def _finished(exchange: Exchange) -> Finished:
+    assert exchange.ended is not None
+    last = exchange.sequences[-1] if exchange.sequences else SequenceStats(0, 0, 0, 0, 0.0, 0.0, 0.0)
+    return Finished(
+        request_id=exchange.request_id,
+        status=exchange.status,
+        sequences=len(exchange.sequences),
+        prompt_tokens=sum(stats.prompt_tokens for stats in exchange.sequences),
+        cached_tokens=sum(stats.cached_tokens for stats in exchange.sequences),
+        output_tokens=sum(stats.output_tokens for stats in exchange.sequences),
+        preemptions=sum(stats.preemptions for stats in exchange.sequences),
+        queued_s=last.queued_s,
+        prefill_s=last.prefill_s,
+        decode_s=last.decode_s,
+        first_byte_s=None if exchange.first_byte is None else exchange.first_byte - exchange.started,
+        wall_s=exchange.ended - exchange.started,
+    )

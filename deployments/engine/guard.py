@@ -1,0 +1,136 @@
+"""The replica's front door: an ASGI middleware around vLLM's app.
+
+Every path asks for the cluster's secret (vLLM's own key check leaves `/metrics`, `/health` and more open), refused work is refused before vLLM sees
+it, and each exchange that asks the engine for work is entered in the books. It serves the two paths of `deployments/protocol.py` that are not vLLM's.
+"""
+
+import asyncio
+import hmac
+import json
+import time
+import uuid
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from deployments.engine.exchanges import SETTLE_S, Exchange, Exchanges, current
+from deployments.engine.feed import Feed
+from deployments.protocol import DRAIN_PATH, DRAINING_CODE, FEED_PATH, REQUEST_ID_HEADER, UNHEALTHY_CODE, ReplicaState
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+_READS = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods that ask the engine for no work: they are served while draining, and are not in the books."""
+
+
+class Guard:
+    """Wraps `app`. `state` is asked at each request for work; `drain` is called for a request to DRAIN_PATH."""
+
+    def __init__(
+        self, app: App, secret: str, exchanges: Exchanges, feed: Feed, state: Callable[[], ReplicaState], drain: Callable[[], None]
+    ) -> None:
+        self._app = app
+        self._credentials = b"Bearer " + secret.encode()
+        self._exchanges = exchanges
+        self._feed = feed
+        self._state = state
+        self._drain = drain
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """One HTTP exchange."""
+        headers: list[tuple[bytes, bytes]] = scope["headers"]
+        if not self._is_authorized(headers):
+            return await _refuse(send, 401, "invalid_secret", "this port asks for the cluster's secret as a bearer token")
+        if scope["path"] == FEED_PATH:
+            return await self._serve_feed(scope, receive, send)
+        if scope["path"] == DRAIN_PATH:
+            return await self._serve_drain(scope, send)
+        scope["headers"] = [(name, value) for name, value in headers if name != b"authorization"]
+        if scope["method"] in _READS:
+            return await self._app(scope, receive, send)
+        state = self._state()
+        if state is not ReplicaState.READY:
+            code = DRAINING_CODE if state is ReplicaState.DRAINING else UNHEALTHY_CODE
+            return await _refuse(send, 503, code, f"this replica is {state}; nothing was done")
+        await self._serve_work(scope, receive, send)
+
+    def _is_authorized(self, headers: list[tuple[bytes, bytes]]) -> bool:
+        given = [value for name, value in headers if name == b"authorization"]
+        return len(given) == 1 and hmac.compare_digest(given[0], self._credentials)
+
+    async def _serve_work(self, scope: Message, receive: Receive, send: Send) -> None:
+        exchange = self._exchanges.begin(_request_id(scope["headers"]), time.monotonic())
+        token = current.set(exchange)
+        try:
+            await self._app(scope, receive, _timed(send, exchange))
+        finally:
+            current.reset(token)
+            self._exchanges.end(exchange, time.monotonic())
+            if self._exchanges.settling:
+                asyncio.get_running_loop().call_later(SETTLE_S, lambda: self._exchanges.settle(time.monotonic()))
+
+    async def _serve_drain(self, scope: Message, send: Send) -> None:
+        if scope["method"] != "POST":
+            return await _refuse(send, 405, "method_not_allowed", f"{DRAIN_PATH} takes POST")
+        self._drain()
+        await _respond(send, 202, {"state": "draining", "exchanges": len(self._exchanges)})
+
+    async def _serve_feed(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["method"] != "GET":
+            return await _refuse(send, 405, "method_not_allowed", f"{FEED_PATH} takes GET")
+        subscription = self._feed.subscribe()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/x-ndjson")]})
+
+        async def pump() -> None:
+            more = True
+            while more:
+                lines, more = await subscription.read()
+                await send({"type": "http.response.body", "body": lines, "more_body": more})
+
+        async def hang_up() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        # A subscriber that does not read blocks `pump` in `send`, so the end is waited for beside it.
+        tasks = [asyncio.create_task(pump()), asyncio.create_task(hang_up()), asyncio.create_task(subscription.dropped.wait())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._feed.leave(subscription)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _request_id(headers: list[tuple[bytes, bytes]]) -> str:
+    for name, value in headers:
+        if name == REQUEST_ID_HEADER.encode():
+            return value.decode("latin-1")
+    return uuid.uuid4().hex
+
+
+def _timed(send: Send, exchange: Exchange) -> Send:
+    async def timed_send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            exchange.status = message["status"]
+        elif exchange.first_byte is None and message.get("body"):
+            exchange.first_byte = time.monotonic()
+        await send(message)
+
+    return timed_send
+
+
+async def _refuse(send: Send, status: int, code: str, message: str) -> None:
+    kind = "authentication_error" if status == 401 else "unavailable_error" if status == 503 else "invalid_request_error"
+    await _respond(send, status, {"error": {"message": message, "type": kind, "param": None, "code": code}})
+
+
+async def _respond(send: Send, status: int, content: dict[str, Any]) -> None:
+    body = json.dumps(content).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

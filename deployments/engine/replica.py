@@ -1,0 +1,158 @@
+"""One replica's life: its engine, its books, its feed and its HTTP server, from the start to the end of the drain.
+
+Not here: Ray (`deployment.py` gives it its secret and address, and tells the directory and Serve of it) and vLLM's insides (`vllm_app.py`).
+"""
+
+import asyncio
+import logging
+import os
+import time
+from dataclasses import dataclass
+
+from cluster.spec import Model
+from deployments.engine import telemetry
+from deployments.engine.exchanges import Exchanges
+from deployments.engine.feed import Feed
+from deployments.engine.guard import Guard
+from deployments.engine.stats import EngineLoad
+from deployments.engine.vllm_app import VllmApp, start_vllm
+from deployments.engine.watchdog import Verdict, Watchdog
+from deployments.http_server import HttpServer
+from deployments.protocol import Finished, Hello, Load, ReplicaFacts, ReplicaState
+
+logger = logging.getLogger(__name__)
+
+_WATCH_EVERY_S = 0.2
+_PROBE_EVERY_S = 2.0
+"""An idle engine is asked for a sign of life this often, so that a stopped one is found before a request is."""
+_KEEP_ALIVE_S = 600.0
+"""Longer than any gateway keeps an idle connection, so that it is never the replica that closes one under a request."""
+_CLOSE_S = 2.0
+"""How long the HTTP server may take to write the last bytes of ended exchanges (seconds)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a replica is and where it listens: given by whoever runs it."""
+
+    replica_id: str
+    node_id: str
+    host: str
+
+
+class Replica:
+    """A running replica. `state` is at most `_WATCH_EVERY_S` old; the death of the engine's process is noticed at once."""
+
+    def __init__(self, model: Model, identity: Identity, secret: str, vllm: VllmApp, load: EngineLoad, exchanges: "_Books") -> None:
+        self.verdict = Verdict.HEALTHY
+        self.left_ready = asyncio.Event()
+        self._vllm = vllm
+        self._load = load
+        self._exchanges = exchanges
+        self._watchdog = Watchdog(model.health.stall_s)
+        self._draining = False
+        self._probe: asyncio.Task[None] | None = None
+        self._feed = exchanges.feed = Feed(lambda: Hello(self.facts, self.state), self._load_message)
+        self._server = HttpServer(
+            Guard(vllm.asgi, secret, exchanges, self._feed, lambda: self.state, self.drain), identity.host, 0, keep_alive_s=_KEEP_ALIVE_S
+        )
+        self.facts = _facts(model, identity, self._server.port, vllm)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @classmethod
+    async def start(cls, model: Model, identity: Identity, secret: str) -> "Replica":
+        """Starts the engine and the HTTP server; returns when requests are served."""
+        load, exchanges = EngineLoad(), _Books()
+        replica = cls(model, identity, secret, await start_vllm(model, load, exchanges), load, exchanges)
+        load.changed = replica._feed.changed
+        await replica._server.start()
+        replica._tasks = [asyncio.create_task(task) for task in (replica._watch(), replica._feed.run(), telemetry.measure_loop_lag())]
+        telemetry.show_state(replica.state)
+        telemetry.EXCHANGES.set_function(lambda: len(exchanges))
+        return replica
+
+    @property
+    def state(self) -> ReplicaState:
+        """Where the replica stands: one whose engine is gone is not merely draining."""
+        if self.verdict is not Verdict.HEALTHY:
+            return ReplicaState.UNHEALTHY
+        return ReplicaState.DRAINING if self._draining else ReplicaState.READY
+
+    def drain(self) -> None:
+        """Refuses new work from now on; what runs goes on. For good: a replica that drains does not come back."""
+        self._draining = True
+        self._state_changed()
+
+    async def stop(self) -> None:
+        """Drains, waits until the last exchange has ended (no longer than Serve lets it), and ends the server and the engine."""
+        self.drain()
+        while not self._exchanges.idle and self.state is not ReplicaState.UNHEALTHY:
+            await asyncio.sleep(_WATCH_EVERY_S / 4)
+        self._feed.close()
+        await self._server.stop(_CLOSE_S)
+        for task in self._tasks:
+            task.cancel()
+        await self._vllm.stop()
+
+    async def _watch(self) -> None:
+        while self.verdict is Verdict.HEALTHY:
+            await self._vllm.wait_dead(_WATCH_EVERY_S)
+            now = time.monotonic()
+            owed = self._vllm.unfinished or self._probe_if_idle(now)
+            self.verdict = self._watchdog.check(now, owed, self._load.last_step, self._vllm.dead)
+        logger.error("engine is %s: this replica serves no more", self.verdict)
+        self._state_changed()
+        # A stalled core holds its requests for ever; when it is killed, vLLM ends them with an error.
+        self._vllm.kill()
+
+    def _probe_if_idle(self, now: float) -> int:
+        """The number of unanswered probes: 1 or 0. Sends one when nothing has been heard from the engine for a while."""
+        if self._probe is not None and not self._probe.done():
+            return 1
+        if now - self._load.last_step < _PROBE_EVERY_S:
+            return 0
+        self._probe = asyncio.create_task(self._ask())
+        return 1
+
+    async def _ask(self) -> None:
+        await self._vllm.probe()
+        self._load.last_step = time.monotonic()
+
+    def _state_changed(self) -> None:
+        telemetry.show_state(self.state)
+        self.left_ready.set()
+        self._feed.changed()
+
+    def _load_message(self) -> Load:
+        return Load(self.state, self._load.running, self._load.waiting, len(self._exchanges), round(self._load.kv_usage, 4))
+
+
+class _Books(Exchanges):
+    """The exchanges, whose endings are counted and sent to the feed."""
+
+    feed: Feed
+
+    def __init__(self) -> None:
+        super().__init__(self._ended)
+
+    def _ended(self, finished: Finished) -> None:
+        telemetry.count(finished)
+        self.feed.finished(finished)
+        self.feed.changed()
+
+
+def _facts(model: Model, identity: Identity, port: int, vllm: VllmApp) -> ReplicaFacts:
+    config = vllm.engine.vllm_config
+    host = f"[{identity.host}]" if ":" in identity.host else identity.host
+    return ReplicaFacts(
+        replica_id=identity.replica_id,
+        model=model.name,
+        url=f"http://{host}:{port}",
+        pid=os.getpid(),
+        node_id=identity.node_id,
+        task=model.task,
+        max_model_len=config.model_config.max_model_len,
+        max_num_seqs=config.scheduler_config.max_num_seqs,
+        max_num_batched_tokens=config.scheduler_config.max_num_batched_tokens,
+        kv_tokens=vllm.kv_tokens,
+    )

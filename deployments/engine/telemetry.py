@@ -1,0 +1,41 @@
+"""The Prometheus metrics of a replica that vLLM does not have; `/metrics` on its port shows both, from the process's default registry.
+
+Not here: anything that vLLM counts already (running, waiting, KV use, step times).
+"""
+
+import asyncio
+import time
+
+from prometheus_client import Counter, Gauge
+
+from deployments.protocol import Finished, ReplicaState
+
+EXCHANGES = Gauge("raylane_engine_exchanges_open", "HTTP exchanges that this replica is serving.")
+STATE = Gauge("raylane_engine_state", "1 for the state that this replica is in.", ["state"])
+FINISHED = Counter("raylane_engine_exchanges_finished", "HTTP exchanges that have ended, by HTTP status (499: the client left first).", ["status"])
+TOKENS = Counter("raylane_engine_tokens", "Tokens of the sequences that finished, by kind; prompts count once for each sequence.", ["kind"])
+LOOP_LAG = Gauge("raylane_engine_loop_lag_seconds", "How late the event loop ran its last timer.")
+
+_LAG_EVERY_S = 0.25
+
+
+def show_state(state: ReplicaState) -> None:
+    """Sets the state's gauge, and clears the others'."""
+    for each in ReplicaState:
+        STATE.labels(each.value).set(each is state)
+
+
+def count(finished: Finished) -> None:
+    """Adds one ended exchange."""
+    FINISHED.labels(str(finished.status)).inc()
+    TOKENS.labels("prompt").inc(finished.prompt_tokens)
+    TOKENS.labels("cached").inc(finished.cached_tokens)
+    TOKENS.labels("output").inc(finished.output_tokens)
+
+
+async def measure_loop_lag() -> None:
+    """Measures the event loop's lag for ever."""
+    while True:
+        due = time.monotonic() + _LAG_EVERY_S
+        await asyncio.sleep(_LAG_EVERY_S)
+        LOOP_LAG.set(max(0.0, time.monotonic() - due))

@@ -1,0 +1,102 @@
+"""vLLM in this process: its engine client, its core in a child process, and its own OpenAI app.
+
+Here is all that depends on how vLLM is put together. Not here: what raylane adds around it (`guard.py`, `feed.py`), and when to give it up
+(`watchdog.py`). `deployment.py` starts it.
+"""
+
+import asyncio
+import functools
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.entrypoints.launchers.api_server.app_state import init_app_state
+from vllm.entrypoints.launchers.app import build_app
+from vllm.usage.usage_lib import UsageContext
+from vllm.utils.gc_utils import freeze_gc_heap
+from vllm.v1.engine.async_llm import AsyncLLM
+
+from cluster.spec import Model
+from deployments.engine.args import namespace
+from deployments.engine.exchanges import Exchanges
+from deployments.engine.stats import EngineLoad, EngineStats
+
+_STOP_S = 5.0
+"""How long the engine's processes may take to end when asked, before they are killed (seconds)."""
+
+
+class BookedLLM(AsyncLLM):  # type: ignore[misc]
+    """vLLM's engine client, which books each request on the HTTP exchange that sent it."""
+
+    exchanges: Exchanges
+
+    async def add_request(self, request_id: str, prompt: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
+        """As in vLLM; `n` sequences of a sampling request finish one by one, and each brings its own statistics."""
+        self.exchanges.accept(request_id, getattr(params, "n", 1))
+        return await super().add_request(request_id, prompt, params, *args, **kwargs)
+
+
+@dataclass(frozen=True, slots=True)
+class VllmApp:
+    """A running engine and the ASGI app that serves it."""
+
+    engine: BookedLLM
+    asgi: Any
+
+    @property
+    def dead(self) -> bool:
+        """Whether the engine's core is known to have ended."""
+        return bool(self.engine.errored)
+
+    @property
+    def unfinished(self) -> int:
+        """Requests (sequences) that the engine has accepted and not finished."""
+        return int(self.engine.get_num_unfinished_requests())
+
+    @property
+    def kv_tokens(self) -> int:
+        """How many tokens the KV cache holds."""
+        cache = self.engine.vllm_config.cache_config
+        return int(cache.num_gpu_blocks or 0) * int(cache.block_size)
+
+    async def probe(self) -> None:
+        """Returns when the core has answered: it reads its messages between two steps."""
+        await self.engine.is_paused()
+
+    async def wait_dead(self, timeout_s: float) -> None:
+        """Returns after `timeout_s`, or as soon as the core is known to have ended."""
+        if self.engine.output_handler is not None:
+            await asyncio.wait([self.engine.output_handler], timeout=timeout_s)
+        else:
+            await asyncio.sleep(timeout_s)
+
+    def kill(self) -> None:
+        """Ends the core at once, even a stopped one; vLLM then fails every request that it held."""
+        manager = self.engine.engine_core.resources.engine_manager
+        for process in manager.processes if manager is not None else ():
+            process.kill()
+
+    async def stop(self) -> None:
+        """Ends the core and waits until its processes are gone."""
+        stop = functools.partial(self.engine.shutdown, timeout=_STOP_S)
+        await asyncio.get_running_loop().run_in_executor(None, stop)
+
+
+async def start_vllm(model: Model, load: EngineLoad, exchanges: Exchanges) -> VllmApp:
+    """Starts the engine for `model`; returns when it can serve.
+
+    It blocks the event loop meanwhile, on purpose: the core must be started by a thread that lives as long as the process (`fate_share.py`).
+    """
+    args = namespace(model)
+    config = AsyncEngineArgs.from_cli_args(args).create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
+    engine = BookedLLM.from_vllm_config(config, stat_loggers=[lambda _config, _index: EngineStats(load, exchanges)])
+    engine.exchanges = exchanges
+    await engine.reset_mm_cache()
+    tasks = await engine.get_supported_tasks()
+    app = build_app(args, tasks, engine.model_config)
+    await init_app_state(engine, app.state, args, tasks)
+    # vLLM's error handler tells "its" server to end when the engine has died; ours outlives the engine to answer for it.
+    app.state.server = SimpleNamespace(should_exit=False)
+    freeze_gc_heap()
+    return VllmApp(engine, app)

@@ -1,0 +1,119 @@
+"""The client's side of a flow: reads the body, sends the answer, notices when the client is gone. Thin over ASGI's receive and send."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from deployments.gateway.endpoints import Endpoint
+from deployments.gateway.errors import ApiError, ErrorCode
+from deployments.gateway.flow import Aborted, Cause, Flow, Hop
+from deployments.telemetry.ledger import Ledger
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+def answer_headers(ledger: Ledger) -> list[tuple[bytes, bytes]]:
+    """The headers that every answer of the gateway carries: the request's id, its timing so far, and where it was placed and why."""
+    headers = [(b"x-request-id", ledger.request_id.encode()), (b"server-timing", ledger.server_timing().encode())]
+    if ledger.replica_id is not None:
+        headers.append((b"x-raylane-placement", f"{ledger.replica_id}; reason={ledger.pick}".encode()))
+    return headers
+
+
+class Connection:
+    """One HTTP exchange with a client."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, flow: Flow, max_body_bytes: int) -> None:
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.method: str = scope["method"]
+        self._started = False
+        self._streaming = False
+        self._receive = receive
+        self._send = send
+        self._flow = flow
+        self._max_body_bytes = max_body_bytes
+        self._watcher: asyncio.Task[None] | None = None
+
+    async def read_body(self) -> bytes:
+        """The whole body. Raises ApiError when it is over the limit, Aborted when the client leaves."""
+        announced = self.headers.get(b"content-length", b"")
+        if announced.isdigit() and int(announced) > self._max_body_bytes:
+            raise self._too_large(int(announced))
+        pieces: list[bytes] = []
+        size = 0
+        while True:
+            self._flow.wait_for(Hop.UPLOAD, time.monotonic())
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise Aborted(Cause.CLIENT_GONE, None)
+            pieces.append(message.get("body", b""))
+            size += len(pieces[-1])
+            if size > self._max_body_bytes:
+                raise self._too_large(size)
+            if not message.get("more_body", False):
+                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def watch(self) -> None:
+        """From now on a client that leaves aborts the flow."""
+        self._watcher = asyncio.create_task(self._watch())
+
+    def unwatch(self) -> None:
+        """The answer is complete: what the client does now is its own affair."""
+        if self._watcher is not None:
+            self._watcher.cancel()
+
+    async def start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        """Sends the status line and headers."""
+        self._started = True
+        self._flow.ledger.status = status
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def write(self, piece: bytes) -> None:
+        """Sends a piece of the body; waits while the client does not read."""
+        self._streaming = True
+        self._flow.ledger.bytes_out += len(piece)
+        await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+
+    async def finish(self, last: bytes = b"") -> None:
+        """Ends the body."""
+        self._flow.ledger.bytes_out += len(last)
+        await self._send({"type": "http.response.body", "body": last, "more_body": False})
+
+    async def fail(self, error: ApiError, endpoint: Endpoint, patience_s: float) -> None:
+        """Tells the client of an error: an HTTP error while nothing was sent, else the last event of its stream; cuts a client that does not read."""
+        try:
+            async with asyncio.timeout(patience_s):
+                if not self._started:
+                    await self._fail_whole(error)
+                elif self._streaming:
+                    await self.finish(error.sse_event(named=endpoint.named_sse))
+                else:
+                    self.cut()
+        except TimeoutError:
+            self.cut()
+
+    def cut(self) -> None:
+        """Drops the connection at once, with what was not sent: the only way to be rid of a client that does not read."""
+        transport = getattr(getattr(self._send, "__self__", None), "transport", None)
+        if transport is not None:
+            transport.abort()
+
+    async def _fail_whole(self, error: ApiError) -> None:
+        payload = error.payload()
+        extra = [(name.encode(), value.encode()) for name, value in error.headers.items()]
+        sized = [(b"content-type", b"application/json"), (b"content-length", str(len(payload)).encode())]
+        await self.start(error.error.status, [*sized, *answer_headers(self._flow.ledger), *extra])
+        await self.finish(payload)
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._flow.abort(Cause.CLIENT_GONE)
+
+    def _too_large(self, size: int) -> ApiError:
+        message = f"the body has {size} bytes; allowed: at most max_body_bytes = {self._max_body_bytes}"
+        return ApiError(ErrorCode.BODY_TOO_LARGE, message, headers={"connection": "close"})

@@ -1,0 +1,63 @@
+"""Every error that the gateway itself answers, in OpenAI's error format, as one closed table.
+
+What the engine answers is relayed as it is; only what the gateway decides stands here.
+"""
+
+import json
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+
+class ErrorCode(Enum):
+    """Code, HTTP status and OpenAI error type."""
+
+    INVALID_JSON = ("invalid_json", 400, "invalid_request_error")
+    INVALID_VALUE = ("invalid_value", 400, "invalid_request_error")
+    UNSUPPORTED = ("unsupported", 400, "invalid_request_error")
+    CONTEXT_LENGTH = ("context_length_exceeded", 400, "invalid_request_error")
+    UNAUTHORIZED = ("unauthorized", 401, "invalid_request_error")
+    NOT_FOUND = ("not_found", 404, "invalid_request_error")
+    MODEL_NOT_FOUND = ("model_not_found", 404, "invalid_request_error")
+    METHOD_NOT_ALLOWED = ("method_not_allowed", 405, "invalid_request_error")
+    CLIENT_TOO_SLOW = ("client_too_slow", 408, "invalid_request_error")
+    BODY_TOO_LARGE = ("body_too_large", 413, "invalid_request_error")
+    INTERNAL = ("internal_error", 500, "server_error")
+    REPLICA_LOST = ("replica_lost", 502, "server_error")
+    OVERLOADED = ("overloaded", 503, "overloaded_error")
+    NO_REPLICA = ("no_replica", 503, "overloaded_error")
+    DRAINING = ("draining", 503, "overloaded_error")
+    QUEUE_TIMEOUT = ("queue_timeout", 503, "overloaded_error")
+    FIRST_BYTE_TIMEOUT = ("first_byte_timeout", 504, "server_error")
+    BETWEEN_BYTES_TIMEOUT = ("between_bytes_timeout", 504, "server_error")
+    TOTAL_TIMEOUT = ("total_timeout", 504, "server_error")
+
+    def __init__(self, code: str, status: int, kind: str) -> None:
+        self.code = code
+        self.status = status
+        self.kind = kind
+
+
+@dataclass(frozen=True)
+class ApiError(Exception):
+    """An answer that is an error. `param` names the field of the request's body that is at fault."""
+
+    error: ErrorCode
+    message: str
+    param: str | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def body(self) -> dict[str, Any]:
+        """The error object of OpenAI's API."""
+        return {"error": {"message": self.message, "type": self.error.kind, "param": self.param, "code": self.error.code}}
+
+    def payload(self) -> bytes:
+        """The JSON body of the HTTP answer."""
+        return json.dumps(self.body()).encode()
+
+    def sse_event(self, *, named: bool) -> bytes:
+        """The event that ends a stream which broke after its start. `named`: the Responses API's form, with an event name."""
+        if named:
+            data = {"type": "error", "code": self.error.code, "message": self.message, "param": self.param}
+            return b"event: error\ndata: " + json.dumps(data).encode() + b"\n\n"
+        return b"data: " + self.payload() + b"\n\ndata: [DONE]\n\n"

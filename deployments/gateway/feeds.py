@@ -1,0 +1,134 @@
+"""Keeps one feed open to each engine replica of the cell, and tells the lane owners what the replicas say (protocol.py).
+
+Who exists comes from the directory; who lives comes from the feed: its end is how a dead process is noticed within milliseconds, its silence how a
+stopped one is.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import aiohttp
+
+from deployments.gateway.owner import LaneOwner
+from deployments.protocol import FEED_PATH, HEARTBEAT_S, Finished, Hello, Load, ReplicaFacts, ReplicaState, decode
+
+log = logging.getLogger("raylane.feeds")
+
+SILENT_AFTER_S = 4 * HEARTBEAT_S
+RECONNECTS = 3
+WATCH_S = 5.0
+
+
+class ReplicaFeed:
+    """The feed of one replica, until it is lost. `load` is what it last said of itself."""
+
+    def __init__(self, facts: ReplicaFacts, owner: LaneOwner, on_finished: Callable[[Finished], None]) -> None:
+        self.facts = facts
+        self.load: Load | None = None
+        self._owner = owner
+        self._on_finished = on_finished
+        self._state: ReplicaState | None = None
+
+    async def run(self, session: aiohttp.ClientSession) -> None:
+        """Follows the feed; returns when the replica is lost. A broken connection alone is no loss while connecting again works."""
+        failures = 0
+        while failures < RECONNECTS:
+            try:
+                async for line in self._lines(session):
+                    failures = 0
+                    self._take(line)
+                failures += 1
+            except (aiohttp.ClientError, OSError, ValueError) as error:
+                failures += 1
+                log.info("feed of %s broke: %r", self.facts.replica_id, error)
+            self._become(None)
+            await asyncio.sleep(0.05 * failures)
+        log.warning("replica %s of model %s is lost", self.facts.replica_id, self.facts.model)
+        self._owner.replica_lost(self.facts.replica_id)
+
+    async def _lines(self, session: aiohttp.ClientSession) -> Any:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=SILENT_AFTER_S)
+        async with session.get(self.facts.url + FEED_PATH, timeout=timeout) as response:
+            response.raise_for_status()
+            reading: asyncio.Task[bytes] | None = None
+            try:
+                while True:
+                    reading = reading or asyncio.create_task(response.content.readline())
+                    done, _ = await asyncio.wait([reading], timeout=SILENT_AFTER_S)
+                    if not done:
+                        self._become(None)  # stopped, or its machine is; the connection may yet speak again
+                        continue
+                    line, reading = reading.result(), None
+                    if not line:
+                        return
+                    yield line
+            finally:
+                if reading is not None:
+                    reading.cancel()
+
+    def _take(self, line: bytes) -> None:
+        match decode(line):
+            case Hello(state=state):
+                self._become(state)
+            case Load(state=state) as load:
+                self.load = load
+                self._become(state)
+            case Finished() as finished:
+                self._on_finished(finished)
+
+    def _become(self, state: ReplicaState | None) -> None:
+        """Follows the replica's state; None: silent. A ready replica that the owner set aside (no connection) comes back at its next word."""
+        if state is ReplicaState.READY:
+            if state is not self._state or not self._owner.is_ready(self.facts.replica_id):
+                self._owner.replica_up(self.facts)
+        elif state is not self._state:
+            self._owner.replica_state(self.facts.replica_id, state)
+        self._state = state
+
+
+class Feeds:
+    """All feeds of a gateway: starts one for each replica that the directory lists."""
+
+    def __init__(self, owners: Mapping[str, LaneOwner], session: aiohttp.ClientSession, on_finished: Callable[[Finished], None]) -> None:
+        self.by_replica: dict[str, ReplicaFeed] = {}
+        self._owners = owners
+        self._session = session
+        self._on_finished = on_finished
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def follow(self, directory: Any) -> None:
+        """Watches the directory for ever. While it cannot be reached, the feeds that are open go on."""
+        version = -1
+        while True:
+            try:
+                version, replicas = await directory.watch.remote(version, WATCH_S)
+            except Exception as error:  # any failure of Ray: what is known stays in force
+                log.warning("the directory does not answer: %r", error)
+                version = -1
+                await asyncio.sleep(1)
+                continue
+            for facts in replicas:
+                self._open(facts)
+
+    def close(self) -> None:
+        """Ends all feeds."""
+        for task in self._tasks:
+            task.cancel()
+
+    def _open(self, facts: ReplicaFacts) -> None:
+        owner = self._owners.get(facts.model)
+        if facts.replica_id in self.by_replica or owner is None:
+            return
+        feed = ReplicaFeed(facts, owner, self._on_finished)
+        self.by_replica[facts.replica_id] = feed
+        task = asyncio.create_task(self._run(feed), name=f"feed-{facts.replica_id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, feed: ReplicaFeed) -> None:
+        try:
+            await feed.run(self._session)
+        finally:
+            self.by_replica.pop(feed.facts.replica_id, None)

@@ -1,0 +1,179 @@
+"""A flow: one request while the gateway holds it. Who is waited for, until when, and why it must end early.
+
+Every wait has a hop and a deadline; one sweep over all flows enforces them, four times a second, so that a streamed token costs no timer. Whoever
+must end a flow early (the sweep, the client's disconnect, a lost replica) calls `abort` with the cause, which cancels the flow's task; `guard` turns
+that cancellation into `Aborted`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from enum import StrEnum
+
+from cluster.spec import Timeouts
+from deployments.gateway.errors import ApiError, ErrorCode
+from deployments.telemetry.ledger import Ledger
+
+SWEEP_S = 0.25
+
+
+class Hop(StrEnum):
+    """Whom a flow waits for."""
+
+    UPLOAD = "upload"
+    LANE = "lane"
+    FIRST_BYTE = "first_byte"
+    BETWEEN_BYTES = "between_bytes"
+    CLIENT = "client"
+
+
+class Cause(StrEnum):
+    """Why a flow ends early."""
+
+    DEADLINE = "deadline"
+    TOTAL = "total"
+    CLIENT_GONE = "client_gone"
+    REPLICA_LOST = "replica_lost"
+    SHUTDOWN = "shutdown"
+
+
+class Aborted(Exception):
+    """The flow was ended early. `error` is what its client is to be told; None: there is nobody to tell."""
+
+    def __init__(self, cause: Cause, error: ApiError | None) -> None:
+        super().__init__(cause.value)
+        self.cause = cause
+        self.error = error
+
+
+class Flow:
+    """One request in the gateway, from its first byte to the end of its answer."""
+
+    def __init__(self, ledger: Ledger, timeouts: Timeouts) -> None:
+        self.ledger = ledger
+        self._timeouts = timeouts
+        self._total_s = ledger.arrived_s + timeouts.total_s
+        self._hop = Hop.UPLOAD
+        self._deadline_s = ledger.arrived_s + timeouts.client_stall_s
+        self._cause: Cause | None = None
+        self._task: asyncio.Task[object] | None = None
+
+    @property
+    def cause(self) -> Cause | None:
+        """Why the flow ends early, if it does."""
+        return self._cause
+
+    def wait_for(self, hop: Hop, now: float) -> None:
+        """From `now` on the flow waits for `hop`."""
+        self._hop = hop
+        self._deadline_s = now + self._limit_s(hop)
+
+    def expire(self, now: float) -> None:
+        """Ends the flow if a deadline has passed."""
+        if now > self._total_s:
+            self.abort(Cause.TOTAL)
+        elif now > self._deadline_s:
+            self.abort(Cause.DEADLINE)
+
+    def abort(self, cause: Cause) -> None:
+        """Ends the flow early. The first cause counts."""
+        if self._cause is None and self._task is not None:
+            self._cause = cause
+            self._task.cancel()
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Runs a part of the flow. Raises Aborted where `abort` cancelled it; a cancellation from elsewhere passes."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        try:
+            yield
+        except asyncio.CancelledError:
+            if self._cause is None:
+                raise
+            task.uncancel()
+            raise Aborted(self._cause, self._error(self._cause)) from None
+        finally:
+            self._task = None
+
+    def _limit_s(self, hop: Hop) -> float:
+        times = self._timeouts
+        match hop:
+            case Hop.UPLOAD | Hop.CLIENT:
+                return times.client_stall_s
+            case Hop.LANE:
+                return times.total_s  # the scheduler itself gives up the wait, after queue_wait_s
+            case Hop.FIRST_BYTE:
+                return times.first_byte_s
+            case Hop.BETWEEN_BYTES:
+                return times.between_bytes_s
+
+    def _error(self, cause: Cause) -> ApiError | None:
+        times = self._timeouts
+        match cause:
+            case Cause.CLIENT_GONE:
+                return None
+            case Cause.TOTAL:
+                return ApiError(ErrorCode.TOTAL_TIMEOUT, f"the request took longer than total_s = {times.total_s:g} s")
+            case Cause.REPLICA_LOST:
+                return ApiError(ErrorCode.REPLICA_LOST, "the replica that ran this request was lost; the request may be sent again")
+            case Cause.SHUTDOWN:
+                return ApiError(ErrorCode.DRAINING, "the gateway stops and its drain time is over; the request may be sent again")
+            case Cause.DEADLINE:
+                return self._deadline_error()
+
+    def _deadline_error(self) -> ApiError | None:
+        times = self._timeouts
+        match self._hop:
+            case Hop.UPLOAD:
+                return ApiError(ErrorCode.CLIENT_TOO_SLOW, f"no byte of the body came for client_stall_s = {times.client_stall_s:g} s")
+            case Hop.FIRST_BYTE:
+                return ApiError(ErrorCode.FIRST_BYTE_TIMEOUT, f"the replica did not answer within first_byte_s = {times.first_byte_s:g} s")
+            case Hop.BETWEEN_BYTES:
+                return ApiError(ErrorCode.BETWEEN_BYTES_TIMEOUT, f"the replica was silent for between_bytes_s = {times.between_bytes_s:g} s")
+            case _:
+                return None  # a client that stopped reading cannot be told
+
+
+class Flows:
+    """All flows of a gateway, and the sweep that ends the late ones."""
+
+    def __init__(self) -> None:
+        self._flows: set[Flow] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def __len__(self) -> int:
+        return len(self._flows)
+
+    @asynccontextmanager
+    async def hold(self, flow: Flow) -> AsyncIterator[None]:
+        """Keeps a flow under the sweep's eye."""
+        self._flows.add(flow)
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._flows.discard(flow)
+            if not self._flows:
+                self._idle.set()
+
+    def sweep(self, now: float) -> None:
+        """Ends every flow whose deadline has passed."""
+        for flow in tuple(self._flows):
+            flow.expire(now)
+
+    def abort_all(self, cause: Cause) -> None:
+        """Ends every flow."""
+        for flow in tuple(self._flows):
+            flow.abort(cause)
+
+    async def drained(self, within_s: float) -> bool:
+        """Waits until no flow is left. False when `within_s` was not enough."""
+        try:
+            async with asyncio.timeout(within_s):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True

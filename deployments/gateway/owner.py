@@ -1,0 +1,168 @@
+"""The owner of a model's lane: the live shell around the pure scheduler, in the gateway's own event loop.
+
+It gives the scheduler the time, wakes the tasks whose requests were placed, and runs the scheduler's time-outs. It decides nothing itself.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from cluster.spec import Model, Timeouts
+from deployments.protocol import ReplicaFacts, ReplicaState
+from deployments.scheduling import Admission, Capacity, Ending, Lease, Placement, Request, Scheduler, Settings, Snapshot, Usage
+
+AHEAD_DIVISOR = 16
+"""One sixteenth of max_num_seqs is bound ahead of a free place: about what ends in one step, so that a batch never runs short between steps."""
+PREFILL_STEPS = 2
+"""A replica may hold two steps' token budgets of unfinished prefill: one that runs and one that follows it."""
+
+
+class QueueTimeout(Exception):
+    """The request waited in its lane for as long as it may."""
+
+
+class LaneOwner:
+    """Runs one model's scheduler. All methods run in the gateway's event loop; none blocks."""
+
+    def __init__(self, model: Model, timeouts: Timeouts, max_waiting: int) -> None:
+        self.model = model
+        self.scheduler = Scheduler(Settings(max_waiting))
+        self._timeouts = timeouts
+        self._waiters: dict[str, asyncio.Future[Placement]] = {}
+        self._on_lost: dict[int, Callable[[], None]] = {}
+        self._facts: dict[str, ReplicaFacts] = {}
+        self._ready: set[str] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_s = 0.0
+        self._next_replica = 0
+
+    @property
+    def ready_replicas(self) -> list[ReplicaFacts]:
+        """The replicas that take requests now."""
+        return [self._facts[replica_id] for replica_id in self._facts if replica_id in self._ready]
+
+    def is_ready(self, replica_id: str) -> bool:
+        """Whether that replica takes requests now."""
+        return replica_id in self._ready
+
+    def url_of(self, lease: Lease) -> str:
+        """Where the lease's replica listens."""
+        return self._facts[lease.replica_id].url
+
+    def any_replica(self) -> ReplicaFacts | None:
+        """A ready replica for work that needs no lease (tokenising), in turn."""
+        ready = self.ready_replicas
+        self._next_replica += 1
+        return ready[self._next_replica % len(ready)] if ready else None
+
+    def submit(self, request: Request) -> Admission:
+        """Takes a request into the lane. If it is accepted, `placement` must be awaited next."""
+        admission = self.scheduler.submit(request, time.monotonic())
+        if admission.accepted:
+            self._waiters[request.request_id] = asyncio.get_running_loop().create_future()
+            self._step()
+        return admission
+
+    async def placement(self, request: Request) -> Placement:
+        """Waits until the request is placed. Raises QueueTimeout; when cancelled, the lane entry (or an unseen lease) is gone at once."""
+        waiter = self._waiters[request.request_id]
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                self.release(waiter.result().lease, Ending.CANCELLED)
+            else:
+                self.scheduler.cancel(request.request_id, time.monotonic())
+                self._step()
+            raise
+        finally:
+            self._waiters.pop(request.request_id, None)
+
+    def refused(self, lease: Lease, state: ReplicaState | None) -> None:
+        """The replica took no work (it drains; None: no connection): the request waits again, at the head, and `placement` must be awaited again."""
+        self._on_lost.pop(lease.lease_id, None)
+        self._waiters[lease.request.request_id] = asyncio.get_running_loop().create_future()
+        self.replica_state(lease.replica_id, state)
+        if not self.scheduler.release(lease, Ending.REFUSED, None, time.monotonic()):
+            # The replica was lost in the same moment, which ended the lease and left the request nowhere: it took no work, so it waits anew.
+            self.scheduler.submit(lease.request, time.monotonic())
+        self._step()
+
+    def first_token(self, lease: Lease) -> None:
+        """The first byte of the answer came."""
+        self.scheduler.first_token(lease, time.monotonic())
+        self._step()
+
+    def release(self, lease: Lease, ending: Ending, usage: Usage | None = None) -> None:
+        """Ends a lease; one that ended before (its replica was lost) is left alone."""
+        self._on_lost.pop(lease.lease_id, None)
+        self.scheduler.release(lease, ending, usage, time.monotonic())
+        self._step()
+
+    def when_lost(self, lease: Lease, tell: Callable[[], None]) -> None:
+        """`tell` is called if the lease's replica is lost while the lease stands."""
+        self._on_lost[lease.lease_id] = tell
+
+    def replica_up(self, facts: ReplicaFacts) -> None:
+        """A replica is ready (or ready again)."""
+        self._facts[facts.replica_id] = facts
+        self._ready.add(facts.replica_id)
+        ahead = max(1, facts.max_num_seqs // AHEAD_DIVISOR)
+        capacity = Capacity(facts.max_num_seqs, ahead, facts.kv_tokens, PREFILL_STEPS * facts.max_num_batched_tokens)
+        self.scheduler.replica_up(facts.replica_id, capacity, time.monotonic())
+        self._step()
+
+    def replica_state(self, replica_id: str, state: ReplicaState | None) -> None:
+        """A known replica drains, is unhealthy, or is silent (None)."""
+        self._ready.discard(replica_id)
+        if state is ReplicaState.DRAINING:
+            self.scheduler.replica_draining(replica_id, time.monotonic())
+        else:
+            self.scheduler.replica_suspect(replica_id, time.monotonic())
+        self._step()
+
+    def replica_lost(self, replica_id: str) -> None:
+        """A replica's process is gone: its leases end as failed, and whoever streams from it is told."""
+        self._ready.discard(replica_id)
+        for lease in self.scheduler.replica_lost(replica_id, time.monotonic()):
+            tell = self._on_lost.pop(lease.lease_id, None)
+            if tell is not None:
+                tell()
+        self._facts.pop(replica_id, None)
+        self._step()
+
+    def snapshot(self) -> Snapshot:
+        """The scheduler's books now."""
+        return self.scheduler.snapshot(time.monotonic())
+
+    def _step(self) -> None:
+        step = self.scheduler.step(time.monotonic())
+        for request in step.expired:
+            waiter = self._waiters[request.request_id]
+            if not waiter.done():
+                waiter.set_exception(QueueTimeout())
+        unwanted = []
+        for placement in step.placements:
+            waiter = self._waiters[placement.request.request_id]
+            if waiter.done():  # its task was cancelled a moment ago and has not run since
+                unwanted.append(placement.lease)
+            else:
+                waiter.set_result(placement)
+        for lease in unwanted:
+            self.release(lease, Ending.CANCELLED)
+        self._arm()
+
+    def _arm(self) -> None:
+        wakeup = self.scheduler.next_wakeup()
+        if self._timer is not None:
+            if wakeup is not None and self._timer_at_s <= wakeup:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if wakeup is not None:
+            self._timer_at_s = wakeup
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, wakeup - time.monotonic()), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._step()

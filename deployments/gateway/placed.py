@@ -1,0 +1,57 @@
+"""From the lane to the end of the answer: waits for a lease, relays, and waits again when a replica took no work."""
+
+import time
+from typing import Protocol
+
+import aiohttp
+
+from deployments.gateway.connection import Connection
+from deployments.gateway.endpoints import Endpoint
+from deployments.gateway.errors import ApiError, ErrorCode
+from deployments.gateway.flow import Flow, Hop
+from deployments.gateway.owner import LaneOwner, QueueTimeout
+from deployments.gateway.relay import Refused, Relay
+from deployments.scheduling import Placement, Request
+from deployments.telemetry.ledger import Closing, Ledger
+
+
+class Shared(Protocol):
+    """What of the service a placed request uses."""
+
+    session: aiohttp.ClientSession
+    closing: Closing
+
+
+async def run_placed(shared: Shared, owner: LaneOwner, request: Request, flow: Flow, client: Connection, endpoint: Endpoint, body: bytes) -> None:
+    """Runs an admitted request to its end. Raises ApiError, or what cancelled the flow."""
+    ledger = flow.ledger
+    while True:
+        placement = await _wait(owner, request, flow)
+        _note(ledger, placement)
+        shared.closing.open(ledger)
+        try:
+            await Relay(shared.session, owner, placement.lease, flow, client, endpoint).run(body)
+            return
+        except Refused:
+            shared.closing.forget(ledger)
+
+
+async def _wait(owner: LaneOwner, request: Request, flow: Flow) -> Placement:
+    start = time.monotonic()
+    flow.wait_for(Hop.LANE, start)
+    try:
+        return await owner.placement(request)
+    except QueueTimeout:
+        waited = time.monotonic() - flow.ledger.arrived_s
+        message = f"no replica of model {owner.model.name!r} had room within {waited:.1f} s (queue_wait_s)"
+        raise ApiError(ErrorCode.QUEUE_TIMEOUT, message, headers={"retry-after": "1"}) from None
+    finally:
+        flow.ledger.lane_s += time.monotonic() - start
+
+
+def _note(ledger: Ledger, placement: Placement) -> None:
+    ledger.attempts = placement.lease.attempt
+    ledger.engine_id = f"{placement.request.request_id}-{placement.lease.attempt}"  # an engine never sees an id twice
+    ledger.placed_s = time.monotonic()
+    ledger.replica_id = placement.replica_id
+    ledger.pick = placement.reason.value

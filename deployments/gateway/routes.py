@@ -1,0 +1,154 @@
+"""The gateway's ASGI app: which path goes where. Relayed endpoints go to the service; what the gateway answers itself stands here."""
+
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route, Router
+
+from cluster.spec import ClusterSpec
+from deployments.gateway.connection import Receive, Scope, Send
+from deployments.gateway.endpoints import ENDPOINTS, Endpoint
+from deployments.gateway.errors import ApiError, ErrorCode
+from deployments.gateway.service import Service, new_ledger
+from deployments.gateway.status import Status
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class RelayedEndpoint:
+    """The ASGI app of one relayed path."""
+
+    def __init__(self, service: Service, endpoint: Endpoint) -> None:
+        self._service = service
+        self._endpoint = endpoint
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        await self._service.handle(self._endpoint, scope, receive, send)
+
+
+class OwnPages:
+    """What the gateway answers by itself. Operators' pages are open to this machine, and to others with the cluster's secret."""
+
+    def __init__(self, spec: ClusterSpec, service: Service, status: Status, registry: CollectorRegistry, secret: str) -> None:
+        self._spec = spec
+        self._service = service
+        self._status = status
+        self._registry = registry
+        self._secret = secret
+        self._started_unix_s = int(time.time())
+
+    def routes(self) -> list[Route]:
+        """The routes of these pages."""
+        return [
+            Route("/v1/models", _answered(self.models)),
+            Route("/v1/models/{name:path}", _answered(self.model)),
+            Route("/health", _answered(self.health)),
+            Route("/ready", _answered(self.ready)),
+            Route("/metrics", _answered(self._for_operators(self.metrics))),
+            Route("/raylane/status", _answered(self._for_operators(self.status))),
+            Route("/raylane/http_sd", _answered(self._for_operators(self.http_sd))),
+        ]
+
+    async def models(self, request: Request) -> Response:
+        """The served models, in OpenAI's form."""
+        return JSONResponse({"object": "list", "data": self._cards()})
+
+    async def model(self, request: Request) -> Response:
+        """One served model."""
+        name = request.path_params["name"]
+        for card in self._cards():
+            if card["id"] == name:
+                return JSONResponse(card)
+        raise ApiError(
+            ErrorCode.MODEL_NOT_FOUND, f"model = {name!r}: not served here; allowed: {', '.join(self._service.served_names)}", param="model"
+        )
+
+    async def health(self, request: Request) -> Response:
+        """Alive: the event loop answers."""
+        return JSONResponse({"status": "ok"})
+
+    async def ready(self, request: Request) -> Response:
+        """Ready: every model that should have replicas has one, and the gateway is not stopping."""
+        missing = self._status.models_without_replica()
+        if self._service.draining or missing:
+            body = {"status": "draining" if self._service.draining else "starting", "models_without_replica": missing}
+            return JSONResponse(body, status_code=503, headers={"retry-after": "1"})
+        return JSONResponse({"status": "ready"})
+
+    async def metrics(self, request: Request) -> Response:
+        """This process's Prometheus metrics."""
+        return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
+
+    async def status(self, request: Request) -> Response:
+        """What `raylane status` shows."""
+        return JSONResponse(self._status.report())
+
+    async def http_sd(self, request: Request) -> Response:
+        """Every process of the cell that has /metrics, for Prometheus' http_sd_config."""
+        return JSONResponse(self._status.targets())
+
+    def _for_operators(self, handler: Handler) -> Handler:
+        async def guarded(request: Request) -> Response:
+            local = request.client is not None and request.client.host in ("127.0.0.1", "::1")
+            given = request.headers.get("authorization", "").removeprefix("Bearer ")
+            if not local and not secrets.compare_digest(given.encode(), self._secret.encode()):
+                raise ApiError(ErrorCode.UNAUTHORIZED, "this page needs `Authorization: Bearer <the cluster's secret>`")
+            return await handler(request)
+
+        return guarded
+
+    def _cards(self) -> list[dict[str, Any]]:
+        cards: list[dict[str, Any]] = []
+        for model in self._spec.models:
+            common = {"object": "model", "created": self._started_unix_s, "owned_by": "raylane", "max_model_len": model.settings.max_model_len}
+            cards.append({"id": model.name, **common, "root": model.source, "parent": None})
+            cards.extend({"id": adapter.name, **common, "root": adapter.source, "parent": model.name} for adapter in model.adapters)
+        return cards
+
+
+def build_app(pages: OwnPages, service: Service) -> Router:
+    """The gateway's whole ASGI app. A bare Router: middleware would wrap `send` and cost a layer on every piece of a stream."""
+    relayed = [Route(endpoint.path, RelayedEndpoint(service, endpoint)) for endpoint in ENDPOINTS]
+    return Router([*relayed, *pages.routes()], default=_not_found, redirect_slashes=False)
+
+
+def _answered(handler: Handler) -> Any:
+    """An ASGI endpoint that gives the handler's answer its request id, and errors their form."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        ledger = new_ledger(scope, scope["path"])
+        try:
+            if scope["method"] not in ("GET", "HEAD"):
+                raise ApiError(ErrorCode.METHOD_NOT_ALLOWED, f"{scope['method']} {scope['path']}: allowed: GET", headers={"allow": "GET"})
+            response = await handler(Request(scope))
+        except ApiError as error:
+            response = JSONResponse(error.body(), status_code=error.error.status, headers=error.headers)
+        response.headers["x-request-id"] = ledger.request_id
+        await response(scope, receive, send)
+
+    return _AsgiEndpoint(app)
+
+
+class _AsgiEndpoint:
+    """Keeps Starlette's Route from taking a function for a request handler."""
+
+    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+
+async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] != "http":
+        return
+    error = ApiError(ErrorCode.NOT_FOUND, f"{scope['method']} {scope['path']}: no such path")
+    ledger = new_ledger(scope, scope["path"])
+    await JSONResponse(error.body(), status_code=404, headers={"x-request-id": ledger.request_id})(scope, receive, send)

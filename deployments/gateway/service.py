@@ -1,0 +1,185 @@
+"""The gateway's request path: body -> inquiry -> lane -> lease -> relay -> ledger. `routes.py` hangs it on paths, `deployment.py` runs it.
+
+No Ray, vLLM or torch here: what it needs of them comes in through `LaneOwner` and the replicas' feeds.
+"""
+
+import logging
+import re
+import time
+import uuid
+from collections.abc import Callable
+
+import aiohttp
+
+from cluster.spec import ClusterSpec, Model
+from deployments.gateway.connection import Connection, Receive, Scope, Send, answer_headers
+from deployments.gateway.endpoints import Endpoint, Task
+from deployments.gateway.errors import ApiError, ErrorCode
+from deployments.gateway.flow import Aborted, Cause, Flow, Flows
+from deployments.gateway.inquiry import Inquiry, read_inquiry
+from deployments.gateway.lengths import TokenRatio
+from deployments.gateway.owner import LaneOwner
+from deployments.gateway.placed import run_placed
+from deployments.gateway.relay import LOST
+from deployments.protocol import REQUEST_ID_HEADER, Finished
+from deployments.scheduling import Admission, Request
+from deployments.telemetry.ledger import Closing, Ledger, Outcome
+
+log = logging.getLogger("raylane.gateway")
+
+UNKNOWN_OUTPUT_TOKENS = 256
+"""The output that is booked for a request without max_tokens, until output lengths are learned."""
+_REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
+
+
+class Service:
+    """Everything that lives as long as the gateway: owners of lanes by model, flows, ledgers that close."""
+
+    def __init__(self, spec: ClusterSpec, models: tuple[Model, ...], session: aiohttp.ClientSession, on_closed: Callable[[Ledger], None]) -> None:
+        self.settings = spec.gateway
+        self.session = session
+        self.flows = Flows()
+        self.draining = False
+        self.owners = {model.name: LaneOwner(model, spec.gateway.timeouts, spec.gateway.limits.max_waiting) for model in models}
+        self._served = {name: self.owners[model.name] for model in models for name in model.served_names}
+        self._ratios = {model.name: TokenRatio() for model in models}
+        self._on_closed = on_closed
+        self.closing = Closing(self._close)
+
+    @property
+    def served_names(self) -> list[str]:
+        """The models and adapters that can be asked for."""
+        return list(self._served)
+
+    def finished(self, message: Finished) -> None:
+        """An engine's statistics of a request came over a feed."""
+        self.closing.finished(message)
+
+    def sweep(self) -> None:
+        """Ends what is late. Called every `flow.SWEEP_S`."""
+        now = time.monotonic()
+        self.flows.sweep(now)
+        self.closing.sweep(now)
+
+    async def handle(self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request of a relayed endpoint, to its end."""
+        ledger = new_ledger(scope, endpoint.path)
+        flow = Flow(ledger, self.settings.timeouts)
+        client = Connection(scope, receive, send, flow, self.settings.limits.max_body_bytes)
+        async with self.flows.hold(flow):
+            try:
+                with flow.guard():
+                    await self._serve(endpoint, flow, client)
+                ledger.outcome = Outcome.OK if ledger.status < 400 else Outcome.REFUSED if ledger.status < 500 else Outcome.FAILED
+            except Aborted as aborted:
+                ledger.outcome = Outcome.CANCELLED if aborted.cause is Cause.CLIENT_GONE else Outcome.FAILED
+                ledger.error = aborted.error.error.code if aborted.error else aborted.cause.value
+                await self._fail(client, endpoint, aborted.error)
+            except ApiError as error:
+                ledger.outcome = Outcome.REFUSED if error.error.status < 500 else Outcome.FAILED
+                ledger.error = error.error.code
+                await self._fail(client, endpoint, error)
+            except Exception:
+                log.exception("request %s failed inside the gateway", ledger.request_id)
+                ledger.error = ErrorCode.INTERNAL.code
+                await self._fail(client, endpoint, ApiError(ErrorCode.INTERNAL, f"internal error; request id {ledger.request_id}"))
+            finally:
+                client.unwatch()
+                ledger.ended_s = time.monotonic()
+                self.closing.ended(ledger)
+
+    async def _serve(self, endpoint: Endpoint, flow: Flow, client: Connection) -> None:
+        if self.draining:
+            raise ApiError(ErrorCode.DRAINING, "this gateway is stopping; send the request again", headers={"retry-after": "1"})
+        if client.method != "POST":
+            raise ApiError(ErrorCode.METHOD_NOT_ALLOWED, f"{client.method} {endpoint.path}: allowed: POST", headers={"allow": "POST"})
+        body = await client.read_body()
+        inquiry = read_inquiry(endpoint.body, body)
+        owner = self._owner(inquiry, endpoint)
+        flow.ledger.model, flow.ledger.stream = owner.model.name, inquiry.stream
+        client.watch()
+        if endpoint.leased:
+            request = self._request(inquiry, owner, flow.ledger)
+            flow.ledger.submitted_s = time.monotonic()
+            self._check(owner, owner.submit(request))
+            await run_placed(self, owner, request, flow, client, endpoint, body)
+        else:
+            await self._direct(owner, flow, client, endpoint, body)
+
+    def _owner(self, inquiry: Inquiry, endpoint: Endpoint) -> LaneOwner:
+        name = inquiry.model or (self.served_names[0] if endpoint.task is Task.ANY and len(self.owners) == 1 else "")
+        owner = self._served.get(name)
+        if owner is None:
+            message = f"model = {name!r}: not served here; allowed: {', '.join(self.served_names)}"
+            raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
+        if endpoint.task not in (Task.ANY, owner.model.task):
+            message = f"model = {name!r}: its task is {owner.model.task!r}, but {endpoint.path} needs a model whose task is {endpoint.task.value!r}"
+            raise ApiError(ErrorCode.UNSUPPORTED, message, param="model")
+        return owner
+
+    def _request(self, inquiry: Inquiry, owner: LaneOwner, ledger: Ledger) -> Request:
+        context = owner.model.settings.max_model_len
+        if inquiry.max_tokens is not None and inquiry.max_tokens > context:
+            message = f"{inquiry.max_tokens_field} = {inquiry.max_tokens}: allowed: 1 to {context}, the model's context"
+            raise ApiError(ErrorCode.INVALID_VALUE, message, param=inquiry.max_tokens_field)
+        if inquiry.prompt_ids > context:
+            message = f"prompt: {inquiry.prompt_ids} tokens; allowed: at most {context}, the model's context"
+            raise ApiError(ErrorCode.CONTEXT_LENGTH, message, param="prompt")
+        prompt = min(context, self._ratios[owner.model.name].tokens(inquiry.prompt_chars, inquiry.prompt_ids))
+        output = UNKNOWN_OUTPUT_TOKENS if inquiry.max_tokens is None else inquiry.max_tokens
+        ledger.prompt_chars, ledger.expected_prompt_tokens, ledger.max_tokens = inquiry.prompt_chars, prompt, inquiry.max_tokens
+        now = time.monotonic()
+        return Request(
+            request_id=ledger.engine_id,
+            prompt_tokens=prompt,
+            expected_output_tokens=min(output, max(0, context - prompt)),
+            arrived_s=now,
+            expires_s=now + self.settings.timeouts.queue_wait_s,
+            sequences=inquiry.sequences,
+        )
+
+    def _check(self, owner: LaneOwner, admission: Admission) -> None:
+        if admission.accepted or admission.cause is None:
+            return
+        retry_after = max(1, round(admission.retry_after_s or 1))
+        message = (
+            f"model {owner.model.name!r} is overloaded ({admission.cause.value}): {admission.ahead_tokens} tokens wait; retry in {retry_after} s"
+        )
+        raise ApiError(ErrorCode.OVERLOADED, message, headers={"retry-after": str(retry_after)})
+
+    async def _direct(self, owner: LaneOwner, flow: Flow, client: Connection, endpoint: Endpoint, body: bytes) -> None:
+        """Relays what needs no lease (the tokenizer's endpoints) to any ready replica."""
+        replica = owner.any_replica()
+        if replica is None:
+            raise ApiError(ErrorCode.NO_REPLICA, f"no replica of model {owner.model.name!r} is ready", headers={"retry-after": "1"})
+        flow.ledger.replica_id, flow.ledger.pick = replica.replica_id, "direct"
+        headers = {REQUEST_ID_HEADER: flow.ledger.engine_id, "content-type": "application/json"}
+        try:
+            async with self.session.post(replica.url + endpoint.path, data=body, headers=headers) as response:
+                payload = await response.read()
+        except aiohttp.ClientError as error:
+            raise LOST from error
+        content_type = response.headers.get("content-type", "application/json").encode()
+        await client.start(response.status, [(b"content-type", content_type), *answer_headers(flow.ledger)])
+        await client.finish(payload)
+
+    async def _fail(self, client: Connection, endpoint: Endpoint, error: ApiError | None) -> None:
+        """Tells the client, in the way that is still open: an HTTP error, an SSE event, or (nobody to tell) a dropped connection."""
+        if error is None:
+            client.cut()
+            return
+        await client.fail(error, endpoint, self.settings.timeouts.client_stall_s)
+
+    def _close(self, ledger: Ledger) -> None:
+        done = ledger.finished
+        if done is not None and done.sequences > 0 and ledger.model in self._ratios:
+            self._ratios[ledger.model].observe(ledger.prompt_chars, round(done.prompt_tokens / done.sequences))
+        self._on_closed(ledger)
+
+
+def new_ledger(scope: Scope, path: str) -> Ledger:
+    """A ledger with the client's X-Request-Id if it is printable and of at most 128 characters, else a new one."""
+    given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
+    engine_id = uuid.uuid4().hex
+    request_id = given.decode() if _REQUEST_ID.fullmatch(given) else engine_id
+    return Ledger(request_id=request_id, engine_id=engine_id, path=path, arrived_s=time.monotonic(), arrived_unix_s=time.time())

@@ -1,0 +1,46 @@
+"""Every outcome that the scheduler can decide, as closed enums: their values are the words in logs, metric labels and response headers."""
+
+from enum import StrEnum
+
+
+class AdmissionKind(StrEnum):
+    """What became of a submitted request. `REDIRECT` and `DEGRADE` are reserved for regions and the ladder."""
+
+    ADMIT = "admit"
+    QUEUE = "queue"
+    REDIRECT = "redirect"
+    DEGRADE = "degrade"
+    REJECT = "reject"
+
+
+class RejectCause(StrEnum):
+    """Why a request was turned away before it waited."""
+
+    LANE_FULL = "lane_full"
+    DUPLICATE_ID = "duplicate_id"
+
+
+class Ending(StrEnum):
+    """How a lease ended. `REFUSED`: the replica turned the request away before any work (it drains), and the request waits again at the head."""
+
+    FINISHED = "finished"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+    REFUSED = "refused"
+
+
+class PickReason(StrEnum):
+    """Why this replica got the request."""
+
+    ONLY_FIT = "only_fit"
+    LEAST_PREFILL = "least_prefill"
+    LEAST_DECODE = "least_decode"
+
+
+class WaitReason(StrEnum):
+    """What the head of the lane waits for."""
+
+    NO_READY_REPLICA = "no_ready_replica"
+    SEQUENCES = "sequences"
+    KV_TOKENS = "kv_tokens"
+    PREFILL_BUDGET = "prefill_budget"

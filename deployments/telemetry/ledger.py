@@ -1,0 +1,228 @@
+"""The ledger: where one request's wall time went, as stages that add up.
+
+The gateway notes moments on its own clock; the engine replica sends durations on its own (protocol.Finished). No two clocks are compared:
+
+    gateway     until the request is in its lane (upload, parsing, validation), and after the last byte
+    lane        waiting for a replica
+    connect     what the wait for the first byte took beyond what the replica itself saw: connection, network, both event loops
+    engine_http what the replica spent outside its engine core before the first byte: tokenising, HTTP
+    engine_queue, prefill   as the engine core measured them
+    engine      connect to prefill as one, where the replica gave no statistics
+    decode      from the first byte to the last, less client_stall
+    client_stall    waiting for the client to read
+
+`unaccounted_s` is the wall time less their sum: it would show a stage that was forgotten or counted twice.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from deployments.protocol import Finished
+
+
+class Stage(StrEnum):
+    """The stages, in the order in which they pass."""
+
+    GATEWAY = "gateway"
+    LANE = "lane"
+    CONNECT = "connect"
+    ENGINE_HTTP = "engine_http"
+    ENGINE_QUEUE = "engine_queue"
+    PREFILL = "prefill"
+    ENGINE = "engine"
+    DECODE = "decode"
+    CLIENT_STALL = "client_stall"
+
+
+class Outcome(StrEnum):
+    """How a request ended, as its client (or its absence) saw it."""
+
+    OK = "ok"
+    REFUSED = "refused"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+@dataclass(slots=True)
+class Ledger:
+    """One request's account. Times are the gateway's monotonic seconds; those not reached are None."""
+
+    request_id: str
+    engine_id: str
+    path: str
+    arrived_s: float
+    arrived_unix_s: float
+    model: str = ""
+    stream: bool = False
+    status: int = 0
+    outcome: Outcome = Outcome.FAILED
+    error: str | None = None
+    replica_id: str | None = None
+    pick: str | None = None
+    attempts: int = 0
+    prompt_chars: int = 0
+    expected_prompt_tokens: int = 0
+    max_tokens: int | None = None
+    submitted_s: float | None = None
+    placed_s: float | None = None
+    first_byte_s: float | None = None
+    last_byte_s: float | None = None
+    ended_s: float | None = None
+    lane_s: float = 0.0
+    client_stall_s: float = 0.0
+    engine_wait_s: float = 0.0
+    refused_s: float = 0.0
+    bytes_out: int = 0
+    pieces: int = 0
+    itl: list[float] = field(default_factory=list)
+    finished: Finished | None = None
+
+    @property
+    def wall_s(self) -> float:
+        """From the request's first byte at the gateway to the end of its answer."""
+        return (self.ended_s or self.arrived_s) - self.arrived_s
+
+    @property
+    def ttft_s(self) -> float | None:
+        """Time to first token: until the first byte of the engine's answer was at the gateway."""
+        return None if self.first_byte_s is None else self.first_byte_s - self.arrived_s
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Time per output token after the first, by the engine's own count of tokens."""
+        done = self.finished
+        if done is None or self.first_byte_s is None or self.last_byte_s is None or done.sequences < 1:
+            return None
+        after_first = done.output_tokens / done.sequences - 1
+        return (self.last_byte_s - self.first_byte_s) / after_first if after_first >= 1 and self.stream else None
+
+    def stages(self) -> dict[Stage, float]:
+        """Seconds by stage; stages that did not happen are absent."""
+        ended = self.ended_s or self.arrived_s
+        if self.submitted_s is None:
+            return {Stage.GATEWAY: ended - self.arrived_s}
+        stages = {Stage.GATEWAY: self.submitted_s - self.arrived_s, Stage.LANE: self.lane_s}
+        if self.placed_s is None:
+            return stages
+        if self.first_byte_s is None:
+            return stages | {Stage.CONNECT: self.refused_s, Stage.ENGINE: ended - self.placed_s}
+        for stage, seconds in self._first_byte_stages(self.first_byte_s - self.placed_s):
+            stages[stage] = stages.get(stage, 0.0) + seconds
+        stages[Stage.DECODE] = stages.get(Stage.DECODE, 0.0) + self.engine_wait_s
+        stages[Stage.CLIENT_STALL] = self.client_stall_s
+        last = self.last_byte_s if self.last_byte_s is not None else self.first_byte_s
+        stages[Stage.GATEWAY] += ended - last
+        return stages
+
+    @property
+    def unaccounted_s(self) -> float:
+        """Wall time that no stage explains (negative: counted twice)."""
+        return self.wall_s - sum(self.stages().values())
+
+    def server_timing(self) -> str:
+        """The `Server-Timing` header, with what is known when the answer starts (milliseconds)."""
+        known = [
+            f"{Stage.GATEWAY};dur={((self.submitted_s or self.arrived_s) - self.arrived_s) * 1e3:.2f}",
+            f"{Stage.LANE};dur={self.lane_s * 1e3:.2f}",
+        ]
+        if self.placed_s is not None and self.first_byte_s is not None:
+            known.append(f"{Stage.ENGINE};dur={(self.first_byte_s - self.placed_s) * 1e3:.2f}")
+        return ", ".join(known)
+
+    def record(self) -> dict[str, object]:
+        """The line of the trace file: sizes, times and the outcome; no text of the prompt or the answer."""
+        done = self.finished
+        return {
+            "schema": 1,
+            "request_id": self.request_id,
+            "engine_id": self.engine_id,
+            "arrived_s": self.arrived_unix_s,
+            "path": self.path,
+            "model": self.model,
+            "stream": self.stream,
+            "status": self.status,
+            "outcome": self.outcome.value,
+            "error": self.error,
+            "replica": self.replica_id,
+            "pick": self.pick,
+            "attempts": self.attempts,
+            "prompt_chars": self.prompt_chars,
+            "expected_prompt_tokens": self.expected_prompt_tokens,
+            "max_tokens": self.max_tokens,
+            "prompt_tokens": done.prompt_tokens if done else None,
+            "cached_tokens": done.cached_tokens if done else None,
+            "output_tokens": done.output_tokens if done else None,
+            "sequences": done.sequences if done else None,
+            "preemptions": done.preemptions if done else None,
+            "bytes_out": self.bytes_out,
+            "ttft_s": _rounded(self.ttft_s),
+            "tpot_s": _rounded(self.tpot_s),
+            "wall_s": _rounded(self.wall_s),
+            "stages_s": {stage.value: _rounded(seconds) for stage, seconds in self.stages().items()},
+            "unaccounted_s": _rounded(self.unaccounted_s),
+        }
+
+    def _first_byte_stages(self, wait_s: float) -> Iterator[tuple[Stage, float]]:
+        """Splits the wait for the first byte; without streaming that byte comes with the last token, so decode is a part of it."""
+        yield Stage.CONNECT, self.refused_s
+        done = self.finished
+        if done is None or done.first_byte_s is None or done.sequences < 1:
+            yield Stage.ENGINE, wait_s
+            return
+        decode_s = 0.0 if self.stream else done.decode_s
+        yield Stage.CONNECT, wait_s - done.first_byte_s
+        yield Stage.ENGINE_HTTP, done.first_byte_s - done.queued_s - done.prefill_s - decode_s
+        yield Stage.ENGINE_QUEUE, done.queued_s
+        yield Stage.PREFILL, done.prefill_s
+        yield Stage.DECODE, decode_s
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 6)
+
+
+class Closing:
+    """Ledgers whose request ended and whose engine statistics may still be under way: each is handed on once, at most `patience_s` late."""
+
+    def __init__(self, hand_on: Callable[[Ledger], None], patience_s: float = 1.0) -> None:
+        self._hand_on = hand_on
+        self._patience_s = patience_s
+        self._open: dict[str, Ledger] = {}
+        self._ended: dict[str, float] = {}
+
+    def open(self, ledger: Ledger) -> None:
+        """A request went to an engine under `ledger.engine_id`."""
+        self._open[ledger.engine_id] = ledger
+
+    def finished(self, message: Finished) -> None:
+        """The engine's statistics of a request came."""
+        ledger = self._open.get(message.request_id)
+        if ledger is None:
+            return
+        ledger.finished = message
+        if message.request_id in self._ended:
+            self._close(message.request_id)
+
+    def forget(self, ledger: Ledger) -> None:
+        """The engine refused the request: nothing comes under that id."""
+        self._open.pop(ledger.engine_id, None)
+
+    def ended(self, ledger: Ledger) -> None:
+        """The request's answer ended. Handed on at once if nothing more is to come."""
+        if ledger.engine_id not in self._open:
+            self._hand_on(ledger)
+        elif ledger.finished is not None:
+            self._close(ledger.engine_id)
+        else:
+            self._ended[ledger.engine_id] = time.monotonic()
+
+    def sweep(self, now: float) -> None:
+        """Hands on those that have waited long enough. Called a few times a second."""
+        for engine_id in [key for key, ended in self._ended.items() if now - ended > self._patience_s]:
+            self._close(engine_id)
+
+    def _close(self, engine_id: str) -> None:
+        self._ended.pop(engine_id, None)
+        self._hand_on(self._open.pop(engine_id))
