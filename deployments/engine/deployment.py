@@ -15,7 +15,7 @@ from ray import serve
 
 from cluster.spec import Model, Pool
 from deployments.directory import REGISTER_EVERY_S, find_directory
-from deployments.engine.environment import replica_environment
+from deployments.engine.environment import forget_foreign_variables, replica_environment
 from deployments.engine.placement import place
 from deployments.protocol import ReplicaState
 
@@ -31,7 +31,10 @@ _SHUTDOWN_MARGIN_S = 30.0
 class EngineReplica:
     """One replica of `model`: serves HTTP by itself; Serve sees its constructor, its health and its end."""
 
+    _replica: "Replica | None" = None
+
     async def __init__(self, model: Model) -> None:
+        forget_foreign_variables()
         # vLLM is imported here and not above, so that whoever only deploys does not need it.
         from deployments.engine.replica import Identity, Replica
 
@@ -43,14 +46,14 @@ class EngineReplica:
 
     async def check_health(self) -> None:
         """Serve's health check. Raises RuntimeError when the engine is dead or stuck; Serve then replaces the replica."""
-        if self._replica.state is ReplicaState.UNHEALTHY:
-            raise RuntimeError(f"the engine of {self._replica.facts.replica_id} is {self._replica.verdict}")
+        replica = self._replica
+        if replica is not None and replica.state is ReplicaState.UNHEALTHY:
+            raise RuntimeError(f"the engine of {replica.facts.replica_id} is {replica.verdict}")
 
     async def __del__(self) -> None:
         """Serve awaits this once, before it ends the process: refuses new work, lets running requests end, ends the engine."""
-        self._replica.drain()
-        await self._replica.stop()
-        self._registering.cancel()
+        if self._replica is not None:
+            await self._replica.stop()
 
 
 def engine_deployment(model: Model, pool: Pool, total_timeout_s: float) -> serve.Application:

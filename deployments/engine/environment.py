@@ -1,11 +1,26 @@
 """The environment of a replica's process and of the processes that vLLM starts in it.
 
-Pure. Each variable has its reason beside it. The cluster's secret is never among them: environments are readable in `/proc` and in Ray's own state.
+Each variable has its reason beside it. The cluster's secret is never among them: environments are readable in `/proc` and in Ray's own state.
 """
+
+import os
 
 from cluster.artifacts import resolve_source
 from cluster.spec import Model, Pool
 from deployments.engine.fate_share import SWITCH
+
+_FOREIGN = (
+    # It would override kv_cache_memory_bytes.
+    "VLLM_CPU_KVCACHE_SPACE",
+    # The guard strips the credentials that vLLM's own check would look for.
+    "VLLM_API_KEY",
+)
+
+
+def forget_foreign_variables() -> None:
+    """Takes out of this process's environment what the node's may hold and a replica must not heed. Called before vLLM is imported."""
+    for name in _FOREIGN:
+        os.environ.pop(name, None)
 
 
 def replica_environment(model: Model, pool: Pool) -> dict[str, str]:
@@ -18,8 +33,6 @@ def replica_environment(model: Model, pool: Pool) -> dict[str, str]:
         # Plugins, and so fate_share, load in a spawned child but not in a forked one. (In a Ray actor vLLM would choose it too.)
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
         SWITCH: "1",
-        # The guard strips the credentials that vLLM's own check would look for.
-        "VLLM_API_KEY": "",
         "VLLM_ENGINE_READY_TIMEOUT_S": str(int(model.health.startup_s)),
     }
     if pool.accelerator == "cpu":
@@ -33,8 +46,6 @@ def _cpu(model: Model) -> dict[str, str]:
     ranks = model.settings.tensor_parallel_size
     return {
         "OMP_NUM_THREADS": str(max(1, int(model.settings.cpus) // ranks)),
-        # It would override kv_cache_memory_bytes.
-        "VLLM_CPU_KVCACHE_SPACE": "",
         # "0" runs the model inside EngineCore's process, a core less than with a worker process of its own; several ranks need the workers.
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0" if ranks == 1 else "1",
     }
