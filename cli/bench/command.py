@@ -1,0 +1,124 @@
+"""`raylane bench`: streaming load against any OpenAI-compatible endpoint. Reads options, shows progress, prints the table, sets the exit code.
+
+Exit codes: 0 all answered, 1 some request failed (or none was answered) or the endpoint cannot be used, 2 bad options, 130 interrupted.
+"""
+
+import asyncio
+import json
+import signal
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import uvloop
+from rich.console import Console
+
+from cli.bench.client import Endpoint, EndpointError
+from cli.bench.load import Load
+from cli.bench.progress import ProgressBar
+from cli.bench.report import render
+from cli.bench.run import Outcome, bench_run
+from cli.bench.settings import SettingError, Settings
+
+_LENGTHS = "N, uniform:LOW:HIGH or lognormal:MEAN:SIGMA"
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r}; allowed: a whole number") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r}; allowed: a number") from None
+
+
+Option = typer.Option
+Whole = partial(typer.Option, metavar="N", parser=_whole)
+Number = partial(typer.Option, metavar="X", parser=_number)
+Seconds = partial(typer.Option, metavar="SECONDS", parser=_number)
+
+
+def bench(
+    url: Annotated[str, Option(help="The endpoint, without /v1.")] = "http://127.0.0.1:8000",
+    model: Annotated[str | None, Option(help="Default: the first that the endpoint lists.")] = None,
+    api_key_env: Annotated[str | None, Option(metavar="NAME", help="The environment variable that holds the API key.")] = None,
+    endpoint: Annotated[Endpoint, Option(help="Which route to load.")] = "completions",
+    stream: Annotated[bool, Option(help="Streamed answers, or whole ones (end-to-end times only).")] = True,
+    ignore_eos: Annotated[bool, Option("--ignore-eos", help="Answers of exactly --output-tokens (vLLM's ignore_eos).")] = False,
+    rate: Annotated[float | None, Number(help="Open loop: requests a second.")] = None,
+    burstiness: Annotated[float, Number(help="Of the open loop's gaps: 1 is Poisson, below 1 comes in bursts, above 1 evenly.")] = 1.0,
+    concurrency: Annotated[int | None, Whole(help="Closed loop: so many clients, one request each at a time.")] = None,
+    requests: Annotated[int | None, Whole(help="How many requests. Default: 100, or the whole trace.")] = None,
+    duration: Annotated[float | None, Seconds(help="Send for so long; open requests then end.")] = None,
+    warmup: Annotated[int, Whole(help="Requests sent before, not counted.")] = 0,
+    input_tokens: Annotated[str, Option(metavar="LENGTHS", help=f"Prompt lengths: {_LENGTHS}.")] = "128",
+    output_tokens: Annotated[str, Option(metavar="LENGTHS", help=f"Answer lengths (max_tokens): {_LENGTHS}.")] = "128",
+    shared_prefix_tokens: Annotated[int, Whole(help="So many first tokens are the same in all prompts.")] = 0,
+    trace: Annotated[Path | None, Option(help="Replay a trace: Azure 2023 CSV, Mooncake JSONL or raylane's ledger, .gz or plain.")] = None,
+    limit: Annotated[int | None, Whole(help="Only the first N requests of the trace.")] = None,
+    time_scale: Annotated[float, Number(help="Stretches the trace's times: 0.5 replays twice as fast.")] = 1.0,
+    length_scale: Annotated[float | None, Number(help="Multiplies all lengths.")] = None,
+    max_model_len: Annotated[int | None, Whole(help="Scales all lengths down so that the longest request fits this context.")] = None,
+    timeout: Annotated[float, Seconds(help="Of one request.")] = 600.0,
+    seed: Annotated[int, Whole(help="Of lengths, times and prompts.")] = 0,
+    json_file: Annotated[str | None, Option("--json", metavar="FILE", help="Write the report as JSON; - is standard output.")] = None,
+    allow_errors: Annotated[bool, Option("--allow-errors", help="Exit with 0 even when requests failed.")] = False,
+) -> None:
+    """Load an OpenAI-compatible endpoint and print TTFT, ITL, TPOT and end-to-end latencies."""
+    options = {name: value for name, value in locals().items() if name not in ("json_file", "allow_errors")}
+    try:
+        settings = Settings(**options)
+        settings.api_key()
+        load = settings.load()
+        _check_writable(json_file)
+    except SettingError as error:
+        raise typer.BadParameter(str(error), param_hint=f"'{error.option}'") from error
+    try:
+        outcome = _run(settings, load)
+    except EndpointError as error:
+        Console(stderr=True).print(f"error: {error}", style="red", highlight=False, soft_wrap=True)
+        raise typer.Exit(1) from error
+    except asyncio.CancelledError as error:
+        raise typer.Exit(130) from error
+    _print(settings, outcome, json_file)
+    if outcome.interrupted:
+        raise typer.Exit(130)
+    if not outcome.all_answered and not allow_errors:
+        raise typer.Exit(1)
+
+
+def _run(settings: Settings, load: Load) -> Outcome:
+    """Runs the bench in an event loop of its own. Ctrl-C ends it early with what there is; a second one, at once with nothing."""
+
+    async def main() -> Outcome:
+        stop = asyncio.Event()
+        with ProgressBar(Console(stderr=True)) as progress:
+            running = asyncio.ensure_future(bench_run(settings, load, stop, progress))
+            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, lambda: running.cancel() if stop.is_set() else stop.set())
+            return await running
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main())
+
+
+def _check_writable(json_file: str | None) -> None:
+    """Before the run, not after it. Raises SettingError."""
+    if json_file not in (None, "-") and not Path(str(json_file)).absolute().parent.is_dir():
+        raise SettingError("--json", f"{json_file!r} is in a folder that does not exist; allowed: a file in an existing folder, or -")
+
+
+def _print(settings: Settings, outcome: Outcome, json_file: str | None) -> None:
+    """The table on standard output, unless the JSON goes there: then on standard error."""
+    title = f"{outcome.report['model']} at {settings.url}" + (" (interrupted)" if outcome.interrupted else "")
+    Console(stderr=json_file == "-").print(render(title, outcome.report, outcome.notes))
+    text = json.dumps(outcome.report, indent=2)
+    if json_file == "-":
+        print(text)
+    elif json_file is not None:
+        Path(json_file).write_text(text + "\n", encoding="utf-8")
