@@ -5,7 +5,6 @@ Ray, runs a `Replica`, and keeps the directory informed. `engine_deployment` is 
 """
 
 import asyncio
-import ipaddress
 import logging
 import re
 from typing import TYPE_CHECKING, Any
@@ -33,16 +32,18 @@ class EngineReplica:
 
     _replica: "Replica | None" = None
 
-    async def __init__(self, model: Model) -> None:
+    async def __init__(self, model: Model, public: bool) -> None:  # type: ignore[misc]  # Serve awaits it
         forget_foreign_variables()
         # vLLM is imported here and not above, so that whoever only deploys does not need it.
         from deployments.engine.replica import Identity, Replica
 
         directory = find_directory()
         context = serve.get_replica_context().replica_id
-        identity = Identity(f"{context.deployment_id.name}#{context.unique_id}", ray.get_runtime_context().get_node_id(), _host())
-        self._replica = await Replica.start(model, identity, await directory.secret.remote())
-        self._registering = asyncio.create_task(_keep_registered(self._replica))
+        identity = Identity(f"{context.deployment_id.name}#{context.unique_id}", ray.get_runtime_context().get_node_id(), _host(public))
+        replica = Replica(model, identity, await directory.secret.remote())
+        await replica.start()
+        self._replica = replica
+        self._registering = asyncio.create_task(_keep_registered(replica))
 
     async def check_health(self) -> None:
         """Serve's health check. Raises RuntimeError when the engine is dead or stuck; Serve then replaces the replica."""
@@ -56,8 +57,12 @@ class EngineReplica:
             await self._replica.stop()
 
 
-def engine_deployment(model: Model, pool: Pool, total_timeout_s: float) -> serve.Application:
-    """The Serve application of `model` on `pool`. A stopping replica waits for its requests, none of which takes longer than `total_timeout_s`."""
+def engine_deployment(model: Model, pool: Pool, total_timeout_s: float, public: bool = False) -> serve.Application:
+    """The Serve application of `model` on `pool`.
+
+    A stopping replica waits for its requests, none of which takes longer than `total_timeout_s`. Replicas listen on loopback; where gateways run on
+    other nodes, `public` makes them listen on their node's address (Ray itself never calls a node by a loopback address, so that says nothing).
+    """
     options: dict[str, Any] = {
         "name": "engine-" + re.sub(r"[^A-Za-z0-9_.-]+", "-", model.name),
         "num_replicas": model.replicas.count,
@@ -69,13 +74,11 @@ def engine_deployment(model: Model, pool: Pool, total_timeout_s: float) -> serve
         "max_constructor_retry_count": 3,
         **place(model, pool).serve_options(replica_environment(model, pool)),
     }
-    return serve.deployment(**options)(EngineReplica).bind(model)
+    return serve.deployment(**options)(EngineReplica).bind(model, public)
 
 
-def _host() -> str:
-    """The address to listen on: this node's, or loopback where the node has no other."""
-    node = ray.util.get_node_ip_address()
-    return "127.0.0.1" if ipaddress.ip_address(node).is_loopback else node
+def _host(public: bool) -> str:
+    return str(ray.util.get_node_ip_address()) if public else "127.0.0.1"
 
 
 async def _keep_registered(replica: "Replica") -> None:

@@ -28,9 +28,7 @@ _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 class Guard:
     """Wraps `app`. `state` is asked at each request for work; `drain` is called for a request to DRAIN_PATH."""
 
-    def __init__(
-        self, app: App, secret: str, exchanges: Exchanges, feed: Feed, state: Callable[[], ReplicaState], drain: Callable[[], None]
-    ) -> None:
+    def __init__(self, app: App, secret: str, exchanges: Exchanges, feed: Feed, state: Callable[[], ReplicaState], drain: Callable[[], None]) -> None:
         self._app = app
         self._credentials = b"Bearer " + secret.encode()
         self._exchanges = exchanges
@@ -42,23 +40,28 @@ class Guard:
         """One HTTP exchange."""
         headers: list[tuple[bytes, bytes]] = scope["headers"]
         if not self._is_authorized(headers):
-            return await _refuse(send, 401, "invalid_secret", "this port asks for the cluster's secret as a bearer token")
-        if scope["path"] == FEED_PATH:
-            return await self._serve_feed(scope, receive, send)
-        if scope["path"] == DRAIN_PATH:
-            return await self._serve_drain(scope, send)
-        scope["headers"] = [(name, value) for name, value in headers if name != b"authorization"]
-        if scope["method"] in _READS:
-            return await self._app(scope, receive, send)
-        state = self._state()
-        if state is not ReplicaState.READY:
-            code = DRAINING_CODE if state is ReplicaState.DRAINING else UNHEALTHY_CODE
-            return await _refuse(send, 503, code, f"this replica is {state}; nothing was done")
-        await self._serve_work(scope, receive, send)
+            await _refuse(send, 401, "invalid_secret", "this port asks for the cluster's secret as a bearer token")
+        elif scope["path"] == FEED_PATH:
+            await self._serve_feed(scope, receive, send)
+        elif scope["path"] == DRAIN_PATH:
+            await self._serve_drain(scope, send)
+        else:
+            scope["headers"] = [(name, value) for name, value in headers if name != b"authorization"]
+            await self._serve_engine(scope, receive, send)
 
     def _is_authorized(self, headers: list[tuple[bytes, bytes]]) -> bool:
         given = [value for name, value in headers if name == b"authorization"]
         return len(given) == 1 and hmac.compare_digest(given[0], self._credentials)
+
+    async def _serve_engine(self, scope: Message, receive: Receive, send: Send) -> None:
+        state = self._state()
+        if scope["method"] in _READS:
+            await self._app(scope, receive, send)
+        elif state is ReplicaState.READY:
+            await self._serve_work(scope, receive, send)
+        else:
+            code = DRAINING_CODE if state is ReplicaState.DRAINING else UNHEALTHY_CODE
+            await _refuse(send, 503, code, f"this replica is {state}; nothing was done")
 
     async def _serve_work(self, scope: Message, receive: Receive, send: Send) -> None:
         exchange = self._exchanges.begin(_request_id(scope["headers"]), time.monotonic())
@@ -73,13 +76,15 @@ class Guard:
 
     async def _serve_drain(self, scope: Message, send: Send) -> None:
         if scope["method"] != "POST":
-            return await _refuse(send, 405, "method_not_allowed", f"{DRAIN_PATH} takes POST")
+            await _refuse(send, 405, "method_not_allowed", f"{DRAIN_PATH} takes POST")
+            return
         self._drain()
         await _respond(send, 202, {"state": "draining", "exchanges": len(self._exchanges)})
 
     async def _serve_feed(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["method"] != "GET":
-            return await _refuse(send, 405, "method_not_allowed", f"{FEED_PATH} takes GET")
+            await _refuse(send, 405, "method_not_allowed", f"{FEED_PATH} takes GET")
+            return
         subscription = self._feed.subscribe()
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/x-ndjson")]})
 

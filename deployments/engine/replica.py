@@ -41,35 +41,37 @@ class Identity:
 
 
 class Replica:
-    """A running replica. `state` is at most `_WATCH_EVERY_S` old; the death of the engine's process is noticed at once."""
+    """One replica. `state` is at most `_WATCH_EVERY_S` old; the death of the engine's process is noticed at once. `facts` are known after `start`."""
 
-    def __init__(self, model: Model, identity: Identity, secret: str, vllm: VllmApp, load: EngineLoad, exchanges: "_Books") -> None:
+    facts: ReplicaFacts
+    _vllm: VllmApp
+    _server: HttpServer
+
+    def __init__(self, model: Model, identity: Identity, secret: str) -> None:
         self.verdict = Verdict.HEALTHY
         self.left_ready = asyncio.Event()
-        self._vllm = vllm
-        self._load = load
-        self._exchanges = exchanges
+        self._model = model
+        self._identity = identity
+        self._secret = secret
+        self._feed = Feed(lambda: Hello(self.facts, self.state), self._load_message)
+        self._exchanges = Exchanges(self._exchange_ended)
+        self._load = EngineLoad(changed=self._feed.changed)
         self._watchdog = Watchdog(model.health.stall_s)
         self._draining = False
+        self._drained = asyncio.Event()
         self._probe: asyncio.Task[None] | None = None
-        self._feed = exchanges.feed = Feed(lambda: Hello(self.facts, self.state), self._load_message)
-        self._server = HttpServer(
-            Guard(vllm.asgi, secret, exchanges, self._feed, lambda: self.state, self.drain), identity.host, 0, keep_alive_s=_KEEP_ALIVE_S
-        )
-        self.facts = _facts(model, identity, self._server.port, vllm)
         self._tasks: list[asyncio.Task[None]] = []
 
-    @classmethod
-    async def start(cls, model: Model, identity: Identity, secret: str) -> "Replica":
+    async def start(self) -> None:
         """Starts the engine and the HTTP server; returns when requests are served."""
-        load, exchanges = EngineLoad(), _Books()
-        replica = cls(model, identity, secret, await start_vllm(model, load, exchanges), load, exchanges)
-        load.changed = replica._feed.changed
-        await replica._server.start()
-        replica._tasks = [asyncio.create_task(task) for task in (replica._watch(), replica._feed.run(), telemetry.measure_loop_lag())]
-        telemetry.show_state(replica.state)
-        telemetry.EXCHANGES.set_function(lambda: len(exchanges))
-        return replica
+        self._vllm = await start_vllm(self._model, self._load, self._exchanges)
+        guard = Guard(self._vllm.asgi, self._secret, self._exchanges, self._feed, lambda: self.state, self.drain)
+        self._server = HttpServer(guard, self._identity.host, 0, keep_alive_s=_KEEP_ALIVE_S)
+        self.facts = _facts(self._model, self._identity, self._server.port, self._vllm)
+        await self._server.start()
+        self._tasks = [asyncio.create_task(task) for task in (self._watch(), self._feed.run(), telemetry.measure_loop_lag())]
+        telemetry.show_state(self.state)
+        telemetry.EXCHANGES.set_function(lambda: len(self._exchanges))
 
     @property
     def state(self) -> ReplicaState:
@@ -86,8 +88,7 @@ class Replica:
     async def stop(self) -> None:
         """Drains, waits until the last exchange has ended (no longer than Serve lets it), and ends the server and the engine."""
         self.drain()
-        while not self._exchanges.idle and self.state is not ReplicaState.UNHEALTHY:
-            await asyncio.sleep(_WATCH_EVERY_S / 4)
+        await self._drained.wait()
         self._feed.close()
         await self._server.stop(_CLOSE_S)
         for task in self._tasks:
@@ -122,23 +123,21 @@ class Replica:
         telemetry.show_state(self.state)
         self.left_ready.set()
         self._feed.changed()
+        self._check_drained()
+
+    def _exchange_ended(self, finished: Finished) -> None:
+        telemetry.count(finished)
+        self._feed.finished(finished)
+        self._feed.changed()
+        self._check_drained()
+
+    def _check_drained(self) -> None:
+        # An unhealthy engine finishes nothing: there is nothing to wait for.
+        if self.state is ReplicaState.UNHEALTHY or (self._draining and self._exchanges.idle):
+            self._drained.set()
 
     def _load_message(self) -> Load:
         return Load(self.state, self._load.running, self._load.waiting, len(self._exchanges), round(self._load.kv_usage, 4))
-
-
-class _Books(Exchanges):
-    """The exchanges, whose endings are counted and sent to the feed."""
-
-    feed: Feed
-
-    def __init__(self) -> None:
-        super().__init__(self._ended)
-
-    def _ended(self, finished: Finished) -> None:
-        telemetry.count(finished)
-        self.feed.finished(finished)
-        self.feed.changed()
 
 
 def _facts(model: Model, identity: Identity, port: int, vllm: VllmApp) -> ReplicaFacts:

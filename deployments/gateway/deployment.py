@@ -9,7 +9,7 @@ import aiohttp
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, CollectorRegistry, ProcessCollector
 from ray import serve
 
-from cluster.spec import ClusterSpec
+from cluster.spec import ClusterSpec, Region
 from deployments.directory import find_directory
 from deployments.gateway.feeds import Feeds
 from deployments.gateway.flow import SWEEP_S, Cause
@@ -28,8 +28,10 @@ STARTUP_S = 60.0
 class GatewayReplica:
     """One gateway process: an HTTP server, the lane owners of all models, the feeds of all replicas."""
 
-    def __init__(self, spec_json: str, run_dir: str) -> None:
+    def __init__(self, spec_json: str, region: str, run_dir: str) -> None:
         self._spec = ClusterSpec.model_validate_json(spec_json)
+        home = self._spec.region(region)
+        self._models = tuple(model for model in self._spec.models if home in self._spec.regions_of(model))
         self._run_dir = Path(run_dir)
         self._started = asyncio.create_task(self._start())
         self._tasks: list[asyncio.Task[None]] = []
@@ -63,7 +65,7 @@ class GatewayReplica:
         settings = self._spec.gateway
         registry = _registry()
         self._session = _engine_session(secret, settings.timeouts.connect_s)
-        self._service = Service(self._spec, self._spec.models, self._session, self._on_closed)
+        self._service = Service(self._spec, self._models, self._session, self._on_closed)
         self._feeds = Feeds(self._service.owners, self._session, self._service.finished)
         url = f"http://{settings.host}:{settings.port}"
         self._status = Status(self._spec, self._service, self._feeds, url, str(self._run_dir))
@@ -73,7 +75,7 @@ class GatewayReplica:
             self._run_dir / "logs" / "access.jsonl" if settings.access_log else None,
             Path(settings.trace_file) if settings.trace_file else None,
         )
-        pages = OwnPages(self._spec, self._service, self._status, registry, secret)
+        pages = OwnPages(self._service, self._status, registry, secret)
         app = build_app(pages, self._service)
         self._server = HttpServer(app, settings.host, settings.port, settings.timeouts.keep_alive_s)
         await self._server.start()
@@ -91,7 +93,7 @@ class GatewayReplica:
         self._journal.write(ledger)
 
 
-def gateway_deployment(spec: ClusterSpec, run_dir: Path) -> Any:
+def gateway_deployment(spec: ClusterSpec, region: Region, run_dir: Path) -> Any:
     """The Serve application of the gateway. Its CPU is not booked with Ray: it shares the head's cores with Ray itself."""
     deployment = serve.deployment(GatewayReplica).options(
         name="gateway",
@@ -103,7 +105,7 @@ def gateway_deployment(spec: ClusterSpec, run_dir: Path) -> Any:
         graceful_shutdown_wait_loop_s=0.1,
         max_ongoing_requests=100,
     )
-    return deployment.bind(spec.model_dump_json(), str(run_dir))
+    return deployment.bind(spec.model_dump_json(), region.name, str(run_dir))
 
 
 def _engine_session(secret: str, connect_s: float) -> aiohttp.ClientSession:

@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, Router
 
-from cluster.spec import ClusterSpec
 from deployments.gateway.connection import Receive, Scope, Send
 from deployments.gateway.endpoints import ENDPOINTS, Endpoint
 from deployments.gateway.errors import ApiError, ErrorCode
@@ -36,8 +35,7 @@ class RelayedEndpoint:
 class OwnPages:
     """What the gateway answers by itself. Operators' pages are open to this machine, and to others with the cluster's secret."""
 
-    def __init__(self, spec: ClusterSpec, service: Service, status: Status, registry: CollectorRegistry, secret: str) -> None:
-        self._spec = spec
+    def __init__(self, service: Service, status: Status, registry: CollectorRegistry, secret: str) -> None:
         self._service = service
         self._status = status
         self._registry = registry
@@ -106,7 +104,7 @@ class OwnPages:
 
     def _cards(self) -> list[dict[str, Any]]:
         cards: list[dict[str, Any]] = []
-        for model in self._spec.models:
+        for model in (owner.model for owner in self._service.owners.values()):
             common = {"object": "model", "created": self._started_unix_s, "owned_by": "raylane", "max_model_len": model.settings.max_model_len}
             cards.append({"id": model.name, **common, "root": model.source, "parent": None})
             cards.extend({"id": adapter.name, **common, "root": adapter.source, "parent": model.name} for adapter in model.adapters)

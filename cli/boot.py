@@ -1,0 +1,85 @@
+"""Deploys a cell's applications on the Ray that runs, shows how far they are, and takes them down again."""
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import requests
+from rich.console import Group
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
+
+from cli.console import console
+from cli.run_dir import RunDir
+from cluster.spec import ClusterSpec, Region
+
+_POLL_S = 0.25
+
+
+class BootError(RuntimeError):
+    """The cell did not come up; the message says which part and why."""
+
+
+class Boot:
+    """One cell's way up and down. Ray must run already (`private_ray`)."""
+
+    def __init__(self, spec: ClusterSpec, region: Region, run_dir: RunDir, url: str, stop: threading.Event) -> None:
+        self._spec = spec
+        self._region = region
+        self._run_dir = run_dir
+        self._url = url
+        self._stop = stop
+        self._lines: dict[str, str] = {}
+
+    def run(self, secret: str) -> bool:
+        """Deploys and waits until the gateway says that it is ready. False when `stop` was set before. Raises BootError."""
+        from ray import serve
+
+        from deployments.app import cell_apps
+        from deployments.directory import start_directory
+
+        self._directory = start_directory(secret)
+        serve.start(proxy_location="Disabled")
+        apps = cell_apps(self._spec, self._region, self._run_dir.path)
+        targets = [serve.RunTarget(target=app.target, name=app.name, route_prefix=None) for app in apps]
+        serve.run_many(targets, wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
+        deadline = time.monotonic() + max(model.health.startup_s for model in self._spec.models)
+        with Live(console=console, refresh_per_second=8, transient=True) as live:
+            while not self._stop.is_set():
+                self._note(serve.status().applications)
+                live.update(Group(*(Spinner("dots", Text.from_markup(line)) for line in self._lines.values())))
+                if self._ready():
+                    return True
+                if time.monotonic() > deadline:
+                    raise BootError("not ready in time: " + "; ".join(self._lines.values()))
+                self._stop.wait(_POLL_S)
+        return False
+
+    def stop(self) -> None:
+        """Ends the gateway first, which lets running requests end for gateway.drain_s; then everything else at once."""
+        from ray import serve
+
+        from deployments.app import GATEWAY_APP
+
+        try:
+            serve.delete(GATEWAY_APP)
+        except Exception as error:  # Ray may be gone already: what is left is ended by process
+            console.print(f"(Serve did not answer: {type(error).__name__})")
+
+    def _note(self, applications: Mapping[str, Any]) -> None:
+        for name, app in applications.items():
+            for deployment in app.deployments.values():
+                states = ", ".join(f"{count} {state.lower()}" for state, count in deployment.replica_states.items() if count)
+                self._lines[name] = f"{name}: {states or 'waiting'}"
+                if deployment.status == "DEPLOY_FAILED" or app.status == "DEPLOY_FAILED":
+                    raise BootError(f"{name} could not start: {deployment.message or app.message}")
+
+    def _ready(self) -> bool:
+        try:
+            ready = requests.get(self._url + "/ready", timeout=1).status_code == 200
+            report = requests.get(self._url + "/raylane/status", timeout=1).json() if ready else {}
+        except requests.RequestException:
+            return False
+        return ready and all(len(model["replicas"]) >= model["wanted_replicas"] for model in report["models"])

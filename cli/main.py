@@ -1,0 +1,25 @@
+"""The `raylane` command: each subcommand in a file of its own."""
+
+import typer
+
+from cli.bench import bench
+from cli.doctor import doctor
+from cli.down import down
+from cli.spec import spec
+from cli.status import status
+from cli.up import up
+
+app = typer.Typer(
+    help="raylane: length-laned, queue-aware, explainable serving of open-weight LLMs on Ray Serve and vLLM.",
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,
+)
+app.command()(up)
+app.command()(down)
+app.command()(status)
+app.command()(doctor)
+app.command()(bench)
+app.add_typer(spec, name="spec")
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,64 @@
+"""A Ray of our own on this machine, started and ended by one process: loopback where Ray lets us, with token authentication, and never `ray stop`,
+which would end every Ray of this machine.
+
+The caller's environment must be set before Ray is imported, which is why Ray is imported inside the functions.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+_OBJECT_STORE_BYTES = 100 << 20
+_END_PATIENCE_S = 10.0
+
+ENVIRONMENT = {
+    "RAY_AUTH_MODE": "token",
+    # Ray then ends the children that a killed worker leaves.
+    "RAY_process_group_cleanup_enabled": "true",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+@contextmanager
+def private_ray(num_cpus: int, token_file: Path) -> Iterator[str]:
+    """Starts Ray's head in this process's children; yields its temporary folder. On the way out every process and file of it is gone."""
+    for stale in ("RAY_ADDRESS", "RAY_AUTH_TOKEN"):
+        os.environ.pop(stale, None)
+    os.environ |= ENVIRONMENT | {"RAY_AUTH_TOKEN_PATH": str(token_file)}
+    temp_dir = tempfile.mkdtemp(prefix="raylane-")  # short, since Unix sockets lie in it
+    import ray
+
+    try:
+        ray.init(
+            address="local",
+            num_cpus=num_cpus,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="ERROR",
+            object_store_memory=_OBJECT_STORE_BYTES,
+            namespace="raylane",
+            _node_ip_address="127.0.0.1",
+            _temp_dir=temp_dir,
+        )
+        yield temp_dir
+    finally:
+        ours = psutil.Process().children(recursive=True)
+        ray.shutdown()
+        end_processes(ours)
+        shutil.rmtree(temp_dir, ignore_errors=True)
+
+
+def end_processes(processes: list[psutil.Process]) -> None:
+    """Waits for processes that should be ending, and kills those that do not."""
+    _, alive = psutil.wait_procs(processes, timeout=_END_PATIENCE_S)
+    for process in alive:
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue
+    psutil.wait_procs(alive, timeout=_END_PATIENCE_S)

@@ -1,0 +1,85 @@
+"""The run directory of a cluster on this machine: what `up` leaves for `down`, `status` and Prometheus to find.
+
+`$RAYLANE_HOME` (else `~/.local/state/raylane`)/NAME holds `state.json`, `secret` and `ray_token` (both readable by their owner alone) and `logs/`.
+"""
+
+import dataclasses
+import json
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+
+@dataclass(frozen=True)
+class State:
+    """A cluster that was brought up: the process that holds it, when that process began, where it answers."""
+
+    name: str
+    pid: int
+    pid_started: float
+    url: str
+    ray_temp_dir: str
+    ready: bool
+
+    def alive(self) -> bool:
+        """Whether that very process still runs (a process id alone may have been given to another)."""
+        try:
+            return abs(psutil.Process(self.pid).create_time() - self.pid_started) < 1
+        except psutil.Error:
+            return False
+
+
+class RunDir:
+    """The folder of one cluster."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.path = home() / name
+
+    def create(self) -> None:
+        """Makes the folder, readable by its owner alone."""
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (self.path / "logs").mkdir(exist_ok=True)
+
+    def state(self) -> State | None:
+        """What `up` wrote last, or None."""
+        try:
+            return State(**json.loads((self.path / "state.json").read_text()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def write_state(self, state: State) -> None:
+        """Replaces the state in one move, so that a reader never sees half of it."""
+        draft = self.path / "state.json.new"
+        draft.write_text(json.dumps(dataclasses.asdict(state)))
+        draft.replace(self.path / "state.json")
+
+    def clear_state(self) -> None:
+        """The cluster is down."""
+        (self.path / "state.json").unlink(missing_ok=True)
+
+    def new_secret(self, file_name: str) -> str:
+        """A fresh random secret, written to a file of mode 0600, and returned."""
+        secret = secrets.token_hex(32)
+        path = self.path / file_name
+        path.unlink(missing_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secret)
+        return secret
+
+
+def home() -> Path:
+    """Where the run directories stand."""
+    given = os.environ.get("RAYLANE_HOME")
+    return Path(given).expanduser().resolve() if given else Path.home() / ".local" / "state" / "raylane"
+
+
+def known_clusters() -> list[State]:
+    """The clusters that run on this machine under this user, by their run directories."""
+    folders = sorted(home().iterdir()) if home().is_dir() else []
+    states = [RunDir(folder.name).state() for folder in folders if folder.is_dir()]
+    return [state for state in states if state is not None and state.alive()]

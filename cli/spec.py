@@ -1,0 +1,43 @@
+"""`raylane spec`: checks a cluster spec, and prints the schema of all specs."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from cli.console import console, errors, fail
+from cluster.artifacts import ArtifactError, resolve_source
+from cluster.spec import ClusterSpec, SpecError, load_spec
+
+spec = typer.Typer(help="Check a cluster spec, or print the JSON schema.", no_args_is_help=True)
+
+
+@spec.command()
+def check(file: Annotated[Path, typer.Argument(help="The spec, YAML.")]) -> None:
+    """Say whether a spec can be used; each problem with its key, value and what is allowed."""
+    try:
+        cluster = load_spec(file)
+    except SpecError as error:
+        errors.print(f"[bold red]{escape(str(file))}[/]: {len(error.problems)} problem(s)")
+        for problem in error.problems:
+            errors.print(f"  {escape(problem)}")
+        raise typer.Exit(1) from None
+    try:
+        for model in cluster.models:
+            resolve_source(model.source)
+    except ArtifactError as error:
+        fail(str(error))
+    for region in cluster.regions:
+        for model in cluster.models:
+            if region in cluster.regions_of(model):
+                pool = cluster.pool_of(model, region)
+                console.print(f"  {model.name}: {model.replicas.count} x {pool.accelerator} in {region.name}/{pool.name}")
+    console.print(f"[green]{escape(str(file))} is a usable spec[/] (cluster {cluster.name!r})")
+
+
+@spec.command()
+def schema() -> None:
+    """Print the JSON schema of the spec, for editors and CI."""
+    typer.echo(json.dumps(ClusterSpec.model_json_schema(), indent=2))

@@ -1,0 +1,121 @@
+"""`raylane status`: a live table of replicas, waiting and running requests, and the last minute's TTFT."""
+
+import json
+import time
+from typing import Annotated, Any
+
+import requests
+import typer
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+
+from cli.console import console, fail
+from cli.run_dir import known_clusters
+
+_REFRESH_S = 1.0
+
+
+def status(
+    url: Annotated[str | None, typer.Option(help="The gateway, as http://host:port; without it, the cluster on this machine.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="Print the table once and end.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the gateway's report as JSON and end.")] = False,
+) -> None:
+    """Show replicas, waiting and running requests, and TTFT, live."""
+    base = (url or _local_url()).rstrip("/")
+    report = _report(base)
+    if as_json:
+        console.print_json(json.dumps(report))
+        return
+    if once or not console.is_terminal:
+        console.print(_view(report))
+        return
+    try:
+        with Live(_view(report), console=console, auto_refresh=False) as live:
+            while True:
+                time.sleep(_REFRESH_S)
+                live.update(_view(_report(base)), refresh=True)
+    except KeyboardInterrupt:
+        return
+
+
+def _local_url() -> str:
+    states = known_clusters()
+    if not states:
+        fail("no cluster is up on this machine", mend="raylane up")
+    if len(states) > 1:
+        fail("several clusters are up; name one with --url: " + ", ".join(f"{state.name} at {state.url}" for state in states), code=2)
+    return states[0].url
+
+
+def _report(base: str) -> dict[str, Any]:
+    try:
+        response = requests.get(base + "/raylane/status", timeout=5)
+        response.raise_for_status()
+        report: dict[str, Any] = response.json()
+    except (requests.RequestException, ValueError) as error:
+        fail(f"{base} does not answer as a raylane gateway: {error}", mend="raylane up")
+    return report
+
+
+def _view(report: dict[str, Any]) -> RenderableType:
+    gateway = report["gateway"]
+    head = f"[bold]{report['cluster']}[/]  {gateway['url']}  up {gateway['uptime_s']:.0f} s  {gateway['flows']} requests in the gateway"
+    return Group(head, *(table for model in report["models"] for table in (_model_table(model), _replica_table(model))))
+
+
+def _model_table(model: dict[str, Any]) -> Table:
+    table = Table(title=f"model {model['name']}", title_justify="left", title_style="bold")
+    for column in (
+        "replicas",
+        "waiting",
+        "oldest wait",
+        "head waits for",
+        "running",
+        "finished",
+        "cancelled",
+        "failed",
+        "rejected",
+        "TTFT p50",
+        "p95",
+        "p99",
+    ):
+        table.add_column(column, justify="right")
+    lane = model["lanes"][0]
+    ttft = model["ttft_ms"]
+    ready = sum(replica["state"] == "ready" for replica in model["replicas"])
+    ends = model["endings"]
+    table.add_row(
+        f"{ready}/{model['wanted_replicas']}",
+        str(sum(lane["waiting"] for lane in model["lanes"])),
+        f"{lane['oldest_wait_s']:.1f} s",
+        lane["head_waits_for"] or "-",
+        str(model["leases"]),
+        *(str(ends[ending]) for ending in ("finished", "cancelled", "failed")),
+        str(sum(model["rejections"].values())),
+        *((f"{ttft[key]:.0f} ms" for key in ("p50", "p95", "p99")) if ttft else ("-", "-", "-")),
+    )
+    return table
+
+
+def _replica_table(model: dict[str, Any]) -> Table:
+    table = Table(show_edge=False, pad_edge=True)
+    for column in ("replica", "state", "leases", "in engine", "queued in engine", "KV used", "KV booked"):
+        table.add_column(column, justify="left" if column in ("replica", "state") else "right")
+    for replica in model["replicas"]:
+        colour = {"ready": "green", "draining": "yellow"}.get(replica["state"], "red")
+        booked = replica["booked_kv_tokens"] / replica["kv_tokens"] if replica["kv_tokens"] else 0
+        table.add_row(
+            replica["replica_id"],
+            f"[{colour}]{replica['state']}[/]",
+            str(replica["leases"]),
+            _shown(replica["engine_running"]),
+            _shown(replica["engine_waiting"]),
+            "-" if replica["kv_usage"] is None else f"{replica['kv_usage']:.0%}",
+            f"{booked:.0%}",
+        )
+    return table
+
+
+def _shown(value: object) -> str:
+    return "-" if value is None else str(value)

@@ -1,0 +1,148 @@
+"""`raylane up`: brings one cell up on this machine and holds it until Ctrl-C, SIGTERM or `raylane down`.
+
+The process that runs this is the cluster's parent: Ray's processes, the gateway and the engines are below it and go with it.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import psutil
+import typer
+
+from cli.boot import Boot, BootError
+from cli.console import console, fail
+from cli.private_ray import private_ray
+from cli.run_dir import RunDir, State
+from cluster.artifacts import ArtifactError, resolve_source
+from cluster.shipped import shipped
+from cluster.spec import ClusterSpec, Region, SpecError, load_spec
+
+_DETACH_PATIENCE_S = 900.0
+
+
+def up(
+    spec: Annotated[Path | None, typer.Argument(help="The cluster spec; without one, the demo model on this machine.")] = None,
+    region: Annotated[str | None, typer.Option(help="Which region's cell this machine runs; needed where the spec has several.")] = None,
+    port: Annotated[int | None, typer.Option(min=1, max=65_535, help="Instead of the spec's gateway.port.")] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Return once it is ready, and leave it running.")] = False,
+) -> None:
+    """Bring a cell up on this machine; Ctrl-C takes it down."""
+    cluster, home = _load(spec, region, port)
+    run_dir = RunDir(cluster.name)
+    _check_free(cluster, run_dir)
+    run_dir.create()
+    if detach:
+        _detach(run_dir)
+        return
+    stop = threading.Event()
+    _on_signals(stop)
+    try:
+        _hold(cluster, home, run_dir, stop)
+    except BootError as error:
+        fail(str(error), mend="raylane doctor")
+    finally:
+        run_dir.clear_state()
+
+
+def _load(path: Path | None, region: str | None, port: int | None) -> tuple[ClusterSpec, Region]:
+    try:
+        spec = load_spec(path or shipped("specs/local.yaml"))
+        if port is not None:
+            spec = spec.model_copy(update={"gateway": spec.gateway.model_copy(update={"port": port})})
+        if region is None and len(spec.regions) > 1:
+            fail(f"the spec has {len(spec.regions)} regions; allowed: --region {' | '.join(r.name for r in spec.regions)}", code=2)
+        home = spec.regions[0] if region is None else spec.region(region)
+        for model in spec.models:
+            resolve_source(model.source)
+    except SpecError as error:
+        fail(f"{error.source} is not a usable spec:\n  " + "\n  ".join(error.problems), mend=f"raylane spec check {error.source}", code=2)
+    except (ArtifactError, ValueError) as error:
+        fail(str(error), code=2)
+    return spec, home
+
+
+def _check_free(spec: ClusterSpec, run_dir: RunDir) -> None:
+    state = run_dir.state()
+    if state is not None and state.alive():
+        fail(f"cluster {spec.name!r} is already up at {state.url} (process {state.pid})", mend=f"raylane down {spec.name}")
+    gateway = spec.gateway
+    with socket.socket(socket.AF_INET6 if ":" in gateway.host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((gateway.host, gateway.port))
+        except OSError as error:
+            fail(f"gateway.port = {gateway.port} on {gateway.host} cannot be listened on: {error.strerror}", mend="raylane up --port ANOTHER")
+
+
+def _on_signals(stop: threading.Event) -> None:
+    def handler(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():  # the second time: at once
+            os._exit(128 + number)
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handler)
+
+
+def _hold(spec: ClusterSpec, region: Region, run_dir: RunDir, stop: threading.Event) -> None:
+    started = time.monotonic()
+    secret = run_dir.new_secret("secret")
+    run_dir.new_secret("ray_token")
+    cores = os.cpu_count() or 1
+    needed = sum(model.replicas.count * model.settings.cpus for model in spec.models if region in spec.regions_of(model))
+    url = f"http://{_host_in_url(spec.gateway.host)}:{spec.gateway.port}"
+    with private_ray(max(cores, int(needed + 0.999)), run_dir.path / "ray_token") as temp_dir:
+        state = State(spec.name, os.getpid(), psutil.Process().create_time(), url, temp_dir, ready=False)
+        run_dir.write_state(state)
+        boot = Boot(spec, region, run_dir, url, stop)
+        if boot.run(secret):
+            run_dir.write_state(State(**{**state.__dict__, "ready": True}))
+            _greet(spec, url, time.monotonic() - started)
+            stop.wait()
+        console.print("\nStopping: running requests may end, new ones are refused ...")
+        boot.stop()
+    console.print(f"Cluster {spec.name!r} is down.")
+
+
+def _greet(spec: ClusterSpec, url: str, took_s: float) -> None:
+    model = spec.models[0]
+    console.print(f"\n[bold green]Ready[/] in {took_s:.0f} s: [bold]{url}/v1[/]  (models: {', '.join(m.name for m in spec.models)})\n")
+    if model.task == "generate":
+        body = f'{{"model": "{model.name}", "messages": [{{"role": "user", "content": "Count from 3 to 8."}}]}}'
+        console.print(f"  curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'\n", markup=False)
+    console.print("Watch it with `raylane status`; Ctrl-C (or `raylane down`) takes it down.")
+
+
+def _detach(run_dir: RunDir) -> None:
+    log = run_dir.path / "logs" / "up.log"
+    command = [sys.executable, "-m", "cli.main", *(argument for argument in sys.argv[1:] if argument != "--detach")]
+    with log.open("wb") as output:
+        child = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True)
+    deadline = time.monotonic() + _DETACH_PATIENCE_S
+    with console.status(f"starting cluster {run_dir.name!r} (log: {log})"):
+        while time.monotonic() < deadline:
+            state = run_dir.state()
+            if state is not None and state.pid == child.pid and state.ready:
+                console.print(f"[bold green]Ready[/]: {state.url}/v1 (process {child.pid}); `raylane down {run_dir.name}` takes it down.")
+                return
+            if child.poll() is not None:
+                fail(f"the cluster ended while it started:\n{_tail(log)}", mend="raylane doctor")
+            time.sleep(0.2)
+    child.terminate()
+    fail(f"the cluster was not ready within {_DETACH_PATIENCE_S:.0f} s; its log: {log}", mend="raylane doctor")
+
+
+def _tail(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-20:])
+
+
+def _host_in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
