@@ -54,17 +54,12 @@ class Exchanges:
     def __init__(self, emit: Callable[[Finished], None]) -> None:
         self._emit = emit
         self._open: set[Exchange] = set()
-        self._settling: dict[Exchange, float] = {}
+        self._settling: set[Exchange] = set()
         self._by_engine_id: dict[str, Exchange] = {}
         self._engine_ids: dict[Exchange, list[str]] = {}
 
     def __len__(self) -> int:
         return len(self._open)
-
-    @property
-    def settling(self) -> bool:
-        """Whether an ended exchange still waits for statistics."""
-        return bool(self._settling)
 
     @property
     def idle(self) -> bool:
@@ -95,22 +90,23 @@ class Exchanges:
         if exchange.owed == 0 and exchange in self._settling:
             self._report(exchange)
 
-    def end(self, exchange: Exchange, now: float) -> None:
-        """Closes an exchange: it is reported now, or when the statistics that it is owed have come or are overdue."""
+    def end(self, exchange: Exchange, now: float) -> bool:
+        """Closes an exchange. False: statistics are owed to it, so that it is reported when they come, or at the latest by `settle`."""
         exchange.ended = now
         self._open.discard(exchange)
         if exchange.owed > 0:
-            self._settling[exchange] = now + SETTLE_S
-        else:
-            self._report(exchange)
+            self._settling.add(exchange)
+            return False
+        self._report(exchange)
+        return True
 
-    def settle(self, now: float) -> None:
-        """Reports the ended exchanges whose statistics are overdue."""
-        for exchange in [exchange for exchange, due in self._settling.items() if due <= now]:
+    def settle(self, exchange: Exchange) -> None:
+        """Reports an exchange that has ended, whatever it is still owed; called SETTLE_S after its end. A reported one is no error."""
+        if exchange in self._settling:
             self._report(exchange)
 
     def _report(self, exchange: Exchange) -> None:
-        self._settling.pop(exchange, None)
+        self._settling.discard(exchange)
         for engine_id in self._engine_ids.pop(exchange, ()):
             if self._by_engine_id.get(engine_id) is exchange:
                 del self._by_engine_id[engine_id]

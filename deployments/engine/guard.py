@@ -70,9 +70,8 @@ class Guard:
             await self._app(scope, receive, _timed(send, exchange))
         finally:
             current.reset(token)
-            self._exchanges.end(exchange, time.monotonic())
-            if self._exchanges.settling:
-                asyncio.get_running_loop().call_later(SETTLE_S, lambda: self._exchanges.settle(time.monotonic()))
+            if not self._exchanges.end(exchange, time.monotonic()):
+                asyncio.get_running_loop().call_later(SETTLE_S, self._exchanges.settle, exchange)
 
     async def _serve_drain(self, scope: Message, send: Send) -> None:
         if scope["method"] != "POST":
