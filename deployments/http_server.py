@@ -10,6 +10,8 @@ from typing import Any
 
 import uvicorn
 
+from deployments.http_protocol import GuardedProtocol
+
 
 class HttpServer:
     """One uvicorn server. `start` returns once it listens; `stop` closes the socket at once and waits for open exchanges up to `drain_s`."""
@@ -20,11 +22,15 @@ class HttpServer:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if reuse_port:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        self._socket.bind((host, port))
+        try:
+            self._socket.bind((host, port))
+        except OSError:
+            self._socket.close()
+            raise
         config = uvicorn.Config(
             app,
             interface="asgi3",
-            http="httptools",
+            http=GuardedProtocol,
             loop="none",
             lifespan="off",
             ws="none",

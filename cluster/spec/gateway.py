@@ -11,7 +11,8 @@ from cluster.spec.base import Seconds, Section
 class Timeouts(Section):
     """How long each hop of a request may take, in seconds; each has its own error code.
 
-    `queue_wait_s`: in the lane. `connect_s`: to the engine replica. `first_byte_s`: from the request sent to the engine until its first body byte.
+    `queue_wait_s`: in the lane. `connect_s`: to the engine replica. `first_byte_s`: from the request sent to the engine until the first body byte of
+    a streamed answer (one that is not streamed is bounded by `total_s` alone: its first byte comes after its last token).
     `between_bytes_s`: between two pieces of the engine's answer. `client_stall_s`: a client that does not read what is sent (or send what it
     announced). `total_s`: the whole request. `keep_alive_s`: an idle client connection.
     """

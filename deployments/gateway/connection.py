@@ -1,6 +1,8 @@
 """The client's side of a flow: reads the body, sends the answer, notices when the client is gone. Thin over ASGI's receive and send."""
 
 import asyncio
+import socket
+import struct
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -14,6 +16,11 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+"""SO_LINGER's value: on, for no time."""
+_PIECE_BYTES = 64 << 10
+"""A long answer is written in pieces of this size, so that a slow client has `client_stall_s` for each of them and not for the whole."""
 
 
 def answer_headers(ledger: Ledger) -> list[tuple[bytes, bytes]]:
@@ -79,9 +86,14 @@ class Connection:
         await self._send({"type": "http.response.body", "body": piece, "more_body": True})
 
     async def finish(self, last: bytes = b"") -> None:
-        """Ends the body."""
-        self._flow.ledger.bytes_out += len(last)
-        await self._send({"type": "http.response.body", "body": last, "more_body": False})
+        """Ends the body, once the kernel took what was sent (`http_protocol.py`): a client that does not read keeps its flow waiting to the end."""
+        for start in range(0, len(last), _PIECE_BYTES):
+            self._flow.wait_for(Hop.CLIENT, time.monotonic())
+            piece = last[start : start + _PIECE_BYTES]
+            self._flow.ledger.bytes_out += len(piece)
+            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+        self._flow.wait_for(Hop.CLIENT, time.monotonic())
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def fail(self, error: ApiError, endpoint: Endpoint, patience_s: float) -> None:
         """Tells the client of an error: an HTTP error while nothing was sent, else the last event of its stream; cuts a client that does not read."""
@@ -97,10 +109,19 @@ class Connection:
             self.cut()
 
     def cut(self) -> None:
-        """Drops the connection at once, with what was not sent: the only way to be rid of a client that does not read."""
-        transport = getattr(getattr(self._send, "__self__", None), "transport", None)
-        if transport is not None:
-            transport.abort()
+        """Drops the connection at once, with what was not sent: the only way to be rid of a client that does not read.
+
+        uvicorn has no call for that, so this reaches into its exchange. A reset, since after a mere close the kernel would keep the unread bytes for
+        minutes, and a client that comes back would see an end like any other.
+        """
+        exchange: Any = getattr(self._send, "__self__", None)
+        if exchange is None or exchange.disconnected:
+            return
+        exchange.disconnected = True  # or uvicorn would complain that the answer is not complete
+        connection = exchange.transport.get_extra_info("socket")
+        if connection is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        exchange.transport.abort()
 
     async def _fail_whole(self, error: ApiError) -> None:
         payload = error.payload()

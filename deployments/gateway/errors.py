@@ -4,7 +4,7 @@ What the engine answers is relayed as it is; only what the gateway decides stand
 """
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
@@ -38,14 +38,15 @@ class ErrorCode(Enum):
         self.kind = kind
 
 
-@dataclass(frozen=True)
 class ApiError(Exception):
-    """An answer that is an error. `param` names the field of the request's body that is at fault."""
+    """An answer that is an error. `param` names the field of the request's body that is at fault. Raised anew each time: it carries its traceback."""
 
-    error: ErrorCode
-    message: str
-    param: str | None = None
-    headers: dict[str, str] = field(default_factory=dict)
+    def __init__(self, error: ErrorCode, message: str, param: str | None = None, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.error = error
+        self.message = message
+        self.param = param
+        self.headers = dict(headers or {})
 
     def body(self) -> dict[str, Any]:
         """The error object of OpenAI's API."""

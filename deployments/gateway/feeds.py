@@ -6,7 +6,9 @@ stopped one is.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from typing import Any
 
 import aiohttp
@@ -17,6 +19,9 @@ from deployments.protocol import FEED_PATH, HEARTBEAT_S, Finished, Hello, Load, 
 log = logging.getLogger("raylane.feeds")
 
 SILENT_AFTER_S = 4 * HEARTBEAT_S
+"""A replica that said nothing for so long gets no new work..."""
+LOST_AFTER_S = 30.0
+"""...and after so long it is given up: its machine may be gone without having closed a connection."""
 RECONNECTS = 3
 WATCH_S = 5.0
 
@@ -36,9 +41,10 @@ class ReplicaFeed:
         failures = 0
         while failures < RECONNECTS:
             try:
-                async for line in self._lines(session):
-                    failures = 0
-                    self._take(line)
+                async with aclosing(self._lines(session)) as lines:
+                    async for line in lines:
+                        failures = 0
+                        self._take(line)
                 failures += 1
             except (aiohttp.ClientError, OSError, ValueError) as error:
                 failures += 1
@@ -48,13 +54,15 @@ class ReplicaFeed:
         log.warning("replica %s of model %s is lost", self.facts.replica_id, self.facts.model)
         self._owner.replica_lost(self.facts.replica_id)
 
-    async def _lines(self, session: aiohttp.ClientSession) -> Any:
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=SILENT_AFTER_S)
-        async with session.get(self.facts.url + FEED_PATH, timeout=timeout) as response:
+    async def _lines(self, session: aiohttp.ClientSession) -> AsyncGenerator[bytes]:
+        async with asyncio.timeout(SILENT_AFTER_S):  # a stopped process lets the kernel connect, and answers nothing
+            response = await session.get(self.facts.url + FEED_PATH)
+        async with response:
             response.raise_for_status()
             reading: asyncio.Task[bytes] | None = None
+            heard_s = time.monotonic()
             try:
-                while True:
+                while time.monotonic() - heard_s < LOST_AFTER_S:
                     reading = reading or asyncio.create_task(response.content.readline())
                     done, _ = await asyncio.wait([reading], timeout=SILENT_AFTER_S)
                     if not done:
@@ -63,6 +71,7 @@ class ReplicaFeed:
                     line, reading = reading.result(), None
                     if not line:
                         return
+                    heard_s = time.monotonic()
                     yield line
             finally:
                 if reading is not None:

@@ -23,6 +23,7 @@ class Hop(StrEnum):
     UPLOAD = "upload"
     LANE = "lane"
     FIRST_BYTE = "first_byte"
+    WHOLE_ANSWER = "whole_answer"
     BETWEEN_BYTES = "between_bytes"
     CLIENT = "client"
 
@@ -102,8 +103,10 @@ class Flow:
         match hop:
             case Hop.UPLOAD | Hop.CLIENT:
                 return times.client_stall_s
-            case Hop.LANE:
-                return times.total_s  # the scheduler itself gives up the wait, after queue_wait_s
+            case Hop.LANE | Hop.WHOLE_ANSWER:
+                # The scheduler itself gives up the wait in the lane, after queue_wait_s. An answer that is not streamed has its first byte after its
+                # last token, so first_byte_s would bound how long an answer may be.
+                return times.total_s
             case Hop.FIRST_BYTE:
                 return times.first_byte_s
             case Hop.BETWEEN_BYTES:

@@ -21,6 +21,14 @@ class QueueTimeout(Exception):
     """The request waited in its lane for as long as it may."""
 
 
+class Rejected(Exception):
+    """The request lost its replica before it saw it, and its lane takes no more."""
+
+    def __init__(self, admission: Admission) -> None:
+        super().__init__(admission.cause)
+        self.admission = admission
+
+
 class LaneOwner:
     """Runs one model's scheduler. All methods run in the gateway's event loop; none blocks."""
 
@@ -45,15 +53,17 @@ class LaneOwner:
         """Whether that replica takes requests now."""
         return replica_id in self._ready
 
-    def url_of(self, lease: Lease) -> str:
-        """Where the lease's replica listens."""
-        return self._facts[lease.replica_id].url
+    def url_of(self, lease: Lease) -> str | None:
+        """Where the lease's replica listens; None when it was lost."""
+        facts = self._facts.get(lease.replica_id)
+        return None if facts is None else facts.url
 
-    def any_replica(self) -> ReplicaFacts | None:
-        """A ready replica for work that needs no lease (tokenising), in turn."""
+    def ready_in_turn(self) -> list[ReplicaFacts]:
+        """The ready replicas for work that needs no lease (tokenising), each time another one first."""
         ready = self.ready_replicas
         self._next_replica += 1
-        return ready[self._next_replica % len(ready)] if ready else None
+        first = self._next_replica % len(ready) if ready else 0
+        return ready[first:] + ready[:first]
 
     def submit(self, request: Request) -> Admission:
         """Takes a request into the lane. If it is accepted, `placement` must be awaited next."""
@@ -64,7 +74,7 @@ class LaneOwner:
         return admission
 
     async def placement(self, request: Request) -> Placement:
-        """Waits until the request is placed. Raises QueueTimeout; when cancelled, the lane entry (or an unseen lease) is gone at once."""
+        """Waits until the request is placed. Raises QueueTimeout or Rejected; when cancelled, the lane entry (or an unseen lease) is gone at once."""
         waiter = self._waiters[request.request_id]
         try:
             return await waiter
@@ -81,11 +91,13 @@ class LaneOwner:
     def refused(self, lease: Lease, state: ReplicaState | None) -> None:
         """The replica took no work (it drains; None: no connection): the request waits again, at the head, and `placement` must be awaited again."""
         self._on_lost.pop(lease.lease_id, None)
-        self._waiters[lease.request.request_id] = asyncio.get_running_loop().create_future()
+        waiter = self._waiters[lease.request.request_id] = asyncio.get_running_loop().create_future()
         self.replica_state(lease.replica_id, state)
         if not self.scheduler.release(lease, Ending.REFUSED, None, time.monotonic()):
-            # The replica was lost in the same moment, which ended the lease and left the request nowhere: it took no work, so it waits anew.
-            self.scheduler.submit(lease.request, time.monotonic())
+            # The replica was lost before, which ended the lease and left the request nowhere: it took no work, so it waits anew.
+            admission = self.scheduler.submit(lease.request, time.monotonic())
+            if not admission.accepted:
+                waiter.set_exception(Rejected(admission))
         self._step()
 
     def first_token(self, lease: Lease) -> None:

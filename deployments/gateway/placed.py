@@ -8,10 +8,11 @@ import aiohttp
 from deployments.gateway.connection import Connection
 from deployments.gateway.endpoints import Endpoint
 from deployments.gateway.errors import ApiError, ErrorCode
+from deployments.gateway.exchange import Refused
 from deployments.gateway.flow import Flow, Hop
-from deployments.gateway.owner import LaneOwner, QueueTimeout
-from deployments.gateway.relay import Refused, Relay
-from deployments.scheduling import Placement, Request
+from deployments.gateway.owner import LaneOwner, QueueTimeout, Rejected
+from deployments.gateway.relay import Relay
+from deployments.scheduling import Admission, Placement, Request
 from deployments.telemetry.ledger import Closing, Ledger
 
 
@@ -45,8 +46,19 @@ async def _wait(owner: LaneOwner, request: Request, flow: Flow) -> Placement:
         waited = time.monotonic() - flow.ledger.arrived_s
         message = f"no replica of model {owner.model.name!r} had room within {waited:.1f} s (queue_wait_s)"
         raise ApiError(ErrorCode.QUEUE_TIMEOUT, message, headers={"retry-after": "1"}) from None
+    except Rejected as rejected:
+        raise overloaded(owner.model.name, rejected.admission) from None
     finally:
-        flow.ledger.lane_s += time.monotonic() - start
+        flow.ledger.lane_left_s = time.monotonic()
+        flow.ledger.lane_s += flow.ledger.lane_left_s - start
+
+
+def overloaded(model: str, admission: Admission) -> ApiError:
+    """The error of a request that its lane did not take."""
+    retry_after = max(1, round(admission.retry_after_s or 1))
+    cause = admission.cause.value if admission.cause is not None else "unknown"
+    message = f"model {model!r} is overloaded ({cause}): {admission.ahead_tokens} tokens wait; retry in {retry_after} s"
+    return ApiError(ErrorCode.OVERLOADED, message, headers={"retry-after": str(retry_after)})
 
 
 def _note(ledger: Ledger, placement: Placement) -> None:

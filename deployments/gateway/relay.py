@@ -10,20 +10,13 @@ import aiohttp
 
 from deployments.gateway.connection import Connection, answer_headers
 from deployments.gateway.endpoints import Endpoint
-from deployments.gateway.errors import ApiError, ErrorCode
+from deployments.gateway.exchange import UNREACHABLE, Refused, lost, post, refusal
 from deployments.gateway.flow import Cause, Flow, Hop
 from deployments.gateway.owner import LaneOwner
 from deployments.gateway.sse import Events
-from deployments.protocol import DRAINING_CODE, REQUEST_ID_HEADER, ReplicaState
+from deployments.protocol import ReplicaState
 from deployments.scheduling import Ending, Lease, Usage
 from deployments.telemetry.ledger import Ledger
-
-LOST = ApiError(ErrorCode.REPLICA_LOST, "the replica that ran this request was lost; the request may be sent again")
-_PASSED_ON = ("content-type", "content-length")
-
-
-class Refused(Exception):
-    """The replica took no work: it drains, or no connection to it could be made. The request waits again at the head of its lane."""
 
 
 class Relay:
@@ -43,18 +36,23 @@ class Relay:
         self._owner.when_lost(self._lease, lambda: self._flow.abort(Cause.REPLICA_LOST))
         try:
             await self._exchange(body)
-        except (Refused, aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            self._refuse(error)
-            raise Refused from error
+        except Refused as refused:
+            self._refuse(refused.state)
+            raise
+        except UNREACHABLE as error:
+            self._refuse(None)
+            raise Refused(None) from error
         except aiohttp.ClientError as error:
-            raise LOST from error
+            raise lost() from error
         finally:
-            self._end(Ending.CANCELLED if self._flow.cause is Cause.CLIENT_GONE else Ending.FAILED)  # no effect where it ended well
+            self._leave()
 
     async def _exchange(self, body: bytes) -> None:
-        self._flow.wait_for(Hop.FIRST_BYTE, time.monotonic())
-        headers = {REQUEST_ID_HEADER: self._ledger.engine_id, "content-type": "application/json"}
-        response = await self._session.post(self._owner.url_of(self._lease) + self._endpoint.path, data=body, headers=headers)
+        url = self._owner.url_of(self._lease)
+        if url is None:  # lost between the placement and now: no work was done
+            raise Refused(None)
+        self._flow.wait_for(Hop.FIRST_BYTE if self._ledger.stream else Hop.WHOLE_ANSWER, time.monotonic())
+        response = await post(self._session, url + self._endpoint.path, self._ledger.engine_id, body)
         try:
             await self._answer(response)
         except BaseException:
@@ -66,39 +64,51 @@ class Relay:
             await self._stream(response)
             return
         payload = await response.read()
-        if response.status == 503 and DRAINING_CODE.encode() in payload:
-            raise Refused
-        now = self._first_byte()
+        refused = refusal(response.status, payload)
+        if refused is not None:
+            raise refused
+        ledger = self._ledger
+        ledger.last_byte_s = self._first_byte()
         self._end(Ending.FINISHED)
-        self._flow.wait_for(Hop.CLIENT, now)
-        await self._client.start(response.status, self._headers(response))
-        self._ledger.last_byte_s = now
-        await self._client.finish(payload)
+        self._flow.wait_for(Hop.CLIENT, ledger.last_byte_s)
+        try:
+            await self._client.start(response.status, self._headers(response, len(payload)))
+            await self._client.finish(payload)
+        finally:
+            ledger.last_stall_s = time.monotonic() - ledger.last_byte_s
 
     async def _stream(self, response: aiohttp.ClientResponse) -> None:
         flow, ledger, client, clock = self._flow, self._ledger, self._client, time.monotonic
         events = Events()
         received = sent = 0.0
-        async for piece in response.content.iter_any():
-            previous, received = received, clock()
-            if previous:
-                ledger.itl.append(received - previous)
-                ledger.engine_wait_s += received - sent
-            else:
-                received = self._first_byte()
-                await client.start(response.status, self._headers(response))
-            flow.wait_for(Hop.CLIENT, received)
-            await client.write(events.feed(piece))
-            sent = clock()
-            ledger.client_stall_s += sent - received
-            flow.wait_for(Hop.BETWEEN_BYTES, sent)
+        try:
+            async for piece in response.content.iter_any():
+                previous, received = received, clock()
+                if previous:
+                    ledger.itl.append(received - previous)
+                    ledger.engine_wait_s += received - sent
+                else:
+                    received = self._first_byte()
+                    await client.start(response.status, self._headers(response, None))
+                flow.wait_for(Hop.CLIENT, received)
+                await client.write(events.feed(piece))
+                sent = clock()
+                ledger.client_stall_s += sent - received
+                flow.wait_for(Hop.BETWEEN_BYTES, sent)
+        finally:
+            ledger.last_byte_s = clock()
+            if received > sent:
+                ledger.client_stall_s += ledger.last_byte_s - received
+            elif sent:
+                ledger.engine_wait_s += ledger.last_byte_s - sent
+        if not sent:
+            raise lost()
         self._end(Ending.FINISHED)
-        ledger.last_byte_s = clock()
-        if ledger.first_byte_s is None:
-            raise LOST
-        ledger.engine_wait_s += ledger.last_byte_s - sent
         flow.wait_for(Hop.CLIENT, ledger.last_byte_s)
-        await client.finish(events.rest())
+        try:
+            await client.finish(events.rest())
+        finally:
+            ledger.last_stall_s = clock() - ledger.last_byte_s
 
     def _first_byte(self) -> float:
         now = time.monotonic()
@@ -106,14 +116,23 @@ class Relay:
         self._owner.first_token(self._lease)
         return now
 
-    def _headers(self, response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
-        passed = [(name.encode(), response.headers[name].encode("latin-1")) for name in _PASSED_ON if name in response.headers]
-        return [*passed, *answer_headers(self._ledger)]
+    def _headers(self, response: aiohttp.ClientResponse, length: int | None) -> list[tuple[bytes, bytes]]:
+        kind = response.headers.get("content-type", "application/json").encode("utf-8", "surrogateescape")
+        sized = [] if length is None else [(b"content-length", str(length).encode())]
+        return [(b"content-type", kind), *sized, *answer_headers(self._ledger)]
 
-    def _refuse(self, error: Exception) -> None:
-        self._ledger.refused_s += time.monotonic() - self._lease.placed_s
-        state = ReplicaState.DRAINING if isinstance(error, Refused) else None
+    def _refuse(self, state: ReplicaState | None) -> None:
+        ledger = self._ledger
+        if ledger.placed_s is not None:
+            ledger.refused_s += time.monotonic() - ledger.placed_s
+        ledger.placed_s = ledger.replica_id = ledger.pick = None
         self._owner.refused(self._lease, state)
+
+    def _leave(self) -> None:
+        """Ends the lease of an exchange that broke off; no effect where it ended before."""
+        if self._ledger.placed_s is not None and self._ledger.last_byte_s is None:
+            self._ledger.last_byte_s = time.monotonic()
+        self._end(Ending.CANCELLED if self._flow.cause is Cause.CLIENT_GONE else Ending.FAILED)
 
     def _end(self, ending: Ending) -> None:
         done = self._ledger.finished

@@ -1,5 +1,7 @@
 """The gateway's ASGI app: which path goes where. Relayed endpoints go to the service; what the gateway answers itself stands here."""
 
+import ipaddress
+import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable
@@ -16,6 +18,8 @@ from deployments.gateway.endpoints import ENDPOINTS, Endpoint
 from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.service import Service, new_ledger
 from deployments.gateway.status import Status
+
+log = logging.getLogger("raylane.gateway")
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -94,7 +98,7 @@ class OwnPages:
 
     def _for_operators(self, handler: Handler) -> Handler:
         async def guarded(request: Request) -> Response:
-            local = request.client is not None and request.client.host in ("127.0.0.1", "::1")
+            local = request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
             given = request.headers.get("authorization", "").removeprefix("Bearer ")
             if not local and not secrets.compare_digest(given.encode(), self._secret.encode()):
                 raise ApiError(ErrorCode.UNAUTHORIZED, "this page needs `Authorization: Bearer <the cluster's secret>`")
@@ -124,10 +128,13 @@ def _answered(handler: Handler) -> Any:
         ledger = new_ledger(scope, scope["path"])
         try:
             if scope["method"] not in ("GET", "HEAD"):
-                raise ApiError(ErrorCode.METHOD_NOT_ALLOWED, f"{scope['method']} {scope['path']}: allowed: GET", headers={"allow": "GET"})
+                raise ApiError(ErrorCode.METHOD_NOT_ALLOWED, f"{scope['method']} {scope['path']}: allowed: GET, HEAD", headers={"allow": "GET, HEAD"})
             response = await handler(Request(scope))
         except ApiError as error:
-            response = JSONResponse(error.body(), status_code=error.error.status, headers=error.headers)
+            response = _error_response(error)
+        except Exception:
+            log.exception("%s failed inside the gateway", scope["path"])
+            response = _error_response(ApiError(ErrorCode.INTERNAL, f"internal error; request id {ledger.request_id}"))
         response.headers["x-request-id"] = ledger.request_id
         await response(scope, receive, send)
 
@@ -145,8 +152,10 @@ class _AsgiEndpoint:
 
 
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
-    if scope["type"] != "http":
-        return
-    error = ApiError(ErrorCode.NOT_FOUND, f"{scope['method']} {scope['path']}: no such path")
-    ledger = new_ledger(scope, scope["path"])
-    await JSONResponse(error.body(), status_code=404, headers={"x-request-id": ledger.request_id})(scope, receive, send)
+    response = _error_response(ApiError(ErrorCode.NOT_FOUND, f"{scope['method']} {scope['path']}: no such path"))
+    response.headers["x-request-id"] = new_ledger(scope, scope["path"]).request_id
+    await response(scope, receive, send)
+
+
+def _error_response(error: ApiError) -> Response:
+    return JSONResponse(error.body(), status_code=error.error.status, headers=error.headers)

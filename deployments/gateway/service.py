@@ -12,17 +12,17 @@ from collections.abc import Callable
 import aiohttp
 
 from cluster.spec import ClusterSpec, Model
-from deployments.gateway.connection import Connection, Receive, Scope, Send, answer_headers
+from deployments.gateway.connection import Connection, Receive, Scope, Send
+from deployments.gateway.direct import run_direct
 from deployments.gateway.endpoints import Endpoint, Task
 from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.flow import Aborted, Cause, Flow, Flows
 from deployments.gateway.inquiry import Inquiry, read_inquiry
 from deployments.gateway.lengths import TokenRatio
 from deployments.gateway.owner import LaneOwner
-from deployments.gateway.placed import run_placed
-from deployments.gateway.relay import LOST
-from deployments.protocol import REQUEST_ID_HEADER, Finished
-from deployments.scheduling import Admission, Request
+from deployments.gateway.placed import overloaded, run_placed
+from deployments.protocol import Finished
+from deployments.scheduling import Request
 from deployments.telemetry.ledger import Closing, Ledger, Outcome
 
 log = logging.getLogger("raylane.gateway")
@@ -101,10 +101,12 @@ class Service:
         if endpoint.leased:
             request = self._request(inquiry, owner, flow.ledger)
             flow.ledger.submitted_s = time.monotonic()
-            self._check(owner, owner.submit(request))
+            admission = owner.submit(request)
+            if not admission.accepted:
+                raise overloaded(owner.model.name, admission)
             await run_placed(self, owner, request, flow, client, endpoint, body)
         else:
-            await self._direct(owner, flow, client, endpoint, body)
+            await run_direct(self.session, owner, flow, client, endpoint, body)
 
     def _owner(self, inquiry: Inquiry, endpoint: Endpoint) -> LaneOwner:
         name = inquiry.model or (self.served_names[0] if endpoint.task is Task.ANY and len(self.owners) == 1 else "")
@@ -137,31 +139,6 @@ class Service:
             expires_s=now + self.settings.timeouts.queue_wait_s,
             sequences=inquiry.sequences,
         )
-
-    def _check(self, owner: LaneOwner, admission: Admission) -> None:
-        if admission.accepted or admission.cause is None:
-            return
-        retry_after = max(1, round(admission.retry_after_s or 1))
-        message = (
-            f"model {owner.model.name!r} is overloaded ({admission.cause.value}): {admission.ahead_tokens} tokens wait; retry in {retry_after} s"
-        )
-        raise ApiError(ErrorCode.OVERLOADED, message, headers={"retry-after": str(retry_after)})
-
-    async def _direct(self, owner: LaneOwner, flow: Flow, client: Connection, endpoint: Endpoint, body: bytes) -> None:
-        """Relays what needs no lease (the tokenizer's endpoints) to any ready replica."""
-        replica = owner.any_replica()
-        if replica is None:
-            raise ApiError(ErrorCode.NO_REPLICA, f"no replica of model {owner.model.name!r} is ready", headers={"retry-after": "1"})
-        flow.ledger.replica_id, flow.ledger.pick = replica.replica_id, "direct"
-        headers = {REQUEST_ID_HEADER: flow.ledger.engine_id, "content-type": "application/json"}
-        try:
-            async with self.session.post(replica.url + endpoint.path, data=body, headers=headers) as response:
-                payload = await response.read()
-        except aiohttp.ClientError as error:
-            raise LOST from error
-        content_type = response.headers.get("content-type", "application/json").encode()
-        await client.start(response.status, [(b"content-type", content_type), *answer_headers(flow.ledger)])
-        await client.finish(payload)
 
     async def _fail(self, client: Connection, endpoint: Endpoint, error: ApiError | None) -> None:
         """Tells the client, in the way that is still open: an HTTP error, an SSE event, or (nobody to tell) a dropped connection."""

@@ -32,6 +32,12 @@ class Journal:
             kept = ("request_id", "arrived_s", "path", "model", "stream", "status", "outcome", "error", "replica", "prompt_tokens", "output_tokens")
             self._access.info(json.dumps({key: record[key] for key in (*kept, "bytes_out", "ttft_s", "wall_s")}))
 
+    def close(self) -> None:
+        """Closes the files."""
+        for logger in (self._access, self._trace):
+            for handler in logger.handlers if logger is not None else ():
+                handler.close()
+
 
 def _line_log(name: str, path: Path | None) -> logging.Logger | None:
     if path is None:

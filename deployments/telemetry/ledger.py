@@ -2,14 +2,16 @@
 
 The gateway notes moments on its own clock; the engine replica sends durations on its own (protocol.Finished). No two clocks are compared:
 
-    gateway     until the request is in its lane (upload, parsing, validation), and after the last byte
+    gateway     until the request is in its lane (upload, parsing, validation), and after the engine's part: the last write, or telling of an error
     lane        waiting for a replica
-    connect     what the wait for the first byte took beyond what the replica itself saw: connection, network, both event loops
+    connect     what the wait for the first byte took beyond what the replica itself saw: connection, network, both event loops; and refused attempts
     engine_http what the replica spent outside its engine core before the first byte: tokenising, HTTP
     engine_queue, prefill   as the engine core measured them
-    engine      connect to prefill as one, where the replica gave no statistics
+    engine      connect to prefill (of an answer that is not streamed: to decode) as one, where the replica gave no statistics or sent nothing
     decode      from the first byte to the last, less client_stall
     client_stall    waiting for the client to read
+
+A request that ends early, wherever it stands, adds up likewise: the stage that was running gets what it took so far.
 
 `unaccounted_s` is the wall time less their sum: it would show a stage that was forgotten or counted twice.
 """
@@ -66,12 +68,16 @@ class Ledger:
     expected_prompt_tokens: int = 0
     max_tokens: int | None = None
     submitted_s: float | None = None
+    lane_left_s: float | None = None
     placed_s: float | None = None
     first_byte_s: float | None = None
     last_byte_s: float | None = None
+    """When the engine's part was over: its last byte, or the moment at which it was given up."""
     ended_s: float | None = None
     lane_s: float = 0.0
     client_stall_s: float = 0.0
+    last_stall_s: float = 0.0
+    """...of it, after `last_byte_s`."""
     engine_wait_s: float = 0.0
     refused_s: float = 0.0
     bytes_out: int = 0
@@ -86,8 +92,18 @@ class Ledger:
 
     @property
     def ttft_s(self) -> float | None:
-        """Time to first token: until the first byte of the engine's answer was at the gateway."""
-        return None if self.first_byte_s is None else self.first_byte_s - self.arrived_s
+        """Time to first token: until the first byte of the engine's answer was at the gateway.
+
+        An answer that is not streamed comes with its last token: its decode time, by the engine's account, is taken off; without that it is unknown.
+        """
+        if self.first_byte_s is None or self.placed_s is None:
+            return None
+        if self.stream:
+            return self.first_byte_s - self.arrived_s
+        done = self.finished
+        if done is None or done.sequences < 1:
+            return None
+        return self.first_byte_s - self.arrived_s - min(done.decode_s, self.first_byte_s - self.placed_s)
 
     @property
     def tpot_s(self) -> float | None:
@@ -104,16 +120,19 @@ class Ledger:
         if self.submitted_s is None:
             return {Stage.GATEWAY: ended - self.arrived_s}
         stages = {Stage.GATEWAY: self.submitted_s - self.arrived_s, Stage.LANE: self.lane_s}
+        if self.refused_s:
+            stages[Stage.CONNECT] = self.refused_s
         if self.placed_s is None:
+            stages[Stage.GATEWAY] += ended - (ended if self.lane_left_s is None else self.lane_left_s)
             return stages
+        last = ended if self.last_byte_s is None else self.last_byte_s
+        stages[Stage.GATEWAY] += ended - last - self.last_stall_s
         if self.first_byte_s is None:
-            return stages | {Stage.CONNECT: self.refused_s, Stage.ENGINE: ended - self.placed_s}
+            return stages | {Stage.ENGINE: last - self.placed_s}
         for stage, seconds in self._first_byte_stages(self.first_byte_s - self.placed_s):
             stages[stage] = stages.get(stage, 0.0) + seconds
         stages[Stage.DECODE] = stages.get(Stage.DECODE, 0.0) + self.engine_wait_s
-        stages[Stage.CLIENT_STALL] = self.client_stall_s
-        last = self.last_byte_s if self.last_byte_s is not None else self.first_byte_s
-        stages[Stage.GATEWAY] += ended - last
+        stages[Stage.CLIENT_STALL] = self.client_stall_s + self.last_stall_s
         return stages
 
     @property
@@ -165,18 +184,26 @@ class Ledger:
         }
 
     def _first_byte_stages(self, wait_s: float) -> Iterator[tuple[Stage, float]]:
-        """Splits the wait for the first byte; without streaming that byte comes with the last token, so decode is a part of it."""
-        yield Stage.CONNECT, self.refused_s
+        """Splits the wait for the first byte; without streaming that byte comes with the last token, so decode is a part of it.
+
+        Of several sequences the engine's durations are those of the last one, which may have run beyond the first byte: none is taken for longer than
+        what is left of the wait, so that no stage is negative.
+        """
         done = self.finished
         if done is None or done.first_byte_s is None or done.sequences < 1:
             yield Stage.ENGINE, wait_s
             return
-        decode_s = 0.0 if self.stream else done.decode_s
-        yield Stage.CONNECT, wait_s - done.first_byte_s
-        yield Stage.ENGINE_HTTP, done.first_byte_s - done.queued_s - done.prefill_s - decode_s
-        yield Stage.ENGINE_QUEUE, done.queued_s
-        yield Stage.PREFILL, done.prefill_s
-        yield Stage.DECODE, decode_s
+        left = min(wait_s, done.first_byte_s)
+        yield Stage.CONNECT, wait_s - left
+        for stage, seconds in (
+            (Stage.DECODE, 0.0 if self.stream else done.decode_s),
+            (Stage.PREFILL, done.prefill_s),
+            (Stage.ENGINE_QUEUE, done.queued_s),
+        ):
+            taken = min(left, seconds)
+            left -= taken
+            yield stage, taken
+        yield Stage.ENGINE_HTTP, left
 
 
 def _rounded(seconds: float | None) -> float | None:
@@ -222,6 +249,14 @@ class Closing:
         """Hands on those that have waited long enough. Called a few times a second."""
         for engine_id in [key for key, ended in self._ended.items() if now - ended > self._patience_s]:
             self._close(engine_id)
+
+    def flush(self) -> None:
+        """Hands on all that ended, without their statistics: the gateway stops."""
+        for engine_id in list(self._ended):
+            self._close(engine_id)
+
+    def __len__(self) -> int:
+        return len(self._open)
 
     def _close(self, engine_id: str) -> None:
         self._ended.pop(engine_id, None)

@@ -44,11 +44,10 @@ class RequestMetrics:
         self.requests.labels(model, ledger.path, ledger.outcome.value, str(ledger.status), ledger.error or "").inc()
         if ledger.submitted_s is None:
             return
-        done = ledger.finished
-        by_length = (model, prompt_bucket(done.prompt_tokens if done and done.prompt_tokens else ledger.expected_prompt_tokens))
+        by_length = (model, prompt_bucket(_prompt_tokens(ledger)))
         self.queue_wait.labels(*by_length).observe(ledger.lane_s)
         self.e2e.labels(*by_length).observe(ledger.wall_s)
-        if ledger.ttft_s is not None:
+        if ledger.ttft_s is not None and ledger.status < 400:
             self.ttft.labels(*by_length).observe(ledger.ttft_s)
         if ledger.tpot_s is not None:
             self.tpot.labels(*by_length).observe(ledger.tpot_s)
@@ -73,6 +72,12 @@ class RequestMetrics:
         self.tokens.labels(model, "in").inc(done.prompt_tokens)
         self.tokens.labels(model, "out").inc(done.output_tokens)
         self.tokens.labels(model, "cached").inc(done.cached_tokens)
+
+
+def _prompt_tokens(ledger: Ledger) -> int:
+    """The length of one prompt, by the engine's count where it gave one (over all sequences), else as it was expected."""
+    done = ledger.finished
+    return round(done.prompt_tokens / done.sequences) if done and done.sequences else ledger.expected_prompt_tokens
 
 
 class LaneGauges(Collector):

@@ -1,0 +1,45 @@
+"""Requests that need no lease (the tokenizer's endpoints): any ready replica answers them, and another one if the first takes no work."""
+
+import time
+
+import aiohttp
+
+from deployments.gateway.connection import Connection, answer_headers
+from deployments.gateway.endpoints import Endpoint
+from deployments.gateway.errors import ApiError, ErrorCode
+from deployments.gateway.exchange import UNREACHABLE, Refused, lost, post, refusal
+from deployments.gateway.flow import Flow, Hop
+from deployments.gateway.owner import LaneOwner
+from deployments.protocol import ReplicaFacts
+
+
+async def run_direct(session: aiohttp.ClientSession, owner: LaneOwner, flow: Flow, client: Connection, endpoint: Endpoint, body: bytes) -> None:
+    """Runs a request to its end. Raises ApiError, or what cancelled the flow."""
+    for replica in owner.ready_in_turn():
+        flow.ledger.replica_id, flow.ledger.pick = replica.replica_id, "direct"
+        try:
+            status, kind, payload = await _ask(session, replica, flow, endpoint, body)
+        except Refused as refused:
+            owner.replica_state(replica.replica_id, refused.state)
+            continue
+        flow.wait_for(Hop.CLIENT, time.monotonic())
+        sized = [(b"content-type", kind), (b"content-length", str(len(payload)).encode())]
+        await client.start(status, [*sized, *answer_headers(flow.ledger)])
+        await client.finish(payload)
+        return
+    raise ApiError(ErrorCode.NO_REPLICA, f"no replica of model {owner.model.name!r} is ready", headers={"retry-after": "1"})
+
+
+async def _ask(session: aiohttp.ClientSession, replica: ReplicaFacts, flow: Flow, endpoint: Endpoint, body: bytes) -> tuple[int, bytes, bytes]:
+    flow.wait_for(Hop.FIRST_BYTE, time.monotonic())
+    try:
+        async with await post(session, replica.url + endpoint.path, flow.ledger.engine_id, body) as response:
+            payload = await response.read()
+    except UNREACHABLE as error:
+        raise Refused(None) from error
+    except aiohttp.ClientError as error:
+        raise lost() from error
+    refused = refusal(response.status, payload)
+    if refused is not None:
+        raise refused
+    return response.status, response.headers.get("content-type", "application/json").encode("utf-8", "surrogateescape"), payload

@@ -1,0 +1,51 @@
+"""What every request to an engine replica has in common: how it is sent, and the ways in which a replica takes no work."""
+
+import io
+import json
+
+import aiohttp
+
+from deployments.gateway.errors import ApiError, ErrorCode
+from deployments.protocol import DRAINING_CODE, REQUEST_ID_HEADER, UNHEALTHY_CODE, ReplicaState
+
+UNREACHABLE = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+"""No connection was made, so the replica did not see the request. (A connection that broke later says nothing of that.)"""
+
+_REFUSALS = {DRAINING_CODE: ReplicaState.DRAINING, UNHEALTHY_CODE: ReplicaState.UNHEALTHY}
+_COPIED_BYTES = 1 << 20
+"""A longer body is sent from a stream, piece by piece: as bytes it would be copied whole in one go of the event loop, of which aiohttp warns."""
+
+
+class Refused(Exception):
+    """The replica took no work: it drains or is unhealthy (`state`), or cannot be reached (None). The request may be placed elsewhere."""
+
+    def __init__(self, state: ReplicaState | None) -> None:
+        super().__init__(state)
+        self.state = state
+
+
+def lost() -> ApiError:
+    """The error of a request whose replica went away."""
+    return ApiError(ErrorCode.REPLICA_LOST, "the replica that ran this request was lost; the request may be sent again")
+
+
+async def post(session: aiohttp.ClientSession, url: str, engine_id: str, body: bytes) -> aiohttp.ClientResponse:
+    """Sends a request; returns when the head of its answer came. Raises aiohttp.ClientError, and ApiError for an answer that is none."""
+    headers = {REQUEST_ID_HEADER: engine_id, "content-type": "application/json"}
+    response = await session.post(url, data=body if len(body) <= _COPIED_BYTES else io.BytesIO(body), headers=headers, allow_redirects=False)
+    if not 200 <= response.status < 600:
+        response.close()
+        raise lost()
+    return response
+
+
+def refusal(status: int, payload: bytes) -> Refused | None:
+    """The refusal in an answer, if it is one."""
+    if status != 503:
+        return None
+    try:
+        code = json.loads(payload)["error"]["code"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    state = _REFUSALS.get(code) if isinstance(code, str) else None
+    return None if state is None else Refused(state)

@@ -1,0 +1,229 @@
+"""A real HTTP server on a loopback port that stands in for an engine replica, since an engine does not misbehave on command.
+
+It speaks the replica's feed (deployments/protocol.py) and answers requests as `behave` says; the behaviours below cover how engines fail.
+"""
+
+import asyncio
+import itertools
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from aiohttp import web
+
+from deployments.protocol import FEED_PATH, HEARTBEAT_S, Finished, Hello, Load, ReplicaFacts, ReplicaState, encode
+
+Behaviour = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
+DONE = b"data: [DONE]\n\n"
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A request that the engine got."""
+
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+class FakeEngine:
+    """One replica. Its feed speaks while `speaks` is set; each end of a request is told as Finished while `tells` is."""
+
+    def __init__(self, model: str = "demo", task: Any = "generate", max_num_seqs: int = 4) -> None:
+        self.behave: Behaviour = good
+        self.seen: list[Seen] = []
+        self.open = 0
+        self.aborted = 0
+        self.state = ReplicaState.READY
+        self.speaks = asyncio.Event()
+        self.speaks.set()
+        self.tells = True
+        self.facts = ReplicaFacts(f"engine-{model}#{next(_numbers)}", model, "", 1, "node", task, 1_024, max_num_seqs, 2_048, 65_536)
+        self._feeds: set[web.StreamResponse] = set()
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, port: int = 0) -> "FakeEngine":
+        """Listens."""
+        app = web.Application(client_max_size=1 << 30)
+        app.router.add_get(FEED_PATH, self._feed)
+        app.router.add_post("/{path:.*}", self._work)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", port)
+        await site.start()
+        url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        self.facts = replace(self.facts, url=url)
+        return self
+
+    async def kill(self) -> None:
+        """Ends as a killed process does: every connection breaks at once, and no new one is made."""
+        assert self._runner is not None
+        for site in list(self._runner.sites):
+            await site.stop()
+        assert self._runner.server is not None
+        for connection in list(self._runner.server.connections):
+            if connection.transport is not None:
+                connection.transport.abort()
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Frees the port."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def say(self, line: bytes) -> None:
+        """Writes a line to every open feed."""
+        for feed in list(self._feeds):
+            await feed.write(line)
+
+    async def become(self, state: ReplicaState) -> None:
+        """Changes the state, and says so."""
+        self.state = state
+        await self.say(encode(self._load()))
+
+    def end_feeds(self) -> None:
+        """Ends every open feed."""
+        for feed in list(self._feeds):
+            feed.force_close()
+            feed._req.transport.abort()  # type: ignore[union-attr]
+
+    async def _feed(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "application/x-ndjson"})
+        await response.prepare(request)
+        await response.write(encode(Hello(self.facts, self.state)))
+        self._feeds.add(response)
+        try:
+            while True:
+                await self.speaks.wait()
+                await response.write(encode(self._load()))
+                await asyncio.sleep(HEARTBEAT_S / 5)
+        finally:
+            self._feeds.discard(response)
+
+    async def _work(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        self.seen.append(Seen(request.path, dict(request.headers), body))
+        self.open += 1
+        ended = False
+        try:
+            response = await self.behave(request, json.loads(body))
+            ended = response.status == 200
+        except asyncio.CancelledError:
+            self.aborted += 1
+            raise
+        finally:
+            self.open -= 1
+            if self.tells and (ended or self.state is ReplicaState.READY):
+                asyncio.get_running_loop().call_soon(self._tell, request.headers["x-request-id"], ended)
+        return response
+
+    def _tell(self, request_id: str, ended: bool) -> None:
+        sequences = int(ended)
+        message = Finished(
+            request_id, 200 if ended else 499, sequences, 8 * sequences, 2 * sequences, 3 * sequences, 0, 0.001, 0.002, 0.003, 0.004, 0.01
+        )
+        self._say_task = asyncio.ensure_future(self.say(encode(message)))
+
+    def _load(self) -> Load:
+        return Load(self.state, self.open, 0, self.open, 0.0)
+
+
+def event(text: str = "x") -> bytes:
+    """One event of a stream."""
+    return f"data: {json.dumps({'choices': [{'index': 0, 'text': text}]}, separators=(',', ':'))}\n\n".encode()
+
+
+def pieces(*parts: bytes | float | asyncio.Event, status: int = 200) -> Behaviour:
+    """Streams bytes as they are, sleeps for numbers, waits for events."""
+
+    async def behave(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        response = web.StreamResponse(status=status, headers={"content-type": "text/event-stream; charset=utf-8"})
+        await response.prepare(request)
+        for part in parts:
+            if isinstance(part, bytes):
+                await response.write(part)
+            elif isinstance(part, asyncio.Event):
+                await part.wait()
+            else:
+                await asyncio.sleep(part)
+        await response.write_eof()
+        return response
+
+    return behave
+
+
+def dying(*parts: bytes | float | asyncio.Event) -> Behaviour:
+    """Streams, then breaks the connection."""
+
+    async def behave(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        for part in parts:
+            if isinstance(part, bytes):
+                await response.write(part)
+            elif isinstance(part, asyncio.Event):
+                await part.wait()
+            else:
+                await asyncio.sleep(part)
+        return _break(request, response)
+
+    return behave
+
+
+def raw(answer: bytes) -> Behaviour:
+    """Writes bytes that need not be HTTP, and breaks the connection."""
+
+    async def behave(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        assert request.transport is not None
+        request.transport.write(answer)
+        await asyncio.sleep(0.05)
+        return _break(request, web.Response(status=200))
+
+    return behave
+
+
+def refusing(code: str, times: int = 1 << 30, then: Behaviour | None = None) -> Behaviour:
+    """Answers 503 with that error code, as the guard of a replica does, for so many times."""
+    left = itertools.count(times, -1)
+
+    async def behave(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        if next(left) <= 0:
+            return await (then or good)(request, body)
+        return web.json_response({"error": {"message": "nothing was done", "type": "unavailable_error", "param": None, "code": code}}, status=503)
+
+    return behave
+
+
+def whole(payload: bytes, status: int = 200, content_type: str = "application/json") -> Behaviour:
+    """Answers with a body that is not streamed."""
+
+    async def behave(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        return web.Response(status=status, body=payload, content_type=content_type)
+
+    return behave
+
+
+def waiting(until: asyncio.Event, then: Behaviour | None = None) -> Behaviour:
+    """Answers nothing before `until`."""
+
+    async def behave(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        await until.wait()
+        return await (then or good)(request, body)
+
+    return behave
+
+
+async def good(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+    """Three tokens, streamed or not."""
+    if body.get("stream"):
+        return await pieces(event("a"), event("b"), event("c"), DONE)(request, body)
+    return web.json_response({"id": "cmpl-1", "choices": [{"index": 0, "text": "abc"}], "usage": {"prompt_tokens": 8, "completion_tokens": 3}})
+
+
+def _break(request: web.Request, response: web.StreamResponse) -> web.StreamResponse:
+    assert request.transport is not None
+    request.transport.abort()
+    return response

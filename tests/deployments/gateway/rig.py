@@ -1,0 +1,223 @@
+"""The whole gateway, served by its real HTTP server, in front of fake engines; and clients of all manners."""
+
+import asyncio
+import json
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from cluster.spec import ClusterSpec
+from deployments.directory import Directory
+from deployments.gateway.gateway import Gateway
+from deployments.telemetry.ledger import Ledger
+from tests.deployments.gateway.fake_engine import FakeEngine
+
+SECRET = "the-secret"
+PATIENCE_S = 20.0
+ASK = {"model": "demo", "prompt": "one two three", "max_tokens": 3}
+CHAT = {"model": "demo", "messages": [{"role": "user", "content": "one two three"}], "max_tokens": 3}
+
+
+class Handle:
+    """A directory without Ray: its methods are called as an actor's are."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._directory, name)
+
+        class Remote:
+            @staticmethod
+            def remote(*arguments: Any) -> Any:
+                return method(*arguments)
+
+        return Remote
+
+
+class Rig:
+    """A running gateway with its engines, and the ledgers that it closed."""
+
+    def __init__(self, gateway: Gateway, directory: Directory, port: int, run_dir: Path) -> None:
+        self.gateway = gateway
+        self.service = gateway.service
+        self.directory = directory
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}"
+        self.run_dir = run_dir
+        self.engines: list[FakeEngine] = []
+        self.closed: list[Ledger] = []
+        hand_on = self.service._on_closed
+
+        def note(ledger: Ledger) -> None:
+            self.closed.append(ledger)
+            hand_on(ledger)
+
+        self.service._on_closed = note
+
+    async def add(self, engine: FakeEngine) -> FakeEngine:
+        """Starts an engine, and waits until the gateway has it."""
+        await engine.start()
+        self.engines.append(engine)
+        await self.directory.register(engine.facts)
+        await until(lambda: self.service.owners[engine.facts.model].is_ready(engine.facts.replica_id))
+        return engine
+
+    @asynccontextmanager
+    async def post(self, path: str, body: Any, **options: Any) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Posts JSON (bytes go as they are), on a connection of its own."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        async with aiohttp.ClientSession() as session, session.post(self.url + path, data=data, **options) as response:
+            yield response
+
+    async def ask(self, body: Any = None, path: str = "/v1/completions", **options: Any) -> tuple[int, bytes]:
+        """Posts, and reads the whole answer."""
+        async with self.post(path, ASK if body is None else body, **options) as response:
+            return response.status, await response.read()
+
+    async def error(self, body: Any = None, path: str = "/v1/completions", **options: Any) -> tuple[int, dict[str, Any]]:
+        """The error that a request gets, which must be in OpenAI's form."""
+        status, payload = await self.ask(body, path, **options)
+        return status, openai_error(payload)
+
+    async def connect(self, body: Any = None, path: str = "/v1/completions", small: bool = False) -> "RawClient":
+        """A client at the level of sockets, which has sent a request."""
+        client = await RawClient.connect(self.port, small)
+        if body is not None:
+            await client.request(path, body)
+        return client
+
+    @property
+    def owner(self) -> Any:
+        """The owner of the one model."""
+        return next(iter(self.service.owners.values()))
+
+    async def last(self, count: int = 1) -> Ledger:
+        """The last closed ledger, once `count` are closed."""
+        await until(lambda: len(self.closed) >= count)
+        return self.closed[-1]
+
+    async def settled(self) -> None:
+        """Waits until nothing is left of any request, then checks that the books balance."""
+        service = self.service
+        await until(lambda: not len(service.flows) and not len(service.closing))
+        for owner in service.owners.values():
+            assert not owner._waiters
+            assert not owner._on_lost
+            snapshot = owner.snapshot()
+            assert sum(lane.waiting for lane in snapshot.lanes) == 0
+            assert sum(lane.tokens for lane in snapshot.lanes) == 0
+            assert all(replica.leases == replica.sequences == replica.kv_tokens == replica.prefill_tokens == 0 for replica in snapshot.replicas), (
+                snapshot
+            )
+            assert snapshot.placed == sum(snapshot.endings.values())
+        for ledger in self.closed:
+            assert abs(ledger.unaccounted_s) < max(0.002, 0.01 * ledger.wall_s), ledger
+            assert all(seconds >= -1e-6 for seconds in ledger.stages().values()), ledger
+        assert not service.closing._ended
+
+
+class RawClient:
+    """A client at the level of sockets. `small`: with the smallest receive buffer, so that little is on its way when it does not read."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def connect(cls, port: int, small: bool = False) -> "RawClient":
+        """Connects."""
+        sock = socket.socket()
+        if small:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+        return cls(*await asyncio.open_connection(sock=sock, limit=2_048))
+
+    async def request(self, path: str, body: Any, method: str = "POST", **headers: str) -> None:
+        """Sends a request."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.writer.write(head(method, path, len(data), **headers) + data)
+        await self.writer.drain()
+
+    async def answer(self) -> tuple[int, dict[str, str], bytes]:
+        """Reads one answer, by its content-length or chunks."""
+        status, headers = await self.answer_head()
+        if headers.get("transfer-encoding") == "chunked":
+            body = b""
+            while size := int(await self.reader.readuntil(b"\r\n"), 16):
+                body += (await self.reader.readexactly(size + 2))[:-2]
+            await self.reader.readexactly(2)
+        else:
+            body = await self.reader.readexactly(int(headers["content-length"]))
+        return status, headers, body
+
+    async def answer_head(self) -> tuple[int, dict[str, str]]:
+        """Reads the head of an answer."""
+        lines = (await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), PATIENCE_S)).decode("latin-1").split("\r\n")
+        return int(lines[0].split()[1]), dict(line.split(": ", 1) for line in lines[1:] if line)
+
+    def leave(self) -> None:
+        """Breaks the connection."""
+        self.writer.transport.abort()
+
+    async def is_cut(self) -> bool:
+        """Whether the other side has ended the connection (reads to the end)."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while await self.reader.read(65_536):
+                    pass
+        except ConnectionError:
+            pass
+        finally:
+            self.leave()
+        return True
+
+
+def head(method: str, path: str, length: int, **headers: str) -> bytes:
+    """A request's head."""
+    lines = [f"{method} {path} HTTP/1.1", "host: gateway", f"content-length: {length}", *(f"{name}: {value}" for name, value in headers.items())]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n"
+
+
+def openai_error(payload: bytes) -> dict[str, Any]:
+    """The error object in a body, whose form is checked."""
+    error = json.loads(payload)["error"]
+    assert set(error) == {"message", "type", "param", "code"}, error
+    assert all(isinstance(error[key], str) and error[key] for key in ("message", "type", "code")), error
+    return dict(error)
+
+
+async def until(condition: Callable[[], object], within_s: float = PATIENCE_S) -> None:
+    """Waits for a condition."""
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true"
+        await asyncio.sleep(0.005)
+
+
+def make_spec(
+    port: int, timeouts: dict[str, float], limits: dict[str, int], models: list[dict[str, Any]] | None = None, **gateway: Any
+) -> ClusterSpec:
+    """A spec of one cell."""
+    settings = {"max_model_len": 1_024}
+    return ClusterSpec.model_validate(
+        {
+            "name": "test",
+            "regions": [{"name": "here", "pools": [{"name": "cpu"}]}],
+            "models": models or [{"name": "demo", "source": "/nowhere", "settings": settings}],
+            "gateway": {"port": port, "timeouts": timeouts, "limits": limits, "drain_s": 1.0, **gateway},
+        }
+    )
+
+
+def free_port() -> int:
+    """A port that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
