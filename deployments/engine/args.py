@@ -12,6 +12,7 @@ from pydantic import JsonValue
 
 from cluster.artifacts import resolve_source
 from cluster.spec import EngineSettings, Model, Speculative
+from deployments.engine.sources import resolve_adapter
 
 RESERVED = frozenset(
     {
@@ -101,7 +102,7 @@ def _lora(model: Model) -> dict[str, Any]:
         "enable_lora": True,
         "max_loras": model.settings.max_loras,
         "max_lora_rank": model.settings.max_lora_rank,
-        "lora_modules": [{"name": adapter.name, "path": resolve_source(adapter.source)} for adapter in model.adapters],
+        "lora_modules": [{"name": adapter.name, "path": resolve_adapter(adapter.source)} for adapter in model.adapters],
     }
 
 

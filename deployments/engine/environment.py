@@ -5,9 +5,9 @@ Each variable has its reason beside it. The cluster's secret is never among them
 
 import os
 
-from cluster.artifacts import resolve_source
 from cluster.spec import Model, Pool
 from deployments.engine.fate_share import SWITCH
+from deployments.engine.sources import all_local
 
 _FOREIGN = (
     # It would override kv_cache_memory_bytes.
@@ -37,7 +37,7 @@ def replica_environment(model: Model, pool: Pool) -> dict[str, str]:
     }
     if pool.accelerator == "cpu":
         variables |= _cpu(model)
-    if _is_local(model):
+    if all_local(model):
         variables["HF_HUB_OFFLINE"] = "1"
     return variables
 
@@ -46,13 +46,8 @@ def _cpu(model: Model) -> dict[str, str]:
     ranks = model.settings.tensor_parallel_size
     return {
         "OMP_NUM_THREADS": str(max(1, int(model.settings.cpus) // ranks)),
+        # vLLM would bind each replica of a node to the same first cores, and refuse more ranks than there are NUMA nodes.
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         # "0" runs the model inside EngineCore's process, a core less than with a worker process of its own; several ranks need the workers.
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0" if ranks == 1 else "1",
     }
-
-
-def _is_local(model: Model) -> bool:
-    sources = [model.source, *(adapter.source for adapter in model.adapters)]
-    if model.settings.speculative is not None and model.settings.speculative.model is not None:
-        sources.append(model.settings.speculative.model)
-    return all(resolve_source(source).startswith("/") for source in sources)

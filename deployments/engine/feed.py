@@ -21,6 +21,11 @@ class Subscription:
         self._lines: asyncio.Queue[bytes | None] = asyncio.Queue(_BACKLOG)
         self.dropped = asyncio.Event()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to read."""
+        return self._lines.empty()
+
     def offer(self, line: bytes | None) -> None:
         """Adds a line, or None for the feed's end."""
         try:
@@ -31,7 +36,7 @@ class Subscription:
     async def read(self) -> tuple[bytes, bool]:
         """The lines that wait, at least one, and whether more may follow."""
         lines = [await self._lines.get()]
-        while not self._lines.empty():
+        while not self.is_empty:
             lines.append(self._lines.get_nowait())
         return b"".join(line for line in lines if line is not None), lines[-1] is not None
 
@@ -46,6 +51,11 @@ class Feed:
         self._subscribers: set[Subscription] = set()
         self._changed = asyncio.Event()
         self._closed = False
+
+    @property
+    def subscribers(self) -> int:
+        """How many are subscribed."""
+        return len(self._subscribers)
 
     def subscribe(self) -> Subscription:
         """A new subscription, which begins with a Hello and a Load."""

@@ -15,24 +15,29 @@ class Verdict(StrEnum):
 
 
 class Watchdog:
-    """Holds one clock: since when the engine owes a step.
+    """Counts how long the engine has owed a step.
 
-    It owes one while work is unfinished (requests, or an unanswered probe), and pays by any step. The clock starts when work appears, not at the
-    last step before it: an engine that idled for an hour has not been stuck for an hour.
+    It owes one while work is unfinished (requests, or an unanswered probe), and pays by any step. The count starts when work appears, not at the last
+    step before it: an engine that idled for an hour has not been stuck for an hour. And only time in which the watchdog itself was asked counts: when
+    this process did not run (a stopped process, a blocked event loop), steps may lie unread.
     """
 
-    def __init__(self, stall_s: float) -> None:
+    def __init__(self, stall_s: float, max_gap_s: float = 1.0) -> None:
         self.stall_s = stall_s
-        self._owing_since: float | None = None
+        self.max_gap_s = max_gap_s
+        self._owed_s = 0.0
+        self._checked: float | None = None
+        self._last_step: float | None = None
 
     def check(self, now: float, unfinished: int, last_step: float, dead: bool) -> Verdict:
         """The verdict at `now`, given the unfinished work, when the engine last stepped, and whether its process is known to be dead (seconds)."""
         if dead:
             return Verdict.DEAD
-        if unfinished == 0:
-            self._owing_since = None
-            return Verdict.HEALTHY
-        if self._owing_since is None:
-            self._owing_since = now
-        waited = now - max(self._owing_since, last_step)
-        return Verdict.STALLED if waited > self.stall_s else Verdict.HEALTHY
+        if unfinished == 0 or last_step != self._last_step or self._checked is None:
+            self._owed_s = 0.0
+        else:
+            self._owed_s += min(now - self._checked, self.max_gap_s)
+        # Work that appears counts from the check that sees it first.
+        self._checked = now if unfinished else None
+        self._last_step = last_step
+        return Verdict.STALLED if self._owed_s > self.stall_s else Verdict.HEALTHY

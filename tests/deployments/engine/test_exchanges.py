@@ -1,0 +1,99 @@
+"""The books of HTTP exchanges."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deployments.engine.exchanges import CLIENT_LEFT, Exchange, Exchanges, SequenceStats, current
+from deployments.protocol import Finished
+
+
+class Desk:
+    """Books, and what they reported."""
+
+    def __init__(self) -> None:
+        self.reports: list[Finished] = []
+        self.books = Exchanges(self.reports.append)
+
+    def begin(self, request_id: str, **engine_ids: int) -> Exchange:
+        """Opens an exchange that asks the engine for these requests (id: sequences)."""
+        exchange = self.books.begin(request_id, now=10.0)
+        token = current.set(exchange)
+        for engine_id, sequences in engine_ids.items():
+            self.books.accept(engine_id, sequences)
+        current.reset(token)
+        return exchange
+
+
+def stats(output_tokens: int, decode_s: float = 0.0) -> SequenceStats:
+    return SequenceStats(prompt_tokens=5, cached_tokens=2, output_tokens=output_tokens, preemptions=1, queued_s=0.1, prefill_s=0.2, decode_s=decode_s)
+
+
+def test_an_exchange_is_the_sum_of_its_sequences_and_the_times_of_the_last() -> None:
+    desk = Desk()
+    exchange = desk.begin("r", a=2, b=1)
+    exchange.status = 200
+    exchange.first_byte = 10.5
+    for engine_id, tokens, decode_s in (("a", 3, 1.0), ("b", 4, 2.0), ("a", 5, 3.0)):
+        desk.books.record(engine_id, stats(tokens, decode_s))
+    assert desk.reports == []
+    assert desk.books.end(exchange, now=12.0)
+    assert desk.reports == [
+        Finished("r", 200, sequences=3, prompt_tokens=15, cached_tokens=6, output_tokens=12, preemptions=3, queued_s=0.1, prefill_s=0.2, decode_s=3.0,
+                 first_byte_s=0.5, wall_s=2.0)
+    ]  # fmt: skip
+
+
+def test_statistics_that_come_after_the_last_byte_are_waited_for() -> None:
+    desk = Desk()
+    exchange = desk.begin("r", a=1)
+    assert not desk.books.end(exchange, now=11.0)
+    assert not desk.books.idle
+    desk.books.record("a", stats(3))
+    assert [report.output_tokens for report in desk.reports] == [3]
+    desk.books.settle(exchange)
+    assert len(desk.reports) == 1
+    assert desk.books.idle
+
+
+def test_an_aborted_exchange_is_reported_with_what_is_known() -> None:
+    desk = Desk()
+    exchange = desk.begin("r", a=2)
+    desk.books.record("a", stats(3))
+    desk.books.end(exchange, now=11.0)
+    desk.books.settle(exchange)
+    assert [(report.status, report.sequences, report.output_tokens) for report in desk.reports] == [(CLIENT_LEFT, 1, 3)]
+    desk.books.record("a", stats(9))
+    assert len(desk.reports) == 1
+
+
+def test_an_exchange_that_asked_the_engine_for_nothing_is_reported_at_its_end() -> None:
+    desk = Desk()
+    exchange = desk.begin("r")
+    exchange.status = 400
+    assert desk.books.end(exchange, now=10.25)
+    assert [(report.status, report.sequences, report.first_byte_s, report.wall_s) for report in desk.reports] == [(400, 0, None, 0.25)]
+
+
+def test_what_no_exchange_asked_for_is_ignored() -> None:
+    desk = Desk()
+    desk.books.accept("warm-up", 1)
+    desk.books.record("warm-up", stats(3))
+    assert desk.books.idle
+    assert desk.reports == []
+
+
+@given(st.data())
+def test_every_exchange_is_reported_once_and_no_token_is_lost(data: st.DataObject) -> None:
+    desk = Desk()
+    sizes = data.draw(st.lists(st.lists(st.integers(1, 3), max_size=3), min_size=1, max_size=6))
+    exchanges = [desk.begin(f"r{i}", **{f"{i}-{j}": n for j, n in enumerate(size)}) for i, size in enumerate(sizes)]
+    events = [("record", f"{i}-{j}") for i, size in enumerate(sizes) for j, n in enumerate(size) for _ in range(n)]
+    events += [("end", i) for i in range(len(sizes))]
+    for kind, which in data.draw(st.permutations(events)):
+        if kind == "record":
+            desk.books.record(str(which), stats(1))
+        else:
+            desk.books.end(exchanges[int(which)], now=11.0)
+    assert desk.books.idle
+    assert sorted(report.request_id for report in desk.reports) == sorted(f"r{i}" for i in range(len(sizes)))
+    assert {report.request_id: report.output_tokens for report in desk.reports} == {f"r{i}": sum(size) for i, size in enumerate(sizes)}

@@ -1,0 +1,163 @@
+"""The replica's front door, over real HTTP."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from deployments.engine.exchanges import Exchanges, SequenceStats, current
+from deployments.engine.feed import Feed
+from deployments.engine.guard import Guard
+from deployments.http_server import HttpServer
+from deployments.protocol import DRAIN_PATH, DRAINING_CODE, FEED_PATH, UNHEALTHY_CODE, Finished, Hello, Load, ReplicaFacts, ReplicaState, decode
+
+SECRET = "s3cret"
+FACTS = ReplicaFacts("r", "m", "http://127.0.0.1:1", 1, "n", "generate", 4096, 8, 2048, 65_536)
+
+
+class Behind:
+    """An app behind the guard: it says what it was given, and finishes one sequence when `go` is set."""
+
+    def __init__(self) -> None:
+        self.state = ReplicaState.READY
+        self.go = asyncio.Event()
+        self.go.set()
+        self.reports: asyncio.Queue[Finished] = asyncio.Queue()
+        self.books = Exchanges(self.reports.put_nowait)
+        load = Load(ReplicaState.READY, 0, 0, 0, 0.0)
+        self.feed = Feed(lambda: Hello(FACTS, self.state), lambda: load)
+        self.guard = Guard(self, SECRET, self.books, self.feed, lambda: self.state, self.drain)
+
+    def drain(self) -> None:
+        self.state = ReplicaState.DRAINING
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        headers = [name.decode() for name, _ in scope["headers"]]
+        if current.get() is not None:
+            self.books.accept("engine-id", 1)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": json.dumps(headers).encode(), "more_body": True})
+        gone = asyncio.create_task(until_gone(receive))
+        go = asyncio.create_task(self.go.wait())
+        await asyncio.wait([gone, go], return_when=asyncio.FIRST_COMPLETED)
+        if go.done():
+            self.books.record("engine-id", SequenceStats(4, 0, 2, 0, 0.0, 0.0, 0.0))
+            await send({"type": "http.response.body", "body": b"!"})
+        gone.cancel()
+        go.cancel()
+
+
+async def until_gone(receive: Any) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+@pytest.fixture
+async def behind() -> Behind:
+    return Behind()
+
+
+@pytest.fixture
+async def session(behind: Behind) -> AsyncIterator[aiohttp.ClientSession]:
+    server = HttpServer(behind.guard, "127.0.0.1", 0, keep_alive_s=5)
+    await server.start()
+    headers = {"Authorization": f"Bearer {SECRET}"}
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{server.port}", headers=headers, timeout=aiohttp.ClientTimeout(total=20)) as session:
+        yield session
+    behind.go.set()
+    behind.feed.close()
+    await server.stop(2)
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/docs", "/v1/completions", FEED_PATH, DRAIN_PATH])
+@pytest.mark.parametrize("given", [None, "Bearer wrong", "bearer s3cret", f"Bearer {SECRET}x", "Basic s3cret", "Bearer ", f"Bearer {SECRET}, x"])
+async def test_without_the_secret_every_path_is_closed(behind: Behind, session: aiohttp.ClientSession, path: str, given: str | None) -> None:
+    headers = {} if given is None else {"Authorization": given}
+    async with aiohttp.ClientSession(session._base_url) as stranger, stranger.post(path, headers=headers) as response:
+        assert response.status == 401
+        error = (await response.json())["error"]
+        assert error["code"] == "invalid_secret"
+        assert set(error) == {"message", "type", "param", "code"}
+    assert behind.state is ReplicaState.READY
+
+
+async def test_the_secret_goes_no_further(session: aiohttp.ClientSession) -> None:
+    async with session.post("/v1/completions") as response:
+        assert "authorization" not in await response.text()
+
+
+async def test_work_is_booked_with_its_tokens(behind: Behind, session: aiohttp.ClientSession) -> None:
+    async with session.post("/v1/completions", headers={"X-Request-Id": "mine"}) as response:
+        await response.read()
+    report = await behind.reports.get()
+    assert (report.request_id, report.status, report.sequences, report.output_tokens) == ("mine", 200, 1, 2)
+    assert report.first_byte_s is not None
+    assert 0 <= report.first_byte_s <= report.wall_s
+
+
+async def test_reading_is_not_booked(behind: Behind, session: aiohttp.ClientSession) -> None:
+    async with session.get("/metrics") as response:
+        assert response.status == 200
+    assert behind.reports.empty()
+    assert behind.books.idle
+
+
+async def test_a_client_that_leaves_is_reported_without_statistics(behind: Behind, session: aiohttp.ClientSession) -> None:
+    behind.go.clear()
+    async with session.post("/v1/completions", headers={"X-Request-Id": "left"}) as response:
+        await response.content.readany()
+        response.close()
+    report = await asyncio.wait_for(behind.reports.get(), 5)
+    assert (report.request_id, report.status, report.sequences) == ("left", 200, 0)
+    assert behind.books.idle
+
+
+async def test_draining_refuses_new_work_and_lets_the_old_end(behind: Behind, session: aiohttp.ClientSession) -> None:
+    behind.go.clear()
+    async with session.post("/v1/completions") as running:
+        await running.content.readany()
+        async with session.get(DRAIN_PATH) as response:
+            assert response.status == 405
+        async with session.post(DRAIN_PATH) as response:
+            assert (response.status, (await response.json())["exchanges"]) == (202, 1)
+        async with session.post("/v1/completions") as response:
+            assert response.status == 503
+            assert (await response.json())["error"]["code"] == DRAINING_CODE
+        async with session.get("/metrics") as response:
+            assert response.status == 200
+        behind.go.set()
+        assert (await running.read()).endswith(b"!")
+
+
+async def test_an_unhealthy_replica_refuses_work_by_another_code(behind: Behind, session: aiohttp.ClientSession) -> None:
+    behind.state = ReplicaState.UNHEALTHY
+    async with session.post("/v1/completions") as response:
+        assert (response.status, (await response.json())["error"]["code"]) == (503, UNHEALTHY_CODE)
+    assert behind.reports.empty()
+
+
+async def test_the_feed_flows_until_it_is_closed(behind: Behind, session: aiohttp.ClientSession) -> None:
+    async with session.get(FEED_PATH) as response:
+        assert response.headers["content-type"] == "application/x-ndjson"
+        assert isinstance(decode(await response.content.readline()), Hello)
+        assert isinstance(decode(await response.content.readline()), Load)
+        finished = Finished("id", 200, 1, 5, 0, 3, 0, 0.0, 0.1, 0.2, 0.1, 0.3)
+        behind.feed.finished(finished)
+        assert decode(await response.content.readline()) == finished
+        behind.feed.finished(finished)
+        behind.feed.close()
+        assert decode(await response.content.readline()) == finished
+        assert await response.content.read() == b""
+
+
+async def test_a_feed_that_nobody_reads_is_hung_up(behind: Behind, session: aiohttp.ClientSession) -> None:
+    async with session.get(FEED_PATH, read_bufsize=1_024) as response:
+        await response.content.readline()
+        finished = Finished("x" * 4_096, 200, 1, 5, 0, 3, 0, 0.0, 0.1, 0.2, 0.1, 0.3)
+        async with asyncio.timeout(20):
+            while behind.feed.subscribers:
+                behind.feed.finished(finished)
+                await asyncio.sleep(0)

@@ -1,0 +1,58 @@
+"""The watchdog: it barks at a dead or stuck engine, and at nothing else."""
+
+from itertools import accumulate
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deployments.engine.watchdog import Verdict, Watchdog
+
+STALL_S = 5.0
+ticks = st.lists(st.floats(0.01, 1.0), min_size=1, max_size=60)
+
+
+def test_a_dead_engine_is_dead_at_once_though_nothing_waits() -> None:
+    assert Watchdog(STALL_S).check(now=0.0, unfinished=0, last_step=0.0, dead=True) is Verdict.DEAD
+
+
+def test_an_hour_of_idling_is_no_stall() -> None:
+    watchdog = Watchdog(STALL_S)
+    assert watchdog.check(0.0, 0, 0.0, dead=False) is Verdict.HEALTHY
+    for now in (3600.0, 3600.5, 3601.0, 3604.9):
+        assert watchdog.check(now, 1, 0.0, dead=False) is Verdict.HEALTHY
+
+
+def test_time_in_which_the_watchdog_did_not_run_does_not_count() -> None:
+    watchdog = Watchdog(STALL_S)
+    for now in (0.0, 1.0, 60.0):
+        assert watchdog.check(now, 1, 0.0, dead=False) is Verdict.HEALTHY
+
+
+@given(ticks)
+def test_work_without_a_step_stalls_after_the_limit_and_not_before(gaps: list[float]) -> None:
+    watchdog = Watchdog(STALL_S)
+    watchdog.check(0.0, 1, 0.0, dead=False)
+    for now in accumulate(gaps):
+        verdict = watchdog.check(now, 1, 0.0, dead=False)
+        assert verdict is (Verdict.STALLED if now > STALL_S else Verdict.HEALTHY) or abs(now - STALL_S) < 1e-6
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 1.0), st.integers(0, 3), st.booleans()), max_size=200))
+def test_an_engine_that_steps_in_time_is_never_called_stuck(history: list[tuple[float, int, bool]]) -> None:
+    watchdog = Watchdog(STALL_S)
+    now = last_step = owing_since = 0.0
+    for gap, unfinished, steps in history:
+        now += gap
+        # A step at the latest when the limit nears; none while nothing is owed.
+        if steps or now - max(owing_since, last_step) > STALL_S - 1.0:
+            last_step = now
+        if unfinished == 0:
+            owing_since = now
+        assert watchdog.check(now, unfinished, last_step, dead=False) is Verdict.HEALTHY
+
+
+@given(ticks)
+def test_work_that_comes_and_goes_counts_anew(gaps: list[float]) -> None:
+    watchdog = Watchdog(STALL_S)
+    for number, now in enumerate(accumulate(gaps)):
+        assert watchdog.check(now, number % 2, 0.0, dead=False) is Verdict.HEALTHY
