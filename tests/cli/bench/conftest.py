@@ -30,6 +30,8 @@ class FakeServer:
     bodies: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     has_tokenize: bool = True
+    now_open: int = 0
+    most_open: int = 0
     tokenized: int = 0
 
 
@@ -95,7 +97,7 @@ async def no_tokens(request: web.Request, body: dict[str, Any]) -> web.StreamRes
 
 
 async def slow(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
-    return await _pieces(request, 0.1, token(), 0.15, token(), 0.05, token(), usage(3, 3), 0.1, DONE)
+    return await _pieces(request, 0.1, token(), 0.3, token(), 0.05, token(), usage(3, 3), 0.1, DONE)
 
 
 async def packed(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
@@ -126,7 +128,12 @@ async def server() -> AsyncIterator[FakeServer]:
         body = await request.json()
         fake.bodies.append(body)
         fake.headers.append(dict(request.headers))
-        return await BEHAVIOURS[body["model"]](request, body)
+        fake.now_open += 1
+        fake.most_open = max(fake.most_open, fake.now_open)
+        try:
+            return await BEHAVIOURS[body["model"]](request, body)
+        finally:
+            fake.now_open -= 1
 
     async def tokenize(request: web.Request) -> web.StreamResponse:
         if not fake.has_tokenize:

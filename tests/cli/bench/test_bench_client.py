@@ -32,10 +32,13 @@ async def test_a_good_stream_is_measured(server: Any) -> None:
 async def test_slow_chunks_show_in_the_times(server: Any) -> None:
     sample = await send(server.url, "slow")
     assert sample.failure is None
-    assert sample.ttft_s == pytest.approx(0.1, abs=0.05)
-    assert list(sample.gaps_s) == pytest.approx([0.15, 0.05], abs=0.04)
-    assert sample.decode_s == pytest.approx(0.2, abs=0.05)
-    assert sample.e2e_s == pytest.approx(0.4, abs=0.1)
+    # Bounds from below: on a busy machine everything may be late.
+    assert sample.ttft_s is not None
+    assert sample.decode_s is not None
+    assert sample.ttft_s > 0.09
+    assert sample.gaps_s[0] > sample.gaps_s[1]
+    assert sample.decode_s > 0.2
+    assert sample.e2e_s > sample.ttft_s + sample.decode_s + 0.05
 
 
 async def test_several_events_in_one_chunk_are_all_counted(server: Any) -> None:

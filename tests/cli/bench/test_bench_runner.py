@@ -31,21 +31,22 @@ async def test_a_closed_loop_sends_every_request_once(server: Any) -> None:
 
 
 async def test_a_closed_loop_holds_its_concurrency(server: Any) -> None:
-    record = await played(server.url, drawn_load(Fixed(1), Fixed(3), Pace(concurrency=4), Extent(requests=8), 0), model="slow")
-    assert record.elapsed_s == pytest.approx(0.8, abs=0.25)
+    await played(server.url, drawn_load(Fixed(1), Fixed(3), Pace(concurrency=4), Extent(requests=12), 0), model="slow")
+    assert server.most_open == 4
 
 
 async def test_a_duration_stops_the_sending_and_lets_requests_end(server: Any) -> None:
     record = await played(server.url, drawn_load(Fixed(1), Fixed(3), Pace(concurrency=2), Extent(duration_s=0.6), 0), model="slow")
-    assert record.ok == 4
+    assert 2 <= record.ok <= 4
     assert record.unfinished == 0
+    assert record.elapsed_s > 0.5
 
 
 async def test_an_open_loop_does_not_wait_for_answers(server: Any) -> None:
     load = Load(np.array([1]), np.array([3]), np.arange(10) * 0.02, None, 10, None)
     record = await played(server.url, load, model="slow")
     assert record.ok == 10
-    assert record.elapsed_s == pytest.approx(0.18 + 0.4, abs=0.25)
+    assert server.most_open > 5
     assert len(record.late_s.values) == 10
     assert record.late_s.values.min() >= 0
 

@@ -1,0 +1,108 @@
+"""Runs the whole comparison: starts the first side, then each rival in turn beside it, so that two servers are up at a time.
+
+An idle Ray cluster takes several percent of a core from whoever is measured at that moment; what each side uses when idle is therefore part of the
+result, and `alone` measures each rival once more with nobody else up.
+"""
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.serving.contest import Contender, Plan, Shape, contest_point, contest_singles, solo_point
+from benchmarks.serving.machine import run_facts
+from benchmarks.serving.process import cpu_seconds, end_descendants, pss_mib
+from benchmarks.serving.sides import Side, SideName, make_side
+from cli.bench.client import Client
+from cli.bench.vocabulary import measure_vocabulary
+from cluster.spec import ClusterSpec
+
+SCHEMA_VERSION = 1
+_SETTLE_S = 5.0
+_IDLE_S = 10.0
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What to compare: the first of `sides` with each of the others, at the concurrencies `points`; `alone`: the others once more alone."""
+
+    sides: Sequence[SideName]
+    points: Sequence[int]
+    shape: Shape
+    alone: bool
+
+
+async def compare(spec: ClusterSpec, folder: Path, choice: Choice, say: Say) -> dict[str, Any]:
+    """The result of the first side against each of the others, as plain data. Raises ServerError when a side does not start."""
+    first, *rivals = choice.sides
+    result: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        **run_facts(),
+        "model": spec.models[0].source,
+        "engine": spec.models[0].settings.model_dump(mode="json", exclude_defaults=True),
+        "shape": {**dataclasses.asdict(choice.shape), "points": list(choice.points)},
+        "sides": {},
+        "comparisons": [],
+        "alone": {},
+    }
+    async with _running(make_side(first, spec, folder), result, say) as ours:
+        for name in rivals:
+            async with _running(make_side(name, spec, folder), result, say) as rival:
+                result["comparisons"].append(await _compare_pair(ours, rival, spec, choice, say))
+    for name in rivals if choice.alone else ():
+        async with _running(make_side(name, spec, folder), result, say) as side:
+            result["alone"][name] = await _measure_alone(side, spec, choice)
+    result["left_behind_at_the_end"] = end_descendants()
+    return result
+
+
+async def _compare_pair(ours: Side, rival: Side, spec: ClusterSpec, choice: Choice, say: Say) -> dict[str, Any]:
+    async with Client(ours.url, "completions") as our_client, Client(rival.url, "completions") as rival_client:
+        model = spec.models[0].name
+        plan = Plan(choice.shape, model, await measure_vocabulary(our_client, model))
+        contenders = Contender(ours.name, our_client), Contender(rival.name, rival_client)
+        found: dict[str, Any] = {"ours": ours.name, "rival": rival.name, "prompts": plan.vocabulary.how, "points": []}
+        for concurrency in choice.points:
+            point = await contest_point(*contenders, concurrency, plan)
+            found["points"].append(point)
+            say(f"{ours.name} / {rival.name} at {concurrency}: {point['ratio']['median']:.3f}")
+        found["singles"] = await contest_singles(*contenders, plan)
+    return found
+
+
+async def _measure_alone(side: Side, spec: ClusterSpec, choice: Choice) -> list[dict[str, Any]]:
+    async with Client(side.url, "completions") as client:
+        plan = Plan(choice.shape, spec.models[0].name, await measure_vocabulary(client, spec.models[0].name))
+        return [await solo_point(Contender(side.name, client), concurrency, plan) for concurrency in choice.points]
+
+
+@asynccontextmanager
+async def _running(side: Side, result: dict[str, Any], say: Say) -> AsyncIterator[Side]:
+    """The side, started, measured idle, and stopped again with its processes counted."""
+    facts: dict[str, Any] = {}
+    result["sides"][side.name] = facts
+    say(f"starting {side.name} ...")
+    try:
+        facts["start_s"] = round(await side.server.start(), 1)
+        facts |= await idle_facts(side)
+        say(f"{side.name} is up at {side.url}: idle {facts['idle_cpu_percent']} % of a core, {facts['pss_mib']} MiB")
+        yield side
+    finally:
+        facts["killed_at_stop"] = await side.server.stop()
+
+
+async def idle_facts(side: Side) -> dict[str, Any]:
+    """Processor and memory of a side that does nothing."""
+    await asyncio.sleep(_SETTLE_S)
+    before = cpu_seconds(side.server.tree())
+    await asyncio.sleep(_IDLE_S)
+    tree = side.server.tree()
+    return {
+        "processes": len(tree),
+        "idle_cpu_percent": round((cpu_seconds(tree) - before) / _IDLE_S * 100, 1),
+        "pss_mib": round(pss_mib(tree)),
+    }

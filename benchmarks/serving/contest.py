@@ -1,0 +1,150 @@
+"""Two running sides, taken in turns: rounds at fixed concurrencies, and single requests spaced out.
+
+Both sides get the same requests in the same order, each round new ones, so that no prefix cache helps. Who goes first changes from round to round,
+so that a slow drift of the machine favours nobody. The client is `raylane bench`'s own, in this process.
+"""
+
+import asyncio
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks.serving.points import requests_for
+from benchmarks.serving.stats import median_interval
+from cli.bench.client import Client
+from cli.bench.lengths import Fixed
+from cli.bench.load import Extent, Pace, drawn_load
+from cli.bench.prompts import Prompts, RequestOptions
+from cli.bench.record import Record
+from cli.bench.report import Spread, spread
+from cli.bench.runner import play
+from cli.bench.sample import Sample
+from cli.bench.vocabulary import Vocabulary
+
+_PAUSE_S = 0.3
+"""Between two turns, so that the work of one has ended everywhere before the other's begins."""
+_SINGLES_BEFORE = 5
+"""Spaced requests of each side that are sent first and not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a comparison is made of. `round_s` is about how long a turn is, `single_every_s` the time from one spaced request to the next."""
+
+    input_tokens: int = 64
+    output_tokens: int = 64
+    rounds: int = 5
+    round_s: float = 10.0
+    singles: int = 200
+    single_every_s: float = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A shape, and what its requests are made of."""
+
+    shape: Shape
+    model: str
+    vocabulary: Vocabulary
+
+    def prompts(self, seed: int) -> Prompts:
+        """A fresh source of requests; the same seed gives the same ones."""
+        return Prompts(self.vocabulary, RequestOptions(self.model, "completions", ignore_eos=True), seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A side of a contest: its name and a client that is connected to it."""
+
+    name: str
+    client: Client
+
+
+async def contest_point(ours: Contender, rival: Contender, concurrency: int, plan: Plan) -> dict[str, Any]:
+    """The rounds at one concurrency, and the median of the per-round ratios of output tokens a second (ours to the rival's)."""
+    rates = [await _warm_up(side, concurrency, plan) for side in (ours, rival)]
+    requests = requests_for(concurrency, min(rates), plan.shape.round_s)
+    rounds = []
+    for number in range(plan.shape.rounds):
+        order = (ours, rival) if number % 2 == 0 else (rival, ours)
+        figures = {side.name: await _turn(side, concurrency, requests, plan, seed=_seed(rival.name, concurrency, number)) for side in order}
+        ratio = figures[ours.name]["tokens_per_s"] / max(figures[rival.name]["tokens_per_s"], 1e-9)
+        rounds.append({"first": order[0].name, "ratio": round(ratio, 4), **figures})
+    return {
+        "concurrency": concurrency,
+        "requests_per_round": requests,
+        "ratio": median_interval([each["ratio"] for each in rounds]).as_json(),
+        "rounds": rounds,
+    }
+
+
+async def solo_point(side: Contender, concurrency: int, plan: Plan) -> dict[str, Any]:
+    """The same rounds with nobody else up: what the idle processes of the other side cost this one."""
+    requests = requests_for(concurrency, await _warm_up(side, concurrency, plan), plan.shape.round_s)
+    turns = [await _turn(side, concurrency, requests, plan, _seed("alone", concurrency, number)) for number in range(plan.shape.rounds)]
+    return {"concurrency": concurrency, "tokens_per_s": median_interval([turn["tokens_per_s"] for turn in turns]).as_json(), "turns": turns}
+
+
+async def contest_singles(ours: Contender, rival: Contender, plan: Plan) -> dict[str, Any]:
+    """Single requests, one each `single_every_s`, the sides in turns: TTFT of both, and the median of the pairs' differences.
+
+    Spaced, since a closed loop of one client meets the engine's wake-up after a short idle time at random.
+    """
+    shape = plan.shape
+    prompts = {side.name: plan.prompts(_seed(rival.name, 1, 0)) for side in (ours, rival)}
+    samples: dict[str, list[Sample]] = {ours.name: [], rival.name: []}
+    loop = asyncio.get_running_loop()
+    due = loop.time()
+    for _ in range(shape.singles + _SINGLES_BEFORE):
+        for side in (ours, rival):
+            await asyncio.sleep(max(0.0, due - loop.time()))
+            due = loop.time() + shape.single_every_s
+            samples[side.name].append(await side.client.send(prompts[side.name].body(shape.input_tokens, shape.output_tokens)))
+    counted = {name: taken[_SINGLES_BEFORE:] for name, taken in samples.items()}
+    pairs = [(a.ttft_s, b.ttft_s) for a, b in zip(counted[ours.name], counted[rival.name], strict=True)]
+    differences = [(a - b) * 1_000 for a, b in pairs if a is not None and b is not None]
+    return {
+        "failed": sum(sample.failure is not None for taken in counted.values() for sample in taken),
+        "ttft_ms": {name: _ttft(taken) for name, taken in counted.items()},
+        "ttft_difference_ms": median_interval(differences).as_json() if differences else None,
+    }
+
+
+def _ttft(samples: list[Sample]) -> Spread:
+    return spread(np.array([sample.ttft_s for sample in samples if sample.ttft_s is not None]))
+
+
+async def _warm_up(side: Contender, concurrency: int, plan: Plan) -> float:
+    """Two waves; returns the requests a second."""
+    record = await _play(side, concurrency, 2 * concurrency, plan, seed=_seed(side.name, concurrency, -1))
+    return record.ok / max(record.elapsed_s, 1e-3)
+
+
+async def _turn(side: Contender, concurrency: int, requests: int, plan: Plan, seed: int) -> dict[str, Any]:
+    await asyncio.sleep(_PAUSE_S)
+    record = await _play(side, concurrency, requests, plan, seed)
+    ttft = spread(record.ttft_s.values)
+    return {
+        "tokens_per_s": round(record.output_tokens / max(record.elapsed_s, 1e-9), 2),
+        "elapsed_s": round(record.elapsed_s, 3),
+        "failed": record.failed,
+        "failures": {label: seen.count for label, seen in record.failures.items()},
+        "ttft_p50_ms": ttft["p50"],
+        "ttft_p99_ms": ttft["p99"],
+        "e2e_p50_ms": spread(record.e2e_s.values)["p50"],
+    }
+
+
+async def _play(side: Contender, concurrency: int, requests: int, plan: Plan, seed: int) -> Record:
+    prompt, output = Fixed(plan.shape.input_tokens), Fixed(plan.shape.output_tokens)
+    record = Record()
+    load = drawn_load(prompt, output, Pace(concurrency=concurrency), Extent(requests=requests), seed)
+    await play(side.client, plan.prompts(seed), load, record)
+    return record
+
+
+def _seed(*parts: object) -> int:
+    """The same seed for the same parts in every process (Python's own hash of strings is not)."""
+    return zlib.crc32(repr(parts).encode())

@@ -1,0 +1,41 @@
+"""What the three programs here have in common: a folder of their own, an event loop, and no process left at the end."""
+
+import asyncio
+import json
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import typer
+import uvloop
+from rich.console import Console
+
+from benchmarks.serving.process import ServerError, become_subreaper, end_descendants
+from cli.bench.run import allow_many_connections
+
+console = Console()
+
+
+def run_program(work: Callable[[Path], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+    """Runs `work` with an empty folder; exits with 1 and the server's log when a server does not start. Ctrl-C stops what was started."""
+    allow_many_connections()
+    become_subreaper()
+
+    async def main(folder: Path) -> dict[str, Any]:
+        return await work(folder)
+
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        try:
+            return runner.run(main(Path(folder)))
+        except ServerError as error:
+            console.print(f"error: a server {error}", style="red", markup=False)
+            raise typer.Exit(1) from error
+        finally:
+            end_descendants()
+
+
+def write_json(result: dict[str, Any], file: Path | None) -> None:
+    """Writes the result, where a file was named."""
+    if file is not None:
+        file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")

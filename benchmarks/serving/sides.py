@@ -1,0 +1,108 @@
+"""The sides of the comparison, all with the same model folder, engine settings and engine environment.
+
+- `raylane`: `raylane up` with one replica.
+- `bare`: vLLM's own server, with nothing in front. It writes no access log (ours does): it is to have every advantage.
+- `serve-llm`: `ray.serve.llm` as its documentation starts it (Serve's Python proxy, an ingress, a handle to the engine).
+- `serve-llm-direct`: the same with direct streaming (HAProxy in front of vLLM's app inside the replica).
+"""
+
+import functools
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import aiohttp
+
+from benchmarks.serving.process import ServerProcess
+from benchmarks.serving.spec import free_port
+from cluster.spec import ClusterSpec
+from deployments.engine.args import arguments
+from deployments.engine.environment import replica_environment
+
+SideName = Literal["raylane", "bare", "serve-llm", "serve-llm-direct"]
+SIDES: tuple[SideName, ...] = ("raylane", "bare", "serve-llm", "serve-llm-direct")
+_READY = {"raylane": "/ready", "bare": "/health", "serve-llm": "/v1/models", "serve-llm-direct": "/v1/models"}
+_FOREIGN = ("VLLM_CPU_KVCACHE_SPACE", "RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "PYTHONPATH")
+_ONE_PROCESS = {"RAYLLM_VLLM_ENGINE_CLS": "benchmarks.serving.one_process_engine.OneProcessEngine"}
+_DIRECT_STREAMING = {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING": "1"}
+_PROBE_PATIENCE_S = 30.0
+_ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A server under test: where it answers, and its process."""
+
+    name: SideName
+    url: str
+    server: ServerProcess
+
+
+def make_side(name: SideName, spec: ClusterSpec, folder: Path) -> Side:
+    """The side of that name, not yet started. `folder` holds `spec.yaml`, and gets the logs."""
+    port = spec.gateway.port if name == "raylane" else free_port()
+    url = f"http://127.0.0.1:{port}"
+    is_ready = functools.partial(_answers, url, _READY[name], spec.models[0].name)
+    return Side(name, url, ServerProcess(_command(name, spec, folder, port), _environment(name, spec, folder), is_ready, folder / f"{name}.log"))
+
+
+async def _answers(url: str, path: str, model: str) -> bool:
+    """Whether `path` answers 200 and then a completion does: `ray.serve.llm` lists its models before its engine is up."""
+    body = {"model": model, "prompt": "a", "max_tokens": 1}
+    try:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_PROBE_PATIENCE_S)) as session:
+            async with session.get(url + path) as response:
+                if response.status != 200:
+                    return False
+            async with session.post(url + "/v1/completions", json=body) as response:
+                return response.status == 200
+    except (aiohttp.ClientError, TimeoutError, OSError):
+        return False
+
+
+def _command(name: SideName, spec: ClusterSpec, folder: Path, port: int) -> list[str]:
+    match name:
+        case "raylane":
+            return [sys.executable, "-m", "cli.main", "up", str(folder / "spec.yaml")]
+        case "bare":
+            own = ["--host", "127.0.0.1", "--port", str(port), "--disable-uvicorn-access-log"]
+            return [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *own, *vllm_flags(arguments(spec.models[0]))]
+        case "serve-llm" | "serve-llm-direct":
+            return [sys.executable, "-m", "benchmarks.serving.serve_llm", str(folder / "spec.yaml"), str(port)]
+
+
+def _environment(name: SideName, spec: ClusterSpec, folder: Path) -> dict[str, str]:
+    """The caller's environment, less what would change an engine, plus what the side needs."""
+    env = {key: value for key, value in os.environ.items() if key not in _FOREIGN} | {"RAYLANE_HOME": str(folder / "home")}
+    if name == "raylane":
+        return env  # `up` gives its replica the engine's environment itself
+    model = spec.models[0]
+    env |= replica_environment(model, spec.pool_of(model, spec.regions[0]))
+    if name == "bare":
+        return env
+    env |= _ONE_PROCESS | {"PYTHONPATH": str(_ROOT)}
+    return env | _DIRECT_STREAMING | _haproxy(folder) if name == "serve-llm-direct" else env
+
+
+def _haproxy(folder: Path) -> dict[str, str]:
+    """HAProxy's own pages listen on fixed ports of all interfaces, and its files have fixed names: at least none that somebody else has."""
+    ports = {f"RAY_SERVE_{name}_PORT": str(free_port()) for name in ("HAPROXY_METRICS", "HAPROXY_STATS", "FALLBACK_PROXY_HTTP")}
+    files = {"CONFIG_FILE_LOC": "haproxy.cfg", "SOCKET_PATH": "admin.sock", "SERVER_STATE_FILE": "server-state", "SERVER_STATE_BASE": ""}
+    return ports | {f"RAY_SERVE_HAPROXY_{name}": str(folder / file) for name, file in files.items()}
+
+
+def vllm_flags(values: dict[str, Any]) -> list[str]:
+    """vLLM's arguments by their Python names as flags of its command line."""
+    flags: list[str] = []
+    for key, value in values.items():
+        flag = key.replace("_", "-")
+        if isinstance(value, bool):
+            flags.append(f"--{flag}" if value else f"--no-{flag}")
+        elif isinstance(value, list):
+            flags += [f"--{flag}", *(str(item) for item in value)]
+        else:
+            flags += [f"--{flag}", json.dumps(value) if isinstance(value, dict) else str(value)]
+    return flags

@@ -1,0 +1,121 @@
+"""The pure parts of the serving benchmark: intervals, points, flags, specs, and what is read from a gateway's status."""
+
+import math
+import os
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.serving.cancel import summarise
+from benchmarks.serving.gateway import counts, engine_headers, engine_url
+from benchmarks.serving.memory import growth_per_chunk, mapped
+from benchmarks.serving.points import parse_points, requests_for
+from benchmarks.serving.sides import make_side, vllm_flags
+from benchmarks.serving.spec import free_port, one_replica_spec, write_spec
+from benchmarks.serving.stats import median_interval
+from benchmarks.serving.trials import Moment, Trial
+from cluster.spec import parse_spec
+
+STATUS: dict[str, Any] = {
+    "gateway": {"pid": 12},
+    "models": [
+        {"lanes": [{"waiting": 2}, {"waiting": 1}], "leases": 4, "endings": {"finished": 5, "cancelled": 1}, "replicas": [{"url": "http://a:1"}]},
+        {"lanes": [], "leases": 1, "endings": {"cancelled": 2}, "replicas": []},
+    ],
+}
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60), st.sampled_from([0.5, 0.9, 0.99]))
+def test_the_interval_holds_the_median_and_says_what_it_covers(values: list[float], coverage: float) -> None:
+    estimate = median_interval(values, coverage)
+    assert min(values) <= estimate.low <= estimate.median <= estimate.high <= max(values)
+    assert estimate.median == statistics.median(values)
+    widest = 1 - 2 * 0.5 ** len(values)
+    assert estimate.coverage >= coverage or math.isclose(estimate.coverage, max(0.0, widest))
+
+
+def test_five_rounds_give_their_range_at_94_percent() -> None:
+    estimate = median_interval([0.97, 1.01, 0.99, 0.98, 1.0])
+    assert (estimate.low, estimate.median, estimate.high, estimate.coverage) == (0.97, 0.99, 1.01, 0.9375)
+
+
+def test_points_are_numbers_or_multiples_of_the_engines_slots() -> None:
+    assert parse_points("8, 32,4x", 64) == (8, 32, 256)
+    for bad in ("", "0", "8,", "x", "-1", "4y"):
+        with pytest.raises(ValueError, match="allowed: a concurrency"):
+            parse_points(bad, 64)
+
+
+@given(st.integers(1, 512), st.floats(0.01, 1_000), st.floats(0.1, 60))
+def test_a_round_is_whole_waves(concurrency: int, rate: float, round_s: float) -> None:
+    requests = requests_for(concurrency, rate, round_s)
+    assert requests % concurrency == 0
+    assert requests >= 2 * concurrency
+    assert requests / rate <= max(round_s + concurrency / rate, 2 * concurrency / rate) + 1e-6
+
+
+def test_vllms_flags_say_what_the_settings_say() -> None:
+    values = {"max_num_seqs": 64, "enforce_eager": True, "enable_prefix_caching": False, "served_model_name": ["a"], "speculative": {"k": 1}}
+    expected = "--max-num-seqs 64 --enforce-eager --no-enable-prefix-caching --served-model-name a --speculative"
+    assert vllm_flags(values) == [*expected.split(), '{"k": 1}']
+
+
+def test_the_spec_has_one_replica_on_the_port_and_the_given_settings() -> None:
+    spec = parse_spec(one_replica_spec(4_711, "./model", {"max_num_seqs": 4}))
+    assert spec.gateway.port == 4_711
+    assert spec.gateway.host == "127.0.0.1"
+    model = spec.models[0]
+    assert (model.source, model.replicas.count, model.settings.max_num_seqs) == ("./model", 1, 4)
+
+
+def test_all_sides_start_with_the_engines_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "4")
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    (tmp_path / "config.json").write_text("{}")
+    spec = write_spec(tmp_path, one_replica_spec(free_port(), str(tmp_path)))
+    environments = {name: make_side(name, spec, tmp_path).server._env for name in ("raylane", "bare", "serve-llm", "serve-llm-direct")}
+    for name, env in environments.items():
+        assert "VLLM_CPU_KVCACHE_SPACE" not in env
+        assert "RAY_ADDRESS" not in env
+        assert name == "raylane" or (env["OMP_NUM_THREADS"], env["VLLM_ENABLE_V1_MULTIPROCESSING"]) == ("1", "0")
+    assert environments["serve-llm-direct"]["RAY_SERVE_ENABLE_HA_PROXY"] == "1"
+    assert "RAY_SERVE_ENABLE_HA_PROXY" not in environments["serve-llm"]
+
+
+def test_the_books_are_summed_over_models_and_lanes() -> None:
+    books = counts(STATUS)
+    assert (books.waiting, books.leases, books.endings) == (3, 5, {"finished": 5, "cancelled": 3})
+    assert engine_url(STATUS) == "http://a:1"
+
+
+def test_the_secret_comes_from_the_run_directory(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("abc\n")
+    assert engine_headers({"run_dir": str(tmp_path)}) == {"Authorization": "Bearer abc"}
+
+
+def test_growth_leaves_out_the_start_and_the_first_chunk() -> None:
+    assert growth_per_chunk([10.0, 40.0, 50.0, 51.0, 52.0, 53.0]) == pytest.approx(1.0)
+    assert growth_per_chunk([10.0, 40.0, 50.0, 50.0, 50.0, 50.0]) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_mapped_files_tell_what_a_process_has_imported() -> None:
+    assert mapped(os.getpid(), ("numpy", "no_such_package")) == ["numpy"]
+
+
+def test_a_client_that_left_is_summed_up_by_its_moment() -> None:
+    trials = [
+        Trial(Moment.QUEUED, 0.01, None, disturbed=False),
+        Trial(Moment.QUEUED, 9.0, None, disturbed=True),
+        Trial(Moment.BEFORE_FIRST_BYTE, 0.02, None, disturbed=False),
+        Trial(Moment.AFTER_FIRST_BYTE, 0.03, 0.2, disturbed=False),
+    ]
+    found = summarise(trials)
+    assert (found["clients"], found["disturbed"]) == (4, 1)
+    assert found["moments"]["queued"]["books_ms"]["max"] == 10
+    assert found["moments"]["queued"]["never"] == 0
+    assert found["moments"]["before the first byte"]["never"] == 1
+    assert found["moments"]["after the first byte"]["engine_ms"]["p50"] == 200

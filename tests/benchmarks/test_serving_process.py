@@ -1,0 +1,48 @@
+"""Starting and ending a real child process with children of its own, as servers have."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from benchmarks.serving.process import ServerError, ServerProcess, become_subreaper
+
+# A server with a child that ignores SIGINT and, its parent gone, would live on.
+STUBBORN = """
+import signal, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(600)"])
+open(sys.argv[1], "w").write(str(child.pid))
+try:
+    time.sleep(600)
+except KeyboardInterrupt:
+    sys.exit(0)
+"""
+
+
+def server(folder: Path, code: str) -> ServerProcess:
+    async def is_ready() -> bool:
+        return (folder / "pid").exists() and (folder / "pid").read_text() != ""
+
+    return ServerProcess([sys.executable, "-c", code, str(folder / "pid")], os.environ, is_ready, folder / "log")
+
+
+async def test_what_a_server_leaves_behind_is_ended_and_counted(tmp_path: Path) -> None:
+    become_subreaper()
+    stubborn = server(tmp_path, STUBBORN)
+    assert await stubborn.start() > 0
+    child = int((tmp_path / "pid").read_text())
+    assert child in {process.pid for process in stubborn.tree()}
+    await asyncio.sleep(0.3)  # until the child ignores SIGINT
+    assert await stubborn.stop() == 1
+    assert not psutil.pid_exists(child)
+    assert stubborn.tree() == []
+
+
+async def test_a_server_that_ends_at_its_start_shows_its_log(tmp_path: Path) -> None:
+    failing = server(tmp_path, "import sys; print('no such model'); sys.exit(3)")
+    with pytest.raises(ServerError, match=r"ended with 3 (.|\n)*no such model"):
+        await failing.start()
+    assert await failing.stop() == 0
