@@ -80,6 +80,12 @@ class Exchanges:
             self._by_engine_id[engine_id] = exchange
             self._engine_ids.setdefault(exchange, []).append(engine_id)
 
+    def retract(self, engine_id: str, sequences: int) -> None:
+        """Takes back an `accept`: the engine refused the request."""
+        exchange = self._by_engine_id.pop(engine_id, None)
+        if exchange is not None:
+            exchange.owed -= sequences
+
     def record(self, engine_id: str, stats: SequenceStats) -> None:
         """Adds a finished sequence's statistics; an id that no exchange accepted is ignored."""
         exchange = self._by_engine_id.get(engine_id)

@@ -64,6 +64,7 @@ class Replica:
 
     async def start(self) -> None:
         """Starts the engine and the HTTP server; returns when requests are served."""
+        begun = time.monotonic()
         self._vllm = await start_vllm(self._model, self._load, self._exchanges)
         guard = Guard(self._vllm.asgi, self._secret, self._exchanges, self._feed, lambda: self.state, self.drain)
         self._server = HttpServer(guard, self._identity.host, 0, keep_alive_s=_KEEP_ALIVE_S)
@@ -72,6 +73,7 @@ class Replica:
         self._tasks = [asyncio.create_task(task) for task in (self._watch(), self._feed.run(), telemetry.measure_loop_lag())]
         telemetry.show_state(self.state)
         telemetry.EXCHANGES.set_function(lambda: len(self._exchanges))
+        logger.info("serving %s at %s after %.1f s", self._model.name, self.facts.url, time.monotonic() - begun)
 
     @property
     def state(self) -> ReplicaState:
@@ -91,7 +93,7 @@ class Replica:
         await self._drained.wait()
         self._feed.close()
         await self._server.stop(_CLOSE_S)
-        for task in self._tasks:
+        for task in (*self._tasks, *([self._probe] if self._probe else [])):
             task.cancel()
         await self._vllm.stop()
 
@@ -101,7 +103,7 @@ class Replica:
             now = time.monotonic()
             owed = self._vllm.unfinished or self._probe_if_idle(now)
             self.verdict = self._watchdog.check(now, owed, self._load.last_step, self._vllm.dead)
-        logger.error("engine is %s: this replica serves no more", self.verdict)
+        logger.error("the engine of %s is %s: this replica serves no more", self.facts.replica_id, self.verdict)
         self._state_changed()
         # A stalled core holds its requests for ever; when it is killed, vLLM ends them with an error.
         self._vllm.kill()

@@ -5,6 +5,7 @@ Here is all that depends on how vLLM is put together. Not here: what raylane add
 """
 
 import asyncio
+import contextlib
 import functools
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from vllm.entrypoints.launchers.app import build_app
 from vllm.usage.usage_lib import UsageContext
 from vllm.utils.gc_utils import freeze_gc_heap
 from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.exceptions import EngineDeadError
 
 from cluster.spec import Model
 from deployments.engine.args import namespace
@@ -33,8 +35,13 @@ class BookedLLM(AsyncLLM):  # type: ignore[misc]
 
     async def add_request(self, request_id: str, prompt: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
         """As in vLLM; `n` sequences of a sampling request finish one by one, and each brings its own statistics."""
-        self.exchanges.accept(request_id, getattr(params, "n", 1))
-        return await super().add_request(request_id, prompt, params, *args, **kwargs)
+        sequences = getattr(params, "n", 1)
+        self.exchanges.accept(request_id, sequences)
+        try:
+            return await super().add_request(request_id, prompt, params, *args, **kwargs)
+        except BaseException:
+            self.exchanges.retract(request_id, sequences)
+            raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +68,9 @@ class VllmApp:
         return int(cache.num_gpu_blocks or 0) * int(cache.block_size)
 
     async def probe(self) -> None:
-        """Returns when the core has answered: it reads its messages between two steps."""
-        await self.engine.is_paused()
+        """Returns when the core has answered (it reads its messages between two steps), or is known to have ended."""
+        with contextlib.suppress(EngineDeadError):
+            await self.engine.is_paused()
 
     async def wait_dead(self, timeout_s: float) -> None:
         """Returns after `timeout_s`, or as soon as the core is known to have ended."""
@@ -79,6 +87,9 @@ class VllmApp:
 
     async def stop(self) -> None:
         """Ends the core and waits until its processes are gone."""
+        if self.engine.output_handler is not None:
+            # It would report the end that is meant as an error.
+            self.engine.output_handler.cancel()
         stop = functools.partial(self.engine.shutdown, timeout=_STOP_S)
         await asyncio.get_running_loop().run_in_executor(None, stop)
 

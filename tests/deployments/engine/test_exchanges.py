@@ -74,6 +74,15 @@ def test_an_exchange_that_asked_the_engine_for_nothing_is_reported_at_its_end() 
     assert [(report.status, report.sequences, report.first_byte_s, report.wall_s) for report in desk.reports] == [(400, 0, None, 0.25)]
 
 
+def test_a_request_that_the_engine_refused_is_not_waited_for() -> None:
+    desk = Desk()
+    exchange = desk.begin("r", a=2)
+    desk.books.retract("a", 2)
+    assert desk.books.end(exchange, now=11.0)
+    desk.books.retract("unknown", 1)
+    assert [report.sequences for report in desk.reports] == [0]
+
+
 def test_what_no_exchange_asked_for_is_ignored() -> None:
     desk = Desk()
     desk.books.accept("warm-up", 1)
