@@ -14,7 +14,7 @@ from rich.console import Console
 from benchmarks.serving.process import ServerError, become_subreaper, end_descendants
 from cli.bench.run import allow_many_connections
 
-console = Console()
+console = Console() if Console().is_terminal else Console(width=140)
 
 
 def run_program(work: Callable[[Path], Awaitable[dict[str, Any]]]) -> dict[str, Any]:

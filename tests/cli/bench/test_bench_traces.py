@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.bench.traces import TraceError, read_trace, scale_lengths, scale_to_fit
+from deployments.protocol import Finished
+from deployments.telemetry.ledger import Ledger
 
 REAL_TRACES = Path(__file__).parents[3].parent / "shared" / "data" / "traces"
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,0\n"
@@ -41,6 +43,14 @@ def test_each_format_is_read(tmp_path: Path, suffix: str, text: str, arrived: li
     assert list(trace.arrived_s) == pytest.approx(arrived, abs=1e-5)
     assert list(trace.prompt_tokens) == prompt
     assert list(trace.output_tokens) == output
+
+
+def test_the_gateways_own_ledger_is_such_a_trace(tmp_path: Path) -> None:
+    finished = Finished("e", 200, 1, 120, 64, 30, 0, 0.0, 0.1, 0.2, 0.1, 0.3)
+    answered = Ledger("r", "e", "/v1/completions", arrived_s=5.0, arrived_unix_s=1_000.0, finished=finished)
+    refused = Ledger("s", "f", "/v1/completions", arrived_s=4.0, arrived_unix_s=999.0)
+    trace = read_trace(written(tmp_path, "ledger.jsonl", "".join(json.dumps(ledger.record()) + "\n" for ledger in (refused, answered))))
+    assert (list(trace.prompt_tokens), list(trace.output_tokens)) == ([120], [30])
 
 
 def test_the_limit_takes_the_first_to_arrive(tmp_path: Path) -> None:
