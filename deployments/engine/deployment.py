@@ -1,11 +1,10 @@
 """The engine replica as a Ray Serve deployment.
 
 Serve decides how many replicas run and replaces the unhealthy; nothing of a request passes through it. The class gets its address and secret from
-Ray, runs a `Replica`, and keeps the directory informed. `engine_deployment` is called by whoever deploys a spec.
+Ray, runs a `Replica`, and has the directory informed (`registration.py`). `engine_deployment` is called by whoever deploys a spec.
 """
 
 import asyncio
-import logging
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +12,14 @@ import ray
 from ray import serve
 
 from cluster.spec import Model, Pool
-from deployments.directory import REGISTER_EVERY_S, find_directory
+from deployments.directory import find_directory
 from deployments.engine.environment import forget_foreign_variables, replica_environment
 from deployments.engine.placement import place
+from deployments.engine.registration import keep_registered
 from deployments.protocol import ReplicaState
 
 if TYPE_CHECKING:
     from deployments.engine.replica import Replica
-
-logger = logging.getLogger(__name__)
 
 _SHUTDOWN_MARGIN_S = 30.0
 """What a replica may take beyond its longest request to end its server and its engine (seconds)."""
@@ -43,7 +41,7 @@ class EngineReplica:
         replica = Replica(model, identity, await directory.secret.remote())
         await replica.start()
         self._replica = replica
-        self._registering = asyncio.create_task(_keep_registered(replica))
+        self._registering = asyncio.create_task(keep_registered(replica, directory))
 
     async def check_health(self) -> None:
         """Serve's health check. Raises RuntimeError when the engine is dead or stuck; Serve then replaces the replica."""
@@ -79,22 +77,3 @@ def engine_deployment(model: Model, pool: Pool, total_timeout_s: float, public: 
 
 def _host(public: bool) -> str:
     return str(ray.util.get_node_ip_address()) if public else "127.0.0.1"
-
-
-async def _keep_registered(replica: "Replica") -> None:
-    """Registers the replica again and again while it is ready, then takes it off the list. A directory that is down is waited for."""
-    while not replica.left_ready.is_set():
-        await _tell_directory("register", replica.facts)
-        try:
-            async with asyncio.timeout(REGISTER_EVERY_S):
-                await replica.left_ready.wait()
-        except TimeoutError:
-            pass
-    await _tell_directory("deregister", replica.facts.replica_id)
-
-
-async def _tell_directory(method: str, argument: object) -> None:
-    try:
-        await getattr(find_directory(), method).remote(argument)
-    except (ValueError, ray.exceptions.RayError) as error:
-        logger.warning("the directory cannot be reached to %s: %s", method, error)
