@@ -20,6 +20,8 @@ ENVIRONMENT = {
     "RAY_AUTH_MODE": "token",
     # Ray then ends the children that a killed worker leaves.
     "RAY_process_group_cleanup_enabled": "true",
+    # A replica whose process hangs (SIGSTOP, a driver's fault) cannot be asked to end; without this Serve asks for minutes.
+    "RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 

@@ -27,7 +27,7 @@ def cell_apps(spec: ClusterSpec, region: Region, run_dir: Path) -> list[CellApp]
     """The applications of one cell. The gateway comes first: it starts fast, and waits for the replicas by itself."""
     apps = [CellApp(GATEWAY_APP, gateway_deployment(spec, region, run_dir), 1)]
     for model in spec.models:
-        if region in spec.regions_of(model):
+        if region in spec.regions_of(model) and model.replicas.count:  # Serve knows no deployment of none
             pool = spec.pool_of(model, region)
             apps.append(CellApp(app_name(model.name), engine_deployment(model, pool, spec.gateway.timeouts.total_s), model.replicas.count))
     return apps
