@@ -4,16 +4,19 @@
 - What a client does not read is not kept: writing waits as soon as the kernel takes no more, and an idle or closing connection with unread bytes is
   dropped after the keep-alive time, where uvicorn would wait for the client for ever.
 - What is not HTTP gets its 400 in OpenAI's error format.
+- A client that offers an upgrade (Java's offers h2c with every request) is answered as if it had not; uvicorn's parser would drop the request's body.
 """
 
 import asyncio
 import json
+import re
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 HEAD_S = 30.0
 HEAD_BYTES = 64 << 10
+_UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 
 
 class GuardedProtocol(HttpToolsProtocol):
@@ -23,7 +26,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._in_head = True
         self._head_bytes = 0
-        self._heads = 0
+        self._turns = 0
         self._head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -40,11 +43,11 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes came. Counts those of a head that is not whole yet."""
-        heads = self._heads
-        super().data_received(data)
+        turns = self._turns
+        super().data_received(_without_upgrade(data) if self._in_head and _UPGRADE.search(data) else data)
         if not self._in_head or self.transport.is_closing():
             return
-        if self._heads == heads:
+        if self._turns == turns:  # else what belongs to the head is unknown, but less than one read
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES:
                 self._refuse(431, f"the request's head has over {HEAD_BYTES} bytes")
@@ -56,13 +59,14 @@ class GuardedProtocol(HttpToolsProtocol):
         """The head is whole."""
         self._in_head = False
         self._head_bytes = 0
-        self._heads += 1
+        self._turns += 1
         self._disarm()
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """The body is whole; what comes next is another head."""
         self._in_head = True
+        self._turns += 1
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -100,3 +104,9 @@ class GuardedProtocol(HttpToolsProtocol):
             self.transport.abort()
         else:
             self._arm()  # half a next request came early; the one before it may take its time
+
+
+def _without_upgrade(data: bytes) -> bytes:
+    """The same bytes with the head's `upgrade` under a name that means nothing. (A name that is cut between two reads is not found.)"""
+    head, blank, rest = data.partition(b"\r\n\r\n")
+    return _UPGRADE.sub(b"\r\nx-offer:", head) + blank + rest

@@ -5,6 +5,7 @@ throughput (docs/decisions/0002).
 """
 
 import asyncio
+import math
 import socket
 from typing import Any
 
@@ -38,7 +39,7 @@ class HttpServer:
             log_config=None,
             server_header=False,
             date_header=False,
-            timeout_keep_alive=int(keep_alive_s),
+            timeout_keep_alive=math.ceil(keep_alive_s),
             backlog=4_096,
         )
         self._server = uvicorn.Server(config)

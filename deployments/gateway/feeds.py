@@ -46,7 +46,7 @@ class ReplicaFeed:
                         failures = 0
                         self._take(line)
                 failures += 1
-            except (aiohttp.ClientError, OSError, ValueError) as error:
+            except Exception as error:  # whatever it is: a feed that ended unseen would leave its replica ready for ever
                 failures += 1
                 log.info("feed of %s broke: %r", self.facts.replica_id, error)
             self._become(None)

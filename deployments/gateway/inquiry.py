@@ -13,6 +13,7 @@ from deployments.gateway.errors import ApiError, ErrorCode
 
 Count = Annotated[int, Field(ge=1)]
 Text = str | list[int] | list[str] | list[list[int]]
+_TEXT = "a text, a list of texts, token ids, or a list of lists of token ids"
 
 
 class _Body(BaseModel):
@@ -49,7 +50,7 @@ class _Response(_Body):
 
 
 class _Tokenizer(_Body):
-    model: str = ""
+    model: str | None = None  # type: ignore[assignment]
 
 
 _FORMS: dict[BodyKind, type[_Body]] = {
@@ -77,6 +78,7 @@ class Inquiry:
     prompt_ids: int
     max_tokens: int | None
     max_tokens_field: str
+    prompt_field: str
     sequences: int
 
 
@@ -85,37 +87,37 @@ def read_inquiry(kind: BodyKind, body: bytes) -> Inquiry:
     try:
         form = _FORMS[kind].model_validate_json(body)
     except ValidationError as error:
-        raise _as_api_error(error) from None
+        raise _as_api_error(_FORMS[kind], error) from None
     match form:
         case _Chat():
             field = "max_completion_tokens" if form.max_completion_tokens is not None else "max_tokens"
             limit = form.max_completion_tokens if form.max_completion_tokens is not None else form.max_tokens
-            return _inquiry(form, _chars(form.messages), 0, limit, field, form.n or 1)
+            return _inquiry(form, _chars(form.messages), 0, limit, field, "messages", form.n or 1)
         case _Completion():
-            chars, ids, prompts = _measure(form.prompt)
+            chars, ids, prompts = _measure("prompt", form.prompt)
             limit = _DEFAULT_COMPLETION_TOKENS if form.max_tokens is None else form.max_tokens
-            return _inquiry(form, chars, ids, limit, "max_tokens", prompts * (form.n or 1))
+            return _inquiry(form, chars, ids, limit, "max_tokens", "prompt", prompts * (form.n or 1))
         case _Embedding():
-            chars, ids, prompts = _measure(form.input)
-            return _inquiry(form, chars, ids, 0, "", prompts)
+            chars, ids, prompts = _measure("input", form.input)
+            return _inquiry(form, chars, ids, 0, "", "input", prompts)
         case _Response():
             _refuse_state(form)
             chars = _chars(form.input) + len(form.instructions or "")
-            return _inquiry(form, chars, 0, form.max_output_tokens, "max_output_tokens", 1)
+            return _inquiry(form, chars, 0, form.max_output_tokens, "max_output_tokens", "input", 1)
         case _:
-            return _inquiry(form, 0, 0, 0, "", 1)
+            return _inquiry(form, 0, 0, 0, "", "prompt", 1)
 
 
-def _inquiry(form: _Body, chars: int, ids: int, limit: int | None, field: str, sequences: int) -> Inquiry:
-    return Inquiry(form.model, bool(form.stream), chars, ids, limit, field, sequences)
+def _inquiry(form: _Body, chars: int, ids: int, limit: int | None, limit_field: str, prompt_field: str, sequences: int) -> Inquiry:
+    return Inquiry(form.model or "", bool(form.stream), chars, ids, limit, limit_field, prompt_field, sequences)
 
 
-def _measure(prompt: Text) -> tuple[int, int, int]:
+def _measure(field: str, prompt: Text) -> tuple[int, int, int]:
     """Characters and ids of the longest prompt, and how many prompts there are."""
     if isinstance(prompt, str):
         return len(prompt), 0, 1
     if not prompt:
-        raise ApiError(ErrorCode.INVALID_VALUE, "prompt = []: an empty list; allowed: a text, texts, token ids", param="prompt")
+        raise ApiError(ErrorCode.INVALID_VALUE, f"{field} = []: an empty list; allowed: {_TEXT}", param=field)
     if isinstance(prompt[0], int):
         return 0, len(prompt), 1
     texts = [len(item) for item in prompt if isinstance(item, str)]
@@ -146,7 +148,7 @@ def _refuse_state(form: _Response) -> None:
             raise ApiError(ErrorCode.UNSUPPORTED, message, param=name)
 
 
-def _as_api_error(error: ValidationError) -> ApiError:
+def _as_api_error(form: type[_Body], error: ValidationError) -> ApiError:
     problem = error.errors(include_url=False)[0]
     if problem["type"] == "json_invalid":
         return ApiError(ErrorCode.INVALID_JSON, f"the body is not valid JSON: {problem['msg']}")
@@ -155,6 +157,11 @@ def _as_api_error(error: ValidationError) -> ApiError:
     param = str(problem["loc"][0])
     if problem["type"] == "missing":
         return ApiError(ErrorCode.INVALID_VALUE, f"{param}: missing, and it is required", param=param)
-    value = repr(problem["input"])
-    shown = value if len(value) <= 60 else value[:57] + "..."
-    return ApiError(ErrorCode.INVALID_VALUE, f"{param} = {shown}: {problem['msg']}", param=param)
+    allowed = f"allowed: {_TEXT}" if form.model_fields[param].annotation == Text else problem["msg"]
+    return ApiError(ErrorCode.INVALID_VALUE, f"{param} = {shown(problem['input'])}: {allowed}", param=param)
+
+
+def shown(value: object) -> str:
+    """A value of the client's, short enough for an error message."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -13,7 +13,7 @@ from deployments.gateway.flow import Flow, Hop
 from deployments.gateway.owner import LaneOwner, QueueTimeout, Rejected
 from deployments.gateway.relay import Relay
 from deployments.scheduling import Admission, Placement, Request
-from deployments.telemetry.ledger import Closing, Ledger
+from deployments.telemetry.ledger import Closing
 
 
 class Shared(Protocol):
@@ -28,20 +28,25 @@ async def run_placed(shared: Shared, owner: LaneOwner, request: Request, flow: F
     ledger = flow.ledger
     while True:
         placement = await _wait(owner, request, flow)
-        _note(ledger, placement)
+        ledger.attempts = placement.lease.attempt
+        ledger.engine_id = f"{request.request_id}-{placement.lease.attempt}"  # an engine never sees an id twice
+        ledger.replica_id, ledger.pick = placement.replica_id, placement.reason.value
         shared.closing.open(ledger)
         try:
             await Relay(shared.session, owner, placement.lease, flow, client, endpoint).run(body)
             return
         except Refused:
             shared.closing.forget(ledger)
+            ledger.refused(time.monotonic())
 
 
 async def _wait(owner: LaneOwner, request: Request, flow: Flow) -> Placement:
-    start = time.monotonic()
-    flow.wait_for(Hop.LANE, start)
+    flow.wait_for(Hop.LANE, time.monotonic())
+    placed = False
     try:
-        return await owner.placement(request)
+        placement = await owner.placement(request)
+        placed = True
+        return placement
     except QueueTimeout:
         waited = time.monotonic() - flow.ledger.arrived_s
         message = f"no replica of model {owner.model.name!r} had room within {waited:.1f} s (queue_wait_s)"
@@ -49,8 +54,7 @@ async def _wait(owner: LaneOwner, request: Request, flow: Flow) -> Placement:
     except Rejected as rejected:
         raise overloaded(owner.model.name, rejected.admission) from None
     finally:
-        flow.ledger.lane_left_s = time.monotonic()
-        flow.ledger.lane_s += flow.ledger.lane_left_s - start
+        flow.ledger.left_lane(time.monotonic(), placed=placed)
 
 
 def overloaded(model: str, admission: Admission) -> ApiError:
@@ -59,11 +63,3 @@ def overloaded(model: str, admission: Admission) -> ApiError:
     cause = admission.cause.value if admission.cause is not None else "unknown"
     message = f"model {model!r} is overloaded ({cause}): {admission.ahead_tokens} tokens wait; retry in {retry_after} s"
     return ApiError(ErrorCode.OVERLOADED, message, headers={"retry-after": str(retry_after)})
-
-
-def _note(ledger: Ledger, placement: Placement) -> None:
-    ledger.attempts = placement.lease.attempt
-    ledger.engine_id = f"{placement.request.request_id}-{placement.lease.attempt}"  # an engine never sees an id twice
-    ledger.placed_s = time.monotonic()
-    ledger.replica_id = placement.replica_id
-    ledger.pick = placement.reason.value

@@ -14,7 +14,6 @@ from deployments.gateway.exchange import UNREACHABLE, Refused, lost, post, refus
 from deployments.gateway.flow import Cause, Flow, Hop
 from deployments.gateway.owner import LaneOwner
 from deployments.gateway.sse import Events
-from deployments.protocol import ReplicaState
 from deployments.scheduling import Ending, Lease, Usage
 from deployments.telemetry.ledger import Ledger
 
@@ -37,10 +36,10 @@ class Relay:
         try:
             await self._exchange(body)
         except Refused as refused:
-            self._refuse(refused.state)
+            self._owner.refused(self._lease, refused.state)
             raise
         except UNREACHABLE as error:
-            self._refuse(None)
+            self._owner.refused(self._lease, None)
             raise Refused(None) from error
         except aiohttp.ClientError as error:
             raise lost() from error
@@ -121,16 +120,9 @@ class Relay:
         sized = [] if length is None else [(b"content-length", str(length).encode())]
         return [(b"content-type", kind), *sized, *answer_headers(self._ledger)]
 
-    def _refuse(self, state: ReplicaState | None) -> None:
-        ledger = self._ledger
-        if ledger.placed_s is not None:
-            ledger.refused_s += time.monotonic() - ledger.placed_s
-        ledger.placed_s = ledger.replica_id = ledger.pick = None
-        self._owner.refused(self._lease, state)
-
     def _leave(self) -> None:
         """Ends the lease of an exchange that broke off; no effect where it ended before."""
-        if self._ledger.placed_s is not None and self._ledger.last_byte_s is None:
+        if self._ledger.last_byte_s is None:
             self._ledger.last_byte_s = time.monotonic()
         self._end(Ending.CANCELLED if self._flow.cause is Cause.CLIENT_GONE else Ending.FAILED)
 

@@ -16,6 +16,7 @@ from starlette.routing import Route, Router
 from deployments.gateway.connection import Receive, Scope, Send
 from deployments.gateway.endpoints import ENDPOINTS, Endpoint
 from deployments.gateway.errors import ApiError, ErrorCode
+from deployments.gateway.inquiry import shown
 from deployments.gateway.service import Service, new_ledger
 from deployments.gateway.status import Status
 
@@ -68,9 +69,8 @@ class OwnPages:
         for card in self._cards():
             if card["id"] == name:
                 return JSONResponse(card)
-        raise ApiError(
-            ErrorCode.MODEL_NOT_FOUND, f"model = {name!r}: not served here; allowed: {', '.join(self._service.served_names)}", param="model"
-        )
+        message = f"model = {shown(name)}: not served here; allowed: {', '.join(self._service.served_names)}"
+        raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
 
     async def health(self, request: Request) -> Response:
         """Alive: the event loop answers."""

@@ -17,7 +17,7 @@ from deployments.gateway.direct import run_direct
 from deployments.gateway.endpoints import Endpoint, Task
 from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.flow import Aborted, Cause, Flow, Flows
-from deployments.gateway.inquiry import Inquiry, read_inquiry
+from deployments.gateway.inquiry import Inquiry, read_inquiry, shown
 from deployments.gateway.lengths import TokenRatio
 from deployments.gateway.owner import LaneOwner
 from deployments.gateway.placed import overloaded, run_placed
@@ -100,7 +100,7 @@ class Service:
         client.watch()
         if endpoint.leased:
             request = self._request(inquiry, owner, flow.ledger)
-            flow.ledger.submitted_s = time.monotonic()
+            flow.ledger.submitted(time.monotonic())
             admission = owner.submit(request)
             if not admission.accepted:
                 raise overloaded(owner.model.name, admission)
@@ -112,7 +112,7 @@ class Service:
         name = inquiry.model or (self.served_names[0] if endpoint.task is Task.ANY and len(self.owners) == 1 else "")
         owner = self._served.get(name)
         if owner is None:
-            message = f"model = {name!r}: not served here; allowed: {', '.join(self.served_names)}"
+            message = f"model = {shown(name)}: not served here; allowed: {', '.join(self.served_names)}"
             raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
         if endpoint.task not in (Task.ANY, owner.model.task):
             message = f"model = {name!r}: its task is {owner.model.task!r}, but {endpoint.path} needs a model whose task is {endpoint.task.value!r}"
@@ -122,11 +122,15 @@ class Service:
     def _request(self, inquiry: Inquiry, owner: LaneOwner, ledger: Ledger) -> Request:
         context = owner.model.settings.max_model_len
         if inquiry.max_tokens is not None and inquiry.max_tokens > context:
-            message = f"{inquiry.max_tokens_field} = {inquiry.max_tokens}: allowed: 1 to {context}, the model's context"
+            message = f"{inquiry.max_tokens_field} = {shown(inquiry.max_tokens)}: allowed: 1 to {context}, the model's context"
             raise ApiError(ErrorCode.INVALID_VALUE, message, param=inquiry.max_tokens_field)
         if inquiry.prompt_ids > context:
-            message = f"prompt: {inquiry.prompt_ids} tokens; allowed: at most {context}, the model's context"
-            raise ApiError(ErrorCode.CONTEXT_LENGTH, message, param="prompt")
+            message = f"{inquiry.prompt_field}: {inquiry.prompt_ids} tokens; allowed: at most {context}, the model's context"
+            raise ApiError(ErrorCode.CONTEXT_LENGTH, message, param=inquiry.prompt_field)
+        most = self.settings.limits.max_sequences
+        if inquiry.sequences > most:
+            message = f"{inquiry.prompt_field}: prompts x n = {inquiry.sequences}; allowed: at most max_sequences = {most} in one request"
+            raise ApiError(ErrorCode.INVALID_VALUE, message, param=inquiry.prompt_field)
         prompt = min(context, self._ratios[owner.model.name].tokens(inquiry.prompt_chars, inquiry.prompt_ids))
         output = UNKNOWN_OUTPUT_TOKENS if inquiry.max_tokens is None else inquiry.max_tokens
         ledger.prompt_chars, ledger.expected_prompt_tokens, ledger.max_tokens = inquiry.prompt_chars, prompt, inquiry.max_tokens

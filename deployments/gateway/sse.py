@@ -1,5 +1,8 @@
 """Keeps a relayed event stream cut at the ends of events, so that an error event after a broken engine never lands inside half an event."""
 
+_BLANKS = (b"\n\n", b"\r\n\r\n", b"\r\r")
+"""The empty line that ends an event, in each of the forms of lines that the standard allows (vLLM sends the first)."""
+
 
 class Events:
     """Passes on whole events and holds back the tail of an unfinished one. Nearly every piece ends with an event, and is then passed as it is."""
@@ -14,10 +17,7 @@ class Events:
         if piece.endswith(b"\n\n"):
             self._tail = b""
             return piece
-        cut = piece.rfind(b"\n\n") + 2
-        if cut < 2:
-            self._tail = piece
-            return b""
+        cut = max(piece.rfind(blank) + len(blank) if blank in piece else 0 for blank in _BLANKS)
         self._tail = piece[cut:]
         return piece[:cut]
 

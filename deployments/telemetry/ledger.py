@@ -13,7 +13,8 @@ The gateway notes moments on its own clock; the engine replica sends durations o
 
 A request that ends early, wherever it stands, adds up likewise: the stage that was running gets what it took so far.
 
-`unaccounted_s` is the wall time less their sum: it would show a stage that was forgotten or counted twice.
+Each stage begins at the very moment at which the one before it ends, so that a process that is not scheduled for a while loses no time between two
+readings of the clock. `unaccounted_s` is the wall time less their sum: it would show a stage that was forgotten or counted twice.
 """
 
 import time
@@ -68,6 +69,7 @@ class Ledger:
     expected_prompt_tokens: int = 0
     max_tokens: int | None = None
     submitted_s: float | None = None
+    waits_since_s: float | None = None
     lane_left_s: float | None = None
     placed_s: float | None = None
     first_byte_s: float | None = None
@@ -84,6 +86,24 @@ class Ledger:
     pieces: int = 0
     itl: list[float] = field(default_factory=list)
     finished: Finished | None = None
+
+    def submitted(self, now: float) -> None:
+        """The request is in its lane."""
+        self.submitted_s = self.waits_since_s = now
+
+    def left_lane(self, now: float, *, placed: bool) -> None:
+        """Its wait is over: it was placed on a replica, or given up."""
+        if self.waits_since_s is not None:
+            self.lane_s += now - self.waits_since_s
+        self.lane_left_s, self.waits_since_s = now, None
+        self.placed_s = now if placed else None
+
+    def refused(self, now: float) -> None:
+        """The replica took no work: the request waits again."""
+        if self.placed_s is not None:
+            self.refused_s += now - self.placed_s
+        self.waits_since_s = now
+        self.placed_s = self.last_byte_s = self.replica_id = self.pick = None
 
     @property
     def wall_s(self) -> float:
@@ -123,7 +143,7 @@ class Ledger:
         if self.refused_s:
             stages[Stage.CONNECT] = self.refused_s
         if self.placed_s is None:
-            stages[Stage.GATEWAY] += ended - (ended if self.lane_left_s is None else self.lane_left_s)
+            stages[Stage.GATEWAY] += ended - (self.submitted_s if self.lane_left_s is None else self.lane_left_s)
             return stages
         last = ended if self.last_byte_s is None else self.last_byte_s
         stages[Stage.GATEWAY] += ended - last - self.last_stall_s

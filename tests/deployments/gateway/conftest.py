@@ -36,12 +36,13 @@ async def make_rig(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Rig]
             await rig.add(FakeEngine())
         return rig
 
-    yield make
-    for rig in rigs:
-        await rig.settled()
-        await rig.gateway.stop()
-        for engine in rig.engines:
-            await engine.stop()
+    try:
+        yield make
+        for rig in rigs:
+            await rig.settled()
+    finally:
+        for rig in rigs:
+            await rig.stop()
 
 
 @pytest.fixture

@@ -91,6 +91,7 @@ class FakeEngine:
             feed._req.transport.abort()  # type: ignore[union-attr]
 
     async def _feed(self, request: web.Request) -> web.StreamResponse:
+        await self.speaks.wait()
         response = web.StreamResponse(headers={"content-type": "application/x-ndjson"})
         await response.prepare(request)
         await response.write(encode(Hello(self.facts, self.state)))
@@ -105,7 +106,7 @@ class FakeEngine:
 
     async def _work(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
-        self.seen.append(Seen(request.path, dict(request.headers), body))
+        self.seen.append(Seen(request.path, {name.lower(): value for name, value in request.headers.items()}, body))
         self.open += 1
         ended = False
         try:

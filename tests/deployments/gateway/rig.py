@@ -1,6 +1,7 @@
 """The whole gateway, served by its real HTTP server, in front of fake engines; and clients of all manners."""
 
 import asyncio
+import io
 import json
 import socket
 import time
@@ -52,6 +53,7 @@ class Rig:
         self.run_dir = run_dir
         self.engines: list[FakeEngine] = []
         self.closed: list[Ledger] = []
+        self.clients: list[RawClient] = []
         hand_on = self.service._on_closed
 
         def note(ledger: Ledger) -> None:
@@ -71,7 +73,7 @@ class Rig:
     @asynccontextmanager
     async def post(self, path: str, body: Any, **options: Any) -> AsyncIterator[aiohttp.ClientResponse]:
         """Posts JSON (bytes go as they are), on a connection of its own."""
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        data = io.BytesIO(body if isinstance(body, bytes) else json.dumps(body).encode())
         async with aiohttp.ClientSession() as session, session.post(self.url + path, data=data, **options) as response:
             yield response
 
@@ -88,9 +90,18 @@ class Rig:
     async def connect(self, body: Any = None, path: str = "/v1/completions", small: bool = False) -> "RawClient":
         """A client at the level of sockets, which has sent a request."""
         client = await RawClient.connect(self.port, small)
+        self.clients.append(client)
         if body is not None:
             await client.request(path, body)
         return client
+
+    async def stop(self) -> None:
+        """Ends everything."""
+        for client in self.clients:
+            client.leave()
+        await self.gateway.stop()
+        for engine in self.engines:
+            await engine.stop()
 
     @property
     def owner(self) -> Any:

@@ -1,0 +1,150 @@
+"""Feeds against a real server: who is ready, silent, back, or lost."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from deployments.gateway import feeds
+from deployments.protocol import Finished, Load, ReplicaState, encode
+from tests.deployments.gateway.fake_engine import FakeEngine, good, pieces
+from tests.deployments.gateway.rig import ASK, Rig, until
+
+MakeRig = Callable[..., Awaitable[Rig]]
+
+
+def states(rig: Rig) -> dict[str, str]:
+    return {replica.replica_id: replica.status for replica in rig.owner.snapshot().replicas}
+
+
+async def test_hello_makes_ready_and_load_is_kept(rig: Rig) -> None:
+    engine = rig.engines[0]
+    feed = rig.gateway.feeds.by_replica[engine.facts.replica_id]
+    await engine.say(encode(Load(ReplicaState.READY, 3, 2, 5, 0.25)))
+    await until(lambda: feed.load is not None and feed.load.kv_usage == 0.25)
+    assert rig.owner.is_ready(engine.facts.replica_id)
+
+
+async def test_a_replica_that_is_not_ready_gets_nothing(make_rig: MakeRig) -> None:
+    rig = await make_rig(engines=0)
+    engine = FakeEngine()
+    engine.state = ReplicaState.DRAINING
+    await engine.start()
+    rig.engines.append(engine)
+    await rig.directory.register(engine.facts)
+    await until(lambda: engine.facts.replica_id in rig.gateway.feeds.by_replica)
+    await asyncio.sleep(0.3)
+    assert not rig.owner.ready_replicas
+    await engine.become(ReplicaState.READY)
+    await until(lambda: rig.owner.ready_replicas)
+
+
+@pytest.mark.parametrize(("state", "status"), [(ReplicaState.DRAINING, "draining"), (ReplicaState.UNHEALTHY, "suspect")])
+async def test_states_are_followed(rig: Rig, state: ReplicaState, status: str) -> None:
+    engine = rig.engines[0]
+    await engine.become(state)
+    await until(lambda: not rig.owner.ready_replicas)
+    assert states(rig) == {engine.facts.replica_id: status}
+    await engine.become(ReplicaState.READY)
+    await until(lambda: rig.owner.ready_replicas)
+    assert states(rig) == {engine.facts.replica_id: "ready"}
+
+
+async def test_silence_sets_aside_and_a_word_brings_back(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "SILENT_AFTER_S", 0.3)
+    engine = rig.engines[0]
+    engine.behave = pieces(b"data: 1\n\n", hold := asyncio.Event(), b"data: 2\n\n")
+    running = asyncio.create_task(rig.ask({**ASK, "stream": True}))
+    await until(lambda: engine.open == 1)
+    engine.speaks.clear()
+    await until(lambda: not rig.owner.ready_replicas)
+    assert rig.owner.snapshot().replicas[0].leases == 1  # what runs there may go on
+    engine.speaks.set()
+    await until(lambda: rig.owner.ready_replicas)
+    hold.set()
+    assert (await running)[1] == b"data: 1\n\ndata: 2\n\n"
+
+
+async def test_long_silence_is_a_loss(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "SILENT_AFTER_S", 0.1)
+    monkeypatch.setattr(feeds, "LOST_AFTER_S", 0.4)
+    engine = rig.engines[0]
+    engine.behave = pieces(b"data: 1\n\n", asyncio.Event())
+    running = asyncio.create_task(rig.ask({**ASK, "stream": True}))
+    await until(lambda: engine.open == 1)
+    engine.speaks.clear()
+    assert b"replica_lost" in (await running)[1]
+    assert not rig.owner.snapshot().replicas
+    engine.speaks.set()
+
+
+async def test_a_broken_feed_alone_is_no_loss(rig: Rig) -> None:
+    engine = rig.engines[0]
+    engine.behave = pieces(b"data: 1\n\n", hold := asyncio.Event(), b"data: 2\n\n")
+    running = asyncio.create_task(rig.ask({**ASK, "stream": True}))
+    await until(lambda: engine.open == 1)
+    for _ in range(5):
+        await until(lambda: rig.owner.ready_replicas)
+        engine.end_feeds()
+        await until(lambda: not rig.owner.ready_replicas)
+    await until(lambda: rig.owner.ready_replicas)
+    hold.set()
+    assert (await running)[1] == b"data: 1\n\ndata: 2\n\n"
+
+
+async def test_a_line_that_is_none_only_costs_the_connection(rig: Rig, subtests: pytest.Subtests) -> None:
+    nonsense = (b"nonsense\n", b"{}\n", b'{"type":"load"}\n', b"[1]\n", b"\xff\n", b'{"type":"unknown"}\n', b"x" * 1_000_000 + b"\n")
+    for line in nonsense:
+        with subtests.test(line=line[:20]):
+            await rig.engines[0].say(line)
+            await until(lambda: not rig.owner.ready_replicas)
+            await until(lambda: rig.owner.ready_replicas)
+            assert (await rig.ask())[0] == 200
+
+
+async def test_a_killed_replica_is_lost_within_a_second(make_rig: MakeRig) -> None:
+    rig = await make_rig(engines=2)
+    start = time.monotonic()
+    await rig.engines[0].kill()
+    await until(lambda: len(states(rig)) == 1)
+    assert time.monotonic() - start < 1.5
+
+
+async def test_a_replica_that_comes_back_under_its_name(rig: Rig) -> None:
+    """The directory still lists it; a new connection finds it."""
+    engine = rig.engines[0]
+    port = int(engine.facts.url.rpartition(":")[2])
+    await engine.kill()
+    await until(lambda: not states(rig))
+    await engine.start(port)
+    await rig.directory.register(replace(engine.facts, pid=2))  # a change, so that nobody waits for the next look
+    await until(lambda: rig.owner.ready_replicas)
+    engine.behave = good
+    assert (await rig.ask())[0] == 200
+
+
+async def test_statistics_of_unknown_requests_are_ignored(rig: Rig) -> None:
+    await rig.engines[0].say(encode(Finished("nobody", 200, 1, 1, 0, 1, 0, 0.0, 0.0, 0.0, 0.0, 0.0)))
+    assert (await rig.ask())[0] == 200
+
+
+async def test_replicas_of_unknown_models_are_ignored(rig: Rig) -> None:
+    await rig.directory.register(replace(rig.engines[0].facts, replica_id="x", model="another"))
+    await rig.add(FakeEngine())
+    assert len(rig.gateway.feeds.by_replica) == 2
+
+
+async def test_a_directory_that_fails_is_asked_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = iter([RuntimeError("the actor is dead"), OSError("no head")])
+    watch = rig.directory.watch
+
+    async def flaky(version: int, timeout_s: float) -> object:
+        for failure in failures:
+            raise failure
+        return await watch(version, timeout_s)
+
+    monkeypatch.setattr(rig.directory, "watch", flaky)
+    await rig.add(FakeEngine())
+    assert len(rig.owner.ready_replicas) == 2

@@ -1,0 +1,89 @@
+"""What routing reads of a body: exact for good ones, and nothing but ApiError for any other."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deployments.gateway.endpoints import BodyKind
+from deployments.gateway.errors import ApiError
+from deployments.gateway.inquiry import Inquiry, read_inquiry
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+KEYS = st.sampled_from(
+    ["model", "prompt", "messages", "input", "instructions", "max_tokens", "max_completion_tokens", "max_output_tokens", "n", "stream"]
+) | st.sampled_from(["store", "background", "previous_response_id"])
+LIKELY = ANYTHING | st.sampled_from(["demo", 1, 5, "text", ["a", "b"], [1, 2], [[1], [2, 3]], [{"role": "user", "content": "x"}], True, False])
+
+
+def read(kind: BodyKind, body: Any) -> Inquiry:
+    return read_inquiry(kind, body if isinstance(body, bytes) else json.dumps(body).encode())
+
+
+def holds(kind: BodyKind, body: bytes) -> None:
+    """Reads, and checks what came of it."""
+    refused = None
+    try:
+        inquiry = read_inquiry(kind, body)
+        assert inquiry.sequences >= 1
+        assert inquiry.prompt_chars >= 0
+        assert inquiry.max_tokens is None or inquiry.max_tokens >= 0
+    except ApiError as error:
+        refused = error
+    if refused is not None:
+        assert 400 <= refused.error.status < 500
+        assert len(refused.message) < 400
+        assert refused.payload()
+
+
+@given(st.sampled_from(BodyKind), ANYTHING)
+def test_any_json_is_read_or_refused(kind: BodyKind, body: Any) -> None:
+    holds(kind, json.dumps(body).encode())
+
+
+@given(st.sampled_from(BodyKind), st.dictionaries(KEYS, LIKELY))
+def test_any_json_that_looks_like_a_request_is_read_or_refused(kind: BodyKind, body: dict[str, Any]) -> None:
+    holds(kind, json.dumps({"model": "demo", **body}).encode())
+
+
+@given(st.sampled_from(BodyKind), st.binary(max_size=200))
+def test_any_bytes_are_read_or_refused(kind: BodyKind, body: bytes) -> None:
+    holds(kind, body)
+
+
+@pytest.mark.parametrize("kind", BodyKind)
+@pytest.mark.parametrize("deep", [b"[" * 100_000, b'{"a":' * 100_000, b'{"model":"demo","prompt":' + b"[" * 5_000, b"1" * 10_000])
+def test_depth_and_size_break_nothing(kind: BodyKind, deep: bytes) -> None:
+    holds(kind, deep)
+
+
+def test_what_is_read_of_completions() -> None:
+    ask = {"model": "demo", "prompt": "four"}
+    assert read(BodyKind.COMPLETION, ask) == Inquiry("demo", False, 4, 0, 16, "max_tokens", "prompt", 1)
+    assert read(BodyKind.COMPLETION, {**ask, "stream": True, "n": 2, "max_tokens": 5}) == Inquiry("demo", True, 4, 0, 5, "max_tokens", "prompt", 2)
+    assert read(BodyKind.COMPLETION, {**ask, "prompt": ["a", "bcd"], "n": 3}) == Inquiry("demo", False, 3, 0, 16, "max_tokens", "prompt", 6)
+    assert read(BodyKind.COMPLETION, {**ask, "prompt": [1, 2, 3]}) == Inquiry("demo", False, 0, 3, 16, "max_tokens", "prompt", 1)
+    assert read(BodyKind.COMPLETION, {**ask, "prompt": [[1], [2, 3]]}) == Inquiry("demo", False, 0, 2, 16, "max_tokens", "prompt", 2)
+
+
+def test_what_is_read_of_chats() -> None:
+    parts = [{"type": "text", "text": "abc"}, {"type": "image_url", "image_url": {"url": "data:" + "x" * 1_000}}]
+    chat = {"model": "demo", "messages": [{"role": "user", "content": parts}, {"role": "assistant", "content": None, "tool_calls": [{"id": "12"}]}]}
+    inquiry = read(BodyKind.CHAT, chat)
+    assert (inquiry.prompt_chars, inquiry.max_tokens) == (len("usertextabcimage_urlassistant12"), None)
+    assert read(BodyKind.CHAT, {**chat, "max_tokens": 3, "max_completion_tokens": 4}).max_tokens == 4
+    assert read(BodyKind.CHAT, {**chat, "max_tokens": 3}).max_tokens_field == "max_tokens"
+
+
+def test_what_is_read_of_the_others() -> None:
+    assert read(BodyKind.EMBEDDING, {"model": "demo", "input": ["ab", "c"]}) == Inquiry("demo", False, 2, 0, 0, "", "input", 2)
+    response = {"model": "demo", "input": "abc", "instructions": "de", "store": False, "background": None, "max_output_tokens": 9}
+    assert read(BodyKind.RESPONSE, response) == Inquiry("demo", False, 5, 0, 9, "max_output_tokens", "input", 1)
+    assert read(BodyKind.TOKENIZER, {"prompt": "x"}).model == ""
+    assert read(BodyKind.TOKENIZER, {"model": None}).model == ""

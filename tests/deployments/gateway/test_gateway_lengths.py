@@ -1,0 +1,27 @@
+"""The estimate of a prompt's tokens."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deployments.gateway.lengths import TokenRatio
+
+
+def test_it_learns() -> None:
+    ratio = TokenRatio()
+    assert ratio.tokens(300, 0) == 100
+    for _ in range(200):
+        ratio.observe(1_000, 200)
+    assert ratio.tokens(300, 0) == 60
+
+
+def test_ids_are_exact() -> None:
+    assert TokenRatio().tokens(0, 17) == 17
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**7), st.integers(0, 10**6))), st.integers(0, 10**8))
+def test_it_stays_usable(observed: list[tuple[int, int]], chars: int) -> None:
+    ratio = TokenRatio()
+    for seen, tokens in observed:
+        ratio.observe(seen, tokens)
+    assert ratio.chars_per_token > 0
+    assert ratio.tokens(chars, 0) >= 1

@@ -1,0 +1,39 @@
+"""What a gateway keeps of the requests that it has served: nothing."""
+
+import asyncio
+import gc
+import os
+
+import psutil
+
+from tests.deployments.gateway.fake_engine import DONE, dying, event, good, pieces, refusing
+from tests.deployments.gateway.rig import ASK, Rig, until
+
+
+async def test_memory_is_flat(rig: Rig) -> None:
+    """Over rounds of all kinds of requests: served, failed, refused, left. A leak of a kilobyte a request would show."""
+    process = psutil.Process(os.getpid())
+
+    async def round_(count: int) -> None:
+        for behave in (good, dying(event()), pieces(event(), 0.01, DONE), refusing("draining", times=3)):
+            rig.engines[0].behave = behave
+            asks = [rig.ask({**ASK, "stream": number % 2 == 0, "prompt": "x" * 2_000}) for number in range(count)]
+            await asyncio.gather(*asks, rig.ask(b"{"), rig.ask({**ASK, "model": "none"}))
+            clients = [await rig.connect({**ASK, "stream": True}) for _ in range(count // 4)]
+            for client in clients:
+                client.leave()
+        await until(lambda: not len(rig.service.flows) and not len(rig.service.closing))
+        rig.closed.clear()
+        rig.clients.clear()
+        rig.engines[0].seen.clear()
+
+    for _ in range(3):
+        await round_(40)
+    gc.collect()
+    before = process.memory_info().rss
+    objects = len(gc.get_objects())
+    for _ in range(5):
+        await round_(40)
+    gc.collect()
+    assert len(gc.get_objects()) - objects < 2_000
+    assert process.memory_info().rss - before < 8 << 20

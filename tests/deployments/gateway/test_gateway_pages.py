@@ -1,0 +1,248 @@
+"""What the gateway answers by itself, and how it stops."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from deployments.gateway import routes
+from deployments.telemetry.ledger import Outcome
+from tests.deployments.gateway.fake_engine import DONE, FakeEngine, event, good, pieces, waiting
+from tests.deployments.gateway.rig import ASK, SECRET, Rig, openai_error, until
+from tests.deployments.gateway.test_gateway_timeouts import last_events
+
+MakeRig = Callable[..., Awaitable[Rig]]
+STREAM = {**ASK, "stream": True}
+
+
+async def get(rig: Rig, path: str, **headers: str) -> tuple[int, Any]:
+    async with aiohttp.ClientSession() as session, session.get(rig.url + path, headers=headers) as response:
+        assert response.headers["x-request-id"]
+        payload = await response.read()
+        return response.status, json.loads(payload) if response.content_type == "application/json" else payload.decode()
+
+
+async def test_models(make_rig: MakeRig) -> None:
+    adapters = [{"name": "org/tuned", "source": "/nowhere"}]
+    rig = await make_rig(engines=0, models=[{"name": "demo", "source": "/nowhere", "settings": {"max_model_len": 99}, "adapters": adapters}])
+    status, models = await get(rig, "/v1/models")
+    assert (status, models["object"]) == (200, "list")
+    assert [(card["id"], card["object"], card["parent"], card["max_model_len"]) for card in models["data"]] == [
+        ("demo", "model", None, 99),
+        ("org/tuned", "model", "demo", 99),
+    ]
+    assert (await get(rig, "/v1/models/org/tuned"))[1]["id"] == "org/tuned"
+    status, body = await get(rig, "/v1/models/none")
+    assert status == 404
+    assert openai_error(json.dumps(body).encode())["param"] == "model"
+
+
+async def test_ready_follows_the_replicas(make_rig: MakeRig) -> None:
+    rig = await make_rig(engines=0)
+    assert (await get(rig, "/health"))[0] == 200
+    assert await get(rig, "/ready") == (503, {"status": "starting", "models_without_replica": ["demo"]})
+    engine = await rig.add(FakeEngine())
+    assert await get(rig, "/ready") == (200, {"status": "ready"})
+    await engine.kill()
+    await until(lambda: not rig.owner.ready_replicas)
+    assert (await get(rig, "/ready"))[0] == 503
+
+
+async def test_ready_does_not_wait_for_a_model_of_no_replicas(make_rig: MakeRig) -> None:
+    rig = await make_rig(engines=0, models=[{"name": "demo", "source": "/nowhere", "settings": {"max_model_len": 99}, "replicas": {"count": 0}}])
+    assert (await get(rig, "/ready"))[0] == 200
+
+
+async def test_http_sd_lists_every_process(make_rig: MakeRig) -> None:
+    rig = await make_rig(engines=2)
+    status, groups = await get(rig, "/raylane/http_sd")
+    assert status == 200
+    assert {target for group in groups for target in group["targets"]} == {url.removeprefix("http://") for url in (rig.url, *urls(rig))}
+    assert all(isinstance(value, str) for group in groups for value in group["labels"].values())
+    await rig.engines[0].kill()
+    await until(lambda: len(rig.gateway.feeds.by_replica) == 1)
+    assert len((await get(rig, "/raylane/http_sd"))[1]) == 2
+
+
+def urls(rig: Rig) -> list[str]:
+    return [engine.facts.url for engine in rig.engines]
+
+
+async def test_metrics_and_status_tell_what_happened(rig: Rig) -> None:
+    rig.engines[0].behave = slow_tokens
+    for ask in (ASK, STREAM, STREAM):
+        await rig.ask(ask)
+    await rig.ask(b"{")
+    await rig.last(4)
+    _, text = await get(rig, "/metrics")
+    samples = {
+        (sample.name, *sorted(sample.labels.items())): sample.value for family in text_string_to_metric_families(text) for sample in family.samples
+    }
+    by_length = (("model", "demo"), ("prompt_bucket", "le_64"))
+    for name in ("ttft", "e2e", "queue_wait"):
+        assert samples[(f"raylane_{name}_seconds_count", *by_length)] == 3
+    assert samples[("raylane_tpot_seconds_count", *by_length)] == 2
+    assert samples[("raylane_itl_seconds_count", *by_length)] == 6
+    assert [samples[("raylane_tokens_total", ("kind", kind), ("model", "demo"))] for kind in ("in", "cached", "out")] == [24, 6, 9]
+    assert samples[("raylane_leases_ended_total", ("ending", "finished"), ("model", "demo"))] == 3
+    ok = (("error", ""), ("model", "demo"), ("outcome", "ok"), ("path", "/v1/completions"), ("status", "200"))
+    assert samples[("raylane_requests_total", *ok)] == 3
+    refused = (("error", "invalid_json"), ("model", "unknown"), ("outcome", "refused"), ("path", "/v1/completions"), ("status", "400"))
+    assert samples[("raylane_requests_total", *refused)] == 1
+    assert ("raylane_event_loop_lag_seconds_count",) in samples
+    assert "process_resident_memory_bytes" in text
+    feed = rig.gateway.feeds.by_replica[rig.engines[0].facts.replica_id]
+    await until(lambda: feed.load is not None and feed.load.running == 0)
+    _, report = await get(rig, "/raylane/status")
+    model = report["models"][0]
+    assert (model["endings"]["finished"], model["leases"], model["ttft_ms"]["requests"]) == (3, 0, 3)
+    assert model["replicas"][0]["state"] == "ready"
+    assert model["replicas"][0]["engine_running"] == 0
+    assert "secret" not in json.dumps(report)
+
+
+async def slow_tokens(request: Any, body: Any) -> Any:
+    if not body.get("stream"):
+        return await good(request, body)
+    return await pieces(event("a"), 0.05, event("b"), 0.05, event("c"), 0.05, DONE)(request, body)
+
+
+async def test_server_timing(rig: Rig) -> None:
+    for ask in (ASK, STREAM):
+        async with rig.post("/v1/completions", ask) as response:
+            timing = dict(part.split(";dur=") for part in response.headers["server-timing"].split(", "))
+            assert set(timing) == {"gateway", "lane", "engine"}
+            assert all(float(value) >= 0 for value in timing.values())
+            placement = response.headers["x-raylane-placement"]
+            assert placement.startswith(rig.engines[0].facts.replica_id + "; reason=")
+            await response.read()
+    async with rig.post("/v1/completions", b"{") as response:
+        assert {part.split(";")[0] for part in response.headers["server-timing"].split(", ")} == {"gateway", "lane"}
+
+
+async def test_the_access_log_has_a_line_a_request_and_no_text(make_rig: MakeRig, tmp_path: Any) -> None:
+    rig = await make_rig(trace_file=str(tmp_path / "trace" / "t.jsonl"))
+    await rig.ask({**ASK, "prompt": "confidential words"}, headers={"x-request-id": "mine"})
+    await rig.ask(b'{"confidential": "words"')
+    await rig.ask({**ASK, "model": "unknown"})
+    await rig.last(3)
+    for path in (tmp_path / "logs" / "access.jsonl", tmp_path / "trace" / "t.jsonl"):
+        text = path.read_text()
+        lines = [json.loads(line) for line in text.splitlines()]
+        assert sorted((line["status"], line["outcome"]) for line in lines) == [(200, "ok"), (400, "refused"), (404, "refused")]
+        assert "mine" in [line["request_id"] for line in lines]
+        assert "confidential" not in text
+    for line in (json.loads(line) for line in (tmp_path / "trace" / "t.jsonl").read_text().splitlines()):
+        assert abs(sum(line["stages_s"].values()) - line["wall_s"]) < 0.002
+
+
+OPERATORS: list[tuple[str, dict[str, str], bool]] = [
+    ("127.0.0.1", {}, True),
+    ("127.0.0.9", {}, True),
+    ("::1", {}, True),
+    ("10.1.2.3", {}, False),
+    ("::ffff:10.1.2.3", {}, False),
+    ("10.1.2.3", {"authorization": "Bearer wrong"}, False),
+    ("10.1.2.3", {"authorization": "Bearer "}, False),
+    ("10.1.2.3", {"authorization": "Bearer ü"}, False),
+    ("10.1.2.3", {"authorization": f"Bearer {SECRET}"}, True),
+]
+
+
+async def test_operators_pages_are_closed_to_other_machines(rig: Rig, subtests: pytest.Subtests) -> None:
+    app = rig.gateway._server._server.config.app
+    for host, headers, allowed in OPERATORS:
+        with subtests.test(host=host, headers=headers):
+            for path in ("/metrics", "/raylane/status", "/raylane/http_sd"):
+                status, payload = await direct(app, path, (host, 4_711), headers)
+                assert status == (200 if allowed else 401)
+                if not allowed:
+                    assert openai_error(payload)["code"] == "unauthorized"
+            assert (await direct(app, "/v1/models", (host, 4_711), {}))[0] == 200
+
+
+async def test_an_address_that_is_unknown_is_not_ours(rig: Rig) -> None:
+    assert (await direct(rig.gateway._server._server.config.app, "/metrics", None, {}))[0] == 401
+
+
+async def direct(app: Any, path: str, client: tuple[str, int] | None, headers: dict[str, str]) -> tuple[int, bytes]:
+    """Asks the app as a server would for a client of any address."""
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+    scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b"", "root_path": "", "headers": raw}
+    await app({**scope, "client": client, "scheme": "http", "server": ("127.0.0.1", 1), "http_version": "1.1"}, receive, send)
+    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
+
+
+async def test_a_page_that_fails_is_an_error_like_any(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> bytes:
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr(routes, "generate_latest", broken)
+    status, body = await get(rig, "/metrics")
+    assert status == 500
+    assert openai_error(json.dumps(body).encode())["code"] == "internal_error"
+    assert "boom" not in json.dumps(body)
+
+
+async def test_a_bug_in_the_gateway_is_a_500_in_form(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rig.owner, "url_of", lambda lease: 1 / 0)
+    status, error = await rig.error()
+    assert (status, error["code"]) == (500, "internal_error")
+    assert (await rig.last()).outcome is Outcome.FAILED
+
+
+async def test_draining_finishes_what_runs_and_refuses_the_rest(make_rig: MakeRig) -> None:
+    rig = await make_rig(engines=0, drain_s=5)
+    engine = FakeEngine(max_num_seqs=1)
+    release = asyncio.Event()
+    engine.behave = pieces(event("a"), release, event("b"), DONE)
+    await rig.add(engine)
+    running = [asyncio.create_task(rig.ask(STREAM)) for _ in range(4)]  # of which two wait in the lane
+    await until(lambda: rig.owner.snapshot().lanes[0].waiting == 2)
+    stopping = asyncio.create_task(rig.gateway.stop())
+    await until(lambda: rig.service.draining)
+    status, error = await rig.error()
+    assert (status, error["code"]) == (503, "draining")
+    assert (await get(rig, "/ready"))[1]["status"] == "draining"
+    assert (await get(rig, "/health"))[0] == 200
+    release.set()
+    assert [payload for _, payload in await asyncio.gather(*running)] == [event("a") + event("b") + DONE] * 4
+    await stopping
+    with pytest.raises(aiohttp.ClientConnectorError):
+        await rig.ask()
+
+
+async def test_what_does_not_end_in_the_drain_is_told(make_rig: MakeRig) -> None:
+    rig = await make_rig(drain_s=0.3)
+    engine = rig.engines[0]
+    engine.behave = pieces(event("a"), asyncio.Event())
+    streaming = asyncio.create_task(rig.ask(STREAM))
+    await until(lambda: engine.open == 1)
+    engine.behave = waiting(asyncio.Event())
+    whole = asyncio.create_task(rig.ask())
+    await until(lambda: engine.open == 2)
+    await rig.gateway.stop()
+    before, error = last_events((await streaming)[1])
+    assert (before, error["code"]) == (event("a"), "draining")
+    status, payload = await whole
+    assert (status, openai_error(payload)["code"]) == (503, "draining")
+    assert {ledger.error for ledger in rig.closed} == {"draining"}
+
+
+async def test_a_taken_port_is_told(rig: Rig, make_rig: MakeRig, tmp_path: Any) -> None:
+    from deployments.http_server import HttpServer
+
+    with pytest.raises(OSError, match="in use"):
+        HttpServer(None, "127.0.0.1", rig.port, 5)

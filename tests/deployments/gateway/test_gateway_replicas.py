@@ -1,0 +1,296 @@
+"""Replicas that fail, refuse, die or answer nonsense: what the client gets, and what is left of it."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from deployments.protocol import ReplicaState
+from deployments.telemetry.ledger import Outcome
+from tests.deployments.gateway.fake_engine import DONE, FakeEngine, dying, event, good, pieces, raw, refusing, waiting, whole
+from tests.deployments.gateway.rig import ASK, CHAT, Rig, openai_error, until
+from tests.deployments.gateway.test_gateway_timeouts import last_events
+
+MakeRig = Callable[..., Awaitable[Rig]]
+STREAM = {**ASK, "stream": True}
+
+
+NO_ANSWERS = [
+    raw(b""),
+    raw(b"this is not HTTP\r\n\r\n"),
+    raw(b"HTTP/1.1 abc Nonsense\r\n\r\n"),
+    raw(b"HTTP/1.1 999 Beyond\r\ncontent-length: 2\r\n\r\n{}"),
+    raw(b"HTTP/1.1 200 OK\r\ncontent-length: -5\r\n\r\n"),
+    raw(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 500\r\n\r\n{"),
+    raw(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n"),
+    raw(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"),
+    dying(),
+]
+
+
+@pytest.mark.parametrize("ask", [ASK, STREAM], ids=["whole", "stream"])
+async def test_an_answer_that_is_none(rig: Rig, ask: dict[str, Any], subtests: pytest.Subtests) -> None:
+    for number, behave in enumerate(NO_ANSWERS):
+        with subtests.test(number=number):
+            rig.engines[0].behave = behave
+            status, error = await rig.error(ask)
+            assert (status, error["code"]) == (502, "replica_lost")
+            assert (await rig.last(number + 1)).outcome is Outcome.FAILED
+    rig.engines[0].behave = good
+    assert (await rig.ask(ask))[0] == 200
+
+
+async def test_death_in_a_stream_is_never_silent_nor_inside_an_event(rig: Rig, subtests: pytest.Subtests) -> None:
+    for number, tail in enumerate([b"", b"data: {", event("c")[:-1], event("c")[:-2], b"d"]):
+        with subtests.test(tail=tail):
+            rig.engines[0].behave = dying(event("a") + event("b"), *([tail] if tail else []), 0.05)
+            status, payload = await rig.ask(STREAM)
+            assert status == 200
+            before, error = last_events(payload)
+            assert before == event("a") + event("b")
+            assert error["code"] == "replica_lost"
+            ledger = await rig.last(number + 1)
+            assert (ledger.outcome, ledger.error) == (Outcome.FAILED, "replica_lost")
+            assert rig.owner.snapshot().endings["failed"] == number + 1
+
+
+async def test_death_in_a_response_stream_has_the_named_form(rig: Rig) -> None:
+    rig.engines[0].behave = dying(b'event: response.created\ndata: {"type":"response.created"}\n\n', b"event: respon", 0.05)
+    async with rig.post("/v1/responses", {"model": "demo", "input": "x", "stream": True}) as response:
+        payload = await response.read()
+    first, last = payload.split(b"\n\n", 1)
+    assert first.startswith(b"event: response.created")
+    name, data = last.split(b"\n", 1)
+    assert name == b"event: error"
+    error = json.loads(data.removeprefix(b"data: "))
+    assert (error["type"], error["code"], error["param"]) == ("error", "replica_lost", None)
+
+
+async def test_events_cut_at_any_byte_arrive_whole(rig: Rig) -> None:
+    stream = event("a") + event("ä\n") + DONE
+    rig.engines[0].behave = pieces(*[part for at in range(len(stream)) for part in (stream[at : at + 1], 0.0)])
+    assert (await rig.ask(STREAM))[1] == stream
+
+
+async def test_the_end_without_a_blank_line_is_passed_on(rig: Rig) -> None:
+    rig.engines[0].behave = pieces(event("a"), b"data: [DONE]")
+    assert (await rig.ask(STREAM))[1] == event("a") + b"data: [DONE]"
+
+
+async def test_a_refused_request_goes_to_another_replica(make_rig: MakeRig) -> None:
+    rig = await make_rig(engines=2)
+    for code, state in (("draining", "draining"), ("unhealthy", "suspect")):
+        first, second = rig.engines
+        first.behave = second.behave = refusing(code, times=1)
+        refuser = first
+        status, _ = await rig.ask(STREAM)
+        assert status == 200
+        refuser = first if len(first.seen) else second
+        assert refuser.seen
+        states = {replica.replica_id: replica.status for replica in rig.owner.snapshot().replicas}
+        assert state in states.values() or "ready" in states.values()
+        await until(lambda: len(rig.owner.ready_replicas) == 2)  # their feeds say that they are ready
+        first.behave = second.behave = good
+    ids = [seen.headers["x-request-id"] for engine in rig.engines for seen in engine.seen]
+    assert len(set(ids)) == len(ids)
+    assert rig.owner.snapshot().endings["refused"] >= 2
+
+
+async def test_a_refused_request_waits_at_the_head(make_rig: MakeRig) -> None:
+    rig = await make_rig(engines=0)
+    engine = FakeEngine(max_num_seqs=1)  # one runs, one is bound ahead
+    engine.behave = waiting(release := asyncio.Event())
+    await rig.add(engine)
+    asks = [asyncio.create_task(rig.ask({**ASK, "prompt": "held"}))]
+    await until(lambda: len(engine.seen) == 1)
+    engine.behave = refusing("draining", times=1)
+    for number, name in enumerate(("first", "second", "third")):
+        asks.append(asyncio.create_task(rig.ask({**ASK, "prompt": name})))
+        await until(lambda wanted=number + 2: rig.owner.snapshot().submitted == wanted)  # type: ignore[misc]
+    await asyncio.gather(*asks[1:])
+    release.set()
+    await asks[0]
+    assert [json.loads(seen.body)["prompt"] for seen in engine.seen] == ["held", "first", "first", "second", "third"]
+
+
+async def test_a_draining_replica_gets_nothing_new_but_finishes(make_rig: MakeRig) -> None:
+    rig = await make_rig(engines=2, timeouts={"queue_wait_s": 0.5})
+    first, second = rig.engines
+    release = asyncio.Event()
+    first.behave = second.behave = pieces(event("a"), release, event("b"), DONE)
+    running = [asyncio.create_task(rig.ask(STREAM)) for _ in range(4)]
+    await until(lambda: first.open == second.open == 2)
+    await first.become(ReplicaState.DRAINING)
+    await until(lambda: len(rig.owner.ready_replicas) == 1)
+    seen = len(first.seen)
+    second.behave = good
+    assert [status for status, _ in await asyncio.gather(*(rig.ask() for _ in range(5)))] == [200] * 5
+    assert len(first.seen) == seen
+    release.set()
+    assert [payload for _, payload in await asyncio.gather(*running)] == [event("a") + event("b") + DONE] * 4
+
+
+async def test_nothing_else_counts_as_a_refusal(rig: Rig) -> None:
+    for payload in (
+        b'{"error": {"message": "draining", "code": 503}}',
+        b"draining",
+        b'{"error": "draining"}',
+        b"[]",
+        b'{"error": {"code": ["draining"]}}',
+    ):
+        rig.engines[0].behave = whole(payload, status=503)
+        assert await rig.ask() == (503, payload)
+    assert rig.owner.snapshot().endings["refused"] == 0
+
+
+async def test_an_error_of_the_engine_is_passed_on(rig: Rig) -> None:
+    for status in (400, 422, 500):
+        payload = b'{"error":{"message":"no","type":"BadRequestError","param":"prompt","code":400}}'
+        rig.engines[0].behave = whole(payload, status=status)
+        for ask in (ASK, STREAM):
+            async with rig.post("/v1/completions", ask) as response:
+                assert response.status == status
+                assert response.headers["x-request-id"]
+                assert await response.read() == payload
+    assert (await rig.last(6)).outcome is Outcome.FAILED
+    assert rig.closed[0].outcome is Outcome.REFUSED
+
+
+async def test_a_redirect_is_not_followed(rig: Rig) -> None:
+    async def behave(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        return web.Response(status=307, headers={"location": rig.url + "/health"})
+
+    rig.engines[0].behave = behave
+    assert (await rig.ask(allow_redirects=False))[0] == 307
+
+
+async def test_a_huge_answer(rig: Rig) -> None:
+    payload = b'{"x": "' + b"y" * 20_000_000 + b'"}'
+    rig.engines[0].behave = whole(payload)
+    assert await rig.ask() == (200, payload)
+
+
+async def test_a_huge_question(make_rig: MakeRig) -> None:
+    """Of more than the mebibyte above which aiohttp warns."""
+    rig = await make_rig(limits={"max_body_bytes": 64 << 20})
+    body = json.dumps({**ASK, "prompt": "x " * 5_000_000}).encode()
+    assert (await rig.ask(body))[0] == 200
+    assert rig.engines[0].seen[0].body == body
+
+
+@pytest.mark.parametrize("ask", [ASK, STREAM], ids=["whole", "stream"])
+async def test_a_killed_replica(make_rig: MakeRig, ask: dict[str, Any]) -> None:
+    """Those who run on it are told at once; the others, and those who wait, are unharmed."""
+    rig = await make_rig(engines=2)
+    release = asyncio.Event()
+    for engine in rig.engines:
+        engine.behave = pieces(event("a"), release, event("b"), DONE) if "stream" in ask else waiting(release)
+    running = [asyncio.create_task(rig.ask(ask)) for _ in range(10)]
+    await until(lambda: rig.engines[0].open == rig.engines[1].open == 5)
+    late = [asyncio.create_task(rig.ask()) for _ in range(6)]
+    await until(lambda: rig.owner.snapshot().lanes[0].waiting == 6)
+    victim, survivor = rig.engines
+    await victim.kill()
+    done, _ = await asyncio.wait(running, timeout=2, return_when=asyncio.ALL_COMPLETED)
+    assert len(done) == 5
+    for task in done:
+        status, payload = task.result()
+        if "stream" in ask:
+            before, error = last_events(payload)
+            assert (status, before, error["code"]) == (200, event("a"), "replica_lost")
+        else:
+            assert (status, openai_error(payload)["code"]) == (502, "replica_lost")
+    survivor.behave = good
+    release.set()
+    assert [status for status, _ in await asyncio.gather(*running)].count(200) == (10 if "stream" in ask else 5)
+    assert [status for status, _ in await asyncio.gather(*late)] == [200] * 6
+    await until(lambda: len(rig.gateway.feeds.by_replica) == 1)
+    assert [replica.replica_id for replica in rig.owner.snapshot().replicas] == [survivor.facts.replica_id]
+
+
+async def test_all_replicas_killed_then_one_comes(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    await rig.engines[0].kill()
+    await until(lambda: not rig.owner.ready_replicas)
+    waits = asyncio.create_task(rig.ask())
+    await until(lambda: rig.owner.snapshot().lanes[0].waiting == 1)
+    await rig.add(FakeEngine())
+    assert (await waits)[0] == 200
+
+
+async def test_a_replica_lost_between_its_placement_and_the_task(rig: Rig) -> None:
+    """The request did not see its lease: it waits anew instead of failing."""
+    owner = rig.owner
+    submit = owner.submit
+
+    def submit_and_lose(request: Any) -> Any:
+        admission = submit(request)
+        owner.submit = submit
+        owner.replica_lost(rig.engines[0].facts.replica_id)
+        return admission
+
+    owner.submit = submit_and_lose
+    waits = asyncio.create_task(rig.ask())
+    await until(lambda: owner.snapshot().lanes[0].waiting == 1)
+    owner.replica_up(rig.engines[0].facts)
+    assert (await waits)[0] == 200
+    assert owner.snapshot().endings["failed"] == 1
+
+
+async def test_tokenizer_requests_find_a_replica_that_answers(make_rig: MakeRig) -> None:
+    rig = await make_rig(engines=2)
+    tokens = b'{"count": 3, "tokens": [1, 2, 3]}'
+    rig.engines[0].behave = refusing("draining")
+    rig.engines[1].behave = whole(tokens)
+    for _ in range(4):
+        assert await rig.ask({"model": "demo", "prompt": "x"}, path="/tokenize") == (200, tokens)
+    await rig.engines[0].kill()
+    for _ in range(4):
+        assert await rig.ask({"prompt": "x"}, path="/tokenize") == (200, tokens)
+    rig.engines[1].behave = dying()
+    assert (await rig.error({"prompt": "x"}, path="/tokenize"))[0] == 502
+    await rig.engines[1].kill()
+    await until(lambda: not rig.owner.ready_replicas)
+    status, error = await rig.error({"model": "demo", "tokens": [1]}, path="/detokenize")
+    assert (status, error["code"]) == (503, "no_replica")
+
+
+async def test_what_the_engine_sees(rig: Rig) -> None:
+    """The cluster's secret and our own id; nothing of the client's credentials, and its body to the byte."""
+    body = json.dumps(CHAT).encode() + b" \n"
+    headers = {
+        "authorization": "Bearer the-clients-own",
+        "x-request-id": "theirs",
+        "cookie": "a=b",
+        "user-agent": "them",
+        "content-type": "text/plain",
+    }
+    assert (await rig.ask(body, path="/v1/chat/completions", headers=headers))[0] == 200
+    seen = rig.engines[0].seen[0]
+    assert seen.body == body
+    sent = seen.headers
+    assert sent["authorization"] == "Bearer the-secret"
+    assert sent["content-type"] == "application/json"
+    assert sent["x-request-id"] not in ("theirs", "")
+    assert not set(sent) & {"cookie", "user-agent"}
+
+
+async def test_the_engines_statistics_reach_the_ledger(rig: Rig) -> None:
+    await rig.ask()
+    await rig.ask(STREAM)
+    await rig.last(2)
+    for ledger in rig.closed:
+        assert ledger.finished is not None
+        assert ledger.finished.output_tokens == 3
+        assert set(ledger.stages()) >= {"gateway", "lane", "connect", "engine_http", "engine_queue", "prefill", "decode", "client_stall"}
+
+
+async def test_statistics_that_never_come(rig: Rig) -> None:
+    rig.engines[0].tells = False
+    await rig.ask(STREAM)
+    ledger = await rig.last()
+    assert ledger.finished is None
+    assert "engine" in ledger.stages()

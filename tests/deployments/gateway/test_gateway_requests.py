@@ -1,0 +1,112 @@
+"""Bad input, through the whole gateway: each a 4xx in OpenAI's format that names the field, and nothing reaches a lane or an engine."""
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from deployments.telemetry.ledger import Outcome
+from tests.deployments.gateway.fake_engine import FakeEngine, whole
+from tests.deployments.gateway.rig import ASK, CHAT, Rig
+
+MakeRig = Callable[..., Awaitable[Rig]]
+RESPONSE = {"model": "demo", "input": "x"}
+
+BAD: list[tuple[str, Any, int, str, str | None]] = [
+    ("/v1/completions", {**ASK, "model": "other"}, 404, "model_not_found", "model"),
+    ("/v1/completions", {**ASK, "model": ""}, 404, "model_not_found", "model"),
+    ("/v1/completions", {**ASK, "model": "x" * 10_000}, 404, "model_not_found", "model"),
+    ("/v1/completions", {"prompt": "x"}, 400, "invalid_value", "model"),
+    ("/v1/completions", {**ASK, "model": 7}, 400, "invalid_value", "model"),
+    ("/v1/completions", {**ASK, "model": None}, 400, "invalid_value", "model"),
+    ("/v1/completions", b"", 400, "invalid_json", None),
+    ("/v1/completions", b'{"model": "demo", ', 400, "invalid_json", None),
+    ("/v1/completions", b"\xff\x00", 400, "invalid_json", None),
+    ("/v1/completions", b"[1]", 400, "invalid_json", None),
+    ("/v1/completions", b"[" * 50_000, 400, "invalid_json", None),
+    ("/v1/completions", {"model": "demo"}, 400, "invalid_value", "prompt"),
+    ("/v1/completions", {**ASK, "prompt": []}, 400, "invalid_value", "prompt"),
+    ("/v1/completions", {**ASK, "prompt": 5}, 400, "invalid_value", "prompt"),
+    ("/v1/completions", {**ASK, "prompt": [1, "a"]}, 400, "invalid_value", "prompt"),
+    ("/v1/completions", {**ASK, "prompt": [1] * 1_025}, 400, "context_length_exceeded", "prompt"),
+    ("/v1/completions", {**ASK, "prompt": [[1], [2] * 1_025]}, 400, "context_length_exceeded", "prompt"),
+    ("/v1/completions", {**ASK, "prompt": ["x"] * 129, "n": 16}, 400, "invalid_value", "prompt"),
+    ("/v1/completions", {**ASK, "max_tokens": 0}, 400, "invalid_value", "max_tokens"),
+    ("/v1/completions", {**ASK, "max_tokens": -1}, 400, "invalid_value", "max_tokens"),
+    ("/v1/completions", {**ASK, "max_tokens": 1e9}, 400, "invalid_value", "max_tokens"),
+    ("/v1/completions", {**ASK, "max_tokens": 1_000_000_000}, 400, "invalid_value", "max_tokens"),
+    ("/v1/completions", {**ASK, "max_tokens": 10**400}, 400, "invalid_value", "max_tokens"),
+    ("/v1/completions", {**ASK, "max_tokens": "5"}, 400, "invalid_value", "max_tokens"),
+    ("/v1/completions", {**ASK, "max_tokens": True}, 400, "invalid_value", "max_tokens"),
+    ("/v1/completions", {**ASK, "n": 0}, 400, "invalid_value", "n"),
+    ("/v1/completions", {**ASK, "n": 129}, 400, "invalid_value", "n"),
+    ("/v1/completions", {**ASK, "stream": "yes"}, 400, "invalid_value", "stream"),
+    ("/v1/chat/completions", {"model": "demo"}, 400, "invalid_value", "messages"),
+    ("/v1/chat/completions", {**CHAT, "messages": []}, 400, "invalid_value", "messages"),
+    ("/v1/chat/completions", {**CHAT, "messages": "hi"}, 400, "invalid_value", "messages"),
+    ("/v1/chat/completions", {**CHAT, "messages": ["hi"]}, 400, "invalid_value", "messages"),
+    ("/v1/chat/completions", {**CHAT, "max_tokens": 0}, 400, "invalid_value", "max_tokens"),
+    ("/v1/chat/completions", {**CHAT, "max_completion_tokens": -1}, 400, "invalid_value", "max_completion_tokens"),
+    ("/v1/chat/completions", {**CHAT, "max_completion_tokens": 10**9}, 400, "invalid_value", "max_completion_tokens"),
+    ("/v1/embeddings", {"model": "demo", "input": "x"}, 400, "unsupported", "model"),
+    ("/v1/responses", {**RESPONSE, "store": True}, 400, "unsupported", "store"),
+    ("/v1/responses", {**RESPONSE, "background": True}, 400, "unsupported", "background"),
+    ("/v1/responses", {**RESPONSE, "previous_response_id": "resp_1"}, 400, "unsupported", "previous_response_id"),
+    ("/v1/responses", {**RESPONSE, "max_output_tokens": 0}, 400, "invalid_value", "max_output_tokens"),
+    ("/v1/responses", {**RESPONSE, "input": 5}, 400, "invalid_value", "input"),
+    ("/tokenize", {"model": "other", "prompt": "x"}, 404, "model_not_found", "model"),
+    ("/tokenize", {"model": 5, "prompt": "x"}, 400, "invalid_value", "model"),
+    ("/detokenize", b"nonsense", 400, "invalid_json", None),
+]
+
+
+async def test_bad_input(rig: Rig, subtests: pytest.Subtests) -> None:
+    for path, body, status, code, param in BAD:
+        with subtests.test(path=path, body=str(body)[:80]):
+            for data in (body, {**body, "stream": body.get("stream", True)}) if isinstance(body, dict) else (body,):
+                got, error = await rig.error(data, path)
+                assert (got, error["code"], error["param"]) == (status, code, param), error
+                assert param is None or param in error["message"]
+                assert len(error["message"]) < 300
+            assert (await rig.last()).outcome is Outcome.REFUSED
+    assert not rig.engines[0].seen
+    assert rig.owner.snapshot().submitted == 0
+
+
+async def test_what_the_engine_judges_is_left_to_it(rig: Rig) -> None:
+    for fields in (
+        {"temperature": "hot"},
+        {"unknown": 1},
+        {"max_tokens": None},
+        {"n": None},
+        {"stream": None},
+        {"prompt": ""},
+        {"prompt": [[1], [2]]},
+    ):
+        assert (await rig.ask({**ASK, **fields}))[0] == 200
+
+
+async def test_several_models_and_an_adapter(make_rig: MakeRig) -> None:
+    settings = {"max_model_len": 1_024}
+    models = [
+        {"name": "chat", "source": "/nowhere", "settings": settings, "adapters": [{"name": "chat-tuned", "source": "/nowhere"}]},
+        {"name": "vectors", "source": "/nowhere", "task": "embed", "settings": settings},
+    ]
+    rig = await make_rig(engines=0, models=models)
+    chat = await rig.add(FakeEngine("chat"))
+    vectors = await rig.add(FakeEngine("vectors", "embed"))
+    vectors.behave = whole(b'{"data": []}')
+    for name in ("chat", "chat-tuned"):
+        assert (await rig.ask({**ASK, "model": name}))[0] == 200
+    assert [json.loads(seen.body)["model"] for seen in chat.seen] == ["chat", "chat-tuned"]
+    assert await rig.ask({"model": "vectors", "input": ["a", "b"]}, "/v1/embeddings") == (200, b'{"data": []}')
+    status, error = await rig.error({"model": "vectors", "prompt": "x"})
+    assert (status, error["code"], error["param"]) == (400, "unsupported", "model")
+    status, error = await rig.error({"model": "vectors", "input": []}, "/v1/embeddings")
+    assert (status, error["param"]) == (400, "input")
+    status, error = await rig.error({"prompt": "x"}, "/tokenize")  # whose tokenizer?
+    assert (status, error["param"]) == (404, "model")
+    assert (await rig.ask({"model": "vectors", "prompt": "x"}, "/tokenize"))[0] == 200
+    assert len(vectors.seen) == 2
+    assert {ledger.model for ledger in rig.closed} == {"chat", "vectors", ""}
