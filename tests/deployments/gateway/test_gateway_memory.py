@@ -27,13 +27,13 @@ async def test_memory_is_flat(rig: Rig) -> None:
         rig.clients.clear()
         rig.engines[0].seen.clear()
 
-    for _ in range(3):
-        await round_(40)
+    for _ in range(2):
+        await round_(30)
     gc.collect()
     before = process.memory_info().rss
     objects = len(gc.get_objects())
-    for _ in range(5):
-        await round_(40)
+    for _ in range(3):
+        await round_(30)
     gc.collect()
     assert len(gc.get_objects()) - objects < 2_000
     assert process.memory_info().rss - before < 8 << 20

@@ -1,0 +1,245 @@
+"""The ledger: however a request goes and wherever it ends, its stages add up to its wall time and none is negative."""
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deployments.protocol import Finished
+from deployments.telemetry.ledger import Closing, Ledger, Outcome, Stage
+
+TIMES = st.floats(0, 1_000, allow_nan=False)
+
+
+def ledger(**fields: object) -> Ledger:
+    return Ledger("client", "engine", "/v1/completions", 100.0, 1_700_000_000.0, **fields)  # type: ignore[arg-type]
+
+
+def finished(engine_id: str = "engine", sequences: int = 1, **fields: float) -> Finished:
+    times: dict[str, float] = {"queued_s": 0.0, "prefill_s": 0.0, "decode_s": 0.0, "first_byte_s": 0.0, "wall_s": 0.0, **fields}
+    return Finished(engine_id, 200, sequences, 8, 2, 5, 0, **times)
+
+
+@dataclass
+class Life:
+    """A request's life as the relay would note it: durations of what happens one after the other."""
+
+    before_lane: float
+    refusals: list[tuple[float, float]]
+    last_wait: float
+    placed: bool
+    first_byte: float | None
+    pieces: list[tuple[float, float]]
+    last_stall: float
+    tail: float
+    stream: bool
+    done: Finished | None = field(default=None)
+
+    def play(self) -> Ledger:
+        one = ledger(stream=self.stream)
+        now = one.arrived_s + self.before_lane
+        one.submitted(now)
+        for wait, attempt in self.refusals:
+            now += wait
+            one.left_lane(now, placed=True)
+            now += attempt
+            one.refused(now)
+        now += self.last_wait
+        one.left_lane(now, placed=self.placed)
+        if self.placed and self.first_byte is not None:
+            now += self.first_byte
+            one.first_byte_s = now
+            for stall, wait in self.pieces if self.stream else []:
+                one.client_stall_s += stall
+                one.engine_wait_s += wait
+                now += stall + wait
+            one.last_byte_s = now
+            one.last_stall_s = self.last_stall
+            now += self.last_stall
+            one.finished = self.done
+        elif self.placed:
+            now += self.last_stall
+            one.last_byte_s = now
+        one.ended_s = now + self.tail
+        return one
+
+
+DONE = (
+    st.builds(finished, st.just("engine"), st.integers(0, 3), queued_s=TIMES, prefill_s=TIMES, decode_s=TIMES, first_byte_s=TIMES, wall_s=TIMES)
+    | st.none()
+)
+PIECES = st.lists(st.tuples(TIMES, TIMES), max_size=5)
+LIVES = st.builds(
+    Life, TIMES, st.lists(st.tuples(TIMES, TIMES), max_size=3), TIMES, st.booleans(), TIMES | st.none(), PIECES, TIMES, TIMES, st.booleans(), DONE
+)
+
+
+@given(LIVES)
+def test_the_stages_add_up(life: Life) -> None:
+    one = life.play()
+    stages = one.stages()
+    assert abs(one.unaccounted_s) < 1e-6
+    assert abs(sum(stages.values()) - one.wall_s) < 1e-6
+    assert all(seconds >= -1e-9 for seconds in stages.values()), stages
+    assert one.record()["wall_s"] == pytest.approx(one.wall_s, abs=1e-5)
+
+
+@given(LIVES)
+def test_ttft_and_tpot_are_of_the_answer(life: Life) -> None:
+    one = life.play()
+    if one.ttft_s is not None:
+        assert -1e-9 <= one.ttft_s <= one.wall_s + 1e-9
+    if one.tpot_s is not None:
+        assert one.stream
+        assert one.tpot_s >= 0
+
+
+def test_a_whole_life() -> None:
+    done = finished(queued_s=0.1, prefill_s=0.2, first_byte_s=0.5)
+    one = Life(0.1, [(1.0, 0.25)], 0.5, True, 0.7, [(0.1, 0.3), (0.2, 0.4)], 0.05, 0.01, True, done).play()
+    assert {stage: round(seconds, 9) for stage, seconds in one.stages().items()} == {
+        Stage.GATEWAY: 0.11,
+        Stage.LANE: 1.5,
+        Stage.CONNECT: 0.45,
+        Stage.ENGINE_HTTP: 0.2,
+        Stage.ENGINE_QUEUE: 0.1,
+        Stage.PREFILL: 0.2,
+        Stage.DECODE: 0.7,
+        Stage.CLIENT_STALL: 0.35,
+    }
+    assert one.ttft_s == pytest.approx(2.55)
+    assert one.tpot_s == pytest.approx(1.0 / 4)
+
+
+def test_an_answer_that_is_not_streamed_has_a_ttft_only_by_the_engines_account() -> None:
+    one = Life(0.1, [], 0.4, True, 3.0, [], 0.0, 0.0, False).play()
+    assert one.ttft_s is None
+    one.finished = finished(decode_s=2.0, prefill_s=0.5, first_byte_s=2.9)
+    assert one.ttft_s == pytest.approx(1.5)
+    assert one.stages()[Stage.DECODE] == pytest.approx(2.0)
+    assert one.tpot_s is None
+
+
+def test_what_is_refused_before_the_lane_is_the_gateways() -> None:
+    one = ledger()
+    one.ended_s = 100.5
+    assert one.stages() == {Stage.GATEWAY: 0.5}
+    one.submitted(100.2)  # the lane took no more
+    assert one.stages() == {Stage.GATEWAY: pytest.approx(0.5), Stage.LANE: 0.0}
+
+
+def test_server_timing_says_what_is_known() -> None:
+    one = ledger()
+    assert one.server_timing() == "gateway;dur=0.00, lane;dur=0.00"
+    one.submitted(100.01)
+    one.left_lane(100.03, placed=True)
+    assert one.server_timing() == "gateway;dur=10.00, lane;dur=20.00"
+    one.first_byte_s = 100.075
+    assert one.server_timing() == "gateway;dur=10.00, lane;dur=20.00, engine;dur=45.00"
+
+
+class Closed:
+    """A Closing, and what it handed on."""
+
+    def __init__(self) -> None:
+        self.ledgers: list[Ledger] = []
+        self.closing = Closing(self.ledgers.append, patience_s=1.0)
+
+    def open(self, engine_id: str = "engine") -> Ledger:
+        one = ledger()
+        one.engine_id = engine_id
+        self.closing.open(one)
+        return one
+
+
+def test_closing_waits_for_the_statistics() -> None:
+    closed = Closed()
+    one = closed.open()
+    closed.closing.ended(one)
+    assert closed.ledgers == []
+    closed.closing.finished(finished())
+    assert closed.ledgers == [one]
+    assert one.finished is not None
+    closed.closing.finished(finished())
+    closed.closing.sweep(1e9)
+    assert closed.ledgers == [one]
+    assert len(closed.closing) == 0
+
+
+def test_statistics_may_come_first() -> None:
+    closed = Closed()
+    one = closed.open()
+    closed.closing.finished(finished())
+    assert closed.ledgers == []
+    closed.closing.ended(one)
+    assert closed.ledgers == [one]
+
+
+def test_nothing_waits_for_ever() -> None:
+    closed = Closed()
+    one = closed.open()
+    closed.closing.ended(one)
+    closed.closing.sweep(0.0)
+    assert closed.ledgers == []
+    closed.closing.sweep(1e9)
+    assert closed.ledgers == [one]
+    assert len(closed.closing) == 0
+
+
+def test_what_runs_is_not_swept() -> None:
+    closed = Closed()
+    closed.open()
+    closed.closing.sweep(1e9)
+    closed.closing.flush()
+    assert closed.ledgers == []
+
+
+def test_what_no_engine_took_is_handed_on_at_once() -> None:
+    closed = Closed()
+    one = closed.open()
+    closed.closing.forget(one)
+    closed.closing.ended(one)
+    assert closed.ledgers == [one]
+    never = ledger(outcome=Outcome.REFUSED)
+    closed.closing.ended(never)
+    assert closed.ledgers == [one, never]
+
+
+def test_a_second_attempt_has_an_id_of_its_own() -> None:
+    closed = Closed()
+    one = closed.open("r-1")
+    closed.closing.forget(one)
+    one.engine_id = "r-2"
+    closed.closing.open(one)
+    closed.closing.finished(finished("r-1"))  # of the refusal: nobody's
+    closed.closing.ended(one)
+    assert closed.ledgers == []
+    closed.closing.finished(finished("r-2"))
+    assert closed.ledgers == [one]
+
+
+def test_the_end_hands_on_all() -> None:
+    closed = Closed()
+    ledgers = [closed.open(str(number)) for number in range(3)]
+    for one in ledgers:
+        closed.closing.ended(one)
+    closed.closing.flush()
+    assert closed.ledgers == ledgers
+
+
+@given(st.permutations(["open", "finished", "ended", "sweep", "sweep"]))
+def test_each_ledger_is_handed_on_once(order: list[str]) -> None:
+    closed = Closed()
+    one = ledger()
+    for step in order:
+        {
+            "open": lambda: closed.closing.open(one),
+            "finished": lambda: closed.closing.finished(finished()),
+            "ended": lambda: closed.closing.ended(one) if "open" in order[: order.index("ended")] else None,
+            "sweep": lambda: closed.closing.sweep(1e9),
+        }[step]()
+    if "open" in order[: order.index("ended")]:
+        closed.closing.sweep(1e9)
+        assert closed.ledgers == [one]
+        assert len(closed.closing) == 0

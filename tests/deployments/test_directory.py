@@ -1,0 +1,71 @@
+"""The directory's list: who registers is on it, who is silent leaves it, and who watches hears of it."""
+
+import asyncio
+import time
+
+import pytest
+
+from deployments import directory as module
+from deployments.directory import Directory
+from deployments.protocol import ReplicaFacts
+
+
+def facts(name: str = "r1", pid: int = 1) -> ReplicaFacts:
+    return ReplicaFacts(name, "demo", f"http://{name}", pid, "n", "generate", 1_024, 4, 2_048, 65_536)
+
+
+async def test_who_registers_is_listed() -> None:
+    one = Directory("secret")
+    assert await one.secret() == "secret"
+    version, replicas = await one.watch(-1, 0.0)
+    assert replicas == []
+    await one.register(facts("r1"))
+    await one.register(facts("r2"))
+    newer, replicas = await one.watch(version, 1.0)
+    assert newer > version
+    assert replicas == [facts("r1"), facts("r2")]
+
+
+async def test_registering_again_is_no_change() -> None:
+    one = Directory("secret")
+    await one.register(facts())
+    version, _ = await one.watch(-1, 1.0)
+    await one.register(facts())
+    assert (await one.watch(version, 0.05))[0] == version
+    await one.register(facts(pid=2))
+    assert (await one.watch(version, 1.0))[1] == [facts(pid=2)]
+
+
+async def test_watchers_hear_at_once() -> None:
+    one = Directory("secret")
+    version, _ = await one.watch(-1, 1.0)
+    watchers = [asyncio.create_task(one.watch(version, 30.0)) for _ in range(5)]
+    await asyncio.sleep(0.01)
+    start = time.monotonic()
+    await one.register(facts())
+    assert [replicas for _, replicas in await asyncio.gather(*watchers)] == [[facts()]] * 5
+    assert time.monotonic() - start < 1
+
+
+async def test_who_deregisters_leaves() -> None:
+    one = Directory("secret")
+    await one.register(facts())
+    version, _ = await one.watch(-1, 1.0)
+    await one.deregister("r1")
+    await one.deregister("r1")
+    newer, replicas = await one.watch(version, 1.0)
+    assert (newer, replicas) == (version + 1, [])
+
+
+async def test_who_is_silent_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FORGET_AFTER_S", 0.1)
+    one = Directory("secret")
+    await one.register(facts("r1"))
+    await asyncio.sleep(0.2)
+    await one.register(facts("r2"))
+    assert (await one.watch(-1, 1.0))[1] == [facts("r2")]
+
+
+async def test_a_new_directory_is_noticed() -> None:
+    """Who watches with an old one's version hears from the new one at once: a restarted actor begins anew."""
+    assert (await asyncio.wait_for(Directory("secret").watch(41, 30.0), 5))[1] == []
