@@ -18,10 +18,16 @@ def resolve_source(source: str) -> str:
     `config.json`. Anything else is a hub name, handed on as it is. Raises ArtifactError.
     """
     if source in _SHIPPED:
-        return str(shipped(_SHIPPED[source]))
+        try:
+            return str(shipped(_SHIPPED[source]))
+        except FileNotFoundError as error:
+            raise ArtifactError(f"source {source!r}: {error}; allowed: a model's folder or a hub name") from None
     if not source.startswith(("/", "./", "../", "~")):
         return source
-    folder = Path(source).expanduser().resolve()
+    try:
+        folder = Path(source).expanduser().resolve()
+    except RuntimeError as error:
+        raise ArtifactError(f"source {source!r}: {error}; allowed: a model's folder, a hub name, or `demo`") from None
     if not (folder / "config.json").is_file():
         raise ArtifactError(f"source {source!r}: {folder} holds no config.json; allowed: a model's folder, a hub name, or `demo`")
     return str(folder)

@@ -3,9 +3,10 @@
 What does not live here: the sections themselves (one file each) and the reading of files (`load.py`).
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")]
 """A lower-case name of at most 63 letters, digits, dots and dashes (so that it can be a DNS label, a metric label and a Ray label)."""
@@ -18,3 +19,11 @@ class Section(BaseModel):
     """One section of the spec: closed (`extra="forbid"`), frozen, and validated with its defaults."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, str_strip_whitespace=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_no_truth_value(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuses `port: true`, which pydantic would read as 1 (and YAML reads `yes` and `on` as true)."""
+        if isinstance(value, bool) and info.field_name is not None and cls.model_fields[info.field_name].annotation is not bool:
+            raise PydanticCustomError("truth_value", "a truth value is not allowed")
+        return value

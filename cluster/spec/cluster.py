@@ -39,6 +39,9 @@ class ClusterSpec(Section):
         for region in self.regions:
             _unique(f"regions.{region.name}.pools", (pool.name for pool in region.pools))
         for model in self.models:
+            for name in model.regions or ():
+                if name not in (region.name for region in self.regions):
+                    raise ValueError(f"models.{model.name}.regions = {name!r}: unknown; allowed: {', '.join(region.name for region in self.regions)}")
             for region in self.regions_of(model):
                 self.pool_of(model, region)
         if len(self.lanes) != 1:

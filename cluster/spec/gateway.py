@@ -29,7 +29,7 @@ class Timeouts(Section):
     def _total_is_the_largest(self) -> "Timeouts":
         for name in ("connect_s", "between_bytes_s", "client_stall_s"):
             if getattr(self, name) > self.total_s:
-                raise ValueError(f"{name} = {getattr(self, name):g} must be at most total_s = {self.total_s:g}")
+                raise ValueError(f"{name} = {getattr(self, name):g}: allowed: at most total_s = {self.total_s:g}")
         return self
 
 

@@ -3,12 +3,14 @@
 `raylane spec check`, `raylane up` and the tests call this; nothing else parses specs.
 """
 
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
+from cluster.spec.allowed import allowed
 from cluster.spec.cluster import ClusterSpec
 
 
@@ -34,25 +36,38 @@ def parse_spec(text: str, source: str = "spec") -> ClusterSpec:
     """The spec in a YAML text. `source` names it in errors. Raises SpecError."""
     try:
         data = yaml.load(text, Loader=_UniqueKeyLoader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # the latter two: a date of no calendar, an endless nesting
         raise SpecError(source, [f"is not YAML: {' '.join(str(error).split())}"]) from error
     if not isinstance(data, dict):
         raise SpecError(source, [f"must be a mapping of keys at the top level, not {type(data).__name__}"])
     try:
         return ClusterSpec.model_validate(data)
     except ValidationError as error:
-        raise SpecError(source, [_line(problem) for problem in error.errors()]) from error
+        raise SpecError(source, [_line(problem) for problem in _root_problems(error.errors())]) from error
+
+
+def _root_problems(problems: list[Any]) -> list[Any]:
+    """Without those that only follow from others: a list whose one item is wrong is, to pydantic, also too short."""
+    paths = [problem["loc"] for problem in problems]
+    return [
+        problem
+        for problem in problems
+        if problem["type"] != "too_short" or not any(path != problem["loc"] and path[: len(problem["loc"])] == problem["loc"] for path in paths)
+    ]
 
 
 def _line(problem: Any) -> str:
-    key = ".".join(str(part) for part in problem["loc"]) or "the spec"
+    path = problem["loc"]
+    key = ".".join(str(part) for part in path) or "the spec"
     value = problem["input"]
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden":
-        return f"{key} = {_short(value)}: unknown key"
+        return f"{key} = {_short(value)}: unknown key; allowed: {allowed(path[:-1])}"
     if problem["type"] == "missing":
-        return f"{key}: missing, and it has no default"
-    return f"{key}: {message}" if isinstance(value, dict) else f"{key} = {_short(value)}: {message}"
+        return f"{key}: missing, and it has no default; allowed: {allowed(path)}"
+    if problem["type"] == "value_error":  # of our own validators, which say what is allowed
+        return f"{key}: {message}" if isinstance(value, dict) else f"{key} = {_short(value)}: {message}"
+    return f"{key} = {_short(value)}: allowed: {allowed(path) or message}"
 
 
 def _short(value: object) -> str:
@@ -66,7 +81,11 @@ class _UniqueKeyLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[object] = set()
         for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":  # `<<: *defaults`, whose keys may be set again
+                continue
             key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                raise yaml.constructor.ConstructorError(None, None, "a key must be a text", key_node.start_mark)
             if key in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"key {key!r} stands there twice", key_node.start_mark)
             seen.add(key)

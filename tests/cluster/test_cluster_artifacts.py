@@ -1,0 +1,38 @@
+"""Where a model's files come from."""
+
+from pathlib import Path
+
+import pytest
+
+from cluster.artifacts import ArtifactError, resolve_source
+from cluster.shipped import shipped
+
+
+def test_a_hub_name_is_handed_on() -> None:
+    assert resolve_source("org/model-7b") == "org/model-7b"
+
+
+def test_a_local_folder_must_hold_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ArtifactError, match=r"holds no config\.json; allowed: a model's folder"):
+        resolve_source(str(tmp_path))
+    (tmp_path / "config.json").write_text("{}")
+    assert resolve_source(str(tmp_path)) == str(tmp_path)
+    monkeypatch.chdir(tmp_path.parent)
+    assert resolve_source(f"./{tmp_path.name}") == str(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path.parent))
+    assert resolve_source(f"~/{tmp_path.name}") == str(tmp_path)
+
+
+def test_a_home_that_is_unknown() -> None:
+    with pytest.raises(ArtifactError, match="allowed"):
+        resolve_source("~nobody-of-that-name/model")
+
+
+def test_what_does_not_ship(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import cluster.shipped as module
+
+    monkeypatch.setattr(module, "_PACKAGE", tmp_path / "cluster")
+    with pytest.raises(FileNotFoundError, match="does not ship"):
+        shipped("specs/local.yaml")
+    with pytest.raises(ArtifactError, match="does not ship"):
+        resolve_source("demo")

@@ -1,0 +1,216 @@
+"""The cluster spec: what is shipped loads, what is written comes back, and each refusal names key, value and allowed range."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from cluster.shipped import shipped
+from cluster.spec import ClusterSpec, Gateway, SpecError, Timeouts, load_spec, parse_spec
+
+HEAD = "name: x\nregions: [{name: r, pools: [{name: p}]}]\n"
+MODELS = "models: [{name: m, source: s, settings: {max_model_len: 100}}]\n"
+SPECS = sorted(shipped("specs").glob("*.yaml"))
+
+
+def problem(text: str) -> str:
+    """The one problem of a text."""
+    with pytest.raises(SpecError) as caught:
+        parse_spec(text)
+    assert len(caught.value.problems) == 1, caught.value.problems
+    return caught.value.problems[0]
+
+
+@pytest.mark.parametrize("path", SPECS, ids=[path.stem for path in SPECS])
+def test_what_is_shipped_loads_and_comes_back(path: Path) -> None:
+    spec = load_spec(path)
+    assert ClusterSpec.model_validate_json(spec.model_dump_json()) == spec
+    assert parse_spec(yaml.safe_dump(json.loads(spec.model_dump_json()))) == spec
+
+
+def test_the_default_listens_on_loopback() -> None:
+    spec = load_spec(shipped("specs/local.yaml"))
+    assert (spec.gateway.host, spec.gateway.allow_public) == ("127.0.0.1", False)
+    assert sum(model.replicas.count for model in spec.models) == 2
+
+
+def test_the_least_that_is_a_spec() -> None:
+    spec = parse_spec(HEAD + MODELS)
+    assert spec.models[0].served_names == ("m",)
+    assert spec.gateway == Gateway()
+    assert spec.region("r").pools[0].gpus == 0
+
+
+REFUSED = [
+    ("gateway: {port: 0}", "gateway.port = 0: allowed: a whole number, 1 to 65535"),
+    ("gateway: {port: 70000}", "gateway.port = 70000: allowed: a whole number, 1 to 65535"),
+    ("gateway: {port: true}", "gateway.port = True: allowed: a whole number, 1 to 65535"),
+    ("gateway: {port: http}", "gateway.port = 'http': allowed: a whole number, 1 to 65535"),
+    ("gateway: {port: null}", "gateway.port = None: allowed: a whole number, 1 to 65535"),
+    ("gateway: {port: 8000.5}", "gateway.port = 8000.5: allowed: a whole number, 1 to 65535"),
+    ("gateway: {timeouts: {total_s: .nan}}", "gateway.timeouts.total_s = nan: allowed: a number, above 0, at most 86400"),
+    ("gateway: {timeouts: {total_s: -1}}", "gateway.timeouts.total_s = -1: allowed: a number, above 0, at most 86400"),
+    ("gateway: {timeouts: {between_bytes_s: 700}}", "between_bytes_s = 700: allowed: at most total_s = 600"),
+    ("gateway: {host: localhost}", "gateway.host = 'localhost': 'localhost' is not an IP address; allowed: 127.0.0.1"),
+    ("gateway: {host: 0.0.0.0}", "host 0.0.0.0 is reachable from other machines; allowed: a loopback address, or set allow_public: true"),
+    ("gateway: {host: '::'}", "host :: is reachable from other machines; allowed: a loopback address"),
+    ("gateway: {access_log: 5}", "gateway.access_log = 5: allowed: true, false"),
+    ("gateway: {trace_file: 5}", "gateway.trace_file = 5: allowed: a text or null"),
+    ("gateway: {limits: {max_body_bytes: 10}}", "gateway.limits.max_body_bytes = 10: allowed: a whole number, 1024 to 1073741824"),
+    ("gateway: {tiemouts: 5}", "gateway.tiemouts = 5: unknown key; allowed: a mapping of host, port, allow_public, timeouts"),
+    ("gateway: [1]", "gateway = [1]: allowed: a mapping of host, port"),
+    ("extra: 1", "extra = 1: unknown key; allowed: a mapping of version, name, regions, models"),
+    ("version: 2", "version = 2: allowed: 1"),
+    ("autoscaling: {policy: magic}", "autoscaling.policy = 'magic': allowed: fixed"),
+    ("lanes: []", "lanes = []: allowed: a list of at least 1"),
+    ("classes: [{name: a, ttft_ms: 0}]", "classes.0.ttft_ms = 0: allowed: a number, above 0, at most 3600000"),
+    ("classes: [{name: a}]", "classes.0.ttft_ms: missing, and it has no default; allowed: a number, above 0, at most 3600000"),
+    ("classes: [{name: a, ttft_ms: 1}, {name: a, ttft_ms: 2}]", "classes: 'a' stands there twice; names must differ"),
+    ("classes: [{name: A B, ttft_ms: 1}]", "classes.0.name = 'A B': allowed: a text of the form ^[a-z0-9]"),
+]
+
+
+@pytest.mark.parametrize(("text", "told"), REFUSED)
+def test_refusals_name_key_value_and_range(text: str, told: str) -> None:
+    assert told in problem(HEAD + MODELS + text)
+
+
+REFUSED_MODELS = [
+    ("{name: m, settings: {max_model_len: 100}}", "models.0.source: missing, and it has no default; allowed: a text"),
+    ("{name: m, source: s}", "models.0.settings: missing, and it has no default; allowed: a mapping of dtype, quantization"),
+    ("{name: m, source: s, settings: {max_model_len: 8}}", "models.0.settings.max_model_len = 8: allowed: a whole number, 16 to 10485760"),
+    ("{name: a b, source: s, settings: {max_model_len: 99}}", "models.0.name = 'a b': allowed: a text of the form"),
+    ("{name: m, source: s, settings: {max_model_len: 99, dtype: int8}}", "settings.dtype = 'int8': allowed: auto, bfloat16, float16, float32"),
+    ("{name: m, source: s, settings: {max_model_len: 99, kv_cache_memory_bytes: 5}}", "= 5: allowed: a whole number, at least 1048576 or null"),
+    ("{name: m, source: s, settings: {max_model_len: 99, tensor_parallel_size: 17}}", "= 17: allowed: a whole number, 1 to 16"),
+    ("{name: m, source: s, settings: {max_model_len: 99, speculative: {method: eagle}}}", "method 'eagle' needs `model`"),
+    ("{name: m, source: s, settings: {max_model_len: 99}, replicas: {count: -1}}", "replicas.count = -1: allowed: a whole number, 0 to 10000"),
+    ("{name: m, source: s, settings: {max_model_len: 99}, replicas: {count: yes}}", "replicas.count = True: allowed: a whole number, 0 to 10000"),
+    ("{name: m, source: s, settings: {max_model_len: 99}, regions: [q]}", "models.m.regions = 'q': unknown; allowed: r"),
+    ("{name: m, source: s, settings: {max_model_len: 99}, pool: q}", "models.m.pool: 'q' is unknown; allowed: p"),
+    ("{name: m, source: s, settings: {max_model_len: 99}, adapters: [{name: m, source: t}]}", "'m' stands there twice"),
+    ("5", "models.0 = 5: allowed: a mapping of name, source"),
+]
+
+
+@pytest.mark.parametrize(("model", "told"), REFUSED_MODELS)
+def test_refused_models(model: str, told: str) -> None:
+    assert told in problem(f"{HEAD}models: [{model}]")
+
+
+def test_a_model_that_no_node_can_hold() -> None:
+    regions = "name: x\nregions: [{name: r, pools: [{name: g, accelerator: L4, gpus_per_node: 2}]}]\n"
+    told = problem(regions + "models: [{name: m, source: s, settings: {max_model_len: 99, tensor_parallel_size: 4}}]")
+    assert "models.m.settings.tensor_parallel_size = 4" in told
+    assert "allowed: 1 to 2" in told
+
+
+def test_several_problems_are_told_at_once() -> None:
+    with pytest.raises(SpecError) as caught:
+        parse_spec("regions: 5\nmodels: [{name: m}]\n")
+    keys = [line.split(":")[0].split(" =")[0] for line in caught.value.problems]
+    assert keys == ["name", "regions", "models.0.source", "models.0.settings"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a: [", "is not YAML"),
+        ("a: *b", "undefined alias"),
+        ("a: 1\na: 2", "key 'a' stands there twice"),
+        ("gateway: {port: 1, port: 2}", "key 'port' stands there twice"),
+        ("day: 2024-99-99", "is not YAML"),
+        ("? [a]\n: b", "a key must be a text"),
+        ("a: !!python/object:os.system {}", "is not YAML"),
+        ("a: " + "[" * 5_000, "is not YAML"),
+        ("port: 1" + "0" * 5_000, "is not YAML"),
+        ("a: \x00", "is not YAML"),
+        ("", "must be a mapping of keys at the top level, not NoneType"),
+        ("- 1", "must be a mapping of keys at the top level, not list"),
+        ("text", "must be a mapping of keys at the top level, not str"),
+    ],
+)
+def test_what_is_no_spec_at_all(text: str, told: str) -> None:
+    assert told in problem(text)
+
+
+def test_merge_keys_may_be_set_again() -> None:
+    models = """
+models:
+  - &base {name: m, source: s, settings: {max_model_len: 100}}
+  - {<<: *base, name: n}
+"""
+    assert [model.name for model in parse_spec(HEAD + models).models] == ["m", "n"]
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "latin.yaml").write_bytes(b"name: \xff\xfe")
+    for path in (tmp_path / "none.yaml", tmp_path, tmp_path / "latin.yaml"):
+        with pytest.raises(SpecError, match="cannot be read"):
+            load_spec(path)
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_a_spec_or_refused(text: str) -> None:
+    with pytest.raises(SpecError):
+        parse_spec(text)
+
+
+YAMLS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+def keys_of(section: type[BaseModel]) -> list[str]:
+    return list(section.model_fields)
+
+
+@given(st.dictionaries(st.sampled_from([*keys_of(ClusterSpec), "other"]), YAMLS), st.dictionaries(st.sampled_from(keys_of(Gateway)), YAMLS))
+def test_any_change_is_a_spec_or_refused_with_the_key(change: dict[str, Any], gateway: dict[str, Any]) -> None:
+    data = {**yaml.safe_load(HEAD + MODELS), "gateway": gateway, **change}
+    refused = None
+    try:
+        spec = parse_spec(yaml.safe_dump(data))
+        assert ClusterSpec.model_validate_json(spec.model_dump_json()) == spec
+    except SpecError as error:
+        refused = error
+    assert refused is None or all(":" in line for line in refused.problems)
+
+
+SECONDS = st.floats(0.001, 86_400)
+
+
+@given(
+    st.builds(Timeouts, queue_wait_s=SECONDS, first_byte_s=SECONDS, total_s=st.just(86_400.0), connect_s=SECONDS, between_bytes_s=SECONDS),
+    st.integers(1, 65_535),
+    st.sampled_from(["127.0.0.1", "::1", "127.3.2.1"]),
+    st.integers(0, 10_000),
+)
+def test_any_spec_comes_back(timeouts: Timeouts, port: int, host: str, count: int) -> None:
+    spec = parse_spec(HEAD + MODELS)
+    gateway = Gateway(host=host, port=port, timeouts=timeouts)
+    model = spec.models[0].model_copy(update={"replicas": spec.models[0].replicas.model_copy(update={"count": count})})
+    changed = ClusterSpec.model_validate(spec.model_copy(update={"gateway": gateway, "models": (model,)}).model_dump())
+    assert ClusterSpec.model_validate_json(changed.model_dump_json()) == changed
+    assert parse_spec(yaml.safe_dump(json.loads(changed.model_dump_json()))) == changed
+
+
+def test_the_schema_is_closed_and_describes_each_key() -> None:
+    schema = ClusterSpec.model_json_schema()
+    for name, section in {"ClusterSpec": schema, **schema["$defs"]}.items():
+        if section.get("type") == "object":
+            assert section["additionalProperties"] is False, name
+            assert section["description"], name
+
+
+def test_values_are_frozen() -> None:
+    spec = parse_spec(HEAD + MODELS)
+    with pytest.raises(ValueError, match="frozen"):
+        spec.name = "y"  # type: ignore[misc]
