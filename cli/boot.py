@@ -12,6 +12,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from cli.console import console
+from cli.local_http import get
 from cli.run_dir import RunDir
 from cluster.spec import ClusterSpec, Region
 
@@ -78,8 +79,8 @@ class Boot:
 
     def _ready(self) -> bool:
         try:
-            ready = requests.get(self._url + "/ready", timeout=1).status_code == 200
-            report = requests.get(self._url + "/raylane/status", timeout=1).json() if ready else {}
+            ready = get(self._url + "/ready", timeout_s=1).status_code == 200
+            report = get(self._url + "/raylane/status", timeout_s=1).json() if ready else {}
         except requests.RequestException:
             return False
         return ready and all(len(model["replicas"]) >= model["wanted_replicas"] for model in report["models"])

@@ -1,5 +1,6 @@
 """`raylane down`: takes a cluster on this machine down, from another terminal than the one that holds it."""
 
+import contextlib
 import shutil
 import signal
 from pathlib import Path
@@ -9,7 +10,9 @@ import psutil
 import typer
 
 from cli.console import console, fail
-from cli.run_dir import RunDir, known_clusters
+from cli.private_ray import end_processes
+from cli.run_dir import RunDir, State, known_clusters
+from cli.shared_memory import remove
 
 _PATIENCE_S = 120.0
 
@@ -23,20 +26,18 @@ def down(
     state = run_dir.state()
     if state is None:
         fail(f"no cluster {run_dir.name!r} is up on this machine")
-    if not state.alive():
-        _sweep(run_dir, state.ray_temp_dir)
+    process = state.process()
+    if process is None:
+        _clean(run_dir, state)
         console.print(f"Cluster {run_dir.name!r} had ended without cleaning up; it is clean now.")
         return
-    process = psutil.Process(state.pid)
-    family = [process, *process.children(recursive=True)]
-    process.send_signal(signal.SIGTERM)
-    with console.status(f"stopping cluster {run_dir.name!r} (process {state.pid})"):
+    with console.status(f"stopping cluster {run_dir.name!r} (process {state.pid})"), contextlib.suppress(psutil.NoSuchProcess):
+        process.send_signal(signal.SIGTERM)
         _, alive = psutil.wait_procs([process], timeout=timeout)
-    for member in family if alive else []:
-        if member.is_running():
-            member.kill()
-    if alive:
-        _sweep(run_dir, state.ray_temp_dir)
+        if alive:
+            family = [process, *process.children(recursive=True)]
+            end_processes(family, patience_s=0)
+            _clean(run_dir, state)
     console.print(f"Cluster {run_dir.name!r} is down.")
 
 
@@ -49,7 +50,18 @@ def _only_one() -> RunDir:
     return RunDir(states[0].name)
 
 
-def _sweep(run_dir: RunDir, ray_temp_dir: str) -> None:
-    if Path(ray_temp_dir).name.startswith("raylane-"):
-        shutil.rmtree(ray_temp_dir, ignore_errors=True)
+def _clean(run_dir: RunDir, state: State) -> None:
+    """Ends and removes what an `up` that was killed has left: Ray's processes name its own temporary folder, which no other Ray has."""
+    temp_dir = state.ray_temp_dir
+    if Path(temp_dir).name.startswith("raylane-"):
+        end_processes([process for process in psutil.process_iter() if _names(process, temp_dir)], patience_s=2)
+        shutil.rmtree(temp_dir, ignore_errors=True)
+    remove(run_dir.path / "shared_memory")
     run_dir.clear_state()
+
+
+def _names(process: psutil.Process, temp_dir: str) -> bool:
+    try:
+        return any(temp_dir in argument for argument in process.cmdline())
+    except psutil.Error:
+        return False

@@ -28,7 +28,7 @@ ENVIRONMENT = {
 
 @contextmanager
 def private_ray(num_cpus: int, token_file: Path) -> Iterator[str]:
-    """Starts Ray's head in this process's children; yields its temporary folder. On the way out every process and file of it is gone."""
+    """Starts Ray's head in this process's children; yields its temporary folder. On the way out every process of it is gone, and the folder."""
     for stale in ("RAY_ADDRESS", "RAY_AUTH_TOKEN"):
         os.environ.pop(stale, None)
     os.environ |= ENVIRONMENT | {"RAY_AUTH_TOKEN_PATH": str(token_file)}
@@ -55,9 +55,9 @@ def private_ray(num_cpus: int, token_file: Path) -> Iterator[str]:
         shutil.rmtree(temp_dir, ignore_errors=True)
 
 
-def end_processes(processes: list[psutil.Process]) -> None:
+def end_processes(processes: list[psutil.Process], patience_s: float = _END_PATIENCE_S) -> None:
     """Waits for processes that should be ending, and kills those that do not."""
-    _, alive = psutil.wait_procs(processes, timeout=_END_PATIENCE_S)
+    _, alive = psutil.wait_procs(processes, timeout=patience_s)
     for process in alive:
         try:
             process.kill()

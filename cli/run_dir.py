@@ -1,12 +1,16 @@
 """The run directory of a cluster on this machine: what `up` leaves for `down`, `status` and Prometheus to find.
 
-`$RAYLANE_HOME` (else `~/.local/state/raylane`)/NAME holds `state.json`, `secret` and `ray_token` (both readable by their owner alone) and `logs/`.
+`$RAYLANE_HOME` (else `~/.local/state/raylane`)/NAME holds `state.json`, `secret` and `ray_token` (both for their owner alone), `shared_memory`
+(the files in /dev/shm that the cluster's processes use), `lock` (held by the `up` that runs) and `logs/`.
 """
 
 import dataclasses
+import fcntl
 import json
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,12 +28,18 @@ class State:
     ray_temp_dir: str
     ready: bool
 
-    def alive(self) -> bool:
-        """Whether that very process still runs (a process id alone may have been given to another)."""
+    def process(self) -> psutil.Process | None:
+        """That very process, if it still runs (a process id alone may have been given to another)."""
         try:
-            return abs(psutil.Process(self.pid).create_time() - self.pid_started) < 1
+            process = psutil.Process(self.pid)
+            same = abs(process.create_time() - self.pid_started) < 1
+            return process if same and process.status() != psutil.STATUS_ZOMBIE else None
         except psutil.Error:
-            return False
+            return None
+
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self.process() is not None
 
 
 class RunDir:
@@ -43,6 +53,17 @@ class RunDir:
         """Makes the folder, readable by its owner alone."""
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         (self.path / "logs").mkdir(exist_ok=True)
+
+    @contextmanager
+    def lock(self) -> Iterator[bool]:
+        """Holds the cluster's name on this machine; the kernel frees it when the process ends, however it ends. Yields False when another has it."""
+        with (self.path / "lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
 
     def state(self) -> State | None:
         """What `up` wrote last, or None."""

@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.table import Table
 
 from cli.console import console, fail
+from cli.local_http import get
 from cli.run_dir import known_clusters
 
 _REFRESH_S = 1.0
@@ -50,7 +51,7 @@ def _local_url() -> str:
 
 def _report(base: str) -> dict[str, Any]:
     try:
-        response = requests.get(base + "/raylane/status", timeout=5)
+        response = get(base + "/raylane/status", timeout_s=5)
         response.raise_for_status()
         report: dict[str, Any] = response.json()
     except (requests.RequestException, ValueError) as error:

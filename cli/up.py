@@ -21,6 +21,7 @@ from cli.boot import Boot, BootError
 from cli.console import console, fail
 from cli.private_ray import private_ray
 from cli.run_dir import RunDir, State
+from cli.shared_memory import shared_memory
 from cluster.artifacts import ArtifactError, resolve_source
 from cluster.shipped import shipped
 from cluster.spec import ClusterSpec, Region, SpecError, load_spec
@@ -44,12 +45,15 @@ def up(
         return
     stop = threading.Event()
     _on_signals(stop)
-    try:
-        _hold(cluster, home, run_dir, stop)
-    except BootError as error:
-        fail(str(error), mend="raylane doctor")
-    finally:
-        run_dir.clear_state()
+    with run_dir.lock() as is_ours:
+        if not is_ours:
+            fail(f"another `raylane up` of cluster {cluster.name!r} is starting or running", mend=f"raylane down {cluster.name}")
+        try:
+            _hold(cluster, home, run_dir, stop)
+        except BootError as error:
+            fail(str(error), mend="raylane doctor")
+        finally:
+            run_dir.clear_state()
 
 
 def _load(path: Path | None, region: str | None, port: int | None) -> tuple[ClusterSpec, Region]:
@@ -99,7 +103,10 @@ def _hold(spec: ClusterSpec, region: Region, run_dir: RunDir, stop: threading.Ev
     cores = os.cpu_count() or 1
     needed = sum(model.replicas.count * model.settings.cpus for model in spec.models if region in spec.regions_of(model))
     url = f"http://{_host_in_url(spec.gateway.host)}:{spec.gateway.port}"
-    with private_ray(max(cores, int(needed + 0.999)), run_dir.path / "ray_token") as temp_dir:
+    with (
+        shared_memory(run_dir.path / "shared_memory") as memory,
+        private_ray(max(cores, int(needed + 0.999)), run_dir.path / "ray_token") as temp_dir,
+    ):
         state = State(spec.name, os.getpid(), psutil.Process().create_time(), url, temp_dir, ready=False)
         run_dir.write_state(state)
         boot = Boot(spec, region, run_dir, url, stop)
@@ -109,6 +116,7 @@ def _hold(spec: ClusterSpec, region: Region, run_dir: RunDir, stop: threading.Ev
             stop.wait()
         console.print("\nStopping: running requests may end, new ones are refused ...")
         boot.stop()
+        memory.look()
     console.print(f"Cluster {spec.name!r} is down.")
 
 

@@ -6,8 +6,9 @@ import aiohttp
 
 from deployments.gateway.connection import Connection, answer_headers
 from deployments.gateway.endpoints import Endpoint
+from deployments.gateway.engine_errors import engine_error
 from deployments.gateway.errors import ApiError, ErrorCode
-from deployments.gateway.exchange import UNREACHABLE, Refused, lost, post, refusal
+from deployments.gateway.exchange import UNREACHABLE, Refused, content_type, lost, post, refusal, sized
 from deployments.gateway.flow import Flow, Hop
 from deployments.gateway.owner import LaneOwner
 from deployments.protocol import ReplicaFacts
@@ -22,9 +23,11 @@ async def run_direct(session: aiohttp.ClientSession, owner: LaneOwner, flow: Flo
         except Refused as refused:
             owner.replica_state(replica.replica_id, refused.state)
             continue
+        if status >= 400:
+            error = engine_error(status, payload, endpoint.body, body)
+            payload, kind, flow.ledger.error = error.payload(), b"application/json", error.error.code
         flow.wait_for(Hop.CLIENT, time.monotonic())
-        sized = [(b"content-type", kind), (b"content-length", str(len(payload)).encode())]
-        await client.start(status, [*sized, *answer_headers(flow.ledger)])
+        await client.start(status, [(b"content-type", kind), *sized(payload), *answer_headers(flow.ledger)])
         await client.finish(payload)
         return
     raise ApiError(ErrorCode.NO_REPLICA, f"no replica of model {owner.model.name!r} is ready", headers={"retry-after": "1"})
@@ -42,4 +45,4 @@ async def _ask(session: aiohttp.ClientSession, replica: ReplicaFacts, flow: Flow
     refused = refusal(response.status, payload)
     if refused is not None:
         raise refused
-    return response.status, response.headers.get("content-type", "application/json").encode("utf-8", "surrogateescape"), payload
+    return response.status, content_type(response), payload

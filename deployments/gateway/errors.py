@@ -1,7 +1,4 @@
-"""Every error that the gateway itself answers, in OpenAI's error format, as one closed table.
-
-What the engine answers is relayed as it is; only what the gateway decides stands here.
-"""
+"""Every error that a client can get, in OpenAI's error format, as one closed table. `engine_errors.py` says which of them an engine's own becomes."""
 
 import json
 from collections.abc import Mapping
@@ -23,6 +20,7 @@ class ErrorCode(Enum):
     CLIENT_TOO_SLOW = ("client_too_slow", 408, "invalid_request_error")
     BODY_TOO_LARGE = ("body_too_large", 413, "invalid_request_error")
     INTERNAL = ("internal_error", 500, "server_error")
+    ENGINE_ERROR = ("engine_error", 500, "server_error")
     REPLICA_LOST = ("replica_lost", 502, "server_error")
     OVERLOADED = ("overloaded", 503, "overloaded_error")
     NO_REPLICA = ("no_replica", 503, "overloaded_error")

@@ -49,3 +49,13 @@ def refusal(status: int, payload: bytes) -> Refused | None:
         return None
     state = _REFUSALS.get(code) if isinstance(code, str) else None
     return None if state is None else Refused(state)
+
+
+def content_type(response: aiohttp.ClientResponse) -> bytes:
+    """The answer's content type, to the byte."""
+    return response.headers.get("content-type", "application/json").encode("utf-8", "surrogateescape")
+
+
+def sized(payload: bytes) -> list[tuple[bytes, bytes]]:
+    """The header that says how long a payload is."""
+    return [(b"content-length", str(len(payload)).encode())]

@@ -1,4 +1,4 @@
-"""The relay: sends a placed request to its replica and the replica's bytes to the client, untouched.
+"""The relay: sends a placed request to its replica and the replica's bytes to the client, untouched (but for errors: `engine_errors.py`).
 
 A lease is ended here, exactly once, whatever happens. The answer's headers go out with its first body byte: until then a refused request can go to
 another replica and a failure can still be a proper HTTP error; after that a failure becomes an SSE error event, never a silent end.
@@ -10,7 +10,8 @@ import aiohttp
 
 from deployments.gateway.connection import Connection, answer_headers
 from deployments.gateway.endpoints import Endpoint
-from deployments.gateway.exchange import UNREACHABLE, Refused, lost, post, refusal
+from deployments.gateway.engine_errors import engine_error
+from deployments.gateway.exchange import UNREACHABLE, Refused, content_type, lost, post, refusal, sized
 from deployments.gateway.flow import Cause, Flow, Hop
 from deployments.gateway.owner import LaneOwner
 from deployments.gateway.sse import Events
@@ -53,12 +54,12 @@ class Relay:
         self._flow.wait_for(Hop.FIRST_BYTE if self._ledger.stream else Hop.WHOLE_ANSWER, time.monotonic())
         response = await post(self._session, url + self._endpoint.path, self._ledger.engine_id, body)
         try:
-            await self._answer(response)
+            await self._answer(response, body)
         except BaseException:
             response.close()  # the engine sees the disconnect and aborts the request
             raise
 
-    async def _answer(self, response: aiohttp.ClientResponse) -> None:
+    async def _answer(self, response: aiohttp.ClientResponse, body: bytes) -> None:
         if response.content_type == "text/event-stream":
             await self._stream(response)
             return
@@ -66,12 +67,15 @@ class Relay:
         refused = refusal(response.status, payload)
         if refused is not None:
             raise refused
-        ledger = self._ledger
+        ledger, kind = self._ledger, content_type(response)
         ledger.last_byte_s = self._first_byte()
-        self._end(Ending.FINISHED)
+        self._end(Ending.FINISHED if response.status < 500 else Ending.FAILED)
+        if response.status >= 400:
+            error = engine_error(response.status, payload, self._endpoint.body, body)
+            payload, kind, ledger.error = error.payload(), b"application/json", error.error.code
         self._flow.wait_for(Hop.CLIENT, ledger.last_byte_s)
         try:
-            await self._client.start(response.status, self._headers(response, len(payload)))
+            await self._client.start(response.status, [(b"content-type", kind), *sized(payload), *answer_headers(ledger)])
             await self._client.finish(payload)
         finally:
             ledger.last_stall_s = time.monotonic() - ledger.last_byte_s
@@ -88,7 +92,7 @@ class Relay:
                     ledger.engine_wait_s += received - sent
                 else:
                     received = self._first_byte()
-                    await client.start(response.status, self._headers(response, None))
+                    await client.start(response.status, [(b"content-type", content_type(response)), *answer_headers(ledger)])
                 flow.wait_for(Hop.CLIENT, received)
                 await client.write(events.feed(piece))
                 sent = clock()
@@ -114,11 +118,6 @@ class Relay:
         self._ledger.first_byte_s = now
         self._owner.first_token(self._lease)
         return now
-
-    def _headers(self, response: aiohttp.ClientResponse, length: int | None) -> list[tuple[bytes, bytes]]:
-        kind = response.headers.get("content-type", "application/json").encode("utf-8", "surrogateescape")
-        sized = [] if length is None else [(b"content-length", str(length).encode())]
-        return [(b"content-type", kind), *sized, *answer_headers(self._ledger)]
 
     def _leave(self) -> None:
         """Ends the lease of an exchange that broke off; no effect where it ended before."""

@@ -134,29 +134,31 @@ async def test_a_draining_replica_gets_nothing_new_but_finishes(make_rig: MakeRi
 
 
 async def test_nothing_else_counts_as_a_refusal(rig: Rig) -> None:
-    for payload in (
-        b'{"error": {"message": "draining", "code": 503}}',
-        b"draining",
-        b'{"error": "draining"}',
-        b"[]",
-        b'{"error": {"code": ["draining"]}}',
-    ):
+    code = b'{"error": {"code": ["draining"]}}'
+    for payload in (b'{"error": {"message": "draining", "code": 503}}', b"draining", b'{"error": "draining"}', b"[]", code):
         rig.engines[0].behave = whole(payload, status=503)
-        assert await rig.ask() == (503, payload)
+        status, error = await rig.error()
+        assert (status, error["code"], error["type"]) == (503, "engine_error", "server_error")
     assert rig.owner.snapshot().endings["refused"] == 0
+    assert rig.owner.snapshot().endings["failed"] == 5
 
 
-async def test_an_error_of_the_engine_is_passed_on(rig: Rig) -> None:
-    for status in (400, 422, 500):
-        payload = b'{"error":{"message":"no","type":"BadRequestError","param":"prompt","code":400}}'
+async def test_an_error_of_the_engine_comes_in_openais_form(rig: Rig) -> None:
+    payload = b'{"error":{"message":"no","type":"BadRequestError","param":"body.temperature","code":400}}'
+    for status, code in ((400, "invalid_value"), (422, "invalid_value"), (500, "engine_error")):
         rig.engines[0].behave = whole(payload, status=status)
         for ask in (ASK, STREAM):
             async with rig.post("/v1/completions", ask) as response:
                 assert response.status == status
                 assert response.headers["x-request-id"]
-                assert await response.read() == payload
+                error = openai_error(await response.read())
+                assert (error["message"], error["code"]) == ("no", code)
+                assert error["param"] == ("temperature" if status < 500 else None)
     assert (await rig.last(6)).outcome is Outcome.FAILED
-    assert rig.closed[0].outcome is Outcome.REFUSED
+    assert (rig.closed[0].outcome, rig.closed[0].error) == (Outcome.REFUSED, "invalid_value")
+    rig.engines[0].behave = whole(payload, status=400)
+    status, error = await rig.error({"model": "demo", "prompt": 5}, path="/tokenize")
+    assert (status, error["param"]) == (400, "temperature")
 
 
 async def test_a_redirect_is_not_followed(rig: Rig) -> None:

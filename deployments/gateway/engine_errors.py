@@ -1,0 +1,54 @@
+"""An engine's error answer in OpenAI's form: one vocabulary of types and codes for clients, whoever refused them.
+
+vLLM's own have a number for a code, several words for one type, `body.` before the field's name or no field at all. The message stays as it is.
+What an engine answers with success is never touched.
+"""
+
+import json
+import re
+from typing import Any
+
+from deployments.gateway.endpoints import BodyKind
+from deployments.gateway.errors import ApiError, ErrorCode
+
+_PROMPT_FIELDS = {BodyKind.CHAT: "messages", BodyKind.RESPONSE: "input", BodyKind.EMBEDDING: "input"}
+_WORD = re.compile(r"[a-z_]+")
+_SHOWN_CHARS = 2_000
+
+
+def engine_error(status: int, payload: bytes, kind: BodyKind, body: bytes) -> ApiError:
+    """The error in an engine's answer of `status` (400 or above) to a request with `body`."""
+    given = _error_object(payload)
+    message = str(given.get("message") or payload[:_SHOWN_CHARS].decode(errors="replace") or f"the engine answered {status}")[:_SHOWN_CHARS]
+    if status >= 500:
+        return ApiError(ErrorCode.ENGINE_ERROR, message)
+    if status == 404:
+        return ApiError(ErrorCode.NOT_FOUND, message, param=_text(given.get("param")))
+    prompt_field = _PROMPT_FIELDS.get(kind, "prompt")
+    param = (_text(given.get("param")) or "").removeprefix("body.").partition(".")[0] or _named_field(message, body)
+    if param == "input_tokens":
+        return ApiError(ErrorCode.CONTEXT_LENGTH, message, param=prompt_field)
+    return ApiError(ErrorCode.INVALID_VALUE, message, param=param)
+
+
+def _error_object(payload: bytes) -> dict[str, Any]:
+    try:
+        content = json.loads(payload)
+    except ValueError:
+        return {}
+    found = content.get("error", content) if isinstance(content, dict) else {}
+    return found if isinstance(found, dict) else {"message": found}
+
+
+def _named_field(message: str, body: bytes) -> str | None:
+    """The first field of the request that the message names. `model` is left out: it is a common word."""
+    try:
+        fields = json.loads(body)
+    except ValueError:
+        return None
+    words = _WORD.findall(message) if isinstance(fields, dict) else []
+    return next((word for word in words if word in fields and word != "model"), None)
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
