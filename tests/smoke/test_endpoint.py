@@ -1,0 +1,117 @@
+"""The endpoint as its users see it: OpenAI's own client, against real replicas of the demo model."""
+
+import json
+
+import openai
+import pytest
+import requests
+
+from tests.smoke.conftest import LiveCluster
+
+pytestmark = pytest.mark.live
+
+COUNT = [{"role": "user", "content": "Count from 3 to 8."}]
+COUNTED = "3, 4, 5, 6, 7, 8."
+
+
+@pytest.fixture
+def client(cluster: LiveCluster) -> openai.OpenAI:
+    return openai.OpenAI(base_url=cluster.url + "/v1", api_key="none", max_retries=0, timeout=60)
+
+
+def test_chat(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.create(model="demo", messages=COUNT, temperature=0)
+    assert answer.choices[0].message.content == COUNTED
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens > 5
+
+
+def test_chat_streaming(client: openai.OpenAI) -> None:
+    stream = client.chat.completions.create(model="demo", messages=COUNT, temperature=0, stream=True)
+    pieces = [chunk.choices[0].delta.content or "" for chunk in stream]
+    assert "".join(pieces) == COUNTED
+    assert len(pieces) > 5
+
+
+def test_completion_streaming_and_not(client: openai.OpenAI) -> None:
+    whole = client.completions.create(model="demo", prompt="1, 2, 3, 4,", temperature=0, max_tokens=8).choices[0].text
+    stream = client.completions.create(model="demo", prompt="1, 2, 3, 4,", temperature=0, max_tokens=8, stream=True)
+    assert whole.startswith(" 5, 6, 7")
+    assert "".join(chunk.choices[0].text for chunk in stream) == whole
+
+
+def test_models(client: openai.OpenAI) -> None:
+    assert [model.id for model in client.models.list()] == ["demo"]
+    assert client.models.retrieve("demo").id == "demo"
+    with pytest.raises(openai.NotFoundError, match="allowed: demo"):
+        client.models.retrieve("gpt-4")
+
+
+def test_embeddings_of_a_generating_model_are_refused_clearly(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="its task is 'generate'") as caught:
+        client.embeddings.create(model="demo", input="hello")
+    assert caught.value.param == "model"
+
+
+def test_a_named_tool_is_called(client: openai.OpenAI) -> None:
+    tool = {
+        "type": "function",
+        "function": {"name": "pick", "parameters": {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]}},
+    }
+    choice = {"type": "function", "function": {"name": "pick"}}
+    answer = client.chat.completions.create(model="demo", messages=COUNT, tools=[tool], tool_choice=choice, max_tokens=64, temperature=0)
+    (call,) = answer.choices[0].message.tool_calls or []
+    assert call.function.name == "pick"
+    assert json.loads(call.function.arguments)["n"] in (1, 2)
+
+
+def test_guided_json(client: openai.OpenAI) -> None:
+    schema = {"type": "object", "properties": {"word": {"enum": ["yes", "no"]}}, "required": ["word"], "additionalProperties": False}
+    response_format = {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema}}
+    answer = client.chat.completions.create(model="demo", messages=COUNT, response_format=response_format, max_tokens=64, temperature=0)
+    assert json.loads(answer.choices[0].message.content or "")["word"] in ("yes", "no")
+
+
+def test_responses_are_stateless(client: openai.OpenAI) -> None:
+    answer = client.responses.create(model="demo", input="Count from 3 to 8.", temperature=0, max_output_tokens=40)
+    assert COUNTED in answer.output_text
+    for wish in ({"store": True}, {"background": True}, {"previous_response_id": "resp_1"}):
+        with pytest.raises(openai.BadRequestError, match="stateless"):
+            client.responses.create(model="demo", input="hi", **wish)  # type: ignore[call-overload]
+
+
+def test_tokenize_and_back(cluster: LiveCluster) -> None:
+    tokens = requests.post(cluster.url + "/tokenize", json={"model": "demo", "prompt": "one two"}, timeout=30).json()["tokens"]
+    text = requests.post(cluster.url + "/detokenize", json={"model": "demo", "tokens": tokens}, timeout=30).json()["prompt"]
+    assert text == "one two"
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "field"),
+    [
+        ({"model": "nobody"}, 404, "model"),
+        ({"max_tokens": 0}, 400, "max_tokens"),
+        ({"max_tokens": -1}, 400, "max_tokens"),
+        ({"max_tokens": 10**9}, 400, "max_tokens"),
+        ({"max_tokens": "many"}, 400, "max_tokens"),
+        ({"messages": "hi"}, 400, "messages"),
+        ({"messages": []}, 400, "messages"),
+        ({"stream": "yes"}, 400, "stream"),
+        ({"messages": [{"role": "user", "content": "word " * 30_000}]}, 400, None),
+        ({"messages": [{"role": "user", "content": "x" * 9_000_000}]}, 413, None),
+    ],
+)
+def test_bad_input_gets_a_clear_4xx(cluster: LiveCluster, change: dict[str, object], status: int, field: str | None) -> None:
+    answer = requests.post(cluster.url + "/v1/chat/completions", json={"model": "demo", "messages": COUNT, **change}, timeout=60)
+    assert answer.status_code == status, answer.text
+    error = answer.json()["error"]
+    assert error["message"]
+    if field is not None:
+        assert error["param"] == field
+        assert field in error["message"]
+
+
+def test_what_is_not_json_is_said_to_be_none(cluster: LiveCluster) -> None:
+    answer = requests.post(cluster.url + "/v1/completions", data=b"{not json", headers={"content-type": "application/json"}, timeout=30)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "invalid_json"
