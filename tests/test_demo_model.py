@@ -39,7 +39,6 @@ def ask(tokenizer: Any, question: str) -> str:
     [
         ("Count from 3 to 8.", "3, 4, 5, 6, 7, 8."),
         ("Please count from 1 to 10.", "1, 2, 3, 4, 5, 6, 7, 8, 9, 10."),
-        ("Count from 1 to 40.", ", ".join(str(n) for n in range(1, 41)) + "."),
         ("What is 2 + 3?", "2 + 3 = 5."),
         ("Say the alphabet.", ", ".join("abcdefghijklmnopqrstuvwxyz") + "."),
         ("Hello!", "Hello! How can I help you today?"),
@@ -57,7 +56,7 @@ def test_the_draft_fits_the_target_and_often_agrees(target: Any, tokenizer: Any)
     draft = AutoModelForCausalLM.from_pretrained(DRAFT, dtype="auto").eval()
     assert draft.config.vocab_size == target.config.vocab_size
     assert 8 <= target.num_parameters() / draft.num_parameters() <= 14
-    _, prompt, said = answer(target, tokenizer, ask(tokenizer, "Count from 1 to 40."))
+    _, prompt, said = answer(target, tokenizer, ask(tokenizer, "Say the alphabet."))
     with torch.inference_mode():
         proposed = draft(torch.tensor([prompt + said])).logits[0, len(prompt) - 1 : -1].argmax(-1).tolist()
     assert sum(a == b for a, b in zip(proposed, said, strict=True)) >= 0.6 * len(said)
