@@ -10,8 +10,8 @@ import psutil
 import typer
 
 from cli.console import console, fail
-from cli.private_ray import end_processes
-from cli.run_dir import RunDir, State, known_clusters
+from cli.private_ray import end_processes, processes_of
+from cli.run_dir import RunDir, known_clusters
 from cli.shared_memory import remove
 
 _PATIENCE_S = 120.0
@@ -28,7 +28,7 @@ def down(
         fail(f"no cluster {run_dir.name!r} is up on this machine")
     process = state.process()
     if process is None:
-        _clean(run_dir, state)
+        clean(run_dir)
         console.print(f"Cluster {run_dir.name!r} had ended without cleaning up; it is clean now.")
         return
     with console.status(f"stopping cluster {run_dir.name!r} (process {state.pid})"), contextlib.suppress(psutil.NoSuchProcess):
@@ -37,12 +37,12 @@ def down(
         if alive:
             family = [process, *process.children(recursive=True)]
             end_processes(family, patience_s=0)
-            _clean(run_dir, state)
+            clean(run_dir)
     console.print(f"Cluster {run_dir.name!r} is down.")
 
 
 def _only_one() -> RunDir:
-    states = known_clusters()
+    states = known_clusters(dead_too=True)
     if not states:
         fail("no cluster is up on this machine")
     if len(states) > 1:
@@ -50,18 +50,11 @@ def _only_one() -> RunDir:
     return RunDir(states[0].name)
 
 
-def _clean(run_dir: RunDir, state: State) -> None:
-    """Ends and removes what an `up` that was killed has left: Ray's processes name its own temporary folder, which no other Ray has."""
-    temp_dir = state.ray_temp_dir
-    if Path(temp_dir).name.startswith("raylane-"):
-        end_processes([process for process in psutil.process_iter() if _names(process, temp_dir)], patience_s=2)
-        shutil.rmtree(temp_dir, ignore_errors=True)
+def clean(run_dir: RunDir) -> None:
+    """Ends and removes what an `up` that was killed has left, if one has."""
+    state = run_dir.state()
+    if state is not None and Path(state.ray_temp_dir).name.startswith("raylane-"):
+        end_processes(processes_of(state.ray_temp_dir), patience_s=2)
+        shutil.rmtree(state.ray_temp_dir, ignore_errors=True)
     remove(run_dir.path / "shared_memory")
     run_dir.clear_state()
-
-
-def _names(process: psutil.Process, temp_dir: str) -> bool:
-    try:
-        return any(temp_dir in argument for argument in process.cmdline())
-    except psutil.Error:
-        return False

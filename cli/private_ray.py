@@ -49,10 +49,23 @@ def private_ray(num_cpus: int, token_file: Path) -> Iterator[str]:
         )
         yield temp_dir
     finally:
-        ours = psutil.Process().children(recursive=True)
+        me = psutil.Process()
+        ours = {*me.children(recursive=True), *processes_of(temp_dir)} - {me}
         ray.shutdown()
-        end_processes(ours)
+        end_processes(list(ours))
         shutil.rmtree(temp_dir, ignore_errors=True)
+
+
+def processes_of(temp_dir: str) -> list[psutil.Process]:
+    """The processes of the Ray with that temporary folder, wherever they hang now: each has a log open in it."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if any(file.path.startswith(temp_dir + os.sep) for file in process.open_files()):
+                found.append(process)
+        except psutil.Error:  # gone, or another user's
+            continue
+    return found
 
 
 def end_processes(processes: list[psutil.Process], patience_s: float = _END_PATIENCE_S) -> None:

@@ -99,8 +99,8 @@ def home() -> Path:
     return Path(given).expanduser().resolve() if given else Path.home() / ".local" / "state" / "raylane"
 
 
-def known_clusters() -> list[State]:
-    """The clusters that run on this machine under this user, by their run directories."""
+def known_clusters(*, dead_too: bool = False) -> list[State]:
+    """The clusters that run on this machine under this user, by their run directories; `dead_too`: and those that ended without cleaning up."""
     folders = sorted(home().iterdir()) if home().is_dir() else []
     states = [RunDir(folder.name).state() for folder in folders if folder.is_dir()]
-    return [state for state in states if state is not None and state.alive()]
+    return [state for state in states if state is not None and (dead_too or state.alive())]

@@ -3,8 +3,9 @@
 Only what our own processes were seen to have mapped is removed, and only when no process has it mapped any more.
 """
 
+import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,7 +26,7 @@ class SharedMemory:
     def look(self) -> None:
         """Notes what the children of this process have mapped."""
         with self._lock:
-            found = {name for process in psutil.Process().children(recursive=True) for name in _mapped(process.pid)}
+            found = _files(process.pid for process in psutil.Process().children(recursive=True))
             if not found <= self._seen:
                 self._seen |= found
                 self._record.write_text("\n".join(sorted(self._seen)))
@@ -55,18 +56,27 @@ def remove(record: Path) -> None:
     if not record.is_file():
         return
     left = {name for name in record.read_text().splitlines() if name.startswith(_FOLDER) and Path(name).exists()}
-    for name in left - _mapped_by_anyone() if left else ():
+    in_use = _files(psutil.pids()) if left else set()
+    for name in left - in_use:
         Path(name).unlink(missing_ok=True)
     record.unlink(missing_ok=True)
 
 
-def _mapped_by_anyone() -> set[str]:
-    return {name for pid in psutil.pids() for name in _mapped(pid)}
+def _files(pids: Iterable[int]) -> set[str]:
+    """The files that these processes have mapped. By inode: a semaphore is mapped under a name that it had for a moment only."""
+    inodes = {inode for pid in pids for inode in _inodes(pid)}
+    try:
+        with os.scandir(_FOLDER) as entries:
+            return {entry.path for entry in entries if entry.inode() in inodes}
+    except OSError:
+        return set()
 
 
-def _mapped(pid: int) -> set[str]:
+def _inodes(pid: int) -> Iterator[int]:
     try:
         maps = Path(f"/proc/{pid}/maps").read_text()
     except OSError:  # gone, or another user's
-        return set()
-    return {line[line.index(_FOLDER) :] for line in maps.splitlines() if _FOLDER in line and not line.endswith(" (deleted)")}
+        return
+    for line in maps.splitlines():
+        if _FOLDER in line:
+            yield int(line.split(None, 5)[4])

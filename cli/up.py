@@ -19,10 +19,11 @@ import typer
 
 from cli.boot import Boot, BootError
 from cli.console import console, fail
+from cli.down import clean
 from cli.private_ray import private_ray
 from cli.run_dir import RunDir, State
 from cli.shared_memory import shared_memory
-from cluster.artifacts import ArtifactError, resolve_source
+from cluster.artifacts import missing_sources
 from cluster.shipped import shipped
 from cluster.spec import ClusterSpec, Region, SpecError, load_spec
 
@@ -48,6 +49,7 @@ def up(
     with run_dir.lock() as is_ours:
         if not is_ours:
             fail(f"another `raylane up` of cluster {cluster.name!r} is starting or running", mend=f"raylane down {cluster.name}")
+        clean(run_dir)
         try:
             _hold(cluster, home, run_dir, stop)
         except BootError as error:
@@ -64,11 +66,11 @@ def _load(path: Path | None, region: str | None, port: int | None) -> tuple[Clus
         if region is None and len(spec.regions) > 1:
             fail(f"the spec has {len(spec.regions)} regions; allowed: --region {' | '.join(r.name for r in spec.regions)}", code=2)
         home = spec.regions[0] if region is None else spec.region(region)
-        for model in spec.models:
-            resolve_source(model.source)
+        if problems := missing_sources(spec):
+            fail("; ".join(problems), code=2)
     except SpecError as error:
         fail(f"{error.source} is not a usable spec:\n  " + "\n  ".join(error.problems), mend=f"raylane spec check {error.source}", code=2)
-    except (ArtifactError, ValueError) as error:
+    except ValueError as error:
         fail(str(error), code=2)
     return spec, home
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import psutil
 
 from cli.doctor.finding import Finding, Verdict
+from cluster.artifacts import missing_sources
 from cluster.spec import ClusterSpec
 
 _REPLICA_BYTES = 1 << 30
@@ -31,6 +32,7 @@ def check_machine(spec: ClusterSpec) -> Iterator[Finding]:
     yield _open_files()
     yield _disk()
     yield _port(spec)
+    yield _models(spec)
     if any(pool.accelerator != "cpu" for region in spec.regions for pool in region.pools):
         yield _gpus()
 
@@ -97,6 +99,13 @@ def _port(spec: ClusterSpec) -> Finding:
         except OSError as error:
             return Finding("gateway port", Verdict.WARN, f"{host}:{port}: {error.strerror}", "raylane down   (or: raylane up --port ANOTHER)")
     return Finding("gateway port", Verdict.GOOD, f"{host}:{port} is free")
+
+
+def _models(spec: ClusterSpec) -> Finding:
+    problems = missing_sources(spec)
+    if problems:
+        return Finding("model files", Verdict.BAD, "; ".join(problems), "copy them here, or correct models[].source")
+    return Finding("model files", Verdict.GOOD, ", ".join(source for model in spec.models for source in model.sources))
 
 
 def _gpus() -> Finding:

@@ -94,3 +94,10 @@ class Model(Section):
     def served_names(self) -> tuple[str, ...]:
         """The names that a client may ask for: the model's own, then its adapters'."""
         return (self.name, *(adapter.name for adapter in self.adapters))
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Where all its files come from: its own, its adapters', its draft's."""
+        speculative = self.settings.speculative
+        draft = () if speculative is None or speculative.model is None else (speculative.model,)
+        return (self.source, *(adapter.source for adapter in self.adapters), *draft)

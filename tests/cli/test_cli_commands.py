@@ -1,0 +1,244 @@
+"""The commands as a user types them: what they print, and what they refuse before anything starts."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import psutil
+import pytest
+from typer.testing import CliRunner
+
+from cli import boot
+from cli.main import app
+from cli.run_dir import RunDir, State
+from cluster.shipped import shipped
+
+SPEC = """
+name: x
+regions: [{name: r, pools: [{name: p}]}]
+models: [{name: m, source: org/hub-name, settings: {max_model_len: 100}}]
+"""
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RAYLANE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "200")
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    file = tmp_path / "spec.yaml"
+    file.write_text(SPEC)
+    return file
+
+
+def run(*arguments: object) -> Any:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_spec_check(spec: Path) -> None:
+    result = run("spec", "check", spec)
+    assert result.exit_code == 0
+    assert "m: 1 x cpu in r/p" in result.stdout
+    assert "is a usable spec" in result.stdout
+
+
+def test_spec_check_of_what_ships() -> None:
+    for path in shipped("specs").glob("*.yaml"):
+        assert run("spec", "check", path).exit_code == 0, path
+
+
+def test_spec_check_names_each_problem(spec: Path) -> None:
+    spec.write_text(SPEC + "gateway: {port: 0, nonsense: 1}\n")
+    result = run("spec", "check", spec)
+    assert result.exit_code == 1
+    assert "2 problem(s)" in result.stderr
+    assert "gateway.port = 0: allowed: a whole number, 1 to 65535" in result.stderr
+    assert "gateway.nonsense = 1: unknown key" in result.stderr
+
+
+MISSING = [
+    (SPEC.replace("org/hub-name", "/no/model"), "/no/model"),
+    (SPEC.replace("max_model_len: 100}", "max_model_len: 100, speculative: {method: draft_model, model: /no/draft}}"), "/no/draft"),
+    (SPEC.replace("100}}", "100}, adapters: [{name: a, source: /no/adapter}]}"), "/no/adapter"),
+]
+
+
+@pytest.mark.parametrize(("text", "path"), MISSING)
+def test_missing_files(spec: Path, text: str, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They do not spoil the spec, which another machine may run; but this one cannot."""
+    monkeypatch.setattr("cli.doctor.packages._imports", lambda: _finding())
+    spec.write_text(text)
+    result = run("spec", "check", spec)
+    assert result.exit_code == 0
+    assert f"not on this machine: source '{path}': {path} holds no" in result.stderr
+    result = run("up", spec)
+    assert (result.exit_code, f"{path} holds no" in result.stderr) == (2, True)
+    result = run("doctor", spec)
+    assert (result.exit_code, f"{path} holds no" in result.stdout) == (1, True)
+
+
+def test_spec_schema() -> None:
+    schema = json.loads(run("spec", "schema").stdout)
+    assert schema["additionalProperties"] is False
+    assert "gateway" in schema["properties"]
+
+
+def test_up_refuses_a_bad_spec(spec: Path) -> None:
+    spec.write_text("name: [")
+    result = run("up", spec)
+    assert result.exit_code == 2
+    assert "is not a usable spec" in result.stderr
+    assert f"raylane spec check {spec}" in result.stderr
+    assert run("up", spec.parent / "none.yaml").exit_code == 2
+
+
+def test_up_refuses_a_taken_port(spec: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        result = run("up", spec, "--port", taken.getsockname()[1])
+    assert result.exit_code == 1
+    assert "cannot be listened on: Address already in use" in result.stderr
+
+
+def test_up_refuses_a_second_one(spec: Path) -> None:
+    run_dir = RunDir("x")
+    run_dir.create()
+    run_dir.write_state(State("x", os.getpid(), psutil.Process().create_time(), "http://127.0.0.1:9", "/tmp/none", ready=True))
+    result = run("up", spec, "--port", free_port())
+    assert result.exit_code == 1
+    assert "is already up at http://127.0.0.1:9" in result.stderr
+    assert run_dir.state() is not None
+
+
+def test_up_refuses_while_another_starts(spec: Path) -> None:
+    run_dir = RunDir("x")
+    run_dir.create()
+    with run_dir.lock():
+        result = run("up", spec, "--port", free_port())
+    assert result.exit_code == 1
+    assert "is starting or running" in result.stderr
+
+
+def test_up_refuses_an_unknown_region_and_wants_one_of_several(spec: Path) -> None:
+    result = run("up", spec, "--region", "q")
+    assert (result.exit_code, "'q' is unknown; allowed: r" in result.stderr) == (2, True)
+    spec.write_text(SPEC.replace("{name: p}]}]", "{name: p}]}, {name: s, pools: [{name: p}]}]"))
+    result = run("up", spec)
+    assert (result.exit_code, "--region r | s" in result.stderr) == (2, True)
+
+
+def test_status_without_a_cluster() -> None:
+    result = run("status")
+    assert result.exit_code == 1
+    assert "raylane up" in result.stderr
+    result = run("status", "--url", f"http://127.0.0.1:{free_port()}")
+    assert result.exit_code == 1
+    assert "does not answer as a raylane gateway" in result.stderr
+
+
+class Page(BaseHTTPRequestHandler):
+    """Serves one JSON document under every path."""
+
+    content: ClassVar[Any] = None
+
+    def do_GET(self) -> None:
+        payload = self.content if isinstance(self.content, bytes) else json.dumps(self.content).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(payload)))
+        self.end_headers()
+        self.wfile.write(payload)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def page() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_status_of_something_else(page: str) -> None:
+    Page.content = b"hello"
+    assert run("status", "--url", page).exit_code == 1
+
+
+def test_no_proxy_stands_between(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A company's HTTP_PROXY knows nothing of this machine's loopback."""
+    Page.content = {"models": []}
+    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
+    assert run("status", "--url", page, "--json").exit_code == 0
+    bringing = boot.Boot.__new__(boot.Boot)
+    bringing._url = page
+    assert bringing._ready()
+
+
+def test_doctor_names_what_is_missing(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cli.doctor.packages._imports", lambda: _finding())
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        spec.write_text(SPEC + f"gateway: {{port: {taken.getsockname()[1]}}}\n")
+        result = run("doctor", spec)
+    assert "gateway port" in result.stdout
+    assert "raylane down   (or: raylane up --port ANOTHER)" in result.stdout
+    assert "cores" in result.stdout
+    spec.write_text("name: [")
+    assert run("doctor", spec).exit_code == 2
+
+
+def test_doctor_fails_on_what_keeps_it_from_working(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cli.doctor.packages._imports", lambda: _finding())
+    spec.write_text(SPEC.replace("{name: p}", "{name: p, accelerator: H100, gpus_per_node: 8}"))
+    monkeypatch.setenv("PATH", "/nowhere")
+    result = run("doctor", spec)
+    assert result.exit_code == 1
+    assert "nvidia-smi is not found" in result.stdout
+
+
+def _finding() -> Any:
+    from cli.doctor.finding import Finding, Verdict
+
+    return Finding("imports", Verdict.GOOD, "not tried here")
+
+
+def test_the_command_needs_neither_ray_nor_torch_to_start() -> None:
+    """`raylane status` in a watch loop must not take seconds."""
+    code = "import sys, cli.main; print([name for name in ('ray', 'torch', 'vllm', 'transformers') if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_the_gateway_needs_neither_torch_nor_vllm() -> None:
+    code = "import sys, deployments.gateway.deployment; print([name for name in ('torch', 'vllm', 'transformers') if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_help_is_there() -> None:
+    result = run("--help")
+    for command in ("up", "down", "status", "doctor", "bench", "spec"):
+        assert command in result.stdout
