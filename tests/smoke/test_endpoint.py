@@ -1,6 +1,7 @@
 """The endpoint as its users see it: OpenAI's own client, against real replicas of the demo model."""
 
 import json
+from collections.abc import Iterator
 
 import openai
 import pytest
@@ -15,8 +16,9 @@ COUNTED = "3, 4, 5, 6, 7, 8."
 
 
 @pytest.fixture
-def client(cluster: LiveCluster) -> openai.OpenAI:
-    return openai.OpenAI(base_url=cluster.url + "/v1", api_key="none", max_retries=0, timeout=60)
+def client(cluster: LiveCluster) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=cluster.url + "/v1", api_key="none", max_retries=0, timeout=60) as client:
+        yield client
 
 
 def test_chat(client: openai.OpenAI) -> None:
