@@ -200,7 +200,7 @@ def test_a_refused_request_waits_at_the_head_and_keeps_its_patience() -> None:
     assert (again.request.request_id, again.lease.attempt) == ("q0", 2)
     scheduler.release(dataclasses.replace(again.lease), Ending.REFUSED, None, 2.0)
     scheduler.replica_suspect("r0", 2.0)
-    assert [request.request_id for request in scheduler.step(60.0).expired][0] == "q0"
+    assert next(request.request_id for request in scheduler.step(60.0).expired) == "q0"
 
 
 def test_an_idle_hour_does_not_slow_the_measured_rate() -> None:
