@@ -227,7 +227,10 @@ async def test_a_slow_reader_is_no_stalled_one(make_rig: MakeRig) -> None:
     client = await rig.connect(STREAM, small=True)
     await client.answer_head()
     got = 0
-    while not (piece := await client.reader.read(400_000)).endswith(b"0\r\n\r\n"):
+    piece = b""
+    while not piece.endswith(b"0\r\n\r\n"):
+        piece = await client.reader.read(400_000)
+        assert piece, "the answer ended early"
         got += len(piece)
         await asyncio.sleep(0.001)
     assert got > 6_000_000
