@@ -75,7 +75,14 @@ class Boot:
                 states = ", ".join(f"{count} {state.lower()}" for state, count in deployment.replica_states.items() if count)
                 self._lines[name] = f"{name}: {states or 'waiting'}"
                 if deployment.status == "DEPLOY_FAILED" or app.status == "DEPLOY_FAILED":
-                    raise BootError(f"{name} could not start: {deployment.message or app.message}")
+                    raise BootError(self._why(name, deployment.message or app.message))
+
+    def _why(self, name: str, message: str) -> str:
+        """The last line of what Serve says, which is the error itself; all of it goes into a file, since Ray's logs go with Ray."""
+        log = self._run_dir.path / "logs" / "failed-start.log"
+        log.write_text(message)
+        lines = [line for line in message.splitlines() if line.strip()]
+        return f"{name} could not start: {lines[-1].strip() if lines else 'no reason given'}\n  the whole message: {log}"
 
     def _ready(self) -> bool:
         try:

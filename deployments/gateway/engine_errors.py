@@ -8,9 +8,11 @@ import json
 import re
 from typing import Any
 
-from deployments.gateway.endpoints import BodyKind
+from deployments.gateway.endpoints import BodyKind, Endpoint
 from deployments.gateway.errors import ApiError, ErrorCode
 
+ERROR_EVENT = b'data: {"error":'
+"""How vLLM's event begins that tells of an error in a stream; a token's text cannot, since its quotation marks are escaped."""
 _PROMPT_FIELDS = {BodyKind.CHAT: "messages", BodyKind.RESPONSE: "input", BodyKind.EMBEDDING: "input"}
 _WORD = re.compile(r"[a-z_]+")
 _SHOWN_CHARS = 2_000
@@ -29,6 +31,19 @@ def engine_error(status: int, payload: bytes, kind: BodyKind, body: bytes) -> Ap
     if param == "input_tokens":
         return ApiError(ErrorCode.CONTEXT_LENGTH, message, param=prompt_field)
     return ApiError(ErrorCode.INVALID_VALUE, message, param=param)
+
+
+def rewrite_error_events(events: bytes, endpoint: Endpoint, body: bytes) -> tuple[ApiError | None, bytes]:
+    """Whole events of a stream with the errors among them in OpenAI's form, and the last of those errors. The stream's own end stays where it was."""
+    found, rewritten = None, []
+    for event in events.split(b"\n\n"):
+        if event.startswith(ERROR_EVENT):
+            payload = event.removeprefix(b"data: ")
+            code = _error_object(payload).get("code")
+            found = engine_error(code if isinstance(code, int) and 400 <= code < 600 else 500, payload, endpoint.body, body)
+            event = found.sse_event(named=endpoint.named_sse).removesuffix(b"\n\n").removesuffix(b"\n\ndata: [DONE]")
+        rewritten.append(event)
+    return found, b"\n\n".join(rewritten)
 
 
 def _error_object(payload: bytes) -> dict[str, Any]:

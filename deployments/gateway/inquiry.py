@@ -41,7 +41,7 @@ class _Embedding(_Body):
 
 
 class _Response(_Body):
-    input: str | list[dict[str, Any]]
+    input: str | Annotated[list[dict[str, Any]], Field(min_length=1)]
     instructions: str | None = None
     max_output_tokens: Count | None = None
     store: bool | None = None

@@ -10,7 +10,7 @@ import aiohttp
 
 from deployments.gateway.connection import Connection, answer_headers
 from deployments.gateway.endpoints import Endpoint
-from deployments.gateway.engine_errors import engine_error
+from deployments.gateway.engine_errors import ERROR_EVENT, engine_error, rewrite_error_events
 from deployments.gateway.exchange import UNREACHABLE, Refused, content_type, lost, post, refusal, sized
 from deployments.gateway.flow import Cause, Flow, Hop
 from deployments.gateway.owner import LaneOwner
@@ -61,7 +61,7 @@ class Relay:
 
     async def _answer(self, response: aiohttp.ClientResponse, body: bytes) -> None:
         if response.content_type == "text/event-stream":
-            await self._stream(response)
+            await self._stream(response, body)
             return
         payload = await response.read()
         refused = refusal(response.status, payload)
@@ -80,7 +80,7 @@ class Relay:
         finally:
             ledger.last_stall_s = time.monotonic() - ledger.last_byte_s
 
-    async def _stream(self, response: aiohttp.ClientResponse) -> None:
+    async def _stream(self, response: aiohttp.ClientResponse, body: bytes) -> None:
         flow, ledger, client, clock = self._flow, self._ledger, self._client, time.monotonic
         events = Events()
         received = sent = 0.0
@@ -94,7 +94,10 @@ class Relay:
                     received = self._first_byte()
                     await client.start(response.status, [(b"content-type", content_type(response)), *answer_headers(ledger)])
                 flow.wait_for(Hop.CLIENT, received)
-                await client.write(events.feed(piece))
+                whole = events.feed(piece)
+                if ERROR_EVENT in whole:
+                    whole = self._engine_failed(whole, body)
+                await client.write(whole)
                 sent = clock()
                 ledger.client_stall_s += sent - received
                 flow.wait_for(Hop.BETWEEN_BYTES, sent)
@@ -106,12 +109,19 @@ class Relay:
                 ledger.engine_wait_s += ledger.last_byte_s - sent
         if not sent:
             raise lost()
-        self._end(Ending.FINISHED)
+        self._end(Ending.FINISHED if ledger.error is None else Ending.FAILED)
         flow.wait_for(Hop.CLIENT, ledger.last_byte_s)
         try:
             await client.finish(events.rest())
         finally:
             ledger.last_stall_s = clock() - ledger.last_byte_s
+
+    def _engine_failed(self, events: bytes, body: bytes) -> bytes:
+        """The engine says in its stream that it failed: the books shall know, and the client gets the error in the one form."""
+        error, rewritten = rewrite_error_events(events, self._endpoint, body)
+        if error is not None:
+            self._ledger.error = error.error.code
+        return rewritten
 
     def _first_byte(self) -> float:
         now = time.monotonic()

@@ -70,7 +70,7 @@ class Service:
             try:
                 with flow.guard():
                     await self._serve(endpoint, flow, client)
-                ledger.outcome = Outcome.OK if ledger.status < 400 else Outcome.REFUSED if ledger.status < 500 else Outcome.FAILED
+                ledger.outcome = _outcome(ledger)
             except Aborted as aborted:
                 ledger.outcome = Outcome.CANCELLED if aborted.cause is Cause.CLIENT_GONE else Outcome.FAILED
                 ledger.error = aborted.error.error.code if aborted.error else aborted.cause.value
@@ -156,6 +156,13 @@ class Service:
         if done is not None and done.sequences > 0 and ledger.model in self._ratios:
             self._ratios[ledger.model].observe(ledger.prompt_chars, round(done.prompt_tokens / done.sequences))
         self._on_closed(ledger)
+
+
+def _outcome(ledger: Ledger) -> Outcome:
+    """Of an answer that was relayed to its end, which may be an error of the engine's."""
+    if ledger.error is None:
+        return Outcome.OK
+    return Outcome.REFUSED if 400 <= ledger.status < 500 else Outcome.FAILED
 
 
 def new_ledger(scope: Scope, path: str) -> Ledger:

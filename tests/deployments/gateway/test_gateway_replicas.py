@@ -161,6 +161,25 @@ async def test_an_error_of_the_engine_comes_in_openais_form(rig: Rig) -> None:
     assert (status, error["param"]) == (400, "temperature")
 
 
+async def test_an_error_in_the_engines_stream(rig: Rig) -> None:
+    """vLLM's event when its core has died: the client gets it in the one form, and the books know that the request failed."""
+    told = b'data: {"error": {"message": "EngineCore died", "type": "InternalServerError", "param": null, "code": 500}}\n\n'
+    rig.engines[0].behave = pieces(event("a") + told[:20], 0.02, told[20:] + DONE)
+    before, error = last_events((await rig.ask(STREAM))[1])
+    assert before == event("a")
+    assert (error["code"], error["message"]) == ("engine_error", "EngineCore died")
+    ledger = await rig.last()
+    assert (ledger.outcome, ledger.error) == (Outcome.FAILED, "engine_error")
+    assert rig.owner.snapshot().endings["failed"] == 1
+
+
+async def test_a_text_that_speaks_of_errors_is_none(rig: Rig) -> None:
+    stream = event('data: {"error": "x"}') + event('{"error":') + DONE
+    rig.engines[0].behave = pieces(stream)
+    assert (await rig.ask(STREAM))[1] == stream
+    assert (await rig.last()).outcome is Outcome.OK
+
+
 async def test_a_redirect_is_not_followed(rig: Rig) -> None:
     async def behave(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         return web.Response(status=307, headers={"location": rig.url + "/health"})

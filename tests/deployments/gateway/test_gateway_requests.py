@@ -55,6 +55,7 @@ BAD: list[tuple[str, Any, int, str, str | None]] = [
     ("/v1/responses", {**RESPONSE, "previous_response_id": "resp_1"}, 400, "unsupported", "previous_response_id"),
     ("/v1/responses", {**RESPONSE, "max_output_tokens": 0}, 400, "invalid_value", "max_output_tokens"),
     ("/v1/responses", {**RESPONSE, "input": 5}, 400, "invalid_value", "input"),
+    ("/v1/responses", {**RESPONSE, "input": []}, 400, "invalid_value", "input"),
     ("/tokenize", {"model": "other", "prompt": "x"}, 404, "model_not_found", "model"),
     ("/tokenize", {"model": 5, "prompt": "x"}, 400, "invalid_value", "model"),
     ("/detokenize", b"nonsense", 400, "invalid_json", None),

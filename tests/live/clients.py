@@ -1,0 +1,90 @@
+"""Clients of a live cluster: how each request ended, so that a silent end cannot pass for a good one."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+STREAM: dict[str, Any] = {"model": "demo", "prompt": "1, 2, 3,", "max_tokens": 24, "temperature": 0, "ignore_eos": True, "stream": True}
+
+
+@dataclass
+class Answer:
+    """What a client got. `end`: done (the stream's proper end), error (an error, told as such), silent (an end without a word), left."""
+
+    end: str = "silent"
+    status: int = 0
+    code: str | None = None
+    replica: str | None = None
+    tokens: int = 0
+    started_s: float = field(default_factory=time.monotonic)
+    ended_s: float = 0.0
+
+
+async def ask(session: aiohttp.ClientSession, url: str, **fields: Any) -> Answer:
+    """A streamed completion, to its end."""
+    answer = Answer()
+    try:
+        async with session.post(url + "/v1/completions", json={**STREAM, **fields}) as response:
+            answer.status = response.status
+            answer.replica = response.headers.get("x-raylane-placement", "").partition(";")[0]
+            if response.content_type == "text/event-stream":
+                await _read_events(response, answer)
+            else:
+                content = await response.json()
+                answer.end, answer.code = ("error", content["error"]["code"]) if "error" in content else ("done", None)
+    except aiohttp.ClientError as error:
+        answer.code = repr(error)
+    answer.ended_s = time.monotonic()
+    return answer
+
+
+async def _read_events(response: aiohttp.ClientResponse, answer: Answer) -> None:
+    buffer = b""
+    async for piece in response.content.iter_any():
+        buffer += piece
+        while b"\n\n" in buffer:
+            event, buffer = buffer.split(b"\n\n", 1)
+            data = event.removeprefix(b"data: ")
+            if data == b"[DONE]":
+                answer.end = "done" if answer.code is None else "error"
+                continue
+            content = json.loads(data)  # half an event would not parse
+            if "error" in content:
+                answer.code = str(content["error"]["code"])
+            else:
+                answer.tokens += 1
+    assert buffer == b"", buffer
+
+
+@asynccontextmanager
+async def clients() -> AsyncIterator[aiohttp.ClientSession]:
+    """A session without limits or time-outs."""
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None, sock_connect=30)) as session:
+        yield session
+
+
+async def at_once(count: int, concurrency: int, one: Callable[[int], Awaitable[Answer]]) -> list[Answer]:
+    """Runs `one` for 0 to `count`, so many at a time."""
+    numbers = iter(range(count))
+    answers: list[Answer] = []
+
+    async def worker() -> None:
+        for number in numbers:  # shared by all workers
+            answer = await one(number)
+            answers.append(answer)
+
+    await asyncio.gather(*(worker() for _ in range(concurrency)))
+    return answers
+
+
+def quantile(values: list[float], share: float) -> float:
+    """The nearest-rank quantile."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

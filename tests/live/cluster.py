@@ -1,0 +1,223 @@
+"""A real cluster, brought up and taken down by the real command, and everything that a test may ask of it."""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psutil
+import requests
+import yaml
+
+from deployments.protocol import FEED_PATH, Load, decode
+
+ROOT = Path(__file__).resolve().parents[2]
+START_S = 300.0
+STOP_S = 120.0
+PATIENCE_S = 120.0
+"""For waits on conditions: longer than anything takes on a busy machine."""
+
+
+class LiveCluster:
+    """A cluster that `raylane up` holds. Its one model is `demo`."""
+
+    def __init__(self, folder: Path, name: str, port: int, environment: dict[str, str], process: subprocess.Popen[bytes]) -> None:
+        self.folder = folder
+        self.name = name
+        self.url = f"http://127.0.0.1:{port}"
+        self.environment = environment
+        self.process = process
+        self.trace_file = folder / "trace.jsonl"
+        self.log = folder / "up.log"
+        self.run_dir = folder / "home" / name
+
+    def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Runs `raylane` for this cluster."""
+        command = [sys.executable, "-m", "cli.main", *arguments]
+        return subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=STOP_S)
+
+    def model(self) -> dict[str, Any]:
+        """What the gateway reports of the model."""
+        report = requests.get(self.url + "/raylane/status", timeout=30).json()
+        return dict(report["models"][0])
+
+    def replicas(self) -> list[dict[str, Any]]:
+        """The replicas, as the gateway reports them."""
+        return list(self.model()["replicas"])
+
+    def gateway_pid(self) -> int:
+        """The gateway's process."""
+        return int(requests.get(self.url + "/raylane/status", timeout=30).json()["gateway"]["pid"])
+
+    def secret(self) -> str:
+        """The cluster's secret."""
+        return (self.run_dir / "secret").read_text()
+
+    def records(self) -> list[dict[str, Any]]:
+        """The trace file's lines."""
+        return [json.loads(line) for line in self.trace_file.read_text().splitlines()] if self.trace_file.exists() else []
+
+    def quiet(self) -> bool:
+        """No flow, no lease, nobody waits, and the engines say the same."""
+        report = requests.get(self.url + "/raylane/status", timeout=30).json()
+        model = report["models"][0]
+        idle = all((r["engine_running"], r["engine_waiting"], r["engine_exchanges"], r["kv_usage"]) == (0, 0, 0, 0) for r in model["replicas"])
+        waiting = sum(lane["waiting"] for lane in model["lanes"])
+        return report["gateway"]["flows"] == 0 and model["leases"] == 0 and waiting == 0 and idle
+
+    def settle(self) -> dict[str, Any]:
+        """Waits until it is quiet, checks that the books balance, and returns the model's report."""
+        eventually(self.quiet)
+        model = self.model()
+        assert model["placed"] == sum(model["endings"].values()), model
+        return model
+
+    def is_whole(self) -> bool:
+        """Whether both replicas are ready."""
+        return [replica["state"] for replica in self.replicas()] == ["ready", "ready"]
+
+    def family(self, pid: int | None = None) -> set[psutil.Process]:
+        """A process (without one, `raylane up`) and all below it."""
+        head = psutil.Process(self.process.pid if pid is None else pid)
+        return {head, *head.children(recursive=True)}
+
+    def engine_core(self, replica_pid: int) -> psutil.Process:
+        """A replica's EngineCore."""
+        return next(process for process in psutil.Process(replica_pid).children(recursive=True) if "EngineCor" in " ".join(process.cmdline()))
+
+    @asynccontextmanager
+    async def feeds(self) -> AsyncIterator[dict[str, Load]]:
+        """What each engine says of its load, from a feed of our own to each: always the newest."""
+        loads: dict[str, Load] = {}
+
+        async def follow(session: aiohttp.ClientSession, url: str) -> None:
+            async with session.get(url + FEED_PATH) as response:
+                async for line in response.content:
+                    message = decode(line)
+                    if isinstance(message, Load):
+                        loads[url] = message
+
+        timeout = aiohttp.ClientTimeout(total=None)
+        async with aiohttp.ClientSession(headers={"authorization": f"Bearer {self.secret()}"}, timeout=timeout) as session:
+            urls = [replica["url"] for replica in self.replicas()]
+            tasks = [asyncio.create_task(follow(session, url)) for url in urls]
+            try:
+                await eventually_async(lambda: len(loads) == len(urls))
+                yield loads
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextmanager
+def live_cluster(folder: Path, name: str) -> Iterator[LiveCluster]:
+    """`raylane up` with two CPU replicas of the demo model, ended as Ctrl-C would; nothing of it may be left then."""
+    port = free_port()
+    spec = yaml.safe_load((ROOT / "infra/specs/local.yaml").read_text())
+    spec["name"] = name
+    spec["models"][0]["settings"] |= {"max_num_seqs": 32, "kv_cache_memory_bytes": 128 << 20}
+    spec["models"][0]["health"] = {"stall_s": 8, "period_s": 1, "timeout_s": 8}
+    spec["gateway"] |= {"port": port, "trace_file": str(folder / "trace.jsonl")}
+    (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
+    environment = {**os.environ, "RAYLANE_HOME": str(folder / "home"), "COLUMNS": "200"}
+    command = [sys.executable, "-m", "cli.main", "up", str(folder / "spec.yaml"), "--port", str(port)]
+    with (folder / "up.log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT)
+    cluster = LiveCluster(folder, name, port, environment, process)
+    try:
+        _wait_ready(cluster)
+        yield cluster
+        _take_down(cluster)
+    finally:
+        if process.poll() is None:  # a test failed hard: end what we started, by its own way out
+            process.terminate()
+            process.wait(STOP_S)
+
+
+def _wait_ready(cluster: LiveCluster) -> None:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        assert cluster.process.poll() is None, f"`raylane up` ended:\n{cluster.log.read_text()}"
+        state = cluster.run_dir / "state.json"
+        if state.exists() and json.loads(state.read_text())["ready"]:
+            return
+        time.sleep(0.2)
+    raise AssertionError(f"not ready in {START_S:.0f} s:\n{cluster.log.read_text()}")
+
+
+def _take_down(cluster: LiveCluster) -> None:
+    """Ctrl-C, and a look at what is left: processes, ports, files in /dev/shm, Ray's temporary folder."""
+    state = json.loads((cluster.run_dir / "state.json").read_text())
+    family = cluster.family()
+    ports = {connection.laddr.port for process in family for connection in process.net_connections("tcp") if connection.status == "LISTEN"}
+    shared = shared_memory_of(family)
+    cluster.process.send_signal(signal.SIGINT)
+    cluster.process.wait(STOP_S)
+    assert "is down" in cluster.log.read_text(), cluster.log.read_text()
+    assert cluster.process.returncode == 0
+    _, alive = psutil.wait_procs(family, timeout=5)
+    assert not alive, f"left behind: {alive}"
+    assert not {port for port in ports if not can_bind(port)}
+    assert not [name for name in shared if Path(name).exists()]
+    assert not Path(state["ray_temp_dir"]).exists()
+    assert not (cluster.run_dir / "state.json").exists()
+
+
+def shared_memory_of(processes: set[psutil.Process]) -> set[str]:
+    """The files in /dev/shm that processes have mapped."""
+    inodes = set()
+    for process in processes:
+        try:
+            maps = Path(f"/proc/{process.pid}/maps").read_text()
+        except OSError:
+            continue
+        inodes |= {int(line.split(None, 5)[4]) for line in maps.splitlines() if "/dev/shm/" in line}
+    return {entry.path for entry in os.scandir("/dev/shm") if entry.inode() in inodes}
+
+
+def free_port() -> int:
+    """A port that nobody listens on now, below the range from which the kernel gives ports to whoever asks for any (Ray's processes ask for many)."""
+    return next(port for port in (random.randint(20_000, 32_000) for _ in range(1_000)) if can_bind(port))
+
+
+def can_bind(port: int) -> bool:
+    """Whether nobody listens on a port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def eventually(holds: Callable[[], object], limit_s: float = PATIENCE_S) -> None:
+    """Waits until `holds`; a gateway that does not answer counts as no."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        try:
+            if holds():
+                return
+        except requests.RequestException:
+            pass
+        assert time.monotonic() < deadline, "it never came to hold"
+        time.sleep(0.05)
+
+
+async def eventually_async(holds: Callable[[], object], limit_s: float = PATIENCE_S, every_s: float = 0.005) -> None:
+    """Waits until `holds`, in an event loop."""
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < deadline, "it never came to hold"
+        await asyncio.sleep(every_s)

@@ -1,0 +1,163 @@
+"""Parts that die: others are unharmed, nobody's stream ends without a word, the dead are replaced, and the books balance."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import psutil
+import pytest
+import requests
+
+from tests.live.clients import Answer, ask, clients
+from tests.live.cluster import LiveCluster, eventually, live_cluster
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1_200)]
+
+
+async def under_load(cluster: LiveCluster, act: Callable[[], None], wanted: int = 40) -> list[Answer]:
+    """The answers of long streams during which `act` is done."""
+    async with clients() as session:
+        tasks = [asyncio.create_task(ask(session, cluster.url, max_tokens=600, prompt=f"{number}, 2, 3,")) for number in range(wanted)]
+        await asyncio.to_thread(eventually, lambda: all(replica["leases"] > 0 for replica in cluster.replicas()))
+        await asyncio.sleep(1.0)  # into the streams
+        await asyncio.to_thread(act)
+        return list(await asyncio.gather(*tasks))
+
+
+def hit(answers: list[Answer], replica_id: str) -> tuple[list[Answer], list[Answer]]:
+    """Those that ran on that replica, and the others."""
+    return [a for a in answers if a.replica == replica_id], [a for a in answers if a.replica != replica_id]
+
+
+async def test_kill_9_of_a_replica(cluster: LiveCluster, tell: list[str]) -> None:
+    before = cluster.model()["endings"]
+    victim = cluster.replicas()[0]
+    family = cluster.family(victim["pid"])
+    killed: list[float] = []
+
+    def kill() -> None:
+        os.kill(victim["pid"], signal.SIGKILL)
+        killed.append(time.monotonic())
+        psutil.wait_procs(family, timeout=30)
+        killed.append(time.monotonic())
+
+    answers = await under_load(cluster, kill)
+    assert not [process for process in family if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    gone_s = killed[1] - killed[0]
+    assert gone_s < 10
+    dead, others = hit(answers, victim["replica_id"])
+    assert dead
+    assert others
+    assert [answer for answer in answers if answer.end == "silent"] == []
+    assert {answer.end for answer in others} == {"done"}
+    told = [answer for answer in dead if answer.end == "error"]
+    assert {answer.code for answer in told} <= {"replica_lost"}
+    assert told
+    await asyncio.to_thread(eventually, cluster.is_whole, 180)
+    back_s = time.monotonic() - killed[0]
+    assert victim["replica_id"] not in {replica["replica_id"] for replica in cluster.replicas()}
+    after = (await asyncio.to_thread(cluster.settle))["endings"]
+    assert after["failed"] - before["failed"] == len(told)
+    tell.append(
+        f"kill -9 of a replica: {len(told)} told, {len(others)} unharmed, its children gone in {gone_s:.2f} s, two replicas again in {back_s:.0f} s"
+    )
+
+
+async def test_requests_that_wait_survive_the_loss_of_all_replicas(cluster: LiveCluster) -> None:
+    for replica in cluster.replicas():
+        os.kill(replica["pid"], signal.SIGKILL)
+    async with clients() as session:
+        await asyncio.sleep(1.5)
+        answers = await asyncio.gather(*(ask(session, cluster.url) for _ in range(5)))
+    assert {answer.end for answer in answers} == {"done"}
+    await asyncio.to_thread(eventually, cluster.is_whole, 180)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+async def test_an_engine_core_alone(cluster: LiveCluster, tell: list[str], number: signal.Signals) -> None:
+    before = cluster.model()["endings"]
+    victim = cluster.replicas()[0]
+    family = cluster.family(victim["pid"])
+    core = cluster.engine_core(victim["pid"])
+    at: list[float] = []
+
+    def strike() -> None:
+        core.send_signal(number)
+        at.append(time.monotonic())
+
+    answers = await under_load(cluster, strike)
+    dead, others = hit(answers, victim["replica_id"])
+    assert [answer for answer in answers if answer.end == "silent"] == []
+    assert {answer.end for answer in others} == {"done"}
+    assert {(answer.end, answer.code) for answer in dead} <= {("error", "engine_error"), ("error", "replica_lost"), ("done", None)}
+    dead = [answer for answer in dead if answer.end == "error"]
+    told_s = max(answer.ended_s for answer in dead) - at[0]
+    await asyncio.to_thread(eventually, lambda: victim["replica_id"] not in {r["replica_id"] for r in cluster.replicas()}, 180)
+    await asyncio.to_thread(eventually, cluster.is_whole, 180)
+    back_s = time.monotonic() - at[0]
+    _, alive = await asyncio.to_thread(psutil.wait_procs, family, 60)
+    assert not alive
+    after = (await asyncio.to_thread(cluster.settle))["endings"]
+    assert after["failed"] - before["failed"] == len(dead) > 0
+    codes = {answer.code for answer in dead}
+    tell.append(f"EngineCore {number.name}: {len(dead)} told within {told_s:.1f} s ({codes}), replaced in {back_s:.0f} s")
+
+
+async def test_a_stopped_replica(cluster: LiveCluster, tell: list[str]) -> None:
+    """SIGSTOP of the replica's own process: its feed falls silent, so nothing new goes there, and Serve replaces it."""
+    victim = cluster.replicas()[0]
+    at = time.monotonic()
+    os.kill(victim["pid"], signal.SIGSTOP)
+    await asyncio.to_thread(
+        eventually, lambda: not any(r["replica_id"] == victim["replica_id"] and r["state"] == "ready" for r in cluster.replicas())
+    )
+    aside_s = time.monotonic() - at
+    async with clients() as session:
+        answers = await asyncio.gather(*(ask(session, cluster.url) for _ in range(20)))
+    assert {answer.end for answer in answers} == {"done"}
+    assert victim["replica_id"] not in {answer.replica for answer in answers}
+    await asyncio.to_thread(eventually, lambda: victim["replica_id"] not in {r["replica_id"] for r in cluster.replicas()}, 240)
+    await asyncio.to_thread(eventually, cluster.is_whole, 240)
+    tell.append(f"SIGSTOP of a replica: set aside in {aside_s:.1f} s, two replicas again in {time.monotonic() - at:.0f} s")
+
+
+async def test_kill_9_of_the_gateway(cluster: LiveCluster, tell: list[str]) -> None:
+    """Its own clients see a reset, none a proper end; a new one serves, and the engines drop the work of the old one."""
+    pid = cluster.gateway_pid()
+    at: list[float] = []
+
+    def kill() -> None:
+        os.kill(pid, signal.SIGKILL)
+        at.append(time.monotonic())
+
+    answers = await under_load(cluster, kill)
+    assert {answer.end for answer in answers} <= {"done", "silent"}
+    assert all("Error" in (answer.code or "") for answer in answers if answer.end == "silent")
+    await asyncio.to_thread(eventually, lambda: requests.get(cluster.url + "/ready", timeout=5).status_code == 200)
+    tell.append(f"kill -9 of the gateway: ready again in {time.monotonic() - at[0]:.1f} s")
+    await asyncio.to_thread(eventually, cluster.quiet)
+    async with clients() as session:
+        assert (await ask(session, cluster.url)).end == "done"
+
+
+def test_kill_9_of_up_leaves_nothing_that_down_does_not_clean(tmp_path_factory: pytest.TempPathFactory) -> None:
+    from tests.live.cluster import can_bind, shared_memory_of
+
+    folder = tmp_path_factory.mktemp("killed")
+    with pytest.raises(AssertionError, match="killed on purpose"), live_cluster(folder, "killed") as cluster:  # noqa: PT012
+        family = cluster.family()
+        shared = shared_memory_of(family)
+        time.sleep(6)  # until `up` has looked at /dev/shm
+        temp_dir = cluster.run_dir / "state.json"
+        assert temp_dir.exists()
+        cluster.process.kill()
+        cluster.process.wait()
+        result = cluster.cli("down")
+        assert (result.returncode, "it is clean now" in result.stdout) == (0, True), result.stderr
+        _, alive = psutil.wait_procs(family, timeout=10)
+        assert not alive
+        assert can_bind(int(cluster.url.rpartition(":")[2]))
+        assert not [name for name in shared if os.path.exists(name)]
+        raise AssertionError("killed on purpose")
