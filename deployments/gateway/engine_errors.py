@@ -13,6 +13,8 @@ from deployments.gateway.errors import ApiError, ErrorCode
 
 ERROR_EVENT = b'data: {"error":'
 """How vLLM's event begins that tells of an error in a stream; a token's text cannot, since its quotation marks are escaped."""
+_TOO_LONG = ("input_tokens", "input_text")
+"""What vLLM calls the field of a prompt that is over the context by its tokens, or surely so by its characters."""
 _PROMPT_FIELDS = {BodyKind.CHAT: "messages", BodyKind.RESPONSE: "input", BodyKind.EMBEDDING: "input"}
 _WORD = re.compile(r"[a-z_]+")
 _SHOWN_CHARS = 2_000
@@ -28,7 +30,7 @@ def engine_error(status: int, payload: bytes, kind: BodyKind, body: bytes) -> Ap
         return ApiError(ErrorCode.NOT_FOUND, message, param=_text(given.get("param")))
     prompt_field = _PROMPT_FIELDS.get(kind, "prompt")
     param = (_text(given.get("param")) or "").removeprefix("body.").partition(".")[0] or _named_field(message, body)
-    if param == "input_tokens":
+    if param in _TOO_LONG:
         return ApiError(ErrorCode.CONTEXT_LENGTH, message, param=prompt_field)
     return ApiError(ErrorCode.INVALID_VALUE, message, param=param)
 

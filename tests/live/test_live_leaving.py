@@ -63,26 +63,27 @@ async def test_lane_entries_are_gone_in_50_ms(cluster: LiveCluster, tell: list[s
 
 
 async def test_engine_work_is_gone_in_200_ms(cluster: LiveCluster, tell: list[str]) -> None:
-    """Two hundred clients leave at random moments, one after the other, while eight others stream on. Timed are those that the engine was running."""
+    """Two hundred clients leave at random moments, one after the other, while four others stream on. Timed are those that the engine was running."""
     before = cluster.model()["endings"]
+    tokens = min(replica["kv_tokens"] for replica in cluster.replicas()) // 6  # so that none has to wait for KV blocks
     took: list[float] = []
     async with cluster.feeds() as loads, clients() as session:
-        for _ in range(4):
-            staying = [await stream(session, cluster, max_tokens=8_000) for _ in range(8)]
-            await eventually_async(lambda: running(loads) == 8)
-            for number in range(50):
-                leaver = asyncio.create_task(stream(session, cluster, max_tokens=8_000, prompt=f"{random.random()}, 2,"))
+        for _ in range(10):
+            staying = [await stream(session, cluster, max_tokens=tokens) for _ in range(4)]
+            await eventually_async(lambda: running(loads) == 4)
+            for number in range(20):
+                leaver = asyncio.create_task(stream(session, cluster, max_tokens=tokens, prompt=f"{random.random()}, 2,"))
                 if number % 4:
-                    await eventually_async(lambda: running(loads) == 9, every_s=0.002)
+                    await eventually_async(lambda: running(loads) == 5, every_s=0.002)
                 await asyncio.sleep(random.uniform(0, 0.2))
-                was_running = running(loads) == 9
+                was_running = running(loads) == 5
                 left = time.monotonic()
                 await leave(leaver)
-                await eventually_async(lambda: running(loads) == 8 and sum(load.waiting for load in loads.values()) == 0, every_s=0.002)
+                await eventually_async(lambda: running(loads) == 4 and sum(load.waiting for load in loads.values()) == 0, every_s=0.002)
                 if was_running:
                     took.append(time.monotonic() - left)
                 await asyncio.sleep(0.15)  # one that left before it ran may show only now
-                await eventually_async(lambda: running(loads) == 8)
+                await eventually_async(lambda: running(loads) == 4)
             for response in staying:
                 response.close()
             await eventually_async(lambda: running(loads) == 0 and all(load.kv_usage == 0 for load in loads.values()))
@@ -90,7 +91,7 @@ async def test_engine_work_is_gone_in_200_ms(cluster: LiveCluster, tell: list[st
     tell.append(f"engine work gone after a client left: p50 {p50:.0f} ms, p99 {p99:.0f} ms, max {max(took) * 1e3:.0f} ms ({len(took)} that ran)")
     after = (await asyncio.to_thread(cluster.settle))["endings"]
     assert len(took) >= 150
-    assert after["cancelled"] - before["cancelled"] >= 32 + 150
+    assert after["cancelled"] - before["cancelled"] >= 40 + 150
     assert after["failed"] == before["failed"]
     assert after["finished"] == before["finished"]
     assert p50 < 200

@@ -15,6 +15,8 @@ import pytest
 import requests
 import yaml
 
+from tests.live.cluster import free_port, shared_memory_of
+
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 240.0
 STOP_S = 90.0
@@ -49,13 +51,6 @@ class LiveCluster:
         return {**os.environ, "RAYLANE_HOME": str(self.home), "COLUMNS": "200"}
 
 
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
     """Up for the session; afterwards nothing of it may be left."""
@@ -65,7 +60,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
     spec["name"] = "smoke"
     spec["gateway"] |= {"port": port, "trace_file": str(folder / "trace.jsonl")}
     (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
-    shared_memory = set(os.listdir("/dev/shm"))
     environment = {**os.environ, "RAYLANE_HOME": str(folder / "home")}
     with (folder / "up.log").open("wb") as log:
         command = [sys.executable, "-m", "cli.main", "up", str(folder / "spec.yaml")]
@@ -75,12 +69,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
     family = psutil.Process(process.pid).children(recursive=True)
     yield live
     family += psutil.Process(process.pid).children(recursive=True)
+    shared_memory = shared_memory_of(set(family))
     process.send_signal(signal.SIGINT)
     process.wait(STOP_S)
     assert "is down" in (folder / "up.log").read_text()
     _, alive = psutil.wait_procs(family, timeout=5)
     assert not alive, f"left behind: {alive}"
-    assert set(os.listdir("/dev/shm")) <= shared_memory
+    assert not [name for name in shared_memory if Path(name).exists()]
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(("127.0.0.1", port))

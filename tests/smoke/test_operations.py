@@ -93,6 +93,8 @@ def test_metrics_tell_tokens_by_the_engines_own_count(cluster: LiveCluster) -> N
         lines = requests.get(cluster.url + "/metrics", timeout=10).text.splitlines()
         return sum(float(line.split()[-1]) for line in lines if line.startswith('raylane_tokens_total{kind="out"'))
 
+    requests.post(cluster.url + "/v1/completions", json=BODY, timeout=60)
+    time.sleep(1.5)  # the longest that a ledger waits for the engine's statistics
     before = tokens()
     requests.post(cluster.url + "/v1/completions", json=BODY, timeout=60)
     eventually(lambda: tokens() - before == 24)
