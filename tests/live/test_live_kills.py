@@ -142,6 +142,32 @@ async def test_kill_9_of_the_gateway(cluster: LiveCluster, tell: list[str]) -> N
         assert (await ask(session, cluster.url)).end == "done"
 
 
+@pytest.mark.parametrize("name", ["ray::Directory", "ray::ServeController"])
+async def test_kill_9_of_an_actor_that_no_request_needs(cluster: LiveCluster, tell: list[str], name: str) -> None:
+    """Requests go on as if nothing were; when it is back, a lost replica is found again."""
+    (actor,) = named(cluster, name)
+    answers = await under_load(cluster, actor.kill)
+    assert {answer.end for answer in answers} == {"done"}
+    at = time.monotonic()
+    await asyncio.to_thread(eventually, lambda: named(cluster, name) - {actor})
+    tell.append(f"kill -9 of {name}: 40 of 40 unharmed; it is back in {time.monotonic() - at:.1f} s")
+    os.kill(cluster.replicas()[0]["pid"], signal.SIGKILL)
+    await asyncio.to_thread(eventually, lambda: not cluster.is_whole())
+    await asyncio.to_thread(eventually, cluster.is_whole, 240)
+
+
+def named(cluster: LiveCluster, name: str) -> set[psutil.Process]:
+    """The cluster's processes of that name."""
+    found = set()
+    for process in cluster.family():
+        try:
+            if " ".join(process.cmdline()).startswith(name):
+                found.add(process)
+        except psutil.Error:
+            continue
+    return found
+
+
 def test_kill_9_of_up_leaves_nothing_that_down_does_not_clean(tmp_path_factory: pytest.TempPathFactory) -> None:
     from tests.live.cluster import can_bind, shared_memory_of
 

@@ -1,0 +1,82 @@
+"""`raylane up --detach`, `doctor` beside a running cluster, and `down`, as a user types them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+import requests
+import yaml
+
+from tests.live.cluster import ROOT, START_S, can_bind, free_port, shared_memory_of
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1_200)]
+
+
+def test_up_in_the_background_and_down(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("detached")
+    port = free_port()
+    spec = yaml.safe_load((ROOT / "infra/specs/local.yaml").read_text())
+    spec["name"] = "detached"
+    spec["models"][0]["replicas"] = {"count": 1}
+    spec["models"][0]["settings"]["kv_cache_memory_bytes"] = 64 << 20
+    (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
+    environment = {**os.environ, "RAYLANE_HOME": str(folder / "home"), "COLUMNS": "200"}
+
+    def raylane(*arguments: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "cli.main", *map(str, arguments)]
+        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=START_S)
+
+    up = raylane("up", folder / "spec.yaml", "--port", port, "--detach")
+    assert (up.returncode, "Ready" in up.stdout) == (0, True), up.stdout + up.stderr
+    try:
+        pid = int(up.stdout.rpartition("(process ")[2].partition(")")[0])
+        family = {psutil.Process(pid), *psutil.Process(pid).children(recursive=True)}
+        shared = shared_memory_of(family)
+        assert requests.get(f"http://127.0.0.1:{port}/ready", timeout=10).status_code == 200
+        assert "1/1" in raylane("status").stdout
+        again = raylane("up", folder / "spec.yaml", "--port", free_port())
+        assert (again.returncode, "is already up" in again.stderr) == (1, True)
+        doctor = raylane("doctor", folder / "spec.yaml")
+        assert "BAD" not in doctor.stdout, doctor.stdout
+        assert "torch" in doctor.stdout
+    finally:
+        down = raylane("down")
+    assert (down.returncode, "is down" in down.stdout) == (0, True), down.stderr
+    _, alive = psutil.wait_procs(family, timeout=5)
+    assert not alive
+    assert can_bind(port)
+    assert not [name for name in shared if Path(name).exists()]
+    assert raylane("status").returncode == 1
+    assert raylane("down").returncode == 1
+
+
+def test_a_start_that_fails_says_why(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A model's folder that vLLM cannot load: the cause in one line, the whole story in a file, and nothing left."""
+    folder = tmp_path_factory.mktemp("failing")
+    (folder / "model").mkdir()
+    (folder / "model" / "config.json").write_text('{"architectures": ["NoSuchModel"], "model_type": "llama"}')
+    spec = yaml.safe_load((ROOT / "infra/specs/local.yaml").read_text())
+    spec["name"] = "failing"
+    spec["models"][0] |= {"source": str(folder / "model"), "replicas": {"count": 1}}
+    (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
+    environment = {**os.environ, "RAYLANE_HOME": str(folder / "home"), "COLUMNS": "200"}
+    command = [sys.executable, "-m", "cli.main", "up", str(folder / "spec.yaml"), "--port", str(free_port())]
+    up = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=START_S)
+    assert up.returncode == 1
+    assert "model-demo could not start: " in up.stderr
+    assert "to mend it: raylane doctor" in up.stderr
+    log = folder / "home" / "failing" / "logs" / "failed-start.log"
+    assert "NoSuchModel" in log.read_text()
+    assert not (folder / "home" / "failing" / "state.json").exists()
+    mine = str(folder / "home")
+    assert not [process for process in psutil.process_iter() if mine in " ".join(_words(process))]
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return [*process.cmdline(), *process.environ().values()]
+    except psutil.Error:
+        return []
