@@ -58,21 +58,17 @@ class FakeEngine:
         return self
 
     async def kill(self) -> None:
-        """Ends as a killed process does: every connection breaks at once, and no new one is made."""
-        assert self._runner is not None
+        """Ends as a killed process does: every connection breaks at once, and no new one is made. One that has ended is no error."""
+        if self._runner is None:
+            return
         for site in list(self._runner.sites):
             await site.stop()
         assert self._runner.server is not None
         for connection in list(self._runner.server.connections):
             if connection.transport is not None:
                 connection.transport.abort()
-        await self.stop()
-
-    async def stop(self) -> None:
-        """Frees the port."""
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        await self._runner.cleanup()
+        self._runner = None
 
     async def say(self, line: bytes) -> None:
         """Writes a line to every open feed."""

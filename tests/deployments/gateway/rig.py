@@ -101,7 +101,7 @@ class Rig:
             client.leave()
         await self.gateway.stop()
         for engine in self.engines:
-            await engine.stop()
+            await engine.kill()
 
     @property
     def owner(self) -> Any:

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import random
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -392,3 +393,38 @@ async def test_max_waiting(make_rig: MakeRig) -> None:
     for client in clients:
         client.leave()
     await rig.last(4)
+
+
+async def test_mangled_requests(rig: Rig) -> None:
+    """Whatever comes over a connection, each is answered or ended, and the next client notices nothing."""
+    dice = random.Random(7)
+    body = json.dumps(STREAM).encode()
+    good = head("POST", "/v1/completions", len(body), **{"x-request-id": "a", "connection": "keep-alive"}) + body
+    for number in range(150):
+        mangled = bytearray(good * dice.choice([1, 1, 2]))
+        for _ in range(dice.randint(1, 6)):
+            at = dice.randrange(len(mangled))
+            match dice.randrange(4):
+                case 0:
+                    mangled[at] = dice.randrange(256)
+                case 1:
+                    del mangled[at : at + dice.randint(1, 40)]
+                case 2:
+                    mangled[at:at] = dice.randbytes(dice.randint(1, 20))
+                case _:
+                    mangled[at:at] = b"\r\n"
+        client = await rig.connect()
+        cut = dice.randrange(len(mangled) + 1)
+        client.writer.write(bytes(mangled[:cut]))
+        await asyncio.sleep(0)
+        if not client.writer.transport.is_closing():
+            client.writer.write(bytes(mangled[cut:]))
+        if number % 3:
+            try:
+                async with asyncio.timeout(0.05):
+                    while await client.reader.read(65_536):
+                        pass
+            except (TimeoutError, ConnectionError):
+                pass
+        client.leave()
+    assert (await rig.ask())[0] == 200
