@@ -44,7 +44,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Bytes came. Counts those of a head that is not whole yet."""
         turns = self._turns
-        super().data_received(_without_upgrade(data) if self._in_head and _UPGRADE.search(data) else data)
+        super().data_received(_without_upgrade(data) if self._in_head else data)
         if not self._in_head or self.transport.is_closing():
             return
         if self._turns == turns:  # else what belongs to the head is unknown, but less than one read
@@ -108,5 +108,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
 def _without_upgrade(data: bytes) -> bytes:
     """The same bytes with the head's `upgrade` under a name that means nothing. (A name that is cut between two reads is not found.)"""
-    head, blank, rest = data.partition(b"\r\n\r\n")
-    return _UPGRADE.sub(b"\r\nx-offer:", head) + blank + rest
+    end = data.find(b"\r\n\r\n")
+    end = len(data) if end < 0 else end
+    found = _UPGRADE.search(data, 0, end)
+    return data if found is None else data[: found.start()] + b"\r\nx-offer:" + data[found.end() :]

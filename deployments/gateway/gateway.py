@@ -12,6 +12,7 @@ import aiohttp
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, CollectorRegistry, ProcessCollector
 
 from cluster.spec import ClusterSpec, Region
+from deployments.gateway.endpoints import ENDPOINTS
 from deployments.gateway.feeds import Feeds
 from deployments.gateway.flow import SWEEP_S, Cause
 from deployments.gateway.routes import OwnPages, build_app
@@ -41,7 +42,7 @@ class Gateway:
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         self.url = f"http://{host}:{settings.port}"
         self._status = Status(spec, self.service, self.feeds, self.url, str(run_dir))
-        self._metrics = RequestMetrics(registry)
+        self._metrics = RequestMetrics(registry, [*(endpoint.path for endpoint in ENDPOINTS), "/v1/models"])
         registry.register(LaneGauges(lambda: {name: owner.snapshot() for name, owner in self.service.owners.items()}))
         self._journal = Journal(
             run_dir / "logs" / "access.jsonl" if settings.access_log else None,

@@ -17,12 +17,14 @@ from deployments.gateway.connection import Receive, Scope, Send
 from deployments.gateway.endpoints import ENDPOINTS, Endpoint
 from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.inquiry import shown
-from deployments.gateway.service import Service, new_ledger
+from deployments.gateway.service import Service, new_ledger, outcome_of
 from deployments.gateway.status import Status
 
 log = logging.getLogger("raylane.gateway")
 
 Handler = Callable[[Request], Awaitable[Response]]
+_PATH_CHARS = 200
+"""Of a path that a client made up, so much is written down."""
 
 
 class RelayedEndpoint:
@@ -50,13 +52,13 @@ class OwnPages:
     def routes(self) -> list[Route]:
         """The routes of these pages."""
         return [
-            Route("/v1/models", _answered(self.models)),
-            Route("/v1/models/{name:path}", _answered(self.model)),
-            Route("/health", _answered(self.health)),
-            Route("/ready", _answered(self.ready)),
-            Route("/metrics", _answered(self._for_operators(self.metrics))),
-            Route("/raylane/status", _answered(self._for_operators(self.status))),
-            Route("/raylane/http_sd", _answered(self._for_operators(self.http_sd))),
+            Route("/v1/models", OwnPage(self.models, self._service)),
+            Route("/v1/models/{name:path}", OwnPage(self.model, self._service)),
+            Route("/health", OwnPage(self.health, self._service, quiet=True)),
+            Route("/ready", OwnPage(self.ready, self._service, quiet=True)),
+            Route("/metrics", OwnPage(self._for_operators(self.metrics), self._service, quiet=True)),
+            Route("/raylane/status", OwnPage(self._for_operators(self.status), self._service, quiet=True)),
+            Route("/raylane/http_sd", OwnPage(self._for_operators(self.http_sd), self._service, quiet=True)),
         ]
 
     async def models(self, request: Request) -> Response:
@@ -115,46 +117,53 @@ class OwnPages:
         return cards
 
 
-def build_app(pages: OwnPages, service: Service) -> Router:
-    """The gateway's whole ASGI app. A bare Router: middleware would wrap `send` and cost a layer on every piece of a stream."""
-    relayed = [Route(endpoint.path, RelayedEndpoint(service, endpoint)) for endpoint in ENDPOINTS]
-    return Router([*relayed, *pages.routes()], default=_not_found, redirect_slashes=False)
+class OwnPage:
+    """The ASGI app of one path that the gateway answers itself.
 
+    It gives the answer its request id, errors their form, and the journal its line; not for `quiet` pages, which probes and scrapers ask for all the
+    time.
+    """
 
-def _answered(handler: Handler) -> Any:
-    """An ASGI endpoint that gives the handler's answer its request id, and errors their form."""
+    def __init__(self, handler: Handler, service: Service, methods: tuple[str, ...] | None = ("GET", "HEAD"), quiet: bool = False) -> None:
+        self._handler = handler
+        self._service = service
+        self._methods = methods
+        self._quiet = quiet
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        ledger = new_ledger(scope, scope["path"])
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        ledger = new_ledger(scope, scope["path"][:_PATH_CHARS])
         try:
-            if scope["method"] not in ("GET", "HEAD"):
-                raise ApiError(ErrorCode.METHOD_NOT_ALLOWED, f"{scope['method']} {scope['path']}: allowed: GET, HEAD", headers={"allow": "GET, HEAD"})
-            response = await handler(Request(scope))
+            response = await self._answer(scope)
         except ApiError as error:
+            ledger.error = error.error.code
             response = _error_response(error)
         except Exception:
-            log.exception("%s failed inside the gateway", scope["path"])
+            log.exception("%s failed inside the gateway", ledger.path)
+            ledger.error = ErrorCode.INTERNAL.code
             response = _error_response(ApiError(ErrorCode.INTERNAL, f"internal error; request id {ledger.request_id}"))
         response.headers["x-request-id"] = ledger.request_id
         await response(scope, receive, send)
+        if not self._quiet:
+            ledger.status, ledger.bytes_out, ledger.ended_s = response.status_code, len(response.body), time.monotonic()
+            ledger.outcome = outcome_of(ledger)
+            self._service.closing.ended(ledger)
 
-    return _AsgiEndpoint(app)
-
-
-class _AsgiEndpoint:
-    """Keeps Starlette's Route from taking a function for a request handler."""
-
-    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
+    async def _answer(self, scope: Scope) -> Response:
+        if self._methods is not None and scope["method"] not in self._methods:
+            allowed = ", ".join(self._methods)
+            raise ApiError(ErrorCode.METHOD_NOT_ALLOWED, f"{scope['method']} {scope['path']}: allowed: {allowed}", headers={"allow": allowed})
+        return await self._handler(Request(scope))
 
 
-async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
-    response = _error_response(ApiError(ErrorCode.NOT_FOUND, f"{scope['method']} {scope['path']}: no such path"))
-    response.headers["x-request-id"] = new_ledger(scope, scope["path"]).request_id
-    await response(scope, receive, send)
+def build_app(pages: OwnPages, service: Service) -> Router:
+    """The gateway's whole ASGI app. A bare Router: middleware would wrap `send` and cost a layer on every piece of a stream."""
+    relayed = [Route(endpoint.path, RelayedEndpoint(service, endpoint)) for endpoint in ENDPOINTS]
+    return Router([*relayed, *pages.routes()], default=OwnPage(_not_found, service, methods=None), redirect_slashes=False)
+
+
+async def _not_found(request: Request) -> Response:
+    raise ApiError(ErrorCode.NOT_FOUND, f"{request.method} {shown(request.url.path)}: no such path")
 
 
 def _error_response(error: ApiError) -> Response:

@@ -70,7 +70,7 @@ class Service:
             try:
                 with flow.guard():
                     await self._serve(endpoint, flow, client)
-                ledger.outcome = _outcome(ledger)
+                ledger.outcome = outcome_of(ledger)
             except Aborted as aborted:
                 ledger.outcome = Outcome.CANCELLED if aborted.cause is Cause.CLIENT_GONE else Outcome.FAILED
                 ledger.error = aborted.error.error.code if aborted.error else aborted.cause.value
@@ -158,8 +158,8 @@ class Service:
         self._on_closed(ledger)
 
 
-def _outcome(ledger: Ledger) -> Outcome:
-    """Of an answer that was relayed to its end, which may be an error of the engine's."""
+def outcome_of(ledger: Ledger) -> Outcome:
+    """The outcome of an answer that was sent to its end, which may be an error."""
     if ledger.error is None:
         return Outcome.OK
     return Outcome.REFUSED if 400 <= ledger.status < 500 else Outcome.FAILED

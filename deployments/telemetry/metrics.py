@@ -17,9 +17,11 @@ _BY_LENGTH = ("model", "prompt_bucket")
 
 
 class RequestMetrics:
-    """What is counted of each request."""
+    """What is counted of each request. `paths` are those that have a label of their own: a client can make up any number of others."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, paths: Iterable[str]) -> None:
+        self._paths = frozenset(paths)
+
         def histogram(name: str, text: str, bounds: tuple[float, ...], labels: tuple[str, ...] = _BY_LENGTH) -> Histogram:
             return Histogram(name, text, labels, buckets=bounds, registry=registry)
 
@@ -41,7 +43,8 @@ class RequestMetrics:
     def observe(self, ledger: Ledger) -> None:
         """Counts a closed ledger."""
         model = ledger.model or "unknown"
-        self.requests.labels(model, ledger.path, ledger.outcome.value, str(ledger.status), ledger.error or "").inc()
+        path = ledger.path if ledger.path in self._paths else "other"
+        self.requests.labels(model, path, ledger.outcome.value, str(ledger.status), ledger.error or "").inc()
         if ledger.submitted_s is None:
             return
         by_length = (model, prompt_bucket(_prompt_tokens(ledger)))

@@ -140,6 +140,18 @@ async def test_the_access_log_has_a_line_a_request_and_no_text(make_rig: MakeRig
         assert abs(sum(line["stages_s"].values()) - line["wall_s"]) < 0.002
 
 
+async def test_own_pages_are_in_the_access_log_but_probes_are_not(rig: Rig) -> None:
+    for path in ("/v1/models", "/v1/chat", "/health", "/ready", "/metrics", "/raylane/status", "/raylane/http_sd", "/" + "x" * 5_000):
+        await get(rig, path)
+    lines = [json.loads(line) for line in (rig.run_dir / "logs" / "access.jsonl").read_text().splitlines()]
+    assert [(line["path"][:10], line["status"], line["outcome"]) for line in lines] == [
+        ("/v1/models", 200, "ok"),
+        ("/v1/chat", 404, "refused"),
+        ("/xxxxxxxxx", 404, "refused"),
+    ]
+    assert all(len(line["path"]) <= 200 for line in lines)
+
+
 OPERATORS: list[tuple[str, dict[str, str], bool]] = [
     ("127.0.0.1", {}, True),
     ("127.0.0.9", {}, True),

@@ -28,7 +28,7 @@ def ledger(**fields: object) -> Ledger:
 
 def of(one: Ledger) -> CollectorRegistry:
     registry = CollectorRegistry()
-    RequestMetrics(registry).observe(one)
+    RequestMetrics(registry, ["/v1/completions"]).observe(one)
     return registry
 
 
@@ -68,6 +68,12 @@ def test_unknown_models_do_not_multiply_labels() -> None:
     text = generate_latest(of(one)).decode()
     assert 'raylane_requests_total{error="model_not_found",model="unknown"' in text
     assert "raylane_e2e_seconds_count{" not in text
+
+
+def test_made_up_paths_do_not_multiply_labels() -> None:
+    one = Ledger("client", "engine", "/v1/made-up", 100.0, 0.0, status=404, outcome=Outcome.REFUSED, error="not_found")
+    one.ended_s = 100.1
+    assert 'path="other"' in generate_latest(of(one)).decode()
 
 
 async def test_a_blocked_loop_shows() -> None:
