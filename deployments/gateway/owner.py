@@ -11,8 +11,8 @@ from cluster.spec import Model, Timeouts
 from deployments.protocol import ReplicaFacts, ReplicaState
 from deployments.scheduling import Admission, Capacity, Ending, Lease, Placement, Request, Scheduler, Settings, Snapshot, Usage
 
-AHEAD_DIVISOR = 16
-"""One sixteenth of max_num_seqs is bound ahead of a free place: about what ends in one step, so that a batch never runs short between steps."""
+AHEAD_DIVISOR = 4
+"""A quarter of max_num_seqs is bound ahead of a free place: answers often end in waves, and a batch must not run short until their successors come."""
 PREFILL_STEPS = 2
 """A replica may hold two steps' token budgets of unfinished prefill: one that runs and one that follows it."""
 
