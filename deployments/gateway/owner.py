@@ -12,7 +12,7 @@ from deployments.protocol import ReplicaFacts, ReplicaState
 from deployments.scheduling import Admission, Capacity, Ending, Lease, Placement, Request, Scheduler, Settings, Snapshot, Usage
 
 AHEAD_DIVISOR = 4
-"""A quarter of max_num_seqs is bound ahead of a free place: answers often end in waves, and a batch must not run short until their successors come."""
+"""A quarter of max_num_seqs is bound ahead of a free place: answers end in waves, and a batch must not run short until others come."""
 PREFILL_STEPS = 2
 """A replica may hold two steps' token budgets of unfinished prefill: one that runs and one that follows it."""
 
