@@ -109,6 +109,7 @@ def _hold(spec: ClusterSpec, region: Region, run_dir: RunDir, stop: threading.Ev
         shared_memory(run_dir.path / "shared_memory") as memory,
         private_ray(max(cores, int(needed + 0.999)), run_dir.path / "ray_token") as temp_dir,
     ):
+        _on_signals(stop)  # again: Ray has put a handler of its own in place of ours
         state = State(spec.name, os.getpid(), psutil.Process().create_time(), url, temp_dir, ready=False)
         run_dir.write_state(state)
         boot = Boot(spec, region, run_dir, url, stop)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -42,8 +43,14 @@ def test_up_in_the_background_and_down(tmp_path_factory: pytest.TempPathFactory)
         doctor = raylane("doctor", folder / "spec.yaml")
         assert "BAD" not in doctor.stdout, doctor.stdout
         assert "torch" in doctor.stdout
+        body = {"model": "demo", "prompt": "1, 2, 3,", "max_tokens": 1_500, "ignore_eos": True, "stream": True}
+        stream = requests.post(f"http://127.0.0.1:{port}/v1/completions", json=body, stream=True, timeout=60).iter_content(64)
+        next(stream)
     finally:
-        down = raylane("down")
+        with ThreadPoolExecutor(1) as pool:
+            rest = pool.submit(lambda: b"".join(stream))
+            down = raylane("down")
+    assert rest.result().endswith(b"data: [DONE]\n\n")  # what runs may end
     assert (down.returncode, "is down" in down.stdout) == (0, True), down.stderr
     _, alive = psutil.wait_procs(family, timeout=5)
     assert not alive
