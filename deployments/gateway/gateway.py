@@ -20,6 +20,7 @@ from deployments.gateway.service import Service
 from deployments.gateway.status import Status
 from deployments.http_server import HttpServer
 from deployments.telemetry.journal import Journal
+from deployments.telemetry.later import Later
 from deployments.telemetry.ledger import Ledger
 from deployments.telemetry.loop_lag import LoopLag
 from deployments.telemetry.metrics import LaneGauges, RequestMetrics
@@ -37,7 +38,8 @@ class Gateway:
         registry = _registry()
         self._drain_s = settings.drain_s
         self._session = _engine_session(secret, settings.timeouts.connect_s)
-        self.service = Service(spec, models, self._session, self._on_closed)
+        self._closed = Later(self._tell)
+        self.service = Service(spec, models, self._session, self._closed.add)
         self.feeds = Feeds(self.service.owners, self._session, self.service.finished)
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         self.url = f"http://{host}:{settings.port}"
@@ -57,7 +59,7 @@ class Gateway:
     async def start(self, directory: Any) -> None:
         """Listens, and follows the replicas that `directory` (an actor's handle) lists."""
         await self._server.start()
-        self._tasks = [asyncio.create_task(work) for work in (self.feeds.follow(directory), self._sweep(), self._lag.run())]
+        self._tasks = [asyncio.create_task(work) for work in (self.feeds.follow(directory), self._sweep(), self._lag.run(), self._closed.run())]
 
     async def stop(self) -> None:
         """Not ready from now on; lets running requests end for gateway.drain_s, then ends them; then closes all."""
@@ -70,6 +72,7 @@ class Gateway:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.service.closing.flush()
+        self._closed.flush()
         self._journal.close()
         await self._session.close()
 
@@ -84,7 +87,7 @@ class Gateway:
             self.service.sweep()
             self._swept_s = time.monotonic()
 
-    def _on_closed(self, ledger: Ledger) -> None:
+    def _tell(self, ledger: Ledger) -> None:
         self._metrics.observe(ledger)
         self._status.observe(ledger)
         self._journal.write(ledger)
