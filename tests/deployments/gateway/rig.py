@@ -54,13 +54,13 @@ class Rig:
         self.engines: list[FakeEngine] = []
         self.closed: list[Ledger] = []
         self.clients: list[RawClient] = []
-        hand_on = self.service._on_closed
+        tell = gateway._closed._work
 
         def note(ledger: Ledger) -> None:
+            tell(ledger)
             self.closed.append(ledger)
-            hand_on(ledger)
 
-        self.service._on_closed = note
+        gateway._closed._work = note
 
     async def add(self, engine: FakeEngine) -> FakeEngine:
         """Starts an engine, and waits until the gateway has it."""
