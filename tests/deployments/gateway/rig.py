@@ -116,7 +116,7 @@ class Rig:
     async def settled(self) -> None:
         """Waits until nothing is left of any request, then checks that the books balance."""
         service = self.service
-        await until(lambda: not len(service.flows) and not len(service.closing))
+        await until(lambda: not len(service.flows) and not len(service.closing) and not self.gateway._closed._items)
         for owner in service.owners.values():
             assert not owner._waiters
             assert not owner._on_lost

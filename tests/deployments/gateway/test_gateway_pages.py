@@ -143,6 +143,7 @@ async def test_the_access_log_has_a_line_a_request_and_no_text(make_rig: MakeRig
 async def test_own_pages_are_in_the_access_log_but_probes_are_not(rig: Rig) -> None:
     for path in ("/v1/models", "/v1/chat", "/health", "/ready", "/metrics", "/raylane/status", "/raylane/http_sd", "/" + "x" * 5_000):
         await get(rig, path)
+    await rig.last(3)
     lines = [json.loads(line) for line in (rig.run_dir / "logs" / "access.jsonl").read_text().splitlines()]
     assert [(line["path"][:10], line["status"], line["outcome"]) for line in lines] == [
         ("/v1/models", 200, "ok"),
