@@ -110,4 +110,5 @@ async def test_several_models_and_an_adapter(make_rig: MakeRig) -> None:
     assert (status, error["param"]) == (404, "model")
     assert (await rig.ask({"model": "vectors", "prompt": "x"}, "/tokenize"))[0] == 200
     assert len(vectors.seen) == 2
+    await rig.settled()
     assert {ledger.model for ledger in rig.closed} == {"chat", "vectors", ""}
