@@ -23,6 +23,8 @@ ENVIRONMENT = {
     # A replica whose process hangs (SIGSTOP, a driver's fault) cannot be asked to end; without this Serve asks for minutes.
     "RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
+    # Ray runs its workers at niceness 15: an engine must not yield to whatever else the machine does.
+    "RAY_worker_niceness": "0",
     # On a small machine Ray's housekeeping competes with the engine: ours happens half as often or less, and nothing of ours waits for it.
     "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.3",
     "RAY_raylet_report_resources_period_milliseconds": "500",

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -18,16 +19,21 @@ console = Console() if Console().is_terminal else Console(width=140)
 
 
 def run_program(work: Callable[[Path], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
-    """Runs `work` with an empty folder; exits with 1 and the server's log when a server does not start. Ctrl-C stops what was started."""
+    """Runs `work` with an empty folder; exits with 1 and the server's log when a server does not start. Ctrl-C or SIGTERM stops what was started."""
     allow_many_connections()
     become_subreaper()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would ignore it
 
     async def main(folder: Path) -> dict[str, Any]:
-        return await work(folder)
+        task = asyncio.ensure_future(work(folder))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        return await task
 
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             return runner.run(main(Path(folder)))
+        except asyncio.CancelledError:
+            raise typer.Exit(128 + signal.SIGTERM) from None
         except ServerError as error:
             console.print(f"error: a server {error}", style="red", markup=False)
             raise typer.Exit(1) from error
