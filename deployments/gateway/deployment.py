@@ -9,6 +9,7 @@ from ray import serve
 from cluster.spec import ClusterSpec, Region
 from deployments.directory import find_directory
 from deployments.gateway.flow import SWEEP_S
+from deployments.gateway.garbage import calm_garbage_collector
 from deployments.gateway.gateway import Gateway
 
 _SWEEP_STOPPED_S = 30 * SWEEP_S + 5
@@ -39,6 +40,7 @@ class GatewayReplica:
         directory = find_directory()
         gateway = Gateway(spec, home, await directory.secret.remote(), run_dir)
         await gateway.start(directory)
+        calm_garbage_collector()
         self._gateway = gateway
 
 
