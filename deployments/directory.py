@@ -1,4 +1,4 @@
-"""The directory: the one named Ray actor of a cell that knows which engine replicas exist and what the cluster's secret is.
+"""The directory: the one named Ray actor of a cell that knows which engine replicas exist, which spec is in force, and the cluster's secret.
 
 Replicas register with it again and again (so a restarted directory fills itself), gateways wait on it for changes. Nothing on a request's path
 calls it: gateways go on with what they know while it, or Ray's head, is down. Whether a listed replica lives is not decided here but by its feed.
@@ -10,6 +10,7 @@ from typing import Any
 
 import ray
 
+from deployments.listing import Listing
 from deployments.protocol import ReplicaFacts
 
 NAME = "raylane-directory"
@@ -20,13 +21,14 @@ FORGET_AFTER_S = 15.0
 
 
 class Directory:
-    """The actor's class. `version` grows with each change of the list of replicas."""
+    """The actor's class."""
 
     def __init__(self, secret: str) -> None:
         self._secret = secret
         self._replicas: dict[str, ReplicaFacts] = {}
         self._seen: dict[str, float] = {}
         self._version = 0
+        self._spec_json: str | None = None
         self._changed = asyncio.Condition()
 
     async def secret(self) -> str:
@@ -45,8 +47,13 @@ class Directory:
         if self._replicas.pop(replica_id, None) is not None:
             await self._publish()
 
-    async def watch(self, known_version: int, timeout_s: float) -> tuple[int, list[ReplicaFacts]]:
-        """The list as soon as its version differs from `known_version`, or as it is after `timeout_s`."""
+    async def apply(self, spec_json: str) -> None:
+        """Puts a changed spec in force: every gateway of the cell takes it over."""
+        self._spec_json = spec_json
+        await self._publish()
+
+    async def watch(self, known_version: int, timeout_s: float) -> Listing:
+        """The listing as soon as its version differs from `known_version`, or as it is after `timeout_s`."""
         await self._forget_silent()
         async with self._changed:
             try:
@@ -54,7 +61,7 @@ class Directory:
                     await self._changed.wait_for(lambda: self._version != known_version)
             except TimeoutError:
                 pass
-            return self._version, list(self._replicas.values())
+            return Listing(self._version, tuple(self._replicas.values()), self._spec_json)
 
     async def _forget_silent(self) -> None:
         limit = time.monotonic() - FORGET_AFTER_S

@@ -15,6 +15,9 @@ from typing import Any, Literal
 REQUEST_ID_HEADER = "x-request-id"
 """Carries the gateway's own id of the request (never a client's): unique, so that the engine's statistics can be joined by it."""
 
+PRIORITY_HEADER = "x-raylane-priority"
+"""The index of the request's lane by length. A back-stop: where the engine itself must queue or preempt, short requests come first."""
+
 FEED_PATH = "/raylane/feed"
 DRAIN_PATH = "/raylane/drain"
 DRAINING_CODE = "draining"

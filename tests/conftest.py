@@ -1,6 +1,10 @@
-"""What all tests share: the count of skipped tests is always printed, so that a missing tool never passes unseen."""
+"""What all tests share: the count of skipped tests is always printed, so that a missing tool never passes unseen; and hypothesis's profile."""
 
 from _pytest.terminal import TerminalReporter
+from hypothesis import settings
+
+settings.register_profile("raylane", deadline=None)  # a busy machine is no failure
+settings.load_profile("raylane")
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:

@@ -5,7 +5,8 @@ from cluster.spec.gateway import Gateway, Limits, Timeouts
 from cluster.spec.load import SpecError, load_spec, parse_spec
 from cluster.spec.models import EngineSettings, Health, LoraAdapter, Model, Replicas, Speculative
 from cluster.spec.regions import Pool, Region
-from cluster.spec.traffic import Lane, TrafficClass
+from cluster.spec.tenants import Tenant
+from cluster.spec.traffic import Lane, Scheduling, TrafficClass
 
 __all__ = [
     "Autoscaling",
@@ -20,8 +21,10 @@ __all__ = [
     "Pool",
     "Region",
     "Replicas",
+    "Scheduling",
     "SpecError",
     "Speculative",
+    "Tenant",
     "Timeouts",
     "TrafficClass",
     "load_spec",

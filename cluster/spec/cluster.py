@@ -9,7 +9,8 @@ from cluster.spec.base import Name, Section
 from cluster.spec.gateway import Gateway
 from cluster.spec.models import Model
 from cluster.spec.regions import Pool, Region
-from cluster.spec.traffic import DEFAULT_CLASSES, DEFAULT_LANES, Lane, TrafficClass
+from cluster.spec.tenants import Tenant
+from cluster.spec.traffic import DEFAULT_CLASSES, DEFAULT_LANES, Lane, Scheduling, TrafficClass
 
 
 class Autoscaling(Section):
@@ -27,6 +28,8 @@ class ClusterSpec(Section):
     models: Annotated[tuple[Model, ...], Field(min_length=1)]
     classes: Annotated[tuple[TrafficClass, ...], Field(min_length=1)] = DEFAULT_CLASSES
     lanes: Annotated[tuple[Lane, ...], Field(min_length=1)] = DEFAULT_LANES
+    scheduling: Scheduling = Scheduling()
+    tenants: tuple[Tenant, ...] = ()
     autoscaling: Autoscaling = Autoscaling()
     gateway: Gateway = Gateway()
 
@@ -35,6 +38,8 @@ class ClusterSpec(Section):
         _unique("regions", (region.name for region in self.regions))
         _unique("models (with adapters)", (name for model in self.models for name in model.served_names))
         _unique("classes", (cls.name for cls in self.classes))
+        _unique("tenants", (tenant.name for tenant in self.tenants))
+        _unique("tenants.keys", (key for tenant in self.tenants for key in tenant.keys))
         _unique("lanes", (lane.name for lane in self.lanes))
         for region in self.regions:
             _unique(f"regions.{region.name}.pools", (pool.name for pool in region.pools))
@@ -44,9 +49,20 @@ class ClusterSpec(Section):
                     raise ValueError(f"models.{model.name}.regions = {name!r}: unknown; allowed: {', '.join(region.name for region in self.regions)}")
             for region in self.regions_of(model):
                 self.pool_of(model, region)
-        if len(self.lanes) != 1:
-            raise ValueError(f"lanes: {len(self.lanes)} lanes given; allowed: 1 until lanes by length are served")
+        self._check_tenants()
+        bounds = [lane.up_to_tokens for lane in self.lanes]
+        if bounds[-1] is not None or None in bounds[:-1] or sorted(bound for bound in bounds if bound) != bounds[:-1]:
+            raise ValueError(f"lanes.up_to_tokens = {bounds}: allowed: ascending bounds, and none for the last lane alone")
         return self
+
+    def _check_tenants(self) -> None:
+        classes = [traffic_class.name for traffic_class in self.classes]
+        for tenant in self.tenants:
+            for name in tenant.classes or ():
+                if name not in classes:
+                    raise ValueError(f"tenants.{tenant.name}.classes = {name!r}: unknown; allowed: {', '.join(classes)}")
+        if self.gateway.allow_public and not self.tenants:
+            raise ValueError("gateway.allow_public = true: allowed only with tenants, whose keys (`raylane key`) then are asked for")
 
     def region(self, name: str) -> Region:
         """The region of that name. Raises ValueError that lists the known ones."""

@@ -1,6 +1,6 @@
 """What is promised to whom: traffic classes with their SLOs, and the lanes in which requests wait."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -30,9 +30,31 @@ class Lane(Section):
     cap_s: Seconds = 600.0
 
 
+class Scheduling(Section):
+    """How waiting requests are ordered and placed.
+
+    `order` inside a tenant's queue: `deadline` (by the class's TTFT) or `arrival`. `promoted_share`: the share of the work for requests past their
+    lane's `max_wait_s`. `decode_weight`: what an output token costs, in prefill tokens. `stickiness_ms`: a cached prefix is left alone when using it
+    would cost so much more expected TTFT than the best replica. `bind_ahead`: requests bound to a replica beyond those that it runs, as a share of
+    its max_num_seqs, so that a finished one is replaced at the next step. `prefill_steps`: steps' worth of tokens of which the prefill of a replica
+    may wait; one runs and one follows it.
+    """
+
+    order: Literal["deadline", "arrival"] = "deadline"
+    promoted_share: Annotated[float, Field(gt=0, lt=1)] = 0.25
+    decode_weight: Annotated[float, Field(gt=0, le=1_000)] = 4.0
+    stickiness_ms: Annotated[float, Field(ge=0, le=3_600_000)] = 100.0
+    bind_ahead: Annotated[float, Field(ge=0, le=1_000)] = 0.25
+    prefill_steps: Annotated[int, Field(ge=1, le=100_000)] = 2
+
+
 DEFAULT_CLASSES = (
     TrafficClass(name="interactive", ttft_ms=500),
     TrafficClass(name="completion", ttft_ms=100),
     TrafficClass(name="batch", ttft_ms=30_000),
 )
-DEFAULT_LANES = (Lane(name="all"),)
+DEFAULT_LANES = (
+    Lane(name="short", up_to_tokens=512, weight=8, max_wait_s=15, cap_s=60),
+    Lane(name="medium", up_to_tokens=4_096, weight=3, max_wait_s=30, cap_s=120),
+    Lane(name="long", weight=1, max_wait_s=60, cap_s=300),
+)

@@ -24,6 +24,10 @@ RESERVED = frozenset(
 """Arguments of vLLM that `extra` may not set: raylane answers for where a replica listens, what it serves and how it spreads over processes."""
 
 
+_LEAST_QUEUE = 4_096
+"""One request may be of thousands of sequences (gateway.limits.max_sequences)."""
+
+
 class ArgumentsError(ValueError):
     """A key of the spec that vLLM does not take; the message names it, its value and what is allowed."""
 
@@ -77,6 +81,9 @@ def _engine(settings: EngineSettings) -> dict[str, Any]:
         "tensor_parallel_size": settings.tensor_parallel_size,
         "gpu_memory_utilization": settings.gpu_memory_utilization,
         "seed": settings.seed,
+        # Back-stops: the gateway binds late, so that neither has much to do.
+        "scheduling_policy": "priority",
+        "max_num_queued_reqs": max(_LEAST_QUEUE, 8 * settings.max_num_seqs),
     }
     if settings.tensor_parallel_size > 1:
         # Inside a placement group vLLM would choose Ray's executor, which asks for bundles of its own; the ranks are this replica's processes.

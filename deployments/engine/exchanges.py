@@ -37,6 +37,7 @@ class Exchange:
 
     request_id: str
     started: float
+    priority: int = 0
     first_byte: float | None = None
     ended: float | None = None
     status: int = CLIENT_LEFT
@@ -66,9 +67,9 @@ class Exchanges:
         """Whether no exchange is open or unreported."""
         return not self._open and not self._settling
 
-    def begin(self, request_id: str, now: float) -> Exchange:
+    def begin(self, request_id: str, now: float, priority: int = 0) -> Exchange:
         """Opens an exchange."""
-        exchange = Exchange(request_id, now)
+        exchange = Exchange(request_id, now, priority)
         self._open.add(exchange)
         return exchange
 

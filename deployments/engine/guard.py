@@ -14,7 +14,7 @@ from typing import Any
 
 from deployments.engine.exchanges import SETTLE_S, Exchange, Exchanges, current
 from deployments.engine.feed import Feed
-from deployments.protocol import DRAIN_PATH, DRAINING_CODE, FEED_PATH, REQUEST_ID_HEADER, UNHEALTHY_CODE, ReplicaState
+from deployments.protocol import DRAIN_PATH, DRAINING_CODE, FEED_PATH, PRIORITY_HEADER, REQUEST_ID_HEADER, UNHEALTHY_CODE, ReplicaState
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -64,7 +64,7 @@ class Guard:
             await _refuse(send, 503, code, f"this replica is {state}; nothing was done")
 
     async def _serve_work(self, scope: Message, receive: Receive, send: Send) -> None:
-        exchange = self._exchanges.begin(_request_id(scope["headers"]), time.monotonic())
+        exchange = self._exchanges.begin(_request_id(scope["headers"]), time.monotonic(), _priority(scope["headers"]))
         token = current.set(exchange)
         try:
             await self._app(scope, receive, _timed(send, exchange))
@@ -113,6 +113,13 @@ def _request_id(headers: list[tuple[bytes, bytes]]) -> str:
         if name == REQUEST_ID_HEADER.encode():
             return value.decode("latin-1")
     return uuid.uuid4().hex
+
+
+def _priority(headers: list[tuple[bytes, bytes]]) -> int:
+    for name, value in headers:
+        if name == PRIORITY_HEADER.encode() and value.isdigit():
+            return int(value)
+    return 0
 
 
 def _timed(send: Send, exchange: Exchange) -> Send:

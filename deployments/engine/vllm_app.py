@@ -21,7 +21,7 @@ from vllm.v1.engine.exceptions import EngineDeadError
 
 from cluster.spec import Model
 from deployments.engine.args import namespace
-from deployments.engine.exchanges import Exchanges
+from deployments.engine.exchanges import Exchanges, current
 from deployments.engine.stats import EngineLoad, EngineStats
 
 _STOP_S = 5.0
@@ -37,6 +37,9 @@ class BookedLLM(AsyncLLM):  # type: ignore[misc]
         """As in vLLM; `n` sequences of a sampling request finish one by one, and each brings its own statistics."""
         sequences = getattr(params, "n", 1)
         self.exchanges.accept(request_id, sequences)
+        exchange = current.get()
+        if exchange is not None:  # the lane decides, not the client
+            kwargs["priority"] = exchange.priority
         try:
             return await super().add_request(request_id, prompt, params, *args, **kwargs)
         except BaseException:

@@ -26,6 +26,8 @@ _PIECE_BYTES = 64 << 10
 def answer_headers(ledger: Ledger) -> list[tuple[bytes, bytes]]:
     """The headers that every answer of the gateway carries: the request's id, its timing so far, and where it was placed and why."""
     headers = [(b"x-request-id", ledger.request_id.encode()), (b"server-timing", ledger.server_timing().encode())]
+    if ledger.lane is not None:
+        headers.append((b"x-raylane-lane", ledger.lane.encode()))
     if ledger.replica_id is not None:
         headers.append((b"x-raylane-placement", f"{ledger.replica_id}; reason={ledger.pick}".encode()))
     return headers

@@ -6,7 +6,7 @@ import json
 import aiohttp
 
 from deployments.gateway.errors import ApiError, ErrorCode
-from deployments.protocol import DRAINING_CODE, REQUEST_ID_HEADER, UNHEALTHY_CODE, ReplicaState
+from deployments.protocol import DRAINING_CODE, PRIORITY_HEADER, REQUEST_ID_HEADER, UNHEALTHY_CODE, ReplicaState
 
 UNREACHABLE = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 """No connection was made, so the replica did not see the request. (A connection that broke later says nothing of that.)"""
@@ -29,9 +29,12 @@ def lost() -> ApiError:
     return ApiError(ErrorCode.REPLICA_LOST, "the replica that ran this request was lost; the request may be sent again")
 
 
-async def post(session: aiohttp.ClientSession, url: str, engine_id: str, body: bytes) -> aiohttp.ClientResponse:
-    """Sends a request; returns when the head of its answer came. Raises aiohttp.ClientError, and ApiError for an answer that is none."""
-    headers = {REQUEST_ID_HEADER: engine_id, "content-type": "application/json"}
+async def post(session: aiohttp.ClientSession, url: str, engine_id: str, body: bytes, priority: int = 0) -> aiohttp.ClientResponse:
+    """Sends a request; `priority`: the lower, the sooner, where the engine must choose.
+
+    Returns when the head of its answer came. Raises aiohttp.ClientError, and ApiError for an answer that is none.
+    """
+    headers = {REQUEST_ID_HEADER: engine_id, "content-type": "application/json", PRIORITY_HEADER: str(priority)}
     response = await session.post(url, data=body if len(body) <= _COPIED_BYTES else io.BytesIO(body), headers=headers, allow_redirects=False)
     if not 200 <= response.status < 600:
         response.close()

@@ -14,6 +14,7 @@ from typing import Any
 import aiohttp
 
 from deployments.gateway.owner import LaneOwner
+from deployments.listing import Listing
 from deployments.protocol import FEED_PATH, HEARTBEAT_S, Finished, Hello, Load, ReplicaFacts, ReplicaState, decode
 
 log = logging.getLogger("raylane.feeds")
@@ -100,25 +101,34 @@ class ReplicaFeed:
 class Feeds:
     """All feeds of a gateway: starts one for each replica that the directory lists."""
 
-    def __init__(self, owners: Mapping[str, LaneOwner], session: aiohttp.ClientSession, on_finished: Callable[[Finished], None]) -> None:
+    def __init__(
+        self,
+        owners: Mapping[str, LaneOwner],
+        session: aiohttp.ClientSession,
+        on_finished: Callable[[Finished], None],
+        on_spec: Callable[[str | None], None],
+    ) -> None:
         self.by_replica: dict[str, ReplicaFeed] = {}
         self._owners = owners
         self._session = session
         self._on_finished = on_finished
+        self._on_spec = on_spec
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def follow(self, directory: Any) -> None:
-        """Watches the directory for ever. While it cannot be reached, the feeds that are open go on."""
+        """Watches the directory for ever. While it cannot be reached, the feeds that are open go on, and the spec stays in force."""
         version = -1
         while True:
             try:
-                version, replicas = await directory.watch.remote(version, WATCH_S)
+                listing: Listing = await directory.watch.remote(version, WATCH_S)
             except Exception as error:  # any failure of Ray: what is known stays in force
                 log.warning("the directory does not answer: %r", error)
                 version = -1
                 await asyncio.sleep(1)
                 continue
-            for facts in replicas:
+            version = listing.version
+            self._on_spec(listing.spec_json)
+            for facts in listing.replicas:
                 self._open(facts)
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from deployments.gateway.endpoints import BodyKind
 from deployments.gateway.errors import ApiError, ErrorCode
+from deployments.gateway.prefix import chat_text, ids_prefix, text_prefix
 
 Count = Annotated[int, Field(ge=1)]
 Text = str | list[int] | list[str] | list[list[int]]
@@ -28,6 +29,7 @@ class _Chat(_Body):
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
     n: Annotated[int, Field(ge=1, le=128)] | None = None
+    tools: Any = None
 
 
 class _Completion(_Body):
@@ -43,6 +45,7 @@ class _Embedding(_Body):
 class _Response(_Body):
     input: str | Annotated[list[dict[str, Any]], Field(min_length=1)]
     instructions: str | None = None
+    tools: Any = None
     max_output_tokens: Count | None = None
     store: bool | None = None
     background: bool | None = None
@@ -69,7 +72,8 @@ class Inquiry:
     """What routing knows of a request.
 
     `prompt_chars` counts the characters of text in the longest of its prompts and `prompt_ids` its token ids where the client sent ids;
-    `max_tokens` is the client's bound on the output (None: the context's end), `sequences` prompts x n.
+    `max_tokens` is the client's bound on the output (None: the context's end), `sequences` prompts x n. `prefix`: the hashes of its leading chunks
+    (of the only prompt; several have none).
     """
 
     model: str
@@ -80,6 +84,7 @@ class Inquiry:
     max_tokens_field: str
     prompt_field: str
     sequences: int
+    prefix: tuple[int, ...] = ()
 
 
 def read_inquiry(kind: BodyKind, body: bytes) -> Inquiry:
@@ -92,24 +97,40 @@ def read_inquiry(kind: BodyKind, body: bytes) -> Inquiry:
         case _Chat():
             field = "max_completion_tokens" if form.max_completion_tokens is not None else "max_tokens"
             limit = form.max_completion_tokens if form.max_completion_tokens is not None else form.max_tokens
-            return _inquiry(form, _chars(form.messages), 0, limit, field, "messages", form.n or 1)
+            prefix = text_prefix(chat_text(form.messages, form.tools))
+            return _inquiry(form, _chars(form.messages), 0, limit, field, "messages", form.n or 1, prefix)
         case _Completion():
             chars, ids, prompts = _measure("prompt", form.prompt)
             limit = _DEFAULT_COMPLETION_TOKENS if form.max_tokens is None else form.max_tokens
-            return _inquiry(form, chars, ids, limit, "max_tokens", "prompt", prompts * (form.n or 1))
+            return _inquiry(form, chars, ids, limit, "max_tokens", "prompt", prompts * (form.n or 1), _prefix(form.prompt))
         case _Embedding():
             chars, ids, prompts = _measure("input", form.input)
             return _inquiry(form, chars, ids, 0, "", "input", prompts)
         case _Response():
             _refuse_state(form)
             chars = _chars(form.input) + len(form.instructions or "")
-            return _inquiry(form, chars, 0, form.max_output_tokens, "max_output_tokens", "input", 1)
+            prefix = text_prefix(_response_text(form))
+            return _inquiry(form, chars, 0, form.max_output_tokens, "max_output_tokens", "input", 1, prefix)
         case _:
             return _inquiry(form, 0, 0, 0, "", "prompt", 1)
 
 
-def _inquiry(form: _Body, chars: int, ids: int, limit: int | None, limit_field: str, prompt_field: str, sequences: int) -> Inquiry:
-    return Inquiry(form.model or "", bool(form.stream), chars, ids, limit, limit_field, prompt_field, sequences)
+def _inquiry(
+    form: _Body, chars: int, ids: int, limit: int | None, limit_field: str, prompt_field: str, sequences: int, prefix: tuple[int, ...] = ()
+) -> Inquiry:
+    return Inquiry(form.model or "", bool(form.stream), chars, ids, limit, limit_field, prompt_field, sequences, prefix)
+
+
+def _prefix(prompt: Text) -> tuple[int, ...]:
+    if isinstance(prompt, str):
+        return text_prefix(prompt)
+    ids = [item for item in prompt if isinstance(item, int)]
+    return ids_prefix(ids) if len(ids) == len(prompt) else ()
+
+
+def _response_text(form: _Response) -> str:
+    messages = [{"role": "user", "content": form.input}] if isinstance(form.input, str) else form.input
+    return chat_text(([{"role": "system", "content": form.instructions}] if form.instructions else []) + messages, form.tools)
 
 
 def _measure(field: str, prompt: Text) -> tuple[int, int, int]:

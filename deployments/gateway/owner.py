@@ -6,15 +6,11 @@ It gives the scheduler the time, wakes the tasks whose requests were placed, and
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from cluster.spec import Model, Timeouts
+from cluster.spec import Model
 from deployments.protocol import ReplicaFacts, ReplicaState
-from deployments.scheduling import Admission, Capacity, Ending, Lease, Placement, Request, Scheduler, Settings, Snapshot, Usage
-
-AHEAD_DIVISOR = 4
-"""A quarter of max_num_seqs is bound ahead of a free place: answers end in waves, and a batch must not run short until others come."""
-PREFILL_STEPS = 2
-"""A replica may hold two steps' token budgets of unfinished prefill: one that runs and one that follows it."""
+from deployments.scheduling import Admission, Capacity, Ending, Lease, Placement, Policy, Request, Scheduler, Snapshot, Usage
 
 
 class QueueTimeout(Exception):
@@ -29,13 +25,24 @@ class Rejected(Exception):
         self.admission = admission
 
 
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """How much is bound to a replica before its turn: see `Scheduling.bind_ahead` and `.prefill_steps`."""
+
+    ahead: float = 0.25
+    prefill_steps: int = 2
+
+
+_DEFAULT_BINDING = Binding()
+
+
 class LaneOwner:
     """Runs one model's scheduler. All methods run in the gateway's event loop; none blocks."""
 
-    def __init__(self, model: Model, timeouts: Timeouts, max_waiting: int) -> None:
+    def __init__(self, model: Model, policy: Policy, binding: Binding = _DEFAULT_BINDING) -> None:
         self.model = model
-        self.scheduler = Scheduler(Settings(max_waiting))
-        self._timeouts = timeouts
+        self.scheduler = Scheduler(policy)
+        self._binding = binding
         self._waiters: dict[str, asyncio.Future[Placement]] = {}
         self._on_lost: dict[int, Callable[[], None]] = {}
         self._facts: dict[str, ReplicaFacts] = {}
@@ -43,6 +50,15 @@ class LaneOwner:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_s = 0.0
         self._next_replica = 0
+
+    def configure(self, policy: Policy, binding: Binding) -> None:
+        """Changes the policy; what waits keeps waiting."""
+        now = time.monotonic()
+        self._binding = binding
+        self.scheduler.configure(policy, now)
+        for facts in self.ready_replicas:
+            self.scheduler.replica_up(facts.replica_id, self._capacity(facts), now)
+        self._step()
 
     @property
     def ready_replicas(self) -> list[ReplicaFacts]:
@@ -105,10 +121,14 @@ class LaneOwner:
         self.scheduler.first_token(lease, time.monotonic())
         self._step()
 
-    def release(self, lease: Lease, ending: Ending, usage: Usage | None = None) -> None:
+    def learn(self, lease: Lease, usage: Usage) -> None:
+        """The engine's account of a finished request, which may come after its lease ended."""
+        self.scheduler.learn(lease, usage, time.monotonic())
+
+    def release(self, lease: Lease, ending: Ending) -> None:
         """Ends a lease; one that ended before (its replica was lost) is left alone."""
         self._on_lost.pop(lease.lease_id, None)
-        self.scheduler.release(lease, ending, usage, time.monotonic())
+        self.scheduler.release(lease, ending, None, time.monotonic())
         self._step()
 
     def when_lost(self, lease: Lease, tell: Callable[[], None]) -> None:
@@ -119,9 +139,7 @@ class LaneOwner:
         """A replica is ready (or ready again)."""
         self._facts[facts.replica_id] = facts
         self._ready.add(facts.replica_id)
-        ahead = max(1, facts.max_num_seqs // AHEAD_DIVISOR)
-        capacity = Capacity(facts.max_num_seqs, ahead, facts.kv_tokens, PREFILL_STEPS * facts.max_num_batched_tokens)
-        self.scheduler.replica_up(facts.replica_id, capacity, time.monotonic())
+        self.scheduler.replica_up(facts.replica_id, self._capacity(facts), time.monotonic())
         self._step()
 
     def replica_state(self, replica_id: str, state: ReplicaState | None) -> None:
@@ -146,6 +164,10 @@ class LaneOwner:
     def snapshot(self) -> Snapshot:
         """The scheduler's books now."""
         return self.scheduler.snapshot(time.monotonic())
+
+    def _capacity(self, facts: ReplicaFacts) -> Capacity:
+        ahead = max(1, round(facts.max_num_seqs * self._binding.ahead))
+        return Capacity(facts.max_num_seqs, ahead, facts.kv_tokens, facts.max_num_batched_tokens, self._binding.prefill_steps)
 
     def _step(self) -> None:
         step = self.scheduler.step(time.monotonic())

@@ -12,8 +12,9 @@ from deployments.gateway.exchange import Refused
 from deployments.gateway.flow import Flow, Hop
 from deployments.gateway.owner import LaneOwner, QueueTimeout, Rejected
 from deployments.gateway.relay import Relay
-from deployments.scheduling import Admission, Placement, Request
-from deployments.telemetry.ledger import Closing
+from deployments.scheduling import Admission, AdmissionKind, Placement, RejectCause, Request
+from deployments.telemetry.decisions import Verdict
+from deployments.telemetry.ledger import Closing, Ledger
 
 
 class Shared(Protocol):
@@ -30,14 +31,17 @@ async def run_placed(shared: Shared, owner: LaneOwner, request: Request, flow: F
         placement = await _wait(owner, request, flow)
         ledger.attempts = placement.lease.attempt
         ledger.engine_id = f"{request.request_id}-{placement.lease.attempt}"  # an engine never sees an id twice
-        ledger.replica_id, ledger.pick = placement.replica_id, placement.reason.value
+        ledger.replica_id, ledger.pick, ledger.lease = placement.replica_id, placement.reason.value, placement.lease
+        note_placement(ledger, placement)
         shared.closing.open(ledger)
         try:
             await Relay(shared.session, owner, placement.lease, flow, client, endpoint).run(body)
             return
-        except Refused:
+        except Refused as refused:
             shared.closing.forget(ledger)
-            ledger.refused(time.monotonic())
+            now = time.monotonic()
+            ledger.decide(Verdict.REFUSED, refused.state.value if refused.state else "unreachable", now, replica=placement.replica_id)
+            ledger.refused(now)
 
 
 async def _wait(owner: LaneOwner, request: Request, flow: Flow) -> Placement:
@@ -49,17 +53,62 @@ async def _wait(owner: LaneOwner, request: Request, flow: Flow) -> Placement:
         return placement
     except QueueTimeout:
         waited = time.monotonic() - flow.ledger.arrived_s
+        flow.ledger.decide(Verdict.EXPIRED, "queue_wait_s", time.monotonic())
         message = f"no replica of model {owner.model.name!r} had room within {waited:.1f} s (queue_wait_s)"
         raise ApiError(ErrorCode.QUEUE_TIMEOUT, message, headers={"retry-after": "1"}) from None
     except Rejected as rejected:
-        raise overloaded(owner.model.name, rejected.admission) from None
+        raise turned_away(owner.model.name, request.tenant, rejected.admission) from None
     finally:
         flow.ledger.left_lane(time.monotonic(), placed=placed)
 
 
-def overloaded(model: str, admission: Admission) -> ApiError:
-    """The error of a request that its lane did not take."""
+def note_admission(ledger: Ledger, request: Request, admission: Admission) -> None:
+    """What the scheduler answered, with what it knew of the request."""
+    verdict = {AdmissionKind.ADMIT: Verdict.ADMITTED, AdmissionKind.QUEUE: Verdict.QUEUED}.get(admission.kind, Verdict.REJECTED)
+    ledger.lane, ledger.eta_s = admission.lane, admission.eta_s
+    reason = admission.cause.value if admission.cause is not None else f"lane {admission.lane}"
+    facts: dict[str, object] = {"expected_prompt_tokens": request.prompt_tokens, "max_tokens": request.max_tokens, "sequences": request.sequences}
+    if admission.eta_s is not None:
+        facts |= {"eta_p50_s": round(admission.eta_s[0], 3), "eta_p95_s": round(admission.eta_s[1], 3)}
+    ledger.decide(verdict, reason, time.monotonic(), lane=admission.lane, retry_after_s=admission.retry_after_s, **facts)
+
+
+def note_placement(ledger: Ledger, placement: Placement) -> None:
+    """Where the request was placed, and why there."""
+    now, lease = time.monotonic(), placement.lease
+    if placement.promoted and not ledger.promoted:
+        ledger.promoted = True
+        ledger.decide(Verdict.PROMOTED, "max_wait_s", now, lane=placement.lane)
+    ledger.decide(
+        Verdict.PLACED,
+        placement.reason.value,
+        now,
+        replica=placement.replica_id,
+        attempt=lease.attempt,
+        waited_s=round(placement.waited_s, 6),
+        booked_prefill_tokens=lease.prefill_tokens,
+        booked_kv_tokens=lease.kv_tokens,
+        expected_output_tokens=lease.output_tokens,
+    )
+
+
+_OWN_LIMITS = {
+    RejectCause.TENANT_REQUESTS: (ErrorCode.REQUEST_LIMIT, "requests a minute"),
+    RejectCause.TENANT_TOKENS: (ErrorCode.TOKEN_LIMIT, "tokens a minute"),
+    RejectCause.TENANT_CONCURRENCY: (ErrorCode.CONCURRENCY_LIMIT, "requests at once"),
+}
+
+
+def turned_away(model: str, tenant: str, admission: Admission) -> ApiError:
+    """The error of a request that its lane did not take: 429 for its tenant's own limit, 503 for overload."""
     retry_after = max(1, round(admission.retry_after_s or 1))
+    headers = {"retry-after": str(retry_after), "x-raylane-lane": admission.lane}
+    own = _OWN_LIMITS.get(admission.cause) if admission.cause is not None else None
+    if own is not None:
+        code, what = own
+        return ApiError(code, f"tenant {tenant!r} is at its limit of {what} for model {model!r}; retry in {retry_after} s", headers=headers)
     cause = admission.cause.value if admission.cause is not None else "unknown"
-    message = f"model {model!r} is overloaded ({cause}): {admission.ahead_tokens} tokens wait; retry in {retry_after} s"
-    return ApiError(ErrorCode.OVERLOADED, message, headers={"retry-after": str(retry_after)})
+    eta = "" if admission.eta_s is None else f", the wait would be {admission.eta_s[0]:.1f} s (p50) to {admission.eta_s[1]:.1f} s (p95)"
+    backlog = "" if admission.backlog_s is None else f"; {admission.backlog_s:.1f} s of work wait{eta}"
+    message = f"model {model!r} is overloaded ({cause}) in lane {admission.lane!r}{backlog}; retry in {retry_after} s"
+    return ApiError(ErrorCode.OVERLOADED, message, headers=headers)

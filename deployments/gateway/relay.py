@@ -15,7 +15,7 @@ from deployments.gateway.exchange import UNREACHABLE, Refused, content_type, los
 from deployments.gateway.flow import Cause, Flow, Hop
 from deployments.gateway.owner import LaneOwner
 from deployments.gateway.sse import Events
-from deployments.scheduling import Ending, Lease, Usage
+from deployments.scheduling import Ending, Lease
 from deployments.telemetry.ledger import Ledger
 
 
@@ -52,7 +52,7 @@ class Relay:
         if url is None:  # lost between the placement and now: no work was done
             raise Refused(None)
         self._flow.wait_for(Hop.FIRST_BYTE if self._ledger.stream else Hop.WHOLE_ANSWER, time.monotonic())
-        response = await post(self._session, url + self._endpoint.path, self._ledger.engine_id, body)
+        response = await post(self._session, url + self._endpoint.path, self._ledger.engine_id, body, self._lease.home)
         try:
             await self._answer(response, body)
         except BaseException:
@@ -136,6 +136,4 @@ class Relay:
         self._end(Ending.CANCELLED if self._flow.cause is Cause.CLIENT_GONE else Ending.FAILED)
 
     def _end(self, ending: Ending) -> None:
-        done = self._ledger.finished
-        usage = Usage(done.prompt_tokens, done.cached_tokens, done.output_tokens, done.preemptions) if done and done.sequences else None
-        self._owner.release(self._lease, ending, usage)
+        self._owner.release(self._lease, ending)

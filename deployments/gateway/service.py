@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import aiohttp
 
-from cluster.spec import ClusterSpec, Model
+from cluster.spec import ClusterSpec, Model, TrafficClass
 from deployments.gateway.connection import Connection, Receive, Scope, Send
 from deployments.gateway.direct import run_direct
 from deployments.gateway.endpoints import Endpoint, Task
@@ -20,15 +20,16 @@ from deployments.gateway.flow import Aborted, Cause, Flow, Flows
 from deployments.gateway.inquiry import Inquiry, read_inquiry, shown
 from deployments.gateway.lengths import TokenRatio
 from deployments.gateway.owner import LaneOwner
-from deployments.gateway.placed import overloaded, run_placed
+from deployments.gateway.placed import note_admission, run_placed, turned_away
+from deployments.gateway.policy import CLASS_HEADER, binding_of, class_of, policy_of
+from deployments.gateway.prefix import CHUNK_CHARS, CHUNK_IDS
+from deployments.gateway.tenants import KeyRing
 from deployments.protocol import Finished
-from deployments.scheduling import Request
+from deployments.scheduling import Request, Usage
 from deployments.telemetry.ledger import Closing, Ledger, Outcome
 
 log = logging.getLogger("raylane.gateway")
 
-UNKNOWN_OUTPUT_TOKENS = 256
-"""The output that is booked for a request without max_tokens, until output lengths are learned."""
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
 
@@ -40,11 +41,26 @@ class Service:
         self.session = session
         self.flows = Flows()
         self.draining = False
-        self.owners = {model.name: LaneOwner(model, spec.gateway.timeouts, spec.gateway.limits.max_waiting) for model in models}
+        self.owners = {model.name: LaneOwner(model, policy_of(spec), binding_of(spec)) for model in models}
+        self._spec = spec
+        self.keys = KeyRing(spec.tenants)
         self._served = {name: self.owners[model.name] for model in models for name in model.served_names}
         self._ratios = {model.name: TokenRatio() for model in models}
         self._on_closed = on_closed
         self.closing = Closing(self._close)
+
+    def configure(self, spec: ClusterSpec) -> None:
+        """Takes over what can change of a spec while the cell runs (`live_spec.py`). Requests under way keep the time-outs that they began with."""
+        self._spec = spec
+        self.settings = spec.gateway
+        self.keys = KeyRing(spec.tenants)
+        for owner in self.owners.values():
+            owner.configure(policy_of(spec), binding_of(spec))
+
+    @property
+    def spec(self) -> ClusterSpec:
+        """The spec in force."""
+        return self._spec
 
     @property
     def served_names(self) -> list[str]:
@@ -93,17 +109,24 @@ class Service:
             raise ApiError(ErrorCode.DRAINING, "this gateway is stopping; send the request again", headers={"retry-after": "1"})
         if client.method != "POST":
             raise ApiError(ErrorCode.METHOD_NOT_ALLOWED, f"{client.method} {endpoint.path}: allowed: POST", headers={"allow": "POST"})
+        tenant = self.keys.tenant_of(client.headers.get(b"authorization", b""))
+        flow.ledger.tenant = tenant.name if tenant else ""
         body = await client.read_body()
+        began = time.thread_time()
         inquiry = read_inquiry(endpoint.body, body)
+        flow.ledger.read_s = time.thread_time() - began
         owner = self._owner(inquiry, endpoint)
         flow.ledger.model, flow.ledger.stream = owner.model.name, inquiry.stream
         client.watch()
         if endpoint.leased:
-            request = self._request(inquiry, owner, flow.ledger)
+            traffic_class = class_of(self._spec, client.headers.get(CLASS_HEADER, b""), tenant)
+            flow.ledger.traffic_class = traffic_class.name
+            request = self._request(inquiry, owner, flow.ledger, traffic_class)
             flow.ledger.submitted(time.monotonic())
             admission = owner.submit(request)
+            note_admission(flow.ledger, request, admission)
             if not admission.accepted:
-                raise overloaded(owner.model.name, admission)
+                raise turned_away(owner.model.name, flow.ledger.tenant, admission)
             await run_placed(self, owner, request, flow, client, endpoint, body)
         else:
             await run_direct(self.session, owner, flow, client, endpoint, body)
@@ -119,7 +142,7 @@ class Service:
             raise ApiError(ErrorCode.UNSUPPORTED, message, param="model")
         return owner
 
-    def _request(self, inquiry: Inquiry, owner: LaneOwner, ledger: Ledger) -> Request:
+    def _request(self, inquiry: Inquiry, owner: LaneOwner, ledger: Ledger, traffic_class: TrafficClass) -> Request:
         context = owner.model.settings.max_model_len
         if inquiry.max_tokens is not None and inquiry.max_tokens > context:
             message = f"{inquiry.max_tokens_field} = {shown(inquiry.max_tokens)}: allowed: 1 to {context}, the model's context"
@@ -132,16 +155,20 @@ class Service:
             message = f"{inquiry.prompt_field}: prompts x n = {inquiry.sequences}; allowed: at most max_sequences = {most} in one request"
             raise ApiError(ErrorCode.INVALID_VALUE, message, param=inquiry.prompt_field)
         prompt = min(context, self._ratios[owner.model.name].tokens(inquiry.prompt_chars, inquiry.prompt_ids))
-        output = UNKNOWN_OUTPUT_TOKENS if inquiry.max_tokens is None else inquiry.max_tokens
         ledger.prompt_chars, ledger.expected_prompt_tokens, ledger.max_tokens = inquiry.prompt_chars, prompt, inquiry.max_tokens
         now = time.monotonic()
         return Request(
             request_id=ledger.engine_id,
             prompt_tokens=prompt,
-            expected_output_tokens=min(output, max(0, context - prompt)),
+            max_tokens=min(context - prompt, context if inquiry.max_tokens is None else inquiry.max_tokens),
             arrived_s=now,
+            deadline_s=now + traffic_class.ttft_ms / 1e3,
             expires_s=now + self.settings.timeouts.queue_wait_s,
             sequences=inquiry.sequences,
+            traffic_class=traffic_class.name,
+            tenant=ledger.tenant,
+            prefix=inquiry.prefix,
+            chunk_tokens=CHUNK_IDS if inquiry.prompt_ids else max(1, round(CHUNK_CHARS / self._ratios[owner.model.name].chars_per_token)),
         )
 
     async def _fail(self, client: Connection, endpoint: Endpoint, error: ApiError | None) -> None:
@@ -155,7 +182,14 @@ class Service:
         done = ledger.finished
         if done is not None and done.sequences > 0 and ledger.model in self._ratios:
             self._ratios[ledger.model].observe(ledger.prompt_chars, round(done.prompt_tokens / done.sequences))
+            self._learn(ledger, done)
         self._on_closed(ledger)
+
+    def _learn(self, ledger: Ledger, done: Finished) -> None:
+        lease = ledger.lease
+        if lease is not None:
+            usage = Usage(done.prompt_tokens, done.cached_tokens, done.output_tokens, done.preemptions, done.sequences, done.prefill_s, done.decode_s)
+            self.owners[ledger.model].learn(lease, usage)
 
 
 def outcome_of(ledger: Ledger) -> Outcome:

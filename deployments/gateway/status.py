@@ -2,36 +2,35 @@
 
 import os
 import time
-from collections import deque
+from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 from cluster.spec import ClusterSpec
 from deployments.gateway.feeds import Feeds
 from deployments.gateway.service import Service
 from deployments.telemetry.ledger import Ledger, Outcome
+from deployments.telemetry.window import Window
 
 WINDOW_S = 60.0
-_WINDOW_REQUESTS = 10_000
 
 
 class Status:
     """Reads owners and feeds; keeps the last minute's TTFTs."""
 
-    def __init__(self, spec: ClusterSpec, service: Service, feeds: Feeds, url: str, run_dir: str) -> None:
+    def __init__(self, spec: ClusterSpec, service: Service, feeds: Feeds, url: str, run_dir: str, open_ledgers: Callable[[], int]) -> None:
         self._spec = spec
         self._service = service
         self._feeds = feeds
         self._url = url
         self._run_dir = run_dir
+        self._open_ledgers = open_ledgers
         self._started_s = time.monotonic()
-        self._recent: deque[tuple[float, str, float]] = deque(maxlen=_WINDOW_REQUESTS)
+        self._ttft_s = {name: Window(WINDOW_S) for name in service.owners}
 
     def observe(self, ledger: Ledger) -> None:
         """Notes the TTFT of a closed ledger."""
-        if ledger.ttft_s is not None and ledger.outcome is Outcome.OK:
-            self._recent.append((time.monotonic(), ledger.model, ledger.ttft_s))
+        if ledger.ttft_s is not None and ledger.outcome is Outcome.OK and ledger.model in self._ttft_s:
+            self._ttft_s[ledger.model].add(ledger.ttft_s, time.monotonic())
 
     def models_without_replica(self) -> list[str]:
         """Models that should have a ready replica and have none."""
@@ -55,6 +54,7 @@ class Status:
                 "url": self._url,
                 "uptime_s": time.monotonic() - self._started_s,
                 "flows": len(self._service.flows),
+                "open_ledgers": self._open_ledgers(),
                 "draining": self._service.draining,
             },
             "run_dir": self._run_dir,
@@ -71,7 +71,11 @@ class Status:
                 {
                     "name": lane.name,
                     "waiting": lane.waiting,
-                    "tokens": lane.tokens,
+                    "tokens": lane.work_tokens,
+                    "work_s": lane.work_s,
+                    "eta_s": lane.eta_s,
+                    "eta_covered": lane.covered,
+                    "eta_promised": lane.promised,
                     "oldest_wait_s": lane.oldest_wait_s,
                     "head_waits_for": lane.head_waits_for,
                 }
@@ -81,8 +85,12 @@ class Status:
             "submitted": snapshot.submitted,
             "placed": snapshot.placed,
             "endings": snapshot.endings,
-            "rejections": snapshot.rejections,
+            "rejections": {f"{lane}/{cause}": count for (lane, cause), count in snapshot.rejections.items()},
+            "promoted": snapshot.promoted,
             "tokens_per_s": snapshot.tokens_per_s,
+            "output_error": snapshot.output_error,
+            "other_lane": snapshot.other_lane,
+            "prefix_trust": snapshot.prefix_trust,
             "ttft_ms": self._quantiles(name),
             "replicas": [self._replica(stats.replica_id, stats) for stats in snapshot.replicas],
         }
@@ -106,12 +114,11 @@ class Status:
         }
 
     def _quantiles(self, model: str) -> dict[str, float] | None:
-        since = time.monotonic() - WINDOW_S
-        recent = [ttft for at, name, ttft in self._recent if name == model and at >= since]
-        if not recent:
+        requests, quantiles = self._ttft_s[model].quantiles((0.5, 0.95, 0.99), time.monotonic())
+        if not requests:
             return None
-        p50, p95, p99 = np.quantile(recent, (0.5, 0.95, 0.99)) * 1e3
-        return {"p50": float(p50), "p95": float(p95), "p99": float(p99), "requests": len(recent)}
+        p50, p95, p99 = (1e3 * value for value in quantiles)
+        return {"p50": p50, "p95": p95, "p99": p99, "requests": requests}
 
 
 def _address(url: str) -> str:

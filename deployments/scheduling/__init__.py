@@ -2,28 +2,34 @@
 
 from deployments.scheduling.admission import Admission
 from deployments.scheduling.lease import Lease, Placement, Usage
+from deployments.scheduling.limits import TenantPolicy
+from deployments.scheduling.policy import LanePolicy, Order, Policy
 from deployments.scheduling.reasons import AdmissionKind, Ending, PickReason, RejectCause, WaitReason
 from deployments.scheduling.replica import Capacity
 from deployments.scheduling.request import Request
-from deployments.scheduling.scheduler import Scheduler, Settings, Step
+from deployments.scheduling.scheduler import Scheduler
 from deployments.scheduling.snapshot import LaneStats, ReplicaStats, Snapshot
+from deployments.scheduling.step import Step
 
 __all__ = [
     "Admission",
     "AdmissionKind",
     "Capacity",
     "Ending",
+    "LanePolicy",
     "LaneStats",
     "Lease",
+    "Order",
     "PickReason",
     "Placement",
+    "Policy",
     "RejectCause",
     "ReplicaStats",
     "Request",
     "Scheduler",
-    "Settings",
     "Snapshot",
     "Step",
+    "TenantPolicy",
     "Usage",
     "WaitReason",
 ]

@@ -8,32 +8,53 @@ from deployments.scheduling.request import Request
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """`lease_id` is unique in its scheduler; `attempt` counts from 1 and grows when a draining replica refused the request before."""
+    """`lease_id` is unique in its scheduler; `attempt` counts from 1 and grows when a draining replica refused the request before.
+
+    `prefill_tokens` (uncached prompt, over all sequences), `kv_tokens` and `sequences` are what the replica is booked with;
+    `output_tokens` is what was expected of each sequence, `home` the index of the lane by length.
+    """
 
     lease_id: int
     request: Request
     replica_id: str
     placed_s: float
     attempt: int
+    prefill_tokens: int
+    kv_tokens: int
+    output_tokens: int
+    home: int
+
+    @property
+    def sequences(self) -> int:
+        """Sequences that it runs."""
+        return self.request.sequences
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the engine's own finished-request statistics say that a request took, over all its sequences."""
+    """What the engine's own finished-request statistics say that a request took, over all its sequences; durations in seconds of the engine's
+    clock."""
 
     prompt_tokens: int
     cached_tokens: int
     output_tokens: int
     preemptions: int
+    sequences: int = 1
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A decision of `Scheduler.step`: this request runs there, for this reason."""
+    """A decision of `Scheduler.step`: this request runs there, for this reason. `waited_s` in its lane, of which `eta_s` was promised (p50, p95)."""
 
     request: Request
     lease: Lease
     reason: PickReason
+    lane: str
+    promoted: bool
+    waited_s: float
+    eta_s: tuple[float, float] | None
 
     @property
     def replica_id(self) -> str:

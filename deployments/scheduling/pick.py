@@ -1,34 +1,48 @@
-"""Which replica gets a request: filter (does it fit?) -> score -> pick, with the reason.
+"""Which replica gets a job: filter (does it fit?) -> score -> pick, with the reason.
 
-Score: the replica with the least prefill backlog, since that is what the request's first token waits behind; among equals the one with the fewest
-sequences, since each lengthens the decode step; then the id, so that the same facts give the same decision.
+Score: expected time to first token, that is the prefill backlog plus the job's own uncached prompt, at the replica's measured rate; among equals the
+fewest sequences, since each lengthens the decode step. Two rules an SRE can reason about stand above it:
+
+- a replica that has the prompt's prefix cached wins unless it would cost more than `stickiness_ms` of expected TTFT (then the stickiness breaks);
+- a prompt of more than one step's tokens goes, among the candidates, to the one with the fewest sequences in decode, so that long prefills stay off
+  the replicas that decode short requests whenever there is a choice.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
-from deployments.scheduling.reasons import PickReason, WaitReason
+from deployments.scheduling.prefixes import PrefixIndex
+from deployments.scheduling.reasons import PickReason
 from deployments.scheduling.replica import Replica
-from deployments.scheduling.request import Request
+from deployments.scheduling.request import Job
 
 
-def pick(request: Request, replicas: Iterable[Replica]) -> tuple[Replica, PickReason] | WaitReason:
-    """The replica for `request` and why, or what the request waits for (of the replica that came nearest to taking it)."""
-    fitting: list[Replica] = []
-    waits = WaitReason.NO_READY_REPLICA
-    for replica in replicas:
-        reason = replica.wait_reason(request)
-        if reason is None:
-            fitting.append(replica)
-        elif reason is not WaitReason.NO_READY_REPLICA:
-            waits = reason
-    if not fitting:
-        return waits
-    best = min(fitting, key=_score)
+def pick(job: Job, fitting: Sequence[Replica], cached: Sequence[Replica], prefixes: PrefixIndex, stickiness_ms: float) -> tuple[Replica, PickReason]:
+    """The replica for `job` among those that it fits on. `fitting`: least loaded first, not empty; `cached`: those with the longest known prefix."""
+    best, reason = _least(job, fitting)
+    if not cached:
+        return best, reason
+    warm = min(cached, key=lambda replica: (replica.prefill_tokens, replica.sequences, replica.replica_id))
+    if warm is best:
+        return best, PickReason.CACHED_PREFIX
+    penalty_ms = warm.ttft_ms(uncached_tokens(job, warm, prefixes)) - best.ttft_ms(uncached_tokens(job, best, prefixes))
+    return (best, PickReason.STICKINESS_BROKEN) if penalty_ms > stickiness_ms else (warm, PickReason.CACHED_PREFIX)
+
+
+def uncached_tokens(job: Job, replica: Replica, prefixes: PrefixIndex) -> int:
+    """Prompt tokens of `job` that `replica` must prefill, over all its sequences (which share the prompt only where they are n of one)."""
+    request = job.request
+    credit = int(prefixes.known(request.prefix, replica.replica_id) * request.chunk_tokens * prefixes.trust)
+    return max(1, request.prompt_tokens - credit) * request.sequences
+
+
+def _least(job: Job, fitting: Sequence[Replica]) -> tuple[Replica, PickReason]:
+    first = fitting[0]
     if len(fitting) == 1:
-        return best, PickReason.ONLY_FIT
-    by_prefill = any(replica.prefill_tokens != best.prefill_tokens for replica in fitting)
-    return best, PickReason.LEAST_PREFILL if by_prefill else PickReason.LEAST_DECODE
-
-
-def _score(replica: Replica) -> tuple[int, int, str]:
-    return replica.prefill_tokens, replica.sequences, replica.replica_id
+        return first, PickReason.ONLY_FIT
+    if job.prefill_tokens > first.capacity.step_tokens:
+        calm = min(fitting, key=lambda replica: (replica.sequences, replica.prefill_tokens, replica.replica_id))
+        if calm is not first:
+            return calm, PickReason.APART_FROM_SHORT
+    if first.prefill_tokens != fitting[1].prefill_tokens:
+        return first, PickReason.LEAST_PREFILL
+    return first, PickReason.LEAST_DECODE

@@ -1,50 +1,61 @@
-"""The service rate: how many tokens of work a second are finished, as a decayed average.
+"""The service rate: how fast work is placed while some waits, as a decayed average over such time.
 
-    rate = sum(w_i * tokens_i) / integral of w over busy time,  w(t) = 2 ** (-(now - t) / half_life)
+    rate = sum(w_i * work_i) / integral of w over backlogged time,  w(t) = 2 ** (-(now - t) / half_life)
 
-Only time with leases in it counts, so an idle hour does not make the cluster look slow.
+Only time in which a request waits for room counts: a cluster with little to do is not slow. Until there was any such time the rate is what was
+finished a second while anything ran, which is at most too small.
 """
 
 import math
 
-HALF_LIFE_S = 30.0
-_LAMBDA = math.log(2) / HALF_LIFE_S
+_LAMBDA = math.log(2) / 20.0
+
+
+class Meter:
+    """A decayed rate over the time in which it runs."""
+
+    __slots__ = ("_at_s", "_running", "_time_s", "_work")
+
+    def __init__(self) -> None:
+        self._work = 0.0
+        self._time_s = 0.0
+        self._at_s = 0.0
+        self._running = False
+
+    def run(self, running: bool, now: float) -> None:
+        """Whether the time from now on counts."""
+        if running is not self._running:
+            self._advance(now)
+            self._running = running
+            self._at_s = now
+
+    def add(self, work: float, now: float) -> None:
+        """That much was done."""
+        if self._running:
+            self._advance(now)
+            self._work += work
+
+    @property
+    def per_s(self) -> float | None:
+        """Work a second; None until a tenth of a second counted."""
+        return self._work / self._time_s if self._time_s > 0.1 and self._work > 0 else None
+
+    def _advance(self, now: float) -> None:
+        if self._running and now > self._at_s:
+            decay = math.exp(-_LAMBDA * (now - self._at_s))
+            self._work *= decay
+            self._time_s = self._time_s * decay + (1.0 - decay) / _LAMBDA
+            self._at_s = now
 
 
 class ServiceRate:
-    """Fed by the scheduler: `resume` at the first lease, `observe` at each finished one, `pause` when the last lease ended."""
+    """`placed`: while backlogged; `finished`: while anything runs."""
 
     def __init__(self) -> None:
-        self._tokens = 0.0
-        self._busy_s = 0.0
-        self._at_s = 0.0
-        self._busy = False
-
-    def resume(self, now: float) -> None:
-        """Work begins after idleness, which neither counts nor ages what was learned."""
-        if not self._busy:
-            self._busy, self._at_s = True, now
-
-    def observe(self, tokens: int, now: float) -> None:
-        """`tokens` of work (prompt and output) ended."""
-        self._advance(now)
-        self._tokens += tokens
-
-    def pause(self, now: float) -> None:
-        """No lease is left."""
-        self._advance(now)
-        self._busy = False
+        self.placed = Meter()
+        self.finished = Meter()
 
     @property
-    def tokens_per_s(self) -> float | None:
-        """Tokens of work finished a second while busy; None until anything was."""
-        return self._tokens / self._busy_s if self._busy_s > 0 and self._tokens > 0 else None
-
-    def _advance(self, now: float) -> None:
-        if not self._busy:
-            return
-        elapsed = max(0.0, now - self._at_s)
-        decay = math.exp(-_LAMBDA * elapsed)
-        self._tokens *= decay
-        self._busy_s = self._busy_s * decay + (1.0 - decay) / _LAMBDA
-        self._at_s = now
+    def per_s(self) -> float | None:
+        """The best known rate, in units of `Job.cost` a second."""
+        return self.placed.per_s or self.finished.per_s

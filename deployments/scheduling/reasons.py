@@ -14,10 +14,14 @@ class AdmissionKind(StrEnum):
 
 
 class RejectCause(StrEnum):
-    """Why a request was turned away before it waited."""
+    """Why a request was turned away before it waited. The tenant's own limits are answered 429, the rest 503."""
 
     LANE_FULL = "lane_full"
+    MODEL_FULL = "model_full"
     DUPLICATE_ID = "duplicate_id"
+    TENANT_REQUESTS = "tenant_requests"
+    TENANT_TOKENS = "tenant_tokens"
+    TENANT_CONCURRENCY = "tenant_concurrency"
 
 
 class Ending(StrEnum):
@@ -33,12 +37,16 @@ class PickReason(StrEnum):
     """Why this replica got the request."""
 
     ONLY_FIT = "only_fit"
+    CACHED_PREFIX = "cached_prefix"
+    STICKINESS_BROKEN = "stickiness_broken"
     LEAST_PREFILL = "least_prefill"
     LEAST_DECODE = "least_decode"
+    APART_FROM_SHORT = "apart_from_short"
+    HELD = "held"
 
 
 class WaitReason(StrEnum):
-    """What the head of the lane waits for."""
+    """What the head of a lane waits for."""
 
     NO_READY_REPLICA = "no_ready_replica"
     SEQUENCES = "sequences"

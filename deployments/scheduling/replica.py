@@ -1,23 +1,27 @@
-"""A replica as the scheduler books it: what it can hold, what is leased on it, and whether one more request fits.
+"""A replica as the scheduler books it: what it can hold, what is leased on it, and whether one more job fits.
 
-Late binding is the three budgets of `wait_reason`: a replica gets a request only when its sequences, its KV blocks and its prefill backlog leave
-room, so that the engine's own queue stays near empty and the wait happens where it can be cancelled, shed and counted.
+Late binding is the three budgets of `wait_reason`: a replica gets a job only when its sequences, its KV blocks and its prefill backlog leave room, so
+that the engine's own queue stays near empty and the wait happens where it can be reordered, cancelled, shed and counted.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-from deployments.scheduling.lease import Lease
+from deployments.scheduling.lease import Lease, Usage
 from deployments.scheduling.reasons import WaitReason
-from deployments.scheduling.request import Request
+from deployments.scheduling.request import Job
+
+FIRST_PREFILL_TOKENS_PER_S = 10_000.0
+_WEIGHT = 0.05
 
 
 class ReplicaStatus(StrEnum):
-    """`SUSPECT`: its feed is silent or broken, so nothing new is placed there, but its leases stand."""
+    """`SUSPECT`: its feed is silent or broken, so nothing new is placed there, but its leases stand. `EJECTED`: far slower than the others."""
 
     READY = "ready"
     SUSPECT = "suspect"
     DRAINING = "draining"
+    EJECTED = "ejected"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +29,34 @@ class Capacity:
     """What an engine can hold.
 
     `sequences` run at once (vLLM's max_num_seqs), `ahead` more may be bound so that a finished one is replaced at the next step, `kv_tokens` fit
-    its KV blocks, and `prefill_tokens` may be bound whose first token is not out yet.
+    its KV blocks, and `step_tokens` is the token budget of one step (vLLM's max_num_batched_tokens), of which the prefill backlog may fill
+    `prefill_steps`.
     """
 
     sequences: int
     ahead: int
     kv_tokens: int
-    prefill_tokens: int
+    step_tokens: int
+    prefill_steps: int = 2
 
 
 class Replica:
     """The books of one replica. All sums are kept, never recounted; `leases` is the truth that they can be checked against."""
+
+    __slots__ = (
+        "_prefilling",
+        "capacity",
+        "held_by",
+        "kv_tokens",
+        "leases",
+        "prefill_tokens",
+        "prefill_tokens_per_s",
+        "replica_id",
+        "sequences",
+        "status",
+        "tpot_s",
+        "version",
+    )
 
     def __init__(self, replica_id: str, capacity: Capacity) -> None:
         self.replica_id = replica_id
@@ -45,39 +66,66 @@ class Replica:
         self.sequences = 0
         self.kv_tokens = 0
         self.prefill_tokens = 0
+        self.prefill_tokens_per_s = FIRST_PREFILL_TOKENS_PER_S
+        self.tpot_s: float | None = None
+        self.held_by: str | None = None
+        self.version = 0
         self._prefilling: set[int] = set()
 
-    def wait_reason(self, request: Request) -> WaitReason | None:
-        """What keeps `request` off this replica, or None when it fits. A replica without leases takes any request that the engine accepts."""
-        if self.status is not ReplicaStatus.READY:
-            return WaitReason.NO_READY_REPLICA
+    @property
+    def open(self) -> bool:
+        """Whether anything at all could be placed here."""
+        return self.status is ReplicaStatus.READY and self.held_by is None and self.sequences < self.capacity.sequences + self.capacity.ahead
+
+    def wait_reason(self, job: Job) -> WaitReason | None:
+        """What keeps `job` off this replica, or None when it fits. A replica without leases takes any job that the engine accepts.
+
+        A prompt of more than a step counts as one step of the prefill backlog here, since it needs only to begin.
+        """
         if not self.leases:
             return None
-        if self.sequences + request.sequences > self.capacity.sequences + self.capacity.ahead:
+        capacity = self.capacity
+        if self.sequences + job.request.sequences > capacity.sequences + capacity.ahead:
             return WaitReason.SEQUENCES
-        if self.kv_tokens + request.kv_tokens > self.capacity.kv_tokens:
+        if self.kv_tokens + job.kv_tokens > capacity.kv_tokens:
             return WaitReason.KV_TOKENS
-        if self.prefill_tokens and self.prefill_tokens + request.prefill_tokens > self.capacity.prefill_tokens:
+        if self.prefill_tokens + min(job.prefill_tokens, capacity.step_tokens) > capacity.prefill_steps * capacity.step_tokens:
             return WaitReason.PREFILL_BUDGET
         return None
+
+    def ttft_ms(self, uncached_tokens: int) -> float:
+        """Expected time to first token of a prompt placed here now: what is to be prefilled, at the measured rate."""
+        return 1e3 * (self.prefill_tokens + uncached_tokens) / self.prefill_tokens_per_s
 
     def bind(self, lease: Lease) -> None:
         """Books a lease."""
         self.leases[lease.lease_id] = lease
         self.sequences += lease.request.sequences
-        self.kv_tokens += lease.request.kv_tokens
-        self.prefill_tokens += lease.request.prefill_tokens
+        self.kv_tokens += lease.kv_tokens
+        self.prefill_tokens += lease.prefill_tokens
         self._prefilling.add(lease.lease_id)
 
-    def first_token(self, lease: Lease) -> None:
-        """Takes the lease's prompt off the prefill backlog; further calls change nothing."""
-        if lease.lease_id in self._prefilling:
-            self._prefilling.remove(lease.lease_id)
-            self.prefill_tokens -= lease.request.prefill_tokens
+    def first_token(self, lease: Lease) -> bool:
+        """Takes the lease's prompt off the prefill backlog. False when that was done before."""
+        if lease.lease_id not in self._prefilling:
+            return False
+        self._prefilling.remove(lease.lease_id)
+        self.prefill_tokens -= lease.prefill_tokens
+        return True
 
     def unbind(self, lease: Lease) -> None:
         """Takes a lease off the books."""
         self.first_token(lease)
         del self.leases[lease.lease_id]
         self.sequences -= lease.request.sequences
-        self.kv_tokens -= lease.request.kv_tokens
+        self.kv_tokens -= lease.kv_tokens
+
+    def learn(self, usage: Usage) -> None:
+        """Measures the replica by the engine's own account of a finished request."""
+        uncached = usage.prompt_tokens - usage.cached_tokens
+        if usage.prefill_s > 0 and uncached >= 16:
+            self.prefill_tokens_per_s += _WEIGHT * (uncached / usage.prefill_s - self.prefill_tokens_per_s)
+        after_first = usage.output_tokens / usage.sequences - 1
+        if usage.decode_s > 0 and after_first >= 4:
+            tpot_s = usage.decode_s / after_first
+            self.tpot_s = tpot_s if self.tpot_s is None else self.tpot_s + _WEIGHT * (tpot_s - self.tpot_s)

@@ -1,31 +1,78 @@
-"""A request as the scheduler sees it: sizes and times, never text."""
+"""A request as the scheduler sees it: sizes, times and owner, never text; and the job that the scheduler makes of it."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from deployments.scheduling.lane import Lane
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """One request of a model.
 
-    `prompt_tokens` is known or estimated for one sequence, `expected_output_tokens` likewise; `sequences` counts prompts x n. `arrived_s` is when the
-    gateway had it whole, `expires_s` when its wait in the lane is given up, both on the shell's monotonic clock.
+    `prompt_tokens` is known or estimated for one sequence, `max_tokens` the client's bound on a sequence's output (None: the context's end),
+    `sequences` counts prompts x n. `arrived_s` is when the gateway had it whole, `deadline_s` when its class promises the first token, `expires_s`
+    when its wait is given up, all on the shell's monotonic clock. `prefix` holds chained hashes of the prompt's first chunks of `chunk_tokens` tokens
+    each.
     """
 
     request_id: str
     prompt_tokens: int
-    expected_output_tokens: int
+    max_tokens: int | None
     arrived_s: float
+    deadline_s: float
     expires_s: float
     sequences: int = 1
     traffic_class: str = "interactive"
     tenant: str = ""
+    prefix: tuple[int, ...] = ()
+    chunk_tokens: int = 0
 
-    @property
-    def prefill_tokens(self) -> int:
-        """Tokens that the engine must prefill before the first output token."""
-        return self.prompt_tokens * self.sequences
 
-    @property
-    def kv_tokens(self) -> int:
-        """Tokens that its KV blocks hold at its expected end."""
-        return (self.prompt_tokens + self.expected_output_tokens) * self.sequences
+class Job:
+    """A request in the scheduler: what it is booked with. Mutable, and never seen outside.
+
+    `cost` is its work in prefill tokens (uncached prompt plus weighted output), `kv_tokens` what its KV blocks are booked with. `lane` is the lane
+    (or the promoted one) in which it waits; None once it is placed or gone. `home` is the index of its lane by length, which never changes;
+    `limited`: it counts against its tenant's limits.
+    """
+
+    __slots__ = (
+        "attempt",
+        "cost",
+        "credit_tokens",
+        "deadline_s",
+        "eta",
+        "home",
+        "kv_tokens",
+        "lane",
+        "latest_start_s",
+        "limited",
+        "output_tokens",
+        "prefill_tokens",
+        "promote_s",
+        "promoted_s",
+        "request",
+        "sequence",
+        "work_ahead",
+    )
+
+    def __init__(self, request: Request, sequence: int) -> None:
+        self.request = request
+        self.sequence = sequence
+        self.attempt = 0
+        self.home = 0
+        self.lane: Lane | None = None
+        self.cost = 0.0
+        self.credit_tokens = 0
+        self.prefill_tokens = 0
+        self.output_tokens = 0
+        self.kv_tokens = 0
+        self.deadline_s = request.deadline_s
+        self.latest_start_s = request.deadline_s
+        self.limited = False
+        self.promote_s = 0.0
+        self.promoted_s: float | None = None
+        self.eta: tuple[float, float] | None = None
+        self.work_ahead = 0.0

@@ -1,208 +1,248 @@
-"""The scheduler: the pure core that holds the lane and the leases of one model in one cell.
+"""The scheduler: the pure core that holds the lanes and leases of one model in one cell.
 
 No clock, no I/O: `now` (seconds, monotonic) and facts come in, decisions go out. The gateway drives it live (`gateway/owner.py`); the simulator and
-the tests drive the very same object. One lane, first in first out, for now; the interface is the one that lanes by length keep.
+the tests drive the very same object.
 
-Invariants, held by property tests: a request is waiting, leased or ended, and only one of them; a lease ends exactly once; no replica holds more than
-its capacity, save one request alone on an empty replica; placements follow the order of arrival.
+Order: lane (fair shares, fair.py) -> tenant (weighted fair shares) -> earliest deadline first. A request past its lane's `max_wait_s` is promoted;
+the bound on its further wait is derived in lanes.py. Invariants, held by property tests: a request is waiting, leased or ended, and only one of
+them; a lease ends exactly once; no replica holds more than its budgets, save one request alone on an empty replica; the same inputs give the same
+decisions.
 """
 
-import heapq
-import itertools
 from collections import Counter
-from dataclasses import dataclass
 
-from deployments.scheduling.admission import Admission
+from deployments.scheduling.admission import Admission, Forecasts
+from deployments.scheduling.books import Books
+from deployments.scheduling.fleet import Fleet
+from deployments.scheduling.holds import Holds
 from deployments.scheduling.lane import Lane
+from deployments.scheduling.lanes import Lanes
 from deployments.scheduling.lease import Lease, Placement, Usage
-from deployments.scheduling.pick import pick
+from deployments.scheduling.limits import TenantLimits
+from deployments.scheduling.outliers import Outliers
+from deployments.scheduling.pick import pick, uncached_tokens
+from deployments.scheduling.policy import Policy
 from deployments.scheduling.rate import ServiceRate
-from deployments.scheduling.reasons import AdmissionKind, Ending, RejectCause, WaitReason
+from deployments.scheduling.reasons import AdmissionKind, Ending, PickReason, RejectCause, WaitReason
 from deployments.scheduling.replica import Capacity, Replica, ReplicaStatus
-from deployments.scheduling.request import Request
-from deployments.scheduling.snapshot import LaneStats, ReplicaStats, Snapshot
-
-RETRY_AFTER_BOUNDS_S = (1.0, 600.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What `configure` may change while requests wait: `max_waiting` requests in the lane."""
-
-    max_waiting: int
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What one step decided: requests placed, and requests whose wait ran out."""
-
-    placements: tuple[Placement, ...]
-    expired: tuple[Request, ...]
+from deployments.scheduling.report import take_snapshot
+from deployments.scheduling.request import Job, Request
+from deployments.scheduling.snapshot import Snapshot
+from deployments.scheduling.step import Step
 
 
 class Scheduler:
     """See the module's docstring. Every method that takes `now` expects it never to run backwards."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._lane = Lane("all")
-        self._replicas: dict[str, Replica] = {}
-        self._leases: dict[int, Lease] = {}
+    def __init__(self, policy: Policy) -> None:
+        self.lanes = Lanes(policy)
+        self.fleet = Fleet()
+        self.holds = Holds(self.fleet)
+        self.books = Books()
+        self.rate = ServiceRate()
+        self.forecasts = Forecasts(self.lanes, self.rate)
+        self.limits = TenantLimits()
+        self.limits.configure(policy.tenants, 0.0)
+        self.leases: dict[int, tuple[Lease, Job]] = {}
+        self.submitted = 0
+        self.placed = 0
+        self.promoted = 0
+        self.endings: Counter[str] = Counter({ending.value: 0 for ending in Ending})
+        self.rejections: Counter[tuple[str, str]] = Counter()
+        self.waits: dict[str, WaitReason] = {}
+        """What the heads that were looked at wait for; the others wait for any replica to open."""
+        self._outliers = Outliers(self.fleet)
         self._leased_ids: set[str] = set()
-        self._attempts: dict[str, int] = {}
-        self._expiries: list[tuple[float, str]] = []
-        self._next_lease = itertools.count(1)
-        self._rate = ServiceRate()
-        self._blocked_by: WaitReason | None = None
-        self._submitted = 0
-        self._placed = 0
-        self._endings: Counter[str] = Counter({ending.value: 0 for ending in Ending})
-        self._rejections: Counter[str] = Counter({cause.value: 0 for cause in RejectCause})
+        self._next_lease = 0
 
-    def configure(self, settings: Settings, now: float) -> None:
-        """Changes the settings; what waits keeps waiting."""
-        self._settings = settings
+    def configure(self, policy: Policy, now: float) -> None:
+        """Changes the policy; what waits keeps waiting, in the lane that is now its own."""
+        for lane in self.lanes.all:
+            self.holds.end(lane)
+        self.lanes.configure(policy)
+        self.limits.configure(policy.tenants, now)
 
     def submit(self, request: Request, now: float) -> Admission:
-        """Takes a request into its lane, or says why not. `step` places it."""
-        self._submitted += 1
-        cause = self._reject_cause(request)
-        if cause is not None:
-            self._rejections[cause.value] += 1
-            return Admission(AdmissionKind.REJECT, cause, self._lane.tokens, self._retry_after_s())
-        ahead = self._lane.tokens
-        self._lane.push(request)
-        heapq.heappush(self._expiries, (request.expires_s, request.request_id))
-        return Admission(AdmissionKind.QUEUE if len(self._lane) > 1 or self._blocked_by else AdmissionKind.ADMIT, ahead_tokens=ahead)
+        """Takes a request into its lane, or says why not and when to come back. `step` places it."""
+        self.submitted += 1
+        job = Job(request, self.lanes.next_sequence())
+        self.books.book(job, self.lanes.policy)
+        name = self.lanes.policy.lanes[job.home].name
+        rejection = self._rejection(job, now)
+        if rejection is not None:
+            self.rejections[name, str(rejection.cause)] += 1
+            return rejection
+        self.limits.begin(job)
+        if not self.lanes.jobs and isinstance(self.fleet.fitting(job), list):
+            self.lanes.enter(job)
+            return Admission(AdmissionKind.ADMIT, name)
+        eta = self.forecasts.promise(job)
+        self.lanes.enter(job)
+        return Admission(AdmissionKind.QUEUE, name, eta_s=eta)
+
+    def _rejection(self, job: Job, now: float) -> Admission | None:
+        request_id = job.request.request_id
+        if request_id in self._leased_ids or request_id in self.lanes.jobs:
+            return self.forecasts.rejection(job, RejectCause.DUPLICATE_ID, now)
+        over = self.limits.reject(job, now)
+        if over is not None:
+            return self.forecasts.over_limit(job, *over)
+        cause = self.forecasts.reject_cause(job)
+        return None if cause is None else self.forecasts.rejection(job, cause, now)
 
     def cancel(self, request_id: str, now: float) -> bool:
         """Takes a waiting request out of its lane. False when it does not wait (never did, was placed, or was given up)."""
-        was_head = self._is_head(request_id)
-        removed = self._lane.remove(request_id) is not None
-        if removed:
-            self._attempts.pop(request_id, None)
-            if was_head:
-                self._blocked_by = None
-        return removed
+        job = self.lanes.jobs.get(request_id)
+        if job is None:
+            return False
+        self.forecasts.gave_up(job, now)
+        self.lanes.leave(job)
+        self.limits.end(job)
+        return True
 
     def first_token(self, lease: Lease, now: float) -> None:
         """The replica sent the first byte of the answer: its prompt is prefilled. Ignored for a lease that ended."""
-        if lease.lease_id in self._leases:
-            self._replicas[lease.replica_id].first_token(lease)
-            self._blocked_by = None
+        if lease.lease_id in self.leases:
+            replica = self.fleet.by_id[lease.replica_id]
+            if replica.first_token(lease):
+                self.fleet.touch(replica)
 
     def release(self, lease: Lease, ending: Ending, usage: Usage | None, now: float) -> bool:
-        """Ends a lease. False when it had ended before, and then nothing changes. `REFUSED` puts its request back at the lane's head."""
-        if self._leases.pop(lease.lease_id, None) is None:
+        """Ends a lease. False when it had ended before, and then nothing changes. `REFUSED` puts its request back at its lane's head."""
+        held = self.leases.pop(lease.lease_id, None)
+        if held is None:
             return False
-        request = lease.request
-        self._leased_ids.discard(request.request_id)
-        self._replicas[lease.replica_id].unbind(lease)
-        self._endings[ending.value] += 1
-        self._blocked_by = None
+        job = held[1]
+        self._leased_ids.discard(lease.request.request_id)
+        replica = self.fleet.by_id[lease.replica_id]
+        replica.unbind(lease)
+        self.fleet.touch(replica)
+        self.endings[ending.value] += 1
         if ending is Ending.REFUSED:
-            self._attempts[request.request_id] = lease.attempt
-            self._lane.push_front(request)
-            heapq.heappush(self._expiries, (request.expires_s, request.request_id))
-        elif ending is Ending.FINISHED:
-            self._rate.observe(request.kv_tokens if usage is None else usage.prompt_tokens + usage.output_tokens, now)
-        if not self._leases:
-            self._rate.pause(now)
+            self.lanes.enter_front(job)
+        else:
+            self.limits.end(job)
+        if ending is Ending.FINISHED:
+            self.rate.finished.add(job.cost, now)
+            if usage is not None:
+                self.learn(lease, usage, now)
+        if not self.leases:
+            self.rate.finished.run(False, now)
         return True
+
+    def learn(self, lease: Lease, usage: Usage, now: float) -> None:
+        """The engine's account of a finished request; it may come after its lease has ended, and teaches estimates, never books."""
+        replica = self.fleet.by_id.get(lease.replica_id)
+        if replica is not None and usage.sequences:
+            replica.learn(usage)
+        if usage.sequences:
+            self.books.settle(lease, usage, self.lanes.policy)
+            booked = (lease.request.prompt_tokens + lease.output_tokens) * lease.sequences
+            self.limits.settle(lease.request.tenant, booked, usage.prompt_tokens + usage.output_tokens)
 
     def replica_up(self, replica_id: str, capacity: Capacity, now: float) -> None:
         """A replica is ready; also brings a suspect one back. The capacity of a known replica is replaced, its leases stand."""
-        replica = self._replicas.setdefault(replica_id, Replica(replica_id, capacity))
-        replica.capacity = capacity
-        replica.status = ReplicaStatus.READY
-        self._blocked_by = None
+        self.fleet.up(replica_id, capacity)
 
     def replica_suspect(self, replica_id: str, now: float) -> None:
         """A replica is silent: nothing new is placed there until `replica_up`. An unknown one is no error."""
-        self._set_status(replica_id, ReplicaStatus.SUSPECT)
+        self.fleet.set_status(replica_id, ReplicaStatus.SUSPECT)
 
     def replica_draining(self, replica_id: str, now: float) -> None:
         """A replica takes no new work but finishes what it has. An unknown one is no error."""
-        self._set_status(replica_id, ReplicaStatus.DRAINING)
+        self.fleet.set_status(replica_id, ReplicaStatus.DRAINING)
 
     def replica_lost(self, replica_id: str, now: float) -> tuple[Lease, ...]:
         """A replica is gone: its leases end as failed and are returned, for the shell to tell their clients."""
-        replica = self._replicas.get(replica_id)
+        replica = self.fleet.by_id.get(replica_id)
         if replica is None:
             return ()
         lost = tuple(replica.leases.values())
         for lease in lost:
             self.release(lease, Ending.FAILED, None, now)
-        del self._replicas[replica_id]
-        self._blocked_by = None
+        self.fleet.remove(replica)
+        self.books.prefixes.forget(replica_id)
         return lost
 
     def step(self, now: float) -> Step:
-        """Gives up waits that ran out, then places requests in order until the head fits nowhere."""
-        expired = self._expire(now)
+        """Gives up waits that ran out, promotes, then places jobs by the lanes' shares until no lane's head fits."""
+        expired = self.lanes.expire(now)
+        for gone in expired:
+            self.forecasts.gave_up(gone, now)
+            self.limits.end(gone)
+        self.lanes.promote(now)
+        self._outliers.judge(now)
         placements: list[Placement] = []
-        while self._blocked_by is None and (request := self._lane.head()) is not None:
-            picked = pick(request, self._replicas.values())
-            if isinstance(picked, WaitReason):
-                self._blocked_by = picked
-                break
-            replica, reason = picked
-            self._lane.remove(request.request_id)
-            attempt = self._attempts.pop(request.request_id, 0) + 1
-            lease = Lease(next(self._next_lease), request, replica.replica_id, now, attempt)
-            replica.bind(lease)
-            self._leases[lease.lease_id] = lease
-            self._leased_ids.add(request.request_id)
-            self._placed += 1
-            self._rate.resume(now)
-            placements.append(Placement(request, lease, reason))
-        return Step(tuple(placements), expired)
+        self.waits.clear()
+        if self.lanes.jobs and self._room:
+            self._place_all(placements, now)
+        self._end_idle_holds()
+        self.rate.placed.run(bool(self.lanes.jobs), now)
+        return Step(tuple(placements), tuple(gone.request for gone in expired))
 
     def next_wakeup(self) -> float | None:
-        """When `step` must run though nothing else happens: the next end of a wait. None: never."""
-        while self._expiries and self._expiries[0][1] not in self._lane:
-            heapq.heappop(self._expiries)
-        return self._expiries[0][0] if self._expiries else None
+        """When `step` must run though nothing else happens: the next promotion or end of a wait. None: never."""
+        return self.lanes.next_wakeup()
 
     def snapshot(self, now: float) -> Snapshot:
         """The books at this moment."""
-        head = self._lane.head()
-        oldest = now - head.arrived_s if head is not None else 0.0
-        lane = LaneStats(self._lane.name, len(self._lane), self._lane.tokens, oldest, self._blocked_by if head else None)
-        replicas = tuple(
-            ReplicaStats(r.replica_id, r.status.value, len(r.leases), r.sequences, r.kv_tokens, r.prefill_tokens) for r in self._replicas.values()
-        )
-        rejections = dict(self._rejections)
-        return Snapshot((lane,), replicas, self._submitted, self._placed, dict(self._endings), rejections, self._rate.tokens_per_s)
+        return take_snapshot(self, now)
 
-    def _reject_cause(self, request: Request) -> RejectCause | None:
-        if request.request_id in self._lane or request.request_id in self._leased_ids:
-            return RejectCause.DUPLICATE_ID
-        if len(self._lane) >= self._settings.max_waiting:
-            return RejectCause.LANE_FULL
-        return None
+    @property
+    def _room(self) -> bool:
+        """Whether it is worth looking: some replica takes something, or one is held for a lane."""
+        return self.fleet.any_open or bool(self.holds.by_lane)
 
-    def _retry_after_s(self) -> float:
-        low, high = RETRY_AFTER_BOUNDS_S
-        rate = self._rate.tokens_per_s
-        return min(high, max(low, self._lane.tokens / rate)) if rate else low
+    def _place_all(self, placements: list[Placement], now: float) -> None:
+        passed_over: list[Lane] = []
+        while self._room and (lane := self.lanes.due(passed_over)) is not None:
+            if (job := lane.head(now)) is None:
+                raise AssertionError(f"lane {lane.name} counts {lane.count} jobs and has no head")
+            picked = self._find(lane, job)
+            if isinstance(picked, WaitReason):
+                self.waits[lane.name] = picked
+                self.holds.begin(lane, job, picked)
+                passed_over.append(lane)
+                continue
+            placements.append(self._place(lane, job, *picked, passed_over, now))
 
-    def _set_status(self, replica_id: str, status: ReplicaStatus) -> None:
-        if replica_id in self._replicas:
-            self._replicas[replica_id].status = status
+    def _find(self, lane: Lane, job: Job) -> tuple[Replica, PickReason] | WaitReason:
+        held = self.holds.of(lane)
+        if held is not None:
+            waits = held.wait_reason(job)
+            if waits is None:
+                return held, PickReason.HELD
+        fitting = self.fleet.fitting(job)
+        if isinstance(fitting, WaitReason):
+            return fitting
+        prefixes = self.books.prefixes
+        warm_ids = prefixes.longest(job.request.prefix)[1] if job.request.prefix else ()
+        warm = [r for name in warm_ids if (r := self.fleet.by_id.get(name)) is not None and r.open and r.wait_reason(job) is None]
+        return pick(job, fitting, warm, prefixes, self.lanes.policy.stickiness_ms)
 
-    def _is_head(self, request_id: str) -> bool:
-        head = self._lane.head()
-        return head is not None and head.request_id == request_id
+    def _place(self, lane: Lane, job: Job, replica: Replica, reason: PickReason, passed_over: list[Lane], now: float) -> Placement:
+        request = job.request
+        job.attempt += 1
+        self.lanes.serve(lane, job, passed_over)
+        self.holds.end(lane)
+        self._next_lease += 1
+        prefill = uncached_tokens(job, replica, self.books.prefixes) if request.prefix else job.prefill_tokens
+        lease = Lease(self._next_lease, request, replica.replica_id, now, job.attempt, prefill, job.kv_tokens, job.output_tokens, job.home)
+        replica.bind(lease)
+        self.fleet.touch(replica)
+        if request.prefix:
+            self.books.prefixes.add(request.prefix, replica.replica_id)
+        self.leases[lease.lease_id] = (lease, job)
+        self._leased_ids.add(request.request_id)
+        self.placed += 1
+        self.promoted += job.promoted_s is not None and job.attempt == 1
+        self.rate.placed.add(job.cost, now)
+        self.rate.finished.run(True, now)
+        self.forecasts.placed(job, now)
+        return Placement(request, lease, reason, lane.name, job.promoted_s is not None, now - request.arrived_s, job.eta)
 
-    def _expire(self, now: float) -> tuple[Request, ...]:
-        expired: list[Request] = []
-        while self._expiries and self._expiries[0][0] <= now:
-            _, request_id = heapq.heappop(self._expiries)
-            if self._is_head(request_id):
-                self._blocked_by = None
-            request = self._lane.remove(request_id)
-            if request is not None:
-                self._attempts.pop(request_id, None)
-                expired.append(request)
-        return tuple(expired)
+    def _end_idle_holds(self) -> None:
+        if self.holds.by_lane:
+            for lane in self.lanes.all:
+                if not lane.count:
+                    self.holds.end(lane)

@@ -1,4 +1,4 @@
-"""What the scheduler shows of itself: read by metrics, `raylane status` and, later, the autoscaler."""
+"""What the scheduler shows of itself: read by metrics, `raylane status` and `top` and, later, the autoscaler."""
 
 from dataclasses import dataclass
 
@@ -7,18 +7,27 @@ from deployments.scheduling.reasons import WaitReason
 
 @dataclass(frozen=True, slots=True)
 class LaneStats:
-    """One lane: how many wait, their work in tokens, how long the head has waited and for what."""
+    """One lane: how many wait, their work in seconds (None: no rate yet) and prefill tokens, the age of the head and what it waits for.
+
+    `eta_s` is what a request would be promised now (p50, p95); `covered` and `promised` count the promises whose p95 held and all, `censored` those
+    that were cancelled before it.
+    """
 
     name: str
     waiting: int
-    tokens: int
+    work_tokens: float
+    work_s: float | None
     oldest_wait_s: float
     head_waits_for: WaitReason | None
+    eta_s: tuple[float, float] | None
+    covered: int
+    promised: int
+    censored: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStats:
-    """One replica's books."""
+    """One replica's books. `held_by`: the lane for which it is kept free."""
 
     replica_id: str
     status: str
@@ -26,16 +35,26 @@ class ReplicaStats:
     sequences: int
     kv_tokens: int
     prefill_tokens: int
+    prefill_tokens_per_s: float
+    held_by: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The scheduler at one moment. `endings` counts ended leases by `Ending`; `placed` = leases now + the sum of `endings`: the books balance."""
+    """The scheduler at one moment. `placed` = leases now + the sum of `endings`: the books balance.
+
+    `rejections` counts by lane and cause. `tokens_per_s` is the service rate in prefill tokens. `output_error` is the mean relative error of expected
+    outputs, `other_lane` the share of requests that turned out to belong elsewhere, `prefix_trust` how much of the cache credit proved real.
+    """
 
     lanes: tuple[LaneStats, ...]
     replicas: tuple[ReplicaStats, ...]
     submitted: int
     placed: int
+    promoted: int
     endings: dict[str, int]
-    rejections: dict[str, int]
+    rejections: dict[tuple[str, str], int]
     tokens_per_s: float | None
+    output_error: float | None
+    other_lane: float | None
+    prefix_trust: float

@@ -25,6 +25,9 @@ class Later(Generic[Item]):
         self._items.append(item)
         self._filled.set()
 
+    def __len__(self) -> int:
+        return len(self._items)
+
     async def run(self) -> None:
         """Works for ever."""
         while True:

@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from deployments.protocol import Finished
+from deployments.scheduling import Lease
+from deployments.telemetry.decisions import Decision, Verdict
 
 
 class Stage(StrEnum):
@@ -58,12 +60,18 @@ class Ledger:
     arrived_s: float
     arrived_unix_s: float
     model: str = ""
+    tenant: str = ""
+    traffic_class: str = ""
     stream: bool = False
     status: int = 0
     outcome: Outcome = Outcome.FAILED
     error: str | None = None
     replica_id: str | None = None
     pick: str | None = None
+    lane: str | None = None
+    promoted: bool = False
+    eta_s: tuple[float, float] | None = None
+    lease: Lease | None = None
     attempts: int = 0
     prompt_chars: int = 0
     expected_prompt_tokens: int = 0
@@ -82,10 +90,17 @@ class Ledger:
     """...of it, after `last_byte_s`."""
     engine_wait_s: float = 0.0
     refused_s: float = 0.0
+    read_s: float = 0.0
+    """CPU time that reading the body and estimating its tokens took."""
     bytes_out: int = 0
     pieces: int = 0
     itl: list[float] = field(default_factory=list)
     finished: Finished | None = None
+    decisions: list[Decision] = field(default_factory=list)
+
+    def decide(self, verdict: Verdict, reason: str, now: float, **facts: object) -> None:
+        """Notes a decision that was taken on the request."""
+        self.decisions.append(Decision(now - self.arrived_s, verdict, reason, facts))
 
     def submitted(self, now: float) -> None:
         """The request is in its lane."""
@@ -180,13 +195,19 @@ class Ledger:
             "arrived_s": self.arrived_unix_s,
             "path": self.path,
             "model": self.model,
+            "tenant": self.tenant,
+            "class": self.traffic_class,
             "stream": self.stream,
             "status": self.status,
             "outcome": self.outcome.value,
             "error": self.error,
             "replica": self.replica_id,
             "pick": self.pick,
+            "lane": self.lane,
+            "promoted": self.promoted,
+            "eta_s": None if self.eta_s is None else [_rounded(eta) for eta in self.eta_s],
             "attempts": self.attempts,
+            "read_s": _rounded(self.read_s),
             "prompt_chars": self.prompt_chars,
             "expected_prompt_tokens": self.expected_prompt_tokens,
             "max_tokens": self.max_tokens,
@@ -201,6 +222,7 @@ class Ledger:
             "wall_s": _rounded(self.wall_s),
             "stages_s": {stage.value: _rounded(seconds) for stage, seconds in self.stages().items()},
             "unaccounted_s": _rounded(self.unaccounted_s),
+            "decisions": [decision.record() for decision in self.decisions],
         }
 
     def _first_byte_stages(self, wait_s: float) -> Iterator[tuple[Stage, float]]:

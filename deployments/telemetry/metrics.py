@@ -14,6 +14,9 @@ from deployments.telemetry.buckets import E2E_BOUNDS_S, ITL_BOUNDS_S, TTFT_BOUND
 from deployments.telemetry.ledger import Ledger, Stage
 
 _BY_LENGTH = ("model", "prompt_bucket")
+_READ_BOUNDS_S = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)
+MOST_TENANTS = 100
+"""So many tenants, in the order in which they came, have a label value of their own; the rest are `other`."""
 
 
 class RequestMetrics:
@@ -38,6 +41,13 @@ class RequestMetrics:
         self.tokens = Counter(
             "raylane_tokens", "Tokens by the engine's own count: in, out, cached (a part of in).", ("model", "kind"), registry=registry
         )
+        self.tenant_requests = Counter("raylane_tenant_requests", "Requests of each tenant.", ("tenant", "model", "outcome"), registry=registry)
+        self.tenant_tokens = Counter("raylane_tenant_tokens", "Tokens of each tenant: in, out.", ("tenant", "model", "kind"), registry=registry)
+        self.read = histogram("raylane_read_seconds", "CPU time to read a body and estimate its tokens.", _READ_BOUNDS_S, ("model",))
+        self.prompt_error = histogram(
+            "raylane_prompt_estimate_error_ratio", "|estimated - counted| / counted prompt tokens.", (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1), ("model",)
+        )
+        self._tenants: set[str] = set()
         self.no_usage = Counter("raylane_requests_without_usage", "Requests whose engine statistics never came.", ("model",), registry=registry)
 
     def observe(self, ledger: Ledger) -> None:
@@ -45,8 +55,12 @@ class RequestMetrics:
         model = ledger.model or "unknown"
         path = ledger.path if ledger.path in self._paths else "other"
         self.requests.labels(model, path, ledger.outcome.value, str(ledger.status), ledger.error or "").inc()
+        tenant = self._tenant(ledger.tenant)
+        if tenant:
+            self.tenant_requests.labels(tenant, model, ledger.outcome.value).inc()
         if ledger.submitted_s is None:
             return
+        self.read.labels(model).observe(ledger.read_s)
         by_length = (model, prompt_bucket(_prompt_tokens(ledger)))
         self.queue_wait.labels(*by_length).observe(ledger.lane_s)
         self.e2e.labels(*by_length).observe(ledger.wall_s)
@@ -72,9 +86,23 @@ class RequestMetrics:
             if ledger.placed_s is not None:
                 self.no_usage.labels(model).inc()
             return
+        if done.sequences and ledger.expected_prompt_tokens:
+            counted = max(1.0, done.prompt_tokens / done.sequences)
+            self.prompt_error.labels(model).observe(abs(ledger.expected_prompt_tokens - counted) / counted)
+        if tenant := self._tenant(ledger.tenant):
+            self.tenant_tokens.labels(tenant, model, "in").inc(done.prompt_tokens)
+            self.tenant_tokens.labels(tenant, model, "out").inc(done.output_tokens)
         self.tokens.labels(model, "in").inc(done.prompt_tokens)
         self.tokens.labels(model, "out").inc(done.output_tokens)
         self.tokens.labels(model, "cached").inc(done.cached_tokens)
+
+    def _tenant(self, name: str) -> str:
+        if name in self._tenants or not name:
+            return name
+        if len(self._tenants) >= MOST_TENANTS:
+            return "other"
+        self._tenants.add(name)
+        return name
 
 
 def _prompt_tokens(ledger: Ledger) -> int:
@@ -94,20 +122,39 @@ class LaneGauges(Collector):
         waiting = GaugeMetricFamily("raylane_waiting_requests", "Requests that wait.", labels=("model", "lane"))
         work = GaugeMetricFamily("raylane_waiting_tokens", "Work that waits, in tokens.", labels=("model", "lane"))
         oldest = GaugeMetricFamily("raylane_oldest_wait_seconds", "How long the head has waited.", labels=("model", "lane"))
+        seconds = GaugeMetricFamily("raylane_waiting_seconds", "Work that waits, in seconds at the measured rate.", labels=("model", "lane"))
+        eta = GaugeMetricFamily("raylane_expected_wait_seconds", "The wait that a request would be told now.", labels=("model", "lane", "level"))
+        promises = CounterMetricFamily("raylane_wait_promises", "Waits that were told, by whether their p95 held.", labels=("model", "lane", "held"))
+        promoted = CounterMetricFamily("raylane_promoted", "Requests placed after their lane's max_wait_s.", labels=("model",))
+        rate = GaugeMetricFamily("raylane_service_tokens_per_second", "The measured service rate, in booked tokens.", labels=("model",))
+        error = GaugeMetricFamily("raylane_output_estimate_error_ratio", "Mean |expected - real| / real output tokens.", labels=("model",))
+        other = GaugeMetricFamily("raylane_other_lane_ratio", "Requests that turned out to belong to another lane.", labels=("model",))
+        trust = GaugeMetricFamily("raylane_prefix_trust_ratio", "How much of the cache credit proved real.", labels=("model",))
         leases = GaugeMetricFamily("raylane_leases", "Leases held now.", labels=("model", "replica", "state"))
         kv = GaugeMetricFamily("raylane_booked_kv_tokens", "KV tokens booked by leases.", labels=("model", "replica"))
         ended = CounterMetricFamily("raylane_leases_ended", "Leases that ended, by how.", labels=("model", "ending"))
-        rejected = CounterMetricFamily("raylane_rejections", "Requests turned away, by cause.", labels=("model", "cause"))
+        rejected = CounterMetricFamily("raylane_rejections", "Requests turned away, by lane and cause.", labels=("model", "lane", "cause"))
         for model, snapshot in self._snapshots().items():
             for lane in snapshot.lanes:
                 waiting.add_metric((model, lane.name), lane.waiting)
-                work.add_metric((model, lane.name), lane.tokens)
+                work.add_metric((model, lane.name), lane.work_tokens)
                 oldest.add_metric((model, lane.name), lane.oldest_wait_s)
+                if lane.work_s is not None:
+                    seconds.add_metric((model, lane.name), lane.work_s)
+                for level, wait_s in zip(("p50", "p95"), lane.eta_s or (), strict=False):
+                    eta.add_metric((model, lane.name, level), wait_s)
+                for held, count in (("yes", lane.covered), ("no", lane.promised - lane.covered), ("cancelled", lane.censored)):
+                    promises.add_metric((model, lane.name, held), count)
             for replica in snapshot.replicas:
                 leases.add_metric((model, replica.replica_id, replica.status), replica.leases)
                 kv.add_metric((model, replica.replica_id), replica.kv_tokens)
+            promoted.add_metric((model,), snapshot.promoted)
+            for family, value in ((rate, snapshot.tokens_per_s), (error, snapshot.output_error), (other, snapshot.other_lane)):
+                if value is not None:
+                    family.add_metric((model,), value)
+            trust.add_metric((model,), snapshot.prefix_trust)
             for ending, count in snapshot.endings.items():
                 ended.add_metric((model, ending), count)
-            for cause, count in snapshot.rejections.items():
-                rejected.add_metric((model, cause), count)
-        return (waiting, work, oldest, leases, kv, ended, rejected)
+            for (lane_name, cause), count in snapshot.rejections.items():
+                rejected.add_metric((model, lane_name, cause), count)
+        return (waiting, work, seconds, oldest, eta, promises, promoted, rate, error, other, trust, leases, kv, ended, rejected)

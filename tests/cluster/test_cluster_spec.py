@@ -46,6 +46,7 @@ def test_the_least_that_is_a_spec() -> None:
     assert spec.region("r").pools[0].gpus == 0
 
 
+KEY = "sha256:" + "0" * 64
 REFUSED = [
     ("gateway: {port: 0}", "gateway.port = 0: allowed: a whole number, 1 to 65535"),
     ("gateway: {port: 70000}", "gateway.port = 70000: allowed: a whole number, 1 to 65535"),
@@ -72,6 +73,17 @@ REFUSED = [
     ("classes: [{name: a}]", "classes.0.ttft_ms: missing, and it has no default; allowed: a number, above 0, at most 3600000"),
     ("classes: [{name: a, ttft_ms: 1}, {name: a, ttft_ms: 2}]", "classes: 'a' stands there twice; names must differ"),
     ("classes: [{name: A B, ttft_ms: 1}]", "classes.0.name = 'A B': allowed: a text of the form ^[a-z0-9]"),
+    ("lanes: [{name: a, up_to_tokens: 5}]", "lanes.up_to_tokens = [5]: allowed: ascending bounds, and none for the last lane alone"),
+    ("lanes: [{name: a, up_to_tokens: 5}, {name: b, up_to_tokens: 4}, {name: c}]", "lanes.up_to_tokens = [5, 4, None]: allowed: ascending"),
+    ("lanes: [{name: a}, {name: b}]", "lanes.up_to_tokens = [None, None]: allowed: ascending bounds"),
+    ("scheduling: {promoted_share: 1}", "scheduling.promoted_share = 1: allowed: a number, above 0, below 1"),
+    ("scheduling: {order: random}", "scheduling.order = 'random': allowed: deadline, arrival"),
+    ("gateway: {host: 0.0.0.0, allow_public: true}", "gateway.allow_public = true: allowed only with tenants"),
+    ("tenants: [{name: t, keys: []}]", "tenants.0.keys = []: allowed: a list of at least 1"),
+    ("tenants: [{name: t, keys: [secret]}]", "tenants.0.keys.0 = 'secret': allowed: a text of the form ^sha256:"),
+    (f"tenants: [{{name: t, keys: ['{KEY}'], classes: [gold]}}]", "tenants.t.classes = 'gold': unknown; allowed: interactive, completion, batch"),
+    (f"tenants: [{{name: t, keys: ['{KEY}']}}, {{name: u, keys: ['{KEY}']}}]", "stands there twice; names must differ"),
+    (f"tenants: [{{name: t, keys: ['{KEY}'], max_concurrency: 0}}]", "tenants.0.max_concurrency = 0: allowed: a whole number, 1 to 1000000"),
 ]
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from deployments import directory as module
 from deployments.directory import Directory
+from deployments.listing import Listing
 from deployments.protocol import ReplicaFacts
 
 
@@ -17,44 +18,43 @@ def facts(name: str = "r1", pid: int = 1) -> ReplicaFacts:
 async def test_who_registers_is_listed() -> None:
     one = Directory("secret")
     assert await one.secret() == "secret"
-    version, replicas = await one.watch(-1, 0.0)
-    assert replicas == []
+    first = await one.watch(-1, 0.0)
+    assert first == Listing(first.version, (), None)
     await one.register(facts("r1"))
     await one.register(facts("r2"))
-    newer, replicas = await one.watch(version, 1.0)
-    assert newer > version
-    assert replicas == [facts("r1"), facts("r2")]
+    newer = await one.watch(first.version, 1.0)
+    assert newer.version > first.version
+    assert newer.replicas == (facts("r1"), facts("r2"))
 
 
 async def test_registering_again_is_no_change() -> None:
     one = Directory("secret")
     await one.register(facts())
-    version, _ = await one.watch(-1, 1.0)
+    version = (await one.watch(-1, 1.0)).version
     await one.register(facts())
-    assert (await one.watch(version, 0.05))[0] == version
+    assert (await one.watch(version, 0.05)).version == version
     await one.register(facts(pid=2))
-    assert (await one.watch(version, 1.0))[1] == [facts(pid=2)]
+    assert (await one.watch(version, 1.0)).replicas == (facts(pid=2),)
 
 
 async def test_watchers_hear_at_once() -> None:
     one = Directory("secret")
-    version, _ = await one.watch(-1, 1.0)
+    version = (await one.watch(-1, 1.0)).version
     watchers = [asyncio.create_task(one.watch(version, 30.0)) for _ in range(5)]
     await asyncio.sleep(0.01)
     start = time.monotonic()
     await one.register(facts())
-    assert [replicas for _, replicas in await asyncio.gather(*watchers)] == [[facts()]] * 5
+    assert [listing.replicas for listing in await asyncio.gather(*watchers)] == [(facts(),)] * 5
     assert time.monotonic() - start < 1
 
 
 async def test_who_deregisters_leaves() -> None:
     one = Directory("secret")
     await one.register(facts())
-    version, _ = await one.watch(-1, 1.0)
+    version = (await one.watch(-1, 1.0)).version
     await one.deregister("r1")
     await one.deregister("r1")
-    newer, replicas = await one.watch(version, 1.0)
-    assert (newer, replicas) == (version + 1, [])
+    assert await one.watch(version, 1.0) == Listing(version + 1, (), None)
 
 
 async def test_who_is_silent_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,9 +63,16 @@ async def test_who_is_silent_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     await one.register(facts("r1"))
     await asyncio.sleep(0.2)
     await one.register(facts("r2"))
-    assert (await one.watch(-1, 1.0))[1] == [facts("r2")]
+    assert (await one.watch(-1, 1.0)).replicas == (facts("r2"),)
 
 
 async def test_a_new_directory_is_noticed() -> None:
     """Who watches with an old one's version hears from the new one at once: a restarted actor begins anew."""
-    assert (await asyncio.wait_for(Directory("secret").watch(41, 30.0), 5))[1] == []
+    assert (await asyncio.wait_for(Directory("secret").watch(41, 30.0), 5)).replicas == ()
+
+
+async def test_an_applied_spec_is_heard() -> None:
+    one = Directory("secret")
+    version = (await one.watch(-1, 1.0)).version
+    await one.apply("{}")
+    assert await one.watch(version, 1.0) == Listing(version + 1, (), "{}")

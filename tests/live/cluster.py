@@ -73,7 +73,8 @@ class LiveCluster:
         model = report["models"][0]
         idle = all((r["engine_running"], r["engine_waiting"], r["engine_exchanges"], r["kv_usage"]) == (0, 0, 0, 0) for r in model["replicas"])
         waiting = sum(lane["waiting"] for lane in model["lanes"])
-        return report["gateway"]["flows"] == 0 and model["leases"] == 0 and waiting == 0 and idle
+        gateway = report["gateway"]
+        return gateway["flows"] == gateway["open_ledgers"] == 0 and model["leases"] == 0 and waiting == 0 and idle
 
     def settle(self) -> dict[str, Any]:
         """Waits until it is quiet, checks that the books balance, and returns the model's report."""

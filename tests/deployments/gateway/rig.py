@@ -116,13 +116,13 @@ class Rig:
     async def settled(self) -> None:
         """Waits until nothing is left of any request, then checks that the books balance."""
         service = self.service
-        await until(lambda: not len(service.flows) and not len(service.closing) and not self.gateway._closed._items)
+        await until(lambda: not len(service.flows) and not len(service.closing) and not len(self.gateway._closed))
         for owner in service.owners.values():
             assert not owner._waiters
             assert not owner._on_lost
             snapshot = owner.snapshot()
             assert sum(lane.waiting for lane in snapshot.lanes) == 0
-            assert sum(lane.tokens for lane in snapshot.lanes) == 0
+            assert sum(lane.work_tokens for lane in snapshot.lanes) == 0
             assert all(replica.leases == replica.sequences == replica.kv_tokens == replica.prefill_tokens == 0 for replica in snapshot.replicas), (
                 snapshot
             )
@@ -213,7 +213,12 @@ async def until(condition: Callable[[], object], within_s: float = PATIENCE_S) -
 
 
 def make_spec(
-    port: int, timeouts: dict[str, float], limits: dict[str, int], models: list[dict[str, Any]] | None = None, **gateway: Any
+    port: int,
+    timeouts: dict[str, float],
+    limits: dict[str, int],
+    models: list[dict[str, Any]] | None = None,
+    tenants: list[dict[str, Any]] | None = None,
+    **gateway: Any,
 ) -> ClusterSpec:
     """A spec of one cell."""
     settings = {"max_model_len": 1_024}
@@ -222,6 +227,7 @@ def make_spec(
             "name": "test",
             "regions": [{"name": "here", "pools": [{"name": "cpu"}]}],
             "models": models or [{"name": "demo", "source": "/nowhere", "settings": settings}],
+            "tenants": tenants or [],
             "gateway": {"port": port, "timeouts": timeouts, "limits": limits, "drain_s": 1.0, **gateway},
         }
     )

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from cluster.spec import EngineSettings, Model, Timeouts
+from cluster.spec import EngineSettings, Model
 from deployments.gateway.owner import LaneOwner, QueueTimeout, Rejected
 from deployments.protocol import ReplicaFacts, ReplicaState
-from deployments.scheduling import Ending, Placement, Request
+from deployments.scheduling import Ending, Placement, Policy, Request
 
 MODEL = Model(name="demo", source="/nowhere", settings=EngineSettings(max_model_len=1_024))
 
@@ -21,13 +21,13 @@ def facts(name: str = "r1", max_num_seqs: int = 1) -> ReplicaFacts:
 
 def request(name: str, wait_s: float = 60.0) -> Request:
     now = time.monotonic()
-    return Request(name, 10, 10, now, now + wait_s)
+    return Request(name, 10, 10, now, now + 1.0, now + wait_s)
 
 
 @pytest.fixture
 async def owner() -> AsyncIterator[LaneOwner]:
     """An owner whose books must balance in the end."""
-    owner = LaneOwner(MODEL, Timeouts(), 100)
+    owner = LaneOwner(MODEL, Policy(max_waiting=100))
     yield owner
     for _ in range(3):
         await asyncio.sleep(0)
@@ -162,7 +162,7 @@ async def test_refused_after_the_loss(owner: LaneOwner) -> None:
 
 
 async def test_refused_after_the_loss_with_a_full_lane() -> None:
-    owner = LaneOwner(MODEL, Timeouts(), 1)
+    owner = LaneOwner(MODEL, Policy(max_waiting=1))
     owner.replica_up(facts())
     placement = await wait(owner, request("a"))
     owner.replica_lost("r1")

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from deployments.gateway import routes
+from deployments.gateway import operators
 from deployments.telemetry.ledger import Outcome
 from tests.deployments.gateway.fake_engine import DONE, FakeEngine, event, good, pieces, waiting
 from tests.deployments.gateway.rig import ASK, SECRET, Rig, openai_error, until
@@ -202,7 +202,7 @@ async def test_a_page_that_fails_is_an_error_like_any(rig: Rig, monkeypatch: pyt
     def broken(*_: Any) -> bytes:
         raise RuntimeError("boom")
 
-    monkeypatch.setattr(routes, "generate_latest", broken)
+    monkeypatch.setattr(operators, "generate_latest", broken)
     status, body = await get(rig, "/metrics")
     assert status == 500
     assert openai_error(json.dumps(body).encode())["code"] == "internal_error"

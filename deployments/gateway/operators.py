@@ -1,0 +1,113 @@
+"""The operators' pages: metrics, status, one request's record, the spec in force.
+
+To read them is open to this machine, and to others with the cluster's secret. To change the spec always takes the secret: behind a load balancer on
+the same machine everybody looks local.
+"""
+
+import ipaddress
+import secrets
+from collections.abc import Awaitable, Callable
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from cluster.spec import ClusterSpec
+from deployments.gateway.errors import ApiError, ErrorCode
+from deployments.gateway.inquiry import shown
+from deployments.gateway.live_spec import LIVE, changes_between
+from deployments.gateway.own_page import Handler, OwnPage
+from deployments.gateway.service import Service
+from deployments.gateway.status import Status
+from deployments.telemetry.recent import Recent
+
+_MOST_SPEC_BYTES = 8 << 20
+
+
+class OperatorPages:
+    """`apply` puts a changed spec in force in the whole cell."""
+
+    def __init__(
+        self,
+        service: Service,
+        status: Status,
+        recent: Recent,
+        registry: CollectorRegistry,
+        secret: str,
+        apply: Callable[[ClusterSpec], Awaitable[None]],
+    ) -> None:
+        self._service = service
+        self._status = status
+        self._recent = recent
+        self._registry = registry
+        self._secret = secret
+        self._apply = apply
+
+    def routes(self) -> list[Route]:
+        """The routes of these pages."""
+        return [
+            self._route("/metrics", self.metrics),
+            self._route("/raylane/status", self.status),
+            self._route("/raylane/http_sd", self.http_sd),
+            self._route("/raylane/requests/{request_id:path}", self.request),
+            self._route("/raylane/spec", self.spec, ("GET", "HEAD", "PUT")),
+        ]
+
+    async def metrics(self, request: Request) -> Response:
+        """This process's Prometheus metrics."""
+        return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
+
+    async def status(self, request: Request) -> Response:
+        """What `raylane status` and `raylane top` show."""
+        return JSONResponse(self._status.report())
+
+    async def http_sd(self, request: Request) -> Response:
+        """Every process of the cell that has /metrics, for Prometheus' http_sd_config."""
+        return JSONResponse(self._status.targets())
+
+    async def request(self, request: Request) -> Response:
+        """The record of one of the last requests: what `raylane why` shows."""
+        request_id = request.path_params["request_id"]
+        ledger = self._recent.get(request_id)
+        if ledger is None:
+            message = f"request {shown(request_id)} is not among the last {len(self._recent)} that ended here; older ones are in the trace file"
+            raise ApiError(ErrorCode.NOT_FOUND, message)
+        return JSONResponse(ledger.record())
+
+    async def spec(self, request: Request) -> Response:
+        """The spec in force; PUT changes what can change without a restart, all of it or nothing. `?dry_run=1` only says what would change."""
+        if request.method != "PUT":
+            return Response(self._service.spec.model_dump_json(), media_type="application/json")
+        body = await request.body()
+        if len(body) > _MOST_SPEC_BYTES:
+            raise ApiError(ErrorCode.BODY_TOO_LARGE, f"the spec has {len(body)} bytes; allowed: at most {_MOST_SPEC_BYTES}")
+        try:
+            wanted = ClusterSpec.model_validate_json(body)
+        except ValidationError as error:
+            problem = error.errors(include_url=False)[0]
+            key = ".".join(str(part) for part in problem["loc"])
+            raise ApiError(ErrorCode.INVALID_VALUE, f"{key} = {shown(problem['input'])}: {problem['msg']}", param=key) from None
+        changes = changes_between(self._service.spec, wanted)
+        frozen = [change for change in changes if not change.is_live]
+        if frozen:
+            keys = ", ".join(change.key for change in frozen)
+            raise ApiError(ErrorCode.NEEDS_RESTART, f"{keys}: needs a restart of the cluster; allowed to change while it runs: {', '.join(LIVE)}")
+        if changes and request.query_params.get("dry_run") != "1":
+            await self._apply(wanted)
+        return JSONResponse({"changes": [{"key": change.key, "from": change.old, "to": change.new} for change in changes]})
+
+    def _route(self, path: str, handler: Handler, methods: tuple[str, ...] = ("GET", "HEAD")) -> Route:
+        return Route(path, OwnPage(self._for_operators(handler), self._service, methods, quiet=True))
+
+    def _for_operators(self, handler: Handler) -> Handler:
+        async def guarded(request: Request) -> Response:
+            local = request.method != "PUT" and request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
+            given = request.headers.get("authorization", "").removeprefix("Bearer ")
+            if not local and not secrets.compare_digest(given.encode(), self._secret.encode()):
+                raise ApiError(ErrorCode.UNAUTHORIZED, "this page needs `Authorization: Bearer <the cluster's secret>`")
+            return await handler(request)
+
+        return guarded

@@ -1,0 +1,61 @@
+"""A page that the gateway answers itself: its errors' form, its request id, its line in the journal."""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from deployments.gateway.connection import Receive, Scope, Send
+from deployments.gateway.errors import ApiError, ErrorCode
+from deployments.gateway.service import Service, new_ledger, outcome_of
+
+log = logging.getLogger("raylane.gateway")
+
+Handler = Callable[[Request], Awaitable[Response]]
+_PATH_CHARS = 200
+"""Of a path that a client made up, so much is written down."""
+
+
+class OwnPage:
+    """The ASGI app of one path that the gateway answers itself.
+
+    It gives the answer its request id, errors their form, and the journal its line; not for `quiet` pages, which probes and scrapers ask for all the
+    time.
+    """
+
+    def __init__(self, handler: Handler, service: Service, methods: tuple[str, ...] | None = ("GET", "HEAD"), quiet: bool = False) -> None:
+        self._handler = handler
+        self._service = service
+        self._methods = methods
+        self._quiet = quiet
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        ledger = new_ledger(scope, scope["path"][:_PATH_CHARS])
+        try:
+            response = await self._answer(scope, receive)
+        except ApiError as error:
+            ledger.error = error.error.code
+            response = _error_response(error)
+        except Exception:
+            log.exception("%s failed inside the gateway", ledger.path)
+            ledger.error = ErrorCode.INTERNAL.code
+            response = _error_response(ApiError(ErrorCode.INTERNAL, f"internal error; request id {ledger.request_id}"))
+        response.headers["x-request-id"] = ledger.request_id
+        await response(scope, receive, send)
+        if not self._quiet:
+            ledger.status, ledger.bytes_out, ledger.ended_s = response.status_code, len(response.body), time.monotonic()
+            ledger.outcome = outcome_of(ledger)
+            self._service.closing.ended(ledger)
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Response:
+        if self._methods is not None and scope["method"] not in self._methods:
+            allowed = ", ".join(self._methods)
+            raise ApiError(ErrorCode.METHOD_NOT_ALLOWED, f"{scope['method']} {scope['path']}: allowed: {allowed}", headers={"allow": allowed})
+        return await self._handler(Request(scope, receive))
+
+
+def _error_response(error: ApiError) -> Response:
+    return JSONResponse(error.body(), status_code=error.error.status, headers=error.headers)

@@ -1,0 +1,70 @@
+"""What the gateway answers its clients and its load balancer by itself: the models that it serves, whether it lives, whether it is ready."""
+
+import time
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from deployments.gateway.errors import ApiError, ErrorCode
+from deployments.gateway.inquiry import shown
+from deployments.gateway.own_page import OwnPage
+from deployments.gateway.service import Service
+from deployments.gateway.status import Status
+
+
+class OwnPages:
+    """The pages that are open to whoever reaches the gateway; the models ask for a key where the spec has tenants."""
+
+    def __init__(self, service: Service, status: Status) -> None:
+        self._service = service
+        self._status = status
+        self._started_unix_s = int(time.time())
+
+    def routes(self) -> list[Route]:
+        """The routes of these pages."""
+        return [
+            Route("/v1/models", OwnPage(self.models, self._service)),
+            Route("/v1/models/{name:path}", OwnPage(self.model, self._service)),
+            Route("/health", OwnPage(self.health, self._service, quiet=True)),
+            Route("/ready", OwnPage(self.ready, self._service, quiet=True)),
+        ]
+
+    async def models(self, request: Request) -> Response:
+        """The served models, in OpenAI's form."""
+        self._ask_for_key(request)
+        return JSONResponse({"object": "list", "data": self._cards()})
+
+    async def model(self, request: Request) -> Response:
+        """One served model."""
+        self._ask_for_key(request)
+        name = request.path_params["name"]
+        for card in self._cards():
+            if card["id"] == name:
+                return JSONResponse(card)
+        message = f"model = {shown(name)}: not served here; allowed: {', '.join(self._service.served_names)}"
+        raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
+
+    async def health(self, request: Request) -> Response:
+        """Alive: the event loop answers."""
+        return JSONResponse({"status": "ok"})
+
+    async def ready(self, request: Request) -> Response:
+        """Ready: every model that should have replicas has one, and the gateway is not stopping."""
+        missing = self._status.models_without_replica()
+        if self._service.draining or missing:
+            body = {"status": "draining" if self._service.draining else "starting", "models_without_replica": missing}
+            return JSONResponse(body, status_code=503, headers={"retry-after": "1"})
+        return JSONResponse({"status": "ready"})
+
+    def _ask_for_key(self, request: Request) -> None:
+        self._service.keys.tenant_of(request.headers.get("authorization", "").encode("latin-1"))
+
+    def _cards(self) -> list[dict[str, Any]]:
+        cards: list[dict[str, Any]] = []
+        for model in (owner.model for owner in self._service.owners.values()):
+            common = {"object": "model", "created": self._started_unix_s, "owned_by": "raylane", "max_model_len": model.settings.max_model_len}
+            cards.append({"id": model.name, **common, "root": model.source, "parent": None})
+            cards.extend({"id": adapter.name, **common, "root": adapter.source, "parent": model.name} for adapter in model.adapters)
+        return cards

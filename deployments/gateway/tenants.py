@@ -1,0 +1,40 @@
+"""Who asks: API keys, of which only digests are kept. Without tenants in the spec anybody may ask (and the gateway listens on loopback alone)."""
+
+import hashlib
+import hmac
+
+from cluster.spec import Tenant
+from deployments.gateway.errors import ApiError, ErrorCode
+
+_SCHEME = "sha256:"
+_BEARER = b"bearer "
+
+
+class KeyRing:
+    """The keys of a spec's tenants."""
+
+    def __init__(self, tenants: tuple[Tenant, ...]) -> None:
+        self._digests = [(bytes.fromhex(key.removeprefix(_SCHEME)), tenant) for tenant in tenants for key in tenant.keys]
+
+    def tenant_of(self, authorization: bytes) -> Tenant | None:
+        """The tenant whose key an `Authorization` header carries; None where the spec has no tenants. Raises ApiError.
+
+        Every digest is compared, each in constant time, so that the time says nothing of which key was near.
+        """
+        if not self._digests:
+            return None
+        if authorization[: len(_BEARER)].lower() != _BEARER:
+            raise ApiError(ErrorCode.INVALID_KEY, "no API key: send `Authorization: Bearer <key>`", headers={"www-authenticate": "Bearer"})
+        given = hashlib.sha256(authorization[len(_BEARER) :].strip()).digest()
+        found: Tenant | None = None
+        for digest, tenant in self._digests:
+            if hmac.compare_digest(digest, given):
+                found = tenant
+        if found is None:
+            raise ApiError(ErrorCode.INVALID_KEY, "the API key is not known here", headers={"www-authenticate": "Bearer"})
+        return found
+
+
+def digest_of(key: str) -> str:
+    """What the spec holds of a key."""
+    return _SCHEME + hashlib.sha256(key.encode()).hexdigest()

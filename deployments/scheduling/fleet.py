@@ -1,0 +1,122 @@
+"""The replicas of a model, kept so that the best one is found without looking at all of them.
+
+Two heaps with lazy invalidation (an entry counts only while its replica's `version` is the one it was pushed with): open replicas by prefill backlog,
+then by sequences; and by free KV, which tells at once when no replica has room for a large job. Every change of a replica's books goes through
+`touch`.
+"""
+
+import heapq
+from collections.abc import Iterator
+
+from deployments.scheduling.reasons import WaitReason
+from deployments.scheduling.replica import Capacity, Replica, ReplicaStatus
+from deployments.scheduling.request import Job
+
+PROBES = 4
+"""So many of the least loaded replicas are looked at for each job."""
+
+
+class Fleet:
+    """Replicas by id, and the two orders over the open ones."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[str, Replica] = {}
+        self._versions = 0
+        self._by_load: list[tuple[int, int, str, int, Replica]] = []
+        self._by_kv: list[tuple[int, str, int, Replica]] = []
+
+    def up(self, replica_id: str, capacity: Capacity) -> Replica:
+        """A replica is ready; a known one keeps its leases."""
+        replica = self.by_id.get(replica_id)
+        if replica is None:
+            replica = self.by_id[replica_id] = Replica(replica_id, capacity)
+        replica.capacity = capacity
+        replica.status = ReplicaStatus.READY
+        self.touch(replica)
+        return replica
+
+    def set_status(self, replica_id: str, status: ReplicaStatus) -> None:
+        """Changes a known replica's status; an unknown one is no error."""
+        replica = self.by_id.get(replica_id)
+        if replica is not None:
+            replica.status = status
+            self.touch(replica)
+
+    def remove(self, replica: Replica) -> None:
+        """The replica is gone."""
+        del self.by_id[replica.replica_id]
+        replica.version = self._next_version()
+
+    def touch(self, replica: Replica) -> None:
+        """The replica's books changed."""
+        replica.version = self._next_version()
+        if replica.open:
+            heapq.heappush(self._by_load, (replica.prefill_tokens, replica.sequences, replica.replica_id, replica.version, replica))
+            heapq.heappush(self._by_kv, (replica.kv_tokens - replica.capacity.kv_tokens, replica.replica_id, replica.version, replica))
+            if len(self._by_load) > 4 * len(self.by_id) + 64:
+                self._by_load = [entry for entry in self._by_load if entry[3] == entry[4].version]
+                heapq.heapify(self._by_load)
+            if len(self._by_kv) > 4 * len(self.by_id) + 64:
+                self._by_kv = [entry for entry in self._by_kv if entry[2] == entry[3].version]
+                heapq.heapify(self._by_kv)
+
+    def _next_version(self) -> int:
+        self._versions += 1
+        return self._versions
+
+    @property
+    def any_open(self) -> bool:
+        """Whether any replica could take anything that no hold reserves."""
+        heap = self._by_load
+        while heap and heap[0][3] != heap[0][4].version:
+            heapq.heappop(heap)
+        return bool(heap)
+
+    def fitting(self, job: Job) -> list[Replica] | WaitReason:
+        """Some of the least loaded open replicas that `job` fits on, or what it waits for."""
+        found: list[Replica] = []
+        waits: WaitReason | None = None
+        for probes, replica in enumerate(self._least_loaded()):
+            reason = replica.wait_reason(job)
+            if reason is None:
+                found.append(replica)
+            else:
+                waits = reason
+                if reason is WaitReason.PREFILL_BUDGET:
+                    break  # those behind have a larger backlog still
+            if found and probes + 1 >= PROBES:
+                break
+            if not found and probes + 1 >= 2 * PROBES:
+                return self._fits_rarely(job, waits or WaitReason.KV_TOKENS)
+        return found or waits or self.why_none_is_open()
+
+    def _least_loaded(self) -> Iterator[Replica]:
+        """Open replicas, least loaded first. What was looked at goes back into the heap."""
+        heap = self._by_load
+        seen: list[tuple[int, int, str, int, Replica]] = []
+        try:
+            while heap:
+                entry = heapq.heappop(heap)
+                if entry[3] == entry[4].version:
+                    seen.append(entry)
+                    yield entry[4]
+        finally:
+            for entry in seen:
+                heapq.heappush(heap, entry)
+
+    def _fits_rarely(self, job: Job, waits: WaitReason) -> list[Replica] | WaitReason:
+        """The least loaded have no room for it: does the one with the most free KV? If so, one of all is looked for."""
+        heap = self._by_kv
+        while heap and heap[0][2] != heap[0][3].version:
+            heapq.heappop(heap)
+        if not heap or -heap[0][0] < job.kv_tokens:
+            return waits
+        for replica in self.by_id.values():
+            if replica.open and replica.wait_reason(job) is None:
+                return [replica]
+        return waits
+
+    def why_none_is_open(self) -> WaitReason:
+        """What all lanes wait for while `any_open` is false."""
+        busy = next((replica for replica in self.by_id.values() if replica.status is ReplicaStatus.READY), None)
+        return WaitReason.NO_READY_REPLICA if busy is None else WaitReason.SEQUENCES

@@ -1,0 +1,53 @@
+"""What the scheduler may be told to do: lanes, shares, weights. All of it can change while requests wait (`Scheduler.configure`)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from deployments.scheduling.limits import TenantPolicy
+
+
+class Order(StrEnum):
+    """The order inside a tenant's queue."""
+
+    DEADLINE = "deadline"
+    ARRIVAL = "arrival"
+
+
+@dataclass(frozen=True, slots=True)
+class LanePolicy:
+    """One lane: requests of up to `up_to_tokens` (uncached prompt plus expected output; None: any), served in proportion to `weight`.
+
+    A request that has waited `max_wait_s` is promoted; more than `cap_s` seconds of work may not wait.
+    """
+
+    name: str
+    up_to_tokens: int | None = None
+    weight: float = 1.0
+    max_wait_s: float = 30.0
+    cap_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`lanes` ascend by their bound and end with an unbounded one.
+
+    `promoted_share` (phi) is the share of the promoted. `decode_weight` is what an output token costs, in prefill tokens. `stickiness_ms`: a cached
+    prefix is left alone when using it would cost that much more expected TTFT than the best replica. A tenant without a policy has weight 1 and no
+    limits.
+    """
+
+    lanes: tuple[LanePolicy, ...] = (LanePolicy("all"),)
+    order: Order = Order.DEADLINE
+    promoted_share: float = 0.25
+    decode_weight: float = 4.0
+    max_waiting: int = 10_000
+    stickiness_ms: float = 100.0
+    tenants: Mapping[str, TenantPolicy] = field(default_factory=dict)
+
+    def lane_of(self, tokens: int) -> int:
+        """The index of the lane for a request of that many tokens."""
+        for index, lane in enumerate(self.lanes):
+            if lane.up_to_tokens is None or tokens <= lane.up_to_tokens:
+                return index
+        return len(self.lanes) - 1

@@ -1,0 +1,49 @@
+"""Takes the scheduler's snapshot."""
+
+from typing import TYPE_CHECKING
+
+from deployments.scheduling.lane import Lane
+from deployments.scheduling.lanes import PROMOTED
+from deployments.scheduling.snapshot import LaneStats, ReplicaStats, Snapshot
+
+if TYPE_CHECKING:
+    from deployments.scheduling.scheduler import Scheduler
+
+
+def take_snapshot(scheduler: "Scheduler", now: float) -> Snapshot:
+    """Everything that others may know of the scheduler, at `now`."""
+    books = scheduler.books
+    return Snapshot(
+        lanes=tuple(_lane(scheduler, lane, now) for lane in scheduler.lanes.all),
+        replicas=tuple(
+            ReplicaStats(r.replica_id, r.status.value, len(r.leases), r.sequences, r.kv_tokens, r.prefill_tokens, r.prefill_tokens_per_s, r.held_by)
+            for r in scheduler.fleet.by_id.values()
+        ),
+        submitted=scheduler.submitted,
+        placed=scheduler.placed,
+        promoted=scheduler.promoted,
+        endings=dict(scheduler.endings),
+        rejections=dict(scheduler.rejections),
+        tokens_per_s=scheduler.rate.per_s,
+        output_error=books.outputs.error,
+        other_lane=books.other_lane / books.settled if books.settled else None,
+        prefix_trust=books.prefixes.trust,
+    )
+
+
+def _lane(scheduler: "Scheduler", lane: Lane, now: float) -> LaneStats:
+    head = lane.head(now)
+    rate = scheduler.rate.per_s
+    eta = scheduler.forecasts.etas.get(lane.name)
+    return LaneStats(
+        name=lane.name,
+        waiting=lane.count,
+        work_tokens=lane.work,
+        work_s=lane.work / rate if rate else None,
+        oldest_wait_s=now - head.request.arrived_s if head is not None else 0.0,
+        head_waits_for=(scheduler.waits.get(lane.name) or scheduler.fleet.why_none_is_open()) if lane.count else None,
+        eta_s=eta.predict(lane.work / rate) if eta and rate and lane.name != PROMOTED else None,
+        covered=eta.p95.within if eta else 0,
+        promised=eta.p95.total if eta else 0,
+        censored=eta.p95.censored if eta else 0,
+    )

@@ -1,0 +1,88 @@
+"""A changed spec takes effect in a running gateway, all of it or nothing; what waits keeps waiting."""
+
+import asyncio
+import copy
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import aiohttp
+
+from cluster.spec import ClusterSpec
+from deployments.gateway.tenants import digest_of
+from tests.deployments.gateway.fake_engine import waiting
+from tests.deployments.gateway.rig import ASK, SECRET, Rig, until
+
+
+async def put(rig: Rig, spec: Any, secret: str = SECRET, **params: str) -> tuple[int, dict[str, Any]]:
+    """Puts a spec; returns status and answer."""
+    data = spec if isinstance(spec, bytes) else json.dumps(spec).encode()
+    async with aiohttp.ClientSession() as session:
+        headers = {"authorization": f"Bearer {secret}"}
+        async with session.put(rig.url + "/raylane/spec", data=data, params=params, headers=headers) as response:
+            return response.status, json.loads(await response.read())
+
+
+def changed(rig: Rig, **sections: Any) -> dict[str, Any]:
+    """The running spec with other sections."""
+    spec: dict[str, Any] = rig.service.spec.model_dump(mode="json")
+    return {**copy.deepcopy(spec), **sections}
+
+
+async def test_lanes_and_tenants_change_while_requests_wait(make_rig: Callable[..., Awaitable[Rig]]) -> None:
+    rig = await make_rig()
+    rig.engines[0].behave = waiting(asyncio.Event())
+    asks = [asyncio.ensure_future(rig.ask(ASK)) for _ in range(8)]
+    await until(lambda: sum(lane.waiting for lane in rig.owner.snapshot().lanes) > 0 and rig.engines[0].open > 0)
+    queued = sum(lane.waiting for lane in rig.owner.snapshot().lanes)
+    wanted = changed(rig, lanes=[{"name": "brief", "up_to_tokens": 8}, {"name": "rest"}], tenants=[{"name": "t", "keys": [digest_of("k")]}])
+    status, answer = await put(rig, wanted, dry_run="1")
+    assert status == 200
+    assert {change["key"].split(".")[0] for change in answer["changes"]} == {"lanes", "tenants"}
+    assert rig.owner.snapshot().lanes[0].name == "short"
+    assert (await put(rig, wanted))[0] == 200
+    snapshot = rig.owner.snapshot()
+    assert [lane.name for lane in snapshot.lanes] == ["brief", "rest", "promoted"]
+    assert sum(lane.waiting for lane in snapshot.lanes) == queued
+    assert (await rig.ask(ASK))[0] == 401
+    assert (await put(rig, wanted)) == (200, {"changes": []})
+    for task in asks:
+        task.cancel()
+    await asyncio.gather(*asks, return_exceptions=True)
+
+
+async def test_the_directory_hands_it_to_every_gateway(make_rig: Callable[..., Awaitable[Rig]]) -> None:
+    rig = await make_rig()
+    wanted = changed(rig, scheduling={"promoted_share": 0.5})
+    await rig.directory.apply(ClusterSpec.model_validate(wanted).model_dump_json())
+    await until(lambda: rig.owner.scheduler.lanes.policy.promoted_share == 0.5)
+
+
+async def test_what_needs_a_restart_or_is_wrong_changes_nothing(make_rig: Callable[..., Awaitable[Rig]]) -> None:
+    rig = await make_rig()
+    before = rig.service.spec
+    moved = changed(rig, name="other", scheduling={"promoted_share": 0.5})
+    status, answer = await put(rig, moved)
+    assert (status, answer["error"]["code"]) == (409, "needs_restart")
+    assert answer["error"]["message"].startswith("name: needs a restart")
+    status, answer = await put(rig, changed(rig, scheduling={"promoted_share": 7}))
+    assert (status, answer["error"]["param"]) == (400, "scheduling.promoted_share")
+    assert (await put(rig, b"{"))[0] == 400
+    assert (await put(rig, changed(rig), secret="wrong"))[0] == 401
+    assert rig.service.spec == before
+
+
+async def test_a_request_is_explained(make_rig: Callable[..., Awaitable[Rig]]) -> None:
+    rig = await make_rig()
+    async with rig.post("/v1/completions", ASK, headers={"x-request-id": "mine/1"}) as response:
+        assert response.status == 200
+    await rig.last()
+    async with aiohttp.ClientSession() as session:
+        async with session.get(rig.url + "/raylane/requests/mine%2F1") as response:
+            record = await response.json()
+        async with session.get(rig.url + "/raylane/requests/nobody") as response:
+            assert response.status == 404
+    assert record["request_id"] == "mine/1"
+    assert [decision["verdict"] for decision in record["decisions"]] == ["admitted", "placed"]
+    assert record["decisions"][1]["reason"] == "only_fit"
+    assert abs(sum(record["stages_s"].values()) - record["wall_s"]) < 0.002

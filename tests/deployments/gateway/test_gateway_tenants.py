@@ -1,0 +1,95 @@
+"""API keys, the classes that they may claim, and limits of a tenant's own: who gets in, who gets 401, 403 or 429."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import aiohttp
+import pytest
+
+from deployments.gateway.tenants import digest_of
+from tests.deployments.gateway.fake_engine import good, waiting
+from tests.deployments.gateway.rig import ASK, Rig, until
+
+TENANTS: list[dict[str, Any]] = [
+    {"name": "team-a", "keys": [digest_of("key-a"), digest_of("key-a2")], "classes": ["batch"], "max_concurrency": 2},
+    {"name": "team-b", "keys": [digest_of("key-b")], "requests_per_minute": 2},
+]
+MakeRig = Callable[..., Awaitable[Rig]]
+
+
+async def ask(rig: Rig, key: str | None, **headers: str) -> tuple[int, dict[str, Any], Any]:
+    """Status, error object, and headers of one answer."""
+    if key is not None:
+        headers["authorization"] = f"Bearer {key}"
+    async with rig.post("/v1/completions", ASK, headers=headers) as response:
+        body = json.loads(await response.read())
+        return response.status, body.get("error", {}), response.headers
+
+
+@pytest.mark.parametrize("key", [None, "", "key-c", "key-a ", "KEY-A", "key-\xe9"])
+async def test_a_wrong_key_is_refused_before_the_body_is_read(make_rig: MakeRig, key: str | None) -> None:
+    rig = await make_rig(tenants=TENANTS)
+    status, error, headers = await ask(rig, key)
+    if key == "key-a ":  # HTTP strips it
+        assert status == 200
+        return
+    assert (status, error["code"], headers["www-authenticate"]) == (401, "invalid_api_key", "Bearer")
+    assert key in (None, "") or key not in error["message"]
+    assert rig.engines[0].seen == []
+
+
+async def test_each_key_of_a_tenant_works_and_never_reaches_an_engine(make_rig: MakeRig) -> None:
+    rig = await make_rig(tenants=TENANTS)
+    for key in ("key-a", "key-a2", "key-b"):
+        assert (await ask(rig, key))[0] == 200
+    await rig.last(3)
+    assert [ledger.tenant for ledger in rig.closed] == ["team-a", "team-a", "team-b"]
+    assert [ledger.traffic_class for ledger in rig.closed] == ["batch", "batch", "interactive"]
+    assert not any("key-" in value for seen in rig.engines[0].seen for value in seen.headers.values())
+
+
+async def test_models_ask_for_a_key_and_probes_do_not(make_rig: MakeRig) -> None:
+    rig = await make_rig(tenants=TENANTS)
+    async with aiohttp.ClientSession() as session:
+        for path, key, wanted in (("/v1/models", "", 401), ("/v1/models", "key-b", 200), ("/ready", "", 200), ("/health", "", 200)):
+            async with session.get(rig.url + path, headers={"authorization": f"Bearer {key}"}) as response:
+                assert response.status == wanted, path
+
+
+async def test_a_class_that_a_key_may_not_claim(make_rig: MakeRig) -> None:
+    rig = await make_rig(tenants=TENANTS)
+    status, error, _ = await ask(rig, "key-a", **{"x-raylane-class": "interactive"})
+    assert (status, error["code"], error["param"]) == (403, "class_not_allowed", "X-Raylane-Class")
+    status, error, _ = await ask(rig, "key-b", **{"x-raylane-class": "nonsense"})
+    assert (status, error["code"]) == (400, "invalid_value")
+    assert "interactive, completion, batch" in error["message"]
+
+
+async def test_limits_of_its_own_are_429_with_the_time_to_wait(make_rig: MakeRig) -> None:
+    rig = await make_rig(tenants=TENANTS)
+    assert [(await ask(rig, "key-b"))[0] for _ in range(2)] == [200, 200]
+    status, error, headers = await ask(rig, "key-b")
+    assert (status, error["code"], error["type"]) == (429, "request_limit_exceeded", "rate_limit_error")
+    assert 25 <= int(headers["retry-after"]) <= 34
+    assert (await ask(rig, "key-a"))[0] == 200
+
+
+async def test_requests_at_once_are_counted_until_they_end(make_rig: MakeRig) -> None:
+    rig = await make_rig(tenants=TENANTS)
+    rig.engines[0].behave = waiting(asyncio.Event())
+    authorization = {"authorization": "Bearer key-a"}
+    sessions = [aiohttp.ClientSession() for _ in range(2)]
+    tasks = [asyncio.ensure_future(session.post(rig.url + "/v1/completions", json=ASK, headers=authorization)) for session in sessions]
+    await until(lambda: rig.engines[0].open == 2)
+    status, error, _ = await ask(rig, "key-a")
+    assert (status, error["code"]) == (429, "concurrency_limit_exceeded")
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for session in sessions:
+        await session.close()
+    await until(lambda: rig.owner.scheduler.limits.at_once("team-a") == 0)
+    rig.engines[0].behave = good
+    assert (await ask(rig, "key-a"))[0] == 200

@@ -1,0 +1,188 @@
+"""Who is served how much: shares between lanes and tenants, deadline order, and the bound on starvation."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from deployments.scheduling import Capacity, Ending, LanePolicy, Placement, Policy, Request, Scheduler, TenantPolicy
+from deployments.scheduling.lanes import PROMOTED
+from tests.deployments.scheduling.world import make_request, make_scheduler
+
+ONE_AT_A_TIME = Capacity(sequences=1, ahead=0, kv_tokens=10**9, step_tokens=10**9)
+LANES = (LanePolicy("short", 200, weight=4, max_wait_s=1e6), LanePolicy("long", None, weight=1, max_wait_s=1e6))
+
+
+def serve_all(scheduler: Scheduler, now: float = 0.0) -> Iterator[Placement]:
+    """Places and finishes one request after the other."""
+    while placements := scheduler.step(now).placements:
+        for placement in placements:
+            yield placement
+            scheduler.release(placement.lease, Ending.FINISHED, None, now)
+
+
+def spread(served: list[tuple[str, float]], first: str, second: str, weights: dict[str, float]) -> float:
+    """The largest difference in weighted work between the two, over all intervals."""
+    lead = [0.0, *itertools.accumulate(cost / weights[who] * (1 if who == first else -1 if who == second else 0) for who, cost in served)]
+    return max(lead) - min(lead)
+
+
+def cost_of(request: Request, policy: Policy) -> float:
+    """What a request is booked with while nothing is learned yet."""
+    return request.prompt_tokens + policy.decode_weight * (request.max_tokens or 0)
+
+
+@settings(max_examples=100)
+@given(st.lists(st.integers(1, 150), min_size=5, max_size=40), st.lists(st.integers(300, 4_000), min_size=5, max_size=40), st.floats(0.2, 8))
+def test_lanes_share_by_weight_to_within_a_request_each(short: list[int], long: list[int], weight: float) -> None:
+    lanes = (dataclasses.replace(LANES[0], weight=weight), LANES[1])
+    policy = Policy(lanes=lanes, decode_weight=1.0)
+    scheduler = make_scheduler(1, policy, ONE_AT_A_TIME)
+    left = {"short": len(short), "long": len(long)}
+    for number, prompt in enumerate([*short, *long]):
+        scheduler.submit(make_request(f"q{number}", prompt, 1), 0.0)
+    served: list[tuple[str, float]] = []
+    for placement in serve_all(scheduler):
+        served.append((placement.lane, cost_of(placement.request, policy)))
+        left[placement.lane] -= 1
+        if not all(left.values()):
+            break
+    largest = max(cost for _, cost in served)
+    weights = {"short": weight, "long": 1.0}
+    assert spread(served, "short", "long", weights) <= largest / weight + largest + 1e-6
+
+
+@settings(max_examples=100)
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 900)), min_size=10, max_size=60), st.floats(0.3, 5))
+def test_tenants_share_a_lane_by_weight_to_within_a_request_each(requests: list[tuple[str, int]], weight: float) -> None:
+    policy = Policy(lanes=(LanePolicy("all", None, max_wait_s=1e6),), decode_weight=1.0, tenants={"a": TenantPolicy(weight)})
+    scheduler = make_scheduler(1, policy, ONE_AT_A_TIME)
+    left = {tenant: sum(who == tenant for who, _ in requests) for tenant in "abc"}
+    for number, (tenant, prompt) in enumerate(requests):
+        scheduler.submit(make_request(f"q{number}", prompt, 1, tenant=tenant), 0.0)
+    served: list[tuple[str, float]] = []
+    weights = {"a": weight, "b": 1.0, "c": 1.0}
+    present = [tenant for tenant in "abc" if left[tenant]]
+    for placement in serve_all(scheduler):
+        served.append((placement.request.tenant, cost_of(placement.request, policy)))
+        left[placement.request.tenant] -= 1
+        if not all(left[tenant] for tenant in present):
+            break
+    largest = max(cost for _, cost in served)
+    for first, second in itertools.combinations(present, 2):
+        assert spread(served, first, second, weights) <= largest / weights[first] + largest / weights[second] + 1e-6
+
+
+@settings(max_examples=100)
+@given(st.lists(st.tuples(st.floats(-5, 5), st.integers(1, 100)), min_size=2, max_size=30))
+def test_earliest_deadline_first_and_the_hopeless_last(requests: list[tuple[float, int]]) -> None:
+    scheduler = make_scheduler(1, Policy(lanes=(LanePolicy("all", None, max_wait_s=1e6),)), ONE_AT_A_TIME)
+    for number, (slo, prompt) in enumerate(requests):
+        scheduler.submit(make_request(f"q{number}", prompt, 1, slo=slo), 0.0)
+    deadlines = [placement.request.deadline_s for placement in serve_all(scheduler)]
+    viable = [deadline for deadline in deadlines if deadline >= 0]
+    late = [deadline for deadline in deadlines if deadline < 0]
+    assert deadlines == sorted(viable) + sorted(late)
+
+
+def test_one_order_of_arrival_without_deadlines() -> None:
+    policy = Policy(lanes=(LanePolicy("all", None, max_wait_s=1e6),), order="arrival")  # type: ignore[arg-type]
+    scheduler = make_scheduler(1, policy, ONE_AT_A_TIME)
+    for number in range(9):
+        scheduler.submit(make_request(f"q{number}", slo=float(9 - number)), 0.0)
+    assert [placement.request.request_id for placement in serve_all(scheduler)] == [f"q{number}" for number in range(9)]
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(st.tuples(st.integers(1, 3_000), st.sampled_from("abcd"), st.floats(0, 0.4)), min_size=20, max_size=120),
+    st.integers(1, 3),
+    st.floats(0.1, 0.6),
+)
+def test_starvation_bound_in_work(arrivals: list[tuple[int, str, float]], replicas: int, phi: float) -> None:
+    lanes = (
+        LanePolicy("short", 200, weight=8, max_wait_s=2),
+        LanePolicy("mid", 1_000, weight=2, max_wait_s=2),
+        LanePolicy("long", None, weight=0.2, max_wait_s=2),
+    )
+    policy = Policy(lanes=lanes, promoted_share=phi, decode_weight=1.0)
+    scheduler = make_scheduler(replicas, policy, Capacity(sequences=3, ahead=0, kv_tokens=5_000, step_tokens=800))
+    watch = StarvationWatch(scheduler)
+    now = 0.0
+    for number, (prompt, tenant, gap) in enumerate(arrivals):
+        now += gap
+        scheduler.submit(make_request(f"q{number}", prompt, 10, now, slo=1.0, tenant=tenant), now)
+        watch.step(now)
+        if number % 2:
+            watch.finish_oldest(now)
+    while scheduler.lanes.jobs:
+        now += 0.2
+        watch.finish_oldest(now)
+        watch.step(now)
+    for promoted_work, total_work in watch.between_promotion_and_lease:
+        assert total_work <= (promoted_work + watch.largest) / phi + 2 * len(lanes) * watch.largest + 1e-6
+
+
+class StarvationWatch:
+    """Keeps, for each promoted request, the work placed between its promotion and its lease (all of it, and the promoted's part).
+
+    What is placed on other replicas while a promoted head's replica drains for it does not count: that wait is the drain's.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self.largest = 0.0
+        self.between_promotion_and_lease: list[tuple[float, float]] = []
+        self._waiting: dict[str, list[float]] = {}
+        self._running: list[Placement] = []
+
+    def step(self, now: float) -> None:
+        """One step of the scheduler, accounted."""
+        self.scheduler.lanes.promote(now)
+        for job in self.scheduler.lanes.jobs.values():
+            if job.promoted_s is not None:
+                self._waiting.setdefault(job.request.request_id, [0.0, 0.0])
+        draining = PROMOTED in self.scheduler.holds.by_lane
+        for placement in self.scheduler.step(now).placements:
+            cost = cost_of(placement.request, self.scheduler.lanes.policy)
+            self.largest = max(self.largest, cost)
+            self._running.append(placement)
+            if placement.request.request_id in self._waiting:
+                self.between_promotion_and_lease.append(tuple(self._waiting.pop(placement.request.request_id)))  # type: ignore[arg-type]
+            if placement.promoted:
+                draining = False
+            for work in self._waiting.values():
+                work[0] += cost if placement.promoted else 0.0
+                work[1] += 0.0 if draining else cost
+
+    def finish_oldest(self, now: float) -> None:
+        """The request that has run longest ends."""
+        if self._running:
+            lease = self._running.pop(0).lease
+            self.scheduler.first_token(lease, now)
+            self.scheduler.release(lease, Ending.FINISHED, None, now)
+
+
+@pytest.mark.parametrize("small", [1, 60])
+def test_a_large_prompt_is_not_starved_by_small_ones_in_the_prefill_budget(small: int) -> None:
+    lanes = (LanePolicy("short", 200, weight=4, max_wait_s=1e6), LanePolicy("long", None, weight=1, max_wait_s=1e6))
+    scheduler = make_scheduler(1, Policy(lanes=lanes, decode_weight=1.0), Capacity(sequences=64, ahead=0, kv_tokens=10**6, step_tokens=100))
+    for number in range(200):
+        scheduler.submit(make_request(f"s{number}", small, 1), 0.0)
+    scheduler.submit(make_request("large", 2_000, 1), 0.0)
+    placed_before = 0
+    running: list[Placement] = []
+    for _ in range(400):
+        for placement in scheduler.step(0.0).placements:
+            if placement.request.request_id == "large":
+                assert placed_before * (small + 1) <= 4 * 2_001 + 400
+                return
+            placed_before += 1
+            running.append(placement)
+        lease = running.pop(0).lease
+        scheduler.first_token(lease, 0.0)
+        scheduler.release(lease, Ending.FINISHED, None, 0.0)
+    raise AssertionError("the large prompt was never placed")
