@@ -1,6 +1,12 @@
 """Asks a gateway over HTTP, and nobody in between: a proxy that the environment names would be asked for this machine's own loopback."""
 
+import os
+from collections.abc import Mapping
+
 import requests
+
+from cli.console import fail
+from cli.run_dir import RunDir, known_clusters
 
 
 def get(url: str, timeout_s: float) -> requests.Response:
@@ -8,3 +14,31 @@ def get(url: str, timeout_s: float) -> requests.Response:
     with requests.Session() as session:
         session.trust_env = False
         return session.get(url, timeout=timeout_s)
+
+
+def put(url: str, body: str, params: Mapping[str, str], secret: str, timeout_s: float) -> requests.Response:
+    """The answer to a PUT of JSON that carries the cluster's secret. Raises requests.RequestException."""
+    with requests.Session() as session:
+        session.trust_env = False
+        headers = {"content-type": "application/json", "authorization": f"Bearer {secret}"}
+        return session.put(url, data=body.encode(), params=dict(params), headers=headers, timeout=timeout_s)
+
+
+def base_url(url: str | None) -> str:
+    """The gateway's URL: the given one, else that of the one cluster on this machine."""
+    if url is not None:
+        return url.rstrip("/")
+    states = known_clusters()
+    if not states:
+        fail("no cluster is up on this machine", mend="raylane up")
+    if len(states) > 1:
+        fail("several clusters are up; name one with --url: " + ", ".join(f"{state.name} at {state.url}" for state in states), code=2)
+    return states[0].url.rstrip("/")
+
+
+def secret_of(base: str) -> str:
+    """The cluster's secret: of the cluster on this machine that answers there, else from the environment's RAYLANE_SECRET."""
+    for state in known_clusters():
+        if state.url.rstrip("/") == base:
+            return (RunDir(state.name).path / "secret").read_text()
+    return os.environ.get("RAYLANE_SECRET") or fail(f"the secret of the cluster at {base} is needed", mend="set RAYLANE_SECRET")

@@ -2,12 +2,16 @@
 
 import typer
 
+from cli.apply import apply
 from cli.bench import bench
 from cli.doctor import doctor
 from cli.down import down
+from cli.key import key
 from cli.spec import spec
 from cli.status import status
+from cli.top import top
 from cli.up import up
+from cli.why import why
 
 app = typer.Typer(
     help="raylane: length-laned, queue-aware, explainable serving of open-weight LLMs on Ray Serve and vLLM.",
@@ -17,6 +21,10 @@ app = typer.Typer(
 app.command()(up)
 app.command()(down)
 app.command()(status)
+app.command()(top)
+app.command()(why)
+app.command()(apply)
+app.command()(key)
 app.command()(doctor)
 app.command()(bench)
 app.add_typer(spec, name="spec")

@@ -11,8 +11,7 @@ from rich.live import Live
 from rich.table import Table
 
 from cli.console import console, fail
-from cli.local_http import get
-from cli.run_dir import known_clusters
+from cli.local_http import base_url, get
 
 _REFRESH_S = 1.0
 
@@ -23,8 +22,8 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print the gateway's report as JSON and end.")] = False,
 ) -> None:
     """Show replicas, waiting and running requests, and TTFT, live."""
-    base = (url or _local_url()).rstrip("/")
-    report = _report(base)
+    base = base_url(url)
+    report = fetch_report(base)
     if as_json:
         console.print_json(json.dumps(report))
         return
@@ -35,21 +34,13 @@ def status(
         with Live(_view(report), console=console, auto_refresh=False) as live:
             while True:
                 time.sleep(_REFRESH_S)
-                live.update(_view(_report(base)), refresh=True)
+                live.update(_view(fetch_report(base)), refresh=True)
     except KeyboardInterrupt:
         return
 
 
-def _local_url() -> str:
-    states = known_clusters()
-    if not states:
-        fail("no cluster is up on this machine", mend="raylane up")
-    if len(states) > 1:
-        fail("several clusters are up; name one with --url: " + ", ".join(f"{state.name} at {state.url}" for state in states), code=2)
-    return states[0].url
-
-
-def _report(base: str) -> dict[str, Any]:
+def fetch_report(base: str) -> dict[str, Any]:
+    """The gateway's report, or the command's end with a message."""
     try:
         response = get(base + "/raylane/status", timeout_s=5)
         response.raise_for_status()

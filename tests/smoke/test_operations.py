@@ -36,7 +36,7 @@ def quiet(cluster: LiveCluster) -> bool:
     """No lease, nobody waits, and the engines say the same."""
     model = model_of(cluster)
     engines = [(replica["engine_running"], replica["engine_waiting"], replica["engine_exchanges"]) for replica in model["replicas"]]
-    return model["leases"] == 0 and model["lanes"][0]["waiting"] == 0 and all(load == (0, 0, 0) for load in engines)
+    return model["leases"] == 0 and sum(lane["waiting"] for lane in model["lanes"]) == 0 and all(load == (0, 0, 0) for load in engines)
 
 
 def test_the_books_balance_after_a_burst_and_use_both_replicas(cluster: LiveCluster) -> None:

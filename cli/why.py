@@ -1,0 +1,85 @@
+"""`raylane why REQUEST_ID`: where one request's time went, and every decision taken on it, with its reason."""
+
+import json
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import requests
+import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cli.console import console, fail
+from cli.local_http import base_url, get
+
+_BAR_WIDTH = 40
+_COLOURS = {"lane": "yellow", "engine_queue": "yellow", "prefill": "cyan", "decode": "green", "client_stall": "magenta"}
+_SHOWN = ("verdict", "reason", "at_s")
+
+
+def why(
+    request_id: Annotated[str, typer.Argument(help="What the answer's X-Request-Id header says.")],
+    url: Annotated[str | None, typer.Option(help="The gateway, as http://host:port; without it, the cluster on this machine.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
+) -> None:
+    """Explain one of the last requests: its ledger, and each decision with its reason."""
+    base = base_url(url)
+    try:
+        response = get(f"{base}/raylane/requests/{quote(request_id, safe='')}", timeout_s=5)
+        answer: dict[str, Any] = response.json()
+    except (requests.RequestException, ValueError) as error:
+        fail(f"{base} does not answer as a raylane gateway: {error}", mend="raylane up")
+    if response.status_code != 200:
+        fail(answer.get("error", {}).get("message", f"HTTP {response.status_code}"))
+    if as_json:
+        console.print_json(json.dumps(answer))
+    else:
+        console.print(_view(answer))
+
+
+def _view(record: dict[str, Any]) -> RenderableType:
+    return Group(_head(record), Text(), _stages(record), Text(), _decisions(record))
+
+
+def _head(record: dict[str, Any]) -> Text:
+    colour = {"ok": "green", "cancelled": "yellow"}.get(record["outcome"], "red")
+    text = Text.assemble((record["request_id"], "bold"), f"  {record['path']}  {record['model'] or '-'}  HTTP {record['status']}  ")
+    text.append(record["outcome"], colour)
+    if record["error"]:
+        text.append(f" ({record['error']})", colour)
+    sizes = f"\ntokens: {_or(record['prompt_tokens'])} in ({_or(record['cached_tokens'])} cached), {_or(record['output_tokens'])} out"
+    expected = f"; expected {record['expected_prompt_tokens']} in" if record["expected_prompt_tokens"] else ""
+    who = f"; tenant {record['tenant']}" if record["tenant"] else ""
+    text.append(f"{sizes}{expected}; class {record['class'] or '-'}{who}")
+    return text
+
+
+def _stages(record: dict[str, Any]) -> Table:
+    wall_s = record["wall_s"] or 0.0
+    table = Table(title=f"where its {wall_s * 1e3:.1f} ms went", title_justify="left", title_style="bold", show_edge=False)
+    for column, justify in (("stage", "left"), ("ms", "right"), ("share", "right"), ("", "left")):
+        table.add_column(column, justify="right" if justify == "right" else "left")
+    done_s = 0.0
+    for stage, seconds in record["stages_s"].items():
+        share = seconds / wall_s if wall_s else 0.0
+        before = round(_BAR_WIDTH * min(1.0, done_s / wall_s)) if wall_s else 0
+        bar = Text(" " * before + "█" * max(1 if seconds > 0 else 0, round(_BAR_WIDTH * share)), _COLOURS.get(stage, "blue"))
+        table.add_row(stage, f"{seconds * 1e3:.2f}", f"{share:.0%}", bar)
+        done_s += seconds
+    return table
+
+
+def _decisions(record: dict[str, Any]) -> Table:
+    table = Table(title="what was decided", title_justify="left", title_style="bold", show_edge=False)
+    table.add_column("at ms", justify="right")
+    for column in ("decision", "reason", "because"):
+        table.add_column(column)
+    for decision in record["decisions"]:
+        facts = ", ".join(f"{key} {value}" for key, value in decision.items() if key not in _SHOWN and value is not None)
+        table.add_row(f"{decision['at_s'] * 1e3:.1f}", decision["verdict"], decision["reason"], facts)
+    return table
+
+
+def _or(value: object) -> str:
+    return "?" if value is None else str(value)

@@ -1,0 +1,84 @@
+"""Lanes, tenants, and the commands that explain them, on a running cluster."""
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import yaml
+
+from tests.smoke.conftest import LiveCluster
+from tests.smoke.test_operations import eventually, model_of, quiet
+
+pytestmark = pytest.mark.live
+
+SHORT: dict[str, Any] = {"model": "demo", "prompt": "1, 2, 3,", "max_tokens": 4, "temperature": 0}
+LONG: dict[str, Any] = {"model": "demo", "prompt": "one two three " * 1_500, "max_tokens": 4, "temperature": 0}
+
+
+def changed_spec(cluster: LiveCluster, file: Path, **sections: Any) -> Path:
+    """The running spec with other sections, as a file."""
+    spec = requests.get(cluster.url + "/raylane/spec", timeout=10).json()
+    file.write_text(yaml.safe_dump({**spec, **sections}))
+    return file
+
+
+def test_requests_go_to_lanes_by_length_and_each_is_explained(cluster: LiveCluster) -> None:
+    for name, body, lane in (("short-one", SHORT, "short"), ("long-one", LONG, "long")):
+        answer = requests.post(cluster.url + "/v1/completions", json=body, headers={"x-request-id": name}, timeout=60)
+        assert answer.status_code == 200, answer.text
+        eventually(lambda name=name: cluster.cli("why", name, "--json").returncode == 0)  # type: ignore[misc]
+        record = json.loads(cluster.cli("why", name, "--json").stdout)
+        assert record["lane"] == lane
+        assert [decision["verdict"] for decision in record["decisions"]] == ["admitted", "placed"]
+        shown = cluster.cli("why", name).stdout
+        assert "where its" in shown
+        assert record["replica"] in shown
+    assert "not among the last" in cluster.cli("why", "nobody").stderr
+
+
+def test_top_shows_who_waits(cluster: LiveCluster) -> None:
+    crowd = [
+        threading.Thread(
+            target=requests.post,
+            args=(cluster.url + "/v1/completions",),
+            kwargs={"json": {**SHORT, "max_tokens": 400, "ignore_eos": True}, "timeout": 120},
+        )
+        for _ in range(260)
+    ]
+    for thread in crowd:
+        thread.start()
+    eventually(lambda: model_of(cluster)["lanes"][1]["waiting"] > 0 or model_of(cluster)["lanes"][0]["waiting"] > 0)
+    shown = cluster.cli("top", "--once")
+    for thread in crowd:
+        thread.join()
+    assert shown.returncode == 0
+    for word in ("short", "medium", "long", "promoted", "wait p50"):
+        assert word in shown.stdout
+    eventually(lambda: quiet(cluster))
+    promised = sum(lane["eta_promised"] for lane in model_of(cluster)["lanes"])
+    assert promised > 0
+
+
+def test_tenants_are_applied_and_taken_away_without_a_restart(cluster: LiveCluster, tmp_path: Path) -> None:
+    key, digest = cluster.cli("key").stdout.split()
+    tenants = [{"name": "team", "keys": [digest], "requests_per_minute": 2}]
+    wanted = changed_spec(cluster, tmp_path / "tenants.yaml", tenants=tenants)
+    before = changed_spec(cluster, tmp_path / "before.yaml")
+    said = cluster.cli("apply", str(wanted), "--check")
+    assert "would be in force" in said.stdout, said.stderr
+    url, headers = cluster.url + "/v1/completions", {"authorization": f"Bearer {key}"}
+    assert requests.post(url, json=SHORT, timeout=60).status_code == 200
+    try:
+        assert cluster.cli("apply", str(wanted)).returncode == 0
+        assert requests.post(url, json=SHORT, timeout=60).status_code == 401
+        assert [requests.post(url, json=SHORT, headers=headers, timeout=60).status_code for _ in range(3)] == [200, 200, 429]
+    finally:
+        assert cluster.cli("apply", str(before)).returncode == 0
+    assert requests.post(url, json=SHORT, timeout=60).status_code == 200
+    moved = changed_spec(cluster, tmp_path / "moved.yaml", name="elsewhere")
+    refused = cluster.cli("apply", str(moved))
+    assert refused.returncode == 1
+    assert "needs a restart" in refused.stderr
