@@ -1,0 +1,155 @@
+"""`python -m benchmarks.lanes`: lanes against first-in-first-out, and ablations, on real traces and the same engines.
+
+The capacity is measured first, in the same run: what a closed loop gets through. Then, for each load (a share of that capacity), every side plays the
+same arrivals, run until drained; sides change by applying another spec to the running cluster.
+"""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import aiohttp
+import typer
+import yaml
+from rich.table import Table
+
+from benchmarks.lanes.mix import Mix, Traffic
+from benchmarks.lanes.play import Played, closed_loop, open_loop
+from benchmarks.lanes.policies import SIDES
+from benchmarks.lanes.promises import coverage, read_promises
+from benchmarks.lanes.results import LaneResult, by_lane, conserved_long_mean_s
+from benchmarks.serving.program import console, run_program, write_json
+from benchmarks.serving.sides import make_side
+from benchmarks.serving.spec import free_port, one_replica_spec, write_spec
+from cli.bench.client import Client
+from cli.bench.prompts import Prompts, RequestOptions
+from cli.bench.vocabulary import Vocabulary, measure_vocabulary
+from cluster.spec import ClusterSpec, parse_spec
+
+_CLIENTS = 256
+_TRACES = Path(__file__).parents[3] / "shared" / "data" / "traces"
+
+
+class Contest:
+    """The running cluster and its traffic."""
+
+    def __init__(self, spec: ClusterSpec, folder: Path, traffic: Traffic, seed: int) -> None:
+        self._spec = spec
+        self._folder = folder
+        self._traffic = traffic
+        self._seed = seed
+        self._url = f"http://127.0.0.1:{spec.gateway.port}"
+
+    async def run(self, loads: list[float], sides: list[str], duration_s: float) -> dict[str, Any]:
+        """Starts the cluster, measures its capacity, plays all loads on all sides."""
+        side = make_side("raylane", self._spec, self._folder)
+        console.print("starting the cluster ...")
+        await side.server.start()
+        try:
+            async with Client(self._url, "completions", timeout_s=3_600) as client:
+                vocabulary = await measure_vocabulary(client, self._spec.models[0].name)
+                await self._apply("fifo")
+                block = self._traffic.block(4_000, self._seed)
+                capacity = await closed_loop(client, self._prompts(vocabulary), block, _CLIENTS, min(60.0, duration_s))
+                console.print(f"capacity: {capacity:.1f} requests/s of this mix (lengths x {self._traffic.scale:.4f})")
+                runs = []
+                for number, load in enumerate(loads):
+                    mix = self._traffic.draw(load * capacity, duration_s, self._seed + 1 + number)
+                    order = sides if number % 2 == 0 else sides[::-1]
+                    results = {name: await self._play(client, vocabulary, mix, name) for name in order}
+                    runs.append({"load": load, "requests": len(mix), "sides": results})
+                    _show(load, results)
+                return {"capacity": capacity, "scale": self._traffic.scale, "duration_s": duration_s, "runs": runs}
+        finally:
+            await side.server.stop()
+
+    async def _play(self, client: Client, vocabulary: Vocabulary, mix: Mix, name: str) -> dict[str, Any]:
+        await self._apply(name)
+        since = time.time()
+        played = await open_loop(client, self._prompts(vocabulary), mix)
+        await asyncio.sleep(1.5)  # the last ledgers close
+        return self._result(mix, played, name, since)
+
+    def _result(self, mix: Mix, played: Played, name: str, since: float) -> dict[str, Any]:
+        lanes = by_lane(mix, played)
+        rate = played.output_tokens / played.elapsed_s
+        console.print(f"  {name}: {len(mix)} requests in {played.elapsed_s:.0f} s, {rate:.0f} output tokens/s, failures {played.failures or 'none'}")
+        with (self._folder / "trace.jsonl").open(encoding="utf-8") as lines:
+            promises = coverage(read_promises(lines, since))
+        return {
+            "lanes": lanes,
+            "output_tokens_per_s": rate,
+            "elapsed_s": played.elapsed_s,
+            "late_s": played.late_s,
+            "failures": played.failures,
+            "promises": [lane.as_json() for lane in promises],
+        }
+
+    async def _apply(self, name: str) -> None:
+        text = yaml.safe_load((self._folder / "spec.yaml").read_text(encoding="utf-8")) | SIDES[name]
+        wanted = parse_spec(yaml.safe_dump(text))
+        secret = (self._folder / "home" / self._spec.name / "secret").read_text(encoding="utf-8")
+        async with aiohttp.ClientSession() as session:
+            headers = {"authorization": f"Bearer {secret}"}
+            async with session.put(self._url + "/raylane/spec", data=wanted.model_dump_json(), headers=headers) as response:
+                if response.status != 200:
+                    raise RuntimeError(f"the spec of {name!r} was not applied: {await response.text()}")
+
+    def _prompts(self, vocabulary: Vocabulary) -> Prompts:
+        options = RequestOptions(self._spec.models[0].name, "completions", stream=True, ignore_eos=True)
+        return Prompts(vocabulary, options, self._seed)
+
+
+def _show(load: float, results: dict[str, dict[str, Any]]) -> None:
+    table = Table(title=f"{load:g} x capacity: time to first token in ms", title_justify="left")
+    for column in ("side", "lane", "requests", "missed", "p50", "p99", "p99 fifo / this", "mean", "bound"):
+        table.add_column(column, justify="left" if column in ("side", "lane") else "right")
+    fifo: list[LaneResult] | None = results["fifo"]["lanes"] if "fifo" in results else None
+    for name, result in results.items():
+        lanes: list[LaneResult] = result["lanes"]
+        for index, lane in enumerate(lanes):
+            gain = f"{fifo[index].ttft_p99_s / lane.ttft_p99_s:.2f}" if fifo else "-"
+            bound = f"{1e3 * conserved_long_mean_s(fifo, lanes):.0f}" if fifo and index == len(lanes) - 1 else ""
+            times = (f"{1e3 * value:.0f}" for value in (lane.ttft_p50_s, lane.ttft_p99_s))
+            table.add_row(name, lane.lane, str(lane.requests), str(lane.missed), *times, gain, f"{1e3 * lane.ttft_mean_s:.0f}", bound)
+    console.print(table)
+    for name, result in results.items():
+        ratio = f", {result['output_tokens_per_s'] / results['fifo']['output_tokens_per_s']:.3f} of fifo's throughput" if fifo else ""
+        console.print(f"{name}{ratio}")
+        for lane_promises in result["promises"]:
+            console.print("  waits told in {lane}: {told}, within p50 {within_p50:.3f}, p95 {within_p95:.3f}, ".format(**lane_promises), end="")
+            console.print("pinball {pinball:.3f} s, the last minute's p95 {rival_pinball:.3f} s".format(**lane_promises))
+
+
+def main(
+    loads: Annotated[str, typer.Option(help="Shares of the measured capacity.")] = "0.7,0.9,1.2",
+    sides: Annotated[str, typer.Option(help=f"Some of: {', '.join(SIDES)}.")] = "lanes,fifo",
+    duration_s: Annotated[float, typer.Option(help="How long requests arrive, for each load and side.")] = 300.0,
+    traces: Annotated[Path, typer.Option(help="The folder of the traces.")] = _TRACES,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON.")] = None,
+) -> None:
+    """Compare lanes with first-in-first-out on real traces, on the same engines."""
+    chosen = [name.strip() for name in sides.split(",")]
+    if unknown := [name for name in chosen if name not in SIDES]:
+        raise typer.BadParameter(f"{unknown}: allowed: {', '.join(SIDES)}", param_hint="'--sides'")
+    text = one_replica_spec(free_port())
+
+    async def work(folder: Path) -> dict[str, Any]:
+        spec = yaml.safe_load(text)
+        spec["gateway"] |= {"trace_file": str(folder / "trace.jsonl"), "timeouts": {"queue_wait_s": 1_800, "total_s": 3_600}}
+        spec["classes"] = [{"name": "interactive", "ttft_ms": 5_000}]
+        cluster = write_spec(folder, yaml.safe_dump(spec, sort_keys=False))
+        traffic = Traffic(traces, cluster.models[0].settings.max_model_len)
+        return await Contest(cluster, folder, traffic, seed).run([float(load) for load in loads.split(",")], chosen, duration_s)
+
+    result = run_program(work)
+    for run in result["runs"]:
+        for side in run["sides"].values():
+            side["lanes"] = [lane.as_json() for lane in side["lanes"]]
+    write_json(result, json_file)
+
+
+if __name__ == "__main__":
+    typer.run(main)

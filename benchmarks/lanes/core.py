@@ -1,0 +1,149 @@
+"""How long the scheduler takes to decide, alone, on one core: `python -m benchmarks.lanes.core`.
+
+A cell in its steady state: every replica is full, as many requests wait as asked for, and for each that ends one is placed and one arrives. Timed is
+all that the core does for a request: submit, step, first token, release, and learning from the engine's account. Both sides, the lanes and one
+first-in-first-out lane, take turns.
+"""
+
+import random
+import statistics
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from benchmarks.serving.program import console, write_json
+from deployments.gateway.garbage import calm_garbage_collector
+from deployments.scheduling import Capacity, Ending, LanePolicy, Lease, Order, Policy, Request, Scheduler, Usage
+
+_CAPACITY = Capacity(sequences=32, ahead=8, kv_tokens=400_000, step_tokens=8_192)
+_LANES = (
+    LanePolicy("short", 512, weight=8, max_wait_s=1e6, cap_s=1e9),
+    LanePolicy("medium", 4_096, weight=3, max_wait_s=1e6, cap_s=1e9),
+    LanePolicy("long", None, weight=1, max_wait_s=1e6, cap_s=1e9),
+)
+_SIDES = {
+    "lanes": Policy(_LANES, max_waiting=10_000_000),
+    "fifo": Policy((LanePolicy("all", None, max_wait_s=1e6, cap_s=1e9),), order=Order.ARRIVAL, max_waiting=10_000_000),
+}
+_TENANTS = 50
+_SIZES = ((100, 10_000), (1_000, 100_000))
+_PREFILLING = 0.1
+"""The share of the replicas' leases whose prompt is still prefilled."""
+
+
+class Cell:
+    """One scheduler in its steady state."""
+
+    def __init__(self, policy: Policy, replicas: int, waiting: int, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._scheduler = Scheduler(policy)
+        self._now = 0.0
+        self._waiting = waiting
+        self._made = 0
+        self._live: list[Lease] = []
+        self._prefilling: deque[Lease] = deque()
+        self._most_prefilling = max(1, int(replicas * _CAPACITY.sequences * _PREFILLING))
+        for number in range(replicas):
+            self._scheduler.replica_up(f"replica-{number:04}", _CAPACITY, 0.0)
+        while len(self._scheduler.lanes.jobs) < waiting:
+            self._submit()
+            self._step()
+            while self._prefilling and len(self._scheduler.lanes.jobs) > 0 and len(self._live) < replicas * _CAPACITY.sequences:
+                self._scheduler.first_token(self._prefilling.popleft(), self._now)
+                self._step()
+
+    def run(self, requests: int) -> float:
+        """Microseconds of CPU time a request."""
+        began = time.process_time()
+        for _ in range(requests):
+            self._turn()
+        return 1e6 * (time.process_time() - began) / requests
+
+    @property
+    def state(self) -> tuple[int, int]:
+        """Requests that wait, and leases."""
+        return len(self._scheduler.lanes.jobs), len(self._scheduler.leases)
+
+    def _turn(self) -> None:
+        self._now += 0.0005
+        live = self._live
+        position = self._random.randrange(len(live))
+        live[position], live[-1] = live[-1], live[position]
+        lease = live.pop()
+        self._scheduler.release(lease, Ending.FINISHED, Usage(lease.request.prompt_tokens, 0, 120, 0, 1, 0.05, 2.0), self._now)
+        self._step()
+        while len(self._scheduler.lanes.jobs) < self._waiting:
+            self._submit()
+        self._step()
+        while len(self._prefilling) > self._most_prefilling:
+            self._scheduler.first_token(self._prefilling.popleft(), self._now)
+            self._step()
+
+    def _submit(self) -> None:
+        self._made += 1
+        draw = self._random
+        prompt = min(60_000, int(draw.lognormvariate(6.0, 1.6)) + 1)
+        name, tenant = f"request-{self._made}", f"tenant-{draw.randrange(_TENANTS)}"
+        request = Request(name, prompt, draw.choice((64, 256, 1_024)), self._now, self._now + 2.0, self._now + 1e6, tenant=tenant)
+        self._scheduler.submit(request, self._now)
+
+    def _step(self) -> None:
+        for placement in self._scheduler.step(self._now).placements:
+            self._live.append(placement.lease)
+            self._prefilling.append(placement.lease)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Microseconds a request by side and round."""
+
+    replicas: int
+    waiting: int
+    us: dict[str, list[float]]
+
+    def median(self, side: str) -> float:
+        """The median round of a side."""
+        return statistics.median(self.us[side])
+
+
+def measure(replicas: int, waiting: int, rounds: int, requests: int) -> Result:
+    """Rounds of both sides, in turns."""
+    cells = {name: Cell(policy, replicas, waiting, seed=1) for name, policy in _SIDES.items()}
+    us: dict[str, list[float]] = {name: [] for name in _SIDES}
+    calm_garbage_collector()  # as the gateway does
+    for number in range(rounds):
+        for name in sorted(cells, reverse=bool(number % 2)):
+            us[name].append(cells[name].run(requests))
+    for name, cell in cells.items():
+        console.print(f"  {name}: {cell.state[0]} waiting, {cell.state[1]} leases", style="dim")
+    return Result(replicas, waiting, us)
+
+
+def main(
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each side.")] = 9,
+    requests: Annotated[int, typer.Option(min=100, help="Requests a round.")] = 3_000,
+    quick: Annotated[bool, typer.Option("--quick", help="The small size only, 2 rounds: whether it works.")] = False,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON.")] = None,
+) -> None:
+    """Time the scheduling core at scale, lanes against first-in-first-out."""
+    results = []
+    for replicas, waiting in _SIZES[:1] if quick else _SIZES:
+        console.print(f"{replicas} replicas, {waiting} waiting ...")
+        results.append(measure(replicas, waiting, 2 if quick else rounds, requests))
+    table = Table(title="CPU time of all decisions on a request (median of the rounds)", title_justify="left")
+    for column in ("replicas", "waiting", "lanes µs", "fifo µs", "lanes / fifo"):
+        table.add_column(column, justify="right")
+    for result in results:
+        lanes, fifo = result.median("lanes"), result.median("fifo")
+        table.add_row(f"{result.replicas:,}", f"{result.waiting:,}", f"{lanes:.1f}", f"{fifo:.1f}", f"{lanes / fifo:.2f}")
+    console.print(table)
+    write_json({"results": [{"replicas": r.replicas, "waiting": r.waiting, "us": r.us} for r in results]}, json_file)
+
+
+if __name__ == "__main__":
+    typer.run(main)

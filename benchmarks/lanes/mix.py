@@ -1,0 +1,69 @@
+"""The traffic of the benchmark: chat and code requests of Azure's 2023 traces with long prompts of Mooncake's, fitted to the model's context. Pure.
+
+Arrivals keep the pattern of Azure's chat trace, stretched in time to the wanted rate; each is given to one of the three sources by a seeded draw.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cli.bench.arrivals import FloatArray
+from cli.bench.lengths import IntArray
+from cli.bench.traces import read_trace, scale_lengths, scale_to_fit
+
+CHAT, CODE, LONG = "azure2023_conv.csv.gz", "azure2023_code.csv.gz", "mooncake_synthetic.jsonl.gz"
+SHARES = (0.70, 0.25, 0.05)
+_LONG_QUANTILE = 0.5
+"""Of Mooncake's prompts the longer half is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """Requests in the order of their arrival: seconds from the start, and tokens."""
+
+    arrivals_s: FloatArray
+    prompt_tokens: IntArray
+    output_tokens: IntArray
+
+    def __len__(self) -> int:
+        return len(self.prompt_tokens)
+
+
+class Traffic:
+    """Draws mixes from the traces in `folder`. Raises `cli.bench.traces.TraceError`."""
+
+    def __init__(self, folder: Path, max_model_len: int) -> None:
+        chat, code, mooncake = (read_trace(folder / name) for name in (CHAT, CODE, LONG))
+        long = mooncake.prompt_tokens >= np.quantile(mooncake.prompt_tokens, _LONG_QUANTILE)
+        self._gaps = np.diff(chat.arrived_s)
+        self._sources = (
+            (chat.prompt_tokens, chat.output_tokens),
+            (code.prompt_tokens, code.output_tokens),
+            (mooncake.prompt_tokens[long], mooncake.output_tokens[long]),
+        )
+        prompts, outputs = (np.concatenate([source[part] for source in self._sources]) for part in (0, 1))
+        self.scale = scale_to_fit(prompts, outputs, max_model_len)
+
+    def draw(self, rate: float, duration_s: float, seed: int) -> Mix:
+        """The requests that arrive in `duration_s` seconds at `rate` a second."""
+        rng = np.random.default_rng(seed)
+        needed = int(2 * rate * duration_s) + 64
+        start = int(rng.integers(0, max(1, len(self._gaps) - needed)))
+        gaps = np.resize(self._gaps[start:], needed)
+        arrivals = np.cumsum(gaps) / (gaps.mean() * rate)
+        return self._fill(arrivals[arrivals < duration_s], rng)
+
+    def block(self, count: int, seed: int) -> Mix:
+        """So many requests, all at once: for a closed loop."""
+        return self._fill(np.zeros(count), np.random.default_rng(seed))
+
+    def _fill(self, arrivals: FloatArray, rng: np.random.Generator) -> Mix:
+        count = len(arrivals)
+        source = rng.choice(len(SHARES), size=count, p=SHARES)
+        prompts, outputs = np.ones(count, dtype=np.int64), np.ones(count, dtype=np.int64)
+        for number, (prompt_tokens, output_tokens) in enumerate(self._sources):
+            mine = source == number
+            picks = rng.integers(len(prompt_tokens), size=int(mine.sum()))
+            prompts[mine], outputs[mine] = prompt_tokens[picks], output_tokens[picks]
+        return Mix(arrivals, scale_lengths(prompts, self.scale), scale_lengths(outputs, self.scale))
