@@ -52,7 +52,8 @@ class Contest:
                 await self._apply("fifo")
                 block = self._traffic.block(4_000, self._seed)
                 capacity = await closed_loop(client, self._prompts(vocabulary), block, _CLIENTS, min(60.0, duration_s))
-                console.print(f"capacity: {capacity:.1f} requests/s of this mix (lengths x {self._traffic.scale:.4f})")
+                scale, _, long_scale = self._traffic.scales
+                console.print(f"capacity: {capacity:.1f} requests/s of this mix (lengths x {scale:.3f}, long ones x {long_scale:.3f})")
                 runs = []
                 for number, load in enumerate(loads):
                     mix = self._traffic.draw(load * capacity, duration_s, self._seed + 1 + number)
@@ -60,7 +61,7 @@ class Contest:
                     results = {name: await self._play(client, vocabulary, mix, name) for name in order}
                     runs.append({"load": load, "requests": len(mix), "sides": results})
                     _show(load, results)
-                return {"capacity": capacity, "scale": self._traffic.scale, "duration_s": duration_s, "runs": runs}
+                return {"capacity": capacity, "scales": self._traffic.scales, "duration_s": duration_s, "runs": runs}
         finally:
             await side.server.stop()
 
@@ -75,8 +76,8 @@ class Contest:
         lanes = by_lane(mix, played)
         rate = played.output_tokens / played.elapsed_s
         console.print(f"  {name}: {len(mix)} requests in {played.elapsed_s:.0f} s, {rate:.0f} output tokens/s, failures {played.failures or 'none'}")
-        with (self._folder / "trace.jsonl").open(encoding="utf-8") as lines:
-            promises = coverage(read_promises(lines, since))
+        files = sorted(self._folder.glob("trace.jsonl*"))  # a long run rotates it
+        promises = coverage([promise for file in files for promise in read_promises(file.read_text(encoding="utf-8").splitlines(), since)])
         return {
             "lanes": lanes,
             "output_tokens_per_s": rate,

@@ -1,6 +1,8 @@
 """The traffic of the benchmark: chat and code requests of Azure's 2023 traces with long prompts of Mooncake's, fitted to the model's context. Pure.
 
-Arrivals keep the pattern of Azure's chat trace, stretched in time to the wanted rate; each is given to one of the three sources by a seeded draw.
+Each provider's lengths shrink by one factor, which makes its longest request fit: with a single factor for all, Mooncake's 126,000 tokens would leave
+chat prompts of 40 tokens, whose cost is that of their HTTP request. Arrivals keep the pattern of Azure's chat trace, stretched in time to the wanted
+rate; each is given to one of the three sources by a seeded draw.
 """
 
 from dataclasses import dataclass
@@ -42,8 +44,10 @@ class Traffic:
             (code.prompt_tokens, code.output_tokens),
             (mooncake.prompt_tokens[long], mooncake.output_tokens[long]),
         )
-        prompts, outputs = (np.concatenate([source[part] for source in self._sources]) for part in (0, 1))
-        self.scale = scale_to_fit(prompts, outputs, max_model_len)
+        azure = scale_to_fit(
+            np.concatenate([chat.prompt_tokens, code.prompt_tokens]), np.concatenate([chat.output_tokens, code.output_tokens]), max_model_len
+        )
+        self.scales = (azure, azure, scale_to_fit(mooncake.prompt_tokens, mooncake.output_tokens, max_model_len))
 
     def draw(self, rate: float, duration_s: float, seed: int) -> Mix:
         """The requests that arrive in `duration_s` seconds at `rate` a second."""
@@ -65,5 +69,6 @@ class Traffic:
         for number, (prompt_tokens, output_tokens) in enumerate(self._sources):
             mine = source == number
             picks = rng.integers(len(prompt_tokens), size=int(mine.sum()))
-            prompts[mine], outputs[mine] = prompt_tokens[picks], output_tokens[picks]
-        return Mix(arrivals, scale_lengths(prompts, self.scale), scale_lengths(outputs, self.scale))
+            prompts[mine] = scale_lengths(prompt_tokens[picks], self.scales[number])
+            outputs[mine] = scale_lengths(output_tokens[picks], self.scales[number])
+        return Mix(arrivals, prompts, outputs)

@@ -6,8 +6,8 @@ All have the same caps on what may wait: `LANES`' in sum. `unbound` binds everyt
 from typing import Any
 
 LANES: tuple[dict[str, Any], ...] = (
-    {"name": "short", "up_to_tokens": 160, "weight": 16, "max_wait_s": 30, "cap_s": 600},
-    {"name": "medium", "up_to_tokens": 640, "weight": 4, "max_wait_s": 60, "cap_s": 600},
+    {"name": "short", "up_to_tokens": 384, "weight": 16, "max_wait_s": 30, "cap_s": 600},
+    {"name": "medium", "up_to_tokens": 1_536, "weight": 4, "max_wait_s": 60, "cap_s": 600},
     {"name": "long", "weight": 1, "max_wait_s": 120, "cap_s": 600},
 )
 _ONE: tuple[dict[str, Any], ...] = ({"name": "all", "max_wait_s": 3_600, "cap_s": 1_800},)

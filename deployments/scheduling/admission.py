@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from deployments.scheduling.drain import work_before
-from deployments.scheduling.eta import LaneEta
+from deployments.scheduling.eta import LATE, TIMELY, LaneEta
 from deployments.scheduling.lanes import Lanes
 from deployments.scheduling.rate import ServiceRate
 from deployments.scheduling.reasons import AdmissionKind, RejectCause
@@ -37,32 +37,43 @@ class Forecasts:
         self._lanes = lanes
         self._rate = rate
 
-    def base_s(self, job: Job) -> float:
-        """The wait if the lanes drain by their shares at the measured rate: the job's own lane ahead of it, the others beside it."""
+    def base_s(self, job: Job, now: float) -> tuple[float, int]:
+        """The wait if the lanes drain by their shares at the measured rate, and by which of two ways the job would be served (eta.py).
+
+        In time: behind those of its lane that can still meet their deadlines. Too late for that, it comes after all of them, or is promoted and waits
+        among the promoted, whichever is sooner.
+        """
         rate = self._rate.per_s
         if rate is None:
-            return 0.0
-        lane = self._lanes.lanes[job.home]
-        others = ((other.work, other.flow.weight) for other in self._lanes.all if other is not lane)
-        return work_before(lane.work, lane.flow.weight, others) / rate
+            return 0.0, TIMELY
+        lanes, lane = self._lanes, self._lanes.lanes[job.home]
+        others = [(other.work, other.flow.weight) for other in lanes.all if other is not lane]
+        timely_s = work_before(max(0.0, lane.work - lane.late_work), lane.flow.weight, others) / rate
+        slack_s = max(0.0, job.latest_start_s - now)
+        if timely_s <= slack_s:
+            return timely_s, TIMELY
+        last_s = work_before(lane.work, lane.flow.weight, others) / rate
+        beside = ((other.work - other.late_work, other.flow.weight) for other in lanes.lanes)
+        promoted_s = lanes.policy.lanes[job.home].max_wait_s + work_before(lanes.promoted.work, lanes.promoted.flow.weight, beside) / rate
+        return max(slack_s, min(last_s, promoted_s)), LATE
 
-    def promise(self, job: Job) -> tuple[float, float]:
+    def promise(self, job: Job, now: float) -> tuple[float, float]:
         """The wait that a queued job may expect: p50 and p95, in seconds. Called before the job enters its lane."""
-        job.work_ahead = self.base_s(job)
+        job.work_ahead, job.eta_mode = self.base_s(job, now)
         eta = self._eta(job)
         eta.promised()
-        job.eta = eta.predict(job.work_ahead)
+        job.eta = eta.predict(job.work_ahead, job.eta_mode)
         return job.eta
 
     def placed(self, job: Job, now: float) -> None:
         """A job was placed: what was promised meets what happened."""
         if job.eta is not None and job.attempt == 1:
-            self._eta(job).observe(job.work_ahead, job.eta, now - job.request.arrived_s, now)
+            self._eta(job).observe(job.work_ahead, job.eta_mode, job.eta, now - job.request.arrived_s, now)
 
     def gave_up(self, job: Job, now: float) -> None:
         """A job left its lane unplaced."""
         if job.eta is not None and job.attempt == 0:
-            self._eta(job).gave_up(job.eta, now - job.request.arrived_s)
+            self._eta(job).gave_up(job.eta_mode, job.eta, now - job.request.arrived_s)
 
     def reject_cause(self, job: Job) -> RejectCause | None:
         """Whether the job's lane, or the model, has no room for it.
@@ -92,7 +103,7 @@ class Forecasts:
         excess = max(0.0, lane.work + job.cost - policy.cap_s * rate) if rate else 0.0
         retry = self._retries.setdefault(policy.name, RetryQueue())
         retry_after_s = retry.retry_after_s(job.request.request_id, job.cost, excess, rate, now)
-        eta = self._eta(job).predict(self.base_s(job))
+        eta = self._eta(job).predict(*self.base_s(job, now))
         return Admission(AdmissionKind.REJECT, policy.name, cause, eta, lane.work / rate if rate else None, retry_after_s)
 
     def over_limit(self, job: Job, cause: RejectCause, wait_s: float) -> Admission:

@@ -1,7 +1,7 @@
 """How long a request will wait, with honest quantiles.
 
 A base forecast comes from the work ahead and the measured rate (`admission.Forecasts` computes it). What really happened teaches the rest, for each
-lane:
+lane and each of two ways to be served, in time or late:
 
     ratio  = log((wait + FLOOR) / (forecast + FLOOR))
     eta(q) = (forecast + FLOOR) * exp(quantile of the last ratios at level q + slack(q)) - FLOOR
@@ -36,58 +36,81 @@ class Coverage:
     censored: int = 0
 
 
+TIMELY, LATE = 0, 1
+"""The two ways to be served: before one's latest start, or after all that can still make theirs. Each errs in its own way, and learns apart."""
+
+
 class LaneEta:
     """The forecasts of one lane."""
 
     def __init__(self) -> None:
         self.p50 = Coverage()
         self.p95 = Coverage()
-        self._by_size: dict[int, _Ratios] = {}
-        self._slack = [0.0, 0.0]
+        self._modes = (_Mode(), _Mode())
         self._open = 0
 
-    def predict(self, forecast_s: float) -> tuple[float, float]:
+    def predict(self, forecast_s: float, mode: int = TIMELY) -> tuple[float, float]:
         """The p50 and p95 of a wait whose base forecast is `forecast_s`. Promises nothing: see `promised`."""
-        base = forecast_s + FLOOR_S
-        ratios = self._nearest(forecast_s)
-        if ratios is None:
-            return forecast_s, 2.0 * base
-        p50, p95 = (base * math.exp(ratios.quantile(level) + slack) - FLOOR_S for level, slack in zip(_LEVELS, self._slack, strict=True))
-        return max(0.0, p50), max(0.0, p50, p95)
+        return self._modes[mode].predict(forecast_s)
 
     def promised(self) -> None:
         """A forecast was told to a client: its outcome will come by `observe` or `gave_up`."""
         self._open += 1
 
-    def observe(self, forecast_s: float, promised: tuple[float, float], wait_s: float, now: float) -> None:
+    def observe(self, forecast_s: float, mode: int, promised: tuple[float, float], wait_s: float, now: float) -> None:
         """A request waited `wait_s` and was placed."""
         self._open -= 1
-        self._judge(promised, wait_s)
+        self._judge(mode, promised, wait_s)
+        self._modes[mode].learn(forecast_s, wait_s, now)
+
+    def gave_up(self, mode: int, promised: tuple[float, float], waited_s: float) -> None:
+        """A request left the lane without being placed."""
+        self._open -= 1
+        if waited_s > promised[1]:
+            self._judge(mode, promised, waited_s)
+        else:
+            self.p50.censored += 1
+            self.p95.censored += 1
+
+    def _judge(self, mode: int, promised: tuple[float, float], wait_s: float) -> None:
+        gain = _GAIN / (1.0 + self._open / _OPEN_SCALE)
+        for index, coverage in enumerate((self.p50, self.p95)):
+            missed = wait_s > promised[index]
+            coverage.total += 1
+            coverage.within += not missed
+            self._modes[mode].slack[index] += gain * (missed - (1.0 - _LEVELS[index]))
+
+
+class _Mode:
+    """What was learned of one way to be served."""
+
+    __slots__ = ("_by_size", "slack")
+
+    def __init__(self) -> None:
+        self.slack = [0.0, 0.0]
+        self._by_size: dict[int, _Ratios] = {}
+
+    def predict(self, forecast_s: float) -> tuple[float, float]:
+        base = forecast_s + FLOOR_S
+        ratios = self._nearest(forecast_s)
+        if ratios is None:
+            return forecast_s, 2.0 * base
+        p50, p95 = (base * math.exp(ratios.quantile(level) + slack) - FLOOR_S for level, slack in zip(_LEVELS, self.slack, strict=True))
+        return max(0.0, p50), max(0.0, p50, p95)
+
+    def learn(self, forecast_s: float, wait_s: float, now: float) -> None:
         size = _size(forecast_s)
         ratios = self._by_size.get(size)
         if ratios is None:
             ratios = self._by_size[size] = _Ratios()
         ratios.add(math.log((wait_s + FLOOR_S) / (forecast_s + FLOOR_S)), now)
 
-    def gave_up(self, promised: tuple[float, float], waited_s: float) -> None:
-        """A request left the lane without being placed."""
-        self._open -= 1
-        if waited_s > promised[1]:
-            self._judge(promised, waited_s)
-        else:
-            self.p50.censored += 1
-            self.p95.censored += 1
-
-    def _judge(self, promised: tuple[float, float], wait_s: float) -> None:
-        gain = _GAIN / (1.0 + self._open / _OPEN_SCALE)
-        for index, coverage in enumerate((self.p50, self.p95)):
-            missed = wait_s > promised[index]
-            coverage.total += 1
-            coverage.within += not missed
-            self._slack[index] += gain * (missed - (1.0 - _LEVELS[index]))
-
     def _nearest(self, forecast_s: float) -> "_Ratios | None":
-        known = [(abs(size - _size(forecast_s)), size) for size, ratios in self._by_size.items() if len(ratios.ordered) >= _LEAST]
+        wanted = _size(forecast_s)
+        exact = self._by_size.get(wanted)
+        if exact is not None and len(exact.ordered) >= _LEAST:
+            return exact
+        known = [(abs(size - wanted), size) for size, ratios in self._by_size.items() if len(ratios.ordered) >= _LEAST]
         return self._by_size[min(known)[1]] if known else None
 
 

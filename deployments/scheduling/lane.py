@@ -31,6 +31,8 @@ class Lane:
         self.tenant_weights: Mapping[str, float] = {}
         self.count = 0
         self.work = 0.0
+        self.late_work = 0.0
+        """...of it, of jobs that can no longer meet their deadline."""
         self._clock = FairClock()
         self._tenants: dict[str, TenantQueue] = {}
         self._ready: list[tuple[float, int, TenantQueue]] = []
@@ -40,7 +42,7 @@ class Lane:
 
     def push(self, job: Job) -> None:
         """A job waits here from now on."""
-        job.lane = self
+        job.lane, job.late = self, False
         self.count += 1
         self.work += job.cost
         name = job.request.tenant

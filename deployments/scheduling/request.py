@@ -34,8 +34,9 @@ class Job:
     """A request in the scheduler: what it is booked with. Mutable, and never seen outside.
 
     `cost` is its work in prefill tokens (uncached prompt plus weighted output), `kv_tokens` what its KV blocks are booked with. `lane` is the lane
-    (or the promoted one) in which it waits; None once it is placed or gone. `home` is the index of its lane by length, which never changes;
-    `limited`: it counts against its tenant's limits.
+    (or the promoted one) in which it waits; None once it is placed or gone. `home` is the index of its lane by length, which never changes. `limited`:
+    it counts against its tenant's limits. `late`: it waits behind those that can still meet their deadline. `eta_mode`: which of the two ways to be
+    served its forecast reckoned with (eta.py).
     """
 
     __slots__ = (
@@ -44,9 +45,11 @@ class Job:
         "credit_tokens",
         "deadline_s",
         "eta",
+        "eta_mode",
         "home",
         "kv_tokens",
         "lane",
+        "late",
         "latest_start_s",
         "limited",
         "output_tokens",
@@ -71,8 +74,10 @@ class Job:
         self.kv_tokens = 0
         self.deadline_s = request.deadline_s
         self.latest_start_s = request.deadline_s
+        self.late = False
         self.limited = False
         self.promote_s = 0.0
         self.promoted_s: float | None = None
         self.eta: tuple[float, float] | None = None
+        self.eta_mode = 0
         self.work_ahead = 0.0

@@ -76,7 +76,7 @@ class Scheduler:
         if not self.lanes.jobs and isinstance(self.fleet.fitting(job), list):
             self.lanes.enter(job)
             return Admission(AdmissionKind.ADMIT, name)
-        eta = self.forecasts.promise(job)
+        eta = self.forecasts.promise(job, now)
         self.lanes.enter(job)
         return Admission(AdmissionKind.QUEUE, name, eta_s=eta)
 

@@ -40,6 +40,9 @@ class TenantQueue:
     def left(self, job: Job) -> None:
         """A job left, from wherever it stood."""
         self.count -= 1
+        if job.late:
+            job.late = False
+            self._lane.late_work -= job.cost
         self.work = self.work - job.cost if self.count else 0.0
         if len(self._viable) + len(self._late) > 2 * self.count + _SLACK:
             self._viable = [entry for entry in self._viable if entry[2].lane is self._lane]
@@ -57,6 +60,8 @@ class TenantQueue:
                 heapq.heappop(viable)
             elif job.latest_start_s < now:
                 heapq.heappush(late, heapq.heappop(viable))
+                job.late = True
+                lane.late_work += job.cost
             else:
                 return job
         while late and late[0][2].lane is not lane:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from deployments.scheduling.drain import work_before
-from deployments.scheduling.eta import LaneEta
+from deployments.scheduling.eta import TIMELY, LaneEta
 from deployments.scheduling.outputs import OutputLengths
 from deployments.scheduling.prefixes import PrefixIndex
 from deployments.scheduling.rate import Meter
@@ -90,16 +90,16 @@ def test_coverage_of_the_p95_is_95_percent_though_the_forecast_is_wrong_and_the_
         scale = 0.5 if number < 3_000 else 3.0
         promised = eta.predict(forecast)
         eta.promised()
-        eta.observe(forecast, promised, forecast * scale * random_source.lognormvariate(0, 0.6), 0.3 * number)
+        eta.observe(forecast, TIMELY, promised, forecast * scale * random_source.lognormvariate(0, 0.6), 0.3 * number)
     assert eta.p95.within / eta.p95.total == pytest.approx(0.95, abs=0.01)
     assert eta.p50.within / eta.p50.total == pytest.approx(0.5, abs=0.03)
 
 
 def test_a_wait_given_up_early_is_censored_and_one_given_up_late_is_a_miss() -> None:
     eta = LaneEta()
-    eta.gave_up((1.0, 2.0), 1.5)
+    eta.gave_up(TIMELY, (1.0, 2.0), 1.5)
     assert (eta.p95.total, eta.p95.censored) == (0, 1)
-    eta.gave_up((1.0, 2.0), 2.5)
+    eta.gave_up(TIMELY, (1.0, 2.0), 2.5)
     assert (eta.p95.total, eta.p95.within) == (1, 0)
 
 
