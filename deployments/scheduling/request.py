@@ -34,8 +34,8 @@ class Job:
     """A request in the scheduler: what it is booked with. Mutable, and never seen outside.
 
     `cost` is its work in prefill tokens (uncached prompt plus weighted output), `kv_tokens` what its KV blocks are booked with. `lane` is the lane
-    (or the promoted one) in which it waits; None once it is placed or gone. `home` is the index of its lane by length, which never changes. `limited`:
-    it counts against its tenant's limits. `late`: it waits behind those that can still meet their deadline. `eta_mode`: which of the two ways to be
+    (or the promoted one) in which it waits; None once it is placed or gone. `home` is the index of its lane by length, which never changes.
+    `limited`: it counts against its tenant's limits. `late`: it waits behind those that can still meet their deadline. `eta_mode`: which way to be
     served its forecast reckoned with (eta.py).
     """
 

@@ -1,0 +1,91 @@
+"""The pure parts of the lanes benchmark: what it counts, and by what it judges."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import yaml
+
+from benchmarks.lanes.core import _SIDES, Cell
+from benchmarks.lanes.mix import Mix
+from benchmarks.lanes.play import Played
+from benchmarks.lanes.policies import LANES, SIDES, lane_index
+from benchmarks.lanes.promises import Promise, coverage, pinball, read_promises
+from benchmarks.lanes.results import LaneResult, by_lane, conserved_long_mean_s
+from cli.bench.sample import Failure, FailureKind, Sample, Usage
+from cluster.shipped import shipped
+from cluster.spec import parse_spec
+
+
+def sample(ttft_s: float | None) -> Sample:
+    """A request that got its first token then; None: it was refused."""
+    failure = Failure(FailureKind.HTTP, "503") if ttft_s is None else None
+    return Sample(0.0, 1.0, ttft_s, 0.1, np.empty(0), 1, Usage(1, None, 3), failure)
+
+
+def test_every_side_is_a_usable_spec() -> None:
+    base = yaml.safe_load(shipped("specs/local.yaml").read_text())
+    for name, sections in SIDES.items():
+        assert parse_spec(yaml.safe_dump(json.loads(json.dumps({**base, **sections})))).lanes, name
+    caps = {name: sum(lane["cap_s"] for lane in sections["lanes"]) for name, sections in SIDES.items()}
+    assert len(set(caps.values())) == 1, "the same caps on all sides"
+
+
+def test_lanes_are_told_apart_by_length() -> None:
+    bounds = [lane["up_to_tokens"] for lane in LANES[:-1]]
+    assert [lane_index(bound, 0) for bound in bounds] == [0, 1]
+    assert [lane_index(bound, 1) for bound in bounds] == [1, 2]
+
+
+def test_a_refused_request_is_infinitely_late() -> None:
+    mix = Mix(np.zeros(4), np.array([10, 10, 10, 5_000]), np.array([1, 1, 1, 1]))
+    played = Played(tuple(map(sample, (1.0, 3.0, None, 2.0))), 10.0, 0.0)
+    short, medium, long = by_lane(mix, played)
+    assert (short.requests, short.missed, short.ttft_p50_s, short.ttft_mean_s) == (3, 1, 3.0, 2.0)
+    assert math.isinf(short.ttft_p99_s)
+    assert (medium.requests, long.requests, long.ttft_mean_s) == (0, 1, 2.0)
+    assert played.failures == {"HTTP 503": 1}
+
+
+def test_what_the_short_gain_the_long_must_lose() -> None:
+    def lanes(*means: float) -> list[LaneResult]:
+        return [LaneResult(name, 1, 0, 0.0, 0.0, mean, work) for name, mean, work in zip("abc", means, (10.0, 20.0, 30.0), strict=True)]
+
+    bound = conserved_long_mean_s(lanes(6.0, 6.0, 6.0), lanes(0.0, 3.0, 99.0))
+    assert bound * 30 + 3 * 20 == pytest.approx(6 * 60)
+
+
+def test_promises_are_read_and_judged() -> None:
+    told = [{"arrived_s": 100.0 + n, "eta_s": [1.0, 4.0], "lane": "a", "replica": "r", "stages_s": {"lane": float(n)}} for n in range(10)]
+    told.append({"arrived_s": 120.0, "eta_s": [1.0, 4.0], "lane": "a", "replica": None, "stages_s": {"lane": 2.0}})
+    told.append({"arrived_s": 121.0, "eta_s": [1.0, 4.0], "lane": "a", "replica": None, "stages_s": {"lane": 9.0}})
+    told.append({"arrived_s": 50.0, "eta_s": [1.0, 4.0], "lane": "a", "replica": "r", "stages_s": {"lane": 9.0}})
+    told.append({"arrived_s": 122.0, "eta_s": None, "lane": "a", "replica": "r", "stages_s": {}})
+    promises = read_promises(map(json.dumps, told), since_unix_s=60.0)
+    (lane,) = coverage(promises)
+    assert (lane.told, lane.censored) == (12, 1)
+    assert lane.within_p95 == pytest.approx(5 / 11)
+    assert lane.within_p50 == pytest.approx(2 / 11)
+
+
+def test_pinball_is_least_at_the_quantile() -> None:
+    waits = np.random.default_rng(0).exponential(size=4_000)
+    losses = {guess: float(np.mean([pinball(guess, wait) for wait in waits])) for guess in (2.0, float(np.quantile(waits, 0.95)), 4.5)}
+    assert min(losses, key=lambda guess: losses[guess]) == pytest.approx(np.quantile(waits, 0.95))
+
+
+def test_the_rival_knows_only_the_past() -> None:
+    early = [Promise("a", float(at), 0.0, 0.0, 1.0, True) for at in range(50)]
+    late = Promise("a", 60.0, 0.0, 0.0, 100.0, True)
+    (lane,) = coverage([*early, late])
+    first_knows_nothing, surprised = pinball(0.0, 1.0), pinball(1.0, 100.0)
+    assert lane.rival_pinball == pytest.approx((2 * first_knows_nothing + surprised) / 51, rel=0.5)
+
+
+def test_the_core_holds_its_steady_state() -> None:
+    for policy in _SIDES.values():
+        cell = Cell(policy, replicas=4, waiting=200, seed=1)
+        assert cell.run(300) > 0
+        assert cell.state[0] == 200
+        assert cell.state[1] == 4 * 40
