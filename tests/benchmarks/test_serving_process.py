@@ -1,6 +1,5 @@
 """Starting and ending a real child process with children of its own, as servers have."""
 
-import asyncio
 import os
 import sys
 from pathlib import Path
@@ -13,7 +12,9 @@ from benchmarks.serving.process import ServerError, ServerProcess, become_subrea
 # A server with a child that ignores SIGINT and, its parent gone, would live on.
 STUBBORN = """
 import signal, subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(600)"])
+ignores = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+child = subprocess.Popen([sys.executable, "-c", ignores], stdout=subprocess.PIPE)
+child.stdout.readline()
 open(sys.argv[1], "w").write(str(child.pid))
 try:
     time.sleep(600)
@@ -35,7 +36,6 @@ async def test_what_a_server_leaves_behind_is_ended_and_counted(tmp_path: Path) 
     assert await stubborn.start() > 0
     child = int((tmp_path / "pid").read_text())
     assert child in {process.pid for process in stubborn.tree()}
-    await asyncio.sleep(0.3)  # until the child ignores SIGINT
     assert await stubborn.stop() == 1
     assert not psutil.pid_exists(child)
     assert stubborn.tree() == []

@@ -26,8 +26,8 @@ def main(folder: Path, secret: str, model_json: str) -> None:
         answer({"ready": True})
         for line in sys.stdin:
             if line.strip() == "replicas":
-                _, replicas = ray.get(directory.watch.remote(-1, 1.0))
-                answer([dataclasses.asdict(facts) for facts in replicas])
+                listing = ray.get(directory.watch.remote(-1, 1.0))
+                answer([dataclasses.asdict(facts) for facts in listing.replicas])
             elif line.strip() == "delete":
                 serve.delete("engine", _blocking=False)
                 answer({})

@@ -19,7 +19,7 @@ def model(**extra: Any) -> Model:
     ("key", "value"),
     [
         ("max_logprobs", 7),
-        ("scheduling_policy", "priority"),
+        ("logprobs_mode", "raw_logits"),
         ("disable_cascade_attn", True),
         ("override_generation_config", {"temperature": 0.5}),
         ("allowed_media_domains", ["a.example", "b.example"]),
@@ -34,7 +34,7 @@ def test_a_value_arrives_as_it_was_written(key: str, value: object) -> None:
     [
         ("max_logporbs", 7, "unknown to this version of vLLM"),
         ("max_logprobs", "many", "invalid"),
-        ("scheduling_policy", "bogus", "invalid choice"),
+        ("logprobs_mode", "bogus", "invalid choice"),
         ("max_num_seqs", 3, "set by raylane"),
         ("host", "0.0.0.0", "set by raylane"),
         ("api_key", "k", "set by raylane"),
