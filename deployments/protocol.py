@@ -18,12 +18,24 @@ REQUEST_ID_HEADER = "x-request-id"
 PRIORITY_HEADER = "x-raylane-priority"
 """The index of the request's lane by length. A back-stop: where the engine itself must queue or preempt, short requests come first."""
 
+EPOCH_HEADER = "x-raylane-epoch"
+"""The epoch of the owner that gave the lease. A replica refuses an epoch lower than the highest that it has seen."""
+BOOKING_HEADER = "x-raylane-booking"
+"""What the lease is booked with, in the gateway's own words, for a replica to tell an owner that takes over."""
+
 FEED_PATH = "/raylane/feed"
 DRAIN_PATH = "/raylane/drain"
+CLAIM_PATH = "/raylane/claim"
+"""POST `{"epoch": n}`: a new owner makes itself known, and is told what runs: `{"epoch": n, "running": [{"request_id": ..., "booking": ...}]}`."""
 DRAINING_CODE = "draining"
 """The `error.code` of the 503 with which a draining replica refuses a request before any work."""
 UNHEALTHY_CODE = "unhealthy"
 """...and with which a replica does whose engine is dead or stuck. After either, the request may be placed elsewhere."""
+
+STALE_EPOCH_CODE = "stale_epoch"
+"""The `error.code` of the 409 for an epoch that was overtaken; the message names the highest. Nothing was done."""
+DUPLICATE_CODE = "duplicate_request_id"
+"""...and of the 409 for a request id that this replica is serving now."""
 
 LOAD_INTERVAL_S = 0.05
 """A replica sends `Load` when it changed, at most this often."""

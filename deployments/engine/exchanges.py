@@ -38,6 +38,7 @@ class Exchange:
     request_id: str
     started: float
     priority: int = 0
+    booking: str = ""
     first_byte: float | None = None
     ended: float | None = None
     status: int = CLIENT_LEFT
@@ -58,6 +59,7 @@ class Exchanges:
         self._settling: set[Exchange] = set()
         self._by_engine_id: dict[str, Exchange] = {}
         self._engine_ids: dict[Exchange, list[str]] = {}
+        self._by_request_id: dict[str, Exchange] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -67,11 +69,21 @@ class Exchanges:
         """Whether no exchange is open or unreported."""
         return not self._open and not self._settling
 
-    def begin(self, request_id: str, now: float, priority: int = 0) -> Exchange:
+    def begin(self, request_id: str, now: float, priority: int = 0, booking: str = "") -> Exchange:
         """Opens an exchange."""
-        exchange = Exchange(request_id, now, priority)
+        exchange = Exchange(request_id, now, priority, booking)
         self._open.add(exchange)
+        self._by_request_id[request_id] = exchange
         return exchange
+
+    def serves(self, request_id: str) -> bool:
+        """Whether an exchange with that id is open, or its work may not have ended in the engine."""
+        return request_id in self._by_request_id
+
+    @property
+    def running(self) -> list[Exchange]:
+        """The exchanges that are open."""
+        return sorted(self._open, key=lambda exchange: exchange.started)
 
     def accept(self, engine_id: str, sequences: int) -> None:
         """Books an engine request of `sequences` sequences on the exchange that the calling task serves, if any."""
@@ -114,6 +126,8 @@ class Exchanges:
 
     def _report(self, exchange: Exchange) -> None:
         self._settling.discard(exchange)
+        if self._by_request_id.get(exchange.request_id) is exchange:
+            del self._by_request_id[exchange.request_id]
         for engine_id in self._engine_ids.pop(exchange, ()):
             if self._by_engine_id.get(engine_id) is exchange:
                 del self._by_engine_id[engine_id]

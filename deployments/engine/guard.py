@@ -14,13 +14,30 @@ from typing import Any
 
 from deployments.engine.exchanges import SETTLE_S, Exchange, Exchanges, current
 from deployments.engine.feed import Feed
-from deployments.protocol import DRAIN_PATH, DRAINING_CODE, FEED_PATH, PRIORITY_HEADER, REQUEST_ID_HEADER, UNHEALTHY_CODE, ReplicaState
+from deployments.engine.fence import Fence
+from deployments.protocol import (
+    BOOKING_HEADER,
+    CLAIM_PATH,
+    DRAIN_PATH,
+    DRAINING_CODE,
+    DUPLICATE_CODE,
+    EPOCH_HEADER,
+    FEED_PATH,
+    PRIORITY_HEADER,
+    REQUEST_ID_HEADER,
+    STALE_EPOCH_CODE,
+    UNHEALTHY_CODE,
+    ReplicaState,
+)
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
+_LEASELESS = frozenset({"/tokenize", "/detokenize"})
+"""Any gateway may ask for these, without a lease and so without an epoch."""
+_MOST_BYTES = 4_096
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that ask the engine for no work: they are served while draining, and are not in the books."""
 
@@ -35,6 +52,7 @@ class Guard:
         self._feed = feed
         self._state = state
         self._drain = drain
+        self._fence = Fence()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """One HTTP exchange."""
@@ -45,6 +63,8 @@ class Guard:
             await self._serve_feed(scope, receive, send)
         elif scope["path"] == DRAIN_PATH:
             await self._serve_drain(scope, send)
+        elif scope["path"] == CLAIM_PATH:
+            await self._serve_claim(scope, receive, send)
         else:
             scope["headers"] = [(name, value) for name, value in headers if name != b"authorization"]
             await self._serve_engine(scope, receive, send)
@@ -64,7 +84,15 @@ class Guard:
             await _refuse(send, 503, code, f"this replica is {state}; nothing was done")
 
     async def _serve_work(self, scope: Message, receive: Receive, send: Send) -> None:
-        exchange = self._exchanges.begin(_request_id(scope["headers"]), time.monotonic(), _priority(scope["headers"]))
+        headers = scope["headers"]
+        request_id, epoch = _request_id(headers), _number(headers, EPOCH_HEADER)
+        if scope["path"] not in _LEASELESS and not self._fence.admits(epoch):
+            await _refuse(send, 409, STALE_EPOCH_CODE, f"epoch {epoch} was overtaken by {self._fence.highest}; nothing was done")
+            return
+        if self._exchanges.serves(request_id):
+            await _refuse(send, 409, DUPLICATE_CODE, f"request {request_id} runs here now; nothing was done")
+            return
+        exchange = self._exchanges.begin(request_id, time.monotonic(), _number(headers, PRIORITY_HEADER), _text(headers, BOOKING_HEADER))
         token = current.set(exchange)
         try:
             await self._app(scope, receive, _timed(send, exchange))
@@ -72,6 +100,19 @@ class Guard:
             current.reset(token)
             if not self._exchanges.end(exchange, time.monotonic()):
                 asyncio.get_running_loop().call_later(SETTLE_S, self._exchanges.settle, exchange)
+
+    async def _serve_claim(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["method"] != "POST":
+            await _refuse(send, 405, "method_not_allowed", f"{CLAIM_PATH} takes POST")
+            return
+        epoch = _claimed_epoch(await _body(receive))
+        if epoch is None:
+            await _refuse(send, 400, "invalid_value", 'allowed: {"epoch": a whole number, at least 1}')
+        elif not self._fence.admits(epoch):
+            await _refuse(send, 409, STALE_EPOCH_CODE, f"epoch {epoch} was overtaken by {self._fence.highest}; nothing was done")
+        else:
+            running = [{"request_id": exchange.request_id, "booking": exchange.booking} for exchange in self._exchanges.running]
+            await _respond(send, 200, {"epoch": epoch, "running": running})
 
     async def _serve_drain(self, scope: Message, send: Send) -> None:
         if scope["method"] != "POST":
@@ -115,11 +156,31 @@ def _request_id(headers: list[tuple[bytes, bytes]]) -> str:
     return uuid.uuid4().hex
 
 
-def _priority(headers: list[tuple[bytes, bytes]]) -> int:
-    for name, value in headers:
-        if name == PRIORITY_HEADER.encode() and value.isdigit():
-            return int(value)
-    return 0
+def _text(headers: list[tuple[bytes, bytes]], wanted: str) -> str:
+    return next((value.decode("latin-1") for name, value in headers if name == wanted.encode()), "")
+
+
+def _number(headers: list[tuple[bytes, bytes]], wanted: str) -> int:
+    text = _text(headers, wanted)
+    return int(text) if text.isdecimal() and text.isascii() else 0
+
+
+async def _body(receive: Receive) -> bytes:
+    """A body of at most `_MOST_BYTES`; nothing of one that is longer."""
+    pieces, more = b"", True
+    while more and len(pieces) <= _MOST_BYTES:
+        message = await receive()
+        pieces += message.get("body", b"")
+        more = message.get("more_body", False)
+    return pieces if len(pieces) <= _MOST_BYTES else b""
+
+
+def _claimed_epoch(body: bytes) -> int | None:
+    try:
+        epoch = json.loads(body)["epoch"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return epoch if type(epoch) is int and epoch >= 1 else None
 
 
 def _timed(send: Send, exchange: Exchange) -> Send:
