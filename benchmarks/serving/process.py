@@ -43,6 +43,8 @@ class ServerProcess:
         self._is_ready = is_ready
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
+        self.killed: list[str] = []
+        """The command lines of what outlived the server and was killed at its stop."""
 
     async def start(self) -> float:
         """Starts the server; returns the seconds until it was ready. Raises ServerError."""
@@ -76,14 +78,14 @@ class ServerProcess:
                 tree = list({*tree, *self.tree()})
                 _reap_orphans()
                 await asyncio.sleep(0.1)
-        # Orphans: what was in the tree, and what this process has inherited since.
-        left = [process for process in {*tree, *(_descendants() - strangers)} if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
-        for process in left:
-            _kill(process)
+        # Orphans: what was in the tree, and what this process has inherited since; by id, since a clock that was set makes one process look like two.
+        seen = {process.pid: process for process in {*tree, *(_descendants() - strangers)}}
+        left = [process for process in seen.values() if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+        self.killed = [shown for process in left if (shown := _kill(process))]
         await asyncio.to_thread(psutil.wait_procs, list({*tree, *left}), 10)
         self._process.poll()
         self._process = None
-        return len(left)
+        return len(self.killed)
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         """A session of its own: Ctrl-C in the terminal reaches the benchmark alone, which then stops the server in order."""
@@ -119,9 +121,14 @@ def _reap_orphans() -> None:
                 os.waitpid(child.pid, os.WNOHANG)
 
 
-def _kill(process: psutil.Process) -> None:
-    with contextlib.suppress(psutil.NoSuchProcess):
+def _kill(process: psutil.Process) -> str:
+    """Kills a process; returns its command line, or nothing when it was gone."""
+    try:
+        shown = " ".join(process.cmdline()) or process.name()
         process.kill()
+    except psutil.NoSuchProcess:
+        return ""
+    return shown
 
 
 def cpu_seconds(tree: Sequence[psutil.Process]) -> float:
