@@ -88,7 +88,12 @@ class ServerProcess:
         return len(self.killed)
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        """A session of its own: Ctrl-C in the terminal reaches the benchmark alone, which then stops the server in order."""
+        """A session of its own: Ctrl-C in the terminal reaches the benchmark alone, which then stops the server in order.
+
+        A shell's background job ignores SIGINT, and whatever it starts would inherit that.
+        """
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         with self._log.open("wb") as log:
             process = subprocess.Popen(
                 self._command, env=self._env, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True

@@ -22,7 +22,6 @@ def run_program(work: Callable[[Path], Awaitable[dict[str, Any]]]) -> dict[str, 
     """Runs `work` with an empty folder; exits with 1 and the server's log when a server does not start. Ctrl-C or SIGTERM stops what was started."""
     allow_many_connections()
     become_subreaper()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would ignore it
 
     async def main(folder: Path) -> dict[str, Any]:
         task = asyncio.ensure_future(work(folder))
