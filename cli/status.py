@@ -52,12 +52,22 @@ def fetch_report(base: str) -> dict[str, Any]:
 
 def _view(report: dict[str, Any]) -> RenderableType:
     gateway = report["gateway"]
-    head = f"[bold]{report['cluster']}[/]  {gateway['url']}  up {gateway['uptime_s']:.0f} s  {gateway['flows']} requests in the gateway"
+    head = f"[bold]{report['cluster']}[/]  {gateway['url']}  up {gateway['uptime_s']:.0f} s  {in_gateways(report)}"
     return Group(head, *(table for model in report["models"] for table in (_model_table(model), _replica_table(model))))
 
 
+def in_gateways(report: dict[str, Any]) -> str:
+    """How many requests the gateways hold, and how many gateways there are where there are several."""
+    gateways = report["gateways"]
+    flows = sum(gateway["flows"] for gateway in gateways)
+    where = "the gateway" if len(gateways) == 1 else f"{len(gateways)} gateways"
+    lost = sum(model["lost_requests"] for model in report["models"])
+    return f"{flows} requests in {where}" + (f", [red]{lost} lost with gateways that died[/]" if lost else "")
+
+
 def _model_table(model: dict[str, Any]) -> Table:
-    table = Table(title=f"model {model['name']}", title_justify="left", title_style="bold")
+    owner = f", owned by gateway {model['owner']}, epoch {model['epoch']}" if model["owner"] else ", owned by no gateway now"
+    table = Table(title=f"model {model['name']}{owner}", title_justify="left", title_style="bold")
     for column in (
         "replicas",
         "waiting",
@@ -73,15 +83,15 @@ def _model_table(model: dict[str, Any]) -> Table:
         "p99",
     ):
         table.add_column(column, justify="right")
-    lane = model["lanes"][0]
+    oldest = max(model["lanes"], key=lambda lane: lane["oldest_wait_s"], default={"oldest_wait_s": 0.0, "head_waits_for": "no owner"})
     ttft = model["ttft_ms"]
     ready = sum(replica["state"] == "ready" for replica in model["replicas"])
     ends = model["endings"]
     table.add_row(
         f"{ready}/{model['wanted_replicas']}",
         str(sum(lane["waiting"] for lane in model["lanes"])),
-        f"{lane['oldest_wait_s']:.1f} s",
-        lane["head_waits_for"] or "-",
+        f"{oldest['oldest_wait_s']:.1f} s",
+        oldest["head_waits_for"] or "-",
         str(model["leases"]),
         *(str(ends[ending]) for ending in ("finished", "cancelled", "failed")),
         str(sum(model["rejections"].values())),

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from cli.console import console
 from cli.local_http import base_url
-from cli.status import fetch_report
+from cli.status import fetch_report, in_gateways
 
 _REFRESH_S = 0.5
 
@@ -43,7 +43,7 @@ def top(
 
 
 def _view(report: dict[str, Any], before: dict[str, float]) -> RenderableType:
-    head = f"[bold]{report['cluster']}[/]  {report['gateway']['url']}  {report['gateway']['flows']} requests in the gateway"
+    head = f"[bold]{report['cluster']}[/]  {report['gateway']['url']}  {in_gateways(report)}"
     return Group(head, *(_table(model, before.get(model["name"])) for model in report["models"]))
 
 

@@ -25,7 +25,7 @@ class CellApp:
 
 def cell_apps(spec: ClusterSpec, region: Region, run_dir: Path) -> list[CellApp]:
     """The applications of one cell. The gateway comes first: it starts fast, and waits for the replicas by itself."""
-    apps = [CellApp(GATEWAY_APP, gateway_deployment(spec, region, run_dir), 1)]
+    apps = [CellApp(GATEWAY_APP, gateway_deployment(spec, region, run_dir), spec.gateway.replicas)]
     for model in spec.models:
         if region in spec.regions_of(model) and model.replicas.count:  # Serve knows no deployment of none
             pool = spec.pool_of(model, region)

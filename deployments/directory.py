@@ -1,16 +1,20 @@
-"""The directory: the one named Ray actor of a cell that knows which engine replicas exist, which spec is in force, and the cluster's secret.
+"""The directory: the one named Ray actor of a cell that knows which engine replicas and gateways exist, which gateway owns which model, which spec is
+in force, and the cluster's secret.
 
-Replicas register with it again and again (so a restarted directory fills itself), gateways wait on it for changes. Nothing on a request's path
-calls it: gateways go on with what they know while it, or Ray's head, is down. Whether a listed replica lives is not decided here but by its feed.
+Replicas and gateways register with it again and again (so a restarted directory fills itself), gateways wait on it for changes. Nothing on a
+request's path calls it: gateways go on with what they know, owners with what they own, while it, or Ray's head, is down. Whether a listed replica
+lives is not decided here but by its feed.
 """
 
 import asyncio
 import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ray
 
 from deployments.listing import Listing
+from deployments.ownership.owners import Owners, Ownership
 from deployments.protocol import ReplicaFacts
 
 NAME = "raylane-directory"
@@ -23,8 +27,9 @@ FORGET_AFTER_S = 15.0
 class Directory:
     """The actor's class."""
 
-    def __init__(self, secret: str) -> None:
+    def __init__(self, secret: str, gateways: int = 1) -> None:
         self._secret = secret
+        self._owners = Owners(time.monotonic(), gateways)
         self._replicas: dict[str, ReplicaFacts] = {}
         self._seen: dict[str, float] = {}
         self._version = 0
@@ -47,6 +52,22 @@ class Directory:
         if self._replicas.pop(replica_id, None) is not None:
             await self._publish()
 
+    async def join(self, gateway_id: str, url: str, models: Sequence[str], owned: Mapping[str, int]) -> None:
+        """A gateway lives and listens for the others at `url`; under the epochs of `owned` it believes to own models."""
+        await self._changing(lambda now: self._owners.register(gateway_id, url, models, owned, now))
+
+    async def leave(self, gateway_id: str) -> None:
+        """A gateway stops; returns once its models have other owners, if there is another gateway."""
+        await self._changing(lambda now: self._owners.leave(gateway_id, now))
+
+    async def give_up(self, gateway_id: str) -> None:
+        """A gateway was found dead or silent."""
+        await self._changing(lambda now: self._owners.give_up(gateway_id, now))
+
+    async def overtaken(self, model: str, highest: int) -> None:
+        """An engine has seen an epoch that the model's owner has not."""
+        await self._changing(lambda now: self._owners.overtaken(model, highest, now))
+
     async def apply(self, spec_json: str) -> None:
         """Puts a changed spec in force: every gateway of the cell takes it over."""
         self._spec_json = spec_json
@@ -55,13 +76,14 @@ class Directory:
     async def watch(self, known_version: int, timeout_s: float) -> Listing:
         """The listing as soon as its version differs from `known_version`, or as it is after `timeout_s`."""
         await self._forget_silent()
+        await self._changing(self._owners.assign)
         async with self._changed:
             try:
                 async with asyncio.timeout(timeout_s):
                     await self._changed.wait_for(lambda: self._version != known_version)
             except TimeoutError:
                 pass
-            return Listing(self._version, tuple(self._replicas.values()), self._spec_json)
+            return Listing(self._version, tuple(self._replicas.values()), self._spec_json, *self._ownership)
 
     async def _forget_silent(self) -> None:
         limit = time.monotonic() - FORGET_AFTER_S
@@ -69,16 +91,27 @@ class Directory:
             del self._seen[replica_id]
             await self.deregister(replica_id)
 
+    @property
+    def _ownership(self) -> tuple[tuple[Ownership, ...], tuple[tuple[str, str], ...], tuple[str, ...]]:
+        owners = self._owners
+        return tuple(owners.owned.values()), tuple(owners.gateways.items()), owners.lost
+
+    async def _changing(self, change: Callable[[float], None]) -> None:
+        before = self._ownership
+        change(time.monotonic())
+        if self._ownership != before:
+            await self._publish()
+
     async def _publish(self) -> None:
         async with self._changed:
             self._version += 1
             self._changed.notify_all()
 
 
-def start_directory(secret: str) -> Any:
-    """Starts the cell's directory, or returns the handle of the running one."""
+def start_directory(secret: str, gateways: int = 1) -> Any:
+    """Starts the cell's directory, which expects so many gateways, or returns the handle of the running one."""
     actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Directory)
-    return actor.options(name=NAME, namespace=NAMESPACE, lifetime="detached", get_if_exists=True, max_concurrency=1_000).remote(secret)
+    return actor.options(name=NAME, namespace=NAMESPACE, lifetime="detached", get_if_exists=True, max_concurrency=1_000).remote(secret, gateways)
 
 
 def find_directory() -> Any:

@@ -59,6 +59,12 @@ class HttpServer:
                 raise RuntimeError(f"the HTTP server on port {self.port} ended at its start") from self._task.exception()
             await asyncio.sleep(0.01)
 
+    async def stop_accepting(self) -> None:
+        """Closes the port; the connections that were made, those that the kernel still holds included, are served on."""
+        await asyncio.sleep(0)  # what is in the backlog is accepted in this turn of the loop
+        for server in self._server.servers:
+            server.close()
+
     async def stop(self, drain_s: float) -> None:
         """Refuses new connections, lets open exchanges end for `drain_s` seconds, then closes them."""
         self._server.should_exit = True

@@ -26,14 +26,15 @@ BOOKING_HEADER = "x-raylane-booking"
 FEED_PATH = "/raylane/feed"
 DRAIN_PATH = "/raylane/drain"
 CLAIM_PATH = "/raylane/claim"
-"""POST `{"epoch": n}`: a new owner makes itself known, and is told what runs: `{"epoch": n, "running": [{"request_id": ..., "booking": ...}]}`."""
+"""POST `{"epoch": n}`: a new owner makes itself known, and is told what runs: `{"epoch": n, "running":
+[{"request_id": ..., "booking": ..., "started": ...}]}`; `started`: its answer has begun."""
 DRAINING_CODE = "draining"
 """The `error.code` of the 503 with which a draining replica refuses a request before any work."""
 UNHEALTHY_CODE = "unhealthy"
 """...and with which a replica does whose engine is dead or stuck. After either, the request may be placed elsewhere."""
 
 STALE_EPOCH_CODE = "stale_epoch"
-"""The `error.code` of the 409 for an epoch that was overtaken; the message names the highest. Nothing was done."""
+"""The `error.code` of the 409 for an epoch that was overtaken; `error.highest` is the highest. Nothing was done."""
 DUPLICATE_CODE = "duplicate_request_id"
 """...and of the 409 for a request id that this replica is serving now."""
 
@@ -91,7 +92,8 @@ class Finished:
     """The end of one HTTP exchange, with the engine's own statistics over all its sequences (prompts x n).
 
     `queued_s`, `prefill_s`, `decode_s` are those of the sequence that ended last; `first_byte_s` and `wall_s` run from the replica receiving the
-    request to its first body byte and to its end. `sequences` is 0 where the engine gave no statistics (an aborted or refused request).
+    request to its first body byte and to its end. `sequences` is 0 where the engine gave no statistics (an aborted or refused request), and then
+    `booking` is what the request was booked with.
     """
 
     request_id: str
@@ -106,6 +108,7 @@ class Finished:
     decode_s: float
     first_byte_s: float | None
     wall_s: float
+    booking: str = ""
 
 
 Message = Hello | Load | Finished

@@ -44,7 +44,11 @@ class Limits(Section):
 
 
 class Gateway(Section):
-    """The HTTP front. It listens beyond loopback only when `allow_public` says so."""
+    """The HTTP front. It listens beyond loopback only when `allow_public` says so.
+
+    `replicas` gateways share the port where they share a node. One that stops lets running requests end for `drain_s` (seconds); where others take
+    over, it goes on serving the connections that it has for `lame_duck_s` first, and tells each client to connect anew.
+    """
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65_535)] = 8_000
@@ -53,7 +57,9 @@ class Gateway(Section):
     limits: Limits = Limits()
     access_log: bool = True
     trace_file: str | None = None
+    replicas: Annotated[int, Field(ge=1, le=64)] = 1
     drain_s: Seconds = 10.0
+    lame_duck_s: Seconds = 1.0
 
     @field_validator("host")
     @classmethod

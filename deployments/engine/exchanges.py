@@ -150,4 +150,5 @@ def _finished(exchange: Exchange) -> Finished:
         decode_s=last.decode_s,
         first_byte_s=None if exchange.first_byte is None else exchange.first_byte - exchange.started,
         wall_s=exchange.ended - exchange.started,
+        booking="" if exchange.sequences else exchange.booking,
     )

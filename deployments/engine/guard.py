@@ -87,7 +87,7 @@ class Guard:
         headers = scope["headers"]
         request_id, epoch = _request_id(headers), _number(headers, EPOCH_HEADER)
         if scope["path"] not in _LEASELESS and not self._fence.admits(epoch):
-            await _refuse(send, 409, STALE_EPOCH_CODE, f"epoch {epoch} was overtaken by {self._fence.highest}; nothing was done")
+            await _overtaken(send, epoch, self._fence.highest)
             return
         if self._exchanges.serves(request_id):
             await _refuse(send, 409, DUPLICATE_CODE, f"request {request_id} runs here now; nothing was done")
@@ -109,9 +109,12 @@ class Guard:
         if epoch is None:
             await _refuse(send, 400, "invalid_value", 'allowed: {"epoch": a whole number, at least 1}')
         elif not self._fence.admits(epoch):
-            await _refuse(send, 409, STALE_EPOCH_CODE, f"epoch {epoch} was overtaken by {self._fence.highest}; nothing was done")
+            await _overtaken(send, epoch, self._fence.highest)
         else:
-            running = [{"request_id": exchange.request_id, "booking": exchange.booking} for exchange in self._exchanges.running]
+            running = [
+                {"request_id": exchange.request_id, "booking": exchange.booking, "started": exchange.first_byte is not None}
+                for exchange in self._exchanges.running
+            ]
             await _respond(send, 200, {"epoch": epoch, "running": running})
 
     async def _serve_drain(self, scope: Message, send: Send) -> None:
@@ -192,6 +195,12 @@ def _timed(send: Send, exchange: Exchange) -> Send:
         await send(message)
 
     return timed_send
+
+
+async def _overtaken(send: Send, epoch: int, highest: int) -> None:
+    message = f"epoch {epoch} was overtaken by {highest}; nothing was done"
+    error = {"message": message, "type": "invalid_request_error", "param": None, "code": STALE_EPOCH_CODE, "highest": highest}
+    await _respond(send, 409, {"error": error})
 
 
 async def _refuse(send: Send, status: int, code: str, message: str) -> None:

@@ -24,8 +24,12 @@ _PIECE_BYTES = 64 << 10
 
 
 def answer_headers(ledger: Ledger) -> list[tuple[bytes, bytes]]:
-    """The headers that every answer of the gateway carries: the request's id, its timing so far, and where it was placed and why."""
-    headers = [(b"x-request-id", ledger.request_id.encode()), (b"server-timing", ledger.server_timing().encode())]
+    """The headers that every answer of the gateway carries: the request's id, its timing so far, who held it, and where it was placed and why."""
+    headers = [
+        (b"x-request-id", ledger.request_id.encode()),
+        (b"server-timing", ledger.server_timing().encode()),
+        (b"x-raylane-gateway", ledger.gateway.encode()),
+    ]
     if ledger.lane is not None:
         headers.append((b"x-raylane-lane", ledger.lane.encode()))
     if ledger.replica_id is not None:
@@ -34,9 +38,11 @@ def answer_headers(ledger: Ledger) -> list[tuple[bytes, bytes]]:
 
 
 class Connection:
-    """One HTTP exchange with a client."""
+    """One HTTP exchange with a client. `is_last` says, when the answer begins, whether the connection is to end with it."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, flow: Flow, max_body_bytes: int) -> None:
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, flow: Flow, max_body_bytes: int, is_last: Callable[[], bool] = lambda: False
+    ) -> None:
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.method: str = scope["method"]
         self._started = False
@@ -45,6 +51,7 @@ class Connection:
         self._send = send
         self._flow = flow
         self._max_body_bytes = max_body_bytes
+        self._is_last = is_last
         self._watcher: asyncio.Task[None] | None = None
 
     async def read_body(self) -> bytes:
@@ -79,6 +86,8 @@ class Connection:
         """Sends the status line and headers."""
         self._started = True
         self._flow.ledger.status = status
+        if self._is_last():
+            headers = [*headers, (b"connection", b"close")]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def write(self, piece: bytes) -> None:

@@ -48,11 +48,11 @@ def gateway_deployment(spec: ClusterSpec, region: Region, run_dir: Path) -> Any:
     """The Serve application of the gateway. Its CPU is not booked with Ray: it shares the head's cores with Ray itself."""
     deployment = serve.deployment(GatewayReplica).options(
         name="gateway",
-        num_replicas=1,
+        num_replicas=spec.gateway.replicas,
         ray_actor_options={"num_cpus": 0},
         health_check_period_s=5,
         health_check_timeout_s=30,
-        graceful_shutdown_timeout_s=spec.gateway.drain_s + 10,
+        graceful_shutdown_timeout_s=spec.gateway.drain_s + spec.gateway.lame_duck_s + 10,
         graceful_shutdown_wait_loop_s=0.1,
         max_ongoing_requests=100,
     )

@@ -10,18 +10,18 @@ from deployments.gateway.engine_errors import engine_error
 from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.exchange import UNREACHABLE, Refused, content_type, lost, post, refusal, sized
 from deployments.gateway.flow import Flow, Hop
-from deployments.gateway.owner import LaneOwner
+from deployments.ownership.desk import Desk
 from deployments.protocol import ReplicaFacts
 
 
-async def run_direct(session: aiohttp.ClientSession, owner: LaneOwner, flow: Flow, client: Connection, endpoint: Endpoint, body: bytes) -> None:
+async def run_direct(session: aiohttp.ClientSession, desk: Desk, flow: Flow, client: Connection, endpoint: Endpoint, body: bytes) -> None:
     """Runs a request to its end. Raises ApiError, or what cancelled the flow."""
-    for replica in owner.ready_in_turn():
+    for replica in desk.replicas.ready_in_turn():
         flow.ledger.replica_id, flow.ledger.pick = replica.replica_id, "direct"
         try:
             status, kind, payload = await _ask(session, replica, flow, endpoint, body)
         except Refused as refused:
-            owner.replica_state(replica.replica_id, refused.state)
+            desk.replica_state(replica.replica_id, refused.state)
             continue
         if status >= 400:
             error = engine_error(status, payload, endpoint.body, body)
@@ -30,7 +30,7 @@ async def run_direct(session: aiohttp.ClientSession, owner: LaneOwner, flow: Flo
         await client.start(status, [(b"content-type", kind), *sized(payload), *answer_headers(flow.ledger)])
         await client.finish(payload)
         return
-    raise ApiError(ErrorCode.NO_REPLICA, f"no replica of model {owner.model.name!r} is ready", headers={"retry-after": "1"})
+    raise ApiError(ErrorCode.NO_REPLICA, f"no replica of model {desk.model.name!r} is ready", headers={"retry-after": "1"})
 
 
 async def _ask(session: aiohttp.ClientSession, replica: ReplicaFacts, flow: Flow, endpoint: Endpoint, body: bytes) -> tuple[int, bytes, bytes]:

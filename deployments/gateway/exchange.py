@@ -2,26 +2,40 @@
 
 import io
 import json
+from collections.abc import Mapping
 
 import aiohttp
 
 from deployments.gateway.errors import ApiError, ErrorCode
-from deployments.protocol import DRAINING_CODE, PRIORITY_HEADER, REQUEST_ID_HEADER, UNHEALTHY_CODE, ReplicaState
+from deployments.ownership.claims import overtaken_by
+from deployments.protocol import DRAINING_CODE, REQUEST_ID_HEADER, UNHEALTHY_CODE, ReplicaState
 
 UNREACHABLE = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 """No connection was made, so the replica did not see the request. (A connection that broke later says nothing of that.)"""
 
 _REFUSALS = {DRAINING_CODE: ReplicaState.DRAINING, UNHEALTHY_CODE: ReplicaState.UNHEALTHY}
+_NOTHING: Mapping[str, str] = {}
 _COPIED_BYTES = 1 << 20
 """A longer body is sent from a stream, piece by piece: as bytes it would be copied whole in one go of the event loop, of which aiohttp warns."""
 
 
 class Refused(Exception):
-    """The replica took no work: it drains or is unhealthy (`state`), or cannot be reached (None). The request may be placed elsewhere."""
+    """The replica took no work: it drains or is unhealthy (`state`), or cannot be reached (None). The request may be placed elsewhere.
 
-    def __init__(self, state: ReplicaState | None) -> None:
+    Or its owner was overtaken by another, and `highest` is the highest epoch that the replica knows.
+    """
+
+    def __init__(self, state: ReplicaState | None, highest: int | None = None) -> None:
         super().__init__(state)
         self.state = state
+        self.highest = highest
+
+    @property
+    def reason(self) -> str:
+        """In one word."""
+        if self.highest is not None:
+            return "overtaken"
+        return self.state.value if self.state else "unreachable"
 
 
 def lost() -> ApiError:
@@ -29,12 +43,12 @@ def lost() -> ApiError:
     return ApiError(ErrorCode.REPLICA_LOST, "the replica that ran this request was lost; the request may be sent again")
 
 
-async def post(session: aiohttp.ClientSession, url: str, engine_id: str, body: bytes, priority: int = 0) -> aiohttp.ClientResponse:
-    """Sends a request; `priority`: the lower, the sooner, where the engine must choose.
+async def post(session: aiohttp.ClientSession, url: str, engine_id: str, body: bytes, more: Mapping[str, str] = _NOTHING) -> aiohttp.ClientResponse:
+    """Sends a request, with `more` headers.
 
     Returns when the head of its answer came. Raises aiohttp.ClientError, and ApiError for an answer that is none.
     """
-    headers = {REQUEST_ID_HEADER: engine_id, "content-type": "application/json", PRIORITY_HEADER: str(priority)}
+    headers = {REQUEST_ID_HEADER: engine_id, "content-type": "application/json", **more}
     response = await session.post(url, data=body if len(body) <= _COPIED_BYTES else io.BytesIO(body), headers=headers, allow_redirects=False)
     if not 200 <= response.status < 600:
         response.close()
@@ -44,6 +58,9 @@ async def post(session: aiohttp.ClientSession, url: str, engine_id: str, body: b
 
 def refusal(status: int, payload: bytes) -> Refused | None:
     """The refusal in an answer, if it is one."""
+    highest = overtaken_by(status, payload)
+    if highest is not None:
+        return Refused(None, highest)
     if status != 503:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Keeps one feed open to each engine replica of the cell, and tells the lane owners what the replicas say (protocol.py).
+"""Keeps one feed open to each engine replica of the cell, and tells the desks what the replicas say (protocol.py).
 
 Who exists comes from the directory; who lives comes from the feed: its end is how a dead process is noticed within milliseconds, its silence how a
 stopped one is.
@@ -13,8 +13,8 @@ from typing import Any
 
 import aiohttp
 
-from deployments.gateway.owner import LaneOwner
 from deployments.listing import Listing
+from deployments.ownership.desk import Desk
 from deployments.protocol import FEED_PATH, HEARTBEAT_S, Finished, Hello, Load, ReplicaFacts, ReplicaState, decode
 
 log = logging.getLogger("raylane.feeds")
@@ -30,10 +30,10 @@ WATCH_S = 5.0
 class ReplicaFeed:
     """The feed of one replica, until it is lost. `load` is what it last said of itself."""
 
-    def __init__(self, facts: ReplicaFacts, owner: LaneOwner, on_finished: Callable[[Finished], None]) -> None:
+    def __init__(self, facts: ReplicaFacts, desk: Desk, on_finished: Callable[[Finished], None]) -> None:
         self.facts = facts
         self.load: Load | None = None
-        self._owner = owner
+        self._desk = desk
         self._on_finished = on_finished
         self._state: ReplicaState | None = None
 
@@ -53,7 +53,7 @@ class ReplicaFeed:
             self._become(None)
             await asyncio.sleep(0.05 * failures)
         log.warning("replica %s of model %s is lost", self.facts.replica_id, self.facts.model)
-        self._owner.replica_lost(self.facts.replica_id)
+        self._desk.replica_lost(self.facts.replica_id)
 
     async def _lines(self, session: aiohttp.ClientSession) -> AsyncGenerator[bytes]:
         async with asyncio.timeout(SILENT_AFTER_S):  # a stopped process lets the kernel connect, and answers nothing
@@ -86,15 +86,16 @@ class ReplicaFeed:
                 self.load = load
                 self._become(state)
             case Finished() as finished:
+                self._desk.finished(finished)
                 self._on_finished(finished)
 
     def _become(self, state: ReplicaState | None) -> None:
         """Follows the replica's state; None: silent. A ready replica that the owner set aside (no connection) comes back at its next word."""
         if state is ReplicaState.READY:
-            if state is not self._state or not self._owner.is_ready(self.facts.replica_id):
-                self._owner.replica_up(self.facts)
+            if state is not self._state or not self._desk.replicas.is_ready(self.facts.replica_id):
+                self._desk.replica_up(self.facts)
         elif state is not self._state:
-            self._owner.replica_state(self.facts.replica_id, state)
+            self._desk.replica_state(self.facts.replica_id, state)
         self._state = state
 
 
@@ -103,16 +104,16 @@ class Feeds:
 
     def __init__(
         self,
-        owners: Mapping[str, LaneOwner],
+        desks: Mapping[str, Desk],
         session: aiohttp.ClientSession,
         on_finished: Callable[[Finished], None],
-        on_spec: Callable[[str | None], None],
+        on_listing: Callable[[Listing], None],
     ) -> None:
         self.by_replica: dict[str, ReplicaFeed] = {}
-        self._owners = owners
+        self._desks = desks
         self._session = session
         self._on_finished = on_finished
-        self._on_spec = on_spec
+        self._on_listing = on_listing
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def follow(self, directory: Any) -> None:
@@ -127,7 +128,7 @@ class Feeds:
                 await asyncio.sleep(1)
                 continue
             version = listing.version
-            self._on_spec(listing.spec_json)
+            self._on_listing(listing)
             for facts in listing.replicas:
                 self._open(facts)
 
@@ -137,10 +138,10 @@ class Feeds:
             task.cancel()
 
     def _open(self, facts: ReplicaFacts) -> None:
-        owner = self._owners.get(facts.model)
-        if facts.replica_id in self.by_replica or owner is None:
+        desk = self._desks.get(facts.model)
+        if facts.replica_id in self.by_replica or desk is None:
             return
-        feed = ReplicaFeed(facts, owner, self._on_finished)
+        feed = ReplicaFeed(facts, desk, self._on_finished)
         self.by_replica[facts.replica_id] = feed
         task = asyncio.create_task(self._run(feed), name=f"feed-{facts.replica_id}")
         self._tasks.add(task)

@@ -1,4 +1,4 @@
-"""One gateway process, without Ray around it: an HTTP server, the lane owners of its models, the feeds of all replicas, and what it tells of itself.
+"""One gateway process, without Ray around it: an HTTP server for clients and one for its cell, a desk for each model, the feeds of all replicas.
 
 `deployment.py` runs it in a Serve replica, the tests in a loop of their own.
 """
@@ -6,6 +6,7 @@
 import asyncio
 import logging
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,26 @@ from cluster.spec import ClusterSpec, Region
 from deployments.gateway.endpoints import ENDPOINTS
 from deployments.gateway.feeds import Feeds
 from deployments.gateway.flow import SWEEP_S, Cause
+from deployments.gateway.lanes_page import LanesPage
 from deployments.gateway.operators import OperatorPages
 from deployments.gateway.pages import OwnPages
-from deployments.gateway.routes import build_app
+from deployments.gateway.peers import Peers
+from deployments.gateway.policy import binding_of, policy_of
+from deployments.gateway.routes import build_app, build_cell_app
 from deployments.gateway.service import Service
 from deployments.gateway.status import Status
 from deployments.http_server import HttpServer
+from deployments.listing import Listing
+from deployments.ownership.allegiance import Allegiance
+from deployments.ownership.lane_owner import Binding
+from deployments.ownership.membership import Member, Membership
+from deployments.scheduling import Policy, Snapshot
 from deployments.telemetry.journal import Journal
 from deployments.telemetry.later import Later
 from deployments.telemetry.ledger import Ledger
 from deployments.telemetry.loop_lag import LoopLag
 from deployments.telemetry.metrics import LaneGauges, RequestMetrics
+from deployments.telemetry.ownership import OwnershipMetrics, standing_of
 from deployments.telemetry.recent import Recent
 
 log = logging.getLogger("raylane.gateway")
@@ -36,50 +46,85 @@ _CLOSE_S = 2.0
 
 
 class Gateway:
-    """Made within a running event loop. Raises OSError when the spec's address cannot be listened on."""
+    """Made within a running event loop. Raises OSError when the spec's address cannot be listened on.
 
-    def __init__(self, spec: ClusterSpec, home: Region, secret: str, run_dir: Path) -> None:
+    `cell_host` is where it listens for the cell's other processes (gateways, Prometheus), on a port of its own.
+    """
+
+    def __init__(self, spec: ClusterSpec, home: Region, secret: str, run_dir: Path, cell_host: str = "127.0.0.1") -> None:
         settings = spec.gateway
         models = tuple(model for model in spec.models if home in spec.regions_of(model))
         registry = _registry()
-        self._drain_s = settings.drain_s
+        self.gateway_id = uuid.uuid4().hex[:8]
+        self._settings = settings
         self._session = _engine_session(secret, settings.timeouts.connect_s)
         self._closed = Later(self._tell)
-        self.service = Service(spec, models, self._session, self._closed.add)
-        self.feeds = Feeds(self.service.owners, self._session, self.service.finished, self._take_over)
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        self.url = f"http://{host}:{settings.port}"
-        self._status = Status(spec, self.service, self.feeds, self.url, str(run_dir), lambda: len(self.service.closing) + len(self._closed))
+        self.service = Service(spec, models, self.gateway_id, self._session, self._closed.add)
+        self.feeds = Feeds(self.service.desks, self._session, self.service.finished, self._told)
+        self.url = _url(settings.host, settings.port)
+        self.peers = Peers(self.gateway_id, self._session)
+        open_ledgers = lambda: len(self.service.closing) + len(self._closed)  # noqa: E731
+        self._status = Status(spec, self.service, self.feeds, self.peers, self.url, str(run_dir), open_ledgers)
         self._metrics = RequestMetrics(registry, [*(endpoint.path for endpoint in ENDPOINTS), "/v1/models"])
-        registry.register(LaneGauges(lambda: {name: owner.snapshot() for name, owner in self.service.owners.items()}))
+        registry.register(LaneGauges(self._snapshots))
+        registry.register(OwnershipMetrics(lambda: {name: standing_of(allegiance) for name, allegiance in self._allegiances.items()}))
         self._journal = Journal(
             run_dir / "logs" / "access.jsonl" if settings.access_log else None,
             Path(settings.trace_file) if settings.trace_file else None,
         )
         self._recent = Recent()
         self._lag = LoopLag(registry)
-        operators = OperatorPages(self.service, self._status, self._recent, registry, secret, self._apply)
-        pages = OwnPages(self.service, self._status)
-        app = build_app(self.service, [*pages.routes(), *operators.routes()])
-        self._server = HttpServer(app, settings.host, settings.port, settings.timeouts.keep_alive_s)
+        operators = OperatorPages(self.service, self._status, self._recent, self.peers, registry, secret, self._apply)
+        own = [*OwnPages(self.service, self._status).routes(), *operators.routes()]
+        shared_port = settings.replicas > 1
+        self._server = HttpServer(build_app(self.service, own), settings.host, settings.port, settings.timeouts.keep_alive_s, shared_port)
+        lanes = LanesPage(self.service.desks, secret)
+        self._cell_server = HttpServer(build_cell_app(self.service, [*own, lanes.route()]), cell_host, 0, settings.timeouts.keep_alive_s)
+        self.peers.own_url = _url(cell_host, self._cell_server.port)
         self._tasks: list[asyncio.Task[None]] = []
+        self._allegiances: dict[str, Allegiance] = {}
+        self._membership: Membership | None = None
+        self._joining: asyncio.Task[None] | None = None
         self._directory: Any = None
         self._applied_json: str | None = None
         self._swept_s = time.monotonic()
 
     async def start(self, directory: Any) -> None:
-        """Listens, and follows the replicas that `directory` (an actor's handle) lists."""
+        """Listens, and follows what `directory` (an actor's handle) says of replicas, gateways and owners."""
         self._directory = directory
+        await self._cell_server.start()
+        member = Member(self.gateway_id, self.peers.own_url, tuple(self.service.desks))
+        self._membership = Membership(directory, member, lambda: {name: epoch for name, one in self._allegiances.items() if (epoch := one.epoch)})
+        for name, desk in self.service.desks.items():
+            self._allegiances[name] = Allegiance(desk, self.gateway_id, self._session, self._membership, self._policy)
         await self._server.start()
+        self._joining = asyncio.create_task(self._membership.run())
         self._tasks = [asyncio.create_task(work) for work in (self.feeds.follow(directory), self._sweep(), self._lag.run(), self._closed.run())]
 
     async def stop(self) -> None:
-        """Not ready from now on; lets running requests end for gateway.drain_s, then ends them; then closes all."""
-        self.service.draining = True
-        if not await self.service.flows.drained(self._drain_s):
+        """Not ready from now on; hands its models over; lets running requests end for gateway.drain_s, then ends them; then closes all.
+
+        Where other gateways live, it goes on serving the connections that it has for gateway.lame_duck_s, each for one last answer.
+        """
+        self.service.leaving = True
+        if self._joining is not None:
+            self._joining.cancel()
+        if self._membership is not None:
+            await self._membership.leave()
+        if self.peers.urls:
+            if self.peers.share_node:
+                await self._server.stop_accepting()
+            await asyncio.sleep(self._settings.lame_duck_s)
+        else:
+            self.service.draining = True
+        if not await self.service.flows.drained(self._settings.drain_s):
             self.service.flows.abort_all(Cause.SHUTDOWN)
+        self.service.draining = True
         await self._server.stop(_CLOSE_S)
         self.feeds.close()
+        for allegiance in self._allegiances.values():
+            allegiance.close()
+        await self._cell_server.stop(_CLOSE_S)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -117,14 +162,38 @@ class Gateway:
         except Exception as error:  # any failure of Ray; the next listing asks again
             log.warning("the directory was not told the spec: %r", error)
 
+    def _policy(self) -> tuple[Policy, Binding]:
+        spec = self.service.spec
+        return policy_of(spec), binding_of(spec)
+
+    def _snapshots(self) -> dict[str, Snapshot]:
+        """Of the models that this gateway owns."""
+        return {name: snapshot for name, desk in self.service.desks.items() if (snapshot := desk.snapshot()) is not None}
+
+    def _told(self, listing: Listing) -> None:
+        """Follows the directory."""
+        self.peers.told(listing.gateways)
+        self._take_over(listing.spec_json)
+        owners = {ownership.model: ownership for ownership in listing.owners}
+        now = time.monotonic()
+        for name, allegiance in self._allegiances.items():
+            allegiance.told(owners.get(name))
+            allegiance.desk.losses.died(listing.lost, now)
+
     def _take_over(self, spec_json: str | None) -> None:
-        """Follows the directory. One that restarted has lost the spec that was applied, and is told it again."""
+        """Puts the spec in force that the directory has. One that restarted has lost it, and is told it again."""
         if spec_json is None:
             if self._applied_json is not None:
                 self._tasks.append(asyncio.create_task(self._tell_again(self._applied_json)))
         elif spec_json != self._applied_json:
             self._applied_json = spec_json
             self.service.configure(ClusterSpec.model_validate_json(spec_json))
+            for allegiance in self._allegiances.values():
+                allegiance.configure()
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _engine_session(secret: str, connect_s: float) -> aiohttp.ClientSession:

@@ -7,6 +7,7 @@ the same machine everybody looks local.
 import ipaddress
 import secrets
 from collections.abc import Awaitable, Callable
+from urllib.parse import quote
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -20,6 +21,7 @@ from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.inquiry import shown
 from deployments.gateway.live_spec import LIVE, changes_between
 from deployments.gateway.own_page import Handler, OwnPage
+from deployments.gateway.peers import Peers
 from deployments.gateway.service import Service
 from deployments.gateway.status import Status
 from deployments.telemetry.recent import Recent
@@ -35,6 +37,7 @@ class OperatorPages:
         service: Service,
         status: Status,
         recent: Recent,
+        peers: Peers,
         registry: CollectorRegistry,
         secret: str,
         apply: Callable[[ClusterSpec], Awaitable[None]],
@@ -42,6 +45,7 @@ class OperatorPages:
         self._service = service
         self._status = status
         self._recent = recent
+        self._peers = peers
         self._registry = registry
         self._secret = secret
         self._apply = apply
@@ -61,18 +65,20 @@ class OperatorPages:
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
 
     async def status(self, request: Request) -> Response:
-        """What `raylane status` and `raylane top` show."""
-        return JSONResponse(self._status.report())
+        """What `raylane status` and `raylane top` show: of the whole cell, or with `?here=1` of this gateway alone."""
+        return JSONResponse(self._status.here() if _here(request) else await self._status.report())
 
     async def http_sd(self, request: Request) -> Response:
         """Every process of the cell that has /metrics, for Prometheus' http_sd_config."""
         return JSONResponse(self._status.targets())
 
     async def request(self, request: Request) -> Response:
-        """The record of one of the last requests: what `raylane why` shows."""
+        """The record of one of the last requests, here or at another gateway: what `raylane why` shows."""
         request_id = request.path_params["request_id"]
         ledger = self._recent.get(request_id)
         if ledger is None:
+            if not _here(request) and (found := await self._elsewhere(request_id)) is not None:
+                return found
             message = f"request {shown(request_id)} is not among the last {len(self._recent)} that ended here; older ones are in the trace file"
             raise ApiError(ErrorCode.NOT_FOUND, message)
         return JSONResponse(ledger.record())
@@ -99,6 +105,10 @@ class OperatorPages:
             await self._apply(wanted)
         return JSONResponse({"changes": [{"key": change.key, "from": change.old, "to": change.new} for change in changes]})
 
+    async def _elsewhere(self, request_id: str) -> JSONResponse | None:
+        answers = await self._peers.ask(f"/raylane/requests/{quote(request_id, safe='')}?here=1")
+        return JSONResponse(answers[0]) if answers else None
+
     def _route(self, path: str, handler: Handler, methods: tuple[str, ...] = ("GET", "HEAD")) -> Route:
         return Route(path, OwnPage(self._for_operators(handler), self._service, methods, quiet=True))
 
@@ -111,3 +121,8 @@ class OperatorPages:
             return await handler(request)
 
         return guarded
+
+
+def _here(request: Request) -> bool:
+    """Whether only this gateway is asked, by another one."""
+    return request.query_params.get("here") == "1"

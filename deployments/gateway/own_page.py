@@ -44,6 +44,8 @@ class OwnPage:
             ledger.error = ErrorCode.INTERNAL.code
             response = _error_response(ApiError(ErrorCode.INTERNAL, f"internal error; request id {ledger.request_id}"))
         response.headers["x-request-id"] = ledger.request_id
+        if self._service.leaving:
+            response.headers["connection"] = "close"
         await response(scope, receive, send)
         if not self._quiet:
             ledger.status, ledger.bytes_out, ledger.ended_s = response.status_code, len(response.body), time.monotonic()

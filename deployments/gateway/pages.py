@@ -53,8 +53,8 @@ class OwnPages:
     async def ready(self, request: Request) -> Response:
         """Ready: every model that should have replicas has one, and the gateway is not stopping."""
         missing = self._status.models_without_replica()
-        if self._service.draining or missing:
-            body = {"status": "draining" if self._service.draining else "starting", "models_without_replica": missing}
+        if self._service.leaving or missing:
+            body = {"status": "draining" if self._service.leaving else "starting", "models_without_replica": missing}
             return JSONResponse(body, status_code=503, headers={"retry-after": "1"})
         return JSONResponse({"status": "ready"})
 
@@ -63,7 +63,7 @@ class OwnPages:
 
     def _cards(self) -> list[dict[str, Any]]:
         cards: list[dict[str, Any]] = []
-        for model in (owner.model for owner in self._service.owners.values()):
+        for model in (desk.model for desk in self._service.desks.values()):
             common = {"object": "model", "created": self._started_unix_s, "owned_by": "raylane", "max_model_len": model.settings.max_model_len}
             cards.append({"id": model.name, **common, "root": model.source, "parent": None})
             cards.extend({"id": adapter.name, **common, "root": adapter.source, "parent": model.name} for adapter in model.adapters)

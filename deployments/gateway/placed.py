@@ -1,6 +1,8 @@
 """From the lane to the end of the answer: waits for a lease, relays, and waits again when a replica took no work."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 import aiohttp
@@ -10,8 +12,8 @@ from deployments.gateway.endpoints import Endpoint
 from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.exchange import Refused
 from deployments.gateway.flow import Flow, Hop
-from deployments.gateway.owner import LaneOwner, QueueTimeout, Rejected
 from deployments.gateway.relay import Relay
+from deployments.ownership.desk import Desk, QueueTimeout, Rejected
 from deployments.scheduling import Admission, AdmissionKind, Placement, RejectCause, Request
 from deployments.telemetry.decisions import Verdict
 from deployments.telemetry.ledger import Closing, Ledger
@@ -24,42 +26,56 @@ class Shared(Protocol):
     closing: Closing
 
 
-async def run_placed(shared: Shared, owner: LaneOwner, request: Request, flow: Flow, client: Connection, endpoint: Endpoint, body: bytes) -> None:
-    """Runs an admitted request to its end. Raises ApiError, or what cancelled the flow."""
+async def run_leased(shared: Shared, desk: Desk, request: Request, flow: Flow, client: Connection, endpoint: Endpoint, body: bytes) -> None:
+    """Runs a request that needs a lease to its end. Raises ApiError, or what cancelled the flow."""
     ledger = flow.ledger
+    flow.wait_for(Hop.LANE, time.monotonic())
+    with _waiting(desk, request, flow):
+        admission = await desk.submit(request)
+    note_admission(ledger, request, admission)
+    if not admission.accepted:
+        raise turned_away(desk.model.name, request.tenant, admission)
     while True:
-        placement = await _wait(owner, request, flow)
-        ledger.attempts = placement.lease.attempt
-        ledger.engine_id = f"{request.request_id}-{placement.lease.attempt}"  # an engine never sees an id twice
-        ledger.replica_id, ledger.pick, ledger.lease = placement.replica_id, placement.reason.value, placement.lease
+        placement = await _placement(desk, request, flow)
+        ledger.attempts, ledger.engine_id = placement.lease.attempt, placement.lease.engine_id
+        ledger.replica_id, ledger.pick = placement.replica_id, placement.reason.value
         note_placement(ledger, placement)
         shared.closing.open(ledger)
         try:
-            await Relay(shared.session, owner, placement.lease, flow, client, endpoint).run(body)
+            await Relay(shared.session, desk, placement.lease, flow, client, endpoint).run(body)
             return
         except Refused as refused:
             shared.closing.forget(ledger)
             now = time.monotonic()
-            ledger.decide(Verdict.REFUSED, refused.state.value if refused.state else "unreachable", now, replica=placement.replica_id)
+            ledger.decide(Verdict.REFUSED, refused.reason, now, replica=placement.replica_id)
             ledger.refused(now)
 
 
-async def _wait(owner: LaneOwner, request: Request, flow: Flow) -> Placement:
+async def _placement(desk: Desk, request: Request, flow: Flow) -> Placement:
     flow.wait_for(Hop.LANE, time.monotonic())
-    placed = False
+    with _waiting(desk, request, flow):
+        placement = await desk.placement(request)
+    flow.ledger.left_lane(time.monotonic(), placed=True)
+    return placement
+
+
+@contextmanager
+def _waiting(desk: Desk, request: Request, flow: Flow) -> Iterator[None]:
+    """A wait for the owner: how it can end other than well."""
     try:
-        placement = await owner.placement(request)
-        placed = True
-        return placement
+        yield
     except QueueTimeout:
         waited = time.monotonic() - flow.ledger.arrived_s
+        flow.ledger.left_lane(time.monotonic(), placed=False)
         flow.ledger.decide(Verdict.EXPIRED, "queue_wait_s", time.monotonic())
-        message = f"no replica of model {owner.model.name!r} had room within {waited:.1f} s (queue_wait_s)"
+        message = f"no replica of model {desk.model.name!r} had room within {waited:.1f} s (queue_wait_s)"
         raise ApiError(ErrorCode.QUEUE_TIMEOUT, message, headers={"retry-after": "1"}) from None
     except Rejected as rejected:
-        raise turned_away(owner.model.name, request.tenant, rejected.admission) from None
-    finally:
-        flow.ledger.left_lane(time.monotonic(), placed=placed)
+        flow.ledger.left_lane(time.monotonic(), placed=False)
+        raise turned_away(desk.model.name, request.tenant, rejected.admission) from None
+    except BaseException:
+        flow.ledger.left_lane(time.monotonic(), placed=False)
+        raise
 
 
 def note_admission(ledger: Ledger, request: Request, admission: Admission) -> None:

@@ -2,7 +2,7 @@
 
 from cluster.spec import ClusterSpec, Tenant, TrafficClass
 from deployments.gateway.errors import ApiError, ErrorCode
-from deployments.gateway.owner import Binding
+from deployments.ownership.lane_owner import Binding
 from deployments.scheduling import LanePolicy, Order, Policy, TenantPolicy
 
 CLASS_HEADER = b"x-raylane-class"

@@ -13,8 +13,9 @@ from deployments.gateway.endpoints import Endpoint
 from deployments.gateway.engine_errors import ERROR_EVENT, engine_error, rewrite_error_events
 from deployments.gateway.exchange import UNREACHABLE, Refused, content_type, lost, post, refusal, sized
 from deployments.gateway.flow import Cause, Flow, Hop
-from deployments.gateway.owner import LaneOwner
 from deployments.gateway.sse import Events
+from deployments.ownership.desk import Desk
+from deployments.protocol import PRIORITY_HEADER
 from deployments.scheduling import Ending, Lease
 from deployments.telemetry.ledger import Ledger
 
@@ -22,9 +23,9 @@ from deployments.telemetry.ledger import Ledger
 class Relay:
     """Relays one placed request. Made anew for each lease."""
 
-    def __init__(self, session: aiohttp.ClientSession, owner: LaneOwner, lease: Lease, flow: Flow, client: Connection, endpoint: Endpoint) -> None:
+    def __init__(self, session: aiohttp.ClientSession, desk: Desk, lease: Lease, flow: Flow, client: Connection, endpoint: Endpoint) -> None:
         self._session = session
-        self._owner = owner
+        self._desk = desk
         self._lease = lease
         self._flow = flow
         self._client = client
@@ -33,14 +34,17 @@ class Relay:
 
     async def run(self, body: bytes) -> None:
         """Relays to the end. Raises Refused, ApiError, or what cancelled the flow; the lease is ended in each case."""
-        self._owner.when_lost(self._lease, lambda: self._flow.abort(Cause.REPLICA_LOST))
+        self._desk.when_lost(self._lease, lambda: self._flow.abort(Cause.REPLICA_LOST))
         try:
             await self._exchange(body)
         except Refused as refused:
-            self._owner.refused(self._lease, refused.state)
+            if refused.highest is None:
+                self._desk.refused(self._lease, refused.state)
+            else:
+                self._desk.overtaken(self._lease, refused.highest)
             raise
         except UNREACHABLE as error:
-            self._owner.refused(self._lease, None)
+            self._desk.refused(self._lease, None)
             raise Refused(None) from error
         except aiohttp.ClientError as error:
             raise lost() from error
@@ -48,16 +52,20 @@ class Relay:
             self._leave()
 
     async def _exchange(self, body: bytes) -> None:
-        url = self._owner.url_of(self._lease)
+        url = self._desk.url_of(self._lease)
         if url is None:  # lost between the placement and now: no work was done
             raise Refused(None)
         self._flow.wait_for(Hop.FIRST_BYTE if self._ledger.stream else Hop.WHOLE_ANSWER, time.monotonic())
-        response = await post(self._session, url + self._endpoint.path, self._ledger.engine_id, body, self._lease.home)
+        response = await post(self._session, url + self._endpoint.path, self._ledger.engine_id, body, self._headers)
         try:
             await self._answer(response, body)
         except BaseException:
             response.close()  # the engine sees the disconnect and aborts the request
             raise
+
+    @property
+    def _headers(self) -> dict[str, str]:
+        return {PRIORITY_HEADER: str(self._lease.home), **self._desk.credentials(self._lease)}
 
     async def _answer(self, response: aiohttp.ClientResponse, body: bytes) -> None:
         if response.content_type == "text/event-stream":
@@ -126,7 +134,7 @@ class Relay:
     def _first_byte(self) -> float:
         now = time.monotonic()
         self._ledger.first_byte_s = now
-        self._owner.first_token(self._lease)
+        self._desk.first_token(self._lease)
         return now
 
     def _leave(self) -> None:
@@ -136,4 +144,4 @@ class Relay:
         self._end(Ending.CANCELLED if self._flow.cause is Cause.CLIENT_GONE else Ending.FAILED)
 
     def _end(self, ending: Ending) -> None:
-        self._owner.release(self._lease, ending)
+        self._desk.release(self._lease, ending)

@@ -32,5 +32,10 @@ def build_app(service: Service, own: Sequence[Route]) -> Router:
     return Router([*relayed, *own], default=OwnPage(_not_found, service, methods=None), redirect_slashes=False)
 
 
+def build_cell_app(service: Service, own: Sequence[Route]) -> Router:
+    """The app of the port for the cell: the gateway's own pages, and no requests of clients."""
+    return Router(list(own), default=OwnPage(_not_found, service, methods=None), redirect_slashes=False)
+
+
 async def _not_found(request: Request) -> Response:
     raise ApiError(ErrorCode.NOT_FOUND, f"{request.method} {shown(request.url.path)}: no such path")

@@ -1,6 +1,6 @@
 """The gateway's request path: body -> inquiry -> lane -> lease -> relay -> ledger. `routes.py` hangs it on paths, `deployment.py` runs it.
 
-No Ray, vLLM or torch here: what it needs of them comes in through `LaneOwner` and the replicas' feeds.
+No Ray, vLLM or torch here: what it needs of them comes in through the desks and the replicas' feeds.
 """
 
 import logging
@@ -19,13 +19,13 @@ from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.flow import Aborted, Cause, Flow, Flows
 from deployments.gateway.inquiry import Inquiry, read_inquiry, shown
 from deployments.gateway.lengths import TokenRatio
-from deployments.gateway.owner import LaneOwner
-from deployments.gateway.placed import note_admission, run_placed, turned_away
-from deployments.gateway.policy import CLASS_HEADER, binding_of, class_of, policy_of
+from deployments.gateway.placed import run_leased
+from deployments.gateway.policy import CLASS_HEADER, class_of
 from deployments.gateway.prefix import CHUNK_CHARS, CHUNK_IDS
 from deployments.gateway.tenants import KeyRing
+from deployments.ownership.desk import Desk
 from deployments.protocol import Finished
-from deployments.scheduling import Request, Usage
+from deployments.scheduling import Request
 from deployments.telemetry.ledger import Closing, Ledger, Outcome
 
 log = logging.getLogger("raylane.gateway")
@@ -34,17 +34,23 @@ _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
 
 class Service:
-    """Everything that lives as long as the gateway: owners of lanes by model, flows, ledgers that close."""
+    """Everything that lives as long as the gateway: a desk for each model, flows, ledgers that close."""
 
-    def __init__(self, spec: ClusterSpec, models: tuple[Model, ...], session: aiohttp.ClientSession, on_closed: Callable[[Ledger], None]) -> None:
+    def __init__(
+        self, spec: ClusterSpec, models: tuple[Model, ...], gateway_id: str, session: aiohttp.ClientSession, on_closed: Callable[[Ledger], None]
+    ) -> None:
         self.settings = spec.gateway
         self.session = session
+        self._gateway_id = gateway_id
         self.flows = Flows()
+        self.leaving = False
+        """Not ready any more: other gateways take over, and connections end with their next answer."""
         self.draining = False
-        self.owners = {model.name: LaneOwner(model, policy_of(spec), binding_of(spec)) for model in models}
+        """Takes no more requests."""
+        self.desks = {model.name: Desk(model, gateway_id) for model in models}
         self._spec = spec
         self.keys = KeyRing(spec.tenants)
-        self._served = {name: self.owners[model.name] for model in models for name in model.served_names}
+        self._served = {name: self.desks[model.name] for model in models for name in model.served_names}
         self._ratios = {model.name: TokenRatio() for model in models}
         self._on_closed = on_closed
         self.closing = Closing(self._close)
@@ -54,8 +60,6 @@ class Service:
         self._spec = spec
         self.settings = spec.gateway
         self.keys = KeyRing(spec.tenants)
-        for owner in self.owners.values():
-            owner.configure(policy_of(spec), binding_of(spec))
 
     @property
     def spec(self) -> ClusterSpec:
@@ -75,13 +79,16 @@ class Service:
         """Ends what is late. Called every `flow.SWEEP_S`."""
         now = time.monotonic()
         self.flows.sweep(now)
+        for desk in self.desks.values():
+            desk.hand_on(now)
         self.closing.sweep(now)
 
     async def handle(self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request of a relayed endpoint, to its end."""
         ledger = new_ledger(scope, endpoint.path)
+        ledger.gateway = self._gateway_id
         flow = Flow(ledger, self.settings.timeouts)
-        client = Connection(scope, receive, send, flow, self.settings.limits.max_body_bytes)
+        client = Connection(scope, receive, send, flow, self.settings.limits.max_body_bytes, lambda: self.leaving)
         async with self.flows.hold(flow):
             try:
                 with flow.guard():
@@ -115,35 +122,31 @@ class Service:
         began = time.thread_time()
         inquiry = read_inquiry(endpoint.body, body)
         flow.ledger.read_s = time.thread_time() - began
-        owner = self._owner(inquiry, endpoint)
-        flow.ledger.model, flow.ledger.stream = owner.model.name, inquiry.stream
+        desk = self._desk(inquiry, endpoint)
+        flow.ledger.model, flow.ledger.stream = desk.model.name, inquiry.stream
         client.watch()
         if endpoint.leased:
             traffic_class = class_of(self._spec, client.headers.get(CLASS_HEADER, b""), tenant)
             flow.ledger.traffic_class = traffic_class.name
-            request = self._request(inquiry, owner, flow.ledger, traffic_class)
+            request = self._request(inquiry, desk.model, flow.ledger, traffic_class)
             flow.ledger.submitted(time.monotonic())
-            admission = owner.submit(request)
-            note_admission(flow.ledger, request, admission)
-            if not admission.accepted:
-                raise turned_away(owner.model.name, flow.ledger.tenant, admission)
-            await run_placed(self, owner, request, flow, client, endpoint, body)
+            await run_leased(self, desk, request, flow, client, endpoint, body)
         else:
-            await run_direct(self.session, owner, flow, client, endpoint, body)
+            await run_direct(self.session, desk, flow, client, endpoint, body)
 
-    def _owner(self, inquiry: Inquiry, endpoint: Endpoint) -> LaneOwner:
-        name = inquiry.model or (self.served_names[0] if endpoint.task is Task.ANY and len(self.owners) == 1 else "")
-        owner = self._served.get(name)
-        if owner is None:
+    def _desk(self, inquiry: Inquiry, endpoint: Endpoint) -> Desk:
+        name = inquiry.model or (self.served_names[0] if endpoint.task is Task.ANY and len(self.desks) == 1 else "")
+        desk = self._served.get(name)
+        if desk is None:
             message = f"model = {shown(name)}: not served here; allowed: {', '.join(self.served_names)}"
             raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
-        if endpoint.task not in (Task.ANY, owner.model.task):
-            message = f"model = {name!r}: its task is {owner.model.task!r}, but {endpoint.path} needs a model whose task is {endpoint.task.value!r}"
+        if endpoint.task not in (Task.ANY, desk.model.task):
+            message = f"model = {name!r}: its task is {desk.model.task!r}, but {endpoint.path} needs a model whose task is {endpoint.task.value!r}"
             raise ApiError(ErrorCode.UNSUPPORTED, message, param="model")
-        return owner
+        return desk
 
-    def _request(self, inquiry: Inquiry, owner: LaneOwner, ledger: Ledger, traffic_class: TrafficClass) -> Request:
-        context = owner.model.settings.max_model_len
+    def _request(self, inquiry: Inquiry, model: Model, ledger: Ledger, traffic_class: TrafficClass) -> Request:
+        context = model.settings.max_model_len
         if inquiry.max_tokens is not None and inquiry.max_tokens > context:
             message = f"{inquiry.max_tokens_field} = {shown(inquiry.max_tokens)}: allowed: 1 to {context}, the model's context"
             raise ApiError(ErrorCode.INVALID_VALUE, message, param=inquiry.max_tokens_field)
@@ -154,7 +157,7 @@ class Service:
         if inquiry.sequences > most:
             message = f"{inquiry.prompt_field}: prompts x n = {inquiry.sequences}; allowed: at most max_sequences = {most} in one request"
             raise ApiError(ErrorCode.INVALID_VALUE, message, param=inquiry.prompt_field)
-        prompt = min(context, self._ratios[owner.model.name].tokens(inquiry.prompt_chars, inquiry.prompt_ids))
+        prompt = min(context, self._ratios[model.name].tokens(inquiry.prompt_chars, inquiry.prompt_ids))
         ledger.prompt_chars, ledger.expected_prompt_tokens, ledger.max_tokens = inquiry.prompt_chars, prompt, inquiry.max_tokens
         now = time.monotonic()
         return Request(
@@ -168,7 +171,7 @@ class Service:
             traffic_class=traffic_class.name,
             tenant=ledger.tenant,
             prefix=inquiry.prefix,
-            chunk_tokens=CHUNK_IDS if inquiry.prompt_ids else max(1, round(CHUNK_CHARS / self._ratios[owner.model.name].chars_per_token)),
+            chunk_tokens=CHUNK_IDS if inquiry.prompt_ids else max(1, round(CHUNK_CHARS / self._ratios[model.name].chars_per_token)),
         )
 
     async def _fail(self, client: Connection, endpoint: Endpoint, error: ApiError | None) -> None:
@@ -182,14 +185,7 @@ class Service:
         done = ledger.finished
         if done is not None and done.sequences > 0 and ledger.model in self._ratios:
             self._ratios[ledger.model].observe(ledger.prompt_chars, round(done.prompt_tokens / done.sequences))
-            self._learn(ledger, done)
         self._on_closed(ledger)
-
-    def _learn(self, ledger: Ledger, done: Finished) -> None:
-        lease = ledger.lease
-        if lease is not None:
-            usage = Usage(done.prompt_tokens, done.cached_tokens, done.output_tokens, done.preemptions, done.sequences, done.prefill_s, done.decode_s)
-            self.owners[ledger.model].learn(lease, usage)
 
 
 def outcome_of(ledger: Ledger) -> Outcome:

@@ -6,26 +6,34 @@ from collections.abc import Callable
 from typing import Any
 
 from cluster.spec import ClusterSpec
+from deployments.gateway.cell_report import merged
 from deployments.gateway.feeds import Feeds
+from deployments.gateway.peers import Peers
 from deployments.gateway.service import Service
+from deployments.ownership.desk import Desk
+from deployments.scheduling import ReplicaStats, Snapshot
 from deployments.telemetry.ledger import Ledger, Outcome
 from deployments.telemetry.window import Window
 
 WINDOW_S = 60.0
+_PERCENTILES = tuple(number / 100 for number in range(101))
 
 
 class Status:
-    """Reads owners and feeds; keeps the last minute's TTFTs."""
+    """Reads desks and feeds; keeps the last minute's TTFTs. What another gateway owns is asked of that one."""
 
-    def __init__(self, spec: ClusterSpec, service: Service, feeds: Feeds, url: str, run_dir: str, open_ledgers: Callable[[], int]) -> None:
+    def __init__(
+        self, spec: ClusterSpec, service: Service, feeds: Feeds, peers: Peers, url: str, run_dir: str, open_ledgers: Callable[[], int]
+    ) -> None:
         self._spec = spec
         self._service = service
         self._feeds = feeds
+        self._peers = peers
         self._url = url
         self._run_dir = run_dir
         self._open_ledgers = open_ledgers
         self._started_s = time.monotonic()
-        self._ttft_s = {name: Window(WINDOW_S) for name in service.owners}
+        self._ttft_s = {name: Window(WINDOW_S) for name in service.desks}
 
     def observe(self, ledger: Ledger) -> None:
         """Notes the TTFT of a closed ledger."""
@@ -33,40 +41,63 @@ class Status:
             self._ttft_s[ledger.model].add(ledger.ttft_s, time.monotonic())
 
     def models_without_replica(self) -> list[str]:
-        """Models that should have a ready replica and have none."""
-        return [name for name, owner in self._service.owners.items() if owner.model.replicas.count > 0 and not owner.ready_replicas]
+        """Models that should have a ready replica and an owner, and lack one."""
+        return [name for name, desk in self._service.desks.items() if desk.model.replicas.count > 0 and not desk.is_ready]
 
     def targets(self) -> list[dict[str, Any]]:
-        """Prometheus' http_sd form. An engine's /metrics asks for the cluster's secret, the gateway's for nothing on its own machine."""
-        groups = [{"targets": [_address(self._url)], "labels": {"__metrics_path__": "/metrics", "raylane_role": "gateway", "cell": self._spec.name}}]
+        """Prometheus' http_sd form. An engine's /metrics asks for the cluster's secret, a gateway's for nothing on its own machine."""
+        cell = {"__metrics_path__": "/metrics", "cell": self._spec.name}
+        gateways = {self._peers.gateway_id: self._peers.own_url, **self._peers.urls}
+        groups = [
+            {"targets": [_address(url)], "labels": {**cell, "raylane_role": "gateway", "gateway": gateway_id}} for gateway_id, url in gateways.items()
+        ]
         for feed in self._feeds.by_replica.values():
-            labels = {"__metrics_path__": "/metrics", "raylane_role": "engine", "cell": self._spec.name, "model": feed.facts.model}
-            groups.append({"targets": [_address(feed.facts.url)], "labels": {**labels, "replica": feed.facts.replica_id}})
+            labels = {**cell, "raylane_role": "engine", "model": feed.facts.model, "replica": feed.facts.replica_id}
+            groups.append({"targets": [_address(feed.facts.url)], "labels": labels})
         return groups
 
-    def report(self) -> dict[str, Any]:
-        """Everything that `raylane status` shows."""
+    async def report(self) -> dict[str, Any]:
+        """Everything that `raylane status` shows, of the whole cell."""
+        return merged(self.here(), await self._peers.ask("/raylane/status?here=1"))
+
+    def here(self) -> dict[str, Any]:
+        """This gateway's part of it."""
         return {
-            "schema": 1,
+            "schema": 2,
             "cluster": self._spec.name,
             "gateway": {
+                "id": self._peers.gateway_id,
                 "pid": os.getpid(),
                 "url": self._url,
+                "cell_url": self._peers.own_url,
                 "uptime_s": time.monotonic() - self._started_s,
                 "flows": len(self._service.flows),
                 "open_ledgers": self._open_ledgers(),
-                "draining": self._service.draining,
+                "draining": self._service.leaving,
             },
             "run_dir": self._run_dir,
-            "models": [self._model(name) for name in self._service.owners],
+            "models": [self._model(name, desk) for name, desk in self._service.desks.items()],
         }
 
-    def _model(self, name: str) -> dict[str, Any]:
-        owner = self._service.owners[name]
-        snapshot = owner.snapshot()
+    def _model(self, name: str, desk: Desk) -> dict[str, Any]:
+        snapshot = desk.snapshot()
+        requests, percentiles = self._ttft_s[name].quantiles(_PERCENTILES, time.monotonic())
         return {
             "name": name,
-            "wanted_replicas": owner.model.replicas.count,
+            "wanted_replicas": desk.model.replicas.count,
+            "ttft": {"requests": requests, "percentiles_s": percentiles},
+            "handed_on": desk.handed_on,
+            "lost_requests": desk.losses.requests,
+            "lost_tokens": desk.losses.tokens,
+            **(self._books(desk, snapshot) if snapshot is not None else {"owner": None}),
+        }
+
+    def _books(self, desk: Desk, snapshot: Snapshot) -> dict[str, Any]:
+        own = desk.own
+        return {
+            "owner": self._peers.gateway_id,
+            "epoch": own.epoch if own is not None else None,
+            "reconciled": own.reconciled if own is not None else 0,
             "lanes": [
                 {
                     "name": lane.name,
@@ -84,6 +115,7 @@ class Status:
             "leases": sum(replica.leases for replica in snapshot.replicas),
             "submitted": snapshot.submitted,
             "placed": snapshot.placed,
+            "adopted": snapshot.adopted,
             "endings": snapshot.endings,
             "rejections": {f"{lane}/{cause}": count for (lane, cause), count in snapshot.rejections.items()},
             "promoted": snapshot.promoted,
@@ -91,11 +123,10 @@ class Status:
             "output_error": snapshot.output_error,
             "other_lane": snapshot.other_lane,
             "prefix_trust": snapshot.prefix_trust,
-            "ttft_ms": self._quantiles(name),
             "replicas": [self._replica(stats.replica_id, stats) for stats in snapshot.replicas],
         }
 
-    def _replica(self, replica_id: str, stats: Any) -> dict[str, Any]:
+    def _replica(self, replica_id: str, stats: ReplicaStats) -> dict[str, Any]:
         feed = self._feeds.by_replica.get(replica_id)
         load = feed.load if feed else None
         return {
@@ -112,13 +143,6 @@ class Status:
             "engine_exchanges": load.exchanges if load else None,
             "kv_usage": load.kv_usage if load else None,
         }
-
-    def _quantiles(self, model: str) -> dict[str, float] | None:
-        requests, quantiles = self._ttft_s[model].quantiles((0.5, 0.95, 0.99), time.monotonic())
-        if not requests:
-            return None
-        p50, p95, p99 = (1e3 * value for value in quantiles)
-        return {"p50": p50, "p95": p95, "p99": p99, "requests": requests}
 
 
 def _address(url: str) -> str:

@@ -21,6 +21,8 @@ class Fleet:
 
     def __init__(self) -> None:
         self.by_id: dict[str, Replica] = {}
+        self.reserved = 0
+        """How many are held for a lane's head."""
         self._versions = 0
         self._by_load: list[tuple[int, int, str, int, Replica]] = []
         self._by_kv: list[tuple[int, str, int, Replica]] = []
@@ -118,5 +120,6 @@ class Fleet:
 
     def why_none_is_open(self) -> WaitReason:
         """What all lanes wait for while `any_open` is false."""
-        busy = next((replica for replica in self.by_id.values() if replica.status is ReplicaStatus.READY), None)
-        return WaitReason.NO_READY_REPLICA if busy is None else WaitReason.SEQUENCES
+        if all(replica.status is not ReplicaStatus.READY for replica in self.by_id.values()):
+            return WaitReason.NO_READY_REPLICA
+        return WaitReason.RESERVED if self.reserved else WaitReason.SEQUENCES

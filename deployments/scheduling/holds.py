@@ -39,6 +39,7 @@ class Holds:
             replica = min(candidates, key=lambda replica: (_missing(replica, job), replica.prefill_tokens, replica.replica_id))
             replica.held_by = lane.name
             self.by_lane[lane.name] = replica
+            self._fleet.reserved += 1
             self._fleet.touch(replica)
 
     def end(self, lane: Lane) -> None:
@@ -46,6 +47,7 @@ class Holds:
         replica = self.by_lane.pop(lane.name, None)
         if replica is not None:
             replica.held_by = None
+            self._fleet.reserved -= 1
             if self._fleet.by_id.get(replica.replica_id) is replica:
                 self._fleet.touch(replica)
 

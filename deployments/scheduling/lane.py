@@ -4,6 +4,7 @@ What waits is counted as it comes and goes: `work` in prefill tokens, never reco
 """
 
 import heapq
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -38,6 +39,7 @@ class Lane:
         self._ready: list[tuple[float, int, TenantQueue]] = []
         self._entries = 0
         self._front: list[Job] = []
+        self._arrivals: deque[Job] = deque()
         self._active_weight = 0.0
 
     def push(self, job: Job) -> None:
@@ -45,6 +47,7 @@ class Lane:
         job.lane, job.late = self, False
         self.count += 1
         self.work += job.cost
+        self._arrived(job)
         name = job.request.tenant
         queue = self._tenants.get(name)
         if queue is None:
@@ -61,6 +64,7 @@ class Lane:
         self.count += 1
         self.work += job.cost
         self._front.append(job)
+        self._arrived(job)
 
     def remove(self, job: Job) -> None:
         """A job leaves without being served."""
@@ -84,6 +88,13 @@ class Lane:
             heapq.heappop(ready)
         return None
 
+    def oldest(self) -> Job | None:
+        """The job that came here first. Looking changes nothing that a decision depends on, unlike `head`."""
+        arrivals = self._arrivals
+        while arrivals and arrivals[0].lane is not self:
+            arrivals.popleft()
+        return arrivals[0] if arrivals else None
+
     def take(self, job: Job) -> None:
         """Serves the job that `head` returned, and charges its tenant."""
         self._leave(job)
@@ -104,6 +115,11 @@ class Lane:
         weight = self.tenant_weights.get(tenant, 1.0) if queue is None else queue.flow.weight
         active = self._active_weight if queue is not None and queue.count else self._active_weight + weight
         return Claim(weight / active, 0, 0.0) if queue is None else Claim(weight / active, queue.count, queue.work)
+
+    def _arrived(self, job: Job) -> None:
+        self._arrivals.append(job)
+        if len(self._arrivals) > 2 * self.count + 64:
+            self._arrivals = deque(kept for kept in self._arrivals if kept.lane is self)
 
     def _leave(self, job: Job) -> None:
         job.lane = None

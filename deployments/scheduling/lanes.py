@@ -79,7 +79,7 @@ class Lanes:
         self._find_home(job)
         self._push(job, self.lanes[job.home])
         self._time_promotion(job)
-        heapq.heappush(self._expiries, (job.request.expires_s, job.sequence, job))
+        heapq.heappush(self._expiries, (job.request.expires_s, job.number, job))
 
     def enter_front(self, job: Job) -> None:
         """A job whose replica refused it waits at the head of the lane that it left."""
@@ -91,7 +91,7 @@ class Lanes:
         lane.push_front(job)
         if job.promoted_s is None:
             self._time_promotion(job)
-        heapq.heappush(self._expiries, (job.request.expires_s, job.sequence, job))
+        heapq.heappush(self._expiries, (job.request.expires_s, job.number, job))
 
     def leave(self, job: Job) -> None:
         """A job goes without being served."""
@@ -160,7 +160,7 @@ class Lanes:
     def _time_promotion(self, job: Job) -> None:
         job.promote_s = job.request.arrived_s + self.policy.lanes[job.home].max_wait_s
         if job.promote_s < job.request.expires_s:
-            heapq.heappush(self._promotions, (job.promote_s, job.sequence, job))
+            heapq.heappush(self._promotions, (job.promote_s, job.number, job))
 
 
 def _top(heap: list[tuple[float, int, Job]]) -> float | None:

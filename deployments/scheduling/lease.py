@@ -8,7 +8,7 @@ from deployments.scheduling.request import Request
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """`lease_id` is unique in its scheduler; `attempt` counts from 1 and grows when a draining replica refused the request before.
+    """`lease_id` is unique in its scheduler; `attempt` counts the placements of the request from 1 on, under whatever owner.
 
     `prefill_tokens` (uncached prompt, over all sequences), `kv_tokens` and `sequences` are what the replica is booked with;
     `output_tokens` is what was expected of each sequence, `home` the index of the lane by length.
@@ -23,6 +23,11 @@ class Lease:
     kv_tokens: int
     output_tokens: int
     home: int
+
+    @property
+    def engine_id(self) -> str:
+        """The id under which the engine gets the request: one for each placement, since an engine must never see an id twice."""
+        return f"{self.request.request_id}-{self.attempt}"
 
     @property
     def sequences(self) -> int:

@@ -107,6 +107,13 @@ class TenantLimits:
         if use.tokens is not None:
             use.tokens.take(booked_tokens(job))
 
+    def adopt(self, job: Job) -> None:
+        """The job was admitted by another owner, and runs: it counts among those at once; what it took of the minute is not known any more."""
+        use = self._uses.get(job.request.tenant)
+        if use is not None:
+            job.limited = True
+            use.at_once += 1
+
     def end(self, job: Job) -> None:
         """The job left its lane unplaced, or its lease ended for good."""
         if job.limited:

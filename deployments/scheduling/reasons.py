@@ -52,3 +52,5 @@ class WaitReason(StrEnum):
     SEQUENCES = "sequences"
     KV_TOKENS = "kv_tokens"
     PREFILL_BUDGET = "prefill_budget"
+    RESERVED = "reserved"
+    """What has room is held for another lane's head (holds.py)."""

@@ -21,6 +21,7 @@ def take_snapshot(scheduler: "Scheduler", now: float) -> Snapshot:
         ),
         submitted=scheduler.submitted,
         placed=scheduler.placed,
+        adopted=scheduler.adopted,
         promoted=scheduler.promoted,
         endings=dict(scheduler.endings),
         rejections=dict(scheduler.rejections),
@@ -32,7 +33,7 @@ def take_snapshot(scheduler: "Scheduler", now: float) -> Snapshot:
 
 
 def _lane(scheduler: "Scheduler", lane: Lane, now: float) -> LaneStats:
-    head = lane.head(now)
+    oldest = lane.oldest()
     rate = scheduler.rate.per_s
     eta = scheduler.forecasts.etas.get(lane.name)
     return LaneStats(
@@ -40,7 +41,7 @@ def _lane(scheduler: "Scheduler", lane: Lane, now: float) -> LaneStats:
         waiting=lane.count,
         work_tokens=lane.work,
         work_s=lane.work / rate if rate else None,
-        oldest_wait_s=now - head.request.arrived_s if head is not None else 0.0,
+        oldest_wait_s=now - oldest.request.arrived_s if oldest is not None else 0.0,
         head_waits_for=(scheduler.waits.get(lane.name) or scheduler.fleet.why_none_is_open()) if lane.count else None,
         eta_s=eta.predict(lane.work / rate) if eta and rate and lane.name != PROMOTED else None,
         covered=eta.p95.within if eta else 0,

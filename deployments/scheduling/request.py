@@ -14,7 +14,7 @@ class Request:
     `prompt_tokens` is known or estimated for one sequence, `max_tokens` the client's bound on a sequence's output (None: the context's end),
     `sequences` counts prompts x n. `arrived_s` is when the gateway had it whole, `deadline_s` when its class promises the first token, `expires_s`
     when its wait is given up, all on the shell's monotonic clock. `prefix` holds chained hashes of the prompt's first chunks of `chunk_tokens` tokens
-    each.
+    each. `attempts`: how often it was placed before, under an owner that is gone.
     """
 
     request_id: str
@@ -28,6 +28,7 @@ class Request:
     tenant: str = ""
     prefix: tuple[int, ...] = ()
     chunk_tokens: int = 0
+    attempts: int = 0
 
 
 class Job:
@@ -35,8 +36,8 @@ class Job:
 
     `cost` is its work in prefill tokens (uncached prompt plus weighted output), `kv_tokens` what its KV blocks are booked with. `lane` is the lane
     (or the promoted one) in which it waits; None once it is placed or gone. `home` is the index of its lane by length, which never changes.
-    `limited`: it counts against its tenant's limits. `late`: it waits behind those that can still meet their deadline. `eta_mode`: which way to be
-    served its forecast reckoned with (eta.py).
+    `number` counts the arrivals, `sequence` orders it in its lane. `limited`: it counts against its tenant's limits. `late`: it waits behind those
+    that can still meet their deadline. `eta_mode`: which way to be served its forecast reckoned with (eta.py).
     """
 
     __slots__ = (
@@ -52,6 +53,7 @@ class Job:
         "late",
         "latest_start_s",
         "limited",
+        "number",
         "output_tokens",
         "prefill_tokens",
         "promote_s",
@@ -63,6 +65,7 @@ class Job:
 
     def __init__(self, request: Request, sequence: int) -> None:
         self.request = request
+        self.number = sequence
         self.sequence = sequence
         self.attempt = 0
         self.home = 0

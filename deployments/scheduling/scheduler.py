@@ -10,6 +10,7 @@ decisions.
 """
 
 from collections import Counter
+from dataclasses import replace
 
 from deployments.scheduling.admission import Admission, Forecasts
 from deployments.scheduling.books import Books
@@ -46,6 +47,7 @@ class Scheduler:
         self.leases: dict[int, tuple[Lease, Job]] = {}
         self.submitted = 0
         self.placed = 0
+        self.adopted = 0
         self.promoted = 0
         self.endings: Counter[str] = Counter({ending.value: 0 for ending in Ending})
         self.rejections: Counter[tuple[str, str]] = Counter()
@@ -62,13 +64,16 @@ class Scheduler:
         self.lanes.configure(policy)
         self.limits.configure(policy.tenants, now)
 
-    def submit(self, request: Request, now: float) -> Admission:
-        """Takes a request into its lane, or says why not and when to come back. `step` places it."""
+    def submit(self, request: Request, now: float, admitted: bool = False) -> Admission:
+        """Takes a request into its lane, or says why not and when to come back. `step` places it.
+
+        `admitted`: another owner, which is gone, had taken it in: no limit or cap turns it away now.
+        """
         self.submitted += 1
         job = Job(request, self.lanes.next_sequence())
         self.books.book(job, self.lanes.policy)
         name = self.lanes.policy.lanes[job.home].name
-        rejection = self._rejection(job, now)
+        rejection = self._rejection(job, now, admitted)
         if rejection is not None:
             self.rejections[name, str(rejection.cause)] += 1
             return rejection
@@ -80,15 +85,37 @@ class Scheduler:
         self.lanes.enter(job)
         return Admission(AdmissionKind.QUEUE, name, eta_s=eta)
 
-    def _rejection(self, job: Job, now: float) -> Admission | None:
+    def _rejection(self, job: Job, now: float, admitted: bool) -> Admission | None:
         request_id = job.request.request_id
-        if request_id in self._leased_ids or request_id in self.lanes.jobs:
+        if request_id in self.lanes.jobs or (request_id in self._leased_ids and not admitted):
             return self.forecasts.rejection(job, RejectCause.DUPLICATE_ID, now)
+        if admitted:
+            return None
         over = self.limits.reject(job, now)
         if over is not None:
             return self.forecasts.over_limit(job, *over)
         cause = self.forecasts.reject_cause(job)
         return None if cause is None else self.forecasts.rejection(job, cause, now)
+
+    def adopt(self, told: Lease, started: bool, now: float) -> Lease | None:
+        """Books a lease of an owner that is gone, as the replica tells of it. `started`: its prompt is prefilled. None for an unknown replica."""
+        replica = self.fleet.by_id.get(told.replica_id)
+        if replica is None:
+            return None
+        policy = self.lanes.policy
+        job = Job(told.request, self.lanes.next_sequence())
+        job.home = min(told.home, len(policy.lanes) - 1)
+        job.attempt = told.attempt - told.request.attempts
+        job.prefill_tokens, job.kv_tokens, job.output_tokens = told.prefill_tokens, told.kv_tokens, told.output_tokens
+        job.cost = job.prefill_tokens + policy.decode_weight * job.output_tokens * told.sequences
+        self.limits.adopt(job)
+        self.adopted += 1
+        self._next_lease += 1
+        lease = replace(told, lease_id=self._next_lease, home=job.home)
+        self._bind(lease, job, replica, now)
+        if started:
+            self.first_token(lease, now)
+        return lease
 
     def cancel(self, request_id: str, now: float) -> bool:
         """Takes a waiting request out of its lane. False when it does not wait (never did, was placed, or was given up)."""
@@ -205,6 +232,8 @@ class Scheduler:
                 passed_over.append(lane)
                 continue
             placements.append(self._place(lane, job, *picked, passed_over, now))
+            if picked[1] is PickReason.HELD:
+                passed_over.clear()  # what the hold kept from them is free again: whoever is due looks anew
 
     def _find(self, lane: Lane, job: Job) -> tuple[Replica, PickReason] | WaitReason:
         held = self.holds.of(lane)
@@ -227,19 +256,23 @@ class Scheduler:
         self.holds.end(lane)
         self._next_lease += 1
         prefill = uncached_tokens(job, replica, self.books.prefixes) if request.prefix else job.prefill_tokens
-        lease = Lease(self._next_lease, request, replica.replica_id, now, job.attempt, prefill, job.kv_tokens, job.output_tokens, job.home)
-        replica.bind(lease)
-        self.fleet.touch(replica)
+        attempt = request.attempts + job.attempt
+        lease = Lease(self._next_lease, request, replica.replica_id, now, attempt, prefill, job.kv_tokens, job.output_tokens, job.home)
+        self._bind(lease, job, replica, now)
         if request.prefix:
             self.books.prefixes.add(request.prefix, replica.replica_id)
-        self.leases[lease.lease_id] = (lease, job)
-        self._leased_ids.add(request.request_id)
         self.placed += 1
         self.promoted += job.promoted_s is not None and job.attempt == 1
         self.rate.placed.add(job.cost, now)
-        self.rate.finished.run(True, now)
         self.forecasts.placed(job, now)
         return Placement(request, lease, reason, lane.name, job.promoted_s is not None, now - request.arrived_s, job.eta)
+
+    def _bind(self, lease: Lease, job: Job, replica: Replica, now: float) -> None:
+        replica.bind(lease)
+        self.fleet.touch(replica)
+        self.leases[lease.lease_id] = (lease, job)
+        self._leased_ids.add(lease.request.request_id)
+        self.rate.finished.run(True, now)
 
     def _end_idle_holds(self) -> None:
         if self.holds.by_lane:

@@ -7,7 +7,7 @@ from deployments.scheduling.reasons import WaitReason
 
 @dataclass(frozen=True, slots=True)
 class LaneStats:
-    """One lane: how many wait, their work in seconds (None: no rate yet) and prefill tokens, the age of the head and what it waits for.
+    """One lane: how many wait, their work in seconds (None: no rate yet) and prefill tokens, the age of the oldest, what the head waits for.
 
     `eta_s` is what a request would be promised now (p50, p95); `covered` and `promised` count the promises whose p95 held and all, `censored` those
     that were cancelled before it.
@@ -41,7 +41,7 @@ class ReplicaStats:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The scheduler at one moment. `placed` = leases now + the sum of `endings`: the books balance.
+    """The scheduler at one moment. `placed` + `adopted` = leases now + the sum of `endings`: the books balance.
 
     `rejections` counts by lane and cause. `tokens_per_s` is the service rate in prefill tokens. `output_error` is the mean relative error of expected
     outputs, `other_lane` the share of requests that turned out to belong elsewhere, `prefix_trust` how much of the cache credit proved real.
@@ -51,6 +51,7 @@ class Snapshot:
     replicas: tuple[ReplicaStats, ...]
     submitted: int
     placed: int
+    adopted: int
     promoted: int
     endings: dict[str, int]
     rejections: dict[tuple[str, str], int]

@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from deployments.protocol import Finished
-from deployments.scheduling import Lease
 from deployments.telemetry.decisions import Decision, Verdict
 
 
@@ -59,6 +58,7 @@ class Ledger:
     path: str
     arrived_s: float
     arrived_unix_s: float
+    gateway: str = ""
     model: str = ""
     tenant: str = ""
     traffic_class: str = ""
@@ -71,7 +71,6 @@ class Ledger:
     lane: str | None = None
     promoted: bool = False
     eta_s: tuple[float, float] | None = None
-    lease: Lease | None = None
     attempts: int = 0
     prompt_chars: int = 0
     expected_prompt_tokens: int = 0
@@ -194,6 +193,7 @@ class Ledger:
             "engine_id": self.engine_id,
             "arrived_s": self.arrived_unix_s,
             "path": self.path,
+            "gateway": self.gateway,
             "model": self.model,
             "tenant": self.tenant,
             "class": self.traffic_class,

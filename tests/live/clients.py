@@ -21,7 +21,11 @@ class Answer:
     status: int = 0
     code: str | None = None
     replica: str | None = None
+    gateway: str | None = None
     tokens: int = 0
+    """Events with text; one may carry several tokens."""
+    counted: int | None = None
+    """The engine's own count, where `stream_options` asked for it."""
     started_s: float = field(default_factory=time.monotonic)
     ended_s: float = 0.0
 
@@ -33,6 +37,7 @@ async def ask(session: aiohttp.ClientSession, url: str, **fields: Any) -> Answer
         async with session.post(url + "/v1/completions", json={**STREAM, **fields}) as response:
             answer.status = response.status
             answer.replica = response.headers.get("x-raylane-placement", "").partition(";")[0]
+            answer.gateway = response.headers.get("x-raylane-gateway")
             if response.content_type == "text/event-stream":
                 await _read_events(response, answer)
             else:
@@ -58,7 +63,8 @@ async def _read_events(response: aiohttp.ClientResponse, answer: Answer) -> None
             if "error" in content:
                 answer.code = str(content["error"]["code"])
             else:
-                answer.tokens += 1
+                answer.tokens += bool(content["choices"])
+                answer.counted = (content.get("usage") or {}).get("completion_tokens", answer.counted)
     assert buffer == b"", buffer
 
 

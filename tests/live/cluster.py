@@ -59,6 +59,11 @@ class LiveCluster:
         """The gateway's process."""
         return int(requests.get(self.url + "/raylane/status", timeout=30).json()["gateway"]["pid"])
 
+    def gateways(self) -> dict[str, int]:
+        """The gateways that live, and their processes."""
+        report = requests.get(self.url + "/raylane/status", timeout=30).json()
+        return {gateway["id"]: gateway["pid"] for gateway in report["gateways"]}
+
     def secret(self) -> str:
         """The cluster's secret."""
         return (self.run_dir / "secret").read_text()
@@ -73,14 +78,14 @@ class LiveCluster:
         model = report["models"][0]
         idle = all((r["engine_running"], r["engine_waiting"], r["engine_exchanges"], r["kv_usage"]) == (0, 0, 0, 0) for r in model["replicas"])
         waiting = sum(lane["waiting"] for lane in model["lanes"])
-        gateway = report["gateway"]
-        return gateway["flows"] == gateway["open_ledgers"] == 0 and model["leases"] == 0 and waiting == 0 and idle
+        busy = any(gateway["flows"] or gateway["open_ledgers"] for gateway in report["gateways"])
+        return not busy and model["leases"] == 0 and waiting == 0 and idle
 
     def settle(self) -> dict[str, Any]:
         """Waits until it is quiet, checks that the books balance, and returns the model's report."""
         eventually(self.quiet)
         model = self.model()
-        assert model["placed"] == sum(model["endings"].values()), model
+        assert model["placed"] + model["adopted"] == sum(model["endings"].values()), model
         return model
 
     def is_whole(self) -> bool:
@@ -122,14 +127,15 @@ class LiveCluster:
 
 
 @contextmanager
-def live_cluster(folder: Path, name: str) -> Iterator[LiveCluster]:
-    """`raylane up` with two CPU replicas of the demo model, ended as Ctrl-C would; nothing of it may be left then."""
+def live_cluster(folder: Path, name: str, gateways: int = 1, replicas: int = 2) -> Iterator[LiveCluster]:
+    """`raylane up` with CPU replicas of the demo model, ended as Ctrl-C would; nothing of it may be left then."""
     port = free_port()
     spec = yaml.safe_load((ROOT / "infra/specs/local.yaml").read_text())
     spec["name"] = name
     spec["models"][0]["settings"] |= {"max_num_seqs": 32, "kv_cache_memory_bytes": 128 << 20}
     spec["models"][0]["health"] = {"stall_s": 8, "period_s": 1, "timeout_s": 8}
-    spec["gateway"] |= {"port": port, "trace_file": str(folder / "trace.jsonl")}
+    spec["models"][0]["replicas"] = {"count": replicas}
+    spec["gateway"] |= {"port": port, "trace_file": str(folder / "trace.jsonl"), "replicas": gateways}
     (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
     environment = {**os.environ, "RAYLANE_HOME": str(folder / "home"), "COLUMNS": "200"}
     command = [sys.executable, "-m", "cli.main", "up", str(folder / "spec.yaml"), "--port", str(port)]

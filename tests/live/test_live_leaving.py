@@ -40,10 +40,10 @@ async def test_lane_entries_are_gone_in_50_ms(cluster: LiveCluster, tell: list[s
                     return waiting
                 await asyncio.sleep(0.02)
 
-        holding = [asyncio.create_task(ask(session, cluster.url, max_tokens=8_000)) for _ in range(80)]
-        assert await all_submitted(80) > 0
+        holding = [asyncio.create_task(ask(session, cluster.url, max_tokens=8_000)) for _ in range(100)]
+        assert await all_submitted(100) > 0
         tasks = [asyncio.create_task(ask(waiters, cluster.url)) for _ in range(100)]
-        waiting = await all_submitted(180)
+        waiting = await all_submitted(200)
         took = []
         for task in tasks:
             await asyncio.sleep(random.uniform(0, 0.01))

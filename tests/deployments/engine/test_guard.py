@@ -223,7 +223,7 @@ async def test_a_claim_tells_what_runs_and_shuts_out_the_owner_before(behind: Be
     async with session.post("/v1/completions", headers={REQUEST_ID_HEADER: "one", EPOCH_HEADER: "5", BOOKING_HEADER: "10,20,1"}) as running:
         await running.content.readany()
         async with session.post(CLAIM_PATH, json={"epoch": 6}) as claim:
-            assert await claim.json() == {"epoch": 6, "running": [{"request_id": "one", "booking": "10,20,1"}]}
+            assert await claim.json() == {"epoch": 6, "running": [{"request_id": "one", "booking": "10,20,1", "started": True}]}
         async with session.post(CLAIM_PATH, json={"epoch": 5}) as claim:
             assert await code_of(claim) == (409, STALE_EPOCH_CODE)
         async with session.post("/v1/completions", headers={EPOCH_HEADER: "5"}) as late:

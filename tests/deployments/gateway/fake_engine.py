@@ -12,7 +12,21 @@ from typing import Any
 
 from aiohttp import web
 
-from deployments.protocol import FEED_PATH, HEARTBEAT_S, Finished, Hello, Load, ReplicaFacts, ReplicaState, encode
+from deployments.engine.fence import Fence
+from deployments.protocol import (
+    BOOKING_HEADER,
+    CLAIM_PATH,
+    EPOCH_HEADER,
+    FEED_PATH,
+    HEARTBEAT_S,
+    STALE_EPOCH_CODE,
+    Finished,
+    Hello,
+    Load,
+    ReplicaFacts,
+    ReplicaState,
+    encode,
+)
 
 Behaviour = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
 DONE = b"data: [DONE]\n\n"
@@ -40,6 +54,10 @@ class FakeEngine:
         self.speaks = asyncio.Event()
         self.speaks.set()
         self.tells = True
+        self.fence = Fence()
+        self.claimed: list[int] = []
+        self.running: dict[str, str] = {}
+        self.twice: list[str] = []
         self.facts = ReplicaFacts(f"engine-{model}#{next(_numbers)}", model, "", 1, "node", task, 1_024, max_num_seqs, 2_048, 65_536)
         self._feeds: set[web.StreamResponse] = set()
         self._runner: web.AppRunner | None = None
@@ -48,6 +66,7 @@ class FakeEngine:
         """Listens."""
         app = web.Application(client_max_size=1 << 30)
         app.router.add_get(FEED_PATH, self._feed)
+        app.router.add_post(CLAIM_PATH, self._claim)
         app.router.add_post("/{path:.*}", self._work)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
         await self._runner.setup()
@@ -100,8 +119,26 @@ class FakeEngine:
         finally:
             self._feeds.discard(response)
 
+    async def _claim(self, request: web.Request) -> web.StreamResponse:
+        epoch = int((await request.json())["epoch"])
+        if not self.fence.admits(epoch):
+            return self._overtaken()
+        self.claimed.append(epoch)
+        running = [{"request_id": name, "booking": booking, "started": False} for name, booking in self.running.items()]
+        return web.json_response({"epoch": epoch, "running": running})
+
+    def _overtaken(self) -> web.Response:
+        error = {"message": "overtaken", "type": "invalid_request_error", "param": None, "code": STALE_EPOCH_CODE, "highest": self.fence.highest}
+        return web.json_response({"error": error}, status=409)
+
     async def _work(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
+        if not self.fence.admits(int(request.headers.get(EPOCH_HEADER, self.fence.highest))):
+            return self._overtaken()
+        request_id = request.headers["x-request-id"]
+        if request_id in self.running:
+            self.twice.append(request_id)
+        self.running[request_id] = request.headers.get(BOOKING_HEADER, "")
         self.seen.append(Seen(request.path, {name.lower(): value for name, value in request.headers.items()}, body))
         self.open += 1
         ended = False
@@ -113,15 +150,15 @@ class FakeEngine:
             raise
         finally:
             self.open -= 1
+            booking = self.running.pop(request_id, "")
             if self.tells and (ended or self.state is ReplicaState.READY):
-                asyncio.get_running_loop().call_soon(self._tell, request.headers["x-request-id"], ended)
+                asyncio.get_running_loop().call_soon(self._tell, request_id, ended, booking)
         return response
 
-    def _tell(self, request_id: str, ended: bool) -> None:
-        sequences = int(ended)
-        message = Finished(
-            request_id, 200 if ended else 499, sequences, 8 * sequences, 2 * sequences, 3 * sequences, 0, 0.001, 0.002, 0.003, 0.004, 0.01
-        )
+    def _tell(self, request_id: str, ended: bool, booking: str) -> None:
+        sequences, status = int(ended), 200 if ended else 499
+        told = "" if ended else booking
+        message = Finished(request_id, status, sequences, 8 * sequences, 2 * sequences, 3 * sequences, 0, 0.001, 0.002, 0.003, 0.004, 0.01, told)
         self._say_task = asyncio.ensure_future(self.say(encode(message)))
 
     def _load(self) -> Load:

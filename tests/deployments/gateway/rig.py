@@ -15,6 +15,8 @@ import aiohttp
 from cluster.spec import ClusterSpec
 from deployments.directory import Directory
 from deployments.gateway.gateway import Gateway
+from deployments.ownership.desk import Desk
+from deployments.ownership.lane_owner import LaneOwner
 from deployments.telemetry.ledger import Ledger
 from tests.deployments.gateway.fake_engine import FakeEngine
 
@@ -67,8 +69,14 @@ class Rig:
         await engine.start()
         self.engines.append(engine)
         await self.directory.register(engine.facts)
-        await until(lambda: self.service.owners[engine.facts.model].is_ready(engine.facts.replica_id))
+        await until(lambda: self.uses(engine))
         return engine
+
+    def uses(self, engine: FakeEngine) -> bool:
+        """Whether requests may be placed on that engine, by this gateway or by the one that it follows."""
+        desk = self.service.desks[engine.facts.model]
+        known = desk.own is None or engine.facts.replica_id in desk.own.scheduler.fleet.by_id
+        return desk.owner is not None and known and desk.replicas.is_ready(engine.facts.replica_id)
 
     @asynccontextmanager
     async def post(self, path: str, body: Any, **options: Any) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -104,9 +112,16 @@ class Rig:
             await engine.kill()
 
     @property
-    def owner(self) -> Any:
-        """The owner of the one model."""
-        return next(iter(self.service.owners.values()))
+    def desk(self) -> Desk:
+        """The desk of the one model."""
+        return next(iter(self.service.desks.values()))
+
+    @property
+    def owner(self) -> LaneOwner:
+        """The owner of the one model, which is this gateway."""
+        own = self.desk.own
+        assert own is not None
+        return own
 
     async def last(self, count: int = 1) -> Ledger:
         """The last closed ledger, once `count` are closed."""
@@ -117,16 +132,19 @@ class Rig:
         """Waits until nothing is left of any request, then checks that the books balance."""
         service = self.service
         await until(lambda: not len(service.flows) and not len(service.closing) and not len(self.gateway._closed))
-        for owner in service.owners.values():
-            assert not owner._waiters
-            assert not owner._on_lost
-            snapshot = owner.snapshot()
+        for desk in service.desks.values():
+            assert not len(desk)
+            if (own := desk.own) is None or (snapshot := desk.snapshot()) is None:
+                continue
+            assert not own._waiting
+            assert not own._held
+            assert not own._orphans
             assert sum(lane.waiting for lane in snapshot.lanes) == 0
             assert sum(lane.work_tokens for lane in snapshot.lanes) == 0
             assert all(replica.leases == replica.sequences == replica.kv_tokens == replica.prefill_tokens == 0 for replica in snapshot.replicas), (
                 snapshot
             )
-            assert snapshot.placed == sum(snapshot.endings.values())
+            assert snapshot.placed + snapshot.adopted == sum(snapshot.endings.values())
         for ledger in self.closed:
             assert abs(ledger.unaccounted_s) < max(0.002, 0.01 * ledger.wall_s), ledger
             assert all(seconds >= -1e-6 for seconds in ledger.stages().values()), ledger

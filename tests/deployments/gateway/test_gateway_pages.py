@@ -48,7 +48,7 @@ async def test_ready_follows_the_replicas(make_rig: MakeRig) -> None:
     engine = await rig.add(FakeEngine())
     assert await get(rig, "/ready") == (200, {"status": "ready"})
     await engine.kill()
-    await until(lambda: not rig.owner.ready_replicas)
+    await until(lambda: not rig.desk.replicas.ready)
     assert (await get(rig, "/ready"))[0] == 503
 
 
@@ -61,7 +61,9 @@ async def test_http_sd_lists_every_process(make_rig: MakeRig) -> None:
     rig = await make_rig(engines=2)
     status, groups = await get(rig, "/raylane/http_sd")
     assert status == 200
-    assert {target for group in groups for target in group["targets"]} == {url.removeprefix("http://") for url in (rig.url, *urls(rig))}
+    assert {target for group in groups for target in group["targets"]} == {
+        url.removeprefix("http://") for url in (rig.gateway.peers.own_url, *urls(rig))
+    }
     assert all(isinstance(value, str) for group in groups for value in group["labels"].values())
     await rig.engines[0].kill()
     await until(lambda: len(rig.gateway.feeds.by_replica) == 1)
@@ -210,7 +212,7 @@ async def test_a_page_that_fails_is_an_error_like_any(rig: Rig, monkeypatch: pyt
 
 
 async def test_a_bug_in_the_gateway_is_a_500_in_form(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rig.owner, "url_of", lambda lease: 1 / 0)
+    monkeypatch.setattr(rig.desk, "url_of", lambda lease: 1 / 0)
     status, error = await rig.error()
     assert (status, error["code"]) == (500, "internal_error")
     assert (await rig.last()).outcome is Outcome.FAILED

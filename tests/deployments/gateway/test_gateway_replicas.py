@@ -92,7 +92,7 @@ async def test_a_refused_request_goes_to_another_replica(make_rig: MakeRig) -> N
         assert refuser.seen
         states = {replica.replica_id: replica.status for replica in rig.owner.snapshot().replicas}
         assert state in states.values() or "ready" in states.values()
-        await until(lambda: len(rig.owner.ready_replicas) == 2)  # their feeds say that they are ready
+        await until(lambda: len(rig.desk.replicas.ready) == 2)  # their feeds say that they are ready
         first.behave = second.behave = good
     ids = [seen.headers["x-request-id"] for engine in rig.engines for seen in engine.seen]
     assert len(set(ids)) == len(ids)
@@ -124,7 +124,7 @@ async def test_a_draining_replica_gets_nothing_new_but_finishes(make_rig: MakeRi
     running = [asyncio.create_task(rig.ask(STREAM)) for _ in range(4)]
     await until(lambda: first.open == second.open == 2)
     await first.become(ReplicaState.DRAINING)
-    await until(lambda: len(rig.owner.ready_replicas) == 1)
+    await until(lambda: len(rig.desk.replicas.ready) == 1)
     seen = len(first.seen)
     second.behave = good
     assert [status for status, _ in await asyncio.gather(*(rig.ask() for _ in range(5)))] == [200] * 5
@@ -235,7 +235,7 @@ async def test_a_killed_replica(make_rig: MakeRig, ask: dict[str, Any]) -> None:
 async def test_all_replicas_killed_then_one_comes(make_rig: MakeRig) -> None:
     rig = await make_rig()
     await rig.engines[0].kill()
-    await until(lambda: not rig.owner.ready_replicas)
+    await until(lambda: not rig.desk.replicas.ready)
     waits = asyncio.create_task(rig.ask())
     await until(lambda: rig.owner.snapshot().lanes[0].waiting == 1)
     await rig.add(FakeEngine())
@@ -247,16 +247,15 @@ async def test_a_replica_lost_between_its_placement_and_the_task(rig: Rig) -> No
     owner = rig.owner
     submit = owner.submit
 
-    def submit_and_lose(request: Any) -> Any:
-        admission = submit(request)
-        owner.submit = submit
-        owner.replica_lost(rig.engines[0].facts.replica_id)
-        return admission
+    def submit_and_lose(*arguments: Any) -> None:
+        submit(*arguments)
+        owner.submit = submit  # type: ignore[method-assign]
+        rig.desk.replica_lost(rig.engines[0].facts.replica_id)
 
-    owner.submit = submit_and_lose
+    owner.submit = submit_and_lose  # type: ignore[method-assign]
     waits = asyncio.create_task(rig.ask())
     await until(lambda: owner.snapshot().lanes[0].waiting == 1)
-    owner.replica_up(rig.engines[0].facts)
+    rig.desk.replica_up(rig.engines[0].facts)
     assert (await waits)[0] == 200
     assert owner.snapshot().endings["failed"] == 1
 
@@ -274,7 +273,7 @@ async def test_tokenizer_requests_find_a_replica_that_answers(make_rig: MakeRig)
     rig.engines[1].behave = dying()
     assert (await rig.error({"prompt": "x"}, path="/tokenize"))[0] == 502
     await rig.engines[1].kill()
-    await until(lambda: not rig.owner.ready_replicas)
+    await until(lambda: not rig.desk.replicas.ready)
     status, error = await rig.error({"model": "demo", "tokens": [1]}, path="/detokenize")
     assert (status, error["code"]) == (503, "no_replica")
 

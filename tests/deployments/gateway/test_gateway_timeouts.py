@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from deployments.protocol import ReplicaFacts
 from deployments.telemetry.ledger import Outcome
 from tests.deployments.gateway.fake_engine import DONE, FakeEngine, event, good, pieces, waiting
 from tests.deployments.gateway.rig import ASK, Rig, free_port, head, openai_error, until
@@ -46,6 +47,12 @@ async def test_queue_wait_behind_others(make_rig: MakeRig) -> None:
     assert (await rig.last(3)).status == 200
 
 
+def take(rig: Rig, facts: ReplicaFacts) -> None:
+    """The gateway believes in a replica that is not there."""
+    rig.desk.replicas.up(facts)
+    rig.owner.replica_up(facts)
+
+
 async def test_connect(make_rig: MakeRig) -> None:
     """A replica that takes no connection gets no request; the next one does."""
     rig = await make_rig(timeouts={"connect_s": 0.3})
@@ -54,7 +61,7 @@ async def test_connect(make_rig: MakeRig) -> None:
         hole.listen(0)
         filler.connect(hole.getsockname())  # the backlog is full now: the kernel drops who comes next
         dead = replace(rig.engines[0].facts, replica_id="a-first-in-order", url=f"http://127.0.0.1:{hole.getsockname()[1]}")
-        rig.owner.replica_up(dead)
+        take(rig, dead)
         start = time.monotonic()
         status, _ = await rig.ask()
         assert status == 200
@@ -68,10 +75,10 @@ async def test_connect(make_rig: MakeRig) -> None:
 async def test_nobody_listens(make_rig: MakeRig) -> None:
     rig = await make_rig()
     dead = replace(rig.engines[0].facts, replica_id="a-first-in-order", url=f"http://127.0.0.1:{free_port()}")
-    rig.owner.replica_up(dead)
+    take(rig, dead)
     status, _ = await rig.ask({**ASK, "stream": True})
     assert status == 200
-    assert not rig.owner.is_ready("a-first-in-order")
+    assert not rig.desk.replicas.is_ready("a-first-in-order")
 
 
 async def test_first_byte_of_a_stream(make_rig: MakeRig) -> None:
@@ -247,7 +254,7 @@ async def test_a_client_that_does_not_read_an_error(make_rig: MakeRig) -> None:
     await client.answer_head()
     await until(lambda: rig.owner.snapshot().replicas[0].leases == 1)
     await asyncio.sleep(0.3)
-    rig.owner.replica_lost(engine.facts.replica_id)
+    rig.desk.replica_lost(engine.facts.replica_id)
     ledger = await rig.last()
     assert ledger.error == "replica_lost"
     await no_connection_left(rig)

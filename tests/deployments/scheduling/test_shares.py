@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from collections import deque
 from collections.abc import Iterator
 
 import hypothesis.strategies as st
@@ -53,6 +54,34 @@ def test_lanes_share_by_weight_to_within_a_request_each(short: list[int], long: 
     largest = max(cost for _, cost in served)
     weights = {"short": weight, "long": 1.0}
     assert spread(served, "short", "long", weights) <= largest / weight + largest + 1e-6
+
+
+@given(st.integers(4, 9), st.integers(18, 30), st.integers(300, 999), st.integers(1, 3))
+def test_who_is_below_its_share_waits_for_few_others(every: int, sequences: int, prompt: int, steps: int) -> None:
+    """Long prompts hold the only replica in turns, for its prefill backlog; a short one that comes now and then waits for no second turn."""
+    policy = Policy(lanes=(dataclasses.replace(LANES[0], weight=16), LANES[1]), decode_weight=1.0)
+    scheduler = make_scheduler(1, policy, Capacity(sequences=sequences, ahead=1, kv_tokens=10**9, step_tokens=1_000, prefill_steps=steps))
+    for number in range(200):
+        scheduler.submit(make_request(f"long{number}", prompt, 1), 0.0)
+    running: deque[Placement] = deque()
+    prefilling: deque[Placement] = deque()
+    longs_at: dict[str, int] = {}
+    longs = 0
+    for turn in range(120):
+        if turn % every == 0:
+            scheduler.submit(make_request(f"short{turn}", 150, 1), 0.0)
+            longs_at[f"short{turn}"] = longs
+        for placement in scheduler.step(0.0).placements:
+            running.append(placement)
+            prefilling.append(placement)
+            longs += placement.lane == "long"
+            if placement.lane == "short":
+                assert longs - longs_at.pop(placement.request.request_id) <= 3
+        if prefilling:
+            scheduler.first_token(prefilling.popleft().lease, 0.0)
+        if len(running) > 16:
+            scheduler.release(running.popleft().lease, Ending.FINISHED, None, 0.0)
+    assert len(longs_at) <= 1
 
 
 @settings(max_examples=100)

@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from deployments.ownership import SETTLE_S, SILENT_AFTER_S, Owners
+from deployments.ownership.owners import SETTLE_S, SILENT_AFTER_S, Owners
 
 MODELS = ("m1", "m2", "m3")
 GATEWAYS = ("g1", "g2", "g3")
@@ -53,6 +53,17 @@ class OwnersMachine(RuleBasedStateMachine):
         self.owners.leave(gateway, self.now)
         self._heard()
 
+    @precondition(lambda self: self.alive)
+    @rule(data=st.data())
+    def given_up(self, data: st.DataObject) -> None:
+        """Another gateway doubts one that may well live: it goes on believing, until it hears or an engine tells it."""
+        gateway = data.draw(st.sampled_from(sorted(self.alive)))
+        self.owners.give_up(gateway, self.now)
+        assert gateway in self.owners.lost
+        assert gateway not in {owner.gateway_id for owner in self.owners.owned.values()}
+        del self.alive[gateway]
+        self._heard()
+
     @rule(passed=st.floats(0, 8))
     def time_passes(self, passed: float) -> None:
         self.now += passed
@@ -62,7 +73,7 @@ class OwnersMachine(RuleBasedStateMachine):
 
     @rule()
     def the_directory_restarts(self) -> None:
-        self.owners = Owners(self.now)
+        self.owners = Owners(self.now, expected=2)
 
     def _forget(self) -> None:
         self.alive = {name: seen for name, seen in self.alive.items() if self.now - seen <= SILENT_AFTER_S}
@@ -103,7 +114,7 @@ def test_who_is_silent_loses_its_models() -> None:
 
 
 def test_a_restarted_directory_believes_the_owners() -> None:
-    owners = Owners(100.0)
+    owners = Owners(100.0, expected=3)
     owners.register("g2", "u2", MODELS, {}, 100.1)
     assert owners.owned == {}, "nothing is given out before the owners had time to say so"
     owners.register("g1", "u1", MODELS, {"m1": 7}, 100.2)

@@ -1,0 +1,131 @@
+"""What a second gateway costs and gains on one hot model: `python -m benchmarks.serving.gateways`.
+
+Two clusters with one replica each are up, one with one gateway, one with two, and are loaded in turns. Told are output tokens a second, and the
+gateways' CPU time per 1,000 output tokens: with two, half of the requests ask the owner over a channel for each lease.
+"""
+
+import functools
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import aiohttp
+import psutil
+import typer
+import yaml
+
+from benchmarks.serving.gateway import read_status
+from benchmarks.serving.machine import run_facts
+from benchmarks.serving.program import console, run_program, write_json
+from benchmarks.serving.sides import Side, make_side
+from benchmarks.serving.spec import free_port, one_replica_spec, write_spec
+from benchmarks.serving.stats import median_interval
+from cli.bench.client import Client
+from cli.bench.lengths import Fixed
+from cli.bench.load import Extent, Pace, drawn_load
+from cli.bench.prompts import Prompts, RequestOptions
+from cli.bench.record import Record
+from cli.bench.runner import play
+from cli.bench.vocabulary import Vocabulary, measure_vocabulary
+
+SCHEMA_VERSION = 1
+_TOKENS = 64
+_MODEL = "demo"
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round of one side: output tokens a second, and the gateways' CPU seconds per 1,000 of them."""
+
+    tokens_per_s: float
+    cpu_s_per_1000: float
+    failed: int
+
+
+class Contender:
+    """A cluster with so many gateways."""
+
+    def __init__(self, gateways: int, folder: Path) -> None:
+        self.gateways = gateways
+        folder.mkdir()
+        text = yaml.safe_load(one_replica_spec(free_port()))
+        text["gateway"]["replicas"] = gateways
+        self.side: Side = make_side("raylane", write_spec(folder, yaml.safe_dump(text, sort_keys=False)), folder)
+        self.rounds: list[Round] = []
+        self._processes: list[psutil.Process] = []
+
+    async def start(self) -> Vocabulary:
+        """Brings it up, and learns what the model's tokens are."""
+        await self.side.server.start()
+        async with aiohttp.ClientSession() as session:
+            status = await read_status(session, self.side.url)
+        self._processes = [psutil.Process(gateway["pid"]) for gateway in status["gateways"]]
+        if len(self._processes) != self.gateways:
+            raise RuntimeError(f"{len(self._processes)} gateways are up; wanted: {self.gateways}")
+        async with Client(self.side.url, "completions") as client:
+            return await measure_vocabulary(client, _MODEL)
+
+    async def play(self, vocabulary: Vocabulary, concurrency: int, requests: int, seed: int) -> None:
+        """One round, on new connections, which the kernel spreads over the gateways."""
+        record = Record()
+        before, began_s = self._cpu_s(), time.monotonic()
+        async with Client(self.side.url, "completions") as client:
+            prompts = Prompts(vocabulary, RequestOptions(_MODEL, "completions", ignore_eos=True), seed)
+            load = drawn_load(Fixed(_TOKENS), Fixed(_TOKENS), Pace(concurrency=concurrency), Extent(requests=requests), seed)
+            await play(client, prompts, load, record)
+        elapsed_s = time.monotonic() - began_s
+        tokens = (record.ended - record.failed) * _TOKENS
+        self.rounds.append(Round(tokens / elapsed_s, 1_000 * (self._cpu_s() - before) / tokens, record.failed))
+
+    def _cpu_s(self) -> float:
+        return sum(sum(process.cpu_times()[:2]) for process in self._processes)
+
+
+def main(
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each side.")] = 5,
+    concurrency: Annotated[int, typer.Option(min=1)] = 64,
+    requests: Annotated[int, typer.Option(min=1, help="Requests a round.")] = 600,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON.")] = None,
+) -> None:
+    """Compare one gateway with two on one hot model."""
+    result = run_program(functools.partial(_measure, rounds=rounds, concurrency=concurrency, requests=requests))
+    for line in result["lines"]:
+        console.print(line, highlight=False)
+    write_json(result, json_file)
+
+
+async def _measure(folder: Path, rounds: int, concurrency: int, requests: int) -> dict[str, Any]:
+    contenders = [Contender(gateways, folder / f"gateways-{gateways}") for gateways in (1, 2)]
+    try:
+        for contender in contenders:
+            console.print(f"starting a cluster with {contender.gateways} gateways ...", style="dim")
+            vocabulary = await contender.start()
+        for contender in contenders:
+            await contender.play(vocabulary, concurrency, requests // 3, seed=0)  # warm
+            contender.rounds.clear()
+        for number in range(rounds):
+            for contender in contenders if number % 2 == 0 else contenders[::-1]:
+                await contender.play(vocabulary, concurrency, requests, seed=number + 1)
+            console.print(f"round {number + 1} of {rounds}", style="dim")
+    finally:
+        for contender in contenders:
+            await contender.side.server.stop()
+    one, two = (contender.rounds for contender in contenders)
+    ratio = median_interval([mine.tokens_per_s / theirs.tokens_per_s for mine, theirs in zip(two, one, strict=True)])
+    lines = [*(_line(contender) for contender in contenders), f"two gateways / one: {ratio} of the tokens a second"]
+    sides = {str(contender.gateways): [asdict(one_round) for one_round in contender.rounds] for contender in contenders}
+    return {"schema_version": SCHEMA_VERSION, **run_facts(), "concurrency": concurrency, "sides": sides, "ratio": ratio.as_json(), "lines": lines}
+
+
+def _line(contender: Contender) -> str:
+    rounds: Sequence[Round] = contender.rounds
+    speed = median_interval([one.tokens_per_s for one in rounds]).median
+    cpu_ms = 1e3 * median_interval([one.cpu_s_per_1000 for one in rounds]).median
+    failed = sum(one.failed for one in rounds)
+    return f"{contender.gateways} gateways: {speed:.0f} tokens/s, {cpu_ms:.1f} ms of gateway CPU per 1,000 tokens, {failed} failed"
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,94 @@
+"""The page where other gateways open their channel to the owner of a model (`ownership/messages.py`): a raw ASGI app, since it is full-duplex."""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from urllib.parse import parse_qs
+
+from starlette.routing import Route
+
+from deployments.gateway.connection import Receive, Scope, Send
+from deployments.ownership.desk import Desk
+from deployments.ownership.lane_owner import LaneOwner
+from deployments.ownership.messages import LANES_PATH, MOST_LINE_BYTES, SILENT_AFTER_S, decode
+from deployments.ownership.session import Session
+
+log = logging.getLogger("raylane.ownership")
+
+
+class LanesPage:
+    """The ASGI app of LANES_PATH. It asks for the cluster's secret."""
+
+    def __init__(self, desks: Mapping[str, Desk], secret: str) -> None:
+        self._desks = desks
+        self._credentials = b"Bearer " + secret.encode()
+
+    def route(self) -> Route:
+        """Its route, on the server for the cell."""
+        return Route(LANES_PATH, self)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One channel, until either side ends it."""
+        given = dict(scope["headers"]).get(b"authorization", b"")
+        if not secrets.compare_digest(given, self._credentials):
+            await _answer(send, 401)
+            return
+        query = parse_qs(scope["query_string"].decode("latin-1"))
+        model, gateway_id, epoch = (query.get(name, [""])[0] for name in ("model", "gateway", "epoch"))
+        owner = desk.own if (desk := self._desks.get(model)) is not None else None
+        if scope["method"] != "POST" or owner is None or str(owner.epoch) != epoch:
+            await _answer(send, 409)
+            return
+        await _carry(owner, gateway_id, receive, send)
+
+
+async def _carry(owner: LaneOwner, gateway_id: str, receive: Receive, send: Send) -> None:
+    session = Session(owner, gateway_id)
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/x-ndjson")]})
+    tasks = [asyncio.create_task(_speak(session, send)), asyncio.create_task(_listen(session, receive))]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        session.end()
+        for task in tasks:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    for error in results:
+        if isinstance(error, Exception):
+            log.warning("the channel of gateway %s broke: %r", gateway_id, error)
+    with contextlib.suppress(OSError):
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _speak(session: Session, send: Send) -> None:
+    async for lines in session.lines():
+        await send({"type": "http.response.body", "body": lines, "more_body": True})
+
+
+async def _listen(session: Session, receive: Receive) -> None:
+    async for line in _lines(receive):
+        session.take(decode(line))
+
+
+async def _lines(receive: Receive) -> AsyncIterator[bytes]:
+    """The lines of a request's body. Raises TimeoutError when the other end is silent, ValueError when a line has no end."""
+    rest = b""
+    while True:
+        async with asyncio.timeout(SILENT_AFTER_S):
+            message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        *lines, rest = (rest + message.get("body", b"")).split(b"\n")
+        for line in lines:
+            yield line
+        if len(rest) > MOST_LINE_BYTES:
+            raise ValueError(f"a line of over {MOST_LINE_BYTES} bytes")
+        if not message.get("more_body", False):
+            return
+
+
+async def _answer(send: Send, status: int) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0"), (b"connection", b"close")]})
+    await send({"type": "http.response.body", "body": b""})

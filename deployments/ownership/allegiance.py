@@ -1,0 +1,158 @@
+"""Whom a desk follows: this gateway where it owns the model, else the channel to the gateway that does; nobody in between.
+
+Follows what the directory says (`told`). Safety does not rest on it: an owner shows its epoch to every replica before it uses it, and a replica takes
+nothing under an earlier one.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import aiohttp
+
+from deployments.ownership.claims import ClaimFailed, Overtaken, claim
+from deployments.ownership.desk import Desk
+from deployments.ownership.lane_owner import Binding, LaneOwner
+from deployments.ownership.owners import Ownership
+from deployments.ownership.remote_owner import NotOwner, RemoteOwner
+from deployments.protocol import ReplicaFacts
+from deployments.scheduling import Policy
+
+log = logging.getLogger("raylane.ownership")
+
+RETRY_S = 0.05
+MOST_RETRY_S = 0.5
+ASK_ORPHANS_S = 2.0
+
+
+class Registrar(Protocol):
+    """What an allegiance may tell the directory. Neither waits for its answer."""
+
+    def overtaken(self, model: str, highest: int) -> None:
+        """An engine knows of an epoch higher than any that was told here."""
+
+    def doubt(self, gateway_id: str) -> None:
+        """A gateway is dead or silent."""
+
+
+class Allegiance:
+    """Of one desk. All methods run in the gateway's event loop."""
+
+    def __init__(
+        self, desk: Desk, gateway_id: str, session: aiohttp.ClientSession, registrar: Registrar, settings: Callable[[], tuple[Policy, Binding]]
+    ) -> None:
+        self.desk = desk
+        self.taken_over = 0
+        """How often this gateway became the owner."""
+        self._gateway_id = gateway_id
+        self._session = session
+        self._registrar = registrar
+        self._settings = settings
+        self._told: Ownership | None = None
+        self._channel: asyncio.Task[None] | None = None
+        self._claims: dict[str, asyncio.Task[None]] = {}
+        self._orphans: asyncio.Task[None] | None = None
+        desk.on_ready = self._claim
+        desk.on_overtaken = self.overtaken
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch under which this gateway owns the model, if it does."""
+        return None if self.desk.own is None else self.desk.own.epoch
+
+    def told(self, ownership: Ownership | None) -> None:
+        """The directory's word on who owns the model; an older one than before is ignored."""
+        known = self._told
+        if ownership == known or ownership is None or (known is not None and ownership.epoch < known.epoch):
+            return
+        self._told = ownership
+        self._let_go()
+        if ownership.gateway_id == self._gateway_id:
+            self._take_over(ownership)
+        else:
+            self._channel = asyncio.create_task(self._follow(ownership), name=f"channel-{ownership.model}")
+
+    def configure(self) -> None:
+        """The settings changed."""
+        if self.desk.own is not None:
+            self.desk.own.configure(*self._settings())
+
+    def overtaken(self, highest: int) -> None:
+        """An engine has seen an epoch that is higher than this gateway's own: it owns nothing any more."""
+        log.warning("model %s: epoch %s was overtaken by %d", self.desk.model.name, self.epoch, highest)
+        self._let_go()
+        self._registrar.overtaken(self.desk.model.name, highest)
+
+    def close(self) -> None:
+        """Ends everything that runs for the desk."""
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self.desk.follow(None)
+        for task in (self._channel, self._orphans, *self._claims.values()):
+            if task is not None and task is not asyncio.current_task():
+                task.cancel()
+        self._channel = self._orphans = None
+        self._claims.clear()
+
+    def _take_over(self, ownership: Ownership) -> None:
+        policy, binding = self._settings()
+        owner = LaneOwner(policy, binding, ownership.epoch, self.desk.replicas)
+        self.taken_over += 1
+        log.info("model %s: this gateway owns it, epoch %d", ownership.model, ownership.epoch)
+        self.desk.follow(owner)
+        for facts in self.desk.replicas.ready:
+            self._claim(facts)
+        self._orphans = asyncio.create_task(self._ask_for_orphans(owner))
+
+    def _claim(self, facts: ReplicaFacts) -> None:
+        owner = self.desk.own
+        if owner is None:
+            return
+        running = self._claims.get(facts.replica_id)
+        if running is not None and not running.done():
+            return
+        self._claims[facts.replica_id] = asyncio.create_task(self._show_epoch(owner, facts), name=f"claim-{facts.replica_id}")
+
+    async def _show_epoch(self, owner: LaneOwner, facts: ReplicaFacts) -> None:
+        while self.desk.own is owner and self.desk.replicas.is_ready(facts.replica_id):
+            try:
+                running = await claim(self._session, facts, owner.epoch, time.monotonic())
+            except Overtaken as overtaken:
+                if self.desk.own is owner:
+                    self.overtaken(overtaken.highest)
+                return
+            except ClaimFailed as error:  # the feed will say whether it is lost
+                log.info("replica %s was not claimed: %s", facts.replica_id, error)
+                await asyncio.sleep(RETRY_S)
+                continue
+            if self.desk.own is owner and self.desk.replicas.is_ready(facts.replica_id):
+                owner.replica_up(facts, running)
+            return
+
+    async def _ask_for_orphans(self, owner: LaneOwner) -> None:
+        while True:
+            await asyncio.sleep(ASK_ORPHANS_S)
+            waiting_for = owner.replicas_of_orphans
+            for facts in self.desk.replicas.ready:
+                if facts.replica_id in waiting_for:
+                    self._claim(facts)
+
+    async def _follow(self, ownership: Ownership) -> None:
+        wait_s = RETRY_S
+        while True:
+            began_s = time.monotonic()
+            remote = RemoteOwner(ownership)
+            try:
+                await remote.run(self._session, self._gateway_id, lambda remote=remote: self.desk.follow(remote))  # type: ignore[misc]
+                log.info("model %s: gateway %s closed the channel", ownership.model, ownership.gateway_id)
+            except NotOwner:
+                pass  # it does not know yet that it owns the model, or knows already that it does no more
+            except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+                log.warning("model %s: the channel to gateway %s broke: %r", ownership.model, ownership.gateway_id, error)
+                self._registrar.doubt(ownership.gateway_id)
+            self.desk.follow(None)
+            wait_s = RETRY_S if time.monotonic() - began_s > 1 else min(MOST_RETRY_S, 2 * wait_s)
+            await asyncio.sleep(wait_s)

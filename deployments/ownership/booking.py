@@ -1,0 +1,73 @@
+"""What an engine is told of a lease with its request, so that an owner that takes over can rebuild its books from what the engines report. Pure."""
+
+import json
+from dataclasses import dataclass
+
+from deployments.scheduling import Lease, Request
+
+_MOST_CHARS = 2_048
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """A lease in the words of its holder, the gateway `gateway_id`."""
+
+    gateway_id: str
+    request_id: str
+    attempt: int
+    tenant: str
+    prompt_tokens: int
+    max_tokens: int | None
+    sequences: int
+    prefill_tokens: int
+    kv_tokens: int
+    output_tokens: int
+    home: int
+
+    @property
+    def tokens(self) -> int:
+        """All tokens that it stands for: what is lost if it is."""
+        return (self.prompt_tokens + self.output_tokens) * self.sequences
+
+    def encode(self) -> str:
+        """One line of ASCII, for a header."""
+        return json.dumps([getattr(self, name) for name in self.__slots__], separators=(",", ":"))
+
+    def lease(self, replica_id: str, now: float) -> Lease:
+        """The lease, for a new owner's books; what only mattered while it waited is left out."""
+        request = Request(self.request_id, self.prompt_tokens, self.max_tokens, now, now, now, self.sequences, tenant=self.tenant)
+        return Lease(0, request, replica_id, now, self.attempt, self.prefill_tokens, self.kv_tokens, self.output_tokens, self.home)
+
+
+def booking_of(lease: Lease, gateway_id: str) -> Booking:
+    """What is told of a lease."""
+    request = lease.request
+    return Booking(
+        gateway_id,
+        request.request_id,
+        lease.attempt,
+        request.tenant,
+        request.prompt_tokens,
+        request.max_tokens,
+        request.sequences,
+        lease.prefill_tokens,
+        lease.kv_tokens,
+        lease.output_tokens,
+        lease.home,
+    )
+
+
+def read_booking(text: str) -> Booking:
+    """The booking in a header. Raises ValueError when it is none."""
+    try:
+        if len(text) > _MOST_CHARS:
+            raise ValueError(f"{len(text)} characters; allowed: {_MOST_CHARS}")
+        fields = json.loads(text)
+        booking = Booking(*fields)
+    except TypeError as error:
+        raise ValueError(f"not a booking: {text[:200]!r}") from error
+    names = (booking.gateway_id, booking.request_id, booking.tenant)
+    sizes = (booking.prompt_tokens, booking.sequences, booking.prefill_tokens, booking.kv_tokens, booking.output_tokens, booking.home)
+    if not all(type(name) is str for name in names) or not all(type(size) is int and size >= 0 for size in (*sizes, booking.attempt - 1)):
+        raise ValueError(f"not a booking: {text[:200]!r}")
+    return booking

@@ -1,0 +1,268 @@
+"""The desk: where a gateway keeps its own clients' requests of one model, from `submit` to the end of the lease, whoever owns the model meanwhile.
+
+It is the holder of `roles.py`. When the owner changes, what waits is handed to the new one with its age, and what runs goes on: its lease is told to
+the new owner, the bytes come from the engine as before. While there is no owner, requests wait here, no longer than they may.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from cluster.spec import Model
+from deployments.ownership.booking import booking_of
+from deployments.ownership.lane_owner import LaneOwner
+from deployments.ownership.losses import Losses
+from deployments.ownership.replicas import Replicas
+from deployments.ownership.roles import Owner
+from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, ReplicaFacts, ReplicaState
+from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Snapshot
+
+RESUBMIT_S = 0.5
+"""A request whose lease was refused as overtaken goes to the new owner as soon as there is one, and to the same one after so long."""
+
+
+class QueueTimeout(Exception):
+    """The request waited in its lane for as long as it may."""
+
+
+class Rejected(Exception):
+    """The request lost its replica before it saw it, and its lane takes no more."""
+
+    def __init__(self, admission: Admission) -> None:
+        super().__init__(admission.cause)
+        self.admission = admission
+
+
+@dataclass(slots=True, eq=False)
+class _Ticket:
+    """One request. `owner` has it, under whichever epoch; None: nobody does, and it may be handed on from `again_s` on."""
+
+    request: Request
+    admission: asyncio.Future[Admission]
+    placement: asyncio.Future[Placement]
+    owner: Owner | None = None
+    admitted: bool = False
+    again_s: float = 0.0
+    lease: Lease | None = None
+    url: str = ""
+    epoch: int = 0
+    tell_lost: Callable[[], None] | None = None
+
+
+class Desk:
+    """One model at one gateway. All methods run in the gateway's event loop."""
+
+    def __init__(self, model: Model, gateway_id: str = "here") -> None:
+        self.model = model
+        self.replicas = Replicas()
+        self.handed_on = 0
+        """Requests that were handed to another owner while they waited."""
+        self.on_ready: Callable[[ReplicaFacts], None] = lambda facts: None
+        self.on_overtaken: Callable[[int], None] = lambda highest: None
+        self.losses = Losses()
+        self._gateway_id = gateway_id
+        self._owner: Owner | None = None
+        self._tickets: dict[str, _Ticket] = {}
+
+    @property
+    def owner(self) -> Owner | None:
+        """Who decides now."""
+        return self._owner
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a request would find an owner and a replica."""
+        return self._owner is not None and bool(self.replicas.ready) and (self.own is None or bool(self.own.scheduler.fleet.by_id))
+
+    @property
+    def own(self) -> LaneOwner | None:
+        """The owner, if it is this gateway."""
+        return self._owner if isinstance(self._owner, LaneOwner) else None
+
+    def follow(self, owner: Owner | None) -> None:
+        """From now on `owner` decides (None: nobody does for now). The one before is told nothing more."""
+        before, self._owner = self._owner, owner
+        if isinstance(before, LaneOwner) and before is not owner:
+            before.close()
+        for ticket in list(self._tickets.values()):
+            if ticket.lease is not None and owner is not None:
+                owner.hold(self, ticket.lease.engine_id)
+            ticket.owner = None
+            ticket.again_s = 0.0
+        self.hand_on(time.monotonic())
+
+    async def submit(self, request: Request) -> Admission:
+        """Takes a request to the owner, and returns its answer. If it is accepted, `placement` must be awaited next. Raises QueueTimeout."""
+        loop = asyncio.get_running_loop()
+        ticket = self._tickets[request.request_id] = _Ticket(request, loop.create_future(), loop.create_future())
+        if self._owner is not None:
+            self._submit(ticket, self._owner)
+        try:
+            admission = ticket.admission.result() if ticket.admission.done() else await ticket.admission
+        except BaseException:
+            self._give_up(ticket)
+            raise
+        if not admission.accepted:
+            del self._tickets[request.request_id]
+        return admission
+
+    async def placement(self, request: Request) -> Placement:
+        """Waits until the request is placed. Raises QueueTimeout or Rejected; when cancelled, the lane entry (or an unseen lease) is gone at once."""
+        ticket = self._tickets[request.request_id]
+        try:
+            return await ticket.placement
+        except BaseException:
+            self._give_up(ticket)
+            raise
+
+    def url_of(self, lease: Lease) -> str | None:
+        """Where the lease's replica listens; None when it was lost."""
+        ticket = self._tickets.get(lease.request.request_id)
+        return self.replicas.url_of(lease.replica_id) or (ticket.url if ticket is not None and ticket.url else None)
+
+    def credentials(self, lease: Lease) -> dict[str, str]:
+        """The headers by which the engine knows under whose epoch, and for what, the lease was given."""
+        ticket = self._tickets.get(lease.request.request_id)
+        epoch = ticket.epoch if ticket is not None else 0
+        return {EPOCH_HEADER: str(epoch), BOOKING_HEADER: booking_of(lease, self._gateway_id).encode()}
+
+    def first_token(self, lease: Lease) -> None:
+        """The first byte of the answer came."""
+        if self._owner is not None:
+            self._owner.first_token(lease.engine_id)
+
+    def release(self, lease: Lease, ending: Ending) -> None:
+        """Ends a lease; one that ended before (its replica was lost) is left alone."""
+        ticket = self._tickets.get(lease.request.request_id)
+        if ticket is not None and ticket.lease is not None and ticket.lease.engine_id == lease.engine_id:
+            del self._tickets[lease.request.request_id]
+            if self._owner is not None:
+                self._owner.release(lease.engine_id, ending)
+
+    def refused(self, lease: Lease, state: ReplicaState | None) -> None:
+        """The replica took no work (it drains; None: no connection): the request waits again, and `placement` must be awaited again."""
+        self.replicas.set_aside(lease.replica_id)
+        ticket = self._wait_again(lease)
+        if self._owner is not None:
+            ticket.owner = self._owner
+            self._owner.refused(self, lease, state)
+
+    def overtaken(self, lease: Lease, highest: int) -> None:
+        """The engine has seen a later epoch than the lease's, `highest`: nothing was done, and the request waits for the later owner."""
+        ticket = self._wait_again(lease)
+        if self._owner is not None and self._owner.epoch > ticket.epoch:
+            ticket.again_s = 0.0
+            self.hand_on(time.monotonic())
+            return
+        ticket.again_s = time.monotonic() + RESUBMIT_S
+        if self._owner is not None:
+            self._owner.release(lease.engine_id, Ending.FAILED)
+        if self.own is not None:
+            self.on_overtaken(highest)
+
+    def when_lost(self, lease: Lease, tell: Callable[[], None]) -> None:
+        """`tell` is called if the lease's replica is lost while the lease stands."""
+        self._tickets[lease.request.request_id].tell_lost = tell
+
+    def hand_on(self, now: float) -> None:
+        """Hands what nobody has to the owner, oldest first, and gives up what waited too long without one. Called now and then."""
+        for ticket in list(self._tickets.values()):
+            if ticket.owner is not None or ticket.lease is not None:
+                continue
+            if ticket.request.expires_s <= now:
+                self.expired(ticket.request.request_id)
+            elif self._owner is not None and ticket.again_s <= now:
+                self.handed_on += ticket.admitted
+                self._submit(ticket, self._owner)
+
+    def admitted(self, request_id: str, admission: Admission) -> None:
+        """See `roles.Holder`."""
+        ticket = self._tickets.get(request_id)
+        if ticket is None:
+            return
+        ticket.admitted = ticket.admitted or admission.accepted
+        if not ticket.admission.done():
+            ticket.admission.set_result(admission)
+        elif not admission.accepted and not ticket.placement.done():
+            ticket.placement.set_exception(Rejected(admission))
+
+    def placed(self, placement: Placement, url: str) -> None:
+        """See `roles.Holder`."""
+        ticket = self._tickets.get(placement.request.request_id)
+        assert self._owner is not None
+        if ticket is None or ticket.placement.done():  # it was given up a moment ago
+            self._owner.release(placement.lease.engine_id, Ending.CANCELLED)
+            return
+        ticket.lease, ticket.url, ticket.epoch = placement.lease, url, self._owner.epoch
+        ticket.placement.set_result(placement)
+
+    def expired(self, request_id: str) -> None:
+        """See `roles.Holder`."""
+        ticket = self._tickets.get(request_id)
+        if ticket is None:
+            return
+        waits_for = ticket.placement if ticket.admission.done() else ticket.admission
+        if not waits_for.done():
+            waits_for.set_exception(QueueTimeout())
+
+    def moved(self) -> None:
+        """See `roles.Holder`: whom to follow then is told by `follow`."""
+
+    def replica_up(self, facts: ReplicaFacts) -> None:
+        """A replica's feed says that it is ready. This gateway, if it owns the model, takes it into use once the replica knows its epoch."""
+        self.replicas.up(facts)
+        if self.own is not None:
+            self.on_ready(facts)
+
+    def replica_state(self, replica_id: str, state: ReplicaState | None) -> None:
+        """A known replica drains, is unhealthy, or is silent (None)."""
+        self.replicas.set_aside(replica_id)
+        if self.own is not None:
+            self.own.replica_state(replica_id, state)
+
+    def replica_lost(self, replica_id: str) -> None:
+        """A replica's process is gone: whoever streams from it is told."""
+        self.replicas.lost(replica_id)
+        if self.own is not None:
+            self.own.replica_lost(replica_id)
+        for ticket in list(self._tickets.values()):
+            if ticket.lease is not None and ticket.lease.replica_id == replica_id:
+                ticket.url = ""
+                tell, ticket.tell_lost = ticket.tell_lost, None
+                if tell is not None:
+                    tell()
+
+    def finished(self, message: Finished) -> None:
+        """A replica's account of a request, whoever's it was."""
+        self.losses.dropped(message, time.monotonic())
+        if self.own is not None:
+            self.own.finished(message)
+
+    def snapshot(self) -> Snapshot | None:
+        """The scheduler's books now, if this gateway owns the model."""
+        return None if self.own is None else self.own.snapshot()
+
+    def __len__(self) -> int:
+        return len(self._tickets)
+
+    def _submit(self, ticket: _Ticket, owner: Owner) -> None:
+        ticket.owner = owner
+        owner.submit(self, ticket.request, ticket.admitted)
+
+    def _wait_again(self, lease: Lease) -> _Ticket:
+        ticket = self._tickets[lease.request.request_id]
+        ticket.request = replace(ticket.request, attempts=lease.attempt)
+        ticket.placement = asyncio.get_running_loop().create_future()
+        ticket.lease, ticket.owner, ticket.tell_lost = None, None, None
+        return ticket
+
+    def _give_up(self, ticket: _Ticket) -> None:
+        """Nobody waits for the ticket any more."""
+        request_id = ticket.request.request_id
+        if self._tickets.pop(request_id, None) is None or self._owner is None:
+            return
+        if ticket.lease is not None:
+            self._owner.release(ticket.lease.engine_id, Ending.CANCELLED)
+        elif ticket.owner is not None:
+            self._owner.cancel(request_id)

@@ -1,0 +1,261 @@
+"""The owner of a model in the gateway that owns it: the live shell around the pure scheduler, in that gateway's event loop.
+
+It gives the scheduler the time, tells holders what was decided, runs the scheduler's time-outs, and keeps which lease is whose. It decides nothing
+itself. A lease whose holder is gone (its gateway died) stands until the replica says that it ended.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from deployments.ownership.replicas import Replicas
+from deployments.ownership.roles import Holder
+from deployments.protocol import Finished, ReplicaFacts, ReplicaState
+from deployments.scheduling import Capacity, Ending, Lease, Policy, Request, Scheduler, Snapshot, Usage
+
+_T = TypeVar("_T")
+_REMEMBERED = 8_192
+"""So many ended leases, and so many that the engines said to have ended, are remembered: the two come in either order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """How much is bound to a replica before its turn: see `Scheduling.bind_ahead` and `.prefill_steps`."""
+
+    ahead: float = 0.25
+    prefill_steps: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A lease that a replica says to run. `started`: its answer has begun."""
+
+    lease: Lease
+    started: bool
+
+
+@dataclass(slots=True)
+class _Held:
+    lease: Lease
+    holder: Holder | None
+
+
+_DEFAULT_BINDING = Binding()
+
+
+class LaneOwner:
+    """Runs one model's scheduler. All methods run in the gateway's event loop; none blocks. `replicas` is shared with the gateway's desk."""
+
+    def __init__(self, policy: Policy, binding: Binding = _DEFAULT_BINDING, epoch: int = 1, replicas: Replicas | None = None) -> None:
+        self.epoch = epoch
+        self.scheduler = Scheduler(policy)
+        self.replicas = replicas or Replicas()
+        self.reconciled = 0
+        """How often a replica's word of what runs disagreed with the books, which were then mended."""
+        self._binding = binding
+        self._joined: set[Holder] = set()
+        self._waiting: dict[str, Holder] = {}
+        self._held: dict[str, _Held] = {}
+        self._declared: dict[str, Holder] = {}
+        self._ended: OrderedDict[str, Lease] = OrderedDict()
+        self._finished: OrderedDict[str, None] = OrderedDict()
+        self._orphans: set[str] = set()
+        self._closed = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_s = 0.0
+
+    def configure(self, policy: Policy, binding: Binding) -> None:
+        """Changes the policy; what waits keeps waiting."""
+        now = time.monotonic()
+        self._binding = binding
+        self.scheduler.configure(policy, now)
+        for facts in self.replicas.ready:
+            if facts.replica_id in self.scheduler.fleet.by_id:
+                self.scheduler.replica_up(facts.replica_id, self._capacity(facts), now)
+        self._step()
+
+    def submit(self, holder: Holder, request: Request, admitted: bool = False) -> None:
+        """Takes a request into the lane, or turns it away."""
+        admission = self.scheduler.submit(request, time.monotonic(), admitted)
+        if admission.accepted:
+            self._waiting[request.request_id] = holder
+        holder.admitted(request.request_id, admission)
+        if admission.accepted:
+            self._step()
+
+    def cancel(self, request_id: str) -> None:
+        """A request that waits is given up."""
+        if self._waiting.pop(request_id, None) is not None:
+            self.scheduler.cancel(request_id, time.monotonic())
+            self._step()
+
+    def hold(self, holder: Holder, engine_id: str) -> None:
+        """A lease of an owner before is the holder's: true as soon as its replica says so too."""
+        held = self._held.get(engine_id)
+        if held is not None:
+            held.holder = holder
+            self._orphans.discard(engine_id)
+        elif engine_id not in self._finished:
+            self._declared[engine_id] = holder
+
+    def first_token(self, engine_id: str) -> None:
+        """The first byte of the answer came."""
+        held = self._held.get(engine_id)
+        if held is not None:
+            self.scheduler.first_token(held.lease, time.monotonic())
+            self._step()
+
+    def release(self, engine_id: str, ending: Ending) -> None:
+        """Ends a lease; one that ended before (its replica was lost) is left alone."""
+        self._declared.pop(engine_id, None)
+        held = self._held.pop(engine_id, None)
+        if held is None:
+            return
+        self._orphans.discard(engine_id)
+        self.scheduler.release(held.lease, ending, None, time.monotonic())
+        if engine_id not in self._finished:
+            _remember(self._ended, engine_id, held.lease)
+        self._step()
+
+    def refused(self, holder: Holder, lease: Lease, state: ReplicaState | None) -> None:
+        """The replica took no work (it drains; None: no connection): the request waits again, before all others of its lane."""
+        self.replica_state(lease.replica_id, state)
+        self.again(holder, lease)
+
+    def again(self, holder: Holder, lease: Lease) -> None:
+        """A lease was of no use, and that is not its replica's fault: the request waits again."""
+        self._declared.pop(lease.engine_id, None)
+        held = self._held.pop(lease.engine_id, None)
+        if held is not None and self.scheduler.release(held.lease, Ending.REFUSED, None, time.monotonic()):
+            self._waiting[lease.request.request_id] = holder
+            self._step()
+        else:  # the replica was lost before, or the lease was another owner's: the request is nowhere, so it waits anew
+            self.submit(holder, replace(lease.request, attempts=lease.attempt), admitted=True)
+
+    def finished(self, message: Finished) -> None:
+        """An engine's account of a request, which may come before or after its lease ends."""
+        engine_id = message.request_id
+        _remember(self._finished, engine_id, None)
+        held = self._held.get(engine_id)
+        lease = held.lease if held is not None else self._ended.pop(engine_id, None)
+        if lease is not None:
+            self.scheduler.learn(lease, _usage(message), time.monotonic())
+        if held is not None and held.holder is None:
+            self.release(engine_id, Ending.FINISHED if message.sequences else Ending.FAILED)
+
+    def join(self, holder: Holder) -> None:
+        """A holder wants to be told when this owner decides nothing more."""
+        self._joined.add(holder)
+
+    def left(self, holder: Holder) -> None:
+        """A holder is gone: what waits for it is given up, what runs for it stands until its replica says that it ended."""
+        self._joined.discard(holder)
+        for request_id in [key for key, value in self._waiting.items() if value is holder]:
+            del self._waiting[request_id]
+            self.scheduler.cancel(request_id, time.monotonic())
+        for engine_id, held in self._held.items():
+            if held.holder is holder:
+                held.holder = None
+                self._orphans.add(engine_id)
+        self._declared = {key: value for key, value in self._declared.items() if value is not holder}
+        self._step()
+
+    @property
+    def replicas_of_orphans(self) -> set[str]:
+        """The replicas on which leases run that nobody holds: they are asked now and then."""
+        return {self._held[engine_id].lease.replica_id for engine_id in self._orphans}
+
+    def replica_up(self, facts: ReplicaFacts, running: Iterable[Running] = ()) -> None:
+        """A replica is ready (or ready again), knows this owner's epoch, and runs what it says."""
+        now = time.monotonic()
+        self.scheduler.replica_up(facts.replica_id, self._capacity(facts), now)
+        told = {one.lease.engine_id: one for one in running}
+        for engine_id, one in told.items():
+            if engine_id not in self._held and engine_id not in self._ended and engine_id not in self._finished:
+                self._adopt(engine_id, one, now)
+        for engine_id in [key for key in self._orphans if key not in told and self._held[key].lease.replica_id == facts.replica_id]:
+            self.reconciled += 1
+            self.release(engine_id, Ending.FAILED)
+        self._step()
+
+    def replica_state(self, replica_id: str, state: ReplicaState | None) -> None:
+        """A known replica drains, is unhealthy, or is silent (None)."""
+        self.replicas.set_aside(replica_id)
+        if state is ReplicaState.DRAINING:
+            self.scheduler.replica_draining(replica_id, time.monotonic())
+        else:
+            self.scheduler.replica_suspect(replica_id, time.monotonic())
+        self._step()
+
+    def replica_lost(self, replica_id: str) -> None:
+        """A replica's process is gone: its leases end as failed. Who streams from it sees that by itself."""
+        for lease in self.scheduler.replica_lost(replica_id, time.monotonic()):
+            self._held.pop(lease.engine_id, None)
+            self._orphans.discard(lease.engine_id)
+        self._step()
+
+    def snapshot(self) -> Snapshot:
+        """The scheduler's books now."""
+        return self.scheduler.snapshot(time.monotonic())
+
+    def close(self) -> None:
+        """Decides nothing more: another gateway owns the model."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for holder in tuple(self._joined):
+            holder.moved()
+
+    def _adopt(self, engine_id: str, running: Running, now: float) -> None:
+        lease = self.scheduler.adopt(running.lease, running.started, now)
+        if lease is None:
+            return
+        self.reconciled += 1
+        holder = self._declared.pop(engine_id, None)
+        self._held[engine_id] = _Held(lease, holder)
+        if holder is None:
+            self._orphans.add(engine_id)
+
+    def _capacity(self, facts: ReplicaFacts) -> Capacity:
+        ahead = max(1, round(facts.max_num_seqs * self._binding.ahead))
+        return Capacity(facts.max_num_seqs, ahead, facts.kv_tokens, facts.max_num_batched_tokens, self._binding.prefill_steps)
+
+    def _step(self) -> None:
+        if self._closed:
+            return
+        step = self.scheduler.step(time.monotonic())
+        for request in step.expired:
+            self._waiting.pop(request.request_id).expired(request.request_id)
+        for placement in step.placements:
+            holder = self._waiting.pop(placement.request.request_id)
+            self._held[placement.lease.engine_id] = _Held(placement.lease, holder)
+            holder.placed(placement, self.replicas.url_of(placement.replica_id) or "")
+        self._arm()
+
+    def _arm(self) -> None:
+        wakeup = self.scheduler.next_wakeup()
+        if self._timer is not None:
+            if wakeup is not None and self._timer_at_s <= wakeup:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if wakeup is not None:
+            self._timer_at_s = wakeup
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, wakeup - time.monotonic()), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._step()
+
+
+def _remember(kept: OrderedDict[str, _T], key: str, value: _T) -> None:
+    kept[key] = value
+    if len(kept) > _REMEMBERED:
+        kept.popitem(last=False)
+
+
+def _usage(done: Finished) -> Usage:
+    return Usage(done.prompt_tokens, done.cached_tokens, done.output_tokens, done.preemptions, done.sequences, done.prefill_s, done.decode_s)

@@ -1,0 +1,64 @@
+"""This gateway's place among the gateways of its cell: tells the directory again and again that it lives, and what it owns."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+log = logging.getLogger("raylane.ownership")
+
+JOIN_EVERY_S = 1.0
+_ANSWER_S = 5.0
+"""How long a call to the directory is waited for; the next one is made anyway."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A gateway as the others know it: its id, where it listens for them, and the models that it could own."""
+
+    gateway_id: str
+    url: str
+    models: tuple[str, ...]
+
+
+class Membership:
+    """`directory` is an actor's handle. Everything but `leave` returns at once: the directory may be down."""
+
+    def __init__(self, directory: Any, member: Member, owned: Callable[[], Mapping[str, int]]) -> None:
+        self._directory = directory
+        self._member = member
+        self._owned = owned
+        self._told: dict[tuple[str, str], asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Registers again and again, for ever."""
+        member = self._member
+        while True:
+            await self._tell("join", member.gateway_id, member.url, member.models, dict(self._owned()))
+            await asyncio.sleep(JOIN_EVERY_S)
+
+    async def leave(self) -> None:
+        """Gives up what this gateway owns; `run` must not run any more."""
+        await self._tell("leave", self._member.gateway_id)
+
+    def overtaken(self, model: str, highest: int) -> None:
+        """An engine knows of an epoch higher than any that was told here."""
+        self._tell_soon("overtaken", model, highest)
+
+    def doubt(self, gateway_id: str) -> None:
+        """A gateway is dead or silent."""
+        self._tell_soon("give_up", gateway_id)
+
+    def _tell_soon(self, method: str, name: str, *arguments: Any) -> None:
+        """One call at a time about one thing."""
+        running = self._told.get((method, name))
+        if running is None or running.done():
+            self._told[method, name] = asyncio.create_task(self._tell(method, name, *arguments))
+
+    async def _tell(self, method: str, *arguments: Any) -> None:
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                await getattr(self._directory, method).remote(*arguments)
+        except Exception as error:  # any failure of Ray: the next call comes
+            log.warning("the directory did not answer to %s: %r", method, error)

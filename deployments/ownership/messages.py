@@ -1,0 +1,228 @@
+"""What a gateway and the owner of a model say to each other: one full-duplex HTTP exchange, one JSON object a line in both directions.
+
+The gateway sends `Submit`, `Cancel`, `Hold`, `FirstToken`, `Release` and `Refused`; the owner answers `Admitted`, `Placed` and `Expired`; both send
+`Beat`, so that silence means a stopped process. Times cross the wire as ages and spans, never as moments: two machines' clocks are not compared.
+"""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from deployments.scheduling import Admission, AdmissionKind, Ending, Lease, PickReason, Placement, RejectCause, Request
+
+LANES_PATH = "/raylane/lanes"
+"""POST `LANES_PATH?model=...&gateway=...&epoch=...` opens the exchange; 409 where that gateway does not own the model under that epoch."""
+BEAT_S = 0.5
+SILENT_AFTER_S = 2.5
+"""Who said nothing for so long is given up."""
+MOST_LINE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A request as it crosses the wire: `scheduling.Request` with ages and spans for times."""
+
+    request_id: str
+    prompt_tokens: int
+    max_tokens: int | None
+    age_s: float
+    deadline_in_s: float
+    expires_in_s: float
+    sequences: int
+    traffic_class: str
+    tenant: str
+    prefix: list[int]
+    chunk_tokens: int
+    attempts: int
+
+    def request(self, now: float) -> Request:
+        """The request on this process's clock."""
+        return Request(
+            self.request_id,
+            self.prompt_tokens,
+            self.max_tokens,
+            now - self.age_s,
+            now + self.deadline_in_s,
+            now + self.expires_in_s,
+            self.sequences,
+            self.traffic_class,
+            self.tenant,
+            tuple(self.prefix),
+            self.chunk_tokens,
+            self.attempts,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Takes a request to the owner."""
+
+    waiting: Waiting
+    admitted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Gives up a request that waits."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Tells of a lease of an owner before."""
+
+    engine_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class FirstToken:
+    """The first byte of a lease's answer came."""
+
+    engine_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A lease ended."""
+
+    engine_id: str
+    ending: Ending
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A lease's replica took no work; `state` is what it said, None: no connection."""
+
+    waiting: Waiting
+    replica_id: str
+    attempt: int
+    state: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The answer to `Submit`."""
+
+    request_id: str
+    kind: AdmissionKind
+    lane: str
+    cause: RejectCause | None
+    eta_s: list[float] | None
+    backlog_s: float | None
+    retry_after_s: float | None
+
+    @property
+    def admission(self) -> Admission:
+        """As the scheduler gave it."""
+        eta_s = None if self.eta_s is None else (self.eta_s[0], self.eta_s[1])
+        return Admission(self.kind, self.lane, self.cause, eta_s, self.backlog_s, self.retry_after_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A request got a lease."""
+
+    request_id: str
+    replica_id: str
+    url: str
+    reason: PickReason
+    lane: str
+    promoted: bool
+    waited_s: float
+    eta_s: list[float] | None
+    attempt: int
+    prefill_tokens: int
+    kv_tokens: int
+    output_tokens: int
+    home: int
+
+    def placement(self, request: Request, now: float) -> Placement:
+        """The placement of `request`, whose lease began now."""
+        lease = Lease(0, request, self.replica_id, now, self.attempt, self.prefill_tokens, self.kv_tokens, self.output_tokens, self.home)
+        eta_s = None if self.eta_s is None else (self.eta_s[0], self.eta_s[1])
+        return Placement(request, lease, self.reason, self.lane, self.promoted, self.waited_s, eta_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """A request waited for as long as it may."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A sign of life."""
+
+
+Message = Submit | Cancel | Hold | FirstToken | Release | Refused | Admitted | Placed | Expired | Beat
+_KINDS: dict[str, type[Message]] = {
+    kind.__name__.lower(): kind for kind in (Submit, Cancel, Hold, FirstToken, Release, Refused, Admitted, Placed, Expired, Beat)
+}
+_ENUMS = {"ending": Ending, "kind": AdmissionKind, "cause": RejectCause, "reason": PickReason}
+
+
+def waiting_of(request: Request, now: float) -> Waiting:
+    """The request as it crosses the wire."""
+    return Waiting(
+        request.request_id,
+        request.prompt_tokens,
+        request.max_tokens,
+        now - request.arrived_s,
+        request.deadline_s - now,
+        request.expires_s - now,
+        request.sequences,
+        request.traffic_class,
+        request.tenant,
+        list(request.prefix),
+        request.chunk_tokens,
+        request.attempts,
+    )
+
+
+def admitted_of(request_id: str, admission: Admission) -> Admitted:
+    """The owner's answer as it crosses the wire."""
+    eta_s = None if admission.eta_s is None else list(admission.eta_s)
+    return Admitted(request_id, admission.kind, admission.lane, admission.cause, eta_s, admission.backlog_s, admission.retry_after_s)
+
+
+def placed_of(placement: Placement, url: str) -> Placed:
+    """A placement as it crosses the wire."""
+    lease = placement.lease
+    return Placed(
+        placement.request.request_id,
+        placement.replica_id,
+        url,
+        placement.reason,
+        placement.lane,
+        placement.promoted,
+        placement.waited_s,
+        None if placement.eta_s is None else list(placement.eta_s),
+        lease.attempt,
+        lease.prefill_tokens,
+        lease.kv_tokens,
+        lease.output_tokens,
+        lease.home,
+    )
+
+
+def encode(message: Message) -> bytes:
+    """One line, newline included."""
+    return json.dumps({"type": type(message).__name__.lower(), **dataclasses.asdict(message)}, separators=(",", ":")).encode() + b"\n"
+
+
+def decode(line: bytes) -> Message:
+    """The message in one line. Raises ValueError when it is none."""
+    try:
+        fields: dict[str, Any] = json.loads(line)
+        kind = _KINDS[fields.pop("type")]
+        for name, enum in _ENUMS.items():
+            if fields.get(name) is not None:
+                fields[name] = enum(fields[name])
+        if "waiting" in fields:
+            fields["waiting"] = Waiting(**fields["waiting"])
+        return kind(**fields)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a message of a lane's channel: {line[:200]!r}") from error

@@ -1,0 +1,47 @@
+"""The replicas of one model as this gateway sees them, by its own feeds: which there are, and which take requests now."""
+
+from deployments.protocol import ReplicaFacts
+
+
+class Replicas:
+    """Facts by replica id."""
+
+    def __init__(self) -> None:
+        self._facts: dict[str, ReplicaFacts] = {}
+        self._ready: set[str] = set()
+        self._turn = 0
+
+    @property
+    def ready(self) -> list[ReplicaFacts]:
+        """Those that take requests now."""
+        return [facts for replica_id, facts in self._facts.items() if replica_id in self._ready]
+
+    def is_ready(self, replica_id: str) -> bool:
+        """Whether that replica takes requests now."""
+        return replica_id in self._ready
+
+    def url_of(self, replica_id: str) -> str | None:
+        """Where it listens; None when it is unknown here or was lost."""
+        facts = self._facts.get(replica_id)
+        return None if facts is None else facts.url
+
+    def ready_in_turn(self) -> list[ReplicaFacts]:
+        """The ready ones for work that needs no lease (tokenising), each time another one first."""
+        ready = self.ready
+        self._turn += 1
+        first = self._turn % len(ready) if ready else 0
+        return ready[first:] + ready[:first]
+
+    def up(self, facts: ReplicaFacts) -> None:
+        """It is ready (or ready again)."""
+        self._facts[facts.replica_id] = facts
+        self._ready.add(facts.replica_id)
+
+    def set_aside(self, replica_id: str) -> None:
+        """It takes nothing now; its next word that it is ready brings it back. An unknown one is no error."""
+        self._ready.discard(replica_id)
+
+    def lost(self, replica_id: str) -> None:
+        """Its process is gone."""
+        self._ready.discard(replica_id)
+        self._facts.pop(replica_id, None)

@@ -1,0 +1,259 @@
+"""The desk's races with its owner: whatever happens in one moment, no lease, no lane entry and no ticket is left."""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from cluster.spec import EngineSettings, Model
+from deployments.ownership.desk import Desk, QueueTimeout
+from deployments.ownership.lane_owner import Binding, LaneOwner
+from deployments.protocol import ReplicaFacts, ReplicaState
+from deployments.scheduling import Ending, Placement, Policy, Request, Snapshot
+
+MODEL = Model(name="demo", source="/nowhere", settings=EngineSettings(max_model_len=1_024))
+
+
+def facts(name: str = "r1", max_num_seqs: int = 1) -> ReplicaFacts:
+    return ReplicaFacts(name, "demo", f"http://{name}", 1, "n", "generate", 1_024, max_num_seqs, 2_048, 65_536)
+
+
+def request(name: str, wait_s: float = 60.0) -> Request:
+    now = time.monotonic()
+    return Request(name, 10, 10, now, now + 1.0, now + wait_s)
+
+
+def make_desk(max_waiting: int = 100) -> Desk:
+    """A desk whose gateway owns the model, and takes replicas at their word."""
+    desk = Desk(MODEL, "here")
+    owner = LaneOwner(Policy(max_waiting=max_waiting), replicas=desk.replicas)
+    desk.on_ready = owner.replica_up
+    desk.follow(owner)
+    return desk
+
+
+def books(desk: Desk) -> Snapshot:
+    """The owner's books."""
+    snapshot = desk.snapshot()
+    assert snapshot is not None
+    return snapshot
+
+
+@pytest.fixture
+async def desk() -> AsyncIterator[Desk]:
+    """A desk whose books must balance in the end."""
+    desk = make_desk()
+    yield desk
+    for _ in range(3):
+        await asyncio.sleep(0)
+    snapshot = books(desk)
+    assert snapshot.placed + snapshot.adopted == sum(snapshot.endings.values())
+    assert sum(lane.waiting for lane in snapshot.lanes) == 0
+    assert not len(desk)
+    assert desk.own is not None
+    assert not desk.own._waiting
+    assert not desk.own._held
+
+
+async def wait(desk: Desk, one: Request) -> Placement:
+    assert (await desk.submit(one)).accepted
+    return await desk.placement(one)
+
+
+async def waiting(desk: Desk, name: str) -> asyncio.Task[Placement]:
+    task = asyncio.create_task(wait(desk, request(name)))
+    await asyncio.sleep(0)
+    return task
+
+
+async def cancelled(task: asyncio.Task[Placement]) -> None:
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_cancelled_while_waiting(desk: Desk) -> None:
+    task = await waiting(desk, "a")
+    task.cancel()
+    await cancelled(task)
+    desk.replica_up(facts())
+    assert books(desk).placed == 0
+
+
+async def test_cancelled_after_the_placement_before_the_task_ran(desk: Desk) -> None:
+    task = await waiting(desk, "a")
+    desk.replica_up(facts())
+    task.cancel()
+    await cancelled(task)
+    assert books(desk).endings["cancelled"] == 1
+
+
+async def test_placed_after_the_cancellation_before_the_task_ran(desk: Desk) -> None:
+    task = await waiting(desk, "a")
+    task.cancel()
+    desk.replica_up(facts())
+    assert books(desk).endings["cancelled"] == 1
+    await cancelled(task)
+
+
+async def test_the_place_of_a_cancelled_one_goes_to_the_next(desk: Desk) -> None:
+    tasks = [await waiting(desk, name) for name in "abcd"]
+    desk.replica_up(facts(max_num_seqs=1))  # holds one, and one ahead
+    tasks[0].cancel()
+    await cancelled(tasks[0])
+    placements = [await tasks[1], await tasks[2]]
+    assert not tasks[3].done()
+    for placement in placements:
+        desk.release(placement.lease, Ending.FINISHED)
+    desk.release((await tasks[3]).lease, Ending.FINISHED)
+
+
+async def test_the_wait_runs_out(desk: Desk) -> None:
+    one = request("a", wait_s=0.05)
+    start = time.monotonic()
+    with pytest.raises(QueueTimeout):
+        await wait(desk, one)
+    assert 0.04 < time.monotonic() - start < 2
+
+
+async def test_cancelled_in_the_moment_of_the_time_out(desk: Desk) -> None:
+    task = asyncio.create_task(wait(desk, request("a", wait_s=0.0)))
+    await asyncio.sleep(0)
+    desk.own._step()  # type: ignore[union-attr]
+    task.cancel()
+    with pytest.raises((QueueTimeout, asyncio.CancelledError)):
+        await task
+
+
+async def test_refused_waits_again_and_first(desk: Desk) -> None:
+    desk.replica_up(facts("r1"))
+    placement = await wait(desk, request("a"))
+    other = asyncio.create_task(wait(desk, request("b")))
+    third = asyncio.create_task(wait(desk, request("c")))
+    await asyncio.sleep(0)
+    desk.refused(placement.lease, ReplicaState.DRAINING)
+    assert not desk.replicas.is_ready("r1")
+    desk.replica_up(facts("r2"))
+    again = await desk.placement(placement.request)
+    assert (again.replica_id, again.lease.attempt) == ("r2", 2)
+    for task in (other, third):
+        desk.release((await task).lease, Ending.FINISHED)
+    desk.release(again.lease, Ending.FINISHED)
+    assert not desk.replicas.is_ready("r1")
+
+
+async def test_cancelled_after_a_refusal(desk: Desk) -> None:
+    desk.replica_up(facts())
+    placement = await wait(desk, request("a"))
+    desk.refused(placement.lease, None)
+    task = asyncio.create_task(desk.placement(placement.request))
+    await asyncio.sleep(0)
+    task.cancel()
+    await cancelled(task)
+
+
+async def test_a_lost_replica_tells_each_lease_once(desk: Desk) -> None:
+    desk.replica_up(facts(max_num_seqs=4))
+    told = []
+    leases = [(await wait(desk, request(name))).lease for name in "abc"]
+    for lease in leases:
+        desk.when_lost(lease, lambda lease=lease: told.append(lease.lease_id))  # type: ignore[misc]
+    desk.release(leases[0], Ending.FINISHED)
+    desk.replica_lost("r1")
+    desk.replica_lost("r1")
+    assert told == [leases[1].lease_id, leases[2].lease_id]
+    for lease in leases:
+        desk.release(lease, Ending.FINISHED)
+        assert desk.url_of(lease) is None
+    assert books(desk).endings == {"finished": 1, "cancelled": 0, "failed": 2, "refused": 0}
+
+
+async def test_refused_after_the_loss(desk: Desk) -> None:
+    desk.replica_up(facts())
+    placement = await wait(desk, request("a"))
+    desk.replica_lost("r1")
+    desk.refused(placement.lease, None)
+    desk.replica_up(facts("r2"))
+    again = await desk.placement(placement.request)
+    assert again.replica_id == "r2"
+    desk.release(again.lease, Ending.FINISHED)
+
+
+async def test_refused_after_the_loss_with_a_full_lane(desk: Desk) -> None:
+    """It was admitted once: the full lane takes it."""
+    assert desk.own is not None
+    desk.own.configure(Policy(max_waiting=1), Binding())
+    desk.replica_up(facts())
+    placement = await wait(desk, request("a"))
+    desk.replica_lost("r1")
+    other = await waiting(desk, "b")
+    desk.refused(placement.lease, None)
+    desk.replica_up(facts("r2"))
+    again = await desk.placement(placement.request)
+    assert again.lease.engine_id == "a-2"
+    desk.release(again.lease, Ending.FINISHED)
+    other.cancel()
+    await cancelled(other)
+
+
+async def test_words_about_unknown_replicas_change_nothing(desk: Desk) -> None:
+    desk.replica_state("nobody", None)
+    desk.replica_state("nobody", ReplicaState.DRAINING)
+    desk.replica_lost("nobody")
+    assert not books(desk).replicas
+    assert desk.replicas.ready_in_turn() == []
+
+
+async def test_ready_replicas_take_turns(desk: Desk) -> None:
+    for name in ("r1", "r2", "r3"):
+        desk.replica_up(facts(name))
+    assert {desk.replicas.ready_in_turn()[0].replica_id for _ in range(3)} == {"r1", "r2", "r3"}
+    assert len(desk.replicas.ready_in_turn()) == 3
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_storm(desk: Desk, seed: int) -> None:
+    """Requests that finish, are cancelled, refused or lost at random, while replicas come and go."""
+    dice = random.Random(seed)
+    names = ("r1", "r2", "r3")
+
+    async def run(name: str) -> None:
+        one = request(name, wait_s=dice.choice([0.02, 1.0]))
+        try:
+            placement = await wait(desk, one)
+            while True:
+                desk.when_lost(placement.lease, lambda: None)
+                try:
+                    await asyncio.sleep(dice.random() * 0.01)
+                except asyncio.CancelledError:
+                    desk.release(placement.lease, Ending.CANCELLED)
+                    raise
+                if dice.random() < 0.7:
+                    break
+                desk.refused(placement.lease, dice.choice([None, ReplicaState.DRAINING]))
+                placement = await desk.placement(one)
+        except QueueTimeout:
+            return
+        desk.first_token(placement.lease)
+        desk.release(placement.lease, dice.choice([Ending.FINISHED, Ending.CANCELLED, Ending.FAILED]))
+
+    async def weather() -> None:
+        while True:
+            name = dice.choice(names)
+            dice.choice([lambda: desk.replica_up(facts(name, 2)), lambda: desk.replica_lost(name), lambda: desk.replica_state(name, None)])()  # noqa: B023
+            await asyncio.sleep(dice.random() * 0.01)
+
+    winds = asyncio.create_task(weather())
+    tasks = [asyncio.create_task(run(str(number))) for number in range(100)]
+    for task in dice.sample(tasks, 40):
+        await asyncio.sleep(dice.random() * 0.005)
+        task.cancel()
+    await asyncio.sleep(0.1)
+    winds.cancel()
+    for name in names:
+        desk.replica_up(facts(name, 4))
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(result is None or isinstance(result, asyncio.CancelledError) for result in results), results
+    for name in names:
+        desk.replica_lost(name)
