@@ -83,7 +83,8 @@ def _model_table(model: dict[str, Any]) -> Table:
         "p99",
     ):
         table.add_column(column, justify="right")
-    oldest = max(model["lanes"], key=lambda lane: lane["oldest_wait_s"], default={"oldest_wait_s": 0.0, "head_waits_for": "no owner"})
+    nobody: dict[str, Any] = {"oldest_wait_s": 0.0, "head_waits_for": "no owner"}
+    oldest: dict[str, Any] = max(model["lanes"], key=lambda lane: lane["oldest_wait_s"], default=nobody)
     ttft = model["ttft_ms"]
     ready = sum(replica["state"] == "ready" for replica in model["replicas"])
     ends = model["endings"]

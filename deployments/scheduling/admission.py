@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from deployments.scheduling.drain import work_before
-from deployments.scheduling.eta import LATE, TIMELY, LaneEta
+from deployments.scheduling.eta import LaneEta
 from deployments.scheduling.lanes import Lanes
+from deployments.scheduling.outlook import Outlooks
 from deployments.scheduling.rate import ServiceRate
 from deployments.scheduling.reasons import AdmissionKind, RejectCause
 from deployments.scheduling.request import Job
@@ -36,44 +36,47 @@ class Forecasts:
         self._retries: dict[str, RetryQueue] = {}
         self._lanes = lanes
         self._rate = rate
-
-    def base_s(self, job: Job, now: float) -> tuple[float, int]:
-        """The wait if the lanes drain by their shares at the measured rate, and by which of two ways the job would be served (eta.py).
-
-        In time: behind those of its lane that can still meet their deadlines. Too late for that, it comes after all of them, or is promoted and waits
-        among the promoted, whichever is sooner.
-        """
-        rate = self._rate.per_s
-        if rate is None:
-            return 0.0, TIMELY
-        lanes, lane = self._lanes, self._lanes.lanes[job.home]
-        others = [(other.work, other.flow.weight) for other in lanes.all if other is not lane]
-        timely_s = work_before(max(0.0, lane.work - lane.late_work), lane.flow.weight, others) / rate
-        slack_s = max(0.0, job.latest_start_s - now)
-        if timely_s <= slack_s:
-            return timely_s, TIMELY
-        last_s = work_before(lane.work, lane.flow.weight, others) / rate
-        beside = ((other.work - other.late_work, other.flow.weight) for other in lanes.lanes)
-        promoted_s = lanes.policy.lanes[job.home].max_wait_s + work_before(lanes.promoted.work, lanes.promoted.flow.weight, beside) / rate
-        return max(slack_s, min(last_s, promoted_s)), LATE
+        self._outlooks = Outlooks(lanes, rate)
 
     def promise(self, job: Job, now: float) -> tuple[float, float]:
         """The wait that a queued job may expect: p50 and p95, in seconds. Called before the job enters its lane."""
-        job.work_ahead, job.eta_mode = self.base_s(job, now)
-        eta = self._eta(job)
-        eta.promised()
-        job.eta = eta.predict(job.work_ahead, job.eta_mode)
-        return job.eta
+        job.promise = self._eta(job).promise(self._outlooks.of(job, now))
+        return job.promise.p50_s, job.promise.p95_s
 
-    def placed(self, job: Job, now: float) -> None:
-        """A job was placed: what was promised meets what happened."""
-        if job.eta is not None and job.attempt == 1:
-            self._eta(job).observe(job.work_ahead, job.eta_mode, job.eta, now - job.request.arrived_s, now)
+    def stepped(self, now: float) -> None:
+        """A step begins, or ended: whose latest start passed is known now."""
+        self._outlooks.tick(now)
+        for lane in self._lanes.lanes:
+            for job in lane.turned_late:
+                if job.promise is not None and job.attempt == 0:
+                    job.came_late = True
+                    self._eta(job).came_late(job.promise, now)
+            lane.turned_late.clear()
+
+    def placed(self, job: Job, lane: str, was_late: bool, now: float) -> None:
+        """A job was placed from `lane`: what was promised meets what happened."""
+        if was_late:
+            self._outlooks.placed_late(lane, job.cost, now)
+        if job.promise is None or job.attempt != 1:
+            return
+        eta, wait_s = self._eta(job), now - job.request.arrived_s
+        if wait_s > job.promise.outlook.slack_s and not job.came_late:
+            job.came_late = True
+            eta.came_late(job.promise, now)
+        eta.observe(job.promise, wait_s, job.came_late, now)
+
+    def shown(self, home: int) -> tuple[float, float] | None:
+        """What a request like the last one would be told now in the lane of that index; None before any was told anything."""
+        eta = self.etas.get(self._lanes.policy.lanes[home].name)
+        if eta is None or self._rate.per_s is None:
+            return None
+        told = eta.predict(self._outlooks.of_lane(home, eta.slack_s, 0.0))
+        return told.p50_s, told.p95_s
 
     def gave_up(self, job: Job, now: float) -> None:
         """A job left its lane unplaced."""
-        if job.eta is not None and job.attempt == 0:
-            self._eta(job).gave_up(job.eta_mode, job.eta, now - job.request.arrived_s)
+        if job.promise is not None and job.attempt == 0:
+            self._eta(job).gave_up(job.promise, now - job.request.arrived_s)
 
     def reject_cause(self, job: Job) -> RejectCause | None:
         """Whether the job's lane, or the model, has no room for it.
@@ -103,8 +106,8 @@ class Forecasts:
         excess = max(0.0, lane.work + job.cost - policy.cap_s * rate) if rate else 0.0
         retry = self._retries.setdefault(policy.name, RetryQueue())
         retry_after_s = retry.retry_after_s(job.request.request_id, job.cost, excess, rate, now)
-        eta = self._eta(job).predict(*self.base_s(job, now))
-        return Admission(AdmissionKind.REJECT, policy.name, cause, eta, lane.work / rate if rate else None, retry_after_s)
+        told = self._eta(job).predict(self._outlooks.of(job, now))
+        return Admission(AdmissionKind.REJECT, policy.name, cause, (told.p50_s, told.p95_s), lane.work / rate if rate else None, retry_after_s)
 
     def over_limit(self, job: Job, cause: RejectCause, wait_s: float) -> Admission:
         """The answer to a job whose tenant is at a limit of its own; `wait_s` later it would not be."""

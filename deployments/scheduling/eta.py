@@ -1,20 +1,23 @@
 """How long a request will wait, with honest quantiles.
 
-A base forecast comes from the work ahead and the measured rate (`admission.Forecasts` computes it). What really happened teaches the rest, for each
-lane and each of two ways to be served, in time or late:
+A request is served in one of two ways: in time, behind those of its lane that can still meet their deadlines; or late, after all of those or as one
+of the promoted. The two waits differ by an order of magnitude under overload, and which of them it will be is not certain. So the told quantiles are
+those of a mixture:
 
-    ratio  = log((wait + FLOOR) / (forecast + FLOOR))
-    eta(q) = (forecast + FLOOR) * exp(quantile of the last ratios at level q + slack(q)) - FLOOR
+    timely(q) = (forecast in time + FLOOR) * exp(quantile q of the last ratios) - FLOOR        told where it ends before the latest start
+    late(q)   = (forecast late + FLOOR) * exp(quantile q' of the last ratios) - FLOOR           else; q' is what of q lies beyond the timely ones
 
-Ratios are kept by the size of the forecast (a short wait errs by more, in proportion) and thinned in time, so that the last minutes speak and not the
-last seconds. The slack, which starts at 0, is moved by each outcome, slack += gain * (missed - (1 - q)): that holds the long-run coverage at q
-whatever the traffic does (conformal inference under shift: Gibbs and Candes, NeurIPS 2021). The gain shrinks with the number of promises still
-open, since they will all err the same way before the first of them is known. A wait that was cancelled before its p95 says nothing (it is
-censored); one that was cancelled after it is a miss.
+The base forecasts come from the work ahead and the measured rates (`outlook.py`). A ratio is log((wait + FLOOR) / (forecast + FLOOR)) of what really
+happened; one that was forecast in time and came late counts as infinite, and is known as soon as its latest start has passed, long before it is
+served. Ratios are kept by the size of the forecast (a short wait errs by more, in proportion) and thinned in time, so that the last minutes speak and
+not the last seconds. A slack, which starts at 0, is added to each log and moved by each outcome, slack += gain * (missed - (1 - q)): that holds the
+long-run coverage at q whatever the traffic does (conformal inference under shift: Gibbs and Candes, NeurIPS 2021). The gain shrinks with the number
+of promises still open, since they will all err the same way before the first of them is known. A wait that was cancelled before its p95 says nothing
+(it is censored); one that was cancelled after it is a miss.
 """
 
 import math
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from dataclasses import dataclass
 
@@ -36,8 +39,23 @@ class Coverage:
     censored: int = 0
 
 
-TIMELY, LATE = 0, 1
-"""The two ways to be served: before one's latest start, or after all that can still make theirs. Each errs in its own way, and learns apart."""
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """The base forecasts of one request in seconds: its wait if it is served in time, until its latest start, and its wait if it comes late."""
+
+    timely_s: float
+    slack_s: float
+    late_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What was told (`p50_s`, `p95_s`), on which outlook. `late`: which of the two lies beyond the latest start."""
+
+    outlook: Outlook
+    p50_s: float
+    p95_s: float
+    late: tuple[bool, bool]
 
 
 class LaneEta:
@@ -46,76 +64,100 @@ class LaneEta:
     def __init__(self) -> None:
         self.p50 = Coverage()
         self.p95 = Coverage()
-        self._modes = (_Mode(), _Mode())
+        self.slack_s = math.inf
+        """What the last request had until its latest start."""
+        self._timely = _Ratios()
+        self._late = _Ratios()
+        self._slack = {False: [0.0, 0.0], True: [0.0, 0.0]}
         self._open = 0
 
-    def predict(self, forecast_s: float, mode: int = TIMELY) -> tuple[float, float]:
-        """The p50 and p95 of a wait whose base forecast is `forecast_s`. Promises nothing: see `promised`."""
-        return self._modes[mode].predict(forecast_s)
-
-    def promised(self) -> None:
-        """A forecast was told to a client: its outcome will come by `observe` or `gave_up`."""
+    def promise(self, outlook: Outlook) -> Promise:
+        """Tells a client; the outcome will come by `observe` or `gave_up`."""
         self._open += 1
+        self.slack_s = outlook.slack_s
+        return self.predict(outlook)
 
-    def observe(self, forecast_s: float, mode: int, promised: tuple[float, float], wait_s: float, now: float) -> None:
-        """A request waited `wait_s` and was placed."""
-        self._open -= 1
-        self._judge(mode, promised, wait_s)
-        self._modes[mode].learn(forecast_s, wait_s, now)
+    def predict(self, outlook: Outlook) -> Promise:
+        """What would be told."""
+        values, late = zip(*(self._quantile(index, outlook) for index in range(2)), strict=True)
+        p50 = max(0.0, values[0])
+        return Promise(outlook, p50, max(p50, values[1]), late)
 
-    def gave_up(self, mode: int, promised: tuple[float, float], waited_s: float) -> None:
-        """A request left the lane without being placed."""
+    def came_late(self, promise: Promise, now: float) -> None:
+        """The request has passed its latest start, unplaced."""
+        self._timely.add(promise.outlook.timely_s, math.inf, now)
+
+    def observe(self, promise: Promise, wait_s: float, came_late: bool, now: float) -> None:
+        """The request waited `wait_s` and was placed; `came_late` was told of it or not."""
         self._open -= 1
-        if waited_s > promised[1]:
-            self._judge(mode, promised, waited_s)
+        self._judge(promise, wait_s)
+        outlook = promise.outlook
+        if came_late:
+            self._late.add(outlook.late_s, _ratio(wait_s, outlook.late_s), now)
+        else:
+            self._timely.add(outlook.timely_s, _ratio(wait_s, outlook.timely_s), now)
+
+    def gave_up(self, promise: Promise, waited_s: float) -> None:
+        """The request left the lane without being placed."""
+        self._open -= 1
+        if waited_s > promise.p95_s:
+            self._judge(promise, waited_s)
         else:
             self.p50.censored += 1
             self.p95.censored += 1
 
-    def _judge(self, mode: int, promised: tuple[float, float], wait_s: float) -> None:
+    def _judge(self, promise: Promise, wait_s: float) -> None:
         gain = _GAIN / (1.0 + self._open / _OPEN_SCALE)
-        for index, coverage in enumerate((self.p50, self.p95)):
-            missed = wait_s > promised[index]
+        for index, (coverage, told_s) in enumerate(((self.p50, promise.p50_s), (self.p95, promise.p95_s))):
+            missed = wait_s > told_s
             coverage.total += 1
             coverage.within += not missed
-            self._modes[mode].slack[index] += gain * (missed - (1.0 - _LEVELS[index]))
+            self._slack[promise.late[index]][index] += gain * (missed - (1.0 - _LEVELS[index]))
 
-
-class _Mode:
-    """What was learned of one way to be served."""
-
-    __slots__ = ("_by_size", "slack")
-
-    def __init__(self) -> None:
-        self.slack = [0.0, 0.0]
-        self._by_size: dict[int, _Ratios] = {}
-
-    def predict(self, forecast_s: float) -> tuple[float, float]:
-        base = forecast_s + FLOOR_S
-        ratios = self._nearest(forecast_s)
+    def _quantile(self, index: int, outlook: Outlook) -> tuple[float, bool]:
+        """One told quantile, and whether it lies beyond the latest start."""
+        level, ratios = _LEVELS[index], self._timely.near(outlook.timely_s)
+        in_time = 1.0
         if ratios is None:
-            return forecast_s, 2.0 * base
-        p50, p95 = (base * math.exp(ratios.quantile(level) + slack) - FLOOR_S for level, slack in zip(_LEVELS, self.slack, strict=True))
-        return max(0.0, p50), max(0.0, p50, p95)
-
-    def learn(self, forecast_s: float, wait_s: float, now: float) -> None:
-        size = _size(forecast_s)
-        ratios = self._by_size.get(size)
-        if ratios is None:
-            ratios = self._by_size[size] = _Ratios()
-        ratios.add(math.log((wait_s + FLOOR_S) / (forecast_s + FLOOR_S)), now)
-
-    def _nearest(self, forecast_s: float) -> "_Ratios | None":
-        wanted = _size(forecast_s)
-        exact = self._by_size.get(wanted)
-        if exact is not None and len(exact.ordered) >= _LEAST:
-            return exact
-        known = [(abs(size - wanted), size) for size, ratios in self._by_size.items() if len(ratios.ordered) >= _LEAST]
-        return self._by_size[min(known)[1]] if known else None
+            timely_s = outlook.timely_s if index == 0 else 2.0 * (outlook.timely_s + FLOOR_S)
+            in_time = 1.0 if timely_s <= outlook.slack_s else 0.0
+        else:
+            timely_s = _stretched(outlook.timely_s, _at(ratios, level) + self._slack[False][index])
+            if outlook.slack_s < math.inf:
+                in_time = bisect_right(ratios, _ratio(outlook.slack_s, outlook.timely_s)) / len(ratios)
+        if timely_s <= outlook.slack_s and timely_s < math.inf:
+            return timely_s, False
+        beyond = max(0.0, (level - in_time) / (1.0 - in_time)) if in_time < 1.0 else level
+        known = self._late.near(outlook.late_s)
+        ratio = _at(known, beyond) if known is not None else 0.0
+        return max(min(outlook.slack_s, outlook.late_s), _stretched(outlook.late_s, ratio + self._slack[True][index])), True
 
 
 class _Ratios:
-    """The last ratios, at most one each `_THIN_S`."""
+    """The last ratios, by the size of their forecast, at most one each `_THIN_S`."""
+
+    def __init__(self) -> None:
+        self._by_size: dict[int, _Recent] = {}
+
+    def add(self, forecast_s: float, ratio: float, now: float) -> None:
+        size = _size(forecast_s)
+        recent = self._by_size.get(size)
+        if recent is None:
+            recent = self._by_size[size] = _Recent()
+        recent.add(ratio, now)
+
+    def near(self, forecast_s: float) -> list[float] | None:
+        """Those of forecasts of that size, or of the nearest size that has enough; ascending."""
+        wanted = _size(forecast_s)
+        exact = self._by_size.get(wanted)
+        if exact is not None and len(exact.ordered) >= _LEAST:
+            return exact.ordered
+        known = [(abs(size - wanted), size) for size, recent in self._by_size.items() if len(recent.ordered) >= _LEAST]
+        return self._by_size[min(known)[1]].ordered if known else None
+
+
+class _Recent:
+    """The last ratios of one size."""
 
     __slots__ = ("_arrived", "_last_s", "ordered")
 
@@ -133,11 +175,23 @@ class _Ratios:
         if len(self._arrived) > _WINDOW:
             del self.ordered[bisect_left(self.ordered, self._arrived.popleft())]
 
-    def quantile(self, level: float) -> float:
-        rank = level * (len(self.ordered) - 1)
-        low = int(rank)
-        high = min(low + 1, len(self.ordered) - 1)
-        return self.ordered[low] + (rank - low) * (self.ordered[high] - self.ordered[low])
+
+def _at(ordered: list[float], level: float) -> float:
+    """The quantile, between two ratios in proportion; the larger of two when that is infinite."""
+    rank = level * (len(ordered) - 1)
+    low = int(rank)
+    below, above = ordered[low], ordered[min(low + 1, len(ordered) - 1)]
+    if above == math.inf:
+        return below if rank == low else above
+    return below + (rank - low) * (above - below)
+
+
+def _ratio(wait_s: float, forecast_s: float) -> float:
+    return math.log((wait_s + FLOOR_S) / (forecast_s + FLOOR_S))
+
+
+def _stretched(forecast_s: float, ratio: float) -> float:
+    return (forecast_s + FLOOR_S) * math.exp(ratio) - FLOOR_S if ratio < math.inf else math.inf
 
 
 def _size(forecast_s: float) -> int:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from deployments.scheduling.eta import Promise
+
 if TYPE_CHECKING:
     from deployments.scheduling.lane import Lane
 
@@ -37,16 +39,15 @@ class Job:
     `cost` is its work in prefill tokens (uncached prompt plus weighted output), `kv_tokens` what its KV blocks are booked with. `lane` is the lane
     (or the promoted one) in which it waits; None once it is placed or gone. `home` is the index of its lane by length, which never changes.
     `number` counts the arrivals, `sequence` orders it in its lane. `limited`: it counts against its tenant's limits. `late`: it waits behind those
-    that can still meet their deadline. `eta_mode`: which way to be served its forecast reckoned with (eta.py).
+    that can still meet their deadline; `came_late`: its lane's forecasts know that. `promise`: the wait that was told (eta.py).
     """
 
     __slots__ = (
         "attempt",
+        "came_late",
         "cost",
         "credit_tokens",
         "deadline_s",
-        "eta",
-        "eta_mode",
         "home",
         "kv_tokens",
         "lane",
@@ -56,11 +57,11 @@ class Job:
         "number",
         "output_tokens",
         "prefill_tokens",
+        "promise",
         "promote_s",
         "promoted_s",
         "request",
         "sequence",
-        "work_ahead",
     )
 
     def __init__(self, request: Request, sequence: int) -> None:
@@ -81,6 +82,5 @@ class Job:
         self.limited = False
         self.promote_s = 0.0
         self.promoted_s: float | None = None
-        self.eta: tuple[float, float] | None = None
-        self.eta_mode = 0
-        self.work_ahead = 0.0
+        self.came_late = False
+        self.promise: Promise | None = None

@@ -205,6 +205,7 @@ class Scheduler:
             self._place_all(placements, now)
         self._end_idle_holds()
         self.rate.placed.run(bool(self.lanes.jobs), now)
+        self.forecasts.stepped(now)
         return Step(tuple(placements), tuple(gone.request for gone in expired))
 
     def next_wakeup(self) -> float | None:
@@ -250,7 +251,7 @@ class Scheduler:
         return pick(job, fitting, warm, prefixes, self.lanes.policy.stickiness_ms)
 
     def _place(self, lane: Lane, job: Job, replica: Replica, reason: PickReason, passed_over: list[Lane], now: float) -> Placement:
-        request = job.request
+        request, was_late = job.request, job.late
         job.attempt += 1
         self.lanes.serve(lane, job, passed_over)
         self.holds.end(lane)
@@ -264,8 +265,9 @@ class Scheduler:
         self.placed += 1
         self.promoted += job.promoted_s is not None and job.attempt == 1
         self.rate.placed.add(job.cost, now)
-        self.forecasts.placed(job, now)
-        return Placement(request, lease, reason, lane.name, job.promoted_s is not None, now - request.arrived_s, job.eta)
+        self.forecasts.placed(job, lane.name, was_late, now)
+        told = None if job.promise is None else (job.promise.p50_s, job.promise.p95_s)
+        return Placement(request, lease, reason, lane.name, job.promoted_s is not None, now - request.arrived_s, told)
 
     def _bind(self, lease: Lease, job: Job, replica: Replica, now: float) -> None:
         replica.bind(lease)

@@ -62,6 +62,7 @@ class TenantQueue:
                 heapq.heappush(late, heapq.heappop(viable))
                 job.late = True
                 lane.late_work += job.cost
+                lane.turned_late.append(job)
             else:
                 return job
         while late and late[0][2].lane is not lane:

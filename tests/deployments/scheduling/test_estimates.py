@@ -1,13 +1,15 @@
 """What the scheduler learns: output lengths, prefixes, rates, waits. Each against data whose truth is known."""
 
+import heapq
+import math
 import random
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from deployments.scheduling.drain import work_before
-from deployments.scheduling.eta import TIMELY, LaneEta
+from deployments.scheduling.eta import LaneEta, Outlook, Promise
 from deployments.scheduling.outputs import OutputLengths
 from deployments.scheduling.prefixes import PrefixIndex
 from deployments.scheduling.rate import Meter
@@ -88,18 +90,42 @@ def test_coverage_of_the_p95_is_95_percent_though_the_forecast_is_wrong_and_the_
     for number in range(6_000):
         forecast = random_source.uniform(0.05, 5)
         scale = 0.5 if number < 3_000 else 3.0
-        promised = eta.predict(forecast)
-        eta.promised()
-        eta.observe(forecast, TIMELY, promised, forecast * scale * random_source.lognormvariate(0, 0.6), 0.3 * number)
+        promise = eta.promise(Outlook(forecast, math.inf, forecast))
+        eta.observe(promise, forecast * scale * random_source.lognormvariate(0, 0.6), False, 0.3 * number)
     assert eta.p95.within / eta.p95.total == pytest.approx(0.95, abs=0.01)
     assert eta.p50.within / eta.p50.total == pytest.approx(0.5, abs=0.03)
 
 
+@settings(max_examples=20)
+@given(st.floats(0.0, 0.9), st.integers(0, 1 << 30))
+def test_coverage_holds_where_some_come_late_and_nobody_knows_who(share_late: float, seed: int) -> None:
+    """Late ones wait a minute instead of a second; that one is late is known when its latest start has passed, how long it waited much later."""
+    random_source = random.Random(seed)
+    eta = LaneEta()
+    pending: list[tuple[float, int, Promise, float, bool]] = []
+    for number in range(4_000):
+        now = 0.3 * number
+        while pending and pending[0][0] <= now:
+            at, _, promise, wait_s, late = heapq.heappop(pending)
+            if late and wait_s > 5.0:
+                eta.came_late(promise, at)
+                heapq.heappush(pending, (at - 5.0 + wait_s, number, promise, -wait_s, late))
+            else:
+                eta.observe(promise, abs(wait_s), late, at)
+        late = random_source.random() < share_late
+        wait_s = random_source.uniform(50, 70) if late else min(5.0, random_source.lognormvariate(0, 0.4))
+        promise = eta.promise(Outlook(1.0, 5.0, 60.0))
+        heapq.heappush(pending, (now + min(5.0, wait_s), number, promise, wait_s, late))
+    assert eta.p95.within / eta.p95.total == pytest.approx(0.95, abs=0.03)
+    assert eta.p50.within / eta.p50.total == pytest.approx(0.5, abs=0.12)
+
+
 def test_a_wait_given_up_early_is_censored_and_one_given_up_late_is_a_miss() -> None:
     eta = LaneEta()
-    eta.gave_up(TIMELY, (1.0, 2.0), 1.5)
+    promise = Promise(Outlook(1.0, 5.0, 9.0), 1.0, 2.0, (False, False))
+    eta.gave_up(promise, 1.5)
     assert (eta.p95.total, eta.p95.censored) == (0, 1)
-    eta.gave_up(TIMELY, (1.0, 2.0), 2.5)
+    eta.gave_up(promise, 2.5)
     assert (eta.p95.total, eta.p95.within) == (1, 0)
 
 

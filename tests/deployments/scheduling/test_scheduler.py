@@ -7,7 +7,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
-from deployments.scheduling import Ending, LanePolicy, Lease, Order, Policy, RejectCause, Step, TenantPolicy, Usage
+from deployments.scheduling import Ending, LanePolicy, Lease, Order, Policy, RejectCause, Request, Step, TenantPolicy, Usage
 from tests.deployments.scheduling.world import CAPACITY, LANES, POLICY, make_request, make_scheduler
 
 LIMITED = TenantPolicy(3.0, max_concurrency=6, tokens_per_minute=40_000.0)
@@ -31,8 +31,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.scheduler, self.twin = make_scheduler(replicas, policy), make_scheduler(replicas, policy)
         self.replicas = {f"r{number}" for number in range(replicas)}
         self.fate: dict[str, str] = {}
-        self.live: dict[int, Lease] = {}
-        self.ended: list[Lease] = []
+        self.live: dict[str, Lease] = {}
+        self.made: dict[str, Request] = {}
+        self.attempts: dict[str, int] = {}
+        self.owners = 1
 
     @rule(
         target=requests,
@@ -49,6 +51,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         admission = self.scheduler.submit(request, self.now)
         assert admission == self.twin.submit(request, self.now)
         self.fate[name] = "waiting" if admission.accepted else "rejected"
+        self.made[name] = request
         if not admission.accepted:
             own = (RejectCause.TENANT_CONCURRENCY, RejectCause.TENANT_TOKENS)
             assert admission.cause in (RejectCause.MODEL_FULL, RejectCause.LANE_FULL) or (tenant == "b" and admission.cause in own)
@@ -82,24 +85,48 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule(lease=leases)
     def first_token(self, lease: Lease) -> None:
-        self._both(lambda scheduler: scheduler.first_token(lease, self.now))
+        current = self.live.get(lease.engine_id, lease if self.owners == 1 else None)
+        if current is not None:
+            self._both(lambda scheduler: scheduler.first_token(current, self.now))
 
     @rule(lease=leases, ending=st.sampled_from([Ending.FINISHED, Ending.CANCELLED, Ending.FAILED]), output=st.integers(0, 900))
     def release(self, lease: Lease, ending: Ending, output: int) -> None:
         usage = Usage(lease.request.prompt_tokens, 0, output, 0, lease.sequences, 0.1, 0.2) if ending is Ending.FINISHED else None
-        was_live = self.live.pop(lease.lease_id, None) is not None
-        for scheduler in (self.scheduler, self.twin):
-            assert scheduler.release(lease, ending, usage, self.now) == was_live
-        if was_live:
+        current = self.live.pop(lease.engine_id, None)
+        if current is not None or self.owners == 1:
+            for scheduler in (self.scheduler, self.twin):
+                assert scheduler.release(current or lease, ending, usage, self.now) == (current is not None)
+        if current is not None:
             self.fate[lease.request.request_id] = ending.value
 
     @rule(lease=consumes(leases))
     def refuse(self, lease: Lease) -> None:
-        if self.live.pop(lease.lease_id, None) is not None:
+        current = self.live.pop(lease.engine_id, None)
+        if current is not None:
             for scheduler in (self.scheduler, self.twin):
                 scheduler.replica_draining(lease.replica_id, self.now)
-                scheduler.release(lease, Ending.REFUSED, None, self.now)
+                scheduler.release(current, Ending.REFUSED, None, self.now)
             self.fate[lease.request.request_id] = "waiting"
+
+    @rule(policy=st.sampled_from(POLICIES))
+    def another_owner(self, policy: Policy) -> None:
+        """A new scheduler takes over: it adopts what the replicas run, and takes in what waits, whatever its caps and limits say."""
+        self.owners += 1
+        self.scheduler, self.twin = make_scheduler(0, policy), make_scheduler(0, policy)
+        for name in sorted(self.replicas):
+            self._both(lambda scheduler, name=name: scheduler.replica_up(name, CAPACITY, self.now))
+        for engine_id, lease in list(self.live.items()):
+            told = dataclasses.replace(lease, lease_id=0)
+            adopted = self.scheduler.adopt(told, False, self.now)
+            assert adopted == self.twin.adopt(told, False, self.now)
+            assert adopted is not None
+            assert adopted.engine_id == engine_id
+            self.live[engine_id] = adopted
+        for name in [name for name, fate in self.fate.items() if fate == "waiting"]:
+            again = dataclasses.replace(self.made[name], attempts=self.attempts.get(name, 0))
+            admission = self.scheduler.submit(again, self.now, admitted=True)
+            assert admission.accepted
+            assert admission == self.twin.submit(again, self.now, admitted=True)
 
     @rule(policy=st.sampled_from(POLICIES))
     def reload(self, policy: Policy) -> None:
@@ -119,17 +146,17 @@ class SchedulerMachine(RuleBasedStateMachine):
     def replica_lost(self, number: int) -> None:
         lost = self.scheduler.replica_lost(f"r{number}", self.now)
         assert lost == self.twin.replica_lost(f"r{number}", self.now)
-        assert {lease.lease_id for lease in lost} == {key for key, lease in self.live.items() if lease.replica_id == f"r{number}"}
+        assert {lease.engine_id for lease in lost} == {key for key, lease in self.live.items() if lease.replica_id == f"r{number}"}
         self.replicas.discard(f"r{number}")
         for lease in lost:
-            del self.live[lease.lease_id]
+            del self.live[lease.engine_id]
             self.fate[lease.request.request_id] = "failed"
 
     @invariant()
     def books_balance(self) -> None:
         snapshot = self.scheduler.snapshot(self.now)
         waiting = [name for name, fate in self.fate.items() if fate == "waiting"]
-        assert snapshot.placed == len(self.live) + sum(snapshot.endings.values())
+        assert snapshot.placed + snapshot.adopted == len(self.live) + sum(snapshot.endings.values())
         assert sum(lane.waiting for lane in snapshot.lanes) == len(waiting)
         assert set(self.scheduler.lanes.jobs) == set(waiting)
         assert all(lane.work_tokens >= 0 for lane in snapshot.lanes)
@@ -162,7 +189,10 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert self.fate[placement.request.request_id] == "waiting"
             assert placement.replica_id in self.replicas
             self.fate[placement.request.request_id] = "leased"
-            self.live[placement.lease.lease_id] = placement.lease
+            name, lease = placement.request.request_id, placement.lease
+            assert lease.attempt == self.attempts.get(name, 0) + 1, "an engine never sees an id twice"
+            self.attempts[name] = lease.attempt
+            self.live[lease.engine_id] = lease
 
     def _both(self, act: object) -> None:
         for scheduler in (self.scheduler, self.twin):

@@ -1,0 +1,59 @@
+"""The base forecasts of a request's wait, from the work that waits and the measured rates. `eta.py` learns how far they are off."""
+
+import math
+
+from deployments.scheduling.drain import work_before
+from deployments.scheduling.eta import Outlook
+from deployments.scheduling.lanes import Lanes
+from deployments.scheduling.rate import Meter, ServiceRate
+from deployments.scheduling.request import Job
+
+
+class Outlooks:
+    """Of all lanes of a model."""
+
+    def __init__(self, lanes: Lanes, rate: ServiceRate) -> None:
+        self._lanes = lanes
+        self._rate = rate
+        self._late_rates: dict[str, Meter] = {}
+
+    def of(self, job: Job, now: float) -> Outlook:
+        """The job's outlook, before it enters its lane."""
+        return self.of_lane(job.home, max(0.0, job.latest_start_s - now), job.cost)
+
+    def of_lane(self, home: int, slack_s: float, cost: float) -> Outlook:
+        """The outlook of a job of that cost in the lane of that index, `slack_s` before its latest start.
+
+        In time: the lanes drain by their shares, and those of its lane that can still meet their deadline come first. Late: behind the late ones of
+        its lane, which are served as fast as late ones were of late (while others keep coming in time, hardly at all); or promoted, and then behind
+        the promoted; whichever is sooner.
+        """
+        rate = self._rate.per_s
+        if rate is None:
+            return Outlook(0.0, slack_s, min(slack_s, 1.0))
+        lanes, lane = self._lanes, self._lanes.lanes[home]
+        others = [(other.work, other.flow.weight) for other in lanes.all if other is not lane]
+        timely_s = work_before(max(0.0, lane.work - lane.late_work), lane.flow.weight, others) / rate
+        if slack_s == math.inf:
+            return Outlook(timely_s, slack_s, timely_s)
+        beside = ((other.work - other.late_work, other.flow.weight) for other in lanes.lanes)
+        promoted_s = lanes.policy.lanes[home].max_wait_s + work_before(lanes.promoted.work, lanes.promoted.flow.weight, beside) / rate
+        late_rate = self._late_rate(lane.name).per_s
+        late_s = promoted_s if not late_rate else min(promoted_s, slack_s + (lane.late_work + cost) / late_rate)
+        return Outlook(timely_s, slack_s, max(slack_s, late_s))
+
+    def tick(self, now: float) -> None:
+        """Time in which late ones wait counts for their rate."""
+        for lane in self._lanes.lanes:
+            if lane.late_work > 0 or lane.name in self._late_rates:
+                self._late_rate(lane.name).run(lane.late_work > 0, now)
+
+    def placed_late(self, lane: str, cost: float, now: float) -> None:
+        """A late one was placed from its own lane."""
+        self._late_rate(lane).add(cost, now)
+
+    def _late_rate(self, lane: str) -> Meter:
+        meter = self._late_rates.get(lane)
+        if meter is None:
+            meter = self._late_rates[lane] = Meter()
+        return meter
