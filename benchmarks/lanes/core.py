@@ -32,6 +32,8 @@ _SIDES = {
 }
 _TENANTS = 50
 _SIZES = ((100, 10_000), (1_000, 100_000))
+_USAGE = Usage(400, 0, 120, 0, 1, 0.05, 2.0)
+TURN_S = 0.0005
 _PREFILLING = 0.1
 """The share of the replicas' leases whose prompt is still prefilled."""
 
@@ -45,6 +47,7 @@ class Cell:
         self._now = 0.0
         self._waiting = waiting
         self._made = 0
+        self._drawn: deque[Request] = deque()
         self._live: list[Lease] = []
         self._prefilling: deque[Lease] = deque()
         self._most_prefilling = max(1, int(replicas * _CAPACITY.sequences * _PREFILLING))
@@ -58,24 +61,28 @@ class Cell:
                 self._step()
 
     def run(self, requests: int) -> float:
-        """Microseconds of CPU time a request."""
+        """Microseconds of CPU time a request. What arrives is drawn before, and not timed."""
+        self._drawn.extend(self._draw(self._now + TURN_S * (turn + 1)) for turn in range(requests + 64))
+        ends = [self._random.random() for _ in range(requests)]
         began = time.process_time()
-        for _ in range(requests):
-            self._turn()
-        return 1e6 * (time.process_time() - began) / requests
+        for end in ends:
+            self._turn(end)
+        took_s = time.process_time() - began
+        self._drawn.clear()
+        return 1e6 * took_s / requests
 
     @property
     def state(self) -> tuple[int, int]:
         """Requests that wait, and leases."""
         return len(self._scheduler.lanes.jobs), len(self._scheduler.leases)
 
-    def _turn(self) -> None:
-        self._now += 0.0005
+    def _turn(self, end: float) -> None:
+        self._now += TURN_S
         live = self._live
-        position = self._random.randrange(len(live))
+        position = int(end * len(live))
         live[position], live[-1] = live[-1], live[position]
         lease = live.pop()
-        self._scheduler.release(lease, Ending.FINISHED, Usage(lease.request.prompt_tokens, 0, 120, 0, 1, 0.05, 2.0), self._now)
+        self._scheduler.release(lease, Ending.FINISHED, _USAGE, self._now)
         self._step()
         while len(self._scheduler.lanes.jobs) < self._waiting:
             self._submit()
@@ -85,12 +92,14 @@ class Cell:
             self._step()
 
     def _submit(self) -> None:
+        self._scheduler.submit(self._drawn.popleft() if self._drawn else self._draw(self._now), self._now)
+
+    def _draw(self, now: float) -> Request:
         self._made += 1
         draw = self._random
         prompt = min(60_000, int(draw.lognormvariate(6.0, 1.6)) + 1)
         name, tenant = f"request-{self._made}", f"tenant-{draw.randrange(_TENANTS)}"
-        request = Request(name, prompt, draw.choice((64, 256, 1_024)), self._now, self._now + 2.0, self._now + 1e6, tenant=tenant)
-        self._scheduler.submit(request, self._now)
+        return Request(name, prompt, draw.choice((64, 256, 1_024)), now, now + 2.0, now + 1e6, tenant=tenant)
 
     def _step(self) -> None:
         for placement in self._scheduler.step(self._now).placements:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from deployments.scheduling.eta import LaneEta
+from deployments.scheduling.lane import Lane
 from deployments.scheduling.lanes import Lanes
 from deployments.scheduling.outlook import Outlooks
 from deployments.scheduling.rate import ServiceRate
@@ -47,11 +48,15 @@ class Forecasts:
         """A step begins, or ended: whose latest start passed is known now."""
         self._outlooks.tick(now)
         for lane in self._lanes.lanes:
-            for job in lane.turned_late:
-                if job.promise is not None and job.attempt == 0:
-                    job.came_late = True
-                    self._eta(job).came_late(job.promise, now)
-            lane.turned_late.clear()
+            if lane.turned_late:
+                self._turned_late(lane, now)
+
+    def _turned_late(self, lane: Lane, now: float) -> None:
+        for job in lane.turned_late:
+            if job.promise is not None and job.attempt == 0:
+                job.came_late = True
+                self._eta(job).came_late(job.promise, now)
+        lane.turned_late.clear()
 
     def placed(self, job: Job, lane: str, was_late: bool, now: float) -> None:
         """A job was placed from `lane`: what was promised meets what happened."""

@@ -9,4 +9,8 @@ from collections.abc import Iterable
 def work_before(own_ahead: float, own_weight: float, others: Iterable[tuple[float, float]]) -> float:
     """Work placed in all until `own_ahead` of this lane is placed. `others`: (waiting work, weight) of each other lane."""
     done_at = own_ahead / own_weight
-    return own_ahead + sum(min(work, weight * done_at) for work, weight in others)
+    placed = own_ahead
+    for work, weight in others:
+        most = weight * done_at
+        placed += work if work < most else most
+    return placed

@@ -20,6 +20,7 @@ import math
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from dataclasses import dataclass
+from typing import NamedTuple
 
 FLOOR_S = 0.02
 _LEVELS = (0.5, 0.95)
@@ -39,8 +40,7 @@ class Coverage:
     censored: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Outlook:
+class Outlook(NamedTuple):
     """The base forecasts of one request in seconds: its wait if it is served in time, until its latest start, and its wait if it comes late."""
 
     timely_s: float
@@ -48,8 +48,7 @@ class Outlook:
     late_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Promise:
+class Promise(NamedTuple):
     """What was told (`p50_s`, `p95_s`), on which outlook. `late`: which of the two lies beyond the latest start."""
 
     outlook: Outlook
@@ -79,9 +78,10 @@ class LaneEta:
 
     def predict(self, outlook: Outlook) -> Promise:
         """What would be told."""
-        values, late = zip(*(self._quantile(index, outlook) for index in range(2)), strict=True)
-        p50 = max(0.0, values[0])
-        return Promise(outlook, p50, max(p50, values[1]), late)
+        ratios = self._timely.near(outlook.timely_s)
+        (p50, late50), (p95, late95) = self._quantile(0, outlook, ratios), self._quantile(1, outlook, ratios)
+        p50 = max(0.0, p50)
+        return Promise(outlook, p50, max(p50, p95), (late50, late95))
 
     def came_late(self, promise: Promise, now: float) -> None:
         """The request has passed its latest start, unplaced."""
@@ -114,23 +114,20 @@ class LaneEta:
             coverage.within += not missed
             self._slack[promise.late[index]][index] += gain * (missed - (1.0 - _LEVELS[index]))
 
-    def _quantile(self, index: int, outlook: Outlook) -> tuple[float, bool]:
-        """One told quantile, and whether it lies beyond the latest start."""
-        level, ratios = _LEVELS[index], self._timely.near(outlook.timely_s)
-        in_time = 1.0
+    def _quantile(self, index: int, outlook: Outlook, ratios: list[float] | None) -> tuple[float, bool]:
+        """One told quantile, and whether it lies beyond the latest start. `ratios`: those of forecasts in time of that size."""
+        level, slack_s = _LEVELS[index], outlook.slack_s
         if ratios is None:
             timely_s = outlook.timely_s if index == 0 else 2.0 * (outlook.timely_s + FLOOR_S)
-            in_time = 1.0 if timely_s <= outlook.slack_s else 0.0
         else:
             timely_s = _stretched(outlook.timely_s, _at(ratios, level) + self._slack[False][index])
-            if outlook.slack_s < math.inf:
-                in_time = bisect_right(ratios, _ratio(outlook.slack_s, outlook.timely_s)) / len(ratios)
-        if timely_s <= outlook.slack_s and timely_s < math.inf:
+        if timely_s <= slack_s and timely_s < math.inf:
             return timely_s, False
+        in_time = 0.0 if ratios is None or slack_s == math.inf else bisect_right(ratios, _ratio(slack_s, outlook.timely_s)) / len(ratios)
         beyond = max(0.0, (level - in_time) / (1.0 - in_time)) if in_time < 1.0 else level
         known = self._late.near(outlook.late_s)
         ratio = _at(known, beyond) if known is not None else 0.0
-        return max(min(outlook.slack_s, outlook.late_s), _stretched(outlook.late_s, ratio + self._slack[True][index])), True
+        return max(min(slack_s, outlook.late_s), _stretched(outlook.late_s, ratio + self._slack[True][index])), True
 
 
 class _Ratios:

@@ -6,7 +6,6 @@ then by sequences; and by free KV, which tells at once when no replica has room 
 """
 
 import heapq
-from collections.abc import Iterator
 
 from deployments.scheduling.reasons import WaitReason
 from deployments.scheduling.replica import Capacity, Replica, ReplicaStatus
@@ -78,33 +77,36 @@ class Fleet:
         """Some of the least loaded open replicas that `job` fits on, or what it waits for."""
         found: list[Replica] = []
         waits: WaitReason | None = None
-        for probes, replica in enumerate(self._least_loaded()):
-            reason = replica.wait_reason(job)
-            if reason is None:
+        for replica in self._least_loaded(PROBES):
+            waits = replica.wait_reason(job)
+            if waits is None:
                 found.append(replica)
-            else:
-                waits = reason
-                if reason is WaitReason.PREFILL_BUDGET:
-                    break  # those behind have a larger backlog still
-            if found and probes + 1 >= PROBES:
-                break
-            if not found and probes + 1 >= 2 * PROBES:
-                return self._fits_rarely(job, waits or WaitReason.KV_TOKENS)
-        return found or waits or self.why_none_is_open()
+            elif waits is WaitReason.PREFILL_BUDGET:
+                break  # those behind have a larger backlog still
+        if found:
+            return found
+        if waits is None:
+            return self.why_none_is_open()
+        return waits if waits is WaitReason.PREFILL_BUDGET else self._fits_rarely(job, waits)
 
-    def _least_loaded(self) -> Iterator[Replica]:
-        """Open replicas, least loaded first. What was looked at goes back into the heap."""
+    def short_of_prefill(self, job: Job) -> Replica | None:
+        """The open replica with the least prefill backlog, of the first few, on which `job` waits for nothing but that backlog."""
+        for replica in self._least_loaded(PROBES):
+            if replica.wait_reason(job) is WaitReason.PREFILL_BUDGET:
+                return replica
+        return None
+
+    def _least_loaded(self, most: int) -> list[Replica]:
+        """So many open replicas, least loaded first. What was looked at goes back into the heap; what is out of date does not."""
         heap = self._by_load
         seen: list[tuple[int, int, str, int, Replica]] = []
-        try:
-            while heap:
-                entry = heapq.heappop(heap)
-                if entry[3] == entry[4].version:
-                    seen.append(entry)
-                    yield entry[4]
-        finally:
-            for entry in seen:
-                heapq.heappush(heap, entry)
+        while heap and len(seen) < most:
+            entry = heapq.heappop(heap)
+            if entry[3] == entry[4].version:
+                seen.append(entry)
+        for entry in seen:
+            heapq.heappush(heap, entry)
+        return [entry[4] for entry in seen]
 
     def _fits_rarely(self, job: Job, waits: WaitReason) -> list[Replica] | WaitReason:
         """The least loaded have no room for it: does the one with the most free KV? If so, one of all is looked for."""

@@ -32,15 +32,17 @@ class Holds:
         """The lane's head fits nowhere: holds the replica on which it will fit soonest, where that is called for."""
         if lane.name in self.by_lane or not (lane.name == PROMOTED or waits is WaitReason.PREFILL_BUDGET):
             return
-        candidates = [replica for replica in self._fleet.by_id.values() if replica.status is ReplicaStatus.READY and replica.held_by is None]
-        if lane.name != PROMOTED:
-            candidates = [replica for replica in candidates if replica.wait_reason(job) is WaitReason.PREFILL_BUDGET]
-        if candidates:
-            replica = min(candidates, key=lambda replica: (_missing(replica, job), replica.prefill_tokens, replica.replica_id))
+        replica = self._soonest(job) if lane.name == PROMOTED else self._fleet.short_of_prefill(job)
+        if replica is not None:
             replica.held_by = lane.name
             self.by_lane[lane.name] = replica
             self._fleet.reserved += 1
             self._fleet.touch(replica)
+
+    def _soonest(self, job: Job) -> Replica | None:
+        """The replica on which the job will fit soonest. Looks at all: it is asked once for each promoted head."""
+        free = [replica for replica in self._fleet.by_id.values() if replica.status is ReplicaStatus.READY and replica.held_by is None]
+        return min(free, key=lambda replica: (_missing(replica, job), replica.prefill_tokens, replica.replica_id), default=None)
 
     def end(self, lane: Lane) -> None:
         """The lane needs its hold no longer."""

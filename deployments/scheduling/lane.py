@@ -34,6 +34,8 @@ class Lane:
         self.work = 0.0
         self.late_work = 0.0
         """...of it, of jobs that can no longer meet their deadline."""
+        self.late_waits = False
+        """Whether there was any at the last step."""
         self.turned_late: list[Job] = []
         """Those whose latest start was found to have passed, for the forecasts to take."""
         self._clock = FairClock()

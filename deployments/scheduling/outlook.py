@@ -45,8 +45,10 @@ class Outlooks:
     def tick(self, now: float) -> None:
         """Time in which late ones wait counts for their rate."""
         for lane in self._lanes.lanes:
-            if lane.late_work > 0 or lane.name in self._late_rates:
-                self._late_rate(lane.name).run(lane.late_work > 0, now)
+            waits = lane.late_work > 0
+            if waits is not lane.late_waits:
+                lane.late_waits = waits
+                self._late_rate(lane.name).run(waits, now)
 
     def placed_late(self, lane: str, cost: float, now: float) -> None:
         """A late one was placed from its own lane."""

@@ -31,6 +31,8 @@ from deployments.scheduling.request import Job, Request
 from deployments.scheduling.snapshot import Snapshot
 from deployments.scheduling.step import Step
 
+_NOTHING = Step((), ())
+
 
 class Scheduler:
     """See the module's docstring. Every method that takes `now` expects it never to run backwards."""
@@ -200,12 +202,16 @@ class Scheduler:
         self.lanes.promote(now)
         self._outliers.judge(now)
         placements: list[Placement] = []
-        self.waits.clear()
-        if self.lanes.jobs and self._room:
+        if self.waits:
+            self.waits.clear()
+        if self.lanes.jobs and (self.holds.by_lane or self.fleet.any_open):
             self._place_all(placements, now)
-        self._end_idle_holds()
+            self.forecasts.stepped(now)
+        if self.holds.by_lane:
+            self._end_idle_holds()
         self.rate.placed.run(bool(self.lanes.jobs), now)
-        self.forecasts.stepped(now)
+        if not placements and not expired:
+            return _NOTHING
         return Step(tuple(placements), tuple(gone.request for gone in expired))
 
     def next_wakeup(self) -> float | None:
@@ -216,14 +222,9 @@ class Scheduler:
         """The books at this moment."""
         return take_snapshot(self, now)
 
-    @property
-    def _room(self) -> bool:
-        """Whether it is worth looking: some replica takes something, or one is held for a lane."""
-        return self.fleet.any_open or bool(self.holds.by_lane)
-
     def _place_all(self, placements: list[Placement], now: float) -> None:
         passed_over: list[Lane] = []
-        while self._room and (lane := self.lanes.due(passed_over)) is not None:
+        while (self.holds.by_lane or self.fleet.any_open) and (lane := self.lanes.due(passed_over)) is not None:
             if (job := lane.head(now)) is None:
                 raise AssertionError(f"lane {lane.name} counts {lane.count} jobs and has no head")
             picked = self._find(lane, job)
@@ -277,7 +278,6 @@ class Scheduler:
         self.rate.finished.run(True, now)
 
     def _end_idle_holds(self) -> None:
-        if self.holds.by_lane:
-            for lane in self.lanes.all:
-                if not lane.count:
-                    self.holds.end(lane)
+        for lane in self.lanes.all:
+            if not lane.count:
+                self.holds.end(lane)
