@@ -1,7 +1,8 @@
 """`python -m benchmarks.lanes`: lanes against first-in-first-out, and ablations, on real traces and the same engines.
 
 The capacity is measured first, in the same run: what a closed loop gets through. Then, for each load (a share of that capacity), every side plays the
-same arrivals, run until drained; sides change by applying another spec to the running cluster.
+same arrivals, run until drained; sides change by applying another spec to the running cluster. `serve-llm` and `serve-llm-direct` are
+`ray.serve.llm`, which is up only while it plays.
 """
 
 import asyncio
@@ -14,13 +15,14 @@ import typer
 import yaml
 from rich.table import Table
 
+from benchmarks.lanes.engine_queue import engine_queue
 from benchmarks.lanes.mix import Mix, Traffic
 from benchmarks.lanes.play import Played, closed_loop, open_loop
 from benchmarks.lanes.policies import SIDES
 from benchmarks.lanes.promises import coverage, read_promises
 from benchmarks.lanes.results import LaneResult, by_lane, conserved_long_mean_s
 from benchmarks.serving.program import console, run_program, write_json
-from benchmarks.serving.sides import make_side
+from benchmarks.serving.sides import SideName, make_side
 from benchmarks.serving.spec import free_port, one_replica_spec, write_spec
 from cli.bench.client import Client
 from cli.bench.prompts import Prompts, RequestOptions
@@ -28,6 +30,7 @@ from cli.bench.vocabulary import Vocabulary, measure_vocabulary
 from cluster.spec import ClusterSpec, parse_spec
 
 _CLIENTS = 256
+_RIVALS: tuple[SideName, ...] = ("serve-llm", "serve-llm-direct")
 _TRACES = Path(__file__).parents[3] / "shared" / "data" / "traces"
 
 
@@ -66,19 +69,34 @@ class Contest:
             await side.server.stop()
 
     async def _play(self, client: Client, vocabulary: Vocabulary, mix: Mix, name: str) -> dict[str, Any]:
+        for rival in _RIVALS:
+            if name == rival:
+                return await self._play_rival(vocabulary, mix, rival)
         await self._apply(name)
         since = time.time()
         played = await open_loop(client, self._prompts(vocabulary), mix)
         await asyncio.sleep(1.5)  # the last ledgers close
         return self._result(mix, played, name, since)
 
+    async def _play_rival(self, vocabulary: Vocabulary, mix: Mix, name: SideName) -> dict[str, Any]:
+        side = make_side(name, self._spec, self._folder)
+        await side.server.start()
+        try:
+            async with Client(side.url, "completions", timeout_s=3_600) as client:
+                return self._result(mix, await open_loop(client, self._prompts(vocabulary), mix), name, time.time())
+        finally:
+            await side.server.stop()
+
     def _result(self, mix: Mix, played: Played, name: str, since: float) -> dict[str, Any]:
         lanes = by_lane(mix, played)
         rate = played.output_tokens / played.elapsed_s
         console.print(f"  {name}: {len(mix)} requests in {played.elapsed_s:.0f} s, {rate:.0f} output tokens/s, failures {played.failures or 'none'}")
         files = sorted(self._folder.glob("trace.jsonl*"))  # a long run rotates it
-        promises = coverage([promise for file in files for promise in read_promises(file.read_text(encoding="utf-8").splitlines(), since)])
+        lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+        promises, queue = coverage(read_promises(lines, since)), engine_queue(lines, since)
+        console.print(f"    in the engine's own queue: p99 {1e3 * queue.queued_p99_s:.0f} ms, {queue.steps:.1f} median steps")
         return {
+            "engine_queue": queue.as_json(),
             "lanes": lanes,
             "output_tokens_per_s": rate,
             "elapsed_s": played.elapsed_s,
@@ -125,7 +143,7 @@ def _show(load: float, results: dict[str, dict[str, Any]]) -> None:
 
 def main(
     loads: Annotated[str, typer.Option(help="Shares of the measured capacity.")] = "0.7,0.9,1.2",
-    sides: Annotated[str, typer.Option(help=f"Some of: {', '.join(SIDES)}.")] = "lanes,fifo",
+    sides: Annotated[str, typer.Option(help=f"Some of: {', '.join((*SIDES, *_RIVALS))}.")] = "lanes,fifo",
     duration_s: Annotated[float, typer.Option(help="How long requests arrive, for each load and side.")] = 300.0,
     traces: Annotated[Path, typer.Option(help="The folder of the traces.")] = _TRACES,
     seed: Annotated[int, typer.Option(min=0)] = 0,
@@ -133,8 +151,8 @@ def main(
 ) -> None:
     """Compare lanes with first-in-first-out on real traces, on the same engines."""
     chosen = [name.strip() for name in sides.split(",")]
-    if unknown := [name for name in chosen if name not in SIDES]:
-        raise typer.BadParameter(f"{unknown}: allowed: {', '.join(SIDES)}", param_hint="'--sides'")
+    if unknown := [name for name in chosen if name not in (*SIDES, *_RIVALS)]:
+        raise typer.BadParameter(f"{unknown}: allowed: {', '.join((*SIDES, *_RIVALS))}", param_hint="'--sides'")
     text = one_replica_spec(free_port())
 
     async def work(folder: Path) -> dict[str, Any]:

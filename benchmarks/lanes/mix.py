@@ -52,11 +52,10 @@ class Traffic:
     def draw(self, rate: float, duration_s: float, seed: int) -> Mix:
         """The requests that arrive in `duration_s` seconds at `rate` a second."""
         rng = np.random.default_rng(seed)
-        needed = int(2 * rate * duration_s) + 64
-        start = int(rng.integers(0, max(1, len(self._gaps) - needed)))
-        gaps = np.resize(self._gaps[start:], needed)
-        arrivals = np.cumsum(gaps) / (gaps.mean() * rate)
-        return self._fill(arrivals[arrivals < duration_s], rng)
+        count = max(1, round(rate * duration_s))
+        start = int(rng.integers(0, max(1, len(self._gaps) - count)))
+        gaps = np.resize(self._gaps[start:], count)
+        return self._fill(np.cumsum(gaps) * (duration_s / gaps.sum()), rng)
 
     def block(self, count: int, seed: int) -> Mix:
         """So many requests, all at once: for a closed loop."""
