@@ -31,7 +31,8 @@ class Fleet:
         replica = self.by_id.get(replica_id)
         if replica is None:
             replica = self.by_id[replica_id] = Replica(replica_id, capacity)
-        replica.capacity = capacity
+        if replica.capacity != capacity:
+            replica.capacity, replica.ahead = capacity, capacity.ahead
         replica.status = ReplicaStatus.READY
         self.touch(replica)
         return replica
