@@ -35,9 +35,9 @@ class Scheduling(Section):
 
     `order` inside a tenant's queue: `deadline` (by the class's TTFT) or `arrival`. `promoted_share`: the share of the work for requests past their
     lane's `max_wait_s`. `decode_weight`: what an output token costs, in prefill tokens. `stickiness_ms`: a cached prefix is left alone when using it
-    would cost so much more expected TTFT than the best replica. `bind_ahead`: the most requests that are bound to a replica beyond those that it
-    runs, as a share of its max_num_seqs; how many are needed to replace finished ones at the next step is measured (from 1 on: always so many).
-    `prefill_steps`: steps' worth of tokens of which the prefill of a replica may wait; one runs and one follows it.
+    would cost so much more expected TTFT than the best replica. `bind_ahead`: requests bound to a replica beyond those that it runs, as a share of
+    its max_num_seqs, so that a finished one is replaced at the next step. `prefill_steps`: steps' worth of tokens of which the prefill of a replica
+    may wait; one runs and one follows it.
     """
 
     order: Literal["deadline", "arrival"] = "deadline"

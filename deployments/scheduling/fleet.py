@@ -31,8 +31,7 @@ class Fleet:
         replica = self.by_id.get(replica_id)
         if replica is None:
             replica = self.by_id[replica_id] = Replica(replica_id, capacity)
-        if replica.capacity != capacity:
-            replica.capacity, replica.ahead = capacity, capacity.ahead
+        replica.capacity = capacity
         replica.status = ReplicaStatus.READY
         self.touch(replica)
         return replica

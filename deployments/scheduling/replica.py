@@ -2,13 +2,8 @@
 
 Late binding is the three budgets of `wait_reason`: a replica gets a job only when its sequences, its KV blocks and its prefill backlog leave room, so
 that the engine's own queue stays near empty and the wait happens where it can be reordered, cancelled, shed and counted.
-
-How many are bound beyond what the engine runs follows from what it must bridge: a request that ends leaves its place empty until the gateway has
-heard of it and the next one has come, about `TURNAROUND_S`. So as many are bound ahead as ended within so short a time of late: one or two where
-answers end one by one, many where they end in waves. The most of the last seconds counts, fading by half every `FADE_S`.
 """
 
-import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -17,8 +12,6 @@ from deployments.scheduling.reasons import WaitReason
 from deployments.scheduling.request import Job
 
 FIRST_PREFILL_TOKENS_PER_S = 10_000.0
-TURNAROUND_S = 0.02
-FADE_S = 5.0
 _WEIGHT = 0.05
 
 
@@ -35,7 +28,7 @@ class ReplicaStatus(StrEnum):
 class Capacity:
     """What an engine can hold.
 
-    `sequences` run at once (vLLM's max_num_seqs), at most `ahead` more are bound so that a finished one is replaced at the next step, `kv_tokens` fit
+    `sequences` run at once (vLLM's max_num_seqs), `ahead` more may be bound so that a finished one is replaced at the next step, `kv_tokens` fit
     its KV blocks, and `step_tokens` is the token budget of one step (vLLM's max_num_batched_tokens), of which the prefill backlog may fill
     `prefill_steps`.
     """
@@ -51,12 +44,7 @@ class Replica:
     """The books of one replica. All sums are kept, never recounted; `leases` is the truth that they can be checked against."""
 
     __slots__ = (
-        "_burst",
-        "_burst_s",
-        "_most",
-        "_most_s",
         "_prefilling",
-        "ahead",
         "capacity",
         "held_by",
         "kv_tokens",
@@ -73,7 +61,6 @@ class Replica:
     def __init__(self, replica_id: str, capacity: Capacity) -> None:
         self.replica_id = replica_id
         self.capacity = capacity
-        self.ahead = capacity.ahead
         self.status = ReplicaStatus.READY
         self.leases: dict[int, Lease] = {}
         self.sequences = 0
@@ -84,15 +71,11 @@ class Replica:
         self.held_by: str | None = None
         self.version = 0
         self._prefilling: set[int] = set()
-        self._burst = 0
-        self._burst_s = -math.inf
-        self._most = float(capacity.ahead)
-        self._most_s: float | None = None
 
     @property
     def open(self) -> bool:
         """Whether anything at all could be placed here."""
-        return self.status is ReplicaStatus.READY and self.held_by is None and self.sequences < self.capacity.sequences + self.ahead
+        return self.status is ReplicaStatus.READY and self.held_by is None and self.sequences < self.capacity.sequences + self.capacity.ahead
 
     def wait_reason(self, job: Job) -> WaitReason | None:
         """What keeps `job` off this replica, or None when it fits. A replica without leases takes any job that the engine accepts.
@@ -102,7 +85,7 @@ class Replica:
         if not self.leases:
             return None
         capacity = self.capacity
-        if self.sequences + job.request.sequences > capacity.sequences + self.ahead:
+        if self.sequences + job.request.sequences > capacity.sequences + capacity.ahead:
             return WaitReason.SEQUENCES
         if self.kv_tokens + job.kv_tokens > capacity.kv_tokens:
             return WaitReason.KV_TOKENS
@@ -129,19 +112,6 @@ class Replica:
         self._prefilling.remove(lease.lease_id)
         self.prefill_tokens -= lease.prefill_tokens
         return True
-
-    def ended(self, sequences: int, now: float) -> None:
-        """So many sequences came to their end in the engine: how many are to be bound ahead?"""
-        if self.capacity.ahead >= self.capacity.sequences:
-            return  # that much is asked for on purpose
-        if now - self._burst_s > TURNAROUND_S:
-            self._burst, self._burst_s = 0, now
-        self._burst += sequences
-        faded = self._most if self._most_s is None else self._most * 0.5 ** ((now - self._most_s) / FADE_S)
-        if self._most_s is None or self._burst >= faded:
-            faded = max(faded, float(self._burst))
-            self._most, self._most_s = faded, now
-        self.ahead = min(self.capacity.ahead, max(1, math.ceil(faded)))
 
     def unbind(self, lease: Lease) -> None:
         """Takes a lease off the books."""

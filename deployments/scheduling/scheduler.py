@@ -145,8 +145,6 @@ class Scheduler:
         self._leased_ids.discard(lease.request.request_id)
         replica = self.fleet.by_id[lease.replica_id]
         replica.unbind(lease)
-        if ending is Ending.FINISHED:
-            replica.ended(lease.sequences, now)
         self.fleet.touch(replica)
         self.endings[ending.value] += 1
         if ending is Ending.REFUSED:

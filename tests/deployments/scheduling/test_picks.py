@@ -126,22 +126,3 @@ def test_a_full_lane_rejects_with_a_time_that_grows_with_its_work() -> None:
     assert 8 <= backlog <= 10.5
     waits = [admission.retry_after_s or 0 for admission in full]
     assert waits[-1] > waits[0] >= 1
-
-
-def test_as_many_are_bound_ahead_as_end_at_once() -> None:
-    """Where answers end one by one the engine's queue stays nearly empty; where they end in waves, a wave is ready to follow."""
-    capacity = Capacity(sequences=64, ahead=16, kv_tokens=10**9, step_tokens=10**9)
-    for wave in (1, 4, 12, 40):
-        scheduler = make_scheduler(1, Policy(max_waiting=100_000), capacity)
-        for number in range(8_000):
-            scheduler.submit(make_request(f"q{number}", 10, 10), 0.0)
-        now = 0.0
-        running = [placement.lease for placement in scheduler.step(now).placements]
-        assert len(running) == 64 + 16, "until anything is known, the most"
-        for _ in range(150):
-            now += 0.25
-            ended, running = running[:wave], running[wave:]
-            for lease in ended:
-                scheduler.release(lease, Ending.FINISHED, None, now)
-            running += [placement.lease for placement in scheduler.step(now).placements]
-        assert len(running) == 64 + min(16, wave)
