@@ -149,7 +149,11 @@ class Ledger:
         return (self.last_byte_s - self.first_byte_s) / after_first if after_first >= 1 and self.stream else None
 
     def stages(self) -> dict[Stage, float]:
-        """Seconds by stage; stages that did not happen are absent."""
+        """Seconds by stage, in the order in which they pass; stages that did not happen are absent."""
+        found = self._stages()
+        return {stage: found[stage] for stage in Stage if stage in found}
+
+    def _stages(self) -> dict[Stage, float]:
         ended = self.ended_s or self.arrived_s
         if self.submitted_s is None:
             return {Stage.GATEWAY: ended - self.arrived_s}

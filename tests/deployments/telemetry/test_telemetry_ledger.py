@@ -78,6 +78,7 @@ LIVES = st.builds(
 @given(LIVES)
 def test_the_stages_add_up(life: Life) -> None:
     one = life.play()
+    assert list(one.stages()) == [stage for stage in Stage if stage in one.stages()]  # in the order in which they pass
     stages = one.stages()
     assert abs(one.unaccounted_s) < 1e-6
     assert abs(sum(stages.values()) - one.wall_s) < 1e-6
