@@ -8,17 +8,19 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 import aiohttp
 
 from deployments.ownership.claims import ClaimFailed, Overtaken, claim
+from deployments.ownership.decision_log import DecisionLog
 from deployments.ownership.desk import Desk
-from deployments.ownership.lane_owner import Binding, LaneOwner
+from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.owners import Ownership
 from deployments.ownership.remote_owner import NotOwner, RemoteOwner
 from deployments.protocol import ReplicaFacts
-from deployments.scheduling import Policy
+from deployments.scheduling import Binding, Policy
 
 log = logging.getLogger("raylane.ownership")
 
@@ -41,7 +43,13 @@ class Allegiance:
     """Of one desk. All methods run in the gateway's event loop."""
 
     def __init__(
-        self, desk: Desk, gateway_id: str, session: aiohttp.ClientSession, registrar: Registrar, settings: Callable[[], tuple[Policy, Binding]]
+        self,
+        desk: Desk,
+        gateway_id: str,
+        session: aiohttp.ClientSession,
+        registrar: Registrar,
+        settings: Callable[[], tuple[Policy, Binding]],
+        log_folder: Path | None = None,
     ) -> None:
         self.desk = desk
         self.taken_over = 0
@@ -50,6 +58,7 @@ class Allegiance:
         self._session = session
         self._registrar = registrar
         self._settings = settings
+        self._log_folder = log_folder
         self._told: Ownership | None = None
         self._channel: asyncio.Task[None] | None = None
         self._claims: dict[str, asyncio.Task[None]] = {}
@@ -99,13 +108,19 @@ class Allegiance:
 
     def _take_over(self, ownership: Ownership) -> None:
         policy, binding = self._settings()
-        owner = LaneOwner(policy, binding, ownership.epoch, self.desk.replicas)
+        owner = LaneOwner(policy, binding, ownership.epoch, self.desk.replicas, self._log(ownership))
         self.taken_over += 1
         log.info("model %s: this gateway owns it, epoch %d", ownership.model, ownership.epoch)
         self.desk.follow(owner)
         for facts in self.desk.replicas.ready:
             self._claim(facts)
         self._orphans = asyncio.create_task(self._ask_for_orphans(owner))
+
+    def _log(self, ownership: Ownership) -> DecisionLog | None:
+        if self._log_folder is None:
+            return None
+        model = "".join(char if char.isalnum() or char in "-_." else "-" for char in ownership.model)
+        return DecisionLog(self._log_folder, f"{model}-epoch-{ownership.epoch}-{self._gateway_id}")
 
     def _claim(self, facts: ReplicaFacts) -> None:
         owner = self.desk.own

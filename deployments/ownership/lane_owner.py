@@ -11,22 +11,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from deployments.ownership.decision_log import DecisionLog
 from deployments.ownership.replicas import Replicas
 from deployments.ownership.roles import Holder
 from deployments.protocol import Finished, ReplicaFacts, ReplicaState
-from deployments.scheduling import Capacity, Ending, Lease, Policy, Request, Scheduler, Snapshot, Usage
+from deployments.scheduling import Binding, Capacity, Ending, Lease, Policy, Request, Scheduler, Snapshot, Usage
+from deployments.scheduling.recorder import RecordingScheduler
 
 _T = TypeVar("_T")
 _REMEMBERED = 8_192
 """So many ended leases, and so many that the engines said to have ended, are remembered: the two come in either order."""
-
-
-@dataclass(frozen=True, slots=True)
-class Binding:
-    """How much is bound to a replica before its turn: see `Scheduling.bind_ahead` and `.prefill_steps`."""
-
-    ahead: float = 0.25
-    prefill_steps: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +43,12 @@ _DEFAULT_BINDING = Binding()
 class LaneOwner:
     """Runs one model's scheduler. All methods run in the gateway's event loop; none blocks. `replicas` is shared with the gateway's desk."""
 
-    def __init__(self, policy: Policy, binding: Binding = _DEFAULT_BINDING, epoch: int = 1, replicas: Replicas | None = None) -> None:
+    def __init__(
+        self, policy: Policy, binding: Binding = _DEFAULT_BINDING, epoch: int = 1, replicas: Replicas | None = None, log: DecisionLog | None = None
+    ) -> None:
         self.epoch = epoch
-        self.scheduler = Scheduler(policy)
+        self.scheduler = Scheduler(policy) if log is None else RecordingScheduler(policy, log.write, log.due)
+        self._log = log
         self.replicas = replicas or Replicas()
         self.reconciled = 0
         """How often a replica's word of what runs disagreed with the books, which were then mended."""
@@ -69,7 +66,7 @@ class LaneOwner:
 
     def configure(self, policy: Policy, binding: Binding) -> None:
         """Changes the policy; what waits keeps waiting."""
-        now = time.monotonic()
+        now = _now()
         self._binding = binding
         self.scheduler.configure(policy, now)
         for facts in self.replicas.ready:
@@ -79,7 +76,7 @@ class LaneOwner:
 
     def submit(self, holder: Holder, request: Request, admitted: bool = False) -> None:
         """Takes a request into the lane, or turns it away."""
-        admission = self.scheduler.submit(request, time.monotonic(), admitted)
+        admission = self.scheduler.submit(request, _now(), admitted)
         if admission.accepted:
             self._waiting[request.request_id] = holder
         holder.admitted(request.request_id, admission)
@@ -89,7 +86,7 @@ class LaneOwner:
     def cancel(self, request_id: str) -> None:
         """A request that waits is given up."""
         if self._waiting.pop(request_id, None) is not None:
-            self.scheduler.cancel(request_id, time.monotonic())
+            self.scheduler.cancel(request_id, _now())
             self._step()
 
     def hold(self, holder: Holder, engine_id: str) -> None:
@@ -105,7 +102,7 @@ class LaneOwner:
         """The first byte of the answer came."""
         held = self._held.get(engine_id)
         if held is not None:
-            self.scheduler.first_token(held.lease, time.monotonic())
+            self.scheduler.first_token(held.lease, _now())
             self._step()
 
     def release(self, engine_id: str, ending: Ending) -> None:
@@ -115,7 +112,7 @@ class LaneOwner:
         if held is None:
             return
         self._orphans.discard(engine_id)
-        self.scheduler.release(held.lease, ending, None, time.monotonic())
+        self.scheduler.release(held.lease, ending, None, _now())
         if engine_id not in self._finished:
             _remember(self._ended, engine_id, held.lease)
         self._step()
@@ -129,7 +126,7 @@ class LaneOwner:
         """A lease was of no use, and that is not its replica's fault: the request waits again."""
         self._declared.pop(lease.engine_id, None)
         held = self._held.pop(lease.engine_id, None)
-        if held is not None and self.scheduler.release(held.lease, Ending.REFUSED, None, time.monotonic()):
+        if held is not None and self.scheduler.release(held.lease, Ending.REFUSED, None, _now()):
             self._waiting[lease.request.request_id] = holder
             self._step()
         else:  # the replica was lost before, or the lease was another owner's: the request is nowhere, so it waits anew
@@ -142,7 +139,7 @@ class LaneOwner:
         held = self._held.get(engine_id)
         lease = held.lease if held is not None else self._ended.pop(engine_id, None)
         if lease is not None:
-            self.scheduler.learn(lease, _usage(message), time.monotonic())
+            self.scheduler.learn(lease, _usage(message), _now())
         if held is not None and held.holder is None:
             self.release(engine_id, Ending.FINISHED if message.sequences else Ending.FAILED)
 
@@ -155,7 +152,7 @@ class LaneOwner:
         self._joined.discard(holder)
         for request_id in [key for key, value in self._waiting.items() if value is holder]:
             del self._waiting[request_id]
-            self.scheduler.cancel(request_id, time.monotonic())
+            self.scheduler.cancel(request_id, _now())
         for engine_id, held in self._held.items():
             if held.holder is holder:
                 held.holder = None
@@ -170,7 +167,7 @@ class LaneOwner:
 
     def replica_up(self, facts: ReplicaFacts, running: Iterable[Running] = ()) -> None:
         """A replica is ready (or ready again), knows this owner's epoch, and runs what it says."""
-        now = time.monotonic()
+        now = _now()
         self.scheduler.replica_up(facts.replica_id, self._capacity(facts), now)
         told = {one.lease.engine_id: one for one in running}
         for engine_id, one in told.items():
@@ -185,21 +182,21 @@ class LaneOwner:
         """A known replica drains, is unhealthy, or is silent (None)."""
         self.replicas.set_aside(replica_id)
         if state is ReplicaState.DRAINING:
-            self.scheduler.replica_draining(replica_id, time.monotonic())
+            self.scheduler.replica_draining(replica_id, _now())
         else:
-            self.scheduler.replica_suspect(replica_id, time.monotonic())
+            self.scheduler.replica_suspect(replica_id, _now())
         self._step()
 
     def replica_lost(self, replica_id: str) -> None:
         """A replica's process is gone: its leases end as failed. Who streams from it sees that by itself."""
-        for lease in self.scheduler.replica_lost(replica_id, time.monotonic()):
+        for lease in self.scheduler.replica_lost(replica_id, _now()):
             self._held.pop(lease.engine_id, None)
             self._orphans.discard(lease.engine_id)
         self._step()
 
     def snapshot(self) -> Snapshot:
         """The scheduler's books now."""
-        return self.scheduler.snapshot(time.monotonic())
+        return self.scheduler.snapshot(_now())
 
     def close(self) -> None:
         """Decides nothing more: another gateway owns the model."""
@@ -208,6 +205,8 @@ class LaneOwner:
             self._timer.cancel()
         for holder in tuple(self._joined):
             holder.moved()
+        if self._log is not None:
+            self._log.close()
 
     def _adopt(self, engine_id: str, running: Running, now: float) -> None:
         lease = self.scheduler.adopt(running.lease, running.started, now)
@@ -220,13 +219,12 @@ class LaneOwner:
             self._orphans.add(engine_id)
 
     def _capacity(self, facts: ReplicaFacts) -> Capacity:
-        ahead = max(1, round(facts.max_num_seqs * self._binding.ahead))
-        return Capacity(facts.max_num_seqs, ahead, facts.kv_tokens, facts.max_num_batched_tokens, self._binding.prefill_steps)
+        return self._binding.capacity(facts.max_num_seqs, facts.kv_tokens, facts.max_num_batched_tokens)
 
     def _step(self) -> None:
         if self._closed:
             return
-        step = self.scheduler.step(time.monotonic())
+        step = self.scheduler.step(_now())
         for request in step.expired:
             self._waiting.pop(request.request_id).expired(request.request_id)
         for placement in step.placements:
@@ -244,11 +242,16 @@ class LaneOwner:
             self._timer = None
         if wakeup is not None:
             self._timer_at_s = wakeup
-            self._timer = asyncio.get_running_loop().call_later(max(0.0, wakeup - time.monotonic()), self._on_timer)
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, wakeup - _now()), self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
         self._step()
+
+
+def _now() -> float:
+    """The time; whole nanoseconds, so that a log of it gives the same numbers back."""
+    return time.monotonic_ns() / 1e9
 
 
 def _remember(kept: OrderedDict[str, _T], key: str, value: _T) -> None:

@@ -1,6 +1,7 @@
 """The pure scheduling core: lanes, leases, placement. No clock, no I/O, no Ray, vLLM or HTTP."""
 
 from deployments.scheduling.admission import Admission
+from deployments.scheduling.binding import Binding
 from deployments.scheduling.lease import Lease, Placement, Usage
 from deployments.scheduling.limits import TenantPolicy
 from deployments.scheduling.policy import LanePolicy, Order, Policy
@@ -14,6 +15,7 @@ from deployments.scheduling.step import Step
 __all__ = [
     "Admission",
     "AdmissionKind",
+    "Binding",
     "Capacity",
     "Ending",
     "LanePolicy",

@@ -9,9 +9,9 @@ import pytest
 
 from cluster.spec import EngineSettings, Model
 from deployments.ownership.desk import Desk, QueueTimeout
-from deployments.ownership.lane_owner import Binding, LaneOwner
+from deployments.ownership.lane_owner import LaneOwner
 from deployments.protocol import ReplicaFacts, ReplicaState
-from deployments.scheduling import Ending, Placement, Policy, Request, Snapshot
+from deployments.scheduling import Binding, Ending, Placement, Policy, Request, Snapshot
 
 MODEL = Model(name="demo", source="/nowhere", settings=EngineSettings(max_model_len=1_024))
 

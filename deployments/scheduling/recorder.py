@@ -1,0 +1,164 @@
+"""A scheduler that writes down every input in its order, with every decision, so that a run can be replayed and checked (`replay.py`).
+
+A log is JSON lines. The first is a header: schema version, hash of this room's code, the time, and the whole state of the scheduler (what it had
+learned included), so that each file of a log replays alone. Then one line an input: `[ns, method, arguments, decision]`, the time in integer
+nanoseconds of the shell's monotonic clock. Reading a snapshot or the next wake-up changes nothing, so it is no input.
+"""
+
+import base64
+import dataclasses
+import hashlib
+import json
+import pickle
+from collections.abc import Callable, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from deployments.scheduling.admission import Admission
+from deployments.scheduling.lease import Lease, Usage
+from deployments.scheduling.policy import Policy
+from deployments.scheduling.reasons import Ending
+from deployments.scheduling.replica import Capacity
+from deployments.scheduling.request import Request
+from deployments.scheduling.scheduler import Scheduler
+from deployments.scheduling.step import Step
+
+SCHEMA_VERSION = 1
+
+
+class RecordingScheduler(Scheduler):
+    """`write` gets each line, without its end. `due` is asked before each input whether a new file of the log begins with it."""
+
+    def __init__(self, policy: Policy, write: Callable[[str], None], due: Callable[[], bool] = lambda: False) -> None:
+        super().__init__(policy)
+        self._write = write
+        self._due = due
+        self._nested = False
+
+    def begin(self, now: float) -> None:
+        """Writes a header: what follows replays from here."""
+        state = base64.b64encode(pickle.dumps(self, protocol=5)).decode()
+        self._write(json.dumps({"schema": SCHEMA_VERSION, "code": code_hash(), "ns": nanoseconds(now), "state": state}, separators=(",", ":")))
+
+    def configure(self, policy: Policy, now: float) -> None:
+        """See Scheduler."""
+        self._record(now, "configure", (policy,), lambda: super(RecordingScheduler, self).configure(policy, now))
+
+    def submit(self, request: Request, now: float, admitted: bool = False) -> Admission:
+        """See Scheduler."""
+        admission: Admission = self._record(
+            now, "submit", (request, admitted), lambda: super(RecordingScheduler, self).submit(request, now, admitted)
+        )
+        return admission
+
+    def adopt(self, told: Lease, started: bool, now: float) -> Lease | None:
+        """See Scheduler."""
+        lease: Lease | None = self._record(now, "adopt", (told, started), lambda: super(RecordingScheduler, self).adopt(told, started, now))
+        return lease
+
+    def cancel(self, request_id: str, now: float) -> bool:
+        """See Scheduler."""
+        return bool(self._record(now, "cancel", (request_id,), lambda: super(RecordingScheduler, self).cancel(request_id, now)))
+
+    def first_token(self, lease: Lease, now: float) -> None:
+        """See Scheduler."""
+        self._record(now, "first_token", (lease.lease_id,), lambda: super(RecordingScheduler, self).first_token(lease, now))
+
+    def release(self, lease: Lease, ending: Ending, usage: Usage | None, now: float) -> bool:
+        """See Scheduler."""
+        arguments = (lease.lease_id, ending, usage)
+        return bool(self._record(now, "release", arguments, lambda: super(RecordingScheduler, self).release(lease, ending, usage, now)))
+
+    def learn(self, lease: Lease, usage: Usage, now: float) -> None:
+        """See Scheduler."""
+        self._record(now, "learn", (lease, usage), lambda: super(RecordingScheduler, self).learn(lease, usage, now))
+
+    def replica_up(self, replica_id: str, capacity: Capacity, now: float) -> None:
+        """See Scheduler."""
+        self._record(now, "replica_up", (replica_id, capacity), lambda: super(RecordingScheduler, self).replica_up(replica_id, capacity, now))
+
+    def replica_suspect(self, replica_id: str, now: float) -> None:
+        """See Scheduler."""
+        self._record(now, "replica_suspect", (replica_id,), lambda: super(RecordingScheduler, self).replica_suspect(replica_id, now))
+
+    def replica_draining(self, replica_id: str, now: float) -> None:
+        """See Scheduler."""
+        self._record(now, "replica_draining", (replica_id,), lambda: super(RecordingScheduler, self).replica_draining(replica_id, now))
+
+    def replica_lost(self, replica_id: str, now: float) -> tuple[Lease, ...]:
+        """See Scheduler."""
+        lost: tuple[Lease, ...] = self._record(
+            now, "replica_lost", (replica_id,), lambda: super(RecordingScheduler, self).replica_lost(replica_id, now)
+        )
+        return lost
+
+    def step(self, now: float) -> Step:
+        """See Scheduler."""
+        step: Step = self._record(now, "step", (), lambda: super(RecordingScheduler, self).step(now))
+        return step
+
+    def _record(self, now: float, method: str, arguments: tuple[object, ...], call: Callable[[], Any]) -> Any:
+        if self._nested:  # the scheduler calls itself, which is no input
+            return call()
+        if self._due():
+            self.begin(now)
+        self._nested = True
+        try:
+            result = call()
+        finally:
+            self._nested = False
+        self._write(json.dumps([nanoseconds(now), method, plain(arguments), decision(method, result)], separators=(",", ":")))
+        return result
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Its state is that of a plain scheduler: where it writes to is no part of it."""
+        own = ("_write", "_due", "_nested")
+        return _restore, ({name: value for name, value in self.__dict__.items() if name not in own},)
+
+
+def _restore(state: dict[str, Any]) -> Scheduler:
+    scheduler = Scheduler.__new__(Scheduler)
+    scheduler.__dict__.update(state)
+    return scheduler
+
+
+def decision(method: str, result: object) -> object:
+    """What of a call's result is a decision, in a form that can be compared after JSON."""
+    if isinstance(result, Step):
+        placed = [
+            [p.request.request_id, p.lease.lease_id, p.replica_id, p.lease.attempt, p.reason.value, p.lane, p.promoted, list(p.eta_s or ())]
+            for p in result.placements
+        ]
+        return {"placed": placed, "expired": [request.request_id for request in result.expired]}
+    if isinstance(result, Lease):
+        return result.lease_id
+    if method == "replica_lost" and isinstance(result, tuple):
+        return [lease.lease_id for lease in result]
+    return plain(result)
+
+
+def plain(value: object) -> Any:
+    """Frozen dataclasses, enums and tuples as JSON has them."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    return value
+
+
+def nanoseconds(now: float) -> int:
+    """The time as an integer; `ns / 1e9` gives the same float back where it came from such a division."""
+    return round(now * 1e9)
+
+
+def code_hash() -> str:
+    """A hash of the code in this room: decisions are comparable only between equal ones."""
+    digest = hashlib.sha256()
+    for file in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()[:16]

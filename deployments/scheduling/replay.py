@@ -1,0 +1,169 @@
+"""Replays a recorded scheduler (`recorder.py`): feeds the recorded inputs to the core and compares each decision with the recorded one.
+
+A header holds pickled state; it is read by an unpickler that makes nothing but this room's own classes and plain containers.
+"""
+
+import base64
+import io
+import json
+import pickle
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from deployments.scheduling.lease import Lease, Usage
+from deployments.scheduling.limits import TenantPolicy
+from deployments.scheduling.policy import LanePolicy, Order, Policy
+from deployments.scheduling.reasons import Ending
+from deployments.scheduling.recorder import SCHEMA_VERSION, code_hash, decision
+from deployments.scheduling.replica import Capacity
+from deployments.scheduling.request import Request
+from deployments.scheduling.scheduler import Scheduler
+
+_PLAIN = {("collections", "OrderedDict"), ("collections", "Counter"), ("collections", "deque"), ("builtins", "set"), ("builtins", "frozenset")}
+
+
+_INPUTS = frozenset(
+    {
+        "configure",
+        "submit",
+        "adopt",
+        "cancel",
+        "first_token",
+        "release",
+        "learn",
+        "replica_up",
+        "replica_suspect",
+        "replica_draining",
+        "replica_lost",
+        "step",
+    }
+)
+
+
+class ReplayError(ValueError):
+    """A log that cannot be replayed; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first decision that was not the recorded one."""
+
+    line: int
+    method: str
+    recorded: object
+    replayed: object
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """`inputs` fed, of which `placed` placements; `difference`: None where every decision was the recorded one."""
+
+    inputs: int
+    placed: int
+    difference: Difference | None
+
+
+def replay(lines: Iterable[str], any_code: bool = False) -> Replay:
+    """Replays a log (whole files, in order; a header in the middle must agree with the state reached). Raises ReplayError.
+
+    `any_code`: also where the log was recorded by other code, to see what a change decides differently.
+    """
+    scheduler: Scheduler | None = None
+    inputs = placed = 0
+    for number, line in enumerate(lines, 1):
+        entry = _parsed(line, number)
+        if isinstance(entry, dict):
+            scheduler = _restored(entry, number, any_code) if scheduler is None else scheduler
+            continue
+        if scheduler is None:
+            raise ReplayError(f"line {number}: a log begins with a header")
+        ns, method, arguments, recorded = entry
+        replayed = json.loads(json.dumps(decision(method, _call(scheduler, method, arguments, ns / 1e9))))
+        inputs += 1
+        placed += len(replayed["placed"]) if method == "step" else 0
+        if replayed != recorded:
+            return Replay(inputs, placed, Difference(number, method, recorded, replayed))
+    return Replay(inputs, placed, None)
+
+
+def _parsed(line: str, number: int) -> Any:
+    try:
+        entry = json.loads(line)
+    except ValueError as error:
+        raise ReplayError(f"line {number}: is no JSON: {error}") from error
+    if not isinstance(entry, dict) and not (isinstance(entry, list) and len(entry) == 4):
+        raise ReplayError(f"line {number}: {line[:80]!r}: neither a header nor an input")
+    return entry
+
+
+def _restored(header: dict[str, Any], number: int, any_code: bool) -> Scheduler:
+    if header.get("schema") != SCHEMA_VERSION:
+        raise ReplayError(f"line {number}: schema = {header.get('schema')!r}; allowed: {SCHEMA_VERSION}")
+    if header.get("code") != code_hash() and not any_code:
+        raise ReplayError(f"line {number}: recorded by code {header.get('code')}, this is {code_hash()}: decisions may differ for that reason alone")
+    try:
+        state = _Unpickler(io.BytesIO(base64.b64decode(header["state"]))).load()
+    except (KeyError, ValueError, pickle.UnpicklingError, AttributeError, EOFError) as error:
+        raise ReplayError(f"line {number}: its state cannot be read: {error}") from error
+    if not isinstance(state, Scheduler):
+        raise ReplayError(f"line {number}: its state is no scheduler")
+    return state
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in _PLAIN:
+            return super().find_class(module, name)
+        if module.startswith("deployments.scheduling.") and "." not in name:
+            found = super().find_class(module, name)
+            if getattr(found, "__module__", None) == module:  # made there, not imported there
+                return found
+        raise pickle.UnpicklingError(f"{module}.{name} has no place in a log")
+
+
+def _call(scheduler: Scheduler, method: str, arguments: list[Any], now: float) -> object:
+    """Calls the method with its arguments as they were; a lease is named by its id, except where it may have ended."""
+    call = getattr(scheduler, method) if method in _INPUTS else None
+    given: tuple[Any, ...]
+    match method, arguments:
+        case "configure", [policy]:
+            given = (_policy(policy), now)
+        case "submit", [request, admitted]:
+            given = (_request(request), now, admitted)
+        case "adopt", [told, started]:
+            given = (_lease(told), started, now)
+        case (("first_token" | "release"), [lease_id, *rest]):
+            held = scheduler.leases.get(lease_id)
+            if held is None:
+                return False if method == "release" else None
+            ending, usage = (Ending(rest[0]), rest[1]) if rest else (None, None)
+            given = (held[0], now) if ending is None else (held[0], ending, None if usage is None else Usage(**usage), now)
+        case "learn", [lease, usage]:
+            given = (_lease(lease), Usage(**usage), now)
+        case "replica_up", [replica_id, capacity]:
+            given = (replica_id, Capacity(**capacity), now)
+        case (("cancel" | "replica_suspect" | "replica_draining" | "replica_lost"), [name]):
+            given = (name, now)
+        case "step", []:
+            given = (now,)
+        case _:
+            call, given = None, ()
+    if call is None:
+        raise ReplayError(f"{method!r} with {len(arguments)} arguments is no input of the scheduler")
+    result: object = call(*given)
+    return result
+
+
+def _request(fields: dict[str, Any]) -> Request:
+    return Request(**{**fields, "prefix": tuple(fields["prefix"])})
+
+
+def _lease(fields: dict[str, Any]) -> Lease:
+    return Lease(**{**fields, "request": _request(fields["request"])})
+
+
+def _policy(fields: dict[str, Any]) -> Policy:
+    lanes = tuple(LanePolicy(**lane) for lane in fields["lanes"])
+    tenants = {name: TenantPolicy(**tenant) for name, tenant in fields["tenants"].items()}
+    return Policy(**{**fields, "lanes": lanes, "order": Order(fields["order"]), "tenants": tenants})

@@ -1,0 +1,66 @@
+"""The decision log of a running gateway: what its scheduler decided replays, over rotations and a change of owner."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from cli.main import app
+from deployments.ownership import decision_log
+from deployments.ownership.decision_log import DecisionLog
+from tests.deployments.gateway.fake_engine import DONE, event, pieces
+from tests.deployments.gateway.rig import ASK
+from tests.deployments.ownership.conftest import Cell
+
+MakeCell = Callable[..., Awaitable[Cell]]
+
+
+async def test_what_gateways_decided_replays(make_cell: MakeCell, tmp_path: Path) -> None:
+    folder = tmp_path / "decisions"
+    cell = await make_cell(engines=2, decision_log=str(folder))
+    for engine in cell.engines:
+        engine.behave = pieces(event(), 0.01, DONE)
+
+    async def load() -> None:
+        answers = await asyncio.gather(*(rig.ask({**ASK, "stream": True}) for rig in cell.rigs for _ in range(30)))
+        assert {status for status, _ in answers} == {200}
+
+    await load()
+    stopping = cell.owner
+    cell.rigs.remove(stopping)
+    await stopping.gateway.stop()
+    await load()
+    await cell.settled()
+    for rig in cell.rigs:
+        for allegiance in rig.gateway._allegiances.values():
+            allegiance.close()
+    logs = sorted(folder.glob("*.jsonl"))
+    assert [log.name.split("-gateway")[0][:12] for log in logs] == ["demo-epoch-1", "demo-epoch-2"]
+    placed = 0
+    for log in logs:
+        result = CliRunner().invoke(app, ["replay", str(log)])
+        assert result.exit_code == 0, result.output
+        assert "every decision is the recorded one" in result.output
+        placed += int(result.output.split(" inputs, ")[1].split()[0])
+    assert placed >= 90
+
+
+def test_a_full_file_is_rotated_and_the_oldest_goes(tmp_path: Path) -> None:
+    log = DecisionLog(tmp_path, "m", most_bytes=10)
+    for number in range(decision_log.KEPT + 3):
+        assert log.due()
+        log.write(f"file {number:02}")
+        assert not log.due()
+        log.write("and more")
+    log.close()
+    assert not log.due()
+    log.write("late")
+    assert (tmp_path / "m.jsonl").read_text() == f"file {decision_log.KEPT + 2:02}\nand more\n"
+    assert len(list(tmp_path.iterdir())) == decision_log.KEPT + 1
+
+
+def test_the_command_says_what_is_no_log(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("nonsense\n")
+    for file in ("x", "nowhere"):
+        assert CliRunner().invoke(app, ["replay", str(tmp_path / file)]).exit_code == 2
