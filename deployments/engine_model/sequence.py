@@ -1,0 +1,56 @@
+"""A sequence in a simulated engine."""
+
+from typing import Any
+
+
+class Sequence:
+    """One request's sequence: `prompt` tokens in, `output` tokens to be generated. `tag` is the caller's.
+
+    `prefix` holds the hashes of the prompt's leading chunks (`Limits.chunk_tokens` each), by which the engine's prefix cache knows them; `cached` are
+    the prompt tokens that were found there, or that the caller says are. `priority`: the lower goes first, as in vLLM.
+    """
+
+    __slots__ = (
+        "begun_s",
+        "cached",
+        "came",
+        "done",
+        "finish_step",
+        "first_s",
+        "gone",
+        "held",
+        "left",
+        "order",
+        "output",
+        "past",
+        "prefix",
+        "priority",
+        "prompt",
+        "start_step",
+        "tag",
+    )
+
+    def __init__(self, tag: Any, prompt: int, cached: int, output: int, prefix: tuple[int, ...] = (), priority: int = 0) -> None:
+        self.tag = tag
+        self.prompt = prompt
+        self.output = output
+        self.prefix = prefix
+        self.priority = priority
+        self.came = 0
+        """Its number, by the order in which the engine got them."""
+        self.cached = min(cached, prompt - 1)
+        self.left = prompt - self.cached
+        """Tokens to prefill before the next one is sampled."""
+        self.past = self.cached
+        """Tokens in the KV cache when it began to decode, or as far as it is prefilled."""
+        self.done = 0
+        """Tokens sampled before it began to decode (again), and in the end all."""
+        self.held = 0
+        """Chunks of `prefix` that it shares with the prefix cache."""
+        self.order = 0
+        self.start_step = 0
+        self.finish_step = 0
+        self.begun_s: float | None = None
+        """When its prefill first began."""
+        self.first_s: float | None = None
+        self.gone = False

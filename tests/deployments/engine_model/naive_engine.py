@@ -1,0 +1,158 @@
+"""The engine's rules once more, step by step, block by block and without any closed form: slow, and simple enough to be believed."""
+
+from dataclasses import dataclass, field
+
+from deployments.engine_model.cost_model import Chunk, CostModel
+from deployments.engine_model.limits import Limits
+
+
+@dataclass(eq=False)
+class Naive:
+    """A sequence. `computed` tokens are in the KV cache; it has `done` sampled ones."""
+
+    index: int
+    prompt: int
+    output: int
+    prefix: tuple[int, ...]
+    priority: int = 0
+    computed: int = 0
+    done: int = 0
+    decoding: bool = False
+    shared: list[int] = field(default_factory=list)
+
+    @property
+    def tokens(self) -> int:
+        return self.prompt + self.done
+
+
+class NaiveEngine:
+    """One run over requests (arrival, prompt, output, prefix, priority), in order."""
+
+    def __init__(self, limits: Limits, cost: CostModel) -> None:
+        self.limits, self.cost = limits, cost
+        self.running: list[Naive] = []
+        self.waiting: list[Naive] = []
+        self.unused: list[int] = []
+        self.first: dict[int, float] = {}
+        self.finish: dict[int, float] = {}
+        self.cached: dict[int, int] = {}
+        self.preempted = 0
+
+    def blocks(self, tokens: int) -> int:
+        return -(-tokens // self.limits.block_tokens)
+
+    def free(self, granted: dict[Naive, int]) -> int:
+        """Blocks nobody uses, where `granted` sequences have room for so many tokens more than they have computed."""
+        shared = {chunk for one in self.running for chunk in one.shared}
+        chunk = self.limits.chunk_tokens // self.limits.block_tokens
+        private = sum(self.blocks(one.computed + granted.get(one, 0)) - len(one.shared) * chunk for one in self.running)
+        return self.limits.kv_tokens // self.limits.block_tokens - private - len(shared) * chunk
+
+    def give_up(self, one: Naive) -> None:
+        """It leaves; what only it held of the prefixes is remembered."""
+        self.running.remove(one)
+        still = {chunk for other in self.running for chunk in other.shared}
+        self.unused += [chunk for chunk in reversed(one.shared) if chunk not in still]
+        one.shared = []
+
+    def wait(self, one: Naive) -> None:
+        self.waiting.append(one)
+        self.waiting.sort(key=lambda other: (other.priority, other.index))
+
+    def preempt_last(self) -> Naive:
+        one = max(self.running, key=lambda other: (other.priority, other.index))
+        self.give_up(one)
+        one.computed, one.decoding = 0, False
+        self.wait(one)
+        self.preempted += 1
+        return one
+
+    def schedule(self) -> dict[Naive, int]:
+        """Tokens by sequence for the next step, as vLLM's scheduler loops over them."""
+        limits, granted, budget, before = self.limits, dict[Naive, int](), self.limits.step_tokens, self.preempted
+        index = 0
+        while index < len(self.running) and budget > 0:
+            one = self.running[index]
+            wanted = min(one.tokens - one.computed, budget)
+            lost = False
+            while self.free(granted) < self.blocks(one.computed + wanted) - self.blocks(one.computed):
+                place = {other: number for number, other in enumerate(self.running)}
+                victim = self.preempt_last()
+                index -= place[victim] < index
+                budget += granted.pop(victim, 0)
+                if victim is one:
+                    lost = True
+                    break
+            if lost:
+                break
+            granted[one] = wanted
+            budget -= wanted
+            index += 1
+        self.evict(granted)
+        while self.waiting and self.preempted == before and budget > 0 and len(self.running) < limits.sequences:
+            one = self.waiting[0]
+            held = {chunk for other in self.running for chunk in other.shared}
+            hits: list[int] = []
+            for chunk in one.prefix[: (one.prompt - 1) // limits.chunk_tokens] if limits.chunk_tokens else ():
+                if chunk not in held and chunk not in self.unused:
+                    break
+                hits.append(chunk)
+            size = limits.chunk_tokens // limits.block_tokens
+            revived = sum(chunk in self.unused for chunk in hits) * size
+            if self.blocks(one.tokens) - len(hits) * size + revived > self.free(granted):
+                break
+            self.waiting.pop(0)
+            self.unused = [chunk for chunk in self.unused if chunk not in hits]
+            one.shared, one.computed = hits, len(hits) * limits.chunk_tokens
+            self.cached[one.index] = one.computed
+            self.running.append(one)
+            granted[one] = min(one.tokens - one.computed, budget)
+            budget -= granted[one]
+            self.evict(granted)
+        return granted
+
+    def evict(self, granted: dict[Naive, int]) -> None:
+        """Free blocks that remember a chunk are used up last-remembered last."""
+        while len(self.unused) * (self.limits.chunk_tokens // self.limits.block_tokens) > self.free(granted):
+            self.unused.pop(0)
+
+    def step(self, now: float) -> float:
+        """Takes one step from `now` on; returns when it ends."""
+        granted = self.schedule()
+        decodes = [one for one in granted if one.decoding]
+        chunks = [one for one in granted if one not in decodes]
+        whole = [one for one in chunks if one.computed + granted[one] == one.tokens]
+        read = sum(one.computed for one in decodes)
+        now += self.cost.step_s([Chunk(granted[one], one.computed) for one in chunks], len(decodes), read, len(whole))
+        for one in granted:
+            one.computed += granted[one]
+        for one in [*decodes, *whole]:
+            one.decoding = True
+            if one in whole and self.limits.chunk_tokens:
+                known = {chunk for other in self.running for chunk in other.shared} | set(self.unused)
+                for chunk in one.prefix[len(one.shared) :]:
+                    if chunk in known:
+                        break
+                    one.shared.append(chunk)
+            one.done += 1
+            self.first.setdefault(one.index, now)
+            if one.done == one.output:
+                self.finish[one.index] = now
+        for one in [*decodes, *whole]:
+            if one.done == one.output:
+                self.give_up(one)
+        return now
+
+    def run(self, requests: list[tuple[float, int, int, tuple[int, ...], int]]) -> None:
+        """Until everything has ended."""
+        coming = [(at, Naive(index, *rest)) for index, (at, *rest) in enumerate(requests)]
+        idle, now = True, -1.0
+        while coming or self.waiting or self.running:
+            if idle and not self.waiting and coming[0][0] > now:
+                now = max(now, coming[0][0])
+                self.wait(coming.pop(0)[1])  # one that finds the engine idle begins at once, alone
+            elif coming and coming[0][0] <= now:
+                self.wait(coming.pop(0)[1])
+                continue
+            now = self.step(now)
+            idle = not self.waiting and not self.running
