@@ -1,0 +1,77 @@
+"""`raylane traffic`: draws the requests of a traffic file, shows them in figures, and writes them as a trace; likewise with any trace."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.table import Table
+
+from autoscaling.workload.lengths import IntArray
+from autoscaling.workload.trace import LABELS, Trace, TraceError
+from autoscaling.workload.traces import write_trace
+from autoscaling.workload.traffic import Traffic
+from cli.console import console, fail
+from cli.traffic_options import Choice, FromS, Limit, LoadScale, Seed, TimeScale, ToS, chosen_requests
+
+_PEAK_S = 600.0
+
+
+def traffic(
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="A traffic file (.yaml), or a trace.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the requests here, as raylane trace JSONL; .gz is packed.")] = None,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of traffic files, and nothing else.")] = False,
+    from_s: FromS = 0.0,
+    to_s: ToS = None,
+    limit: Limit = None,
+    time_scale: TimeScale = 1.0,
+    load_scale: LoadScale = 1.0,
+    seed: Seed = None,
+) -> None:
+    """Draw the requests of a traffic file, and show or write them."""
+    if schema:
+        typer.echo(json.dumps(Traffic.model_json_schema(), indent=2))
+        return
+    if file is None:
+        fail("FILE is missing", mend="raylane traffic infra/traffic/day.yaml", code=2)
+    try:
+        trace = chosen_requests(file, Choice(from_s, to_s, limit, time_scale, load_scale, seed))
+    except TraceError as error:
+        fail(str(error), code=2)
+    _show(file, trace)
+    if out is not None:
+        try:
+            write_trace(out, trace)
+        except OSError as error:
+            fail(f"--out {out}: cannot be written: {error}", code=2)
+        console.print(f"written to {out}")
+
+
+def _show(file: Path, trace: Trace) -> None:
+    peak = np.bincount((trace.arrived_s / _PEAK_S).astype(np.int64)).max() / _PEAK_S
+    until = float(trace.arrived_s[-1])
+    mean = f", {len(trace) / trace.span_s:.3g} requests/s" if trace.span_s else ""
+    console.print(f"[bold]{file.name}[/]: {len(trace):,} requests in {until:,.0f} s{mean}, {peak:.3g} in the busiest {_PEAK_S:.0f} s")
+    table = Table()
+    for column in ("tokens", "mean", "p50", "p90", "p99", "most"):
+        table.add_column(column, justify="left" if column == "tokens" else "right")
+    for name, tokens in (("prompt", trace.prompt_tokens), ("output", trace.output_tokens)):
+        table.add_row(name, *(f"{value:,.0f}" for value in _figures(tokens)))
+    console.print(table)
+    for name in LABELS:
+        labels = getattr(trace, name)
+        if labels is not None:
+            counts = np.bincount(labels.codes, minlength=len(labels.names))
+            most = np.argsort(-counts, kind="stable")[:8]
+            shown = ", ".join(f"{labels.names[code] or '(none)'} {counts[code] / len(trace):.1%}" for code in most if counts[code])
+            console.print(f"{name.removeprefix('traffic_')}: {shown}{', ...' if (counts > 0).sum() > len(most) else ''}")
+    if trace.prefixes is not None:
+        shared = (trace.prefixes.counts > 0).mean()
+        console.print(f"prefixes: {shared:.1%} of the requests begin with hashed chunks of {trace.prefixes.chunk_tokens} tokens")
+    if trace.session is not None:
+        console.print(f"sessions: {len(np.unique(trace.session[trace.session >= 0])):,}")
+
+
+def _figures(tokens: IntArray) -> tuple[float, ...]:
+    return (float(tokens.mean()), *(float(value) for value in np.quantile(tokens, (0.5, 0.9, 0.99))), float(tokens.max()))
