@@ -1,0 +1,1 @@
+"""The rehearsal: a simulator that runs the production scheduler (`deployments/scheduling`, imported, not copied) on simulated engines."""

@@ -1,0 +1,64 @@
+"""What a report says about a run besides its outcome: what was run, on what the costs rest, what was promised, and what an hour costs."""
+
+from dataclasses import dataclass
+
+from deployments.telemetry.published_error import Published
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a traffic class is promised: the share `attainment` of its requests see their first token within `ttft_s`."""
+
+    name: str
+    ttft_s: float
+    attainment: float
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """`per_replica` of what is paid for by the hour (`unit`: GPU, or replica where no GPU is known), in US dollars; None: no price is known."""
+
+    unit: str
+    per_replica: int
+    usd_per_hour: float | None
+
+    @property
+    def hours(self) -> str:
+        """The name of the sum: GPU-hours."""
+        return f"{self.unit}-hours"
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """The cost file: its name, `measured`, `profile` or `roofline`, the hardware, and the mean relative error of its step times."""
+
+    file: str
+    basis: str
+    hardware: str
+    error: float | None = None
+    note: str = ""
+
+    @property
+    def measured(self) -> bool:
+        """Whether it was measured on the engine that it stands for."""
+        return self.basis == "measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """See the module. `sequences` is max_num_seqs of one engine; `version` that of the code, `made` when the report was (UTC)."""
+
+    spec: str
+    model: str
+    trace: str
+    replicas: int
+    load_scale: float
+    basis: Basis
+    targets: tuple[Target, ...]
+    sequences: int
+    kv_tokens: int
+    price: Price
+    version: str
+    command: str
+    made: str
+    published: Published | None = None

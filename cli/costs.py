@@ -1,0 +1,45 @@
+"""`raylane costs`: a cost file for `raylane simulate` from the data sheet of a spec's GPU and the shape of its model. Marked as unmeasured."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autoscaling.costs.roofline import kv_tokens, read_shape, roofline
+from cli.console import console, fail
+from cluster.artifacts import ArtifactError, resolve_source
+from cluster.hardware import gpu_named
+from cluster.spec import SpecError, load_spec
+from deployments.engine_model.cost_file import cost_file, write_cost_file
+from deployments.engine_model.limits import Limits
+
+
+def costs(
+    spec_file: Annotated[Path, typer.Argument(metavar="SPEC", help="The cluster spec.")],
+    out: Annotated[Path, typer.Option(help="Where to write the cost file.")],
+    model: Annotated[str | None, typer.Option(help="Which model of the spec; default: the first. Its folder must be on this machine.")] = None,
+    gpu: Annotated[str | None, typer.Option(help="Instead of the accelerator of the model's pool.")] = None,
+) -> None:
+    """Write the roofline costs of a spec's model: good for orders of magnitude, and for a start."""
+    try:
+        spec = load_spec(spec_file)
+    except SpecError as error:
+        fail(f"{error.source} is not a usable spec:\n  " + "\n  ".join(error.problems), code=2)
+    chosen = next((one for one in spec.models if model in (None, one.name)), None)
+    if chosen is None:
+        fail(f"--model {model!r}: not in the spec; allowed: {', '.join(one.name for one in spec.models)}", code=2)
+    settings = chosen.settings
+    name = gpu or spec.pool_of(chosen, spec.regions_of(chosen)[0]).accelerator
+    weight_bytes = 1.0 if settings.quantization in ("fp8", "compressed-tensors") else 0.5 if settings.quantization else 2.0
+    kv_bytes = 1.0 if settings.kv_cache_dtype.startswith("fp8") else 2.0
+    try:
+        device = gpu_named(name)
+        shape = read_shape(Path(resolve_source(chosen.source)), weight_bytes, kv_bytes)
+        room = kv_tokens(shape, device, settings.tensor_parallel_size, settings.gpu_memory_utilization)
+    except (ValueError, ArtifactError) as error:
+        fail(str(error), code=2)
+    limits = Limits(settings.max_num_seqs, settings.max_num_batched_tokens, room)
+    cost = roofline(shape, device, settings.tensor_parallel_size)
+    hardware = f"{settings.tensor_parallel_size} x {device.title}"
+    write_cost_file(out, cost_file(chosen.name, hardware, "roofline", limits, cost, note="from data sheets; nothing was measured"))
+    console.print(f"{out}: {chosen.name} on {hardware}, {room:,} KV tokens; [yellow]not measured[/]")

@@ -1,0 +1,146 @@
+"""`raylane simulate`: what a spec would do with recorded traffic, by the scheduler that runs in production and a calibrated cost of engine steps."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from autoscaling.simulator.cell import Cell, CellSettings
+from autoscaling.simulator.fleet import FleetEvent, FleetEventKind
+from autoscaling.simulator.from_trace import WorkloadError, workload_of
+from autoscaling.simulator.outcome import Outcome
+from autoscaling.simulator.sampler import Sampler
+from autoscaling.simulator.summary import Figures, figures
+from autoscaling.simulator.workload import Workload
+from autoscaling.workload.trace import TraceError
+from cli.console import console, fail
+from cli.simulation_report import check_report, facts_of, save_report
+from cli.traffic_options import Choice, FromS, Limit, LoadScale, Seed, TimeScale, ToS, TraceFile, chosen_requests
+from cluster.spec import SpecError, load_spec
+from deployments.engine_model.cost_file import CostFile, CostFileError, read_cost_file
+from deployments.engine_model.limits import Limits
+from deployments.scheduling.from_spec import binding_of, policy_of
+
+SCHEMA_VERSION = 1
+_COUNTS = ("rejected", "expired", "failed", "promoted")
+
+
+def simulate(
+    spec_file: Annotated[Path, typer.Argument(metavar="SPEC", help="The cluster spec.")],
+    trace: TraceFile,
+    costs: Annotated[Path, typer.Option(help="The cost file of the engine (`docs/simulator.md`).")],
+    model: Annotated[str | None, typer.Option(help="Which model of the spec; default: the first.")] = None,
+    replicas: Annotated[int | None, typer.Option(min=1, help="Instead of the spec's count.")] = None,
+    from_s: FromS = 0.0,
+    to_s: ToS = None,
+    limit: Limit = None,
+    time_scale: TimeScale = 1.0,
+    load_scale: LoadScale = 1.0,
+    seed: Seed = None,
+    report: Annotated[Path | None, typer.Option(help="Write an HTML report: one file, readable offline.")] = None,
+    price_per_gpu_hour: Annotated[
+        float | None, typer.Option(min=0, help="US dollars, for the report; default: the pool's price in the spec.")
+    ] = None,
+    published_error: Annotated[Path | None, typer.Option(help="How far the simulator was off when compared (JSON), for the report.")] = None,
+    fail_at: Annotated[list[float] | None, typer.Option(min=0, help="A replica fails at this second; may be repeated.")] = None,
+    start_up_s: Annotated[float, typer.Option("--start-up", min=0, help="Seconds that a successor of a failed replica takes.")] = 60.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Simulate a spec on a trace: TTFT by lane, rejections, promotions, attainment."""
+    check_report(report, published_error)
+    try:
+        spec, cost = load_spec(spec_file), read_cost_file(costs)
+        requests = chosen_requests(trace, Choice(from_s, to_s, limit, time_scale, load_scale, seed))
+    except SpecError as error:
+        fail(f"{error.source} is not a usable spec:\n  " + "\n  ".join(error.problems), code=2)
+    except (CostFileError, TraceError) as error:
+        fail(str(error), code=2)
+    chosen = next((one for one in spec.models if model in (None, one.name)), None)
+    if chosen is None:
+        fail(f"--model {model!r}: not in the spec; allowed: {', '.join(one.name for one in spec.models)}", code=2)
+    count = replicas or chosen.replicas.count
+    if count < 1:
+        fail(f"model {chosen.name!r} has {count} replicas; at least 1 can be simulated", mend="--replicas N", code=2)
+    if len(fail_at or ()) > count:
+        fail(f"--fail-at: {len(fail_at or ())} failures; allowed: at most one for each of the {count} replicas", code=2)
+    try:
+        work = workload_of(requests, spec, chosen)
+    except WorkloadError as error:
+        fail(f"{trace}: {error}", code=2)
+    timeouts = spec.gateway.timeouts
+    settings = CellSettings(
+        count,
+        _limits(cost, work.chunk_tokens if chosen.settings.prefix_caching else 0),
+        policy_of(spec),
+        binding_of(spec),
+        chosen.settings.max_model_len,
+        timeouts.queue_wait_s,
+        start_up_s,
+        _failures(fail_at),
+    )
+    sampler = None if report is None else Sampler()
+    out = _run(settings, cost, work, sampler)
+    if report is not None and sampler is not None:
+        facts = facts_of(spec, chosen, cost, (trace, costs), count, load_scale, price_per_gpu_hour, published_error)
+        save_report(report, facts, out, work, [lane.name for lane in spec.lanes], sampler.samples())
+    lanes = [figures(lane.name, out, work.ttft_slo_s, out.lane == index) for index, lane in enumerate(spec.lanes)]
+    whole = figures("all", out, work.ttft_slo_s, np.ones(len(work), dtype=np.bool_))
+    if as_json:
+        console.print_json(json.dumps(_report(cost, count, out, [*lanes, whole])))
+    else:
+        _show(chosen.name, cost, count, out, [*lanes, whole])
+
+
+def _limits(cost: CostFile, chunk_tokens: int) -> Limits:
+    """The engine's, with its prefix cache where the workload tells of prefixes in whole blocks."""
+    limits = cost.limits()
+    return replace(limits, chunk_tokens=chunk_tokens if chunk_tokens % limits.block_tokens == 0 else 0)
+
+
+def _failures(times_s: list[float] | None) -> tuple[FleetEvent, ...]:
+    return tuple(FleetEvent(at_s, FleetEventKind.FAIL, number) for number, at_s in enumerate(sorted(times_s or ())))
+
+
+def _run(settings: CellSettings, cost: CostFile, work: Workload, sampler: Sampler | None) -> Outcome:
+    columns = (TextColumn("[progress.description]{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(f"{len(work):,} requests on {settings.replicas} replicas", total=1.0)
+        sample = None if sampler is None else sampler.take
+        return Cell(settings, cost.cost_model(), work, lambda share: progress.update(task, completed=share), sample).run()
+
+
+def _report(cost: CostFile, replicas: int, out: Outcome, lines: list[Figures]) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA_VERSION,
+        "replicas": replicas,
+        "costs": {"basis": cost.basis, "hardware": cost.hardware, "error": cost.error},
+        "simulated_s": out.ended_s,
+        "preemptions": out.preemptions,
+        "itl_s": {f"p{100 * share:g}": value for share, value in out.itl_s.items()},
+        "lanes": [line.as_json() for line in lines],
+    }
+
+
+def _show(model: str, cost: CostFile, replicas: int, out: Outcome, lines: list[Figures]) -> None:
+    table = Table(title=f"model {model} on {replicas} replicas: {out.ended_s:.0f} s simulated", title_justify="left", title_style="bold")
+    told = [name for name in _COUNTS if any(getattr(line, name) for line in lines)]  # what never happened needs no column
+    for column in ("lane", "requests", *told, "TTFT p50", "p90", "p99", "TPOT p50", "mean wait", "in time"):
+        table.add_column(column, justify="left" if column == "lane" else "right")
+    for line in lines:
+        times = (line.ttft_p50_ms, line.ttft_p90_ms, line.ttft_p99_ms, line.tpot_p50_ms, line.queued_mean_ms)
+        counts = (str(getattr(line, name)) for name in ("requests", *told))
+        in_time = "-" if np.isnan(line.answered_in_time) else f"{line.answered_in_time:.2%}"
+        table.add_row(line.name, *counts, *("-" if np.isnan(value) else f"{value:.0f} ms" for value in times), in_time)
+    console.print(table)
+    rests = {
+        "measured": "measured on this engine",
+        "profile": "from a profile of the model's layers",
+        "roofline": "[yellow]NOT measured: a roofline[/]",
+    }
+    error = "" if cost.error is None else f", its step times off by {cost.error:.1%} on average"
+    console.print(f"costs: {rests[cost.basis]} ({cost.hardware}){error}")

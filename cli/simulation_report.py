@@ -1,0 +1,82 @@
+"""`raylane simulate --report`: gathers what a report says about a run, and writes it."""
+
+import shlex
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from autoscaling.simulator.outcome import Outcome
+from autoscaling.simulator.replica_count import counts_of
+from autoscaling.simulator.report.facts import Basis, Facts, Price, Target
+from autoscaling.simulator.report.file import ReportFileError, check_place, write_report
+from autoscaling.simulator.report.run import describe
+from autoscaling.simulator.sampler import Samples
+from autoscaling.simulator.workload import Workload
+from cli.console import errors, fail
+from cluster.spec import ClusterSpec, Model
+from deployments.engine_model.cost_file import CostFile
+from deployments.scheduling.recorder import code_hash
+from deployments.telemetry.published_error import PublishedError, read_published
+
+
+def check_report(report: Path | None, published_error: Path | None) -> None:
+    """Ends the command before the simulation where the report could not be made after it."""
+    try:
+        if report is not None:
+            check_place(report)
+        if published_error is not None:
+            read_published(published_error)
+    except (ReportFileError, PublishedError) as error:
+        fail(str(error), code=2)
+
+
+def facts_of(
+    spec: ClusterSpec,
+    model: Model,
+    cost: CostFile,
+    files: tuple[Path, Path],
+    replicas: int,
+    load_scale: float,
+    usd_per_hour: float | None,
+    published_error: Path | None,
+) -> Facts:
+    """`files`: the trace and the cost file. `usd_per_hour`: instead of the price in the model's pool."""
+    trace, costs = files
+    return Facts(
+        spec=spec.name,
+        model=model.name,
+        trace=trace.name,
+        replicas=replicas,
+        load_scale=load_scale,
+        basis=Basis(costs.name, cost.basis, cost.hardware, cost.error, cost.note),
+        targets=tuple(Target(one.name, one.ttft_ms / 1e3, one.attainment) for one in spec.classes),
+        sequences=cost.engine.max_num_seqs,
+        kv_tokens=cost.engine.kv_tokens,
+        price=price_of(spec, model, usd_per_hour),
+        version=f"{version('raylane')}, scheduler {code_hash()}",
+        command=shlex.join(["raylane", *sys.argv[1:]]),
+        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        published=None if published_error is None else read_published(published_error),
+    )
+
+
+def price_of(spec: ClusterSpec, model: Model, usd_per_hour: float | None) -> Price:
+    """The price given, else that of the pool which hosts the model in its first region; a CPU pool's is by node, of which no share is known."""
+    pool = spec.pool_of(model, spec.regions_of(model)[0])
+    per_replica = model.settings.tensor_parallel_size
+    if pool.accelerator == "cpu" and usd_per_hour is None:
+        return Price("replica", 1, None)
+    return Price("GPU", per_replica, usd_per_hour if usd_per_hour is not None else pool.price_usd_per_hour or None)
+
+
+def save_report(path: Path, facts: Facts, out: Outcome, work: Workload, lanes: list[str], samples: Samples) -> None:
+    """Writes the report of a run."""
+    from autoscaling.simulator.report.page import render  # plotly takes a second to import, which other commands need not wait for
+
+    run = describe(out, work, lanes, samples, counts_of(out.lives))
+    try:
+        write_report(path, render(run, facts))
+    except ReportFileError as error:
+        fail(str(error))
+    errors.print(f"report: {path}")  # beside --json, which has the output for itself
