@@ -1,0 +1,47 @@
+"""Fits costs, none of which can be negative: non-negative least squares (SciPy's `nnls`), reweighted in one of two ways.
+
+- `least_relative_error`, for tables: each row is divided by its own time, and few odd points weigh little (iteratively reweighted towards the least
+  sum of |relative error|).
+- `least_deviance`, for steps that were measured while they happened: the weights are those of a Poisson regression with identity link (one
+  by what is predicted), whose predictions add up to the total time that was measured. What a noisy machine adds to steps is a part of what it can do.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+Matrix = NDArray[np.float64]
+_REWEIGHTINGS = 12
+_LEAST_ERROR = 1e-3
+"""Errors below this are as good as none."""
+_LEAST_SHARE = 1e-3
+
+
+def least_relative_error(rows: Matrix, times: Matrix, relative_to: Matrix | None = None) -> Matrix:
+    """The unknowns x >= 0 with rows @ x close to `times`, errors being measured as a share of `relative_to` (default: of `times`), all above 0."""
+    base = times if relative_to is None else relative_to
+    relative, wanted = rows / base[:, None], times / base
+    scale = np.abs(relative).max(axis=0)
+    scale[scale == 0] = 1.0
+    relative = relative / scale
+    weight = np.ones(len(times))
+    found = np.zeros(rows.shape[1])
+    for _ in range(_REWEIGHTINGS):
+        found, _ = nnls(relative * weight[:, None], wanted * weight)
+        weight = 1 / np.sqrt(np.maximum(np.abs(relative @ found - wanted), _LEAST_ERROR))
+    result: Matrix = found / scale
+    return result
+
+
+def least_deviance(rows: Matrix, times: Matrix) -> Matrix:
+    """The unknowns x >= 0 of rows @ x close to `times`, all above 0, with the sum of the predictions that of the times (where no x is 0)."""
+    scale = np.abs(rows).max(axis=0)
+    scale[scale == 0] = 1.0
+    scaled, predicted = rows / scale, times
+    found = np.zeros(rows.shape[1])
+    for _ in range(_REWEIGHTINGS):
+        weight = 1 / np.sqrt(np.maximum(predicted, _LEAST_SHARE * times.mean()))
+        found, _ = nnls(scaled * weight[:, None], times * weight)
+        predicted = scaled @ found
+    result: Matrix = found / scale
+    return result

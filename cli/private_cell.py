@@ -1,0 +1,141 @@
+"""A cell of a spec that a command brings up for itself and takes down again: ports and folders of its own, every request and step written down.
+
+`raylane calibrate` and `raylane rehearse` measure in one. It is `raylane up` as a child process, so what is measured is what runs.
+"""
+
+import asyncio
+import os
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+import psutil
+import yaml
+
+from cli.server_process import ServerProcess, become_subreaper
+from cluster.spec import ClusterSpec
+
+_FOREIGN = ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+
+
+class PinError(RuntimeError):
+    """The replicas cannot have cores of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """Which core each replica got, by its id, and those of all else."""
+
+    replicas: dict[str, int]
+    others: tuple[int, ...]
+
+
+class PrivateCell:
+    """The cell of one model of the spec, with `replicas` of it. Use it as an async context manager. `folder` gets the spec and all logs."""
+
+    def __init__(self, spec: ClusterSpec, model: str, replicas: int, folder: Path) -> None:
+        self.url = f"http://127.0.0.1:{(port := free_port())}"
+        self.trace_file = folder / "trace.jsonl"
+        self.step_logs = folder / "steps"
+        self.decision_logs = folder / "decisions"
+        self.replicas = replicas
+        folder.mkdir(parents=True, exist_ok=True)
+        content = _private(spec, model, replicas, port, folder)
+        (folder / "spec.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+        environment = {key: value for key, value in os.environ.items() if key not in _FOREIGN} | {"RAYLANE_HOME": str(folder / "home")}
+        command = [sys.executable, "-m", "cli.main", "up", str(folder / "spec.yaml")]
+        self._server = ServerProcess(command, environment, self._is_ready, folder / "up.log")
+
+    async def __aenter__(self) -> Self:
+        become_subreaper()
+        try:
+            await self._server.start()
+        except BaseException:
+            await self._server.stop()
+            raise
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self._server.stop()
+
+    async def report(self) -> dict[str, Any]:
+        """What the gateway says of the model (`/raylane/status`)."""
+        async with aiohttp.ClientSession() as session, session.get(self.url + "/raylane/status") as response:
+            model: dict[str, Any] = (await response.json())["models"][0]
+            return model
+
+    async def settled(self) -> None:
+        """Returns when nothing waits and nothing runs."""
+        while True:
+            model = await self.report()
+            if not model["leases"] and not sum(lane["waiting"] for lane in model["lanes"]):
+                return
+            await asyncio.sleep(0.1)
+
+    async def pin(self) -> Pinned:
+        """Gives each replica a core of its own, and all else (this process, too) the rest. Raises PinError where there are too few."""
+        cores = sorted(os.sched_getaffinity(0))
+        replicas = {entry["replica_id"]: int(entry["pid"]) for entry in (await self.report())["replicas"]}
+        if len(cores) <= len(replicas):
+            raise PinError(f"{len(replicas)} replicas and {len(cores)} cores; needed: a core for each replica, and one for the rest")
+        own = {replica_id: cores[-1 - index] for index, replica_id in enumerate(sorted(replicas))}
+        others = tuple(cores[: len(cores) - len(replicas)])
+        for process in [psutil.Process(), *self._server.tree()]:
+            _set_cores(process, others)
+        for replica_id, pid in replicas.items():
+            root = psutil.Process(pid)
+            for process in [root, *root.children(recursive=True)]:
+                _set_cores(process, (own[replica_id],))
+        return Pinned(own, others)
+
+    async def _is_ready(self) -> bool:
+        try:
+            async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session, session.get(self.url + "/ready") as response:
+                if response.status != 200:
+                    return False
+            return len((await self.report())["replicas"]) >= self.replicas
+        except (aiohttp.ClientError, TimeoutError, OSError, LookupError):
+            return False
+
+
+def free_port() -> int:
+    """A port of the loopback address that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _private(spec: ClusterSpec, model: str, replicas: int, port: int, folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = spec.model_dump(mode="json", exclude_unset=True)
+    content["name"] = f"private-{port}"
+    content.setdefault("gateway", {})
+    content["gateway"] |= {
+        "host": "127.0.0.1",
+        "port": port,
+        "allow_public": False,
+        "trace_file": str(folder / "trace.jsonl"),
+        "decision_log": str(folder / "decisions"),
+        "access_log": False,
+        "replicas": 1,
+    }
+    content["models"] = [one for one in content["models"] if one["name"] == model]
+    for one in content["models"]:
+        one["replicas"] = {**one.get("replicas", {}), "count": replicas}
+        one["step_log"] = str(folder / "steps")
+    return content
+
+
+def _set_cores(process: psutil.Process, cores: tuple[int, ...]) -> None:
+    """All threads of a process; `sched_setaffinity` of a process id is that of its first thread alone."""
+    try:
+        for thread in process.threads():
+            try:
+                os.sched_setaffinity(thread.id, cores)
+            except ProcessLookupError:
+                continue
+    except psutil.NoSuchProcess:
+        return

@@ -1,0 +1,186 @@
+"""`raylane rehearse`: plays the same traffic live and simulated, and tells (and publishes) how wrong the simulator is here."""
+
+import asyncio
+import datetime as dt
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
+
+from autoscaling.costs.speed import slowed, slowness
+from autoscaling.rehearsal.comparison import compare
+from autoscaling.rehearsal.simulated import simulated_capacity, simulated_run
+from autoscaling.rehearsal.traffic import at_rate, rehearsed
+from autoscaling.simulator.cell import CellSettings
+from autoscaling.simulator.workload import Workload
+from autoscaling.workload.trace import TraceError
+from autoscaling.workload.traces import read_trace
+from cli.bench.client import Client, EndpointError
+from cli.bench.run import allow_many_connections
+from cli.console import console, fail
+from cli.private_cell import PinError, PrivateCell
+from cli.rehearse.live import Lived, LivePlayer
+from cli.server_process import ServerError
+from cluster.spec import ClusterSpec, Model, SpecError, load_spec
+from deployments.engine_model.cost_file import CostFile, CostFileError, read_cost_file
+from deployments.engine_model.cost_model import CostModel
+from deployments.scheduling.from_spec import binding_of, policy_of
+from deployments.scheduling.replay import Replay, ReplayError, replay
+from deployments.telemetry.published_error import AtLoad, Published, write_published
+
+_CAPACITY_S = 30.0
+_WARM_UP = 200
+
+
+def rehearse(
+    spec_file: Annotated[Path, typer.Argument(metavar="SPEC", help="The cluster spec.")],
+    trace: Annotated[Path, typer.Option(help="Traffic. Its second half is played: a calibration may have seen the first.")],
+    costs: Annotated[Path, typer.Option(help="The cost file on trial.")],
+    out: Annotated[Path, typer.Option(help="Where to write the published error.")],
+    loads: Annotated[str, typer.Option(help="Shares of the live capacity, which is measured first.")] = "0.5,0.9,1.2",
+    runs: Annotated[int, typer.Option(min=1, max=20, help="Live plays of each load.")] = 3,
+    seconds: Annotated[float, typer.Option(min=5, max=3_600, help="How long requests arrive in each play.")] = 60.0,
+    model: Annotated[str | None, typer.Option(help="Which model of the spec; default: the first.")] = None,
+    replicas: Annotated[int | None, typer.Option(min=1, max=64, help="How many run on this machine; default: the spec's count.")] = None,
+    length_scale: Annotated[float, typer.Option(min=1e-3, max=1.0, help="Lengths of the trace times this, at most what fits the context.")] = 1.0,
+    pin: Annotated[bool, typer.Option("--pin", help="Give each replica a core of its own, and all else the rest.")] = False,
+    keep: Annotated[Path | None, typer.Option(help="Keep the step logs and the ledger in this folder.")] = None,
+) -> None:
+    """Tell how wrong the simulator is on this deployment: the same traffic live (on ports of its own) and simulated."""
+    try:
+        spec, cost, recorded = load_spec(spec_file), read_cost_file(costs), read_trace(trace)
+        shares = [float(text) for text in loads.split(",")]
+    except SpecError as error:
+        fail(f"{error.source} is not a usable spec:\n  " + "\n  ".join(error.problems), code=2)
+    except (CostFileError, TraceError) as error:
+        fail(str(error), code=2)
+    except ValueError:
+        fail(f"--loads {loads!r}: allowed: shares with commas between, as in 0.5,0.9,1.2", code=2)
+    chosen = next((one for one in spec.models if model in (None, one.name)), None)
+    if chosen is None:
+        fail(f"--model {model!r}: not in the spec; allowed: {', '.join(one.name for one in spec.models)}", code=2)
+    if not all(0 < share <= 10 for share in shares):
+        fail(f"--loads {loads!r}: allowed: shares above 0, up to 10", code=2)
+    if not out.parent.is_dir():
+        fail(f"--out {out}: the folder {out.parent} does not exist", code=2)
+    count = replicas or chosen.replicas.count
+    work = rehearsed(recorded, chosen.settings.max_model_len, length_scale, spec.classes[0].ttft_ms / 1e3)
+    work = work.tail(len(work) - len(work) // 2)
+    binding = binding_of(spec)
+    settings = CellSettings(count, cost.limits(), policy_of(spec), binding, chosen.settings.max_model_len, spec.gateway.timeouts.queue_wait_s)
+    with tempfile.TemporaryDirectory(prefix="raylane-") as scratch:
+        rehearsal = _Rehearsal(spec, chosen, settings, cost, work, keep or Path(scratch))
+        try:
+            published = asyncio.run(rehearsal.run(shares, runs, seconds, pin))
+            replayed = rehearsal.replay()
+        except (ServerError, PinError, EndpointError, ReplayError, ValueError) as error:
+            fail(str(error), mend="raylane doctor")
+    write_published(out, published)
+    _show(published)
+    if replayed.difference is not None:
+        fail(f"the live gateway decided something else than its own scheduler does on the same inputs: {replayed.difference}")
+    console.print(f"{replayed.inputs:,} live inputs fed to the scheduler again: {replayed.placed:,} placements, every decision the same")
+
+
+class _Rehearsal:
+    """One rehearsal of a model."""
+
+    def __init__(self, spec: ClusterSpec, model: Model, settings: CellSettings, costs: CostFile, work: Workload, folder: Path) -> None:
+        self._spec = spec
+        self._model = model
+        self._settings = settings
+        self._costs = costs
+        self._cost = costs.cost_model()
+        self._work = work
+        self._folder = folder
+        self._decisions = folder / "decisions"
+        self._lanes = tuple(lane.name for lane in spec.lanes)
+
+    async def run(self, shares: list[float], runs: int, seconds: float, pin: bool) -> Published:
+        allow_many_connections()
+        replicas = self._settings.replicas
+        clients = 2 * replicas * self._settings.limits.sequences
+        with Progress(TextColumn("{task.description}"), BarColumn(), console=console, transient=True) as progress:
+            task = progress.add_task("starting", total=len(shares) * runs + 1)
+
+            def tell(text: str, done: int) -> None:
+                progress.update(task, description=text, completed=done)
+
+            async with (
+                PrivateCell(self._spec, self._model.name, replicas, self._folder) as cell,
+                Client(cell.url, "completions") as client,
+            ):
+                if pin:
+                    await cell.pin()
+                player = await LivePlayer.on(cell, client, self._model.name, self._lanes)
+                tell("capacity", 0)
+                guess = simulated_capacity(self._settings, self._cost, self._work.head(20 * clients), clients)
+                sample = self._work.head(max(int(guess * min(_CAPACITY_S, seconds)), 4 * clients))
+                live = await player.capacity(sample, clients, _WARM_UP)
+                simulated = simulated_capacity(self._settings, self._cost, sample, clients)
+                at_loads = await self._at_loads(player, live, shares, runs, seconds, tell)
+        costs = f"{self._costs.basis}: {self._costs.note}"
+        now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+        return Published(
+            model=self._model.name,
+            replicas=replicas,
+            costs=costs,
+            measured_at=now,
+            capacity_live=live,
+            capacity_simulated=simulated,
+            loads=tuple(at_loads),
+        )
+
+    def replay(self) -> Replay:
+        """Feeds what the live scheduler was given to the same core, once the cell is down."""
+        files = sorted(self._decisions.glob("*.jsonl*"), key=lambda file: -int(file.suffix[1:]) if file.suffix[1:].isdecimal() else 0)
+        return replay(line for file in files for line in file.read_text(encoding="utf-8").splitlines())
+
+    async def _at_loads(
+        self, player: LivePlayer, capacity: float, shares: list[float], runs: int, seconds: float, tell: Callable[[str, int], None]
+    ) -> list[AtLoad]:
+        """The loads in turns, so that a machine that is slow for a while is slow for all of them."""
+        works = [at_rate(self._work, share * capacity, seconds) for share in shares]
+        lived: list[list[Lived]] = [[] for _ in shares]
+        for number in range(runs):
+            for index, (share, work) in enumerate(zip(shares, works, strict=True)):
+                tell(f"{share:g} x capacity, run {number + 1} of {runs}", 1 + number * len(shares) + index)
+                lived[index].append(await player.play(work))
+        found = []
+        for share, work, plays in zip(shares, works, lived, strict=True):
+            tell(f"simulating {share:g} x capacity", len(shares) * runs)
+            slow = [slowness(self._cost, player.steps(play)) for play in plays]
+            ours = [self._simulated(work, slowed(self._cost, factor)) for factor in slow]
+            figures = tuple(compare([play.run.figures(self._lanes) for play in plays], ours, self._simulated(work, self._cost)))
+            failed = sum(play.run.failed for play in plays)
+            found.append(AtLoad(load=share, runs=runs, slowness=tuple(slow), requests=len(work), failed=failed, figures=figures))
+        return found
+
+    def _simulated(self, work: Workload, cost: CostModel) -> dict[str, float]:
+        return simulated_run(self._settings, cost, work).figures(self._lanes)
+
+
+def _show(published: Published) -> None:
+    error = published.capacity_error
+    live, simulated = published.capacity_live, published.capacity_simulated
+    console.print(f"capacity: {live:.2f} requests/s live, {simulated:.2f} simulated ({error:+.1%}); costs {published.costs}")
+    for at in published.loads:
+        slow = ", ".join(f"{factor:.2f}" for factor in at.slowness)
+        title = f"{at.load:g} x capacity: {at.requests} requests, {at.runs} live runs, {at.failed} failed; steps took {slow} of their calibrated time"
+        table = Table(title=title, title_justify="left")
+        for column in ("figure", "live ms", "simulated ms", "error", "at calibrated speed", "live spread", "bound", ""):
+            table.add_column(column, justify="left" if column in ("figure", "") else "right")
+        for figure in at.figures:
+            within = figure.within
+            mark = "" if within is None else "[green]within[/]" if within else "[red]beyond[/]"
+            bound = "" if figure.bound is None else f"{figure.bound:.0%}"
+            times = (f"{1e3 * figure.live_s:.1f}", f"{1e3 * figure.simulated_s:.1f}")
+            table.add_row(figure.name, *times, f"{figure.error:+.1%}", f"{figure.raw_error:+.1%}", f"{figure.spread:.1%}", bound, mark)
+        console.print(table)
+    if not np.isfinite(published.worst) or not published.within:
+        console.print("[yellow]Some figures are beyond their bounds: advice from these costs says so, and is refused past twice the bounds.[/]")

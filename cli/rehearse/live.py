@@ -1,0 +1,130 @@
+"""The live side of a rehearsal: plays requests against a private cell, and puts the gateway's ledger beside what the client saw."""
+
+import asyncio
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from autoscaling.costs.steps import StepSample, read_step_log, samples
+from autoscaling.rehearsal.run import QUANTILES, Run, label
+from autoscaling.rehearsal.simulated import throughput
+from autoscaling.simulator.workload import Workload
+from cli.bench.client import Client
+from cli.bench.histogram import Histogram
+from cli.bench.load import Load
+from cli.bench.played import Played, open_loop
+from cli.bench.prompts import Prompts, RequestOptions
+from cli.bench.vocabulary import Vocabulary, measure_vocabulary
+from cli.private_cell import PrivateCell
+
+
+@dataclass(frozen=True, slots=True)
+class Lived:
+    """A live play, and when it was (monotonic clock)."""
+
+    run: Run
+    began_s: float
+    ended_s: float
+
+
+class LivePlayer:
+    """Plays on one cell. `lanes` are the spec's, in order."""
+
+    def __init__(self, cell: PrivateCell, client: Client, vocabulary: Vocabulary, model: str, lanes: tuple[str, ...]) -> None:
+        self._cell = cell
+        self._client = client
+        self._vocabulary = vocabulary
+        self._options = RequestOptions(model, "completions", ignore_eos=True)
+        self._lanes = lanes
+        self._runs = 0
+
+    @classmethod
+    async def on(cls, cell: PrivateCell, client: Client, model: str, lanes: tuple[str, ...]) -> "LivePlayer":
+        """A player that has measured the model's vocabulary."""
+        return cls(cell, client, await measure_vocabulary(client, model), model, lanes)
+
+    async def capacity(self, work: Workload, clients: int, warm_up: int) -> float:
+        """Requests a second that so many clients in a closed loop get through, after `warm_up` requests that do not count."""
+        await self._closed(work, clients, warm_up)
+        return throughput(np.sort(np.array(await self._closed(work, clients, len(work)))))
+
+    async def play(self, work: Workload) -> Lived:
+        """One play of the workload at its times, with prompts of its own."""
+        began_s = time.monotonic()
+        self._runs += 1
+        name = f"rehearsal-{self._runs}-"
+        load = Load(work.prompt_tokens, work.output_tokens, work.arrived_s, None, len(work), None)
+        played = await open_loop(self._client, self._prompts(), _Timed(load), name)
+        await self._cell.settled()
+        ended_s = time.monotonic()
+        await asyncio.sleep(1.5)  # the last ledgers are written a moment after
+        return Lived(_run(played, _ledger(self._cell.trace_file, name), self._lanes), began_s, ended_s)
+
+    def steps(self, lived: Lived) -> list[StepSample]:
+        """The engines' steps of a play."""
+        logs = (read_step_log(path) for path in sorted(self._cell.step_logs.glob("*.jsonl")))
+        return [sample for log in logs for sample in samples(log.within(lived.began_s, lived.ended_s))]
+
+    def _prompts(self) -> Prompts:
+        return Prompts(self._vocabulary, self._options, self._runs)
+
+    async def _closed(self, work: Workload, clients: int, count: int) -> list[float]:
+        self._runs += 1
+        prompts, numbers, ended = self._prompts(), iter(range(count)), list[float]()
+
+        async def one_client() -> None:
+            for number in numbers:
+                await self._client.send(prompts.body(int(work.prompt_tokens[number]), int(work.output_tokens[number])))
+                ended.append(time.monotonic())
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(clients):
+                group.create_task(one_client())
+        await self._cell.settled()
+        return ended
+
+
+class _Timed:
+    """A load whose times are known."""
+
+    def __init__(self, load: Load) -> None:
+        assert load.arrivals_s is not None
+        self.arrivals_s = load.arrivals_s
+        self.prompt_tokens = load.prompt_tokens
+        self.output_tokens = load.output_tokens
+
+
+def _ledger(path: Path, name: str) -> dict[int, dict[str, object]]:
+    """The lines of one run by the request's number."""
+    rows = {}
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            entry = json.loads(line)
+            if entry["request_id"].startswith(name):
+                rows[int(entry["request_id"].removeprefix(name))] = entry
+    return rows
+
+
+def _run(played: Played, ledger: dict[int, dict[str, object]], lanes: tuple[str, ...]) -> Run:
+    count, gaps = len(played.samples), Histogram()
+    columns = {name: np.full(count, np.nan) for name in ("ttft", "lane", "engine", "decode")}
+    lane = np.full(count, -1, dtype=np.int64)
+    for number, sample in enumerate(played.samples):
+        if sample.failure is not None or sample.ttft_s is None:
+            continue
+        columns["ttft"][number] = sample.ttft_s
+        gaps.add(sample.gaps_s)
+        entry = ledger.get(number)
+        if entry is None:
+            continue
+        stages: dict[str, float] = entry["stages_s"]  # type: ignore[assignment]
+        columns["lane"][number] = stages["lane"]
+        columns["engine"][number] = sum(stages.get(name, 0.0) for name in ("connect", "engine_http", "engine_queue", "prefill", "engine"))
+        columns["decode"][number] = stages.get("decode", 0.0)
+        lane[number] = lanes.index(str(entry["lane"])) if entry["lane"] in lanes else -1
+    itl = {label(level): gaps.percentile(100 * level) for level in QUANTILES} | {"mean": gaps.mean} if gaps.count else {}
+    ttft = columns.pop("ttft")
+    return Run(ttft, columns, lane, itl, sum(played.failures.values()))
