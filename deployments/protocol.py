@@ -23,6 +23,9 @@ EPOCH_HEADER = "x-raylane-epoch"
 BOOKING_HEADER = "x-raylane-booking"
 """What the lease is booked with, in the gateway's own words, for a replica to tell an owner that takes over."""
 
+SIMULATED_HEADER = "x-raylane-simulated"
+"""`true` on every answer of a simulated engine; the gateway hands it on to the client."""
+
 FEED_PATH = "/raylane/feed"
 DRAIN_PATH = "/raylane/drain"
 CLAIM_PATH = "/raylane/claim"

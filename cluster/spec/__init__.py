@@ -2,9 +2,10 @@
 
 from cluster.spec.cluster import Autoscaling, ClusterSpec
 from cluster.spec.gateway import Gateway, Limits, Timeouts
-from cluster.spec.load import SpecError, load_spec, parse_spec
+from cluster.spec.load import SpecError, load_spec, parse_section, parse_spec
 from cluster.spec.models import EngineSettings, Health, LoraAdapter, Model, Replicas, Speculative
 from cluster.spec.regions import Pool, Region
+from cluster.spec.simulated import Simulated
 from cluster.spec.tenants import Tenant
 from cluster.spec.traffic import Lane, Scheduling, TrafficClass
 
@@ -22,11 +23,13 @@ __all__ = [
     "Region",
     "Replicas",
     "Scheduling",
+    "Simulated",
     "SpecError",
     "Speculative",
     "Tenant",
     "Timeouts",
     "TrafficClass",
     "load_spec",
+    "parse_section",
     "parse_spec",
 ]

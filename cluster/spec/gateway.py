@@ -46,6 +46,9 @@ class Limits(Section):
 class Gateway(Section):
     """The HTTP front. It listens beyond loopback only when `allow_public` says so.
 
+    `trace_file` gets a line a request, `decision_log` (a folder) every input and decision of the schedulers, for replay.
+    `simulator_error` is the file that `raylane rehearse` wrote: `/metrics` shows it.
+
     `replicas` gateways share the port where they share a node. One that stops lets running requests end for `drain_s` (seconds); where others take
     over, it goes on serving the connections that it has for `lame_duck_s` first, and tells each client to connect anew.
     """
@@ -57,6 +60,8 @@ class Gateway(Section):
     limits: Limits = Limits()
     access_log: bool = True
     trace_file: str | None = None
+    decision_log: str | None = None
+    simulator_error: str | None = None
     replicas: Annotated[int, Field(ge=1, le=64)] = 1
     drain_s: Seconds = 10.0
     lame_duck_s: Seconds = 1.0

@@ -1,17 +1,21 @@
 """Reads a spec from YAML, with errors that an operator can act on: key, value, what is allowed.
 
-`raylane spec check`, `raylane up` and the tests call this; nothing else parses specs.
+`raylane spec check`, `raylane up` and the tests call this; nothing else parses specs. Other YAML files of raylane (the traffic file) are read with
+`parse_section`, so that all speak alike.
 """
 
 from collections.abc import Hashable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from cluster.spec.allowed import allowed
 from cluster.spec.cluster import ClusterSpec
+from cluster.spec.simulated import FOLDER
+
+SectionT = TypeVar("SectionT", bound=BaseModel)
 
 
 class SpecError(ValueError):
@@ -29,11 +33,16 @@ def load_spec(path: Path) -> ClusterSpec:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(str(path), [f"cannot be read: {error}"]) from error
-    return parse_spec(text, source=str(path))
+    return parse_spec(text, source=str(path), folder=path.resolve().parent)
 
 
-def parse_spec(text: str, source: str = "spec") -> ClusterSpec:
-    """The spec in a YAML text. `source` names it in errors. Raises SpecError."""
+def parse_spec(text: str, source: str = "spec", folder: Path | None = None) -> ClusterSpec:
+    """The spec in a YAML text. `source` names it in errors; paths that are relative to the spec start from `folder`. Raises SpecError."""
+    return parse_section(ClusterSpec, text, source, folder)
+
+
+def parse_section(kind: type[SectionT], text: str, source: str, folder: Path | None = None) -> SectionT:
+    """What a YAML text says, as a `kind`. `source` and `folder` as in `parse_spec`. Raises SpecError."""
     try:
         data = yaml.load(text, Loader=_UniqueKeyLoader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # the latter two: a date of no calendar, an endless nesting
@@ -41,9 +50,9 @@ def parse_spec(text: str, source: str = "spec") -> ClusterSpec:
     if not isinstance(data, dict):
         raise SpecError(source, [f"must be a mapping of keys at the top level, not {type(data).__name__}"])
     try:
-        return ClusterSpec.model_validate(data)
+        return kind.model_validate(data, context={FOLDER: folder})
     except ValidationError as error:
-        raise SpecError(source, [_line(problem) for problem in _root_problems(error.errors())]) from error
+        raise SpecError(source, [_line(problem, kind) for problem in _root_problems(error.errors())]) from error
 
 
 def _root_problems(problems: list[Any]) -> list[Any]:
@@ -56,18 +65,18 @@ def _root_problems(problems: list[Any]) -> list[Any]:
     ]
 
 
-def _line(problem: Any) -> str:
+def _line(problem: Any, kind: type[BaseModel]) -> str:
     path = problem["loc"]
-    key = ".".join(str(part) for part in path) or "the spec"
+    key = ".".join(str(part) for part in path) or "the file"
     value = problem["input"]
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden":
-        return f"{key} = {_short(value)}: unknown key; allowed: {allowed(path[:-1])}"
+        return f"{key} = {_short(value)}: unknown key; allowed: {allowed(path[:-1], kind)}"
     if problem["type"] == "missing":
-        return f"{key}: missing, and it has no default; allowed: {allowed(path)}"
+        return f"{key}: missing, and it has no default; allowed: {allowed(path, kind)}"
     if problem["type"] == "value_error":  # of our own validators, which say what is allowed
         return f"{key}: {message}" if isinstance(value, dict) else f"{key} = {_short(value)}: {message}"
-    return f"{key} = {_short(value)}: allowed: {allowed(path) or message}"
+    return f"{key} = {_short(value)}: allowed: {allowed(path, kind) or message}"
 
 
 def _short(value: object) -> str:

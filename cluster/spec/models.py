@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue, model_validator
 
 from cluster.spec.base import Name, Seconds, Section
+from cluster.spec.simulated import NAME_MARK, Simulated
 
 ModelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$")]
 """What a client writes in `model`: a name of up to 128 letters, digits, dots, dashes, underscores and slashes."""
@@ -35,7 +36,7 @@ class EngineSettings(Section):
     """How one replica of the engine runs. Names and meanings are vLLM's; None leaves vLLM's own default in force.
 
     `max_num_batched_tokens` is the token budget of one step, `kv_cache_memory_bytes` the KV cache's size (instead of a share of the GPU's memory),
-    `cpus` the cores that Ray books for a replica, `extra` further vLLM engine arguments by their Python name.
+    `cpus` the cores that Ray books for a replica (None: `Model.cpus`), `extra` further vLLM engine arguments by their Python name.
     """
 
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
@@ -57,7 +58,7 @@ class EngineSettings(Section):
     reasoning_parser: str | None = None
     chat_template: str | None = None
     seed: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
-    cpus: Annotated[float, Field(gt=0, le=256)] = 1.0
+    cpus: Annotated[float, Field(gt=0, le=256)] | None = None
     extra: dict[str, JsonValue] = Field(default_factory=dict)
 
 
@@ -76,19 +77,52 @@ class Replicas(Section):
     count: Annotated[int, Field(ge=0, le=10_000)] = 1
 
 
+_CPUS = {"vllm": 1.0, "simulated": 0.01}
+"""Cores that Ray books for a replica where the spec does not say. A simulated one sleeps most of the time (`docs/simulator.md`)."""
+
+
 class Model(Section):
-    """One served model: its `source` is `demo` (the shipped demo model), a local folder, or a hub name."""
+    """One served model: its `source` is `demo` (the shipped demo model), a local folder, or a hub name.
+
+    With `engine: simulated` nothing is loaded: `source` names what is imitated, and `simulated` says how.
+    `step_log` (a folder) gets a file a replica with a line for each step of its engine: what `raylane calibrate` fits the costs of steps from.
+    """
 
     name: ModelName
     source: str
     task: Literal["generate", "embed"] = "generate"
-    engine: Literal["vllm"] = "vllm"
+    engine: Literal["vllm", "simulated"] = "vllm"
+    simulated: Simulated | None = None
     settings: EngineSettings
     health: Health = Health()
     replicas: Replicas = Replicas()
     regions: tuple[Name, ...] | None = None
     pool: Name | None = None
     adapters: tuple[LoraAdapter, ...] = ()
+    step_log: str | None = None
+
+    @model_validator(mode="after")
+    def _is_what_it_says(self) -> "Model":
+        marked = self.name.endswith(NAME_MARK)
+        if self.engine == "vllm":
+            if self.simulated is not None:
+                raise ValueError("engine = 'vllm' with a `simulated` section: allowed: `engine: simulated` beside it, or no such section")
+            if marked:
+                raise ValueError(f"name = {self.name!r}: allowed: a name that does not end in {NAME_MARK}, which marks simulated engines")
+            return self
+        if self.simulated is None:
+            raise ValueError("engine = 'simulated' without a `simulated` section: allowed: one that names at least `costs`, a cost file")
+        if not marked:
+            raise ValueError(f"name = {self.name!r}: allowed: for a simulated engine, a name that ends in {NAME_MARK}")
+        for key, given in (("task: embed", self.task == "embed"), ("adapters", self.adapters), ("settings.speculative", self.settings.speculative)):
+            if given:
+                raise ValueError(f"{key}: not with engine = 'simulated', which only generates, with the base model; allowed: leave it out")
+        return self
+
+    @property
+    def cpus(self) -> float:
+        """The cores that Ray books for a replica."""
+        return _CPUS[self.engine] if self.settings.cpus is None else self.settings.cpus
 
     @property
     def served_names(self) -> tuple[str, ...]:
@@ -97,7 +131,9 @@ class Model(Section):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Where all its files come from: its own, its adapters', its draft's."""
+        """Where all its files come from: its own, its adapters', its draft's. A simulated model has none."""
+        if self.simulated is not None:
+            return ()
         speculative = self.settings.speculative
         draft = () if speculative is None or speculative.model is None else (speculative.model,)
         return (self.source, *(adapter.source for adapter in self.adapters), *draft)

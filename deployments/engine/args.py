@@ -47,6 +47,7 @@ def arguments(model: Model) -> dict[str, Any]:
             speculative_config=_speculative(settings.speculative) if settings.speculative else None,
             tool_call_parser=settings.tool_call_parser,
             enable_auto_tool_choice=True if settings.tool_call_parser else None,
+            enable_logging_iteration_details=True if model.step_log else None,
         ),
         **_task(model),
         **_lora(model),

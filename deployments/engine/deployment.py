@@ -19,6 +19,7 @@ from deployments.engine.registration import keep_registered
 from deployments.protocol import ReplicaState
 
 if TYPE_CHECKING:
+    from deployments.engine.backend import StartBackend
     from deployments.engine.replica import Replica
 
 _SHUTDOWN_MARGIN_S = 30.0
@@ -32,13 +33,12 @@ class EngineReplica:
 
     async def __init__(self, model: Model, public: bool) -> None:  # type: ignore[misc]  # Serve awaits it
         forget_foreign_variables()
-        # vLLM is imported here and not above, so that whoever only deploys does not need it.
         from deployments.engine.replica import Identity, Replica
 
         directory = find_directory()
         context = serve.get_replica_context().replica_id
         identity = Identity(f"{context.deployment_id.name}#{context.unique_id}", ray.get_runtime_context().get_node_id(), _host(public))
-        replica = Replica(model, identity, await directory.secret.remote())
+        replica = Replica(model, identity, await directory.secret.remote(), _backend_of(model))
         await replica.start()
         self._replica = replica
         self._registering = asyncio.create_task(keep_registered(replica, directory))
@@ -53,6 +53,17 @@ class EngineReplica:
         """Serve awaits this once, before it ends the process: refuses new work, lets running requests end, ends the engine."""
         if self._replica is not None:
             await self._replica.stop()
+
+
+def _backend_of(model: Model) -> "StartBackend":
+    """Imported here and not above: whoever only deploys needs no vLLM, and neither does a replica that simulates."""
+    if model.engine == "simulated":
+        from deployments.simulated.backend import start_simulated
+
+        return start_simulated
+    from deployments.engine.vllm_app import start_vllm
+
+    return start_vllm
 
 
 def engine_deployment(model: Model, pool: Pool, total_timeout_s: float, public: bool = False) -> serve.Application:

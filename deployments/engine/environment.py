@@ -24,7 +24,9 @@ def forget_foreign_variables() -> None:
 
 
 def replica_environment(model: Model, pool: Pool) -> dict[str, str]:
-    """The environment variables for one replica of `model` in `pool`. Raises `cluster.artifacts.ArtifactError`."""
+    """The environment variables for one replica of `model` in `pool`: none for a simulated one. Raises `cluster.artifacts.ArtifactError`."""
+    if model.engine == "simulated":
+        return {}
     variables = {
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
@@ -45,7 +47,7 @@ def replica_environment(model: Model, pool: Pool) -> dict[str, str]:
 def _cpu(model: Model) -> dict[str, str]:
     ranks = model.settings.tensor_parallel_size
     return {
-        "OMP_NUM_THREADS": str(max(1, int(model.settings.cpus) // ranks)),
+        "OMP_NUM_THREADS": str(max(1, int(model.cpus) // ranks)),
         # vLLM would bind each replica of a node to the same first cores, and refuse more ranks than there are NUMA nodes.
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         # "0" runs the model inside EngineCore's process, a core less than with a worker process of its own; several ranks need the workers.

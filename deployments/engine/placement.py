@@ -19,7 +19,8 @@ class Placement:
 
     def serve_options(self, env_vars: dict[str, str]) -> dict[str, Any]:
         """The keyword arguments for `serve.deployment`, with the environment of the replica's process."""
-        options: dict[str, Any] = {"ray_actor_options": {**self.actor_options, "runtime_env": {"env_vars": env_vars}}}
+        environment = {"runtime_env": {"env_vars": env_vars}} if env_vars else {}
+        options: dict[str, Any] = {"ray_actor_options": {**self.actor_options, **environment}}
         if self.bundles:
             options |= {"placement_group_bundles": [dict(bundle) for bundle in self.bundles], "placement_group_strategy": "STRICT_PACK"}
         return options
@@ -29,10 +30,10 @@ def place(model: Model, pool: Pool) -> Placement:
     """The placement of one replica of `model` in `pool`.
 
     On CPUs tensor parallelism splits the same booked cores among its ranks. A GPU bundle also asks for a sliver of the node's accelerator type,
-    Ray's way of saying "this kind of GPU and no other".
+    Ray's way of saying "this kind of GPU and no other". A simulated engine books no GPU, whatever its pool has.
     """
-    cpus = model.settings.cpus
-    if pool.accelerator == "cpu":
+    cpus = model.cpus
+    if pool.accelerator == "cpu" or model.engine == "simulated":
         return Placement({"num_cpus": cpus})
     gpus = float(model.settings.tensor_parallel_size)
     bundle = {"CPU": cpus, "GPU": gpus, f"accelerator_type:{pool.accelerator}": 0.001}

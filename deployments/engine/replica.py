@@ -1,9 +1,10 @@
 """One replica's life: its engine, its books, its feed and its HTTP server, from the start to the end of the drain.
 
-Not here: Ray (`deployment.py` gives it its secret and address, and tells the directory and Serve of it) and vLLM's insides (`vllm_app.py`).
+Not here: Ray (`deployment.py` gives it its secret and address, and tells the directory and Serve of it) and the engine's insides (`backend.py`).
 """
 
 import asyncio
+import dataclasses
 import logging
 import os
 import time
@@ -11,18 +12,17 @@ from dataclasses import dataclass
 
 from cluster.spec import Model
 from deployments.engine import telemetry
+from deployments.engine.backend import Backend, StartBackend
 from deployments.engine.exchanges import Exchanges
 from deployments.engine.feed import Feed
 from deployments.engine.guard import Guard
-from deployments.engine.stats import EngineLoad
-from deployments.engine.vllm_app import VllmApp, start_vllm
+from deployments.engine.load import EngineLoad
 from deployments.engine.watchdog import Verdict, Watchdog
 from deployments.http_server import HttpServer
 from deployments.protocol import Finished, Hello, Load, ReplicaFacts, ReplicaState
 
 logger = logging.getLogger(__name__)
 
-_WATCH_EVERY_S = 0.2
 _PROBE_EVERY_S = 2.0
 """An idle engine is asked for a sign of life this often, so that a stopped one is found before a request is."""
 _KEEP_ALIVE_S = 600.0
@@ -41,18 +41,22 @@ class Identity:
 
 
 class Replica:
-    """One replica. `state` is at most `_WATCH_EVERY_S` old; the death of the engine's process is noticed at once. `facts` are known after `start`."""
+    """One replica of the engine that `start_backend` starts. `facts` are known after `start`.
+
+    `state` is at most the backend's `watch_every_s` old; the death of the engine's process is noticed at once.
+    """
 
     facts: ReplicaFacts
-    _vllm: VllmApp
+    _backend: Backend
     _server: HttpServer
 
-    def __init__(self, model: Model, identity: Identity, secret: str) -> None:
+    def __init__(self, model: Model, identity: Identity, secret: str, start_backend: StartBackend) -> None:
         self.verdict = Verdict.HEALTHY
         self.left_ready = asyncio.Event()
         self._model = model
         self._identity = identity
         self._secret = secret
+        self._start_backend = start_backend
         self._feed = Feed(lambda: Hello(self.facts, self.state), self._load_message)
         self._exchanges = Exchanges(self._exchange_ended)
         self._load = EngineLoad(changed=self._feed.changed)
@@ -65,10 +69,10 @@ class Replica:
     async def start(self) -> None:
         """Starts the engine and the HTTP server; returns when requests are served."""
         begun = time.monotonic()
-        self._vllm = await start_vllm(self._model, self._load, self._exchanges)
-        guard = Guard(self._vllm.asgi, self._secret, self._exchanges, self._feed, lambda: self.state, self.drain)
+        self._backend = await self._start_backend(self._model, self._load, self._exchanges)
+        guard = Guard(self._backend.asgi, self._secret, self._exchanges, self._feed, lambda: self.state, self.drain)
         self._server = HttpServer(guard, self._identity.host, 0, keep_alive_s=_KEEP_ALIVE_S)
-        self.facts = _facts(self._model, self._identity, self._server.port, self._vllm)
+        self.facts = _facts(self._model, self._identity, self._server.port, self._backend)
         await self._server.start()
         self._tasks = [asyncio.create_task(task) for task in (self._watch(), self._feed.run(), telemetry.measure_loop_lag())]
         telemetry.show_state(self.state)
@@ -95,18 +99,18 @@ class Replica:
         await self._server.stop(_CLOSE_S)
         for task in (*self._tasks, *([self._probe] if self._probe else [])):
             task.cancel()
-        await self._vllm.stop()
+        await self._backend.stop()
 
     async def _watch(self) -> None:
         while self.verdict is Verdict.HEALTHY:
-            await self._vllm.wait_dead(_WATCH_EVERY_S)
+            await self._backend.wait_dead(self._backend.watch_every_s)
             now = time.monotonic()
-            owed = self._vllm.unfinished or self._probe_if_idle(now)
-            self.verdict = self._watchdog.check(now, owed, self._load.last_step, self._vllm.dead)
+            owed = self._backend.unfinished or self._probe_if_idle(now)
+            self.verdict = self._watchdog.check(now, owed, self._load.last_step, self._backend.dead)
         logger.error("the engine of %s is %s: this replica serves no more", self.facts.replica_id, self.verdict)
         self._state_changed()
-        # A stalled core holds its requests for ever; when it is killed, vLLM ends them with an error.
-        self._vllm.kill()
+        # A stalled core holds its requests for ever; when it is killed, they end with an error.
+        self._backend.kill()
 
     def _probe_if_idle(self, now: float) -> int:
         """The number of unanswered probes: 1 or 0. Sends one when nothing has been heard from the engine for a while."""
@@ -118,7 +122,7 @@ class Replica:
         return 1
 
     async def _ask(self) -> None:
-        await self._vllm.probe()
+        await self._backend.probe()
         self._load.last_step = time.monotonic()
 
     def _state_changed(self) -> None:
@@ -142,8 +146,7 @@ class Replica:
         return Load(self.state, self._load.running, self._load.waiting, len(self._exchanges), round(self._load.kv_usage, 4))
 
 
-def _facts(model: Model, identity: Identity, port: int, vllm: VllmApp) -> ReplicaFacts:
-    config = vllm.engine.vllm_config
+def _facts(model: Model, identity: Identity, port: int, backend: Backend) -> ReplicaFacts:
     host = f"[{identity.host}]" if ":" in identity.host else identity.host
     return ReplicaFacts(
         replica_id=identity.replica_id,
@@ -152,8 +155,5 @@ def _facts(model: Model, identity: Identity, port: int, vllm: VllmApp) -> Replic
         pid=os.getpid(),
         node_id=identity.node_id,
         task=model.task,
-        max_model_len=config.model_config.max_model_len,
-        max_num_seqs=config.scheduler_config.max_num_seqs,
-        max_num_batched_tokens=config.scheduler_config.max_num_batched_tokens,
-        kv_tokens=vllm.kv_tokens,
+        **dataclasses.asdict(backend.capacity),
     )

@@ -1,36 +1,26 @@
-"""What the engine says of itself after each step: how much runs and waits, how full the KV cache is, which sequences finished.
+"""What vLLM says of itself after each step: how much runs and waits, how full the KV cache is, which sequences finished.
 
-`EngineLoad` is the replica's picture of its engine; `EngineStats` is vLLM's hook that paints it. vLLM's own Prometheus logger runs beside it: the
-gauges of `/metrics` are vLLM's, and lag by nothing that we need, since the feed is painted from here.
+`EngineStats` is vLLM's hook that paints the replica's `EngineLoad`. vLLM's own Prometheus logger runs beside it: the gauges of `/metrics` are vLLM's,
+and lag by nothing that we need, since the feed is painted from here.
 """
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from vllm.v1.metrics.loggers import StatLoggerBase
 
 from deployments.engine.exchanges import Exchanges, SequenceStats
-
-
-@dataclass(slots=True)
-class EngineLoad:
-    """The engine after its last step. `last_step` is on this process's monotonic clock (seconds); `changed` is called after each step."""
-
-    running: int = 0
-    waiting: int = 0
-    kv_usage: float = 0.0
-    last_step: float = field(default_factory=time.monotonic)
-    changed: Callable[[], None] = lambda: None
+from deployments.engine.load import EngineLoad
+from deployments.engine.step_log import StepLog
 
 
 class EngineStats(StatLoggerBase):  # type: ignore[misc]
     """vLLM calls `record` once for each message of the engine, in the replica's event loop: it must be quick."""
 
-    def __init__(self, load: EngineLoad, exchanges: Exchanges) -> None:
+    def __init__(self, load: EngineLoad, exchanges: Exchanges, steps: StepLog | None = None) -> None:
         self._load = load
         self._exchanges = exchanges
+        self._steps = steps
 
     def record(self, scheduler_stats: Any, iteration_stats: Any, mm_cache_stats: Any = None, engine_idx: int = 0) -> None:
         load = self._load
@@ -39,6 +29,8 @@ class EngineStats(StatLoggerBase):  # type: ignore[misc]
             load.running = scheduler_stats.num_running_reqs
             load.waiting = scheduler_stats.num_waiting_reqs + scheduler_stats.num_skipped_waiting_reqs
             load.kv_usage = scheduler_stats.kv_cache_usage
+            if self._steps is not None and scheduler_stats.iteration_details is not None:
+                self._steps.write(scheduler_stats.iteration_details, load.running, load.waiting, load.kv_usage, load.last_step)
         if iteration_stats is not None:
             for finished in iteration_stats.finished_requests:
                 self._exchanges.record(finished.request_id, _sequence(finished))

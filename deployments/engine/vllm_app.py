@@ -7,7 +7,9 @@ Here is all that depends on how vLLM is put together. Not here: what raylane add
 import asyncio
 import contextlib
 import functools
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,8 +23,11 @@ from vllm.v1.engine.exceptions import EngineDeadError
 
 from cluster.spec import Model
 from deployments.engine.args import namespace
+from deployments.engine.backend import Capacity
 from deployments.engine.exchanges import Exchanges, current
-from deployments.engine.stats import EngineLoad, EngineStats
+from deployments.engine.load import EngineLoad
+from deployments.engine.stats import EngineStats
+from deployments.engine.step_log import StepLog
 
 _STOP_S = 5.0
 """How long the engine's processes may take to end when asked, before they are killed (seconds)."""
@@ -49,10 +54,11 @@ class BookedLLM(AsyncLLM):  # type: ignore[misc]
 
 @dataclass(frozen=True, slots=True)
 class VllmApp:
-    """A running engine and the ASGI app that serves it."""
+    """A running vLLM and the ASGI app that serves it: a `Backend`."""
 
     engine: BookedLLM
     asgi: Any
+    watch_every_s: float = 0.2
 
     @property
     def dead(self) -> bool:
@@ -65,10 +71,12 @@ class VllmApp:
         return int(self.engine.get_num_unfinished_requests())
 
     @property
-    def kv_tokens(self) -> int:
-        """How many tokens the KV cache holds."""
-        cache = self.engine.vllm_config.cache_config
-        return int(cache.num_gpu_blocks or 0) * int(cache.block_size)
+    def capacity(self) -> Capacity:
+        """What the engine can hold."""
+        config = self.engine.vllm_config
+        scheduler, cache = config.scheduler_config, config.cache_config
+        kv_tokens = int(cache.num_gpu_blocks or 0) * int(cache.block_size)
+        return Capacity(config.model_config.max_model_len, scheduler.max_num_seqs, scheduler.max_num_batched_tokens, kv_tokens)
 
     async def probe(self) -> None:
         """Returns when the core has answered (it reads its messages between two steps), or is known to have ended."""
@@ -104,8 +112,13 @@ async def start_vllm(model: Model, load: EngineLoad, exchanges: Exchanges) -> Vl
     """
     args = namespace(model)
     config = AsyncEngineArgs.from_cli_args(args).create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
-    engine = BookedLLM.from_vllm_config(config, stat_loggers=[lambda _config, _index: EngineStats(load, exchanges)])
+    steps = StepLog(Path(model.step_log) / f"steps-{os.getpid()}.jsonl") if model.step_log else None
+    engine = BookedLLM.from_vllm_config(config, stat_loggers=[lambda _config, _index: EngineStats(load, exchanges, steps)])
     engine.exchanges = exchanges
+    if steps is not None:
+        scheduling, cache = config.scheduler_config, config.cache_config
+        blocks, size = int(cache.num_gpu_blocks or 0), int(cache.block_size)
+        steps.begin(scheduling.max_num_seqs, scheduling.max_num_batched_tokens, blocks * size, size)
     await engine.reset_mm_cache()
     tasks = await engine.get_supported_tasks()
     app = build_app(args, tasks, engine.model_config)

@@ -8,10 +8,13 @@ from deployments.gateway.connection import Connection, answer_headers
 from deployments.gateway.endpoints import Endpoint
 from deployments.gateway.engine_errors import engine_error
 from deployments.gateway.errors import ApiError, ErrorCode
-from deployments.gateway.exchange import UNREACHABLE, Refused, content_type, lost, post, refusal, sized
+from deployments.gateway.exchange import UNREACHABLE, Refused, content_type, lost, marks, post, refusal, sized
 from deployments.gateway.flow import Flow, Hop
 from deployments.ownership.desk import Desk
 from deployments.protocol import ReplicaFacts
+
+_Answer = tuple[int, bytes, bytes, list[tuple[bytes, bytes]]]
+"""Status, content type, body, and the marks that go to the client."""
 
 
 async def run_direct(session: aiohttp.ClientSession, desk: Desk, flow: Flow, client: Connection, endpoint: Endpoint, body: bytes) -> None:
@@ -19,7 +22,7 @@ async def run_direct(session: aiohttp.ClientSession, desk: Desk, flow: Flow, cli
     for replica in desk.replicas.ready_in_turn():
         flow.ledger.replica_id, flow.ledger.pick = replica.replica_id, "direct"
         try:
-            status, kind, payload = await _ask(session, replica, flow, endpoint, body)
+            status, kind, payload, marked = await _ask(session, replica, flow, endpoint, body)
         except Refused as refused:
             desk.replica_state(replica.replica_id, refused.state)
             continue
@@ -27,13 +30,13 @@ async def run_direct(session: aiohttp.ClientSession, desk: Desk, flow: Flow, cli
             error = engine_error(status, payload, endpoint.body, body)
             payload, kind, flow.ledger.error = error.payload(), b"application/json", error.error.code
         flow.wait_for(Hop.CLIENT, time.monotonic())
-        await client.start(status, [(b"content-type", kind), *sized(payload), *answer_headers(flow.ledger)])
+        await client.start(status, [(b"content-type", kind), *sized(payload), *marked, *answer_headers(flow.ledger)])
         await client.finish(payload)
         return
     raise ApiError(ErrorCode.NO_REPLICA, f"no replica of model {desk.model.name!r} is ready", headers={"retry-after": "1"})
 
 
-async def _ask(session: aiohttp.ClientSession, replica: ReplicaFacts, flow: Flow, endpoint: Endpoint, body: bytes) -> tuple[int, bytes, bytes]:
+async def _ask(session: aiohttp.ClientSession, replica: ReplicaFacts, flow: Flow, endpoint: Endpoint, body: bytes) -> _Answer:
     flow.wait_for(Hop.FIRST_BYTE, time.monotonic())
     try:
         async with await post(session, replica.url + endpoint.path, flow.ledger.engine_id, body) as response:
@@ -45,4 +48,4 @@ async def _ask(session: aiohttp.ClientSession, replica: ReplicaFacts, flow: Flow
     refused = refusal(response.status, payload)
     if refused is not None:
         raise refused
-    return response.status, content_type(response), payload
+    return response.status, content_type(response), payload, marks(response)

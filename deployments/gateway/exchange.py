@@ -8,7 +8,7 @@ import aiohttp
 
 from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.ownership.claims import overtaken_by
-from deployments.protocol import DRAINING_CODE, REQUEST_ID_HEADER, UNHEALTHY_CODE, ReplicaState
+from deployments.protocol import DRAINING_CODE, REQUEST_ID_HEADER, SIMULATED_HEADER, UNHEALTHY_CODE, ReplicaState
 
 UNREACHABLE = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 """No connection was made, so the replica did not see the request. (A connection that broke later says nothing of that.)"""
@@ -74,6 +74,11 @@ def refusal(status: int, payload: bytes) -> Refused | None:
 def content_type(response: aiohttp.ClientResponse) -> bytes:
     """The answer's content type, to the byte."""
     return response.headers.get("content-type", "application/json").encode("utf-8", "surrogateescape")
+
+
+def marks(response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
+    """The mark of a simulated engine, where the answer carries it."""
+    return [(SIMULATED_HEADER.encode(), b"true")] if SIMULATED_HEADER in response.headers else []
 
 
 def sized(payload: bytes) -> list[tuple[bytes, bytes]]:

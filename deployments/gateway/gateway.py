@@ -21,16 +21,15 @@ from deployments.gateway.lanes_page import LanesPage
 from deployments.gateway.operators import OperatorPages
 from deployments.gateway.pages import OwnPages
 from deployments.gateway.peers import Peers
-from deployments.gateway.policy import binding_of, policy_of
 from deployments.gateway.routes import build_app, build_cell_app
 from deployments.gateway.service import Service
 from deployments.gateway.status import Status
 from deployments.http_server import HttpServer
 from deployments.listing import Listing
 from deployments.ownership.allegiance import Allegiance
-from deployments.ownership.lane_owner import Binding
 from deployments.ownership.membership import Member, Membership
-from deployments.scheduling import Policy, Snapshot
+from deployments.scheduling import Binding, Policy, Snapshot
+from deployments.scheduling.from_spec import binding_of, policy_of
 from deployments.telemetry.journal import Journal
 from deployments.telemetry.later import Later
 from deployments.telemetry.ledger import Ledger
@@ -38,6 +37,7 @@ from deployments.telemetry.loop_lag import LoopLag
 from deployments.telemetry.metrics import LaneGauges, RequestMetrics
 from deployments.telemetry.ownership import OwnershipMetrics, standing_of
 from deployments.telemetry.recent import Recent
+from deployments.telemetry.simulator_error import SimulatorErrorMetrics
 
 log = logging.getLogger("raylane.gateway")
 
@@ -67,11 +67,14 @@ class Gateway:
         self._status = Status(spec, self.service, self.feeds, self.peers, self.url, str(run_dir), open_ledgers)
         self._metrics = RequestMetrics(registry, [*(endpoint.path for endpoint in ENDPOINTS), "/v1/models"])
         registry.register(LaneGauges(self._snapshots))
+        if settings.simulator_error is not None:
+            registry.register(SimulatorErrorMetrics(Path(settings.simulator_error)))
         registry.register(OwnershipMetrics(lambda: {name: standing_of(allegiance) for name, allegiance in self._allegiances.items()}))
         self._journal = Journal(
             run_dir / "logs" / "access.jsonl" if settings.access_log else None,
             Path(settings.trace_file) if settings.trace_file else None,
         )
+        self._decision_logs = Path(settings.decision_log) if settings.decision_log else None
         self._recent = Recent()
         self._lag = LoopLag(registry)
         operators = OperatorPages(self.service, self._status, self._recent, self.peers, registry, secret, self._apply)
@@ -96,7 +99,7 @@ class Gateway:
         member = Member(self.gateway_id, self.peers.own_url, tuple(self.service.desks))
         self._membership = Membership(directory, member, lambda: {name: epoch for name, one in self._allegiances.items() if (epoch := one.epoch)})
         for name, desk in self.service.desks.items():
-            self._allegiances[name] = Allegiance(desk, self.gateway_id, self._session, self._membership, self._policy)
+            self._allegiances[name] = Allegiance(desk, self.gateway_id, self._session, self._membership, self._policy, self._decision_logs)
         await self._server.start()
         self._joining = asyncio.create_task(self._membership.run())
         self._tasks = [asyncio.create_task(work) for work in (self.feeds.follow(directory), self._sweep(), self._lag.run(), self._closed.run())]

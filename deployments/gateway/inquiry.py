@@ -13,7 +13,7 @@ from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.prefix import chat_text, ids_prefix, text_prefix
 
 Count = Annotated[int, Field(ge=1)]
-Text = str | list[int] | list[str] | list[list[int]]
+PromptText = str | list[int] | list[str] | list[list[int]]
 _TEXT = "a text, a list of texts, token ids, or a list of lists of token ids"
 
 
@@ -33,13 +33,13 @@ class _Chat(_Body):
 
 
 class _Completion(_Body):
-    prompt: Text
+    prompt: PromptText
     max_tokens: Count | None = None
     n: Annotated[int, Field(ge=1, le=128)] | None = None
 
 
 class _Embedding(_Body):
-    input: Text
+    input: PromptText
 
 
 class _Response(_Body):
@@ -98,7 +98,7 @@ def read_inquiry(kind: BodyKind, body: bytes) -> Inquiry:
             field = "max_completion_tokens" if form.max_completion_tokens is not None else "max_tokens"
             limit = form.max_completion_tokens if form.max_completion_tokens is not None else form.max_tokens
             prefix = text_prefix(chat_text(form.messages, form.tools))
-            return _inquiry(form, _chars(form.messages), 0, limit, field, "messages", form.n or 1, prefix)
+            return _inquiry(form, text_chars(form.messages), 0, limit, field, "messages", form.n or 1, prefix)
         case _Completion():
             chars, ids, prompts = _measure("prompt", form.prompt)
             limit = _DEFAULT_COMPLETION_TOKENS if form.max_tokens is None else form.max_tokens
@@ -108,7 +108,7 @@ def read_inquiry(kind: BodyKind, body: bytes) -> Inquiry:
             return _inquiry(form, chars, ids, 0, "", "input", prompts)
         case _Response():
             _refuse_state(form)
-            chars = _chars(form.input) + len(form.instructions or "")
+            chars = text_chars(form.input) + len(form.instructions or "")
             prefix = text_prefix(_response_text(form))
             return _inquiry(form, chars, 0, form.max_output_tokens, "max_output_tokens", "input", 1, prefix)
         case _:
@@ -121,7 +121,7 @@ def _inquiry(
     return Inquiry(form.model or "", bool(form.stream), chars, ids, limit, limit_field, prompt_field, sequences, prefix)
 
 
-def _prefix(prompt: Text) -> tuple[int, ...]:
+def _prefix(prompt: PromptText) -> tuple[int, ...]:
     if isinstance(prompt, str):
         return text_prefix(prompt)
     ids = [item for item in prompt if isinstance(item, int)]
@@ -133,7 +133,7 @@ def _response_text(form: _Response) -> str:
     return chat_text(([{"role": "system", "content": form.instructions}] if form.instructions else []) + messages, form.tools)
 
 
-def _measure(field: str, prompt: Text) -> tuple[int, int, int]:
+def _measure(field: str, prompt: PromptText) -> tuple[int, int, int]:
     """Characters and ids of the longest prompt, and how many prompts there are."""
     if isinstance(prompt, str):
         return len(prompt), 0, 1
@@ -146,14 +146,14 @@ def _measure(field: str, prompt: Text) -> tuple[int, int, int]:
     return max(texts, default=0), max(ids, default=0), len(prompt)
 
 
-def _chars(value: object) -> int:
+def text_chars(value: object) -> int:
     """The characters of all text in a message list: contents, parts, tool calls."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, dict):
-        return sum(_chars(item) for key, item in value.items() if key not in ("image_url", "input_audio", "file"))
+        return sum(text_chars(item) for key, item in value.items() if key not in ("image_url", "input_audio", "file"))
     if isinstance(value, list):
-        return sum(_chars(item) for item in value)
+        return sum(text_chars(item) for item in value)
     return 0
 
 
@@ -178,7 +178,7 @@ def _as_api_error(form: type[_Body], error: ValidationError) -> ApiError:
     param = str(problem["loc"][0])
     if problem["type"] == "missing":
         return ApiError(ErrorCode.INVALID_VALUE, f"{param}: missing, and it is required", param=param)
-    allowed = f"allowed: {_TEXT}" if form.model_fields[param].annotation == Text else problem["msg"]
+    allowed = f"allowed: {_TEXT}" if form.model_fields[param].annotation == PromptText else problem["msg"]
     return ApiError(ErrorCode.INVALID_VALUE, f"{param} = {shown(problem['input'])}: {allowed}", param=param)
 
 

@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from cluster.spec import Model
 from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.inquiry import shown
 from deployments.gateway.own_page import OwnPage
@@ -64,7 +65,12 @@ class OwnPages:
     def _cards(self) -> list[dict[str, Any]]:
         cards: list[dict[str, Any]] = []
         for model in (desk.model for desk in self._service.desks.values()):
-            common = {"object": "model", "created": self._started_unix_s, "owned_by": "raylane", "max_model_len": model.settings.max_model_len}
+            common = {"object": "model", "created": self._started_unix_s, "max_model_len": model.settings.max_model_len, **_maker(model)}
             cards.append({"id": model.name, **common, "root": model.source, "parent": None})
             cards.extend({"id": adapter.name, **common, "root": adapter.source, "parent": model.name} for adapter in model.adapters)
         return cards
+
+
+def _maker(model: Model) -> dict[str, Any]:
+    """Who answers: nobody shall take a simulated engine for a real one."""
+    return {"owned_by": "raylane"} if model.engine != "simulated" else {"owned_by": "raylane-simulated", "simulated": True}

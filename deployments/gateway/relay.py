@@ -11,7 +11,7 @@ import aiohttp
 from deployments.gateway.connection import Connection, answer_headers
 from deployments.gateway.endpoints import Endpoint
 from deployments.gateway.engine_errors import ERROR_EVENT, engine_error, rewrite_error_events
-from deployments.gateway.exchange import UNREACHABLE, Refused, content_type, lost, post, refusal, sized
+from deployments.gateway.exchange import UNREACHABLE, Refused, content_type, lost, marks, post, refusal, sized
 from deployments.gateway.flow import Cause, Flow, Hop
 from deployments.gateway.sse import Events
 from deployments.ownership.desk import Desk
@@ -83,7 +83,7 @@ class Relay:
             payload, kind, ledger.error = error.payload(), b"application/json", error.error.code
         self._flow.wait_for(Hop.CLIENT, ledger.last_byte_s)
         try:
-            await self._client.start(response.status, [(b"content-type", kind), *sized(payload), *answer_headers(ledger)])
+            await self._client.start(response.status, [(b"content-type", kind), *sized(payload), *marks(response), *answer_headers(ledger)])
             await self._client.finish(payload)
         finally:
             ledger.last_stall_s = time.monotonic() - ledger.last_byte_s
@@ -100,7 +100,8 @@ class Relay:
                     ledger.engine_wait_s += received - sent
                 else:
                     received = self._first_byte()
-                    await client.start(response.status, [(b"content-type", content_type(response)), *answer_headers(ledger)])
+                    headers = [(b"content-type", content_type(response)), *marks(response), *answer_headers(ledger)]
+                    await client.start(response.status, headers)
                 flow.wait_for(Hop.CLIENT, received)
                 whole = events.feed(piece)
                 if ERROR_EVENT in whole:

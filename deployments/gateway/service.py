@@ -12,6 +12,7 @@ from collections.abc import Callable
 import aiohttp
 
 from cluster.spec import ClusterSpec, Model, TrafficClass
+from deployments.gateway.classes import CLASS_HEADER, class_of
 from deployments.gateway.connection import Connection, Receive, Scope, Send
 from deployments.gateway.direct import run_direct
 from deployments.gateway.endpoints import Endpoint, Task
@@ -20,7 +21,6 @@ from deployments.gateway.flow import Aborted, Cause, Flow, Flows
 from deployments.gateway.inquiry import Inquiry, read_inquiry, shown
 from deployments.gateway.lengths import TokenRatio
 from deployments.gateway.placed import run_leased
-from deployments.gateway.policy import CLASS_HEADER, class_of
 from deployments.gateway.prefix import CHUNK_CHARS, CHUNK_IDS
 from deployments.gateway.tenants import KeyRing
 from deployments.ownership.desk import Desk

@@ -84,6 +84,7 @@ class Status:
         requests, percentiles = self._ttft_s[name].quantiles(_PERCENTILES, time.monotonic())
         return {
             "name": name,
+            "engine": desk.model.engine,
             "wanted_replicas": desk.model.replicas.count,
             "ttft": {"requests": requests, "percentiles_s": percentiles},
             "handed_on": desk.handed_on,

@@ -1,0 +1,62 @@
+"""What a replica asks of the engine that it runs: vLLM (`vllm_app.py`), or one that is simulated (`deployments/simulated/backend.py`).
+
+Everything else of a replica (its door, its books, its feed, its drain, its watchdog) is the same for both, so that a gateway sees no difference.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from cluster.spec import Model
+from deployments.engine.exchanges import Exchanges
+from deployments.engine.load import EngineLoad
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What the engine can hold, in tokens and sequences (vLLM's names)."""
+
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    kv_tokens: int
+
+
+class Backend(Protocol):
+    """A running engine and the ASGI app that serves it. It paints the EngineLoad, and books its sequences on the Exchanges, that it was given."""
+
+    @property
+    def watch_every_s(self) -> float:
+        """How often it has to be asked whether it lives (seconds)."""
+
+    @property
+    def asgi(self) -> Any:
+        """vLLM's HTTP face."""
+
+    @property
+    def capacity(self) -> Capacity:
+        """What it can hold."""
+
+    @property
+    def dead(self) -> bool:
+        """Whether the engine is known to have ended."""
+
+    @property
+    def unfinished(self) -> int:
+        """Sequences that were accepted and not finished."""
+
+    async def probe(self) -> None:
+        """Returns when the engine has given a sign of life, or is known to have ended."""
+
+    async def wait_dead(self, timeout_s: float) -> None:
+        """Returns after `timeout_s`, or as soon as the engine is known to have ended."""
+
+    def kill(self) -> None:
+        """Ends the engine at once; every request that it held fails."""
+
+    async def stop(self) -> None:
+        """Ends the engine and waits until nothing of it is left."""
+
+
+StartBackend = Callable[[Model, EngineLoad, Exchanges], Awaitable[Backend]]
+"""Starts an engine for a model; returns when it can serve."""

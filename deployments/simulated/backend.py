@@ -1,0 +1,90 @@
+"""A simulated engine as a replica's backend: the engine's model, its driver, and the app in front of it, all in the replica's own process."""
+
+import asyncio
+import contextlib
+import logging
+
+from prometheus_client import Gauge, Histogram
+
+from cluster.spec import Model
+from deployments.engine.backend import Capacity
+from deployments.engine.exchanges import Exchanges
+from deployments.engine.load import EngineLoad
+from deployments.engine_model.engine import Engine
+from deployments.gateway.garbage import calm_garbage_collector
+from deployments.simulated.app import SimulatedApp
+from deployments.simulated.costs import read_costs
+from deployments.simulated.driver import Driver
+from deployments.telemetry.buckets import LAG_BOUNDS_S
+
+logger = logging.getLogger(__name__)
+
+LATE = Histogram("raylane_simulated_late_seconds", "How late a turn of the simulated engine came: what its times are off by.", buckets=LAG_BOUNDS_S)
+RUNNING = Gauge("vllm:num_requests_running", "Sequences in execution batches.", ["model_name"])
+WAITING = Gauge("vllm:num_requests_waiting", "Sequences waiting in the engine.", ["model_name"])
+KV_USAGE = Gauge("vllm:kv_cache_usage_perc", "KV cache usage, 1: full.", ["model_name"])
+"""vLLM's names, so that what reads its gauges reads these; the model's name tells them apart."""
+
+
+class SimulatedBackend:
+    """A running simulated engine."""
+
+    watch_every_s = 1.0
+
+    def __init__(self, driver: Driver, asgi: SimulatedApp, capacity: Capacity) -> None:
+        self.asgi = asgi
+        self.capacity = capacity
+        self._driver = driver
+        self._running = asyncio.create_task(driver.run(), name="simulated-engine")
+        self._running.add_done_callback(self._ended)
+
+    @property
+    def dead(self) -> bool:
+        """Whether the driver has ended, which it does only by an error."""
+        return self._running.done()
+
+    @property
+    def unfinished(self) -> int:
+        """Sequences that have not ended."""
+        return len(self._driver)
+
+    async def probe(self) -> None:
+        """Returns at the event loop's next turn: the engine lives in it."""
+        await asyncio.sleep(0)
+
+    async def wait_dead(self, timeout_s: float) -> None:
+        """Returns after `timeout_s`, or when the driver has ended."""
+        await asyncio.wait([self._running], timeout=timeout_s)
+
+    def kill(self) -> None:
+        """Ends the driver; every request fails."""
+        self._running.cancel()
+
+    async def stop(self) -> None:
+        """Ends the driver."""
+        self._running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._running
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("the simulated engine has died", exc_info=error)
+        self._driver.fail()
+
+
+async def start_simulated(model: Model, load: EngineLoad, exchanges: Exchanges) -> SimulatedBackend:
+    """Starts a simulated engine for `model`; returns when it can serve. Raises CostFileError."""
+    assert model.simulated is not None
+    costs = read_costs(model)
+    await asyncio.sleep(model.simulated.start_up_s)
+    cost = costs.cost_model()
+    engine = Engine(costs.limits(), cost)
+    driver = Driver(engine, load, model.simulated.tokens_per_chunk, model.simulated.speed, LATE.observe)
+    RUNNING.labels(model.name).set_function(lambda: load.running)
+    WAITING.labels(model.name).set_function(lambda: load.waiting)
+    KV_USAGE.labels(model.name).set_function(lambda: load.kv_usage)
+    app = SimulatedApp(model, driver, exchanges, lambda others: cost.front(others) + cost.back_s)
+    settings = model.settings
+    capacity = Capacity(settings.max_model_len, settings.max_num_seqs, settings.max_num_batched_tokens, costs.engine.kv_tokens)
+    calm_garbage_collector()
+    return SimulatedBackend(driver, app, capacity)

@@ -1,0 +1,189 @@
+"""Drives a simulated engine in real time: one task that sleeps until the engine's next boundary, or until the next tokens are to be told.
+
+The engine jumps over runs of decode steps. Between two boundaries the steps are taken to be of equal length, and every sequence that decodes gets a
+token with each; so the tokens of a stream come due at counts of steps, which one heap holds for all of them. A turn that comes late (a busy machine)
+makes up for all that is due: the engine's own clock never drifts.
+"""
+
+import asyncio
+import contextlib
+import heapq
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+
+from deployments.engine.load import EngineLoad
+from deployments.engine_model.engine import Engine
+from deployments.simulated.job import Job
+
+_BEAT_S = 1.0
+"""A turn at least this often while anything runs: a sign of life for the watchdog."""
+
+
+class Driver:
+    """Drives `engine`, `speed` times as fast as its costs say, and tells jobs of every `tokens_per_chunk` tokens.
+
+    `load` is painted after each turn; `late` hears how late a turn came (seconds).
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        load: EngineLoad,
+        tokens_per_chunk: int,
+        speed: float = 1.0,
+        late: Callable[[float], None] = lambda late_s: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._engine = engine
+        self._load = load
+        self._per_chunk = tokens_per_chunk
+        self._speed = speed
+        self._late = late
+        self._clock = clock
+        self._zero = clock()
+        self._jobs: set[Job] = set()
+        self._queued: deque[Job] = deque()
+        self._due: list[tuple[int, int, int, Job]] = []
+        """When tokens of streams come due: the engine's count of steps, a tie-breaker, how many tokens there are then, whose."""
+        self._ties = 0
+        self._began_s = 0.0
+        self._steps = 0
+        """The engine's count of steps at the last boundary."""
+        self._changed = asyncio.Event()
+        self._wakes_s = math.inf
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    @property
+    def speed(self) -> float:
+        """Seconds of the engine in one of ours."""
+        return self._speed
+
+    def add(self, job: Job) -> None:
+        """A request came. Raises ValueError for one that the engine cannot hold."""
+        self._catch_up()
+        now = self._now()
+        idle = self._engine.next_s == math.inf
+        self._engine.add(job.sequence, now)
+        if idle:
+            self._began_s = now
+        job.added_s = now
+        self._jobs.add(job)
+        self._queued.append(job)
+        self._note_begun(now)
+        self._changed_by_hand()
+
+    def drop(self, job: Job) -> None:
+        """A request was given up. One that ended is no error."""
+        if not job.open:
+            return
+        self._catch_up()
+        if job.open:
+            job.open = False
+            self._jobs.discard(job)
+            self._engine.abort(job.sequence, self._now())
+            self._changed_by_hand()
+
+    async def run(self) -> None:
+        """Runs the engine for ever."""
+        while True:
+            self._changed.clear()
+            self._catch_up()
+            self._wakes_s = min(self._next_s(), self._now() + _BEAT_S * self._speed if self._jobs else math.inf)
+            wait_s = None if self._wakes_s == math.inf else max(0.0, (self._wakes_s - self._now()) / self._speed)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._changed.wait()
+
+    def fail(self) -> None:
+        """The engine is dead: so are all jobs."""
+        for job in list(self._jobs):
+            job.open = False
+            job.listener.failed()
+        self._jobs.clear()
+        self._paint()
+
+    def _now(self) -> float:
+        return (self._clock() - self._zero) * self._speed
+
+    def _changed_by_hand(self) -> None:
+        self._paint()
+        if self._next_s() < self._wakes_s:
+            self._changed.set()
+
+    def _next_s(self) -> float:
+        """When something is due next."""
+        due = self._due
+        while due and not due[0][3].open:
+            heapq.heappop(due)
+        boundary_s = self._engine.next_s
+        if not due or boundary_s == math.inf:
+            return boundary_s
+        steps = self._engine.steps - self._steps
+        ahead = due[0][0] - self._steps
+        if ahead >= steps:
+            return boundary_s
+        return self._began_s + (boundary_s - self._began_s) * ahead / steps
+
+    def _catch_up(self) -> None:
+        """Does all that is due by now."""
+        now, turned = self._now(), False
+        while (due_s := self._next_s()) <= now:
+            if not turned:
+                self._late((now - due_s) / self._speed)
+                turned = True
+            if due_s < self._engine.next_s:
+                self._tell_next()
+            else:
+                self._advance(due_s)
+        self._load.last_step = self._clock()
+        if turned:
+            self._paint()
+
+    def _advance(self, now: float) -> None:
+        engine = self._engine
+        steps = engine.steps
+        boundary = engine.advance()
+        self._began_s, self._steps = now, steps
+        for sequence in boundary.first:
+            job: Job = sequence.tag
+            job.first_s, job.first_step = now, steps
+            if job.open and job.stepwise and sequence.output > 1:
+                job.listener.reached(job, 1)
+                self._schedule(job, 1 + self._per_chunk)
+        for sequence in boundary.finished:
+            job = sequence.tag
+            if job.open:
+                job.open, job.ended_s = False, now
+                self._jobs.discard(job)
+                job.listener.ended(job)
+        self._note_begun(now)
+        while self._due and self._due[0][0] <= steps:
+            self._tell_next()
+
+    def _tell_next(self) -> None:
+        _, _, tokens, job = heapq.heappop(self._due)
+        if job.open:
+            job.listener.reached(job, tokens)
+            self._schedule(job, tokens + self._per_chunk)
+
+    def _schedule(self, job: Job, tokens: int) -> None:
+        """The last token comes with the end, and not before."""
+        if tokens < job.sequence.output:
+            self._ties += 1
+            heapq.heappush(self._due, (job.first_step + tokens - 1, self._ties, tokens, job))
+
+    def _note_begun(self, now: float) -> None:
+        """The engine takes its queue in order: those at its head that have a place in it have begun."""
+        queued = self._queued
+        while queued and (queued[0].sequence.order or not queued[0].open):
+            job = queued.popleft()
+            job.began_s, job.order = now, job.sequence.order
+
+    def _paint(self) -> None:
+        load, engine = self._load, self._engine
+        load.running, load.waiting, load.kv_usage = engine.running, engine.waiting, engine.kv_usage
+        load.changed()

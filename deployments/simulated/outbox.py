@@ -1,0 +1,89 @@
+"""What a simulated engine has to say to one client: the listener of its jobs, which turns tokens into bytes for the task that sends them."""
+
+import asyncio
+
+from deployments.engine.exchanges import Exchanges, SequenceStats
+from deployments.simulated.answer import Events
+from deployments.simulated.job import Job
+
+
+class Outbox:
+    """One answer, of one job or several. `events` None: it is not streamed."""
+
+    def __init__(self, engine_id: str, exchanges: Exchanges, speed: float, events: Events | None) -> None:
+        self.jobs: list[Job] = []
+        self.broken = False
+        """The engine has died."""
+        self.left = False
+        """The client has."""
+        self._engine_id = engine_id
+        self._exchanges = exchanges
+        self._speed = speed
+        self._events = events
+        self._reasons: dict[Job, tuple[int, str]] = {}
+        self._sent: dict[Job, int] = {}
+        self._ended = 0
+        self._pieces: list[bytes] = []
+        self._wake = asyncio.Event()
+
+    def expect(self, job: Job, reason: str) -> None:
+        """A job of this answer; `reason`: why it will have ended."""
+        self._reasons[job] = (len(self.jobs), reason)
+        self.jobs.append(job)
+
+    @property
+    def done(self) -> bool:
+        """Whether all jobs have ended."""
+        return self._ended == len(self.jobs)
+
+    @property
+    def choices(self) -> list[tuple[int, str]]:
+        """The tokens of each job, and why it ended."""
+        return [(job.sequence.output, reason) for job, (_, reason) in self._reasons.items()]
+
+    async def take(self) -> bytes:
+        """The bytes that wait; waits for some, for the end, or for whatever breaks the answer off."""
+        await self._wake.wait()
+        self._wake.clear()
+        taken, self._pieces = b"".join(self._pieces), []
+        return taken
+
+    def leave(self) -> None:
+        """The client is gone."""
+        self.left = True
+        self._wake.set()
+
+    def reached(self, job: Job, tokens: int) -> None:
+        """Tokens of a stream."""
+        self._say(job, tokens, None)
+
+    def ended(self, job: Job) -> None:
+        """A job's end: its statistics go into the books, as vLLM's do, before the answer is complete."""
+        self._exchanges.record(self._engine_id, self._stats(job))
+        self._ended += 1
+        if self._events is not None:
+            self._say(job, job.sequence.output, self._reasons[job][1])
+        self._wake.set()
+
+    def failed(self) -> None:
+        """The engine has died."""
+        self.broken = True
+        self._wake.set()
+
+    def _say(self, job: Job, tokens: int, finish: str | None) -> None:
+        assert self._events is not None
+        self._pieces.append(self._events.tokens(self._reasons[job][0], self._sent.get(job, 0), tokens, finish))
+        self._sent[job] = tokens
+        self._wake.set()
+
+    def _stats(self, job: Job) -> SequenceStats:
+        sequence, speed = job.sequence, self._speed
+        return SequenceStats(
+            prompt_tokens=sequence.prompt,
+            cached_tokens=sequence.cached,
+            output_tokens=sequence.output,
+            preemptions=int(sequence.order != job.order),
+            queued_s=(job.began_s - job.added_s) / speed,
+            prefill_s=(job.first_s - job.began_s) / speed,
+            decode_s=(job.ended_s - job.first_s) / speed,
+        )
