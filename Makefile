@@ -24,7 +24,7 @@ lint: dev        ## ruff and mypy over everything
 	$(RUN) mypy
 
 test-fast: dev   ## the tests that need neither Ray nor an engine (under a minute)
-	$(RUN) pytest -m "not live and not long" -q
+	$(RUN) pytest -m "not live and not long" -q -n 4 --dist worksteal
 
 test: lint       ## everything that gates: lint, fast tests, one live smoke per capability (under 20 minutes)
 	$(RUN) pytest -m "not long"

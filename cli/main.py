@@ -4,12 +4,18 @@ import typer
 
 from cli.apply import apply
 from cli.bench import bench
+from cli.calibrate import calibrate
+from cli.costs import costs
 from cli.doctor import doctor
 from cli.down import down
 from cli.key import key
+from cli.rehearse import rehearse
+from cli.replay import replay_log
+from cli.simulate import simulate
 from cli.spec import spec
 from cli.status import status
 from cli.top import top
+from cli.traffic import traffic
 from cli.up import up
 from cli.why import why
 
@@ -27,6 +33,12 @@ app.command()(apply)
 app.command()(key)
 app.command()(doctor)
 app.command()(bench)
+app.command()(simulate)
+app.command()(traffic)
+app.command()(costs)
+app.command()(calibrate)
+app.command()(rehearse)
+app.command("replay")(replay_log)
 app.add_typer(spec, name="spec")
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from rich.markup import escape
 from cli.console import console, errors
 from cluster.artifacts import missing_sources
 from cluster.spec import ClusterSpec, SpecError, load_spec
+from deployments.simulated.costs import cost_problems
 
 spec = typer.Typer(help="Check a cluster spec, or print the JSON schema.", no_args_is_help=True)
 
@@ -26,11 +27,14 @@ def check(file: Annotated[Path, typer.Argument(help="The spec, YAML.")]) -> None
         raise typer.Exit(1) from None
     for problem in missing_sources(cluster):  # a fact of this machine, not of the spec: another one may hold them
         errors.print(f"[yellow]not on this machine[/]: {escape(problem)}")
+    for problem in cost_problems(cluster):
+        errors.print(f"[yellow]cannot be simulated[/]: {escape(problem)}")
     for region in cluster.regions:
         for model in cluster.models:
             if region in cluster.regions_of(model):
                 pool = cluster.pool_of(model, region)
-                console.print(f"  {model.name}: {model.replicas.count} x {pool.accelerator} in {region.name}/{pool.name}")
+                simulated = ", [yellow]simulated[/]" if model.engine == "simulated" else ""
+                console.print(f"  {model.name}: {model.replicas.count} x {pool.accelerator} in {region.name}/{pool.name}{simulated}")
     console.print(f"[green]{escape(str(file))} is a usable spec[/] (cluster {cluster.name!r})")
 
 

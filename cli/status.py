@@ -65,9 +65,14 @@ def in_gateways(report: dict[str, Any]) -> str:
     return f"{flows} requests in {where}" + (f", [red]{lost} lost with gateways that died[/]" if lost else "")
 
 
+def simulated_mark(model: dict[str, Any]) -> str:
+    """What stands beside the name of a model that no engine runs."""
+    return " [black on yellow] SIMULATED: no model runs [/]" if model.get("engine") == "simulated" else ""
+
+
 def _model_table(model: dict[str, Any]) -> Table:
     owner = f", owned by gateway {model['owner']}, epoch {model['epoch']}" if model["owner"] else ", owned by no gateway now"
-    table = Table(title=f"model {model['name']}{owner}", title_justify="left", title_style="bold")
+    table = Table(title=f"model {model['name']}{simulated_mark(model)}{owner}", title_justify="left", title_style="bold")
     for column in (
         "replicas",
         "waiting",

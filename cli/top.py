@@ -11,7 +11,7 @@ from rich.table import Table
 
 from cli.console import console
 from cli.local_http import base_url
-from cli.status import fetch_report, in_gateways
+from cli.status import fetch_report, in_gateways, simulated_mark
 
 _REFRESH_S = 0.5
 
@@ -49,7 +49,7 @@ def _view(report: dict[str, Any], before: dict[str, float]) -> RenderableType:
 
 def _table(model: dict[str, Any], before: float | None) -> Table:
     rate = model["tokens_per_s"]
-    title = f"model {model['name']}: {model['leases']} leases"
+    title = f"model {model['name']}{simulated_mark(model)}: {model['leases']} leases"
     if before is not None:
         title += f", {(model['placed'] - before) / _REFRESH_S:.0f} placed/s"
     if rate:

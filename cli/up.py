@@ -26,6 +26,7 @@ from cli.shared_memory import shared_memory
 from cluster.artifacts import missing_sources
 from cluster.shipped import shipped
 from cluster.spec import ClusterSpec, Region, SpecError, load_spec
+from deployments.simulated.costs import cost_problems
 
 _DETACH_PATIENCE_S = 900.0
 
@@ -66,7 +67,7 @@ def _load(path: Path | None, region: str | None, port: int | None) -> tuple[Clus
         if region is None and len(spec.regions) > 1:
             fail(f"the spec has {len(spec.regions)} regions; allowed: --region {' | '.join(r.name for r in spec.regions)}", code=2)
         home = spec.regions[0] if region is None else spec.region(region)
-        if problems := missing_sources(spec):
+        if problems := [*missing_sources(spec), *cost_problems(spec)]:
             fail("; ".join(problems), code=2)
     except SpecError as error:
         fail(f"{error.source} is not a usable spec:\n  " + "\n  ".join(error.problems), mend=f"raylane spec check {error.source}", code=2)
@@ -103,7 +104,7 @@ def _hold(spec: ClusterSpec, region: Region, run_dir: RunDir, stop: threading.Ev
     secret = run_dir.new_secret("secret")
     run_dir.new_secret("ray_token")
     cores = os.cpu_count() or 1
-    needed = sum(model.replicas.count * model.settings.cpus for model in spec.models if region in spec.regions_of(model))
+    needed = sum(model.replicas.count * model.cpus for model in spec.models if region in spec.regions_of(model))
     url = f"http://{_host_in_url(spec.gateway.host)}:{spec.gateway.port}"
     with (
         shared_memory(run_dir.path / "shared_memory") as memory,
@@ -126,6 +127,8 @@ def _hold(spec: ClusterSpec, region: Region, run_dir: RunDir, stop: threading.Ev
 def _greet(spec: ClusterSpec, url: str, took_s: float) -> None:
     model = spec.models[0]
     console.print(f"\n[bold green]Ready[/] in {took_s:.0f} s: [bold]{url}/v1[/]  (models: {', '.join(m.name for m in spec.models)})\n")
+    for simulated in (one.name for one in spec.models if one.engine == "simulated"):
+        console.print(f"[black on yellow] SIMULATED [/] {simulated}: no model runs; answers are filler, in the time that its cost file says\n")
     if model.task == "generate":
         body = f'{{"model": "{model.name}", "messages": [{{"role": "user", "content": "Count from 3 to 8."}}]}}'
         console.print(f"  curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'\n", markup=False)

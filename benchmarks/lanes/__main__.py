@@ -17,16 +17,17 @@ from rich.table import Table
 
 from benchmarks.lanes.engine_queue import engine_queue
 from benchmarks.lanes.mix import Mix, Traffic
-from benchmarks.lanes.play import Played, closed_loop, open_loop
 from benchmarks.lanes.policies import SIDES
 from benchmarks.lanes.promises import coverage, read_promises
 from benchmarks.lanes.results import LaneResult, by_lane, conserved_long_mean_s
 from benchmarks.serving.program import console, run_program, write_json
 from benchmarks.serving.sides import SideName, make_side
-from benchmarks.serving.spec import free_port, one_replica_spec, write_spec
+from benchmarks.serving.spec import one_replica_spec, write_spec
 from cli.bench.client import Client
+from cli.bench.played import Played, closed_loop, open_loop
 from cli.bench.prompts import Prompts, RequestOptions
 from cli.bench.vocabulary import Vocabulary, measure_vocabulary
+from cli.private_cell import free_port
 from cluster.spec import ClusterSpec, parse_spec
 
 _CLIENTS = 256

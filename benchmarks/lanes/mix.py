@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from cli.bench.arrivals import FloatArray
-from cli.bench.lengths import IntArray
-from cli.bench.traces import read_trace, scale_lengths, scale_to_fit
+from autoscaling.workload.arrivals import FloatArray
+from autoscaling.workload.fitting import scale_lengths, scale_to_fit
+from autoscaling.workload.lengths import IntArray
+from autoscaling.workload.traces import read_trace
 
 CHAT, CODE, LONG = "azure2023_conv.csv.gz", "azure2023_code.csv.gz", "mooncake_synthetic.jsonl.gz"
 SHARES = (0.70, 0.25, 0.05)
@@ -33,7 +34,7 @@ class Mix:
 
 
 class Traffic:
-    """Draws mixes from the traces in `folder`. Raises `cli.bench.traces.TraceError`."""
+    """Draws mixes from the traces in `folder`. Raises `autoscaling.workload.trace.TraceError`."""
 
     def __init__(self, folder: Path, max_model_len: int) -> None:
         chat, code, mooncake = (read_trace(folder / name) for name in (CHAT, CODE, LONG))

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from benchmarks.lanes.mix import Mix
-from benchmarks.lanes.play import Played
 from benchmarks.lanes.policies import LANES, lane_index
+from cli.bench.played import Played
 
 DECODE_WEIGHT = 4.0
 

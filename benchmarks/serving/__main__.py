@@ -13,7 +13,8 @@ from benchmarks.serving.points import parse_points
 from benchmarks.serving.program import console, run_program, write_json
 from benchmarks.serving.report import render
 from benchmarks.serving.sides import SIDES, SideName
-from benchmarks.serving.spec import free_port, one_replica_spec, write_spec
+from benchmarks.serving.spec import one_replica_spec, write_spec
+from cli.private_cell import free_port
 from cluster.spec import parse_spec
 
 Option = typer.Option

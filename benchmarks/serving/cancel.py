@@ -17,12 +17,13 @@ from benchmarks.serving.gateway import engine_counters, engine_headers, engine_u
 from benchmarks.serving.machine import run_facts
 from benchmarks.serving.program import console, run_program, write_json
 from benchmarks.serving.sides import make_side
-from benchmarks.serving.spec import free_port, one_replica_spec, write_spec
+from benchmarks.serving.spec import one_replica_spec, write_spec
 from benchmarks.serving.trials import SLOTS, Moment, Trial, Trials
 from benchmarks.serving.watch import BooksWatch, EngineWatch, NeverError
 from cli.bench.client import Client
 from cli.bench.report import spread
 from cli.bench.vocabulary import TokenIds, measure_vocabulary
+from cli.private_cell import free_port
 
 SCHEMA_VERSION = 1
 

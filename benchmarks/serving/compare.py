@@ -14,10 +14,10 @@ from typing import Any
 
 from benchmarks.serving.contest import Contender, Plan, Shape, contest_point, contest_singles, solo_point
 from benchmarks.serving.machine import run_facts
-from benchmarks.serving.process import cpu_seconds, end_descendants, pss_mib
 from benchmarks.serving.sides import Side, SideName, make_side
 from cli.bench.client import Client
 from cli.bench.vocabulary import measure_vocabulary
+from cli.server_process import cpu_seconds, end_descendants, pss_mib
 from cluster.spec import ClusterSpec
 
 SCHEMA_VERSION = 1

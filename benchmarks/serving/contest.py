@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from autoscaling.workload.lengths import Fixed
 from benchmarks.serving.points import requests_for
 from benchmarks.serving.stats import median_interval
 from cli.bench.client import Client
-from cli.bench.lengths import Fixed
 from cli.bench.load import Extent, Pace, drawn_load
 from cli.bench.prompts import Prompts, RequestOptions
 from cli.bench.record import Record

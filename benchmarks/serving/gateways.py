@@ -16,19 +16,20 @@ import psutil
 import typer
 import yaml
 
+from autoscaling.workload.lengths import Fixed
 from benchmarks.serving.gateway import read_status
 from benchmarks.serving.machine import run_facts
 from benchmarks.serving.program import console, run_program, write_json
 from benchmarks.serving.sides import Side, make_side
-from benchmarks.serving.spec import free_port, one_replica_spec, write_spec
+from benchmarks.serving.spec import one_replica_spec, write_spec
 from benchmarks.serving.stats import median_interval
 from cli.bench.client import Client
-from cli.bench.lengths import Fixed
 from cli.bench.load import Extent, Pace, drawn_load
 from cli.bench.prompts import Prompts, RequestOptions
 from cli.bench.record import Record
 from cli.bench.runner import play
 from cli.bench.vocabulary import Vocabulary, measure_vocabulary
+from cli.private_cell import free_port
 
 SCHEMA_VERSION = 1
 _TOKENS = 64

@@ -17,19 +17,20 @@ import numpy as np
 import psutil
 import typer
 
+from autoscaling.workload.lengths import Fixed
 from benchmarks.serving.gateway import gateway_pid, read_status
 from benchmarks.serving.machine import run_facts
-from benchmarks.serving.process import ServerProcess
 from benchmarks.serving.program import console, run_program, write_json
 from benchmarks.serving.sides import make_side
-from benchmarks.serving.spec import free_port, one_replica_spec, write_spec
+from benchmarks.serving.spec import one_replica_spec, write_spec
 from cli.bench.client import Client
-from cli.bench.lengths import Fixed
 from cli.bench.load import Extent, Pace, drawn_load
 from cli.bench.prompts import Prompts, RequestOptions
 from cli.bench.record import Record
 from cli.bench.runner import play
 from cli.bench.vocabulary import measure_vocabulary
+from cli.private_cell import free_port
+from cli.server_process import ServerProcess
 
 SCHEMA_VERSION = 1
 _FORBIDDEN = ("torch", "vllm")

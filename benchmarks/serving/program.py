@@ -12,8 +12,8 @@ import typer
 import uvloop
 from rich.console import Console
 
-from benchmarks.serving.process import ServerError, become_subreaper, end_descendants
 from cli.bench.run import allow_many_connections
+from cli.server_process import ServerError, become_subreaper, end_descendants
 
 console = Console() if Console().is_terminal else Console(width=140)
 

@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 import aiohttp
 
-from benchmarks.serving.process import ServerProcess
-from benchmarks.serving.spec import free_port
+from cli.private_cell import free_port
+from cli.server_process import ServerProcess
 from cluster.spec import ClusterSpec
 from deployments.engine.args import arguments
 from deployments.engine.environment import replica_environment

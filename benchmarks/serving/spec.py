@@ -1,6 +1,5 @@
 """The spec that all sides are started from: the shipped local one with one replica, a free port, and no promises about where."""
 
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +25,3 @@ def write_spec(folder: Path, text: str) -> ClusterSpec:
     """Writes `spec.yaml` into the folder and returns what it says."""
     (folder / "spec.yaml").write_text(text, encoding="utf-8")
     return parse_spec(text)
-
-
-def free_port() -> int:
-    """A port of the loopback address that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cli.bench.arrivals import FloatArray
+from autoscaling.workload.arrivals import FloatArray
 from cli.bench.sample import Failure, FailureKind, Usage
 from cli.bench.sse import Event, EventParser
 

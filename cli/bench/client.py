@@ -13,8 +13,8 @@ from typing import Any, Literal, Self
 import aiohttp
 import numpy as np
 
+from autoscaling.workload.arrivals import FloatArray
 from cli.bench.answer import MESSAGE_LENGTH, StreamedAnswer, error_of, read_whole
-from cli.bench.arrivals import FloatArray
 from cli.bench.sample import Failure, FailureKind, Sample, Usage
 
 Endpoint = Literal["chat", "completions"]
@@ -76,13 +76,16 @@ class Client:
             raise EndpointError(f"{self.url}/v1/models lists no model; name one with --model, or check --url and --api-key-env")
         return str(models[0]["id"])
 
-    async def send(self, body: bytes) -> Sample:
-        """Sends one request and reads its answer to the end. Never raises, except when it is cancelled."""
+    async def send(self, body: bytes, request_id: str | None = None) -> Sample:
+        """Sends one request and reads its answer to the end. Never raises, except when it is cancelled.
+
+        `request_id`: sent as `X-Request-Id`, under which a gateway's ledger has it.
+        """
         answer = StreamedAnswer()
         usage: Usage | None = None
         sent_at = time.monotonic()
         try:
-            async with self._session.post(self._target, data=body) as response:
+            async with self._session.post(self._target, data=body, headers={"X-Request-Id": request_id} if request_id else None) as response:
                 if response.status != 200:
                     failure: Failure | None = _refusal(response.status, await response.read())
                 elif self.stream:

@@ -20,6 +20,7 @@ from cli.bench.progress import ProgressBar
 from cli.bench.report import render
 from cli.bench.run import Outcome, bench_run
 from cli.bench.settings import SettingError, Settings
+from cli.traffic_options import TRACE_HELP
 
 _LENGTHS = "N, uniform:LOW:HIGH or lognormal:MEAN:SIGMA"
 
@@ -60,7 +61,7 @@ def bench(
     input_tokens: Annotated[str, Option(metavar="LENGTHS", help=f"Prompt lengths: {_LENGTHS}.")] = "128",
     output_tokens: Annotated[str, Option(metavar="LENGTHS", help=f"Answer lengths (max_tokens): {_LENGTHS}.")] = "128",
     shared_prefix_tokens: Annotated[int, Whole(help="So many first tokens are the same in all prompts.")] = 0,
-    trace: Annotated[Path | None, Option(help="Replay a trace: Azure 2023 CSV, Mooncake JSONL or raylane's ledger, .gz or plain.")] = None,
+    trace: Annotated[Path | None, Option(help=TRACE_HELP)] = None,
     limit: Annotated[int | None, Whole(help="Only the first N requests of the trace.")] = None,
     time_scale: Annotated[float, Number(help="Stretches the trace's times: 0.5 replays twice as fast.")] = 1.0,
     length_scale: Annotated[float | None, Number(help="Multiplies all lengths.")] = None,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cli.bench.arrivals import FloatArray
+from autoscaling.workload.arrivals import FloatArray
 from cli.bench.histogram import Histogram
 from cli.bench.sample import Sample, Usage
 

@@ -7,7 +7,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from cli.bench.arrivals import FloatArray
+from autoscaling.workload.arrivals import FloatArray
 from cli.bench.histogram import Histogram
 from cli.bench.record import Record
 

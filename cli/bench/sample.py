@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cli.bench.arrivals import FloatArray
+from autoscaling.workload.arrivals import FloatArray
 
 
 class FailureKind(StrEnum):

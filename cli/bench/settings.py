@@ -6,10 +6,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from autoscaling.workload.lengths import Lengths, parse_lengths
+from autoscaling.workload.source import read_requests
+from autoscaling.workload.trace import TraceError
 from cli.bench.client import Endpoint
-from cli.bench.lengths import Lengths, parse_lengths
 from cli.bench.load import Extent, Load, Pace, drawn_load, fitted, traced_load
-from cli.bench.traces import TraceError, read_trace
 
 DEFAULT_REQUESTS = 100
 MOST_REQUESTS = 10_000_000
@@ -86,7 +87,7 @@ class Settings:
         if self.trace is not None:
             extent = Extent(self.requests, self.duration)
             try:
-                load = traced_load(read_trace(self.trace, self.limit), self.time_scale, pace, extent, self.seed)
+                load = traced_load(read_requests(self.trace, self.limit), self.time_scale, pace, extent, self.seed)
             except TraceError as error:
                 raise SettingError("--trace", str(error)) from error
         else:

@@ -13,10 +13,13 @@ import psutil
 
 from cli.doctor.finding import Finding, Verdict
 from cluster.artifacts import missing_sources
-from cluster.spec import ClusterSpec
+from cluster.spec import ClusterSpec, Model
+from deployments.simulated.costs import cost_problems
 
 _REPLICA_BYTES = 1 << 30
 """What a CPU replica of a small model takes beyond its KV cache (measured: 0.8 to 1.0 GB)."""
+_SIMULATED_BYTES = 110 << 20
+"""What a simulated replica takes (measured: `docs/simulator.md`)."""
 _BASE_BYTES = 2 << 30
 """What Ray, Serve and the gateway take."""
 _OPEN_FILES = 4_096
@@ -33,8 +36,13 @@ def check_machine(spec: ClusterSpec) -> Iterator[Finding]:
     yield _disk()
     yield _port(spec)
     yield _models(spec)
-    if any(pool.accelerator != "cpu" for region in spec.regions for pool in region.pools):
+    if any(spec.pool_of(model, region).accelerator != "cpu" for model in real_models(spec) for region in spec.regions_of(model)):
         yield _gpus()
+
+
+def real_models(spec: ClusterSpec) -> list[Model]:
+    """The models that an engine runs."""
+    return [model for model in spec.models if model.engine != "simulated"]
 
 
 def _platform() -> Finding:
@@ -47,7 +55,7 @@ def _platform() -> Finding:
 
 def _cores(spec: ClusterSpec) -> Finding:
     cores = os.cpu_count() or 1
-    wanted = sum(model.replicas.count * model.settings.cpus for model in spec.models)
+    wanted = sum(model.replicas.count * model.cpus for model in spec.models)
     verdict = Verdict.GOOD if cores >= min(wanted, 2) else Verdict.WARN
     return Finding(
         "cores", verdict, f"{cores}; the spec's replicas book {wanted:g}", None if verdict is Verdict.GOOD else "lower models[].replicas.count"
@@ -55,8 +63,10 @@ def _cores(spec: ClusterSpec) -> Finding:
 
 
 def _memory(spec: ClusterSpec) -> Finding:
-    kv = sum(model.replicas.count * (model.settings.kv_cache_memory_bytes or 4 << 30) for model in spec.models)
-    wanted = _BASE_BYTES + kv + _REPLICA_BYTES * sum(model.replicas.count for model in spec.models)
+    real = real_models(spec)
+    kv = sum(model.replicas.count * (model.settings.kv_cache_memory_bytes or 4 << 30) for model in real)
+    simulated = sum(model.replicas.count for model in spec.models if model not in real)
+    wanted = _BASE_BYTES + kv + _REPLICA_BYTES * sum(model.replicas.count for model in real) + _SIMULATED_BYTES * simulated
     free = psutil.virtual_memory().available
     verdict = Verdict.GOOD if free >= wanted else Verdict.WARN
     found = f"{free / 2**30:.1f} GiB free; about {wanted / 2**30:.1f} GiB wanted"
@@ -102,10 +112,10 @@ def _port(spec: ClusterSpec) -> Finding:
 
 
 def _models(spec: ClusterSpec) -> Finding:
-    problems = missing_sources(spec)
+    problems = [*missing_sources(spec), *cost_problems(spec)]
     if problems:
         return Finding("model files", Verdict.BAD, "; ".join(problems), "copy them here, or correct models[].source")
-    return Finding("model files", Verdict.GOOD, ", ".join(source for model in spec.models for source in model.sources))
+    return Finding("model files", Verdict.GOOD, ", ".join(source for model in spec.models for source in model.sources) or "none: all is simulated")
 
 
 def _gpus() -> Finding:

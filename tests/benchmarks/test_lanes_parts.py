@@ -8,11 +8,12 @@ import pytest
 import yaml
 
 from benchmarks.lanes.core import _SIDES, Cell
+from benchmarks.lanes.engine_queue import engine_queue
 from benchmarks.lanes.mix import Mix
-from benchmarks.lanes.play import Played
 from benchmarks.lanes.policies import LANES, SIDES, lane_index
 from benchmarks.lanes.promises import Promise, coverage, pinball, read_promises
 from benchmarks.lanes.results import LaneResult, by_lane, conserved_long_mean_s
+from cli.bench.played import Played
 from cli.bench.sample import Failure, FailureKind, Sample, Usage
 from cluster.shipped import shipped
 from cluster.spec import parse_spec
@@ -89,3 +90,12 @@ def test_the_core_holds_its_steady_state() -> None:
         assert cell.run(300) > 0
         assert cell.state[0] == 200
         assert cell.state[1] == 4 * 40
+
+
+def test_the_engines_queue_is_read_in_steps() -> None:
+    served = [{"arrived_s": 100.0, "tpot_s": 0.02, "stages_s": {"engine_queue": 0.001 * n}} for n in range(101)]
+    others = [{"arrived_s": 1.0, "tpot_s": 9.0, "stages_s": {"engine_queue": 9.0}}, {"arrived_s": 100.0, "tpot_s": None, "stages_s": {"lane": 9.0}}]
+    found = engine_queue([json.dumps(record) for record in served + others], 50.0)
+    assert (found.requests, found.queued_p99_s, found.step_p50_s) == (101, pytest.approx(0.099), 0.02)
+    assert found.steps == pytest.approx(4.95)
+    assert engine_queue([], 0.0).requests == 0

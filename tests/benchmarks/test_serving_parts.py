@@ -15,9 +15,10 @@ from benchmarks.serving.gateway import counts, engine_headers, engine_url
 from benchmarks.serving.memory import growth_per_chunk, mapped
 from benchmarks.serving.points import parse_points, requests_for
 from benchmarks.serving.sides import make_side, vllm_flags
-from benchmarks.serving.spec import free_port, one_replica_spec, write_spec
+from benchmarks.serving.spec import one_replica_spec, write_spec
 from benchmarks.serving.stats import median_interval
 from benchmarks.serving.trials import Moment, Trial
+from cli.private_cell import free_port
 from cluster.spec import parse_spec
 
 STATUS: dict[str, Any] = {

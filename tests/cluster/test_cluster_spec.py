@@ -107,12 +107,36 @@ REFUSED_MODELS = [
     ("{name: m, source: s, settings: {max_model_len: 99}, pool: q}", "models.m.pool: 'q' is unknown; allowed: p"),
     ("{name: m, source: s, settings: {max_model_len: 99}, adapters: [{name: m, source: t}]}", "'m' stands there twice"),
     ("5", "models.0 = 5: allowed: a mapping of name, source"),
+    ("{name: m, source: s, settings: {max_model_len: 99}, simulated: {costs: c}}", "engine = 'vllm' with a `simulated` section: allowed:"),
+    ("{name: m, source: s, settings: {max_model_len: 99}, engine: tpu}", "models.0.engine = 'tpu': allowed: vllm, simulated"),
+    ("{name: m-simulated, source: s, settings: {max_model_len: 99}}", "name = 'm-simulated': allowed: a name that does not end in -simulated"),
+    ("{name: m-simulated, source: s, settings: {max_model_len: 99}, engine: simulated}", "engine = 'simulated' without a `simulated` section"),
+    ("{name: m, source: s, settings: {max_model_len: 99}, engine: simulated, simulated: {costs: c}}", "a name that ends in -simulated"),
+    (
+        "{name: m-simulated, source: s, task: embed, settings: {max_model_len: 99}, engine: simulated, simulated: {costs: c}}",
+        "task: embed: not with engine = 'simulated'",
+    ),
+    (
+        "{name: m-simulated, source: s, settings: {max_model_len: 99}, engine: simulated, simulated: {costs: c, tokens_per_chunk: 0}}",
+        "models.0.simulated.tokens_per_chunk = 0: allowed: a whole number, 1 to 4096",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("model", "told"), REFUSED_MODELS)
 def test_refused_models(model: str, told: str) -> None:
     assert told in problem(f"{HEAD}models: [{model}]")
+
+
+def test_a_simulated_model(tmp_path: Path) -> None:
+    text = f"{HEAD}models: [{{name: m-simulated, source: s, engine: simulated, simulated: {{costs: c.json}}, settings: {{max_model_len: 99}}}}]"
+    (tmp_path / "spec.yaml").write_text(text)
+    model = load_spec(tmp_path / "spec.yaml").models[0]
+    assert model.simulated is not None
+    assert model.simulated.costs == str(tmp_path / "c.json")  # beside the spec, wherever the command runs
+    assert model.cpus < 0.1
+    assert model.sources == ()
+    assert parse_spec(HEAD + MODELS).models[0].cpus == 1
 
 
 def test_a_model_that_no_node_can_hold() -> None:

@@ -29,7 +29,7 @@ PATIENCE_S = 120.0
 
 
 class LiveCluster:
-    """A cluster that `raylane up` holds. Its one model is `demo`."""
+    """A cluster that `raylane up` holds. It has one model."""
 
     def __init__(self, folder: Path, name: str, port: int, environment: dict[str, str], process: subprocess.Popen[bytes]) -> None:
         self.folder = folder
@@ -128,14 +128,22 @@ class LiveCluster:
 
 @contextmanager
 def live_cluster(folder: Path, name: str, gateways: int = 1, replicas: int = 2) -> Iterator[LiveCluster]:
-    """`raylane up` with CPU replicas of the demo model, ended as Ctrl-C would; nothing of it may be left then."""
-    port = free_port()
+    """`raylane up` with CPU replicas of the demo model."""
     spec = yaml.safe_load((ROOT / "infra/specs/local.yaml").read_text())
-    spec["name"] = name
     spec["models"][0]["settings"] |= {"max_num_seqs": 32, "kv_cache_memory_bytes": 128 << 20}
     spec["models"][0]["health"] = {"stall_s": 8, "period_s": 1, "timeout_s": 8}
     spec["models"][0]["replicas"] = {"count": replicas}
-    spec["gateway"] |= {"port": port, "trace_file": str(folder / "trace.jsonl"), "replicas": gateways}
+    spec["gateway"] |= {"replicas": gateways}
+    with held(folder, name, spec) as cluster:
+        yield cluster
+
+
+@contextmanager
+def held(folder: Path, name: str, spec: dict[str, Any]) -> Iterator[LiveCluster]:
+    """`raylane up` with that spec, ended as Ctrl-C would; nothing of it may be left then."""
+    port = free_port()
+    spec["name"] = name
+    spec["gateway"] |= {"port": port, "trace_file": str(folder / "trace.jsonl")}
     (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
     environment = {**os.environ, "RAYLANE_HOME": str(folder / "home"), "COLUMNS": "200"}
     command = [sys.executable, "-m", "cli.main", "up", str(folder / "spec.yaml"), "--port", str(port)]

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autoscaling.workload.lengths import Fixed
 from cli.bench.client import Client
-from cli.bench.lengths import Fixed
 from cli.bench.load import Extent, Load, Pace, drawn_load
 from cli.bench.prompts import Prompts, RequestOptions
 from cli.bench.record import Record

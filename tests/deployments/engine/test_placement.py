@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster.spec import EngineSettings, Model, Pool
+from cluster.spec import EngineSettings, Model, Pool, Simulated
 from deployments.engine.placement import place
 
 
@@ -40,3 +40,10 @@ def test_a_cpu_replica_books_cores_and_no_group(ranks: int) -> None:
 def test_the_environment_rides_on_the_actors_options() -> None:
     options = place(model(), Pool(name="cpu")).serve_options({"A": "1"})
     assert options == {"ray_actor_options": {"num_cpus": 1.0, "runtime_env": {"env_vars": {"A": "1"}}}}
+
+
+def test_a_simulated_replica_books_a_sliver_of_a_core_and_no_gpu() -> None:
+    simulated = Model(
+        name="m-simulated", source="org/m", engine="simulated", simulated=Simulated(costs="c"), settings=EngineSettings(max_model_len=4096)
+    )
+    assert place(simulated, GPUS).serve_options({}) == {"ray_actor_options": {"num_cpus": 0.01}}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
 from deployments.protocol import Finished
-from deployments.telemetry import journal as journal_module
+from deployments.telemetry import line_log
 from deployments.telemetry.buckets import PROMPT_BOUNDS, prompt_bucket
 from deployments.telemetry.journal import Journal
 from deployments.telemetry.ledger import Ledger, Outcome
@@ -111,7 +111,7 @@ def test_a_journal_of_nothing_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_the_files_stay_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_module, "_MAX_BYTES", 2_000)
+    monkeypatch.setattr(line_log, "_MAX_BYTES", 2_000)
     journal = Journal(tmp_path / "access.jsonl", None)
     for _ in range(200):
         journal.write(ledger(status=200))

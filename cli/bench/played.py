@@ -1,13 +1,34 @@
-"""Plays a mix against the endpoint and keeps each request's outcome by its number."""
+"""Plays requests against an endpoint and keeps each one's outcome by its number, so that it can be compared with another run's."""
 
 import asyncio
 import time
 from dataclasses import dataclass
+from typing import Protocol
 
-from benchmarks.lanes.mix import Mix
+from autoscaling.workload.arrivals import FloatArray
+from autoscaling.workload.lengths import IntArray
 from cli.bench.client import Client
 from cli.bench.prompts import Prompts
 from cli.bench.sample import Sample
+
+
+class Requests(Protocol):
+    """Requests as columns; `arrivals_s` ascends (seconds from the start)."""
+
+    @property
+    def arrivals_s(self) -> FloatArray:
+        """When each is sent."""
+        ...
+
+    @property
+    def prompt_tokens(self) -> IntArray:
+        """Of each."""
+        ...
+
+    @property
+    def output_tokens(self) -> IntArray:
+        """Of each."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +54,19 @@ class Played:
         return found
 
 
-async def open_loop(client: Client, prompts: Prompts, mix: Mix) -> Played:
-    """Sends each request at its time, and waits until the last has ended."""
-    bodies = [prompts.body(int(p), int(o)) for p, o in zip(mix.prompt_tokens, mix.output_tokens, strict=True)]
+async def open_loop(client: Client, prompts: Prompts, requests: Requests, run: str = "") -> Played:
+    """Sends each request at its time, and waits until the last has ended. `run`: request ids are this and the request's number."""
+    bodies = [prompts.body(int(p), int(o)) for p, o in zip(requests.prompt_tokens, requests.output_tokens, strict=True)]
     started, late_s, tasks = time.monotonic(), 0.0, []
-    for body, arrival_s in zip(bodies, mix.arrivals_s, strict=True):
+    for number, (body, arrival_s) in enumerate(zip(bodies, requests.arrivals_s, strict=True)):
         await asyncio.sleep(max(0.0, started + arrival_s - time.monotonic()))
         late_s = max(late_s, time.monotonic() - started - arrival_s)
-        tasks.append(asyncio.create_task(client.send(body)))
+        tasks.append(asyncio.create_task(client.send(body, f"{run}{number}" if run else None)))
     samples = await asyncio.gather(*tasks)
     return Played(tuple(samples), time.monotonic() - started, late_s)
 
 
-async def closed_loop(client: Client, prompts: Prompts, mix: Mix, clients: int, duration_s: float) -> float:
+async def closed_loop(client: Client, prompts: Prompts, requests: Requests, clients: int, duration_s: float) -> float:
     """Requests a second that so many clients get through, the first and the last tenth of the time left out."""
     ended: list[float] = []
     started = time.monotonic()
@@ -53,8 +74,8 @@ async def closed_loop(client: Client, prompts: Prompts, mix: Mix, clients: int, 
 
     async def one() -> None:
         while time.monotonic() - started < duration_s:
-            number = next(numbers) % len(mix)
-            await client.send(prompts.body(int(mix.prompt_tokens[number]), int(mix.output_tokens[number])))
+            number = next(numbers) % len(requests.prompt_tokens)
+            await client.send(prompts.body(int(requests.prompt_tokens[number]), int(requests.output_tokens[number])))
             ended.append(time.monotonic() - started)
 
     await asyncio.gather(*(one() for _ in range(clients)))

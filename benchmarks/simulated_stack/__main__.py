@@ -1,0 +1,159 @@
+"""`python -m benchmarks.simulated_stack --minutes 30`: brings the stack up, plays a load, rehearses it in the simulator, and compares."""
+
+import asyncio
+import os
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import aiohttp
+import typer
+import yaml
+
+from autoscaling.workload.traces import read_trace
+from benchmarks.serving.gateway import read_status
+from benchmarks.serving.machine import run_facts
+from benchmarks.serving.program import console, run_program, write_json
+from benchmarks.simulated_stack.client import Answers, play
+from benchmarks.simulated_stack.gauges import Gauges, Reading, quantile
+from benchmarks.simulated_stack.rehearsal import rehearse
+from benchmarks.simulated_stack.report import Measured, by_lane, render
+from benchmarks.simulated_stack.schedule import Schedule, drawn, traced
+from cli.private_cell import free_port
+from cli.server_process import ServerProcess
+from cluster.shipped import shipped
+from cluster.spec import ClusterSpec, load_spec
+from deployments.simulated.costs import read_costs
+
+_IDLE_S = 10.0
+_WARM_S = 5.0
+_FOREIGN = ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+
+
+def main(
+    minutes: Annotated[float, typer.Option(min=0.05, help="How long to send.")] = 30.0,
+    load_scale: Annotated[float, typer.Option(min=1e-3, help="So many times the trace's rate.")] = 10.0,
+    trace: Annotated[Path | None, typer.Option(help="Azure 2023 CSV, Mooncake JSONL or a ledger; without one, a drawn load.")] = None,
+    spec_file: Annotated[Path | None, typer.Option("--spec", help="Default: infra/specs/simulated-h100.yaml.")] = None,
+    replicas: Annotated[int | None, typer.Option(min=1, help="Instead of the spec's.")] = None,
+    tokens_per_chunk: Annotated[int | None, typer.Option(min=1, help="Instead of the spec's.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the drawn load.")] = 0,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON.")] = None,
+) -> None:
+    """Measure the stack over simulated engines."""
+    path = spec_file or shipped("specs/simulated-h100.yaml")
+
+    async def work(folder: Path) -> dict[str, Any]:
+        spec = _changed(load_spec(path), replicas, tokens_per_chunk)
+        (folder / "spec.yaml").write_text(yaml.safe_dump(spec.model_dump(mode="json")), encoding="utf-8")
+        context = spec.models[0].settings.max_model_len
+        duration_s = 60 * minutes
+        schedule = traced(read_trace(trace), duration_s, load_scale, context) if trace else drawn(duration_s, load_scale, context, seed)
+        settings = {"minutes": minutes, "load_scale": load_scale, "trace": trace.name if trace else None, "seed": seed}
+        return {"schema": 1, **run_facts(), "settings": settings, **await _measure(spec, schedule, folder)}
+
+    result = run_program(work)
+    console.print(render(result))
+    write_json(result, json_file)
+
+
+def _changed(spec: ClusterSpec, replicas: int | None, tokens_per_chunk: int | None) -> ClusterSpec:
+    """The spec on a port of its own, with what the command line says instead."""
+    content = spec.model_dump(mode="json")
+    content["gateway"] |= {"port": free_port(), "access_log": False}
+    model = content["models"][0]
+    if model["simulated"] is None or model["simulated"]["speed"] != 1:
+        raise typer.BadParameter("its first model has to be simulated, at speed 1: others cannot be compared with the simulator", param_hint="--spec")
+    if replicas is not None:
+        model["replicas"]["count"] = replicas
+    if tokens_per_chunk is not None:
+        model["simulated"]["tokens_per_chunk"] = tokens_per_chunk
+    return ClusterSpec.model_validate(content)
+
+
+async def _measure(spec: ClusterSpec, schedule: Schedule, folder: Path) -> dict[str, Any]:
+    url, model = f"http://{spec.gateway.host}:{spec.gateway.port}", spec.models[0]
+    env = {key: value for key, value in os.environ.items() if key not in _FOREIGN} | {"RAYLANE_HOME": str(folder / "home")}
+    command = [sys.executable, "-m", "cli.main", "up", str(folder / "spec.yaml")]
+    timeout = aiohttp.ClientTimeout(total=60)
+    async with aiohttp.ClientSession(timeout=timeout) as session:
+        server = ServerProcess(command, env, lambda: _is_whole(session, url, model.replicas.count), folder / "up.log")
+        try:
+            start_s = await server.start()
+            console.print(f"{model.replicas.count} replicas up in {start_s:.0f} s; {len(schedule)} requests ...", style="dim")
+            await asyncio.sleep(_WARM_S)
+            gauges = Gauges(session, await read_status(session, url), server.tree())
+            idle = await gauges.read()
+            await asyncio.sleep(_IDLE_S)
+            before = await gauges.read()
+            began, client_s = time.monotonic(), time.process_time()
+            answers = await play(url, model.name, schedule)
+            elapsed_s, client_s = time.monotonic() - began, time.process_time() - client_s
+            after = await gauges.read()
+            memory = gauges.memory()
+        finally:
+            left = await server.stop()
+    costs = read_costs(model)
+    console.print("the same in the simulator ...", style="dim")
+    simulated = rehearse(spec, costs, schedule)
+    assert model.simulated is not None
+    return {
+        "costs": {"basis": costs.basis, "hardware": costs.hardware},
+        "replicas": model.replicas.count,
+        "tokens_per_chunk": model.simulated.tokens_per_chunk,
+        "start_s": round(start_s, 1),
+        "killed_at_stop": left,
+        "run": _run(schedule, answers, elapsed_s),
+        "cpu_share": {**_shares(before, after, elapsed_s), "client": round(client_s / elapsed_s, 4)},
+        "idle_share": _shares(idle, before, _IDLE_S),
+        "memory_mib": {key: round(value, 1) for key, value in asdict(memory).items()},
+        "late_ms": _late(before, after, answers),
+        "ttft": by_lane([lane.name for lane in spec.lanes], Measured(answers.ttft_s, answers.lane), Measured(*simulated)),
+    }
+
+
+async def _is_whole(session: aiohttp.ClientSession, url: str, replicas: int) -> bool:
+    """Whether all replicas are ready."""
+    try:
+        status = await read_status(session, url)
+    except (aiohttp.ClientError, TimeoutError, OSError):
+        return False
+    return [replica["state"] for replica in status["models"][0]["replicas"]].count("ready") == replicas
+
+
+def _run(schedule: Schedule, answers: Answers, elapsed_s: float) -> dict[str, Any]:
+    return {
+        "requests": len(schedule),
+        "elapsed_s": round(elapsed_s, 2),
+        "errors": dict(answers.errors),
+        "unmarked": answers.unmarked,
+        "output_tokens": answers.output_tokens,
+        "output_tokens_per_s": round(answers.output_tokens / elapsed_s, 1),
+        "tokens_per_event": round(answers.output_tokens / max(1, answers.events), 2),
+        "events_per_s": round(answers.events / elapsed_s, 1),
+        "pieces_per_s": round(answers.pieces / elapsed_s, 1),
+    }
+
+
+def _shares(before: Reading, after: Reading, elapsed_s: float) -> dict[str, float]:
+    spent = {part: getattr(after, f"{part}_s") - getattr(before, f"{part}_s") for part in ("gateway", "replicas", "rest")}
+    return {part: round(seconds / elapsed_s, 4) for part, seconds in spent.items()}
+
+
+def _late(before: Reading, after: Reading, answers: Answers) -> dict[str, float | None]:
+    bounds = {
+        "gateway_p99": quantile(before.gateway_lag, after.gateway_lag, 0.99),
+        "engine_p50": quantile(before.engine_late, after.engine_late, 0.5),
+        "engine_p99": quantile(before.engine_late, after.engine_late, 0.99),
+    }
+    late = sorted(answers.late_s.tolist())
+    return {
+        **{key: None if bound is None else 1e3 * bound for key, bound in bounds.items()},
+        "client_p99": round(1e3 * late[int(0.99 * len(late))], 2),
+    }
+
+
+if __name__ == "__main__":
+    typer.run(main)

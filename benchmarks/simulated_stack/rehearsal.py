@@ -1,0 +1,22 @@
+"""The same arrivals in the simulator's cell, with the same spec and costs: what `raylane simulate` would have said."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoscaling.simulator.cell import Cell, CellSettings
+from autoscaling.simulator.workload import plain_workload
+from benchmarks.simulated_stack.schedule import Schedule
+from cluster.spec import ClusterSpec
+from deployments.engine_model.cost_file import CostFile
+from deployments.scheduling.from_spec import binding_of, policy_of
+
+
+def rehearse(spec: ClusterSpec, costs: CostFile, schedule: Schedule) -> tuple[NDArray[np.float64], list[str]]:
+    """TTFT (NaN: none) and lane of each request."""
+    model = spec.models[0]
+    work = plain_workload(schedule.arrived_s, schedule.prompt_tokens, schedule.output_tokens, spec.classes[0].ttft_ms / 1e3, bounded=False)
+    settings = CellSettings(
+        model.replicas.count, costs.limits(), policy_of(spec), binding_of(spec), model.settings.max_model_len, spec.gateway.timeouts.queue_wait_s
+    )
+    out = Cell(settings, costs.cost_model(), work).run()
+    return out.ttft_s, [spec.lanes[lane].name if lane >= 0 else "" for lane in out.lane]

@@ -1,0 +1,136 @@
+"""`raylane simulate`: a table and JSON from a spec, a trace and a cost file; bad input is named."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from cli.main import app
+from cluster.shipped import shipped
+from deployments.engine_model.cost_file import cost_file, write_cost_file
+from deployments.engine_model.cost_model import CostModel, line, plain_attention
+from deployments.engine_model.limits import Limits
+
+SPEC = str(shipped("specs/local.yaml"))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, str]:
+    """A trace and a cost file."""
+    trace = tmp_path / "trace.jsonl"
+    rows = [{"timestamp": 20 * n, "input_length": 50 + n % 900, "output_length": 20 + n % 60} for n in range(400)]
+    trace.write_text("\n".join(json.dumps(row) for row in rows))
+    costs = tmp_path / "costs.json"
+    model = CostModel(line(0.004, 2e-5), line(0.0, 1e-5), plain_attention(3e-8, 1e-10))
+    write_cost_file(costs, cost_file("demo", "a test", "profile", Limits(16, 512, 30_000), model, error=0.034))
+    return str(trace), str(costs)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["simulate", *arguments], env={"COLUMNS": "200"})
+
+
+def test_the_table_and_the_json_tell_the_same(files: tuple[str, str]) -> None:
+    trace, costs = files
+    shown = run(SPEC, "--trace", trace, "--costs", costs)
+    assert shown.exit_code == 0, shown.output
+    assert "2 replicas" in shown.output
+    assert "off by 3.4%" in shown.output
+    report = json.loads(run(SPEC, "--trace", trace, "--costs", costs, "--json").output)
+    assert [lane["name"] for lane in report["lanes"]] == ["short", "medium", "long", "all"]
+    assert report["lanes"][-1]["requests"] == 400
+    assert f"{report['lanes'][-1]['ttft_p99_ms']:.0f} ms" in shown.output
+
+
+def test_more_load_waits_longer_and_more_replicas_wait_less(files: tuple[str, str]) -> None:
+    trace, costs = files
+
+    def p99(*more: str) -> float:
+        return float(json.loads(run(SPEC, "--trace", trace, "--costs", costs, "--json", *more).output)["lanes"][-1]["ttft_p99_ms"])
+
+    assert p99("--load-scale", "4") > 2 * p99()
+    assert p99("--load-scale", "4") > 2 * p99("--load-scale", "4", "--replicas", "8")
+
+
+def test_a_traffic_file_is_simulated_with_its_classes(files: tuple[str, str], tmp_path: Path) -> None:
+    traffic = tmp_path / "traffic.yaml"
+    text = (
+        "duration_s: 60\nstreams: [{name: a, rate: {per_s: 4}, prompt: 60, output: 9, classes: [{name: batch}], prefix: {count: 2, tokens: 128}}]\n"
+    )
+    traffic.write_text(text)
+    arguments = (SPEC, "--trace", str(traffic), "--costs", files[1], "--json")
+    report = json.loads(run(*arguments, "--seed", "2").output)
+    assert report["lanes"][-1]["answered_in_time"] == 1.0
+    assert 150 < report["lanes"][-1]["requests"] < 350
+    assert json.loads(run(*arguments, "--seed", "2", "--limit", "7").output)["lanes"][-1]["requests"] == 7
+    traffic.write_text(text.replace("batch", "gold"))
+    refused = run(*arguments)
+    assert refused.exit_code == 2
+    assert "class = 'gold'" in refused.output + refused.stderr
+
+
+def test_the_report_tells_the_same_as_the_table(files: tuple[str, str], tmp_path: Path) -> None:
+    trace, costs = files
+    report = tmp_path / "report.html"
+    shown = run(SPEC, "--trace", trace, "--costs", costs, "--report", str(report), "--price-per-gpu-hour", "3600")
+    assert shown.exit_code == 0, shown.output
+    assert f"report: {report}" in shown.stderr
+    page = report.read_text(encoding="utf-8")
+    told = json.loads(run(SPEC, "--trace", trace, "--costs", costs, "--json").output)
+    assert "Keeps its SLO" in page or "Misses its SLO" in page
+    assert f"{told['lanes'][-1]['ttft_p50_ms']:.0f} ms" in page
+    assert re.search(rf"\${2 * told['simulated_s']:,.0f}\.", page)  # two replicas, a dollar a second each
+
+
+def test_the_json_stays_json_beside_a_report(files: tuple[str, str], tmp_path: Path) -> None:
+    trace, costs = files
+    told = run(SPEC, "--trace", trace, "--costs", costs, "--json", "--report", str(tmp_path / "report.html"))
+    assert json.loads(told.stdout)["lanes"][-1]["requests"] == 400
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("nowhere.yaml",), "nowhere.yaml"),
+        ((SPEC, "--report", "/nowhere/report.html"), "/nowhere does not exist"),
+        ((SPEC, "--report", "/"), "is a folder"),
+        ((SPEC, "--report", "/dev/null/report.html"), "does not exist"),
+        ((SPEC, "--published-error", "nowhere.json"), "nowhere.json"),
+        ((SPEC, "--model", "nobody"), "nobody"),
+        ((SPEC, "--costs", "nowhere.json"), "nowhere.json"),
+        ((SPEC, "--trace", "nowhere.csv"), "nowhere.csv"),
+        ((SPEC, "--replicas", "0"), "replicas"),
+    ],
+)
+def test_bad_input_is_named(files: tuple[str, str], arguments: tuple[str, ...], named: str) -> None:
+    trace, costs = files
+    given = [*arguments, *(() if "--trace" in arguments else ("--trace", trace)), *(() if "--costs" in arguments else ("--costs", costs))]
+    result = run(*given)
+    assert result.exit_code == 2
+    assert named in result.output + result.stderr
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("version", 2), ("kv_read_s", -1), ("basis", "guessed"), ("dense", {"at": [1, 1], "seconds": [1, 2]}), ("more", 1)]
+)
+def test_a_bad_cost_file_is_refused(files: tuple[str, str], key: str, value: object) -> None:
+    trace, costs = files
+    content = json.loads(Path(costs).read_text())
+    Path(costs).write_text(json.dumps({**content, key: value}))
+    result = run(SPEC, "--trace", trace, "--costs", costs)
+    assert result.exit_code == 2
+    assert key in result.output + result.stderr
+
+
+def test_costs_from_data_sheets_can_be_simulated_and_say_so(files: tuple[str, str], tmp_path: Path) -> None:
+    out = str(tmp_path / "roofline.json")
+    made = CliRunner().invoke(app, ["costs", SPEC, "--out", out, "--gpu", "L40S"])
+    assert made.exit_code == 0, made.output
+    shown = run(SPEC, "--trace", files[0], "--costs", out)
+    assert shown.exit_code == 0, shown.output
+    assert "NOT measured" in shown.output
+    refused = CliRunner().invoke(app, ["costs", SPEC, "--out", out])
+    assert refused.exit_code == 2
+    assert "cpu" in refused.output + refused.stderr

@@ -1,0 +1,91 @@
+"""`raylane traffic`: figures, a trace file that comes back, the schema; and the same traffic for simulate and bench."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from autoscaling.workload.source import read_requests
+from autoscaling.workload.traces import read_trace
+from cli.bench.settings import Settings
+from cli.main import app
+from cli.traffic_options import Choice, chosen_requests
+from cluster.shipped import shipped
+
+DAY = shipped("traffic/day.yaml")
+SMALL = """
+duration_s: 300
+streams:
+  - {name: chat, rate: {per_s: 3}, prompt: 60, output: 20, prefix: {count: 2, tokens: 128}, classes: [{name: interactive}], tenants: {count: 3}}
+  - {name: nightly, rate: {per_s: 0.5}, prompt: 400, output: 30, classes: [{name: batch}]}
+"""
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["traffic", *arguments], env={"COLUMNS": "200"})
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL)
+    return path
+
+
+def test_a_traffic_file_is_shown_and_written(small: Path, tmp_path: Path) -> None:
+    out = tmp_path / "trace.jsonl.gz"
+    shown = run(str(small), "--out", str(out))
+    assert shown.exit_code == 0, shown.output
+    assert "class: interactive 8" in shown.output
+    drawn, read = read_requests(small), read_trace(out)
+    assert f"{len(drawn):,} requests" in shown.output
+    assert (read.prompt_tokens == drawn.prompt_tokens).all()
+    again = run(str(out))
+    assert again.output.splitlines()[1:8] == shown.output.splitlines()[1:8]
+
+
+def test_the_shipped_day_is_a_day() -> None:
+    shown = run(str(DAY), "--from", "43200", "--to", "46800", "--seed", "3")
+    assert shown.exit_code == 0, shown.output
+    assert "class: completion" in shown.output
+    assert "region: eu" in shown.output
+
+
+def test_the_schema_is_that_of_traffic_files() -> None:
+    schema = json.loads(run("--schema").output)
+    assert {"duration_s", "streams", "regions", "servegen"} <= schema["properties"].keys()
+    assert schema["additionalProperties"] is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ((), "FILE is missing"),
+        (("nowhere.yaml",), "nowhere.yaml"),
+        (("nowhere.csv",), "nowhere.csv"),
+        ((str(DAY), "--from", "90000"), "no request is left by --from 90000"),
+        ((str(DAY), "--limit", "5", "--out", "/nowhere/at/all.jsonl"), "/nowhere/at/all.jsonl"),
+    ],
+)
+def test_bad_input_is_named(arguments: tuple[str, ...], named: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert named in result.output + result.stderr
+
+
+def test_the_options_are_applied_in_their_order(small: Path) -> None:
+    whole = read_requests(small)
+    cut = chosen_requests(small, Choice(from_s=100, to_s=200, limit=50, time_scale=0.5))
+    assert len(cut) == 50
+    assert cut.arrived_s[0] == pytest.approx((whole.arrived_s[whole.arrived_s >= 100][0] - 100) / 2)
+    assert len(chosen_requests(small, Choice(load_scale=3))) == 3 * len(whole)
+
+
+def test_bench_takes_a_traffic_file(small: Path) -> None:
+    given = dict.fromkeys(Settings.__slots__)
+    numbers = {"burstiness": 1.0, "warmup": 0, "shared_prefix_tokens": 0, "time_scale": 1.0, "timeout": 1.0, "seed": 0, "limit": 40}
+    settings = Settings(**{**given, **numbers, "url": "http://x", "trace": small})  # type: ignore[arg-type]
+    load = settings.load()
+    assert (len(load.prompt_tokens), load.requests) == (40, 40)
+    assert load.arrivals_s is not None

@@ -1,0 +1,56 @@
+"""A simulated replica without Ray: the production shell around a simulated engine, on a loopback port."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.spec import Model
+from deployments.engine.replica import Identity, Replica
+from deployments.engine_model.cost_file import cost_file, write_cost_file
+from deployments.engine_model.cost_model import CostModel, line, plain_attention
+from deployments.engine_model.limits import Limits
+from deployments.simulated.backend import start_simulated
+
+SECRET = "the-secret"
+STEP_S = 0.004
+LIMITS = Limits(sequences=8, step_tokens=512, kv_tokens=16_384)
+
+
+@pytest.fixture
+def costs(tmp_path: Path) -> Path:
+    """A cost file: a step takes STEP_S, and 10 us a token."""
+    path = tmp_path / "costs.json"
+    write_cost_file(
+        path, cost_file("m-simulated", "nothing", "roofline", LIMITS, CostModel(line(STEP_S, 1e-5), line(0.0, 0.0), plain_attention(0.0, 0.0)))
+    )
+    return path
+
+
+@pytest.fixture
+def make_model(costs: Path) -> Callable[..., Model]:
+    """A simulated model; arguments go into its `simulated` section."""
+
+    def make(**simulated: Any) -> Model:
+        settings = {"max_model_len": 4_096, "max_num_seqs": 8, "max_num_batched_tokens": 512}
+        section = {"costs": str(costs), "tokens_per_chunk": 8, **simulated}
+        return Model.model_validate({"name": "m-simulated", "source": "org/m", "engine": "simulated", "simulated": section, "settings": settings})
+
+    return make
+
+
+@pytest.fixture
+async def make_replica(make_model: Callable[..., Model]) -> AsyncIterator[Callable[..., Awaitable[Replica]]]:
+    """Starts replicas, and ends them."""
+    replicas: list[Replica] = []
+
+    async def make(**simulated: Any) -> Replica:
+        replica = Replica(make_model(**simulated), Identity(f"r{len(replicas)}", "node", "127.0.0.1"), SECRET, start_simulated)
+        await replica.start()
+        replicas.append(replica)
+        return replica
+
+    yield make
+    for replica in replicas:
+        await replica.stop()

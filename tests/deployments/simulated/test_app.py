@@ -1,0 +1,249 @@
+"""vLLM's HTTP face over a simulated engine, over real HTTP, behind the production replica's door."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import aiohttp
+import pytest
+
+from deployments.engine.replica import Replica
+from deployments.protocol import EPOCH_HEADER, FEED_PATH, REQUEST_ID_HEADER, SIMULATED_HEADER, Finished, Hello, Load, Message, ReplicaState, decode
+from tests.deployments.simulated.conftest import SECRET, STEP_S
+
+Make = Callable[..., Awaitable[Replica]]
+CHAT = {"model": "m-simulated", "messages": [{"role": "user", "content": "x" * 296}], "max_tokens": 20}
+PROMPT_TOKENS = 100
+"""Of CHAT: 296 characters and the role's 4, three a token."""
+
+
+@pytest.fixture
+async def replica(make_replica: Make) -> Replica:
+    return await make_replica()
+
+
+@pytest.fixture
+async def session(replica: Replica) -> AsyncIterator[aiohttp.ClientSession]:
+    headers = {"Authorization": f"Bearer {SECRET}"}
+    async with aiohttp.ClientSession(replica.facts.url, headers=headers, timeout=aiohttp.ClientTimeout(total=20)) as session:
+        yield session
+
+
+async def chat(session: aiohttp.ClientSession, path: str = "/v1/chat/completions", **fields: Any) -> tuple[int, dict[str, Any]]:
+    async with session.post(path, json={**CHAT, **fields}) as response:
+        assert response.headers[SIMULATED_HEADER] == "true"
+        return response.status, await response.json()
+
+
+async def events(response: aiohttp.ClientResponse) -> list[dict[str, Any]]:
+    """The events of a stream that must end as it should."""
+    assert response.content_type == "text/event-stream"
+    *found, done = (await response.text()).removesuffix("\n\n").split("\n\n")
+    assert done == "data: [DONE]"
+    return [json.loads(event.removeprefix("data: ")) for event in found]
+
+
+async def test_a_whole_answer(session: aiohttp.ClientSession) -> None:
+    began = time.monotonic()
+    status, answer = await chat(session)
+    assert status == 200
+    assert time.monotonic() - began >= 20 * STEP_S
+    assert (answer["object"], answer["model"], answer["system_fingerprint"]) == ("chat.completion", "m-simulated", "raylane-simulated")
+    (choice,) = answer["choices"]
+    assert len(choice["message"]["content"].split()) == 20
+    assert choice["finish_reason"] == "length"
+    assert answer["usage"] | {"prompt_tokens_details": None} == {
+        "prompt_tokens": PROMPT_TOKENS,
+        "completion_tokens": 20,
+        "total_tokens": PROMPT_TOKENS + 20,
+        "prompt_tokens_details": None,
+    }
+
+
+async def test_a_stream_comes_in_chunks_and_in_time(session: aiohttp.ClientSession) -> None:
+    times = []
+    async with session.post("/v1/chat/completions", json={**CHAT, "stream": True, "stream_options": {"include_usage": True}}) as response:
+        assert response.headers[SIMULATED_HEADER] == "true"
+        raw = b""
+        async for piece in response.content.iter_any():
+            times.append(time.monotonic())
+            raw += piece
+    *found, done, end = raw.decode().split("\n\n")
+    assert (done, end) == ("data: [DONE]", "")
+    *chunks, usage = [json.loads(event.removeprefix("data: ")) for event in found]
+    texts = [chunk["choices"][0]["delta"]["content"] for chunk in chunks]
+    assert [len(text.split()) for text in texts] == [1, 8, 8, 3]
+    assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
+    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None, None, None, "length"]
+    assert usage["choices"] == []
+    assert usage["usage"]["completion_tokens"] == 20
+    _, whole = await chat(session)
+    assert "".join(texts) == whole["choices"][0]["message"]["content"]
+    assert times[-1] - times[0] >= 17 * STEP_S
+    assert all(chunk["system_fingerprint"] == "raylane-simulated" for chunk in chunks)
+
+
+async def test_completions_of_several_prompts_and_choices(session: aiohttp.ClientSession) -> None:
+    body = {"model": "m-simulated", "prompt": ["abc" * 10, "abc" * 20], "n": 2, "max_tokens": 5}
+    async with session.post("/v1/completions", json=body) as response:
+        answer = await response.json()
+    assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2, 3]
+    assert all(len(choice["text"].split()) == 5 for choice in answer["choices"])
+    async with session.post("/v1/completions", json={**body, "stream": True}) as response:
+        chunks = await events(response)
+    ends = {chunk["choices"][0]["index"] for chunk in chunks if chunk["choices"][0]["finish_reason"]}
+    assert ends == {0, 1, 2, 3}
+
+
+async def test_ids_count_as_they_are(session: aiohttp.ClientSession) -> None:
+    async with session.post("/v1/completions", json={"model": "m-simulated", "prompt": [1, 2, 3, 4, 5]}) as response:
+        answer = await response.json()
+    assert (answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"]) == (5, 16)
+
+
+async def test_the_length_of_an_answer_without_a_bound_is_drawn_by_its_seed(session: aiohttp.ClientSession) -> None:
+    async def length(**fields: Any) -> int:
+        _, answer = await chat(session, max_tokens=None, **fields)
+        return int(answer["usage"]["completion_tokens"])
+
+    assert await length(seed=1) == await length(seed=1)
+    assert len({await length(seed=seed) for seed in range(4)}) > 1
+    assert await length(min_tokens=7) == 7
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "status", "told"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x" * 13_000}]}, 400, "maximum context length is 4096"),
+        ("/v1/chat/completions", {"max_tokens": 0}, 400, "max_tokens"),
+        ("/v1/chat/completions", {"model": "other"}, 404, "other"),
+        ("/v1/completions", {"prompt": []}, 400, "prompt"),
+        ("/v1/responses", {}, 404, "not served by a simulated engine"),
+    ],
+)
+async def test_refusals_are_worded_as_vllm_words_them(
+    session: aiohttp.ClientSession, path: str, fields: dict[str, Any], status: int, told: str
+) -> None:
+    got, answer = await chat(session, path, **fields)
+    assert got == status
+    assert told in answer["error"]["message"]
+    assert answer["error"]["code"] == status
+
+
+async def test_the_tokenizer_agrees_with_the_usage(session: aiohttp.ClientSession) -> None:
+    async with session.post("/tokenize", json={"model": "m-simulated", "messages": CHAT["messages"]}) as response:
+        assert (await response.json())["count"] == PROMPT_TOKENS
+    async with session.post("/tokenize", json={"prompt": "one two three", "return_token_strs": True}) as response:
+        told = await response.json()
+    assert len(told["tokens"]) == told["count"] == len(told["token_strs"])
+    async with session.post("/detokenize", json={"tokens": told["tokens"]}) as response:
+        assert len((await response.json())["prompt"].split()) == told["count"]
+
+
+async def test_it_says_what_it_is(session: aiohttp.ClientSession) -> None:
+    async with session.get("/v1/models") as response:
+        (card,) = (await response.json())["data"]
+    assert (card["id"], card["owned_by"], card["simulated"]) == ("m-simulated", "raylane-simulated", True)
+    async with session.get("/metrics") as response:
+        assert 'vllm:num_requests_running{model_name="m-simulated"} 0.0' in await response.text()
+    async with session.get("/health") as response:
+        assert response.status == 200
+
+
+async def test_without_the_secret_it_is_closed(replica: Replica) -> None:
+    async with aiohttp.ClientSession(replica.facts.url) as stranger, stranger.post("/v1/chat/completions", json=CHAT) as response:
+        assert response.status == 401
+
+
+async def next_message(feed: aiohttp.ClientResponse, kind: type[Message], holds: Callable[[Any], bool] = lambda message: True) -> Any:
+    while True:
+        message = decode(await feed.content.readline())
+        if isinstance(message, kind) and holds(message):
+            return message
+
+
+async def test_the_feed_carries_load_and_statistics(session: aiohttp.ClientSession) -> None:
+    async with session.get(FEED_PATH) as feed:
+        hello = await next_message(feed, Hello)
+        assert (hello.facts.max_num_seqs, hello.facts.kv_tokens, hello.facts.max_model_len) == (8, 16_384, 4_096)
+        asking = asyncio.create_task(chat(session, max_tokens=60))
+        assert (await next_message(feed, Load, lambda load: load.running == 1)).kv_usage > 0
+        finished = await next_message(feed, Finished)
+        await asking
+    assert (finished.sequences, finished.prompt_tokens, finished.output_tokens, finished.cached_tokens) == (1, PROMPT_TOKENS, 60, 0)
+    assert finished.prefill_s == pytest.approx(STEP_S + 1e-3, rel=0.01)
+    assert finished.decode_s == pytest.approx(59 * (STEP_S + 1e-5), rel=0.01)
+    assert finished.queued_s == 0
+
+
+async def test_what_does_not_fit_waits_inside_the_engine_and_is_told_so(session: aiohttp.ClientSession) -> None:
+    async with session.get(FEED_PATH) as feed:
+        asking = [asyncio.create_task(chat(session, max_tokens=40)) for _ in range(9)]
+        full = await next_message(feed, Load, lambda load: load.waiting == 1)
+        assert full.running == 8
+        queued = sorted([(await next_message(feed, Finished)).queued_s for _ in asking])
+        await asyncio.gather(*asking)
+    assert queued[-1] > 30 * STEP_S
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_client_that_leaves_frees_the_engine(session: aiohttp.ClientSession, stream: bool) -> None:
+    async with session.get(FEED_PATH) as feed:
+        asking = asyncio.create_task(chat(session, max_tokens=3_900, stream=stream))
+        await next_message(feed, Load, lambda load: load.running == 1)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        await next_message(feed, Load, lambda load: load.running == 0 and load.kv_usage == 0)
+        finished = await next_message(feed, Finished)
+    assert (finished.sequences, finished.output_tokens) == (0, 0)
+
+
+async def test_it_drains(session: aiohttp.ClientSession, replica: Replica) -> None:
+    async with session.get(FEED_PATH) as feed:
+        asking = asyncio.create_task(chat(session, max_tokens=100))
+        await next_message(feed, Load, lambda load: load.running == 1)
+        replica.drain()
+        assert (await next_message(feed, Load, lambda load: load.state is ReplicaState.DRAINING)).running == 1
+    async with session.post("/v1/chat/completions", json=CHAT) as response:
+        assert response.status == 503
+    assert (await asking)[0] == 200
+
+
+async def test_an_overtaken_epoch_is_refused(session: aiohttp.ClientSession) -> None:
+    async with session.post("/v1/chat/completions", json=CHAT, headers={EPOCH_HEADER: "7", REQUEST_ID_HEADER: "a"}) as response:
+        assert response.status == 200
+    async with session.post("/v1/chat/completions", json=CHAT, headers={EPOCH_HEADER: "6", REQUEST_ID_HEADER: "b"}) as response:
+        assert response.status == 409
+
+
+async def test_speed(make_replica: Make) -> None:
+    fast = await make_replica(speed=100)
+    async with aiohttp.ClientSession(fast.facts.url, headers={"Authorization": f"Bearer {SECRET}"}) as session:
+        began = time.monotonic()
+        await chat(session, max_tokens=1_000)
+    assert time.monotonic() - began < 1_000 * STEP_S / 2
+
+
+async def test_an_engine_that_dies_fails_its_requests_and_is_noticed(make_replica: Make) -> None:
+    replica = await make_replica()
+    async with aiohttp.ClientSession(replica.facts.url, headers={"Authorization": f"Bearer {SECRET}"}) as session:
+        body = {**CHAT, "max_tokens": 3_000, "stream": True}
+        async with session.post("/v1/chat/completions", json=body) as response:
+            await response.content.readline()
+            replica._backend.kill()
+            rest = await response.text()
+    assert "the simulated engine has died" in rest
+    async with asyncio.timeout(5):
+        await replica.left_ready.wait()
+    assert replica.state is ReplicaState.UNHEALTHY
+
+
+def test_a_simulated_replica_needs_neither_vllm_nor_torch_nor_numpy() -> None:
+    """Forty of them share one machine: what each imports, each pays for."""
+    heavy = ("vllm", "torch", "transformers", "numpy", "scipy", "aiohttp", "ray")
+    program = f"import sys, deployments.engine.replica, deployments.simulated.backend; print([name for name in {heavy} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip() == "[]"

@@ -1,0 +1,29 @@
+"""The published error as metrics."""
+
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from deployments.telemetry.published_error import AtLoad, Figure, Published, write_published
+from deployments.telemetry.simulator_error import SimulatorErrorMetrics
+
+
+def test_the_file_is_shown_as_soon_as_it_is_there(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "error.json"
+    registry = CollectorRegistry()
+    registry.register(SimulatorErrorMetrics(path))
+    assert b"raylane_simulator_error_known 0.0" in generate_latest(registry)
+    generate_latest(registry)
+    assert len(caplog.records) <= 1  # told once
+    figure = Figure(name="ttft/all/p50", live_s=1.0, simulated_s=1.1, error=0.1, raw_error=0.2, spread=0.02, bound=0.1)
+    at = AtLoad(load=0.9, runs=3, slowness=(1.0, 1.0, 1.0), requests=100, failed=0, figures=(figure,))
+    whole = Published(
+        model="m", replicas=1, costs="c", measured_at="2026-11-20T10:00:00+00:00", capacity_live=10.0, capacity_simulated=9.0, loads=(at,)
+    )
+    write_published(path, whole)
+    page = generate_latest(registry).decode()
+    assert "raylane_simulator_error_known 1.0" in page
+    assert 'raylane_simulator_error_ratio{figure="ttft/all/p50",load="0.9",model="m"} 0.1' in page
+    assert 'raylane_simulator_live_spread_ratio{figure="ttft/all/p50",load="0.9",model="m"} 0.02' in page
+    assert 'raylane_simulator_capacity_error_ratio{model="m"} -0.0999' in page

@@ -1,0 +1,89 @@
+"""Calibrate, rehearse, replay: on a real Ray and a real vLLM, in little time. The figures of so short a run are not judged; that it tells them is."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deployments.engine_model.cost_file import read_cost_file
+from deployments.telemetry.published_error import read_published
+from tests.live.cluster import ROOT
+
+pytestmark = pytest.mark.live
+
+
+def raylane(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "RAYLANE_HOME": str(folder / "home"), "COLUMNS": "200"}
+    return subprocess.run([sys.executable, "-m", "cli.main", *arguments], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=500)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a trace, and the costs that a short calibration found."""
+    folder = tmp_path_factory.mktemp("rehearsal")
+    rng = np.random.default_rng(0)
+    rows = [
+        json.dumps({"timestamp": 50 * number, "input_length": int(rng.integers(8, 300)), "output_length": int(rng.integers(4, 40)), "hash_ids": []})
+        for number in range(4_000)
+    ]
+    (folder / "trace.jsonl").write_text("\n".join(rows))
+    told = raylane(
+        folder,
+        *("calibrate", "infra/specs/local.yaml", "--out", str(folder / "costs.json"), "--replicas", "1", "--seconds", "2", "--pin"),
+        *("--trace", str(folder / "trace.jsonl")),
+    )
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "steps; off by" in told.stdout
+    return folder
+
+
+def test_the_costs_are_those_of_the_engine_that_ran(folder: Path) -> None:
+    costs = read_cost_file(folder / "costs.json")
+    assert costs.basis == "measured"
+    assert costs.engine.max_num_seqs == 64
+    assert costs.engine.kv_tokens > 10_000
+    model = costs.cost_model()
+    assert 1e-4 < model.run_s(1, 1, 100) < model.run_s(1, 64, 30_000) < 5
+
+
+def test_a_rehearsal_publishes_its_error_and_replays_its_decisions(folder: Path) -> None:
+    told = raylane(
+        folder,
+        *("rehearse", "infra/specs/local.yaml", "--trace", str(folder / "trace.jsonl"), "--costs", str(folder / "costs.json")),
+        *("--out", str(folder / "error.json"), "--replicas", "1", "--runs", "1", "--seconds", "6", "--loads", "0.5,1.2", "--pin"),
+        *("--keep", str(folder / "kept")),
+    )
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "every decision the same" in told.stdout
+    published = read_published(folder / "error.json")
+    assert published.capacity_live > 1
+    assert [at.load for at in published.loads] == [0.5, 1.2]
+    assert all(at.failed == 0 for at in published.loads)
+    assert {"ttft/all/p50", "stage/engine/mean", "itl/p50"} <= {figure.name for figure in published.loads[0].figures}
+    logs = sorted(str(file) for file in (folder / "kept" / "decisions").glob("*.jsonl"))
+    assert raylane(folder, "replay", *logs).returncode == 0
+    report = raylane(
+        folder,
+        *("simulate", "infra/specs/local.yaml", "--trace", str(folder / "trace.jsonl"), "--costs", str(folder / "costs.json")),
+        *("--limit", "500", "--report", str(folder / "report.html"), "--published-error", str(folder / "error.json")),
+    )
+    assert report.returncode == 0, report.stderr
+    assert "x capacity" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_what_is_wrong_is_said(folder: Path) -> None:
+    costs, trace = str(folder / "costs.json"), str(folder / "trace.jsonl")
+    local = ("infra/specs/local.yaml",)
+    for arguments, said in (
+        (("calibrate", *local, "--out", str(folder / "none" / "c.json")), "does not exist"),
+        (("calibrate", *local, "--out", str(folder / "c.json"), "--model", "nobody"), "allowed: demo"),
+        (("rehearse", *local, "--trace", trace, "--costs", trace, "--out", str(folder / "e.json")), "trace.jsonl"),
+        (("rehearse", *local, "--trace", trace, "--costs", costs, "--out", str(folder / "e.json"), "--loads", "often"), "often"),
+    ):
+        told = raylane(folder, *arguments)
+        assert told.returncode == 2, told.stdout + told.stderr
+        assert said in told.stderr + told.stdout

@@ -1,0 +1,110 @@
+"""Simulated engines behind the real stack: `raylane up`, Ray, the gateway, OpenAI's own client."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+import requests
+import yaml
+
+from tests.live.cluster import ROOT, LiveCluster, eventually, held
+
+pytestmark = pytest.mark.live
+
+MODEL = "llama-3.1-8b-simulated"
+ASK: list[Any] = [{"role": "user", "content": "Say something."}]
+REPLICAS = 3
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
+    """The shipped spec with three replicas instead of forty."""
+    spec = yaml.safe_load((ROOT / "infra/specs/simulated-h100.yaml").read_text())
+    spec["models"][0]["replicas"]["count"] = REPLICAS
+    spec["models"][0]["simulated"]["costs"] = str(ROOT / "infra/specs/simulated-h100.costs.json")
+    with held(tmp_path_factory.mktemp("simulated"), "simulated", spec) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(simulated: LiveCluster) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=simulated.url + "/v1", api_key="none", max_retries=0, timeout=60) as client:
+        yield client
+
+
+def test_a_whole_answer_is_marked(client: openai.OpenAI) -> None:
+    raw = client.chat.completions.with_raw_response.create(model=MODEL, messages=ASK, max_tokens=30)
+    answer = raw.parse()
+    assert raw.headers["x-raylane-simulated"] == "true"
+    assert answer.system_fingerprint == "raylane-simulated"
+    assert answer.model.endswith("-simulated")
+    assert len((answer.choices[0].message.content or "").split()) == 30
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens == 30
+
+
+def test_a_stream_is_marked_and_paced(client: openai.OpenAI) -> None:
+    began = time.monotonic()
+    with client.chat.completions.with_streaming_response.create(
+        model=MODEL, messages=ASK, max_tokens=200, stream=True, stream_options={"include_usage": True}
+    ) as raw:
+        assert raw.headers["x-raylane-simulated"] == "true"
+        chunks = list(raw.parse())
+    took_s = time.monotonic() - began
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert len(text.split()) == 200
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.completion_tokens == 200
+    assert {chunk.system_fingerprint for chunk in chunks} == {"raylane-simulated"}
+    assert 200 * 0.0069 < took_s < 200 * 0.0069 + 5
+
+
+def test_completions_and_the_tokenizer(client: openai.OpenAI, simulated: LiveCluster) -> None:
+    whole = client.completions.create(model=MODEL, prompt="one two three", max_tokens=5)
+    assert len(whole.choices[0].text.split()) == 5
+    response = requests.post(simulated.url + "/tokenize", json={"model": MODEL, "prompt": "one two three"}, timeout=10)
+    assert response.json()["count"] == whole.usage.prompt_tokens if whole.usage else False
+    assert response.headers["x-raylane-simulated"] == "true"
+
+
+def test_models_and_status_say_so(client: openai.OpenAI, simulated: LiveCluster) -> None:
+    (card,) = client.models.list()
+    assert (card.id, card.owned_by) == (MODEL, "raylane-simulated")
+    assert simulated.model()["engine"] == "simulated"
+    for command in ("status", "top"):
+        assert "SIMULATED" in simulated.cli(command, "--once").stdout
+    assert "SIMULATED" in simulated.log.read_text()
+
+
+def test_errors_keep_openais_form(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="context") as caught:
+        client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "x" * 98_400}])
+    assert caught.value.code == "context_length_exceeded"
+
+
+async def test_clients_that_leave_free_the_engines(simulated: LiveCluster) -> None:
+    async with openai.AsyncOpenAI(base_url=simulated.url + "/v1", api_key="none", max_retries=0, timeout=60) as client:
+
+        async def ask(stream: bool) -> None:
+            answer = await client.chat.completions.create(model=MODEL, messages=ASK, max_tokens=20_000, stream=stream)
+            if stream:
+                async for _ in answer:
+                    pass
+
+        asking = [asyncio.create_task(ask(number % 2 == 0)) for number in range(12)]
+        await asyncio.to_thread(eventually, lambda: sum(replica["engine_running"] for replica in simulated.replicas()) == 12)
+        assert len({replica["replica_id"] for replica in simulated.replicas() if replica["engine_running"]}) == REPLICAS
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+    settled = await asyncio.to_thread(simulated.settle)
+    assert settled["endings"]["cancelled"] >= 12
+
+
+def test_the_books_balance(simulated: LiveCluster) -> None:
+    model = simulated.settle()
+    assert model["endings"]["failed"] == 0
+    assert [replica["state"] for replica in model["replicas"]] == ["ready"] * REPLICAS
