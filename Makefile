@@ -23,8 +23,8 @@ lint: dev        ## ruff and mypy over everything
 	.venv/bin/ruff format --check .
 	$(RUN) mypy
 
-test-fast: dev   ## the tests that need neither Ray nor an engine (under a minute)
-	$(RUN) pytest -m "not live and not long" -q -n 4 --dist worksteal
+test-fast: dev   ## the tests that need neither Ray nor an engine (80 s on two cores)
+	$(RUN) pytest -m "not live and not long" -q -n 6 --dist worksteal
 
 test: lint       ## everything that gates: lint, fast tests, one live smoke per capability (under 20 minutes)
 	$(RUN) pytest -m "not long"
