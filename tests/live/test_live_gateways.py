@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -161,8 +162,8 @@ async def test_an_upgrade_costs_no_error(pair: LiveCluster, tell: list[str]) -> 
 
 def ray_address(cluster: LiveCluster) -> str:
     """Where the cluster's Ray answers, as its own processes were told."""
-    told = (word for process in cluster.family() for word in process.cmdline() if "gcs-address=" in word)
-    return next(told).rpartition("=")[2]
+    lines = (" ".join(process.cmdline()) for process in cluster.family())
+    return next(found[1] for line in lines if (found := re.search(r"gcs-address=([\d.]+:\d+)", line)))
 
 
 def cell_urls(cluster: LiveCluster, but: str) -> list[str]:
