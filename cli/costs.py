@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from autoscaling.costs.roofline import kv_tokens, read_shape, roofline
+from cli.chosen import chosen_model
 from cli.console import console, fail
 from cluster.artifacts import ArtifactError, resolve_source
 from cluster.hardware import gpu_named
-from cluster.spec import SpecError, load_spec
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.limits import Limits
 
@@ -21,13 +21,7 @@ def costs(
     gpu: Annotated[str | None, typer.Option(help="Instead of the accelerator of the model's pool.")] = None,
 ) -> None:
     """Write the roofline costs of a spec's model: good for orders of magnitude, and for a start."""
-    try:
-        spec = load_spec(spec_file)
-    except SpecError as error:
-        fail(f"{error.source} is not a usable spec:\n  " + "\n  ".join(error.problems), code=2)
-    chosen = next((one for one in spec.models if model in (None, one.name)), None)
-    if chosen is None:
-        fail(f"--model {model!r}: not in the spec; allowed: {', '.join(one.name for one in spec.models)}", code=2)
+    spec, chosen = chosen_model(spec_file, model)
     settings = chosen.settings
     name = gpu or spec.pool_of(chosen, spec.regions_of(chosen)[0]).accelerator
     weight_bytes = 1.0 if settings.quantization in ("fp8", "compressed-tensors") else 0.5 if settings.quantization else 2.0

@@ -43,6 +43,8 @@ class PrivateCell:
         self.step_logs = folder / "steps"
         self.decision_logs = folder / "decisions"
         self.replicas = replicas
+        if any(path.exists() for path in (self.trace_file, self.step_logs, self.decision_logs)):
+            raise ValueError(f"{folder} holds what an earlier run wrote down; allowed: a folder without it")  # it would be read as this run's
         folder.mkdir(parents=True, exist_ok=True)
         content = _private(spec, model, replicas, port, folder)
         (folder / "spec.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")

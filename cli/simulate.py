@@ -18,10 +18,10 @@ from autoscaling.simulator.sampler import Sampler
 from autoscaling.simulator.summary import Figures, figures
 from autoscaling.simulator.workload import Workload
 from autoscaling.workload.trace import TraceError
+from cli.chosen import chosen_model, replica_count
 from cli.console import console, fail
 from cli.simulation_report import check_report, facts_of, save_report
 from cli.traffic_options import Choice, FromS, Limit, LoadScale, Seed, TimeScale, ToS, TraceFile, chosen_requests
-from cluster.spec import SpecError, load_spec
 from deployments.engine_model.cost_file import CostFile, CostFileError, read_cost_file
 from deployments.engine_model.limits import Limits
 from deployments.scheduling.from_spec import binding_of, policy_of
@@ -53,19 +53,13 @@ def simulate(
 ) -> None:
     """Simulate a spec on a trace: TTFT by lane, rejections, promotions, attainment."""
     check_report(report, published_error)
+    spec, chosen = chosen_model(spec_file, model)
+    count = replica_count(chosen, replicas)
     try:
-        spec, cost = load_spec(spec_file), read_cost_file(costs)
+        cost = read_cost_file(costs)
         requests = chosen_requests(trace, Choice(from_s, to_s, limit, time_scale, load_scale, seed))
-    except SpecError as error:
-        fail(f"{error.source} is not a usable spec:\n  " + "\n  ".join(error.problems), code=2)
     except (CostFileError, TraceError) as error:
         fail(str(error), code=2)
-    chosen = next((one for one in spec.models if model in (None, one.name)), None)
-    if chosen is None:
-        fail(f"--model {model!r}: not in the spec; allowed: {', '.join(one.name for one in spec.models)}", code=2)
-    count = replicas or chosen.replicas.count
-    if count < 1:
-        fail(f"model {chosen.name!r} has {count} replicas; at least 1 can be simulated", mend="--replicas N", code=2)
     if len(fail_at or ()) > count:
         fail(f"--fail-at: {len(fail_at or ())} failures; allowed: at most one for each of the {count} replicas", code=2)
     try:

@@ -10,7 +10,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from autoscaling.simulator.fleet import FleetEvent, FleetEventKind, Life, SimulatedReplica
+from autoscaling.simulator.fleet import FleetEvent, Life, SimulatedReplica
+from autoscaling.simulator.lifecycle import Lifecycle
 from autoscaling.simulator.outcome import CAUSES, Outcome
 from autoscaling.simulator.workload import Workload
 from deployments.engine_model.cost_model import CostModel
@@ -67,12 +68,10 @@ class Cell:
         sample: Callable[["Cell", float], float] | None = None,
     ) -> None:
         self.scheduler = Scheduler(settings.policy)
-        self.replicas: list[SimulatedReplica] = []
         self._settings = settings
         self._cost = cost
         self._workload = workload
         self._progress = progress
-        self._by_name: dict[str, SimulatedReplica] = {}
         longest = int((workload.prompt_tokens + workload.output_tokens).max()) if len(workload) else 0
         if longest > settings.limits.kv_tokens:
             raise ValueError(f"a request of {longest} tokens in the workload; allowed: the {settings.limits.kv_tokens} that the KV cache holds")
@@ -85,13 +84,15 @@ class Cell:
         self._next_index = 0
         self._wakeup_s = math.inf
         limits = settings.limits
-        self._capacity = settings.binding.capacity(limits.sequences, limits.kv_tokens, limits.step_tokens)
+        capacity = settings.binding.capacity(limits.sequences, limits.kv_tokens, limits.step_tokens)
+        self._fleet = Lifecycle(self.scheduler, capacity, settings.start_up_s, lambda: Engine(limits, cost), self)
+        self.replicas = self._fleet.replicas
         for _ in range(settings.replicas):
-            self._start(0.0, 0.0)
+            self._fleet.start(0.0, 0.0)
         for _ in range(min(settings.clients, len(workload))):
-            self._at(0.0, self._next_client)
+            self.at(0.0, self._next_client)
         for event in settings.fleet:
-            self._at(event.at_s, lambda now, event=event: self._fleet_event(event, now))  # type: ignore[misc]
+            self.at(event.at_s, lambda now, event=event: self._fleet.befall(event, now))  # type: ignore[misc]
 
     @property
     def engines(self) -> list[Engine]:
@@ -127,9 +128,10 @@ class Cell:
                 if next_arrival % told == 0:
                     self._progress(next_arrival / count)
             else:
-                self._step(now)
+                self.step(now)
 
-    def _at(self, time_s: float, call: Callable[[float], None]) -> None:
+    def at(self, time_s: float, call: Callable[[float], None]) -> None:
+        """Calls `call` at `time_s`."""
         self._made += 1
         heapq.heappush(self._calls, (time_s, self._made, call))
 
@@ -143,7 +145,7 @@ class Cell:
     def _over(self, now: float) -> None:
         """A request has ended, however it did."""
         if self._settings.clients:
-            self._at(now, self._next_client)
+            self.at(now, self._next_client)
 
     def _arrive(self, index: int, now: float) -> None:
         work = self._workload
@@ -170,9 +172,10 @@ class Cell:
             return
         if admission.eta_s is not None:
             out.eta_p50_s[index], out.eta_p95_s[index] = admission.eta_s
-        self._step(now)
+        self.step(now)
 
-    def _step(self, now: float) -> None:
+    def step(self, now: float) -> None:
+        """The scheduler decides."""
         step = self.scheduler.step(now)
         for gone in step.expired:
             self._outcome.expired_s[int(gone.request_id)] = now
@@ -184,7 +187,7 @@ class Cell:
 
     def _place(self, placement: Placement, now: float) -> None:
         lease = placement.lease
-        index, replica = int(placement.request.request_id), self._by_name[lease.replica_id]
+        index, replica = int(placement.request.request_id), self._fleet.by_name[lease.replica_id]
         out = self._outcome
         out.placed_s[index], out.replica[index], out.lane[index], out.promoted[index] = now, replica.number, lease.home, placement.promoted
         work = self._workload
@@ -193,7 +196,7 @@ class Cell:
         replica.leases += 1
         front_s = self._cost.front(replica.leases - 1)
         if front_s:
-            self._at(now + front_s, lambda then: self._reach(sequence, replica, then))
+            self.at(now + front_s, lambda then: self._reach(sequence, replica, then))
         else:
             self._reach(sequence, replica, now)
 
@@ -211,7 +214,7 @@ class Cell:
         if boundary.first or boundary.finished:
             back_s = self._cost.back_s
             if back_s:
-                self._at(now + back_s, lambda then: self._answer(boundary, then))
+                self.at(now + back_s, lambda then: self._answer(boundary, then))
             else:
                 self._answer(boundary, now)
 
@@ -223,81 +226,27 @@ class Cell:
             if running.replica.serves:
                 out.first_s[running.index] = now
                 scheduler.first_token(running.lease, now)
-                self._step(now)
+                self.step(now)
         for sequence in boundary.finished:
             running = sequence.tag
             if not running.replica.serves:
                 continue
             out.finished_s[running.index] = now
             scheduler.release(running.lease, Ending.FINISHED, None, now)
-            self._step(now)
+            self.step(now)
             first_s = sequence.first_s
             assert first_s is not None
             assert sequence.begun_s is not None
             usage = Usage(sequence.prompt, sequence.cached, sequence.output, 0, 1, first_s - sequence.begun_s, now - self._cost.back_s - first_s)
             scheduler.learn(running.lease, usage, now)
-            self._ended(running.replica, now)
+            running.replica.leases -= 1
+            self._fleet.gone_if_done(running.replica, now)
             self._over(now)
 
-    def _ended(self, replica: SimulatedReplica, now: float) -> None:
-        replica.leases -= 1
-        if replica.draining and not replica.leases:
-            self._remove(replica, now)
-
-    def _fleet_event(self, event: FleetEvent, now: float) -> None:
-        if event.kind is FleetEventKind.START:
-            self._start(now, now + self._settings.start_up_s)
-            return
-        if event.replica >= len(self.replicas):
-            raise ValueError(f"replica {event.replica} is to {event.kind} at {now:g} s; there are {len(self.replicas)} by then")
-        replica = self.replicas[event.replica]
-        if replica.ended_s < math.inf:
-            return
-        if event.kind is FleetEventKind.DRAIN:
-            self.drain(replica, now)
-        else:
-            self._fail(replica, now)
-
-    def _start(self, now: float, ready_s: float) -> None:
-        replica = SimulatedReplica(len(self.replicas), Engine(self._settings.limits, self._cost), now, math.inf)
-        self.replicas.append(replica)
-        self._by_name[replica.name] = replica
-        if ready_s <= now:
-            self._ready(replica, now)
-        else:
-            self._at(ready_s, lambda then: self._ready(replica, then))
-
-    def _ready(self, replica: SimulatedReplica, now: float) -> None:
-        if replica.ended_s < math.inf:
-            return
-        replica.ready_s = now
-        self.scheduler.replica_up(replica.name, self._capacity, now)
-        self._step(now)
-
-    def drain(self, replica: SimulatedReplica, now: float) -> None:
-        """It takes no new work, and goes when what it has is done. One that has not become ready goes at once."""
-        replica.drained_s = min(replica.drained_s, now)
-        if replica.ready_s < math.inf:
-            self.scheduler.replica_draining(replica.name, now)
-        if not replica.leases:
-            self._remove(replica, now)
-
-    def _remove(self, replica: SimulatedReplica, now: float) -> None:
-        replica.ended_s = now
-        if replica.ready_s < math.inf:
-            self.scheduler.replica_lost(replica.name, now)
-
-    def _fail(self, replica: SimulatedReplica, now: float) -> None:
-        """What it had is lost, as its clients are told; Serve starts a successor."""
-        replica.ended_s = now
-        replica.engine.next_s = math.inf
-        if replica.ready_s < math.inf:
-            for lease in self.scheduler.replica_lost(replica.name, now):
-                self._outcome.failed[int(lease.request.request_id)] = True
-                self._over(now)
-        if not replica.draining:
-            self._start(now, now + self._settings.start_up_s)
-        self._step(now)
+    def lost(self, lease: Lease, now: float) -> None:
+        """A request was lost with its replica."""
+        self._outcome.failed[int(lease.request.request_id)] = True
+        self._over(now)
 
     def _summed_up(self, now: float) -> Outcome:
         out, itl = self._outcome, ItlHistogram()

@@ -19,10 +19,11 @@ from autoscaling.workload.traces import read_trace
 from cli.bench.client import Client, EndpointError
 from cli.bench.run import allow_many_connections
 from cli.calibrate.probing import OPEN_LOADS, Plan, Probed, Probing
+from cli.chosen import check_folder, chosen_model, replica_count
 from cli.console import console, fail
 from cli.private_cell import PinError, PrivateCell
 from cli.server_process import ServerError
-from cluster.spec import ClusterSpec, Model, SpecError, load_spec
+from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel
 from deployments.engine_model.limits import Limits
@@ -42,18 +43,9 @@ def calibrate(
     keep: Annotated[Path | None, typer.Option(help="Keep the step logs and the ledger in this folder.")] = None,
 ) -> None:
     """Measure what an engine's steps cost here: brings the model up on ports of its own, loads it, and takes it down."""
-    try:
-        spec = load_spec(spec_file)
-    except SpecError as error:
-        fail(f"{error.source} is not a usable spec:\n  " + "\n  ".join(error.problems), code=2)
-    chosen = next((one for one in spec.models if model in (None, one.name)), None)
-    if chosen is None:
-        fail(f"--model {model!r}: not in the spec; allowed: {', '.join(one.name for one in spec.models)}", code=2)
-    if not out.parent.is_dir():
-        fail(f"--out {out}: the folder {out.parent} does not exist", code=2)
-    count = replicas or chosen.replicas.count
-    if count < 1:
-        fail(f"model {chosen.name!r} has {count} replicas", mend="--replicas N", code=2)
+    spec, chosen = chosen_model(spec_file, model)
+    check_folder("--out", out)
+    count = replica_count(chosen, replicas)
     settings = chosen.settings
     try:
         traffic = None if trace is None else _traffic(trace, settings.max_model_len, length_scale)

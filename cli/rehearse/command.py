@@ -22,11 +22,12 @@ from autoscaling.workload.trace import TraceError
 from autoscaling.workload.traces import read_trace
 from cli.bench.client import Client, EndpointError
 from cli.bench.run import allow_many_connections
+from cli.chosen import check_folder, chosen_model, replica_count
 from cli.console import console, fail
 from cli.private_cell import PinError, PrivateCell
 from cli.rehearse.live import Lived, LivePlayer
 from cli.server_process import ServerError
-from cluster.spec import ClusterSpec, Model, SpecError, load_spec
+from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile, CostFileError, read_cost_file
 from deployments.engine_model.cost_model import CostModel
 from deployments.scheduling.from_spec import binding_of, policy_of
@@ -52,23 +53,18 @@ def rehearse(
     keep: Annotated[Path | None, typer.Option(help="Keep the step logs and the ledger in this folder.")] = None,
 ) -> None:
     """Tell how wrong the simulator is on this deployment: the same traffic live (on ports of its own) and simulated."""
+    spec, chosen = chosen_model(spec_file, model)
     try:
-        spec, cost, recorded = load_spec(spec_file), read_cost_file(costs), read_trace(trace)
+        cost, recorded = read_cost_file(costs), read_trace(trace)
         shares = [float(text) for text in loads.split(",")]
-    except SpecError as error:
-        fail(f"{error.source} is not a usable spec:\n  " + "\n  ".join(error.problems), code=2)
     except (CostFileError, TraceError) as error:
         fail(str(error), code=2)
     except ValueError:
         fail(f"--loads {loads!r}: allowed: shares with commas between, as in 0.5,0.9,1.2", code=2)
-    chosen = next((one for one in spec.models if model in (None, one.name)), None)
-    if chosen is None:
-        fail(f"--model {model!r}: not in the spec; allowed: {', '.join(one.name for one in spec.models)}", code=2)
     if not all(0 < share <= 10 for share in shares):
         fail(f"--loads {loads!r}: allowed: shares above 0, up to 10", code=2)
-    if not out.parent.is_dir():
-        fail(f"--out {out}: the folder {out.parent} does not exist", code=2)
-    count = replicas or chosen.replicas.count
+    check_folder("--out", out)
+    count = replica_count(chosen, replicas)
     work = rehearsed(recorded, chosen.settings.max_model_len, length_scale, spec.classes[0].ttft_ms / 1e3)
     work = work.tail(len(work) - len(work) // 2)
     binding = binding_of(spec)
@@ -183,4 +179,4 @@ def _show(published: Published) -> None:
             table.add_row(figure.name, *times, f"{figure.error:+.1%}", f"{figure.raw_error:+.1%}", f"{figure.spread:.1%}", bound, mark)
         console.print(table)
     if not np.isfinite(published.worst) or not published.within:
-        console.print("[yellow]Some figures are beyond their bounds: advice from these costs says so, and is refused past twice the bounds.[/]")
+        console.print("[yellow]Some figures are beyond their bounds: trust no forecast of these further than the errors above.[/]")

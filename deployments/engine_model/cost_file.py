@@ -1,11 +1,11 @@
 """The cost model as a file: what a calibration (or a table) found, for which engine, and on what it rests. JSON, version 1."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from cluster.json_file import read_json, write_json
 from deployments.engine_model.cost_model import Attention, CostModel, Curve
 from deployments.engine_model.limits import Limits
 
@@ -122,18 +122,9 @@ def cost_file(
 
 def read_cost_file(path: Path) -> CostFile:
     """The file's content. Raises CostFileError."""
-    try:
-        return CostFile.model_validate_json(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CostFileError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in problem["loc"]) or "the file"
-        raise CostFileError(f"{path}: {key} = {problem['input']!r:.80}: {problem['msg']}") from None
+    return read_json(path, CostFile, CostFileError)
 
 
 def write_cost_file(path: Path, content: CostFile) -> None:
     """Writes it, in one move."""
-    draft = path.with_suffix(path.suffix + ".new")
-    draft.write_text(json.dumps(content.model_dump(mode="json"), indent=2) + "\n", encoding="utf-8")
-    draft.replace(path)
+    write_json(path, content)

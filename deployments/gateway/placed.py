@@ -15,8 +15,9 @@ from deployments.gateway.flow import Flow, Hop
 from deployments.gateway.relay import Relay
 from deployments.ownership.desk import Desk, QueueTimeout, Rejected
 from deployments.scheduling import Admission, AdmissionKind, Placement, RejectCause, Request
+from deployments.telemetry.closing import Closing
 from deployments.telemetry.decisions import Verdict
-from deployments.telemetry.ledger import Closing, Ledger
+from deployments.telemetry.ledger import Ledger
 
 
 class Shared(Protocol):

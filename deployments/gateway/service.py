@@ -26,7 +26,8 @@ from deployments.gateway.tenants import KeyRing
 from deployments.ownership.desk import Desk
 from deployments.protocol import Finished
 from deployments.scheduling import Request
-from deployments.telemetry.ledger import Closing, Ledger, Outcome
+from deployments.telemetry.closing import Closing
+from deployments.telemetry.ledger import Ledger, Outcome
 
 log = logging.getLogger("raylane.gateway")
 

@@ -1,10 +1,11 @@
 """A deployment's published error: the file that `raylane rehearse` writes, the gateway exports as a metric, and advice quotes. JSON, version 1."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
+
+from cluster.json_file import read_json, write_json
 
 POINTS = 0.03
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -80,18 +81,9 @@ class Published(_Section):
 
 def read_published(path: Path) -> Published:
     """The file's content. Raises PublishedError."""
-    try:
-        return Published.model_validate_json(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise PublishedError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in problem["loc"]) or "the file"
-        raise PublishedError(f"{path}: {key} = {problem['input']!r:.80}: {problem['msg']}") from None
+    return read_json(path, Published, PublishedError)
 
 
 def write_published(path: Path, content: Published) -> None:
     """Writes it, in one move."""
-    draft = path.with_suffix(path.suffix + ".new")
-    draft.write_text(json.dumps(content.model_dump(mode="json"), indent=2) + "\n", encoding="utf-8")
-    draft.replace(path)
+    write_json(path, content)

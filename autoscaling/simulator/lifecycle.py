@@ -1,0 +1,91 @@
+"""How the replicas of a simulated cell come and go, and what the scheduler is told of it."""
+
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+from autoscaling.simulator.fleet import FleetEvent, FleetEventKind, SimulatedReplica
+from deployments.engine_model.engine import Engine
+from deployments.scheduling import Lease, Scheduler
+from deployments.scheduling.replica import Capacity
+
+
+class Clock(Protocol):
+    """What a cell does for its replicas: calls back at a time, and steps the scheduler."""
+
+    def at(self, time_s: float, call: Callable[[float], None]) -> None:
+        """Calls `call` at `time_s`."""
+        ...
+
+    def step(self, now: float) -> None:
+        """The scheduler decides."""
+        ...
+
+    def lost(self, lease: Lease, now: float) -> None:
+        """A request was lost with its replica."""
+        ...
+
+
+class Lifecycle:
+    """The replicas that there ever were, by number and by name. One that starts takes `start_up_s`, those at the beginning none."""
+
+    def __init__(self, scheduler: Scheduler, capacity: Capacity, start_up_s: float, make_engine: Callable[[], Engine], clock: Clock) -> None:
+        self.replicas: list[SimulatedReplica] = []
+        self.by_name: dict[str, SimulatedReplica] = {}
+        self._scheduler = scheduler
+        self._capacity = capacity
+        self._start_up_s = start_up_s
+        self._make_engine = make_engine
+        self._clock = clock
+
+    def befall(self, event: FleetEvent, now: float) -> None:
+        """An event comes to pass. Raises ValueError for a replica that there is not."""
+        if event.kind is FleetEventKind.START:
+            self.start(now, self._start_up_s)
+            return
+        if event.replica >= len(self.replicas):
+            raise ValueError(f"replica {event.replica} is to {event.kind} at {now:g} s; there are {len(self.replicas)} by then")
+        replica = self.replicas[event.replica]
+        if replica.ended_s == math.inf:
+            (self.drain if event.kind is FleetEventKind.DRAIN else self._fail)(replica, now)
+
+    def start(self, now: float, start_up_s: float) -> None:
+        """A replica starts, and is ready after so many seconds."""
+        replica = SimulatedReplica(len(self.replicas), self._make_engine(), now, math.inf)
+        self.replicas.append(replica)
+        self.by_name[replica.name] = replica
+        if start_up_s <= 0:
+            self._ready(replica, now)
+        else:
+            self._clock.at(now + start_up_s, lambda then: self._ready(replica, then))
+
+    def drain(self, replica: SimulatedReplica, now: float) -> None:
+        """It takes no new work, and goes when what it has is done. One that has not become ready goes at once."""
+        replica.drained_s = min(replica.drained_s, now)
+        if replica.ready_s < math.inf:
+            self._scheduler.replica_draining(replica.name, now)
+        self.gone_if_done(replica, now)
+
+    def gone_if_done(self, replica: SimulatedReplica, now: float) -> None:
+        """Ends one that drains and has nothing left."""
+        if replica.draining and not replica.leases:
+            replica.ended_s = now
+            if replica.ready_s < math.inf:
+                self._scheduler.replica_lost(replica.name, now)
+
+    def _ready(self, replica: SimulatedReplica, now: float) -> None:
+        if replica.ended_s == math.inf:
+            replica.ready_s = now
+            self._scheduler.replica_up(replica.name, self._capacity, now)
+            self._clock.step(now)
+
+    def _fail(self, replica: SimulatedReplica, now: float) -> None:
+        """What it had is lost, as its clients are told; Serve starts a successor."""
+        replica.ended_s = now
+        replica.engine.next_s = math.inf
+        if replica.ready_s < math.inf:
+            for lease in self._scheduler.replica_lost(replica.name, now):
+                self._clock.lost(lease, now)
+        if not replica.draining:
+            self.start(now, self._start_up_s)
+        self._clock.step(now)

@@ -1,0 +1,31 @@
+"""A private cell's spec, before anything is started."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cli.private_cell import PrivateCell
+from cluster.shipped import shipped
+from cluster.spec import load_spec, parse_spec
+
+
+def test_its_spec_is_the_models_own_on_ports_and_files_of_its_own(tmp_path: Path) -> None:
+    spec = load_spec(shipped("specs/local.yaml"))
+    cell = PrivateCell(spec, "demo", 3, tmp_path / "cell")
+    text = (tmp_path / "cell" / "spec.yaml").read_text()
+    private = parse_spec(text)
+    assert private.gateway.host == "127.0.0.1"
+    assert cell.url.endswith(f":{private.gateway.port}")
+    assert private.gateway.port != spec.gateway.port
+    (model,) = private.models
+    assert model.replicas.count == 3
+    assert model.step_log == str(cell.step_logs)
+    assert private.gateway.trace_file == str(cell.trace_file)
+    assert yaml.safe_load(text)["name"] != spec.name
+
+
+def test_what_an_earlier_run_wrote_is_not_read_as_this_ones(tmp_path: Path) -> None:
+    (tmp_path / "steps").mkdir()
+    with pytest.raises(ValueError, match="earlier run"):
+        PrivateCell(load_spec(shipped("specs/local.yaml")), "demo", 1, tmp_path)
