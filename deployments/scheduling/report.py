@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 from deployments.scheduling.lane import Lane
 from deployments.scheduling.lanes import PROMOTED
-from deployments.scheduling.snapshot import LaneStats, ReplicaStats, Snapshot
+from deployments.scheduling.replica import Replica
+from deployments.scheduling.snapshot import FlowStats, LaneStats, ReplicaStats, Snapshot
 
 if TYPE_CHECKING:
     from deployments.scheduling.scheduler import Scheduler
@@ -12,13 +13,10 @@ if TYPE_CHECKING:
 
 def take_snapshot(scheduler: "Scheduler", now: float) -> Snapshot:
     """Everything that others may know of the scheduler, at `now`."""
-    books = scheduler.books
+    books, tally = scheduler.books, scheduler.tally
     return Snapshot(
         lanes=tuple(_lane(scheduler, lane, now) for lane in scheduler.lanes.all),
-        replicas=tuple(
-            ReplicaStats(r.replica_id, r.status.value, len(r.leases), r.sequences, r.kv_tokens, r.prefill_tokens, r.prefill_tokens_per_s, r.held_by)
-            for r in scheduler.fleet.by_id.values()
-        ),
+        replicas=tuple(_replica(replica) for replica in scheduler.fleet.by_id.values()),
         submitted=scheduler.submitted,
         placed=scheduler.placed,
         adopted=scheduler.adopted,
@@ -29,7 +27,22 @@ def take_snapshot(scheduler: "Scheduler", now: float) -> Snapshot:
         output_error=books.outputs.error,
         other_lane=books.other_lane / books.settled if books.settled else None,
         prefix_trust=books.prefixes.trust,
+        flows=tuple(
+            FlowStats(scheduler.lanes.policy.lanes[home].name, name, f.arrived, f.work, f.prompt_tokens, f.kept, f.missed, f.slo_s)
+            for (home, name), f in tally.flows.items()
+            if home < len(scheduler.lanes.policy.lanes)
+        ),
+        finished=tally.finished,
+        finished_work=tally.finished_work,
+        output_tokens=tally.output_tokens,
+        counted=tally.counted,
     )
+
+
+def _replica(r: Replica) -> ReplicaStats:
+    most = r.capacity
+    books = (len(r.leases), r.sequences, r.kv_tokens, r.prefill_tokens, r.prefill_tokens_per_s, r.held_by)
+    return ReplicaStats(r.replica_id, r.status.value, *books, most.sequences, most.kv_tokens, r.tpot_s)
 
 
 def _lane(scheduler: "Scheduler", lane: Lane, now: float) -> LaneStats:

@@ -30,6 +30,7 @@ from deployments.scheduling.report import take_snapshot
 from deployments.scheduling.request import Job, Request
 from deployments.scheduling.snapshot import Snapshot
 from deployments.scheduling.step import Step
+from deployments.scheduling.tally import Tally
 
 _NOTHING = Step((), ())
 
@@ -43,6 +44,7 @@ class Scheduler:
         self.holds = Holds(self.fleet)
         self.books = Books()
         self.rate = ServiceRate()
+        self.tally = Tally()
         self.forecasts = Forecasts(self.lanes, self.rate)
         self.limits = TenantLimits()
         self.limits.configure(policy.tenants, 0.0)
@@ -74,9 +76,12 @@ class Scheduler:
         self.submitted += 1
         job = Job(request, self.lanes.next_sequence())
         self.books.book(job, self.lanes.policy)
+        self.tally.arrived(job)
         name = self.lanes.policy.lanes[job.home].name
         rejection = self._rejection(job, now, admitted)
         if rejection is not None:
+            if rejection.cause is not None:
+                self.tally.rejected(job, rejection.cause)
             self.rejections[name, str(rejection.cause)] += 1
             return rejection
         self.limits.begin(job)
@@ -116,7 +121,8 @@ class Scheduler:
         lease = replace(told, lease_id=self._next_lease, home=job.home)
         self._bind(lease, job, replica, now)
         if started:
-            self.first_token(lease, now)
+            replica.first_token(lease)  # whether that was in time, its first owner counted
+            self.fleet.touch(replica)
         return lease
 
     def cancel(self, request_id: str, now: float) -> bool:
@@ -125,6 +131,7 @@ class Scheduler:
         if job is None:
             return False
         self.forecasts.gave_up(job, now)
+        self.tally.gave_up(job, now)
         self.lanes.leave(job)
         self.limits.end(job)
         return True
@@ -135,6 +142,7 @@ class Scheduler:
             replica = self.fleet.by_id[lease.replica_id]
             if replica.first_token(lease):
                 self.fleet.touch(replica)
+                self.tally.first_token(lease.home, lease.request, now)
 
     def release(self, lease: Lease, ending: Ending, usage: Usage | None, now: float) -> bool:
         """Ends a lease. False when it had ended before, and then nothing changes. `REFUSED` puts its request back at its lane's head."""
@@ -144,6 +152,8 @@ class Scheduler:
         job = held[1]
         self._leased_ids.discard(lease.request.request_id)
         replica = self.fleet.by_id[lease.replica_id]
+        if replica.first_token(lease):
+            self.tally.ended_unanswered(lease.home, lease.request, ending, now)
         replica.unbind(lease)
         self.fleet.touch(replica)
         self.endings[ending.value] += 1
@@ -153,6 +163,8 @@ class Scheduler:
             self.limits.end(job)
         if ending is Ending.FINISHED:
             self.rate.finished.add(job.cost, now)
+            self.tally.finished += 1
+            self.tally.finished_work += job.cost
             if usage is not None:
                 self.learn(lease, usage, now)
         if not self.leases:
@@ -166,6 +178,8 @@ class Scheduler:
             replica.learn(usage)
         if usage.sequences:
             self.books.settle(lease, usage, self.lanes.policy)
+            self.tally.counted += 1
+            self.tally.output_tokens += usage.output_tokens
             booked = (lease.request.prompt_tokens + lease.output_tokens) * lease.sequences
             self.limits.settle(lease.request.tenant, booked, usage.prompt_tokens + usage.output_tokens)
 
@@ -198,6 +212,7 @@ class Scheduler:
         expired = self.lanes.expire(now)
         for gone in expired:
             self.forecasts.gave_up(gone, now)
+            self.tally.gave_up(gone, now)
             self.limits.end(gone)
         self.lanes.promote(now)
         self._outliers.judge(now)

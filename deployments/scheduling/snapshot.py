@@ -26,8 +26,23 @@ class LaneStats:
 
 
 @dataclass(frozen=True, slots=True)
+class FlowStats:
+    """One class in one lane, counted since the start (`tally.py`): requests that arrived, their work and prompts (tokens), promises of a first token
+    within `slo_s` that were kept and missed."""
+
+    lane: str
+    traffic_class: str
+    arrived: int
+    work: float
+    prompt_tokens: int
+    kept: int
+    missed: int
+    slo_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaStats:
-    """One replica's books. `held_by`: the lane for which it is kept free."""
+    """One replica's books, and what it can hold at most. `held_by`: the lane for which it is kept free."""
 
     replica_id: str
     status: str
@@ -37,6 +52,9 @@ class ReplicaStats:
     prefill_tokens: int
     prefill_tokens_per_s: float
     held_by: str | None
+    max_sequences: int
+    max_kv_tokens: int
+    tpot_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +77,9 @@ class Snapshot:
     output_error: float | None
     other_lane: float | None
     prefix_trust: float
+    flows: tuple[FlowStats, ...]
+    finished: int
+    finished_work: float
+    output_tokens: int
+    """Of the `counted` among the finished requests that the engines told of."""
+    counted: int

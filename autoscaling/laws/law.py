@@ -1,0 +1,81 @@
+"""The contract of a scaling law: facts in, a number and its reason out.
+
+A law is an object with whatever memory it needs. It reads no clock and does no I/O, it is deterministic, and it can be pickled between any two calls
+(a decision log begins with its state). Bounds, rate limits, an operator's word and broken signals are not its business: the autoscaler that asks it
+(`scaler/autoscaler.py`) puts them on top, the same for every law. Whoever adds a law writes one file, and a line in `registry.py`; the conformance
+suite (`tests/autoscaling/laws/test_conformance.py`) takes it from there.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import ClassVar, Protocol
+
+from autoscaling.signals.signals import Signals
+from deployments.engine_model.cost_model import CostModel
+from deployments.engine_model.limits import Limits
+
+
+class Motive(StrEnum):
+    """Why a law wants that number."""
+
+    STEADY = "steady"
+    """As many as there are."""
+    BACKLOG = "backlog"
+    """What waits would miss its target."""
+    DEMAND = "demand"
+    """What arrives needs so many."""
+    FORECAST = "forecast"
+    """What will arrive by the time that a replica takes to start needs so many."""
+    OCCUPANCY = "occupancy"
+    """Sequences or KV blocks are nearly full."""
+    LATENCY = "latency"
+    """Measured latencies are over, or well under, their bound."""
+    SLO_BURN = "slo_burn"
+    """Promises are being missed faster than the SLO allows."""
+    WAKE = "wake"
+    """Something arrived, and there is no replica."""
+    CONSOLIDATE = "consolidate"
+    """Fewer carry the load."""
+    IDLE = "idle"
+    """Nothing has come for long enough: none is needed."""
+    COOLING = "cooling"
+    """Fewer would do, but not for long enough yet."""
+    NO_ROOM = "no_room"
+    """Fewer would do on average, but one less would not carry the load."""
+    SCHEDULE = "schedule"
+    """Known beforehand (the oracle's)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """So many replicas, and why. `terms`: the quantities that it was computed from, by name, for those who ask."""
+
+    replicas: int
+    motive: Motive
+    terms: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Plant:
+    """What a law may know of a replica beforehand. `cost`: the calibrated cost of its steps, None where nobody measured; `decode_weight`: what an
+    output token counts in work. `start_up_s`: how long a start is thought to take before the first was seen."""
+
+    limits: Limits
+    decode_weight: float
+    cost: CostModel | None = None
+    start_up_s: float = 60.0
+
+
+class Law(Protocol):
+    """See the module's docstring."""
+
+    name: ClassVar[str]
+    period_s: float
+    """How often it wants to be asked (seconds)."""
+    latency_span_s: float
+    """Over how many seconds it wants latencies; 0: not at all."""
+
+    def decide(self, signals: Signals) -> Wanted:
+        """How many replicas there should be now, of whatever is starting, ready or silent; those that drain are gone already. At least 0."""
+        ...
