@@ -1,0 +1,1 @@
+"""From a law's wish to the number that is asked for: bounds, rates, an operator's word, broken signals. Pure; the same for every law."""

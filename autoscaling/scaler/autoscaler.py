@@ -1,0 +1,132 @@
+"""The autoscaler of one model: asks a law, and puts the limits on top. The same object decides in Ray Serve, in the simulator, in a shadow, in `tune`.
+
+    wanted    = law(signals)                                             raised: the number stays (LAW_FAILED)
+    bounded   = within [least, min(most, ceiling)], held or pinned by an operator, no more than can be scheduled
+    requested = bounded, at most so many up and down in any 60 s; no step down while a replica is silent
+
+What is broken is a named condition with a safe answer: the number that is applied stays. The platform may apply something else than was requested
+(another hand wrote the target, a deploy reset it): the next decision starts from what is applied, never from memory.
+"""
+
+import math
+from collections import deque
+
+from autoscaling.laws.law import Law, Motive, Wanted
+from autoscaling.scaler.bounds import Bounds
+from autoscaling.scaler.controls import Control, ControlKind, in_force
+from autoscaling.scaler.decision import Decision, Limit
+from autoscaling.scaler.room import Room
+from autoscaling.signals.signals import ReplicaState, Signals
+
+_RATE_SPAN_S = 60.0
+
+
+class Autoscaler:
+    """`bounds` may be replaced at any time."""
+
+    def __init__(self, law: Law, bounds: Bounds) -> None:
+        self.law = law
+        self.bounds = bounds
+        self.failures = 0
+        self.foreign_writes = 0
+        """How often somebody else changed the number."""
+        self._requested: int | None = None
+        self._steps: deque[tuple[float, int]] = deque()
+        self._silent_since_s = math.inf
+        self._room = Room()
+
+    def decide(self, signals: Signals, controls: tuple[Control, ...] = ()) -> Decision:
+        """Decides by the facts of this moment. `signals.at_s` never runs backwards."""
+        self._look(signals)
+        controls = in_force(controls, signals.unix_s)
+        if signals.age_s > self.bounds.stale_s:
+            return self._answer(signals, None, self._commanded(signals.applied, controls), Limit.STALE)
+        try:
+            wanted = self.law.decide(signals)
+            if wanted.replicas < 0:
+                raise ValueError(f"law {self.law.name} wants {wanted.replicas} replicas; allowed: 0 or more")
+        except Exception as error:  # whatever a law does wrong, the number of replicas must not follow it
+            self.failures += 1
+            return self._answer(signals, None, self._commanded(signals.applied, controls), Limit.LAW_FAILED, f"{type(error).__name__}: {error}")
+        return self._limited(signals, wanted, controls)
+
+    def blind(self, at_s: float, unix_s: float, applied: int, controls: tuple[Control, ...] = ()) -> Decision:
+        """Nobody keeps the books, or they cannot be read: the number stays, unless an operator says otherwise."""
+        signals = Signals(at_s, unix_s, math.inf, 0, applied, 0, None, (), (), (), 0, 0.0, 0, 0)
+        return self.decide(signals, controls)
+
+    def _look(self, signals: Signals) -> None:
+        if self._requested is not None and signals.applied != self._requested:
+            self.foreign_writes += 1
+        if signals.count(ReplicaState.SILENT):
+            self._silent_since_s = min(self._silent_since_s, signals.at_s)
+        else:
+            self._silent_since_s = math.inf
+        self._room.look(signals, self.bounds)
+
+    def _limited(self, signals: Signals, wanted: Wanted, controls: tuple[Control, ...]) -> Decision:
+        number, limit = self._bounded(wanted.replicas)
+        commanded, command = self._commanded(number, controls)
+        if command is not None:
+            number, limit = commanded, command
+        most = self._room.most(signals)
+        if most is not None and number > max(most, signals.applied if limit is Limit.PINNED else 0):
+            number, limit = max(most, min(self.bounds.least, number)), Limit.UNSCHEDULABLE
+        number, limit = self._rated(signals, number, limit)
+        return self._answer(signals, wanted, (number, limit), None)
+
+    def _bounded(self, number: int) -> tuple[int, Limit | None]:
+        bounds = self.bounds
+        if number < bounds.least:
+            return bounds.least, Limit.MIN_REPLICAS
+        if bounds.ceiling is not None and number > max(bounds.least, bounds.ceiling) and bounds.ceiling <= bounds.most:
+            return max(bounds.least, bounds.ceiling), Limit.COST_CEILING
+        if number > bounds.most:
+            return bounds.most, Limit.MAX_REPLICAS
+        return number, None
+
+    @staticmethod
+    def _commanded(number: int, controls: tuple[Control, ...]) -> tuple[int, Limit | None]:
+        """The last pin decides; else the largest hold."""
+        pins = [control for control in controls if control.kind is ControlKind.PIN]
+        if pins:
+            return pins[-1].replicas, Limit.PINNED
+        held = max((control.replicas for control in controls), default=0)
+        return (held, Limit.HELD) if number < held else (number, None)
+
+    def _rated(self, signals: Signals, number: int, limit: Limit | None) -> tuple[int, Limit | None]:
+        """An operator's pin is not slowed down; and nothing is taken away while nobody knows what a replica does."""
+        if limit in (Limit.PINNED, Limit.HELD):
+            return number, limit
+        applied, now = signals.applied, signals.at_s
+        if number < applied and now - self._silent_since_s < self.bounds.silent_s:
+            return applied, Limit.SILENT
+        while self._steps and self._steps[0][0] <= now - _RATE_SPAN_S:
+            self._steps.popleft()
+        if number > applied:
+            up = sum(step for _, step in self._steps if step > 0)
+            most = applied + max(int(min(self.bounds.up_per_min, 1e9)) - up, 0 if up else 1)
+            return (number, limit) if number <= most else (most, Limit.UP_RATE)
+        if number < applied:
+            down = -sum(step for _, step in self._steps if step < 0)
+            fewest = applied - max(int(min(self.bounds.down_per_min, 1e9)) - down, 0 if down else 1)
+            return (number, limit) if number >= fewest else (fewest, Limit.DOWN_RATE)
+        return number, limit
+
+    def _answer(self, signals: Signals, wanted: Wanted | None, number: tuple[int, Limit | None], why: Limit | None, error: str | None = None) -> Decision:
+        requested, limit = number
+        if requested != signals.applied:
+            self._steps.append((signals.at_s, requested - signals.applied))
+        self._requested = requested
+        motive: Motive | None = None if wanted is None else wanted.motive
+        return Decision(
+            signals.at_s,
+            signals.applied,
+            signals.ready,
+            requested,
+            None if wanted is None else wanted.replicas,
+            motive,
+            limit or why,
+            {} if wanted is None else dict(wanted.terms),
+            error,
+        )

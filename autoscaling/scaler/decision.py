@@ -1,0 +1,57 @@
+"""One scaling decision: what the law wanted, what was asked for, and the reason."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from autoscaling.laws.law import Motive
+
+
+class Limit(StrEnum):
+    """What kept the number from being what the law wanted, or kept the law from being asked."""
+
+    MIN_REPLICAS = "min_replicas"
+    MAX_REPLICAS = "max_replicas"
+    COST_CEILING = "cost_ceiling"
+    UNSCHEDULABLE = "unschedulable"
+    """More are wanted than there are GPUs, quota or room for: not asked for again until something changes or `retry_s` has passed."""
+    UP_RATE = "up_rate"
+    DOWN_RATE = "down_rate"
+    HELD = "held"
+    """An operator wants at least so many."""
+    PINNED = "pinned"
+    """An operator wants exactly so many."""
+    STALE = "stale"
+    """The scheduler's books are too old to decide by, or nobody keeps them: the number stays."""
+    SILENT = "silent"
+    """A replica does not report: no step down until it does, or is given up."""
+    LAW_FAILED = "law_failed"
+    """The law raised: the number stays, and an alarm counts it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`wanted` by the law for `motive` (None: it was not asked, or failed), `requested` after all limits; `applied` and `ready` before it.
+
+    `terms`: the law's quantities. `error`: what a law that failed said.
+    """
+
+    at_s: float
+    applied: int
+    ready: int
+    requested: int
+    wanted: int | None
+    motive: Motive | None
+    limit: Limit | None
+    terms: Mapping[str, float]
+    error: str | None = None
+
+    @property
+    def reason(self) -> str:
+        """One word, from a closed set: the limit that decided, else the law's motive."""
+        return str(self.limit or self.motive or Limit.STALE)
+
+    @property
+    def changes(self) -> bool:
+        """Whether it asks for another number than there is."""
+        return self.requested != self.applied
