@@ -1,4 +1,7 @@
-"""How fast the SLO's budget burns: promises missed in the last minute, against those that the attainment allows to miss."""
+"""How fast the SLO's budget burns: promises missed in the last minute, against those that the attainment allows to miss.
+
+What was missed before the last replica became ready is no argument for a further one, so a minute begins anew then.
+"""
 
 from collections import deque
 
@@ -13,6 +16,7 @@ class Burn:
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, dict[str, tuple[int, int]]]] = deque()
+        self._ready = 0
         self.rate = 0.0
 
     def look(self, signals: Signals) -> None:
@@ -23,6 +27,9 @@ class Burn:
             kept, missed = counts.get(flow.traffic_class, (0, 0))
             counts[flow.traffic_class] = (kept + flow.kept, missed + flow.missed)
             allowed[flow.traffic_class] = 1.0 - flow.attainment
+        if signals.ready > self._ready:
+            self._seen.clear()
+        self._ready = signals.ready
         self._seen.append((signals.at_s, counts))
         while len(self._seen) > 1 and self._seen[1][0] <= signals.at_s - _SPAN_S:
             self._seen.popleft()

@@ -32,6 +32,7 @@ class Capacity:
         self._mix = (0, 0, 0, 0)
         self._span: tuple[float, float, int] | None = None
         self._loose: float | None = None
+        self._began: tuple[float, float] | None = None
 
     @property
     def calibrated(self) -> bool:
@@ -88,13 +89,16 @@ class Capacity:
 
     def _guess(self, signals: Signals, ready: int) -> None:
         """Without any calibration, and never full yet."""
-        if self._base is not None or self._seen is not None or not ready or not signals.finished_work:
+        if self._base is not None or self._seen is not None or not ready or signals.counted < _LEAST_COUNTED:
             return
-        share = _booked_share(signals)
-        residence_s = signals.at_s
-        if share > 0.02 and residence_s > 0:
-            rate = signals.finished_work / residence_s / ready / share
-            self._loose = rate if self._loose is None else self._loose + 0.05 * (rate - self._loose)
+        if self._began is None or signals.finished_work < self._began[1]:
+            self._began = (signals.at_s, signals.finished_work)
+            return
+        passed, share = signals.at_s - self._began[0], _booked_share(signals)
+        if passed >= SPAN_S and share > 0.02:
+            rate = (signals.finished_work - self._began[1]) / passed / ready / share
+            self._loose = rate if self._loose is None else self._loose + 0.3 * (rate - self._loose)
+            self._began = (signals.at_s, signals.finished_work)
 
 
 def _booked_share(signals: Signals) -> float:

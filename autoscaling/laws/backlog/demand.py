@@ -1,9 +1,12 @@
 """How much work arrives: its rate, its noise, its trend. From cumulative counts, in buckets of a few seconds.
 
-    rate     = work of the last level_s seconds / level_s
+    level    = work of the last level_s seconds / level_s
+    surge    = max over shorter spans s of r(s) - TELLING * sqrt(r(s) * D / s)       r(s): work of the last s seconds / s; what is surely more
+    rate     = max(level, surge)
     noise    D = mean((x[i] - x[i-1])^2) / 2 / mean(x),  x: work by bucket           index of dispersion, blind to slow change (von Neumann, 1941)
     error    = sqrt(rate * D / level_s)                                              of the rate
-    trend    = slope of the least squares line through the buckets, where it is more than TELLING standard errors from zero; else 0
+    trend    = slope of the least squares line through the buckets, where it is more than TELLING standard errors from zero, else 0; of the last two
+               and of the last four minutes, the one nearer to zero, since a step is no trend
 """
 
 import math
@@ -13,8 +16,9 @@ from autoscaling.signals.signals import Signals
 
 BUCKET_S = 5.0
 KEPT = 120
-_TREND_BUCKETS = 48
-TELLING = 3.0
+_TREND_BUCKETS = (24, 48)
+_SURGE_BUCKETS = (1, 2, 3, 4, 6, 9)
+TELLING = 2.5
 
 
 class Demand:
@@ -30,6 +34,7 @@ class Demand:
         self._trend = 0.0
         self._noise = 0.0
         self._level_sum = 0.0
+        self._recent: list[tuple[float, float]] = []
         self.last_arrival_s = -math.inf
         """When something last arrived."""
 
@@ -56,9 +61,15 @@ class Demand:
             self._close()
 
     def rate(self, now: float) -> float:
-        """Work a second: the last `level_s` seconds, or the open bucket and all there are while that is less."""
-        span = min(self._level, len(self._buckets)) * BUCKET_S + (now - self._open_since_s)
-        return (self._level_sum + self._open) / span if span > 0 else 0.0
+        """Work a second, now."""
+        open_s = now - self._open_since_s
+        span = min(self._level, len(self._buckets)) * BUCKET_S + open_s
+        level = (self._level_sum + self._open) / span if span > 0 else 0.0
+        return max([level, *(self._surely(work + self._open, span_s + open_s) for span_s, work in self._recent)])
+
+    def _surely(self, work: float, span_s: float) -> float:
+        rate = work / span_s
+        return rate - TELLING * math.sqrt(rate * self._noise / span_s)
 
     def recent(self, now: float) -> float:
         """Work a second in the last few seconds: what a burst looks like at once."""
@@ -78,13 +89,15 @@ class Demand:
     def _close(self) -> None:
         buckets = list(self._buckets)
         self._level_sum = sum(buckets[-self._level :])
+        self._recent = [(n * BUCKET_S, sum(buckets[-n:])) for n in _SURGE_BUCKETS if n < min(self._level, len(buckets))]
         mean = sum(buckets) / len(buckets)
         if len(buckets) < 6 or mean <= 0:
             self._noise = self._trend = 0.0
             return
         variance = sum((b - a) ** 2 for a, b in zip(buckets, buckets[1:], strict=False)) / (2 * (len(buckets) - 1))
         self._noise = variance / mean
-        self._trend = _slope(buckets[-_TREND_BUCKETS:], variance)
+        slopes = [_slope(buckets[-count:], variance) for count in _TREND_BUCKETS]
+        self._trend = 0.0 if min(slopes) < 0 < max(slopes) else min(slopes, key=abs)
 
 
 def _slope(x: list[float], variance: float) -> float:

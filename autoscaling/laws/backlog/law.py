@@ -6,7 +6,7 @@
     backlog    (rate + B(S) / recover_s) / c, only where a lane's wait is over its target
                B(S) = what waits, plus what arrives, less what the replicas there and those due until then do, in S seconds
     occupancy  sequences or KV blocks booked / (occupancy * what a replica holds)
-    burn       one more than are there and due, while promises are missed `burn` times too fast
+    burn       one more than there are, if none is due, while promises are missed `burn` times too fast
 
     up         the largest of them, if it is more than applied (what is starting is in it: credited on the way up only)
     down       the largest over the last max(down_after_s, down_starts * S), plus `margin`: what then still carries the busiest moment
@@ -61,9 +61,8 @@ class BacklogLaw:
         needs = {motive: terms[motive.value] for motive in _NEEDS if motive.value in terms}
         motive = max(needs, key=lambda one: needs[one])
         needed = needs[motive]
-        if needed <= signals.applied + _ROUNDING and self._burn.rate >= self.settings.burn:
-            more = len(signals.replicas) and signals.ready + signals.starting + 1
-            needed, motive = max(needed, float(more)), Motive.SLO_BURN
+        if needed <= signals.applied + _ROUNDING and self._burn.rate >= self.settings.burn and not signals.starting:
+            needed, motive = signals.applied + 1.0, Motive.SLO_BURN
         self._down.look(signals.at_s, needed)
         if math.ceil(needed - _ROUNDING) > signals.applied:
             return Wanted(math.ceil(needed - _ROUNDING), motive, terms)
