@@ -113,7 +113,9 @@ class Autoscaler:
             return (number, limit) if number >= fewest else (fewest, Limit.DOWN_RATE)
         return number, limit
 
-    def _answer(self, signals: Signals, wanted: Wanted | None, number: tuple[int, Limit | None], why: Limit | None, error: str | None = None) -> Decision:
+    def _answer(
+        self, signals: Signals, wanted: Wanted | None, number: tuple[int, Limit | None], why: Limit | None, error: str | None = None
+    ) -> Decision:
         requested, limit = number
         if requested != signals.applied:
             self._steps.append((signals.at_s, requested - signals.applied))

@@ -9,9 +9,7 @@ from dataclasses import dataclass, field
 from deployments.scheduling.reasons import Ending, RejectCause
 from deployments.scheduling.request import Job, Request
 
-_OWN_FAULT = frozenset(
-    {RejectCause.DUPLICATE_ID, RejectCause.TENANT_REQUESTS, RejectCause.TENANT_TOKENS, RejectCause.TENANT_CONCURRENCY}
-)
+_OWN_FAULT = frozenset({RejectCause.DUPLICATE_ID, RejectCause.TENANT_REQUESTS, RejectCause.TENANT_TOKENS, RejectCause.TENANT_CONCURRENCY})
 
 
 @dataclass(slots=True)
