@@ -1,4 +1,4 @@
-"""The autoscaler of one model: asks a law, and puts the limits on top. The same object decides in Ray Serve, in the simulator, in a shadow, in `tune`.
+"""The autoscaler of one model: asks a law, and puts the limits on top. The same object decides in Ray Serve, the simulator, a shadow and `tune`.
 
     wanted    = law(signals)                                             raised: the number stays (LAW_FAILED)
     bounded   = within [least, min(most, ceiling)], held or pinned by an operator, no more than can be scheduled

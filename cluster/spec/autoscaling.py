@@ -47,9 +47,7 @@ class Law(Section):
     @model_validator(mode="after")
     def _has_one_law(self) -> "Law":
         if self.settings and self.policy in ("fixed", "backlog"):
-            raise ValueError(
-                f"settings = {sorted(self.settings)}: allowed: none with policy = {self.policy!r}; the backlog law's knobs go to `backlog`"
-            )
+            raise ValueError(f"settings = {sorted(self.settings)}: allowed: none with policy = {self.policy!r}; the backlog law's knobs: `backlog`")
         return self
 
 

@@ -14,7 +14,7 @@ _OWN_FAULT = frozenset({RejectCause.DUPLICATE_ID, RejectCause.TENANT_REQUESTS, R
 
 @dataclass(slots=True)
 class Flow:
-    """Of one lane and class: requests that arrived, their work and prompts (tokens), promises kept and missed. `slo_s`: what the last was promised."""
+    """Of one lane and class: requests that arrived, their work and prompts (tokens), promises kept and missed; `slo_s`: the last one's promise."""
 
     arrived: int = 0
     work: float = 0.0

@@ -11,6 +11,7 @@ trend    = slope of the least squares line through the buckets, where it is more
 
 import math
 from collections import deque
+from itertools import pairwise
 
 from autoscaling.signals.signals import Signals
 
@@ -94,7 +95,7 @@ class Demand:
         if len(buckets) < 6 or mean <= 0:
             self._noise = self._trend = 0.0
             return
-        variance = sum((b - a) ** 2 for a, b in zip(buckets, buckets[1:], strict=False)) / (2 * (len(buckets) - 1))
+        variance = sum((b - a) ** 2 for a, b in pairwise(buckets)) / (2 * (len(buckets) - 1))
         self._noise = variance / mean
         slopes = [_slope(buckets[-count:], variance) for count in _TREND_BUCKETS]
         self._trend = 0.0 if min(slopes) < 0 < max(slopes) else min(slopes, key=abs)
