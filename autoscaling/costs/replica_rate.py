@@ -1,6 +1,8 @@
 """temporary"""
+
 from deployments.engine_model.cost_model import Chunk, CostModel
 from deployments.engine_model.limits import Limits
+
 
 def rate_at(limits: Limits, cost: CostModel, prompt: float, answer: float, itl_s: float | None) -> float:
     most = min(limits.sequences, limits.kv_tokens / (prompt + answer))

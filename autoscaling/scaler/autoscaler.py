@@ -1,4 +1,4 @@
-"""The autoscaler of one model: asks a law, and puts the limits on top. The same object decides in Ray Serve, in the simulator, in a shadow, in `tune`.
+"""The autoscaler of one model: asks a law, and puts the limits on top. The same object decides in Ray Serve, the simulator, a shadow and `tune`.
 
     wanted    = law(signals)                                             raised: the number stays (LAW_FAILED)
     bounded   = within [least, min(most, ceiling)], held or pinned by an operator, no more than can be scheduled
@@ -113,7 +113,9 @@ class Autoscaler:
             return (number, limit) if number >= fewest else (fewest, Limit.DOWN_RATE)
         return number, limit
 
-    def _answer(self, signals: Signals, wanted: Wanted | None, number: tuple[int, Limit | None], why: Limit | None, error: str | None = None) -> Decision:
+    def _answer(
+        self, signals: Signals, wanted: Wanted | None, number: tuple[int, Limit | None], why: Limit | None, error: str | None = None
+    ) -> Decision:
         requested, limit = number
         if requested != signals.applied:
             self._steps.append((signals.at_s, requested - signals.applied))

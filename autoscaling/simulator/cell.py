@@ -30,8 +30,8 @@ class CellSettings:
     """`replicas` engines of `limits` from the start, and what happens to them (`fleet`, in the order of time); one that starts later takes
     `start_up_s`.
 
-    With `scaling`, an autoscaler decides how many there are from second 0 on. A request waits at most `queue_wait_s` in its lane. With `clients`, requests come in a closed loop instead of at their times: so many at first,
-    and the next whenever one has ended.
+    With `scaling`, an autoscaler decides how many there are from second 0 on. A request waits at most `queue_wait_s` in its lane. With `clients`,
+    requests come in a closed loop instead of at their times: so many at first, and the next whenever one has ended.
     """
 
     replicas: int

@@ -30,7 +30,7 @@ class Backlog(Section):
     occupancy: Share = 0.9
     level_s: Annotated[float, Field(ge=5, le=600)] = 60.0
     trend: bool = True
-    down_after_s: Annotated[float, Field(ge=0, le=86_400)] = 180.0
+    down_after_s: Annotated[float, Field(ge=0, le=86_400)] = 300.0
     down_starts: Annotated[float, Field(ge=0, le=100)] = 2.0
     margin: Annotated[float, Field(ge=0, le=1)] = 0.2
     zero_after_s: Annotated[float, Field(ge=0, le=604_800)] = 300.0
@@ -47,7 +47,7 @@ class Law(Section):
     @model_validator(mode="after")
     def _has_one_law(self) -> "Law":
         if self.settings and self.policy in ("fixed", "backlog"):
-            raise ValueError(f"settings = {sorted(self.settings)}: allowed: none with policy = {self.policy!r}; the backlog law's knobs go to `backlog`")
+            raise ValueError(f"settings = {sorted(self.settings)}: allowed: none with policy = {self.policy!r}; the backlog law's knobs: `backlog`")
         return self
 
 

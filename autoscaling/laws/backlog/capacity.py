@@ -1,9 +1,9 @@
 """How much work one replica does in a second when it is full: calibrated where somebody measured, and corrected by what it does when it is full.
 
-    calibrated   rate_at(limits, costs, the prompts and answers of late) * work of such a request
-    seen         work finished a second and replica, in spans of SPAN_S in which requests waited all the time and the replicas were full
-    capacity     calibrated * EWMA(seen / calibrated), the correction within a factor of LARGEST; without a calibration, EWMA(seen)
-    unknown      before both: work finished a second / share of the sequences that are booked, an upper bound, since larger batches are slower
+calibrated   rate_at(limits, costs, the prompts and answers of late) * work of such a request
+seen         work finished a second and replica, in spans of SPAN_S in which requests waited all the time and the replicas were full
+capacity     calibrated * EWMA(seen / calibrated), the correction within a factor of LARGEST; without a calibration, EWMA(seen)
+unknown      before both: work finished a second / share of the sequences that are booked, an upper bound, since larger batches are slower
 """
 
 import math

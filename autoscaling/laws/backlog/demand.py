@@ -1,16 +1,17 @@
 """How much work arrives: its rate, its noise, its trend. From cumulative counts, in buckets of a few seconds.
 
-    level    = work of the last level_s seconds / level_s
-    surge    = max over shorter spans s of r(s) - TELLING * sqrt(r(s) * D / s)       r(s): work of the last s seconds / s; what is surely more
-    rate     = max(level, surge)
-    noise    D = mean((x[i] - x[i-1])^2) / 2 / mean(x),  x: work by bucket           index of dispersion, blind to slow change (von Neumann, 1941)
-    error    = sqrt(rate * D / level_s)                                              of the rate
-    trend    = slope of the least squares line through the buckets, where it is more than TELLING standard errors from zero, else 0; of the last two
-               and of the last four minutes, the one nearer to zero, since a step is no trend
+level    = work of the last level_s seconds / level_s
+surge    = max over shorter spans s of r(s) - TELLING * sqrt(r(s) * D / s)       r(s): work of the last s seconds / s; what is surely more
+rate     = max(level, surge)
+noise    D = mean((x[i] - x[i-1])^2) / 2 / mean(x),  x: work by bucket           index of dispersion, blind to slow change (von Neumann, 1941)
+error    = sqrt(rate * D / level_s)                                              of the rate
+trend    = slope of the least squares line through the buckets, where it is more than TELLING standard errors from zero, else 0; of the last two
+           and of the last four minutes, the one nearer to zero, since a step is no trend
 """
 
 import math
 from collections import deque
+from itertools import pairwise
 
 from autoscaling.signals.signals import Signals
 
@@ -94,7 +95,7 @@ class Demand:
         if len(buckets) < 6 or mean <= 0:
             self._noise = self._trend = 0.0
             return
-        variance = sum((b - a) ** 2 for a, b in zip(buckets, buckets[1:], strict=False)) / (2 * (len(buckets) - 1))
+        variance = sum((b - a) ** 2 for a, b in pairwise(buckets)) / (2 * (len(buckets) - 1))
         self._noise = variance / mean
         slopes = [_slope(buckets[-count:], variance) for count in _TREND_BUCKETS]
         self._trend = 0.0 if min(slopes) < 0 < max(slopes) else min(slopes, key=abs)

@@ -9,7 +9,8 @@
     burn       one more than there are, if none is due, while promises are missed `burn` times too fast
 
     up         the largest of them, if it is more than applied (what is starting is in it: credited on the way up only)
-    down       the largest over the last max(down_after_s, down_starts * S), plus `margin`: what then still carries the busiest moment
+    down       the largest over the last max(down_after_s, down_starts * S), plus `margin` and z standard errors of the level: what then still
+               carries the busiest moment, and will not be missed at the next one
 
 Everything is per model and cell. Nothing here knows bounds, operators or broken signals (`scaler/`).
 """
@@ -47,13 +48,13 @@ class BacklogLaw:
         self._targets = LaneTargets(settings)
         self._burn = Burn()
         self._down = Stabiliser()
-        self._began_s: float | None = None
+        self._began_s = -math.inf
 
     def decide(self, signals: Signals) -> Wanted:
         """See `Law`."""
         for part in (self._demand, self._start_ups, self._capacity, self._residence, self._targets, self._burn):
             part.look(signals)
-        if self._began_s is None:
+        if math.isinf(self._began_s):
             self._began_s = signals.at_s
         terms = self._terms(signals)
         if not signals.applied:
@@ -85,6 +86,7 @@ class BacklogLaw:
         noise = rate * self._demand.noise
         error = math.sqrt(noise / settings.level_s + noise / self._residence.seconds)
         terms |= {"replica_work_per_s": c, "trend": trend, "error": error, "residence_s": self._residence.seconds}
+        terms["doubt"] = settings.sigmas * math.sqrt(noise / settings.level_s) / per_replica
         terms[Motive.DEMAND.value] = (rate + max(0.0, trend) * start_s + settings.sigmas * error) / per_replica
         if signals.forecast is not None:
             expected = signals.forecast.most_between(signals.unix_s, signals.unix_s + start_s + self._span_s)
@@ -119,16 +121,17 @@ class BacklogLaw:
 
     def _fewer(self, signals: Signals, needed: float, terms: dict[str, float]) -> Wanted:
         applied, now = signals.applied, signals.at_s
-        idle_s = now - max(self._demand.last_arrival_s, self._began_s or now)
+        margin = self.settings.margin + terms.get("doubt", 0.0)
+        idle_s = now - max(self._demand.last_arrival_s, self._began_s)
         if idle_s >= self.settings.zero_after_s and not signals.waiting and not signals.running and terms.get(Motive.FORECAST.value, 0.0) < 0.5:
             return Wanted(0, Motive.IDLE, terms)
-        if needed + self.settings.margin > applied - 1 + _ROUNDING:
-            return Wanted(applied, Motive.STEADY if needed > applied - 1 else Motive.NO_ROOM, terms)
+        if needed + margin > applied - 1 + _ROUNDING:
+            return Wanted(applied, Motive.STEADY if needed > applied - 1 or applied == 1 else Motive.NO_ROOM, terms)
         most = self._down.most(now, self._span_s)
         if most is None:
             return Wanted(applied, Motive.COOLING, terms)
         terms["needed_most"] = most
-        fewer = max(1, math.ceil(most + self.settings.margin - _ROUNDING))
+        fewer = max(1, math.ceil(most + margin - _ROUNDING))
         if fewer >= applied:
             return Wanted(applied, Motive.COOLING if most < applied - 1 else Motive.NO_ROOM, terms)
         return Wanted(fewer, Motive.CONSOLIDATE, terms)
