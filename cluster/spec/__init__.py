@@ -1,6 +1,6 @@
 """The cluster spec: one file that says what there is, what is served, what is promised and how it may scale."""
 
-from cluster.spec.autoscaling import Autoscaling, Backlog, Law
+from cluster.spec.autoscaling import Autoscaling, Backlog, Law, Rollback
 from cluster.spec.cluster import ClusterSpec
 from cluster.spec.gateway import Gateway, Limits, Timeouts
 from cluster.spec.load import SpecError, load_spec, parse_section, parse_spec
@@ -25,6 +25,7 @@ __all__ = [
     "Pool",
     "Region",
     "Replicas",
+    "Rollback",
     "Scheduling",
     "Simulated",
     "SpecError",

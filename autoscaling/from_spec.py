@@ -1,0 +1,134 @@
+"""From the spec's words to a law, its bounds and what it may know: the one place that knows both. Serve, `simulate`, `tune`, the shadow go through it.
+
+Pure but for the cost file that it reads.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from autoscaling.costs.speed import slowed
+from autoscaling.laws.backlog.law import BacklogLaw
+from autoscaling.laws.backlog.settings import BacklogSettings
+from autoscaling.laws.fixed import FixedLaw
+from autoscaling.laws.law import Law, Plant
+from autoscaling.scaler.bounds import Bounds
+from cluster.spec import Autoscaling, ClusterSpec, Model, Pool, Region, Rollback
+from cluster.spec import Law as SpecLaw
+from deployments.engine_model.cost_file import read_cost_file
+from deployments.engine_model.limits import Limits
+
+Value = float | int | bool | str | None
+
+_PROCESS_S = 5.0
+"""What the process of a simulated replica takes beyond its `start_up_s`, before one was seen (seconds)."""
+_START_UP_S = 60.0
+"""What a replica of a real engine is thought to take, before one was seen (seconds)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LawChoice:
+    """A law by name and all its settings."""
+
+    name: str
+    settings: Mapping[str, Value]
+
+    @property
+    def period_s(self) -> float:
+        """How often it wants to be asked, where its settings say so."""
+        return float(self.settings.get("period_s") or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingSetup:
+    """How one model of one cell scales. `attainment`: what each class promises. `period_s`: how often facts are read."""
+
+    law: LawChoice
+    shadow: LawChoice | None
+    bounds: Bounds
+    plant: Plant
+    attainment: Mapping[str, float]
+    period_s: float
+    rollback: Rollback
+
+
+def setup_of(spec: ClusterSpec, model: Model, region: Region, costs: Path | None = None) -> ScalingSetup:
+    """What the spec says of the model's scaling in that region. `costs`: a cost file instead of the one that the spec names.
+
+    Raises CostFileError, and ValueError for settings that make no bounds.
+    """
+    scaling = spec.autoscaling_of(model)
+    return ScalingSetup(
+        law=_choice(scaling, scaling.period_s, model),
+        shadow=None if scaling.shadow is None else _choice(scaling.shadow, scaling.period_s, model),
+        bounds=_bounds(scaling, model, spec.pool_of(model, region)),
+        plant=_plant(spec, model, scaling, costs),
+        attainment={one.name: one.attainment for one in spec.classes},
+        period_s=scaling.period_s,
+        rollback=scaling.rollback,
+    )
+
+
+def make_law(choice: LawChoice, plant: Plant) -> Law:
+    """The law, new. Raises ValueError that names it, the setting and what is allowed."""
+    if choice.name == "fixed":
+        return FixedLaw(int(choice.settings["count"] or 0), choice.period_s)
+    if choice.name == "backlog":
+        return BacklogLaw(BacklogSettings(**choice.settings), plant)  # type: ignore[arg-type]
+    raise ValueError(f"autoscaling.policy = {choice.name!r}: unknown; allowed: fixed, backlog")
+
+
+def _choice(law: SpecLaw, period_s: float, model: Model) -> LawChoice:
+    if law.policy == "fixed":
+        return LawChoice("fixed", {"count": model.replicas.count, "period_s": period_s})
+    if law.policy == "backlog":
+        return LawChoice("backlog", {**law.backlog.model_dump(), "period_s": period_s})
+    return LawChoice(law.policy, dict(law.settings))
+
+
+def _bounds(scaling: Autoscaling, model: Model, pool: Pool) -> Bounds:
+    """A fixed law is bound by nothing but its count; an operator's word may still be any number."""
+    counts, fixed = model.replicas, scaling.policy == "fixed" and scaling.shadow is None
+    most = counts.count if fixed else counts.max or counts.count
+    return Bounds(
+        least=0 if fixed else min(counts.min, most),
+        most=most,
+        ceiling=_ceiling(scaling, model, pool),
+        up_per_min=scaling.up_per_minute or math.inf,
+        down_per_min=scaling.down_per_minute or math.inf,
+        stale_s=scaling.stale_s,
+        silent_s=scaling.silent_s,
+        unschedulable_s=scaling.unschedulable_s,
+        retry_s=scaling.retry_s,
+    )
+
+
+def _ceiling(scaling: Autoscaling, model: Model, pool: Pool) -> int | None:
+    """As many as the hourly ceiling pays for; None without one, or where nothing has a price."""
+    each = usd_per_replica_hour(model, pool)
+    return None if scaling.usd_per_hour is None or not each else int(scaling.usd_per_hour / each + 1e-9)
+
+
+def usd_per_replica_hour(model: Model, pool: Pool) -> float:
+    """What one replica costs an hour. A CPU pool's price is by node: a replica has its share of the cores, a whole node where their number is unknown."""
+    if pool.accelerator != "cpu":
+        return pool.price_usd_per_hour * model.settings.tensor_parallel_size
+    share = 1.0 if pool.cpus_per_node is None else min(1.0, model.cpus / pool.cpus_per_node)
+    return pool.price_usd_per_hour * share
+
+
+def _plant(spec: ClusterSpec, model: Model, scaling: Autoscaling, costs: Path | None) -> Plant:
+    settings, simulated = model.settings, model.simulated
+    named = str(costs) if costs is not None else scaling.costs or (None if simulated is None else simulated.costs)
+    start_up_s = _START_UP_S if simulated is None else simulated.start_up_s + _PROCESS_S
+    weight = spec.scheduling.decode_weight
+    if named is None:
+        step_tokens = max(settings.max_num_batched_tokens, settings.max_num_seqs)
+        return Plant(Limits(settings.max_num_seqs, step_tokens, settings.max_num_seqs * settings.max_model_len), weight, None, start_up_s)
+    file = read_cost_file(Path(named))
+    cost = file.cost_model()
+    if simulated is not None and simulated.speed != 1.0:
+        cost = slowed(cost, 1.0 / simulated.speed)
+    limits = replace(file.limits(), sequences=min(file.engine.max_num_seqs, settings.max_num_seqs))
+    return Plant(limits, weight, cost, start_up_s)
