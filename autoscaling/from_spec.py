@@ -1,4 +1,4 @@
-"""From the spec's words to a law, its bounds and what it may know: the one place that knows both. Serve, `simulate`, `tune`, the shadow go through it.
+"""From the spec's words to a law, its bounds and what it may know: the one place that knows both. Serve, `simulate`, `tune` go through it.
 
 Pure but for the cost file that it reads.
 """
@@ -9,17 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autoscaling.costs.speed import slowed
-from autoscaling.laws.backlog.law import BacklogLaw
-from autoscaling.laws.backlog.settings import BacklogSettings
-from autoscaling.laws.fixed import FixedLaw
-from autoscaling.laws.law import Law, Plant
+from autoscaling.laws.choice import LawChoice
+from autoscaling.laws.law import Plant
 from autoscaling.scaler.bounds import Bounds
 from cluster.spec import Autoscaling, ClusterSpec, Model, Pool, Region, Rollback
 from cluster.spec import Law as SpecLaw
 from deployments.engine_model.cost_file import read_cost_file
 from deployments.engine_model.limits import Limits
-
-Value = float | int | bool | str | None
 
 _PROCESS_S = 5.0
 """What the process of a simulated replica takes beyond its `start_up_s`, before one was seen (seconds)."""
@@ -28,26 +24,15 @@ _START_UP_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class LawChoice:
-    """A law by name and all its settings."""
-
-    name: str
-    settings: Mapping[str, Value]
-
-    @property
-    def period_s(self) -> float:
-        """How often it wants to be asked, where its settings say so."""
-        return float(self.settings.get("period_s") or 0.0)
-
-
-@dataclass(frozen=True, slots=True)
 class ScalingSetup:
-    """How one model of one cell scales. `attainment`: what each class promises. `period_s`: how often facts are read."""
+    """How one model of one cell scales. `plant`: what laws may know of a replica, from the cost file `costs`. `attainment`: what each class promises.
+    `period_s`: how often facts are read."""
 
     law: LawChoice
     shadow: LawChoice | None
     bounds: Bounds
     plant: Plant
+    costs: str | None
     attainment: Mapping[str, float]
     period_s: float
     rollback: Rollback
@@ -59,24 +44,17 @@ def setup_of(spec: ClusterSpec, model: Model, region: Region, costs: Path | None
     Raises CostFileError, and ValueError for settings that make no bounds.
     """
     scaling = spec.autoscaling_of(model)
+    named = str(costs) if costs is not None else scaling.costs or (None if model.simulated is None else model.simulated.costs)
     return ScalingSetup(
         law=_choice(scaling, scaling.period_s, model),
         shadow=None if scaling.shadow is None else _choice(scaling.shadow, scaling.period_s, model),
         bounds=_bounds(scaling, model, spec.pool_of(model, region)),
-        plant=_plant(spec, model, scaling, costs),
+        plant=_plant(spec, model, named),
+        costs=named,
         attainment={one.name: one.attainment for one in spec.classes},
         period_s=scaling.period_s,
         rollback=scaling.rollback,
     )
-
-
-def make_law(choice: LawChoice, plant: Plant) -> Law:
-    """The law, new. Raises ValueError that names it, the setting and what is allowed."""
-    if choice.name == "fixed":
-        return FixedLaw(int(choice.settings["count"] or 0), choice.period_s)
-    if choice.name == "backlog":
-        return BacklogLaw(BacklogSettings(**choice.settings), plant)  # type: ignore[arg-type]
-    raise ValueError(f"autoscaling.policy = {choice.name!r}: unknown; allowed: fixed, backlog")
 
 
 def _choice(law: SpecLaw, period_s: float, model: Model) -> LawChoice:
@@ -111,22 +89,21 @@ def _ceiling(scaling: Autoscaling, model: Model, pool: Pool) -> int | None:
 
 
 def usd_per_replica_hour(model: Model, pool: Pool) -> float:
-    """What one replica costs an hour. A CPU pool's price is by node: a replica has its share of the cores, a whole node where their number is unknown."""
+    """What a replica costs an hour. A CPU pool's price is by node: a replica pays for its cores, for a whole node where their number is unknown."""
     if pool.accelerator != "cpu":
         return pool.price_usd_per_hour * model.settings.tensor_parallel_size
     share = 1.0 if pool.cpus_per_node is None else min(1.0, model.cpus / pool.cpus_per_node)
     return pool.price_usd_per_hour * share
 
 
-def _plant(spec: ClusterSpec, model: Model, scaling: Autoscaling, costs: Path | None) -> Plant:
+def _plant(spec: ClusterSpec, model: Model, costs: str | None) -> Plant:
     settings, simulated = model.settings, model.simulated
-    named = str(costs) if costs is not None else scaling.costs or (None if simulated is None else simulated.costs)
     start_up_s = _START_UP_S if simulated is None else simulated.start_up_s + _PROCESS_S
     weight = spec.scheduling.decode_weight
-    if named is None:
+    if costs is None:
         step_tokens = max(settings.max_num_batched_tokens, settings.max_num_seqs)
         return Plant(Limits(settings.max_num_seqs, step_tokens, settings.max_num_seqs * settings.max_model_len), weight, None, start_up_s)
-    file = read_cost_file(Path(named))
+    file = read_cost_file(Path(costs))
     cost = file.cost_model()
     if simulated is not None and simulated.speed != 1.0:
         cost = slowed(cost, 1.0 / simulated.speed)

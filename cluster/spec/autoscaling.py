@@ -53,8 +53,8 @@ class Law(Section):
 
 
 class Rollback(Section):
-    """When a promoted law (`raylane shadow promote`) is taken back by itself: within `within_s` of the promotion, promises were missed `burn` times as
-    fast as the SLO allows over `span_s`."""
+    """When a promoted law (`raylane shadow promote`) is taken back by itself: within `within_s` of the promotion, promises were missed `burn` times
+    as fast as the SLO allows over `span_s`."""
 
     within_s: Seconds = 1_800.0
     span_s: Seconds = 120.0
@@ -67,9 +67,9 @@ class Autoscaling(Law):
     The law is asked every `period_s`. `forecast`: `none`, or `seasonal` (by day and week, from recorded history; a floor under what the law wants by
     itself). At most `up_per_minute` replicas are added and `down_per_minute` taken away in any 60 s. `usd_per_hour`: what all replicas of a model may
     cost at most, by its pool's price. Books older than `stale_s` are not decided by; a silent replica forbids steps down for `silent_s`; what has not
-    started after `unschedulable_s` counts as impossible, and is tried again after `retry_s`. `costs`: a cost file of the engine, relative to the spec's
-    own file, from which laws know what a replica can do before they have seen it (a simulated engine's own, where none is named). `shadow`: a second
-    law that runs beside, un-actuated; `rollback`: when one that was promoted is taken back.
+    started after `unschedulable_s` counts as impossible, and is tried again after `retry_s`. `costs`: a cost file of the engine, relative to the
+    spec's own file, from which laws know what a replica can do before they have seen it (a simulated engine's own, where none is named). `shadow`: a
+    second law that runs beside, un-actuated; `rollback`: when one that was promoted is taken back.
     """
 
     period_s: Annotated[float, Field(ge=0.2, le=600)] = 1.0

@@ -100,7 +100,7 @@ def _restored(header: dict[str, Any], number: int, any_code: bool) -> Scheduler:
     if header.get("code") != code_hash() and not any_code:
         raise ReplayError(f"line {number}: recorded by code {header.get('code')}, this is {code_hash()}: decisions may differ for that reason alone")
     try:
-        state = load_state(base64.b64decode(header["state"]), ("deployments.scheduling",))
+        state = load_state(base64.b64decode(header["state"]), ("deployments.scheduling",), (("deployments.scheduling.recorder", "_restore"),))
     except (KeyError, ValueError) as error:
         raise ReplayError(f"line {number}: its state cannot be read: {error}") from error
     if not isinstance(state, Scheduler):

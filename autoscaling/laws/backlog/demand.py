@@ -61,6 +61,12 @@ class Demand:
             self._open, self._open_since_s = 0.0, self._open_since_s + count * BUCKET_S
             self._close()
 
+    def average_over(self, level_s: float) -> None:
+        """The level is that of so many seconds from now on."""
+        self._level = max(1, round(level_s / BUCKET_S))
+        if self._buckets:
+            self._close()
+
     def rate(self, now: float) -> float:
         """Work a second, now."""
         open_s = now - self._open_since_s

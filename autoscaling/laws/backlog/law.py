@@ -50,6 +50,18 @@ class BacklogLaw:
         self._down = Stabiliser()
         self._began_s = -math.inf
 
+    def adopt(self, old: "BacklogLaw") -> None:
+        """Goes on with what another one has learned; only settings differ."""
+        self._demand, self._start_ups, self._residence = old._demand, old._start_ups, old._residence
+        self._capacity, self._targets, self._burn, self._down = old._capacity, old._targets, old._burn, old._down
+        self._demand.average_over(self.settings.level_s)
+        self._targets.settings = self.settings
+        self._began_s = old._began_s
+
+    def assume_start_up(self, factor: float) -> None:
+        """Believes from now on that starts take so many times as long: for whoever asks what would be different then."""
+        self._start_ups.assume(factor)
+
     def decide(self, signals: Signals) -> Wanted:
         """See `Law`."""
         for part in (self._demand, self._start_ups, self._capacity, self._residence, self._targets, self._burn):

@@ -1,0 +1,36 @@
+"""A law by name and settings, as a spec, a tuner or a log says it; and how the law is made of that."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autoscaling.laws.backlog.law import BacklogLaw
+from autoscaling.laws.backlog.settings import BacklogSettings
+from autoscaling.laws.fixed import FixedLaw
+from autoscaling.laws.law import Law, Plant
+
+Value = float | int | bool | str | None
+
+
+@dataclass(frozen=True)
+class LawChoice:
+    """`settings`: those that differ from the law's defaults, or all."""
+
+    name: str
+    settings: Mapping[str, Value]
+
+    def make(self, plant: Plant) -> Law:
+        """The law, new. Raises ValueError that names it, the setting and what is allowed."""
+        settings = dict(self.settings)
+        if self.name == "fixed":
+            return FixedLaw(int(settings.pop("count") or 0), float(settings.pop("period_s", 1.0) or 1.0))
+        if self.name == "backlog":
+            return BacklogLaw(BacklogSettings(**settings), plant)  # type: ignore[arg-type]
+        raise ValueError(f"autoscaling.policy = {self.name!r}: unknown; allowed: fixed, backlog")
+
+
+def remember(new: Law, old: Law | None) -> Law:
+    """The new law with what the old one has learned, where it can make use of it: laws of a kind whose `adopt(old)` takes it over."""
+    adopt = getattr(new, "adopt", None)
+    if adopt is not None and type(old) is type(new):
+        adopt(old)
+    return new
