@@ -14,7 +14,7 @@ class BacklogSettings:
     """`target_wait`: the share of a class's TTFT promise that its requests may spend in the lane. `long_wait_s`: what the lane without a bound may
     wait at least, whatever its classes promise, since its prompts alone take that long.
 
-    `utilisation`: the share of a replica's capacity that demand may fill. `short_cost`: what one replica too few costs, in replicas too many: how much
+    `utilisation`: the share of a replica's capacity that demand may fill. `short_cost`: what a replica too few costs, in replicas too many: how much
     of the demand's noise is covered. `recover_s`: in how many seconds a backlog over its target shall be gone, once the replicas are there.
     `occupancy`: the share of sequences or KV blocks that may be booked. `level_s`: over how many seconds demand is averaged. `trend`: whether demand
     is extrapolated by the time that a start takes.
