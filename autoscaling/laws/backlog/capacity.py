@@ -29,7 +29,7 @@ class Capacity:
         self._seen: float | None = None
         self._base: float | None = None
         self._mix_s = -math.inf
-        self._mix = (0, 0, 0, 0)
+        self._mix = (0.0, 0.0, 0.0, 0.0, 0.0)
         self._span: tuple[float, float, int] | None = None
         self._loose: float | None = None
         self._began: tuple[float, float] | None = None
@@ -53,17 +53,17 @@ class Capacity:
         self._measure(signals)
 
     def _calibrate(self, signals: Signals) -> None:
-        """By the lengths of late: prompts that arrived, answers that the engines counted."""
-        now = (signals.arrived, sum(flow.prompt_tokens for flow in signals.flows), signals.counted, signals.output_tokens)
-        arrived, prompts, counted, output = (new - old for new, old in zip(now, self._mix, strict=True))
+        """By the lengths of late: prompts that arrived, answers that the engines counted. Work as it was booked, since that is what demand is told in."""
+        prompt_tokens = sum(flow.prompt_tokens for flow in signals.flows)
+        now = (signals.arrived, prompt_tokens, signals.counted, signals.output_tokens, signals.arrived_work)
+        arrived, prompts, counted, output, work = (new - old for new, old in zip(now, self._mix, strict=True))
         if min(arrived, counted) < _LEAST_COUNTED:
             if min(arrived, counted) < 0:
                 self._mix = now  # the counts began anew
             return
         assert self._plant.cost is not None
         prompt, answer = max(1.0, prompts / arrived), max(1.0, output / counted)
-        requests_per_s = rate_at(self._plant.limits, self._plant.cost, prompt, answer, None)
-        self._base = requests_per_s * (prompt + self._plant.decode_weight * answer)
+        self._base = rate_at(self._plant.limits, self._plant.cost, prompt, answer, None) * work / arrived
         self._mix, self._mix_s = now, signals.at_s
 
     def _measure(self, signals: Signals) -> None:

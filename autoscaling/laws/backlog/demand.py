@@ -1,12 +1,14 @@
 """How much work arrives: its rate, its noise, its trend. From cumulative counts, in buckets of a few seconds.
 
-level    = work of the last level_s seconds / level_s
-surge    = max over shorter spans s of r(s) - TELLING * sqrt(r(s) * D / s)       r(s): work of the last s seconds / s; what is surely more
-rate     = max(level, surge)
-noise    D = mean((x[i] - x[i-1])^2) / 2 / mean(x),  x: work by bucket           index of dispersion, blind to slow change (von Neumann, 1941)
-error    = sqrt(rate * D / level_s)                                              of the rate
-trend    = slope of the least squares line through the buckets, where it is more than TELLING standard errors from zero, else 0; of the last two
-           and of the last four minutes, the one nearer to zero, since a step is no trend
+    noise    D = mean((x[i] - x[i-1])^2) / 2 / mean(x),  x: work by bucket           index of dispersion, blind to slow change (von Neumann, 1941)
+    r(s)     work of the last s seconds / s, with half-width h(s) = DOUBT * (sqrt(r * D / s) + D / s)              s: 5, 10, 15 ... 600 s
+    span     the longest s whose interval r(s) +- h(s) meets those of all shorter ones
+    rate     r(span), with standard error sqrt(rate * D / span)
+    trend    slope of the least squares line through the buckets, where it is more than TELLING standard errors from zero, else 0; of the last two
+             and of the last four minutes, the one nearer to zero, since a step is no trend
+
+The span is chosen by the intersection of confidence intervals (Goldenshluger and Nemirovski, 1997): long while nothing changes, so that the rate is
+steady, and short at once when something does, up or down.
 """
 
 import math
@@ -17,27 +19,44 @@ from autoscaling.signals.signals import Signals
 
 BUCKET_S = 5.0
 KEPT = 120
+TELLING = 4.0
+DOUBT = 1.5
+_SPANS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 36, 54, 80, KEPT)
 _TREND_BUCKETS = (24, 48)
-_SURGE_BUCKETS = (1, 2, 3, 4, 6, 9)
-TELLING = 2.5
+_LEAST = 6
 
 
 class Demand:
-    """The last ten minutes."""
+    """The last ten minutes. `level_s`: no span is longer."""
 
     def __init__(self, level_s: float) -> None:
-        self._level = max(1, round(level_s / BUCKET_S))
+        most = max(1, round(level_s / BUCKET_S))
+        self._spans = (*(span for span in _SPANS if span < most), most)
         self._epoch: int | None = None
         self._last_work = 0.0
         self._open_since_s = 0.0
         self._open = 0.0
         self._buckets: deque[float] = deque(maxlen=KEPT)
-        self._trend = 0.0
-        self._noise = 0.0
-        self._level_sum = 0.0
-        self._recent: list[tuple[float, float]] = []
         self.last_arrival_s = -math.inf
         """When something last arrived."""
+        self.rate = 0.0
+        """Work a second."""
+        self.span_s = BUCKET_S
+        self.noise = 0.0
+        """The index of dispersion D (work)."""
+        self.trend = 0.0
+        """By how much the rate changes a second; 0 where that is not telling."""
+
+    def averaged_over(self, level_s: float) -> "Demand":
+        """The same, averaged over another span from now on."""
+        other = Demand(level_s)
+        vars(other).update({name: value for name, value in vars(self).items() if name != "_spans"})
+        return other
+
+    @property
+    def error(self) -> float:
+        """Standard error of the rate."""
+        return math.sqrt(self.rate * self.noise / self.span_s)
 
     def look(self, signals: Signals) -> None:
         """Takes a moment into account. After a restart of the scheduler's counts only what is new counts."""
@@ -60,51 +79,34 @@ class Demand:
                 self._buckets.append(self._open / count)
             self._open, self._open_since_s = 0.0, self._open_since_s + count * BUCKET_S
             self._close()
-
-    def average_over(self, level_s: float) -> None:
-        """The level is that of so many seconds from now on."""
-        self._level = max(1, round(level_s / BUCKET_S))
-        if self._buckets:
-            self._close()
-
-    def rate(self, now: float) -> float:
-        """Work a second, now."""
-        open_s = now - self._open_since_s
-        span = min(self._level, len(self._buckets)) * BUCKET_S + open_s
-        level = (self._level_sum + self._open) / span if span > 0 else 0.0
-        return max([level, *(self._surely(work + self._open, span_s + open_s) for span_s, work in self._recent)])
-
-    def _surely(self, work: float, span_s: float) -> float:
-        rate = work / span_s
-        return rate - TELLING * math.sqrt(rate * self._noise / span_s)
-
-    def recent(self, now: float) -> float:
-        """Work a second in the last few seconds: what a burst looks like at once."""
-        last = self._buckets[-1] if self._buckets else 0.0
-        return (last + self._open) / (BUCKET_S * bool(self._buckets) + now - self._open_since_s + 1e-9)
-
-    @property
-    def noise(self) -> float:
-        """The index of dispersion D (work)."""
-        return self._noise
-
-    @property
-    def trend(self) -> float:
-        """By how much the rate changes a second; 0 where that is not telling."""
-        return self._trend
+        elif not self._buckets and passed > 0:
+            self.rate = self._open / passed
 
     def _close(self) -> None:
         buckets = list(self._buckets)
-        self._level_sum = sum(buckets[-self._level :])
-        self._recent = [(n * BUCKET_S, sum(buckets[-n:])) for n in _SURGE_BUCKETS if n < min(self._level, len(buckets))]
         mean = sum(buckets) / len(buckets)
-        if len(buckets) < 6 or mean <= 0:
-            self._noise = self._trend = 0.0
+        if len(buckets) < _LEAST or mean <= 0:
+            self.rate, self.span_s, self.noise, self.trend = mean / BUCKET_S, len(buckets) * BUCKET_S, 0.0, 0.0
             return
         variance = sum((b - a) ** 2 for a, b in pairwise(buckets)) / (2 * (len(buckets) - 1))
-        self._noise = variance / mean
+        self.noise = variance / mean
+        self._choose_span(buckets, mean / BUCKET_S)
         slopes = [_slope(buckets[-count:], variance) for count in _TREND_BUCKETS]
-        self._trend = 0.0 if min(slopes) < 0 < max(slopes) else min(slopes, key=abs)
+        self.trend = 0.0 if min(slopes) < 0 < max(slopes) else min(slopes, key=abs)
+
+    def _choose_span(self, buckets: list[float], usual: float) -> None:
+        low, high, work, taken = -math.inf, math.inf, 0.0, 0
+        for span in self._spans:
+            if span > len(buckets) and taken:
+                return
+            work += sum(buckets[-span : len(buckets) - taken])
+            taken, seconds = min(span, len(buckets)), span * BUCKET_S
+            rate = work / (taken * BUCKET_S)
+            half = DOUBT * (math.sqrt(max(rate, usual) * self.noise / seconds) + self.noise / seconds)
+            low, high = max(low, rate - half), min(high, rate + half)
+            if low > high:
+                return
+            self.rate, self.span_s = rate, taken * BUCKET_S
 
 
 def _slope(x: list[float], variance: float) -> float:

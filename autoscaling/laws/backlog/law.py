@@ -1,16 +1,16 @@
 """The backlog law. In replicas' worth of work, with c the work that a full replica does in a second:
 
     demand     (rate + max(0, trend) * S + z * error) / (utilisation * c)          S: what a start takes; z: settings.sigmas
-               error^2 = rate * D / level_s + rate * D / R                         of the rate's estimate, and of bursts over a residence time R
+               error^2 = rate * D / span + rate * D / R                            of the rate's estimate, and of bursts over a residence time R
     forecast   (forecast over the next S + down span + z * its error) / (utilisation * c)
-    backlog    (rate + B(S) / recover_s) / c, only where a lane's wait is over its target
+    backlog    (rate + B(S) / max(recover_s, S)) / c, only where a lane's wait is over its target
                B(S) = what waits, plus what arrives, less what the replicas there and those due until then do, in S seconds
-    occupancy  sequences or KV blocks booked / (occupancy * what a replica holds)
+    occupancy  sequences or KV blocks booked, averaged over R / (occupancy * what a replica holds)
     burn       one more than there are, if none is due, while promises are missed `burn` times too fast
 
-    up         the largest of them, if it is more than applied (what is starting is in it: credited on the way up only)
-    down       the largest over the last max(down_after_s, down_starts * S), plus `margin` and z standard errors of the level: what then still
-               carries the busiest moment, and will not be missed at the next one
+    up         the largest of them, if it is more than applied by `margin` (what is starting is in it: credited on the way up only); what waits, and
+               promises that are missed, need no margin
+    down       the largest over the last max(down_after_s, down_starts * S), plus `margin`: what then still carries the busiest moment
 
 Everything is per model and cell. Nothing here knows bounds, operators or broken signals (`scaler/`).
 """
@@ -23,6 +23,7 @@ from autoscaling.laws.backlog.capacity import Capacity
 from autoscaling.laws.backlog.demand import Demand
 from autoscaling.laws.backlog.down import Stabiliser
 from autoscaling.laws.backlog.lanes import LaneTargets, worst
+from autoscaling.laws.backlog.occupied import Occupied
 from autoscaling.laws.backlog.residence import Residence
 from autoscaling.laws.backlog.settings import BacklogSettings
 from autoscaling.laws.backlog.start_up import StartUps
@@ -45,6 +46,7 @@ class BacklogLaw:
         self._capacity = Capacity(plant)
         self._start_ups = StartUps(plant.start_up_s)
         self._residence = Residence()
+        self._occupied = Occupied()
         self._targets = LaneTargets(settings)
         self._burn = Burn()
         self._down = Stabiliser()
@@ -52,11 +54,9 @@ class BacklogLaw:
 
     def adopt(self, old: "BacklogLaw") -> None:
         """Goes on with what another one has learned; only settings differ."""
-        self._demand, self._start_ups, self._residence = old._demand, old._start_ups, old._residence
-        self._capacity, self._targets, self._burn, self._down = old._capacity, old._targets, old._burn, old._down
-        self._demand.average_over(self.settings.level_s)
+        vars(self).update({name: part for name, part in vars(old).items() if name not in ("settings", "period_s")})
+        self._demand = self._demand.averaged_over(self.settings.level_s)
         self._targets.settings = self.settings
-        self._began_s = old._began_s
 
     def assume_start_up(self, factor: float) -> None:
         """Believes from now on that starts take so many times as long: for whoever asks what would be different then."""
@@ -77,16 +77,17 @@ class BacklogLaw:
         if needed <= signals.applied + _ROUNDING and self._burn.rate >= self.settings.burn and not signals.starting:
             needed, motive = signals.applied + 1.0, Motive.SLO_BURN
         self._down.look(signals.at_s, needed)
-        if math.ceil(needed - _ROUNDING) > signals.applied:
-            return Wanted(math.ceil(needed - _ROUNDING), motive, terms)
+        more = math.ceil(needed - (0.0 if motive in _URGENT else self.settings.margin) - _ROUNDING)
+        if more > signals.applied:
+            return Wanted(more, motive, terms)
         return self._fewer(signals, needed, terms)
 
     def _terms(self, signals: Signals) -> dict[str, float]:
         """Every quantity of the equations above that exists at this moment, by name."""
-        now, settings = signals.at_s, self.settings
-        start_s, rate, c = self._start_ups.expected_s, self._demand.rate(now), self._capacity.per_s
+        settings = self.settings
+        start_s, rate, c = self._start_ups.expected_s, self._demand.rate, self._capacity.per_s
         terms = {"rate": rate, "start_up_s": start_s, "burn": self._burn.rate, "waiting_work": signals.backlog}
-        occupied = _occupied(signals)
+        occupied = self._occupied.look(signals, self._residence.seconds)
         if occupied is not None:
             terms[Motive.OCCUPANCY.value] = occupied / settings.occupancy
         if c is None:
@@ -95,10 +96,9 @@ class BacklogLaw:
             return terms
         per_replica = settings.utilisation * c
         trend = self._demand.trend if settings.trend else 0.0
-        noise = rate * self._demand.noise
-        error = math.sqrt(noise / settings.level_s + noise / self._residence.seconds)
-        terms |= {"replica_work_per_s": c, "trend": trend, "error": error, "residence_s": self._residence.seconds}
-        terms["doubt"] = settings.sigmas * math.sqrt(noise / settings.level_s) / per_replica
+        burst = math.sqrt(rate * self._demand.noise / self._residence.seconds)
+        error = math.hypot(burst, self._demand.error)
+        terms |= {"replica_work_per_s": c, "trend": trend, "error": error, "span_s": self._demand.span_s, "residence_s": self._residence.seconds}
         terms[Motive.DEMAND.value] = (rate + max(0.0, trend) * start_s + settings.sigmas * error) / per_replica
         if signals.forecast is not None:
             expected = signals.forecast.most_between(signals.unix_s, signals.unix_s + start_s + self._span_s)
@@ -115,11 +115,10 @@ class BacklogLaw:
         terms["wait_of_target"], terms["target_s"] = min(found[0], 1e9), found[1].target_s
         if found[0] <= 1.0:
             return
-        fresh = max(rate, self._demand.recent(signals.at_s))
         done = c * signals.ready * start_s + sum(c * max(0.0, start_s - due_s) for due_s in self._start_ups.due_in_s(signals.at_s))
-        left = max(0.0, signals.backlog + fresh * start_s - done)
+        left = max(0.0, signals.backlog + rate * start_s - done)
         terms["backlog_then"] = left
-        terms[Motive.BACKLOG.value] = (fresh + left / self.settings.recover_s) / c
+        terms[Motive.BACKLOG.value] = (rate + left / max(self.settings.recover_s, start_s)) / c
 
     def _from_zero(self, signals: Signals, terms: dict[str, float]) -> Wanted:
         needed = max((terms[motive.value] for motive in _NEEDS if motive.value in terms), default=0.0)
@@ -133,7 +132,7 @@ class BacklogLaw:
 
     def _fewer(self, signals: Signals, needed: float, terms: dict[str, float]) -> Wanted:
         applied, now = signals.applied, signals.at_s
-        margin = self.settings.margin + terms.get("doubt", 0.0)
+        margin = self.settings.margin
         idle_s = now - max(self._demand.last_arrival_s, self._began_s)
         if idle_s >= self.settings.zero_after_s and not signals.waiting and not signals.running and terms.get(Motive.FORECAST.value, 0.0) < 0.5:
             return Wanted(0, Motive.IDLE, terms)
@@ -153,14 +152,5 @@ class BacklogLaw:
         return max(self.settings.down_after_s, self.settings.down_starts * self._start_ups.expected_s)
 
 
+_URGENT = (Motive.BACKLOG, Motive.SLO_BURN)
 _NEEDS = (Motive.DEMAND, Motive.FORECAST, Motive.BACKLOG, Motive.OCCUPANCY)
-
-
-def _occupied(signals: Signals) -> float | None:
-    """Replicas' worth of sequences or KV blocks that are booked, whichever is more; None without any replica to measure by."""
-    live = [replica for replica in signals.replicas if replica.max_sequences]
-    if not live:
-        return None
-    sequences, kv = sum(r.sequences for r in live), sum(r.kv_tokens for r in live)
-    each_sequences, each_kv = sum(r.max_sequences for r in live) / len(live), sum(r.max_kv_tokens for r in live) / len(live)
-    return max(sequences / each_sequences, kv / each_kv if each_kv else 0.0)
