@@ -38,16 +38,20 @@ class ScalingSetup:
     rollback: Rollback
 
 
-def setup_of(spec: ClusterSpec, model: Model, region: Region, costs: Path | None = None) -> ScalingSetup:
-    """What the spec says of the model's scaling in that region. `costs`: a cost file instead of the one that the spec names.
+def setup_of(spec: ClusterSpec, model: Model, region: Region, costs: Path | None = None, read_costs: bool = True) -> ScalingSetup:
+    """What the spec says of the model's scaling in that region. `costs`: a cost file instead of the one that the spec names; without `read_costs`
+    none is read, and laws know of a replica what they see.
 
     Raises CostFileError, and ValueError for settings that make no bounds.
     """
     scaling = spec.autoscaling_of(model)
     named = str(costs) if costs is not None else scaling.costs or (None if model.simulated is None else model.simulated.costs)
+    if not read_costs:
+        named = None
+    law, shadow = choices_of(spec, model)
     return ScalingSetup(
-        law=_choice(scaling, scaling.period_s, model),
-        shadow=None if scaling.shadow is None else _choice(scaling.shadow, scaling.period_s, model),
+        law=law,
+        shadow=shadow,
         bounds=_bounds(scaling, model, spec.pool_of(model, region)),
         plant=_plant(spec, model, named),
         costs=named,
@@ -55,6 +59,13 @@ def setup_of(spec: ClusterSpec, model: Model, region: Region, costs: Path | None
         period_s=scaling.period_s,
         rollback=scaling.rollback,
     )
+
+
+def choices_of(spec: ClusterSpec, model: Model) -> tuple[LawChoice, LawChoice | None]:
+    """The active law of a model, and its shadow."""
+    scaling = spec.autoscaling_of(model)
+    shadow = None if scaling.shadow is None else _choice(scaling.shadow, scaling.period_s, model)
+    return _choice(scaling, scaling.period_s, model), shadow
 
 
 def _choice(law: SpecLaw, period_s: float, model: Model) -> LawChoice:

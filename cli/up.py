@@ -104,7 +104,7 @@ def _hold(spec: ClusterSpec, region: Region, run_dir: RunDir, stop: threading.Ev
     secret = run_dir.new_secret("secret")
     run_dir.new_secret("ray_token")
     cores = os.cpu_count() or 1
-    needed = sum(model.replicas.count * model.cpus for model in spec.models if region in spec.regions_of(model))
+    needed = sum(spec.most_replicas(model) * model.cpus for model in spec.models if region in spec.regions_of(model))
     url = f"http://{_host_in_url(spec.gateway.host)}:{spec.gateway.port}"
     with (
         shared_memory(run_dir.path / "shared_memory") as memory,

@@ -136,7 +136,7 @@ def test_a_header_makes_nothing_but_its_own_classes(tmp_path: Path) -> None:
     for state in (pickle.dumps(Evil.__reduce__(Evil())[0]), pickle.dumps(setup), pickle.dumps({"a": 1}), b"", b"\x80\x04."):
         header = {**json.loads(log[0]), "state": base64.b64encode(zlib.compress(state)).decode()}
         with pytest.raises(LogError, match="state cannot be read"):
-            replay([json.dumps(header) + "\n"] + log[1:])
+            replay([json.dumps(header) + "\n", *log[1:]])
 
 
 floats = st.floats(allow_nan=False)
