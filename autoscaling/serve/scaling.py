@@ -104,7 +104,7 @@ class ModelScaling:
             return unseen(ns / 1e9, unix_ns / 1e9, applied)
         replicas = () if listing is None else listing.replicas
         room = schedulable(facts.spec, facts.model, facts.region, self._cell.nodes, replicas)
-        moment = Moment(ns / 1e9, unix_ns / 1e9, applied, age_s=self._cell.age_s, schedulable=room)
+        moment = Moment(ns / 1e9, unix_ns / 1e9, applied, age_s=round(self._cell.age_s, 2), schedulable=room)
         return signals_from(books, moment)
 
     def _controls(self, unix_ns: int) -> tuple[Control, ...]:
