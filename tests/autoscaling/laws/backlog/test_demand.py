@@ -16,19 +16,19 @@ def fed(rates: list[float], level_s: float = 60.0, noise: float = 0.0, seed: int
 
 
 def test_a_steady_rate_is_found_without_noise_or_trend() -> None:
-    demand, now = fed([100.0] * 400)
+    demand, _ = fed([100.0] * 400)
     assert demand.rate == pytest.approx(100.0)
     assert demand.noise == pytest.approx(0.0, abs=1e-6)
     assert demand.trend == 0.0
 
 
 def test_a_surge_is_seen_long_before_the_level_has_it() -> None:
-    demand, now = fed([100.0] * 300 + [1_000.0] * 12)
+    demand, _ = fed([100.0] * 300 + [1_000.0] * 12)
     assert demand.rate > 500.0
 
 
 def test_noise_alone_is_no_surge() -> None:
-    demand, now = fed([100.0] * 600, noise=60.0)
+    demand, _ = fed([100.0] * 600, noise=60.0)
     assert demand.rate == pytest.approx(100.0, rel=0.35)
     assert demand.trend == pytest.approx(0.0, abs=0.2)
 
