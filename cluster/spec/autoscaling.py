@@ -17,10 +17,10 @@ class Backlog(Section):
     `target_wait`: the share of a class's TTFT that its requests may spend in the lane; `long_wait_s`: what the last lane may wait at least.
     `utilisation`: the share of a replica's capacity that demand may fill. `short_cost`: what a replica too few costs, in replicas too many.
     `recover_s`: in how many seconds a backlog over its target shall be gone, once new replicas are there. `occupancy`: the share of sequences or KV
-    blocks that may be booked. `level_s`: over how many seconds demand is averaged at most. `trend`: whether demand is extrapolated by the time of a start.
-    `down_after_s`: for how long fewer must have sufficed, and never less than `down_starts` times what a start takes; `margin`: by how much of a
-    replica, and by how much more must be needed. `zero_after_s`: idle for so long, the last replica goes (where `replicas.min` is 0). `burn`: promises missed so many times as fast as the
-    SLO allows add a replica whatever the rest says.
+    blocks that may be booked. `level_s`: over how many seconds demand is averaged at most. `trend`: whether demand is extrapolated by the time of a
+    start. `down_after_s`: for how long fewer must have sufficed, and never less than `down_starts` times what a start takes; `margin`: by how much
+    of a replica, and by how much more must be needed. `zero_after_s`: idle for so long, the last replica goes (where `replicas.min` is 0). `burn`:
+    promises missed so many times as fast as the SLO allows add a replica whatever the rest says.
     """
 
     target_wait: Annotated[float, Field(ge=0, le=1)] = 0.5

@@ -1,7 +1,7 @@
 """How fast the SLO's budget burns: promises missed, against those that the attainment allows to miss, over five minutes and over the last one.
 
-Both have to be too fast, so that neither a few misses among few requests nor what is over already adds a replica (multi-window burn rates: Google's SRE
-workbook, chapter 5). What was missed before the last replica became ready is no argument for a further one, so both begin anew then.
+Both have to be too fast, so that neither a few misses among few requests nor what is over already adds a replica (multi-window burn rates: The Site
+Reliability Workbook, chapter 5). What was missed before the last replica became ready is no argument for a further one, so both begin anew then.
 """
 
 from collections import deque

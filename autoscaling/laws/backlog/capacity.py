@@ -53,7 +53,7 @@ class Capacity:
         self._measure(signals)
 
     def _calibrate(self, signals: Signals) -> None:
-        """By the lengths of late: prompts that arrived, answers that the engines counted. Work as it was booked, since that is what demand is told in."""
+        """By the lengths of late: prompts that arrived, answers that the engines counted. Work as it is booked, since demand is told in that."""
         prompt_tokens = sum(flow.prompt_tokens for flow in signals.flows)
         now = (signals.arrived, prompt_tokens, signals.counted, signals.output_tokens, signals.arrived_work)
         arrived, prompts, counted, output, work = (new - old for new, old in zip(now, self._mix, strict=True))

@@ -75,9 +75,10 @@ class Demand:
         self._open += new
         if passed >= BUCKET_S:
             count = int(passed // BUCKET_S)
-            for _ in range(min(count, KEPT)):  # a law that is asked seldom fills several at once, evenly
-                self._buckets.append(self._open / count)
-            self._open, self._open_since_s = 0.0, self._open_since_s + count * BUCKET_S
+            even = self._open * BUCKET_S / passed  # whoever is asked seldom fills several at once
+            self._buckets.extend([even] * min(count, KEPT))
+            self._open -= even * count
+            self._open_since_s += count * BUCKET_S
             self._close()
         elif not self._buckets and passed > 0:
             self.rate = self._open / passed

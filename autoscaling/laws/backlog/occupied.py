@@ -1,4 +1,4 @@
-"""How many replicas' worth of sequences or KV blocks are booked, averaged over the time that a request stays: a burst shorter than that is no need."""
+"""How many replicas' worth of sequences or KV blocks are booked, averaged over the time that a request stays: a shorter burst is no need."""
 
 from autoscaling.signals.signals import ReplicaState, Signals
 

@@ -16,12 +16,12 @@ class BacklogSettings:
 
     `utilisation`: the share of a replica's capacity that demand may fill. `short_cost`: what a replica too few costs, in replicas too many: how much
     of the demand's noise is covered. `recover_s`: in how many seconds a backlog over its target shall be gone, once the replicas are there.
-    `occupancy`: the share of sequences or KV blocks that may be booked. `level_s`: over how many seconds demand is averaged at most. `trend`: whether demand
-    is extrapolated by the time that a start takes.
+    `occupancy`: the share of sequences or KV blocks that may be booked. `level_s`: over how many seconds demand is averaged at most. `trend`: whether
+    demand is extrapolated by the time that a start takes.
 
     `down_after_s`: for so long fewer must have sufficed before any is taken away, and never for less than `down_starts` times what a start takes.
-    `margin`: by how much of a replica they must have sufficed, and by how much more must be needed. `zero_after_s`: idle for so long, the last replica goes, where zero is allowed.
-    `burn`: how many times as fast as the SLO allows promises may be missed before one more is added whatever the rest says.
+    `margin`: by how much of a replica they must have sufficed, and by how much more must be needed. `zero_after_s`: idle for so long, the last
+    replica goes, where zero is allowed. `burn`: promises missed so many times as fast as the SLO allows add a replica whatever the rest says.
     """
 
     target_wait: float = 0.5

@@ -1,0 +1,47 @@
+"""Laws by name, from plain values: what is wrong is named, with what is allowed."""
+
+import pytest
+
+from autoscaling.laws.registry import LAWS, make_law
+from autoscaling.laws.rivals.dynamo import Dynamo
+from autoscaling.laws.rivals.dynamo_predictor import Predictor
+from autoscaling.laws.settings import LawError, Value, settings_from
+from tests.autoscaling.laws.moments import PLANT
+
+
+def test_a_law_of_its_defaults() -> None:
+    assert isinstance(make_law("dynamo", {}, PLANT), Dynamo)
+    assert all(name == entry.name for name, entry in LAWS.items())
+
+
+def test_values_become_what_the_settings_want() -> None:
+    kept = settings_from("dynamo", LAWS["dynamo"].settings, {"ttft_s": 2, "most_change": 3, "predictor": "kalman"})
+    assert type(kept.ttft_s) is float
+    assert (kept.ttft_s, kept.most_change, kept.predictor) == (2.0, 3, Predictor.KALMAN)
+    assert settings_from("aibrix", LAWS["aibrix"].settings, {"waiting_target": None}).waiting_target is None
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "words"),
+    [
+        ("hpb", {}, ["hpb", "hpa", "keda"]),
+        ("hpa", {"traget_waiting": 3}, ["hpa", "traget_waiting=3", "target_waiting", "tolerance"]),
+        ("hpa", {"target_waiting": "many"}, ["hpa", "target_waiting='many'", "a finite number"]),
+        ("hpa", {"target_waiting": float("nan")}, ["target_waiting=nan", "a finite number"]),
+        ("hpa", {"target_waiting": True}, ["target_waiting=True", "a finite number"]),
+        ("hpa", {"target_waiting": None}, ["target_waiting=None", "a finite number"]),
+        ("hpa", {"target_waiting": -1.0}, ["law hpa", "target_waiting=-1.0", "above 0"]),
+        ("keda", {"scale_to_zero": 1}, ["scale_to_zero=1", "true or false"]),
+        ("dynamo", {"most_change": 2.5}, ["most_change=2.5", "a whole number"]),
+        ("dynamo", {"predictor": "oracle"}, ["predictor='oracle'", "constant, kalman"]),
+        ("dynamo", {"throughput_interval_s": 5.0}, ["throughput_interval_s=5.0", "load_interval_s=5.0", "longer"]),
+        ("aibrix", {"waiting_target": "x"}, ["waiting_target='x'", "a finite number or nothing"]),
+        ("llmd", {"up_threshold": 0.3}, ["up_threshold=0.3", "down_threshold=0.4"]),
+        ("ray_default", {"look_back_period_s": 10}, ["look_back_period_s=10.0", "metrics_interval_s"]),
+    ],
+)
+def test_what_is_wrong_is_named(name: str, values: dict[str, Value], words: list[str]) -> None:
+    with pytest.raises(LawError) as error:
+        make_law(name, values, PLANT)
+    for word in words:
+        assert word in str(error.value)
