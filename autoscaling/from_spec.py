@@ -61,6 +61,22 @@ def setup_of(spec: ClusterSpec, model: Model, region: Region, costs: Path | None
     )
 
 
+def scaling_problems(spec: ClusterSpec) -> list[str]:
+    """What of a spec's scaling cannot be followed on this machine: a law or a setting that there is not, a cost file that cannot be read."""
+    return [f"models.{model.name}: autoscaling: {problem}" for model in spec.models if (problem := _problem(spec, model))]
+
+
+def _problem(spec: ClusterSpec, model: Model) -> str | None:
+    try:
+        setup = setup_of(spec, model, spec.regions_of(model)[0], read_costs=spec.autoscaling_of(model).costs is not None)
+        for choice in choices_of(spec, model):
+            if choice is not None:
+                choice.make(setup.plant)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 def choices_of(spec: ClusterSpec, model: Model) -> tuple[LawChoice, LawChoice | None]:
     """The active law of a model, and its shadow."""
     scaling = spec.autoscaling_of(model)

@@ -17,6 +17,7 @@ from typing import Annotated
 import psutil
 import typer
 
+from autoscaling.from_spec import scaling_problems
 from cli.boot import Boot, BootError
 from cli.console import console, fail
 from cli.down import clean
@@ -67,7 +68,7 @@ def _load(path: Path | None, region: str | None, port: int | None) -> tuple[Clus
         if region is None and len(spec.regions) > 1:
             fail(f"the spec has {len(spec.regions)} regions; allowed: --region {' | '.join(r.name for r in spec.regions)}", code=2)
         home = spec.regions[0] if region is None else spec.region(region)
-        if problems := [*missing_sources(spec), *cost_problems(spec)]:
+        if problems := [*missing_sources(spec), *cost_problems(spec), *scaling_problems(spec)]:
             fail("; ".join(problems), code=2)
     except SpecError as error:
         fail(f"{error.source} is not a usable spec:\n  " + "\n  ".join(error.problems), mend=f"raylane spec check {error.source}", code=2)

@@ -7,8 +7,8 @@ from autoscaling.laws.backlog.law import BacklogLaw
 from autoscaling.laws.backlog.settings import BacklogSettings
 from autoscaling.laws.fixed import FixedLaw
 from autoscaling.laws.law import Law, Plant
-
-Value = float | int | bool | str | None
+from autoscaling.laws.registry import make_law
+from autoscaling.laws.settings import Value
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class LawChoice:
             return FixedLaw(int(settings.pop("count") or 0), float(settings.pop("period_s", 1.0) or 1.0))
         if self.name == "backlog":
             return BacklogLaw(BacklogSettings(**settings), plant)  # type: ignore[arg-type]
-        raise ValueError(f"autoscaling.policy = {self.name!r}: unknown; allowed: fixed, backlog")
+        return make_law(self.name, settings, plant)
 
 
 def remember(new: Law, old: Law | None) -> Law:

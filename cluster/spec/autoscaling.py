@@ -4,10 +4,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from cluster.spec.base import Name, Seconds, Section
+from cluster.spec.base import Seconds, Section
 from cluster.spec.paths import beside_the_spec
 
 Share = Annotated[float, Field(ge=0.05, le=1)]
+LawName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
+"""As the registry of laws has it (`autoscaling/laws/registry.py`)."""
 Setting = float | int | bool | str | None
 
 
@@ -41,7 +43,7 @@ class Backlog(Section):
 class Law(Section):
     """A scaling law: `backlog` with its knobs, `fixed`, or a ported rival with `settings` of its own (`raylane gauntlet --list` names them all)."""
 
-    policy: Name = "fixed"
+    policy: LawName = "fixed"
     backlog: Backlog = Backlog()
     settings: dict[str, Setting] = Field(default_factory=dict)
 

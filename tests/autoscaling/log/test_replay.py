@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoscaling.laws.registry import LAWS
 from autoscaling.log.codec import controls_from, controls_tree, decision_from, decision_tree, signals_from, signals_tree
 from autoscaling.log.files import lines_of, log_files, remembered
 from autoscaling.log.reader import LogError
@@ -61,6 +62,12 @@ def test_so_it_is_with_a_shadow_and_over_rotated_files(tmp_path: Path) -> None:
     assert replay(lines_of(files)).difference is None
     for file in files:
         assert replay(lines_of([file])).difference is None
+
+
+@pytest.mark.parametrize("law", [*LAWS, "fixed"])
+def test_so_it_is_with_every_law(law: str, tmp_path: Path) -> None:
+    recorded(tmp_path, 90, policy=law, shadow={"policy": "backlog"})
+    assert replay(lines(tmp_path)).difference is None
 
 
 def test_a_decision_that_was_another_is_told(tmp_path: Path) -> None:
