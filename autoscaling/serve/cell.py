@@ -85,6 +85,8 @@ class Cell:
             self._page.close()
 
     def _listen(self) -> None:
+        if not ray.is_initialized():  # Ray would start a cluster of its own
+            raise RuntimeError("this process is in no Ray cluster")
         if self._directory is None:
             self._directory = find_directory()
             self._secret = ray.get(self._directory.secret.remote(), timeout=_ANSWER_S)

@@ -34,8 +34,9 @@ class Handover:
     def ask(self, number: int) -> None:
         """So many are wanted from now on."""
         with self._lock:
+            settled = not self._on_its_way  # else Serve may run another number by now than at its last tick
             self._asked = number
-            self._on_its_way = 0 if number == self._target else PATIENCE_TICKS
+            self._on_its_way = 0 if settled and number == self._target else PATIENCE_TICKS
 
     @property
     def applied(self) -> int | None:
