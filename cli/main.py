@@ -11,6 +11,7 @@ from cli.costs import costs
 from cli.doctor import doctor
 from cli.down import down
 from cli.drain import drain
+from cli.explain import explain
 from cli.key import key
 from cli.rehearse import rehearse
 from cli.replay import replay_log
@@ -32,6 +33,7 @@ app.command()(down)
 app.command()(status)
 app.command()(top)
 app.command()(why)
+app.command()(explain)
 app.command()(apply)
 app.command()(hold)
 app.command()(pin)

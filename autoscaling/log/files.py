@@ -25,6 +25,11 @@ class Remembered:
     unix_ns: int
 
 
+def is_scaling_log(first_line: str) -> bool:
+    """Whether a log that begins so is one of scaling decisions."""
+    return first_line.startswith(_HEADER)
+
+
 def log_files(folder: Path, model: str) -> list[Path]:
     """Those that there are, oldest first."""
     name = log_name(model) + ".jsonl"
@@ -44,7 +49,7 @@ def remembered(folder: Path, model: str, unix_ns: int) -> Remembered | None:
     files = log_files(folder, model)
     try:
         lines = list(lines_of(files[-1:]))
-        starts = [number for number, line in enumerate(lines) if line.startswith(_HEADER)]
+        starts = [number for number, line in enumerate(lines) if is_scaling_log(line)]
         last = None
         for last in steps(lines[starts[-1] :] if starts else []):  # noqa: B007
             pass

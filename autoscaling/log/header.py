@@ -53,10 +53,15 @@ class Header:
 
     def pair(self) -> Pair:
         """What decides, as it was at that moment; new at each call. Raises ValueError."""
-        pair = load_state(self.state, _ROOMS)
-        if not isinstance(pair, Pair):
-            raise ValueError("its state is none of an autoscaler")
-        return pair
+        return load_pair(self.state)
+
+
+def load_pair(state: bytes) -> Pair:
+    """What decides, from its pickled state. Raises ValueError."""
+    pair = load_state(state, _ROOMS)
+    if not isinstance(pair, Pair):
+        raise ValueError("its state is none of an autoscaler")
+    return pair
 
 
 def header_of(pair: Pair, begin: Begin, model: str, region: str, ns: int, unix_ns: int) -> Header:
