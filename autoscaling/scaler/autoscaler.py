@@ -1,4 +1,4 @@
-"""The autoscaler of one model: asks a law, and puts the limits on top. The same object decides in Ray Serve, in the simulator, in a shadow, in `tune`.
+"""The autoscaler of one model: asks a law, and puts the limits on top. The same object decides in Ray Serve, the simulator, a shadow and `tune`.
 
     wanted    = law(signals)                                             raised: the number stays (LAW_FAILED)
     bounded   = within [least, min(most, ceiling)], held or pinned by an operator, no more than can be scheduled
@@ -32,7 +32,7 @@ class Autoscaler:
         """How often somebody else changed the number."""
         self._requested: int | None = None
         self._steps: deque[tuple[float, int]] = deque()
-        self._silent_since_s = math.inf
+        self._silent_since_s: float | None = None
         self._room = Room()
 
     def decide(self, signals: Signals, controls: tuple[Control, ...] = ()) -> Decision:
@@ -58,10 +58,10 @@ class Autoscaler:
     def _look(self, signals: Signals) -> None:
         if self._requested is not None and signals.applied != self._requested:
             self.foreign_writes += 1
-        if signals.count(ReplicaState.SILENT):
-            self._silent_since_s = min(self._silent_since_s, signals.at_s)
-        else:
-            self._silent_since_s = math.inf
+        if not signals.count(ReplicaState.SILENT):
+            self._silent_since_s = None
+        elif self._silent_since_s is None:
+            self._silent_since_s = signals.at_s
         self._room.look(signals, self.bounds)
 
     def _limited(self, signals: Signals, wanted: Wanted, controls: tuple[Control, ...]) -> Decision:
@@ -99,7 +99,7 @@ class Autoscaler:
         if limit in (Limit.PINNED, Limit.HELD):
             return number, limit
         applied, now = signals.applied, signals.at_s
-        if number < applied and now - self._silent_since_s < self.bounds.silent_s:
+        if number < applied and self._silent_since_s is not None and now - self._silent_since_s < self.bounds.silent_s:
             return applied, Limit.SILENT
         while self._steps and self._steps[0][0] <= now - _RATE_SPAN_S:
             self._steps.popleft()
@@ -113,7 +113,9 @@ class Autoscaler:
             return (number, limit) if number >= fewest else (fewest, Limit.DOWN_RATE)
         return number, limit
 
-    def _answer(self, signals: Signals, wanted: Wanted | None, number: tuple[int, Limit | None], why: Limit | None, error: str | None = None) -> Decision:
+    def _answer(
+        self, signals: Signals, wanted: Wanted | None, number: tuple[int, Limit | None], why: Limit | None, error: str | None = None
+    ) -> Decision:
         requested, limit = number
         if requested != signals.applied:
             self._steps.append((signals.at_s, requested - signals.applied))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from autoscaling.simulator.fleet import FleetEvent, Life, SimulatedReplica
 from autoscaling.simulator.lifecycle import Lifecycle
 from autoscaling.simulator.outcome import CAUSES, Outcome
+from autoscaling.simulator.scaling import Scaling, ScalingLoop
 from autoscaling.simulator.workload import Workload
 from deployments.engine_model.cost_model import CostModel
 from deployments.engine_model.engine import Boundary, Engine
@@ -29,8 +30,8 @@ class CellSettings:
     """`replicas` engines of `limits` from the start, and what happens to them (`fleet`, in the order of time); one that starts later takes
     `start_up_s`.
 
-    A request waits at most `queue_wait_s` in its lane. With `clients`, requests come in a closed loop instead of at their times: so many at first,
-    and the next whenever one has ended.
+    With `scaling`, an autoscaler decides how many there are from second 0 on. A request waits at most `queue_wait_s` in its lane. With `clients`,
+    requests come in a closed loop instead of at their times: so many at first, and the next whenever one has ended.
     """
 
     replicas: int
@@ -42,6 +43,7 @@ class CellSettings:
     start_up_s: float = 60.0
     fleet: Sequence[FleetEvent] = field(default=())
     clients: int = 0
+    scaling: Scaling | None = None
 
 
 class _Running:
@@ -85,19 +87,27 @@ class Cell:
         self._wakeup_s = math.inf
         limits = settings.limits
         capacity = settings.binding.capacity(limits.sequences, limits.kv_tokens, limits.step_tokens)
-        self._fleet = Lifecycle(self.scheduler, capacity, settings.start_up_s, lambda: Engine(limits, cost), self)
-        self.replicas = self._fleet.replicas
+        self.fleet = Lifecycle(self.scheduler, capacity, settings.start_up_s, lambda: Engine(limits, cost), self)
+        self.replicas = self.fleet.replicas
         for _ in range(settings.replicas):
-            self._fleet.start(0.0, 0.0)
+            self.fleet.start(0.0, 0.0)
         for _ in range(min(settings.clients, len(workload))):
             self.at(0.0, self._next_client)
+        self.scaling = None if settings.scaling is None else ScalingLoop(settings.scaling, self)
+        self._watch = None if self.scaling is None else self.scaling.watch
         for event in settings.fleet:
-            self.at(event.at_s, lambda now, event=event: self._fleet.befall(event, now))  # type: ignore[misc]
+            self.at(event.at_s, lambda now, event=event: self.fleet.befall(event, now))  # type: ignore[misc]
 
     @property
     def engines(self) -> list[Engine]:
         """Those of all replicas that there ever were."""
         return [replica.engine for replica in self.replicas]
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything that ever arrives has come and ended."""
+        scheduler = self.scheduler
+        return scheduler.submitted >= len(self._workload) and not scheduler.lanes.jobs and not scheduler.leases
 
     def run(self) -> Outcome:
         """Runs until everything that arrived has ended."""
@@ -187,7 +197,7 @@ class Cell:
 
     def _place(self, placement: Placement, now: float) -> None:
         lease = placement.lease
-        index, replica = int(placement.request.request_id), self._fleet.by_name[lease.replica_id]
+        index, replica = int(placement.request.request_id), self.fleet.by_name[lease.replica_id]
         out = self._outcome
         out.placed_s[index], out.replica[index], out.lane[index], out.promoted[index] = now, replica.number, lease.home, placement.promoted
         work = self._workload
@@ -225,6 +235,8 @@ class Cell:
             running: _Running = sequence.tag
             if running.replica.serves:
                 out.first_s[running.index] = now
+                if self._watch is not None:
+                    self._watch.first_token(now, now - out.arrived_s[running.index])
                 scheduler.first_token(running.lease, now)
                 self.step(now)
         for sequence in boundary.finished:
@@ -236,11 +248,13 @@ class Cell:
             self.step(now)
             first_s = sequence.first_s
             assert first_s is not None
+            if self._watch is not None and sequence.output > 1:
+                self._watch.finished(now, (now - out.first_s[running.index]) / (sequence.output - 1))
             assert sequence.begun_s is not None
             usage = Usage(sequence.prompt, sequence.cached, sequence.output, 0, 1, first_s - sequence.begun_s, now - self._cost.back_s - first_s)
             scheduler.learn(running.lease, usage, now)
             running.replica.leases -= 1
-            self._fleet.gone_if_done(running.replica, now)
+            self.fleet.gone_if_done(running.replica, now)
             self._over(now)
 
     def lost(self, lease: Lease, now: float) -> None:
@@ -255,5 +269,6 @@ class Cell:
         out.itl_s = {share: itl.quantile(share) for share in (0.5, 0.9, 0.99)} if itl.counts else {}
         out.ended_s = now
         out.preemptions = sum(engine.preemptions for engine in self.engines)
+        out.scalings = () if self.scaling is None else tuple(self.scaling.decisions)
         out.lives = tuple(Life(one.started_s, min(one.ready_s, now), min(one.ended_s, now), one.drained_s) for one in self.replicas)
         return out

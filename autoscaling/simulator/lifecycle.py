@@ -38,6 +38,11 @@ class Lifecycle:
         self._make_engine = make_engine
         self._clock = clock
 
+    @property
+    def staying(self) -> list[SimulatedReplica]:
+        """Those that start or serve and are not told to go, the oldest first."""
+        return [replica for replica in self.replicas if replica.ended_s == math.inf and replica.drained_s == math.inf]
+
     def befall(self, event: FleetEvent, now: float) -> None:
         """An event comes to pass. Raises ValueError for a replica that there is not."""
         if event.kind is FleetEventKind.START:

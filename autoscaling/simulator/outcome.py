@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from autoscaling.scaler.decision import Decision
 from autoscaling.simulator.fleet import Life
 from deployments.scheduling import RejectCause
 
@@ -39,6 +40,8 @@ class Outcome:
     preemptions: int = 0
     lives: tuple[Life, ...] = ()
     """Of the replicas, in the order in which they started."""
+    scalings: tuple[Decision, ...] = ()
+    """What the autoscaler decided: what changed the number of replicas, or its reason."""
 
     @classmethod
     def empty(cls, arrived_s: Column, prompt_tokens: NDArray[np.int64], output_tokens: NDArray[np.int64]) -> "Outcome":

@@ -1,6 +1,7 @@
 """The cluster spec: one file that says what there is, what is served, what is promised and how it may scale."""
 
-from cluster.spec.cluster import Autoscaling, ClusterSpec
+from cluster.spec.autoscaling import Autoscaling, Backlog, Law
+from cluster.spec.cluster import ClusterSpec
 from cluster.spec.gateway import Gateway, Limits, Timeouts
 from cluster.spec.load import SpecError, load_spec, parse_section, parse_spec
 from cluster.spec.models import EngineSettings, Health, LoraAdapter, Model, Replicas, Speculative
@@ -11,11 +12,13 @@ from cluster.spec.traffic import Lane, Scheduling, TrafficClass
 
 __all__ = [
     "Autoscaling",
+    "Backlog",
     "ClusterSpec",
     "EngineSettings",
     "Gateway",
     "Health",
     "Lane",
+    "Law",
     "Limits",
     "LoraAdapter",
     "Model",

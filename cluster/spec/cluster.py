@@ -5,18 +5,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from cluster.spec.autoscaling import Autoscaling
 from cluster.spec.base import Name, Section
 from cluster.spec.gateway import Gateway
 from cluster.spec.models import Model
 from cluster.spec.regions import Pool, Region
 from cluster.spec.tenants import Tenant
 from cluster.spec.traffic import DEFAULT_CLASSES, DEFAULT_LANES, Lane, Scheduling, TrafficClass
-
-
-class Autoscaling(Section):
-    """How replicas follow the load. `fixed` keeps each model's `replicas.count`."""
-
-    policy: Literal["fixed"] = "fixed"
 
 
 class ClusterSpec(Section):
@@ -49,11 +44,23 @@ class ClusterSpec(Section):
                     raise ValueError(f"models.{model.name}.regions = {name!r}: unknown; allowed: {', '.join(region.name for region in self.regions)}")
             for region in self.regions_of(model):
                 self.pool_of(model, region)
+            self._check_scaling(model)
         self._check_tenants()
         bounds = [lane.up_to_tokens for lane in self.lanes]
         if bounds[-1] is not None or None in bounds[:-1] or sorted(bound for bound in bounds if bound) != bounds[:-1]:
             raise ValueError(f"lanes.up_to_tokens = {bounds}: allowed: ascending bounds, and none for the last lane alone")
         return self
+
+    def _check_scaling(self, model: Model) -> None:
+        if self.autoscaling_of(model).policy != "fixed" and model.replicas.max is None:
+            raise ValueError(
+                f"models.{model.name}.replicas.max: missing; needed with autoscaling.policy = {self.autoscaling_of(model).policy!r}: "
+                "the most replicas that may ever run"
+            )
+
+    def autoscaling_of(self, model: Model) -> Autoscaling:
+        """How a model scales: by its own section, else by the cluster's."""
+        return self.autoscaling if model.autoscaling is None else model.autoscaling
 
     def _check_tenants(self) -> None:
         classes = [traffic_class.name for traffic_class in self.classes]

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, model_validator
 
+from cluster.spec.autoscaling import Autoscaling
 from cluster.spec.base import Name, Seconds, Section
 from cluster.spec.simulated import NAME_MARK, Simulated
 
@@ -72,9 +73,17 @@ class Health(Section):
 
 
 class Replicas(Section):
-    """How many replicas run: a fixed number until the autoscaling policies land."""
+    """How many replicas run: `count` at the start, and always where nothing scales them; else between `min` (0: none while nobody asks) and `max`."""
 
     count: Annotated[int, Field(ge=0, le=10_000)] = 1
+    min: Annotated[int, Field(ge=0, le=10_000)] = 1
+    max: Annotated[int, Field(ge=1, le=10_000)] | None = None
+
+    @model_validator(mode="after")
+    def _are_in_order(self) -> "Replicas":
+        if self.max is not None and not self.min <= self.count <= self.max:
+            raise ValueError(f"count = {self.count}, min = {self.min}, max = {self.max}: allowed: min <= count <= max")
+        return self
 
 
 _CPUS = {"vllm": 1.0, "simulated": 0.01}
@@ -85,6 +94,7 @@ class Model(Section):
     """One served model: its `source` is `demo` (the shipped demo model), a local folder, or a hub name.
 
     With `engine: simulated` nothing is loaded: `source` names what is imitated, and `simulated` says how.
+    `autoscaling` replaces the cluster's section for this model.
     `step_log` (a folder) gets a file a replica with a line for each step of its engine: what `raylane calibrate` fits the costs of steps from.
     """
 
@@ -96,6 +106,7 @@ class Model(Section):
     settings: EngineSettings
     health: Health = Health()
     replicas: Replicas = Replicas()
+    autoscaling: Autoscaling | None = None
     regions: tuple[Name, ...] | None = None
     pool: Name | None = None
     adapters: tuple[LoraAdapter, ...] = ()

@@ -11,11 +11,10 @@ _TRUST_WEIGHT = 0.02
 
 
 class PrefixIndex:
-    """Prefix hashes by replica, at most `per_replica` each (about 100 bytes a hash)."""
+    """Prefix hashes by replica (some 400 bytes a hash), no more of each than its KV cache can hold."""
 
-    def __init__(self, per_replica: int = 50_000) -> None:
+    def __init__(self) -> None:
         self.trust = 1.0
-        self._per_replica = per_replica
         self._by_hash: dict[int, set[str]] = {}
         self._by_replica: dict[str, OrderedDict[int, None]] = {}
 
@@ -46,8 +45,8 @@ class PrefixIndex:
                 high = middle - 1
         return low + 1
 
-    def add(self, prefix: tuple[int, ...], replica_id: str) -> None:
-        """The prompt with that prefix goes to the replica."""
+    def add(self, prefix: tuple[int, ...], replica_id: str, most: int) -> None:
+        """The prompt with that prefix goes to the replica, whose cache holds `most` chunks: what it had before them is evicted."""
         known = self._by_replica.setdefault(replica_id, OrderedDict())
         # From the longest to the shortest, so that the shortest, which most prompts share, are the last to be evicted.
         for chunk in reversed(prefix):
@@ -56,7 +55,7 @@ class PrefixIndex:
             else:
                 known[chunk] = None
                 self._by_hash.setdefault(chunk, set()).add(replica_id)
-        while len(known) > self._per_replica:
+        while len(known) > max(1, most):
             self._drop(known.popitem(last=False)[0], replica_id)
 
     def forget(self, replica_id: str) -> None:

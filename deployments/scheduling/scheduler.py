@@ -277,7 +277,7 @@ class Scheduler:
         lease = Lease(self._next_lease, request, replica.replica_id, now, attempt, prefill, job.kv_tokens, job.output_tokens, job.home)
         self._bind(lease, job, replica, now)
         if request.prefix:
-            self.books.prefixes.add(request.prefix, replica.replica_id)
+            self.books.prefixes.add(request.prefix, replica.replica_id, replica.capacity.kv_tokens // max(1, request.chunk_tokens))
         self.placed += 1
         self.promoted += job.promoted_s is not None and job.attempt == 1
         self.rate.placed.add(job.cost, now)

@@ -9,14 +9,12 @@ from dataclasses import dataclass, field
 from deployments.scheduling.reasons import Ending, RejectCause
 from deployments.scheduling.request import Job, Request
 
-_OWN_FAULT = frozenset(
-    {RejectCause.DUPLICATE_ID, RejectCause.TENANT_REQUESTS, RejectCause.TENANT_TOKENS, RejectCause.TENANT_CONCURRENCY}
-)
+_OWN_FAULT = frozenset({RejectCause.DUPLICATE_ID, RejectCause.TENANT_REQUESTS, RejectCause.TENANT_TOKENS, RejectCause.TENANT_CONCURRENCY})
 
 
 @dataclass(slots=True)
 class Flow:
-    """Of one lane and class: requests that arrived, their work and prompts (tokens), promises kept and missed. `slo_s`: what the last was promised."""
+    """Of one lane and class: requests that arrived, their work and prompts (tokens), promises kept and missed; `slo_s`: the last one's promise."""
 
     arrived: int = 0
     work: float = 0.0

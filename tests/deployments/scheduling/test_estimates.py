@@ -62,7 +62,7 @@ def test_the_longest_known_prefix_is_what_a_scan_would_find(prompts: list[tuple[
         assert longest == max(known.values(), default=0)
         assert holders == {name for name, count in known.items() if count == longest > 0}
         assert all(index.known(prefix, name) == count for name, count in known.items())
-        index.add(prefix, replica)
+        index.add(prefix, replica, 1_000)
         sent.setdefault(replica, set()).update(prefix)
     for replica in "abc":
         index.forget(replica)
@@ -70,9 +70,9 @@ def test_the_longest_known_prefix_is_what_a_scan_would_find(prompts: list[tuple[
 
 
 def test_prefixes_are_bounded_and_keep_the_shared_beginnings() -> None:
-    index = PrefixIndex(per_replica=50)
+    index = PrefixIndex()
     for number in range(100):
-        index.add((1, 2, *range(1_000 + 10 * number, 1_008 + 10 * number)), "r0")
+        index.add((1, 2, *range(1_000 + 10 * number, 1_008 + 10 * number)), "r0", 50)
     assert index.longest((1, 2, 3)) == (2, frozenset({"r0"}))
     assert len(index._by_replica["r0"]) == len(index._by_hash) == 50
 

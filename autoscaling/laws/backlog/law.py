@@ -1,0 +1,146 @@
+"""The backlog law. In replicas' worth of work, with c the work that a full replica does in a second:
+
+    demand     (rate + max(0, trend) * S + z * error) / (utilisation * c)          S: what a start takes; z: settings.sigmas
+               error^2 = rate * D / span + rate * D / R                            of the rate's estimate, and of bursts over a residence time R
+    forecast   (forecast over the next S + down span + z * its error) / (utilisation * c)
+    backlog    (rate + B(S) / max(recover_s, S)) / c, only where a lane's wait is over its target
+               B(S) = what waits, plus what arrives, less what the replicas there and those due until then do, in S seconds
+    occupancy  sequences or KV blocks booked, averaged over R / (occupancy * what a replica holds)
+    burn       one more than there are, if none is due, while promises are missed `burn` times too fast
+
+    up         the largest of them, if it is more than applied by `margin` (what is starting is in it: credited on the way up only); what waits, and
+               promises that are missed, need no margin
+    down       the largest over the last max(down_after_s, down_starts * S), plus `margin`: what then still carries the busiest moment
+
+Everything is per model and cell. Nothing here knows bounds, operators or broken signals (`scaler/`).
+"""
+
+import math
+from typing import ClassVar
+
+from autoscaling.laws.backlog.burn import Burn
+from autoscaling.laws.backlog.capacity import Capacity
+from autoscaling.laws.backlog.demand import Demand
+from autoscaling.laws.backlog.down import Stabiliser
+from autoscaling.laws.backlog.lanes import LaneTargets, worst
+from autoscaling.laws.backlog.occupied import Occupied
+from autoscaling.laws.backlog.residence import Residence
+from autoscaling.laws.backlog.settings import BacklogSettings
+from autoscaling.laws.backlog.start_up import StartUps
+from autoscaling.laws.law import Motive, Plant, Wanted
+from autoscaling.signals.signals import Signals
+
+_ROUNDING = 1e-9
+
+
+class BacklogLaw:
+    """See the module's docstring."""
+
+    name: ClassVar[str] = "backlog"
+    latency_span_s = 0.0
+
+    def __init__(self, settings: BacklogSettings, plant: Plant) -> None:
+        self.settings = settings
+        self.period_s = settings.period_s
+        self._demand = Demand(settings.level_s)
+        self._capacity = Capacity(plant)
+        self._start_ups = StartUps(plant.start_up_s)
+        self._residence = Residence()
+        self._occupied = Occupied()
+        self._targets = LaneTargets(settings)
+        self._burn = Burn()
+        self._down = Stabiliser()
+        self._began_s = -math.inf
+
+    def decide(self, signals: Signals) -> Wanted:
+        """See `Law`."""
+        for part in (self._demand, self._start_ups, self._capacity, self._residence, self._targets, self._burn):
+            part.look(signals)
+        if math.isinf(self._began_s):
+            self._began_s = signals.at_s
+        terms = self._terms(signals)
+        if not signals.applied:
+            return self._from_zero(signals, terms)
+        needs = {motive: terms[motive.value] for motive in _NEEDS if motive.value in terms}
+        motive = max(needs, key=lambda one: needs[one])
+        needed = needs[motive]
+        if needed <= signals.applied + _ROUNDING and self._burn.rate >= self.settings.burn and not signals.starting:
+            needed, motive = signals.applied + 1.0, Motive.SLO_BURN
+        self._down.look(signals.at_s, needed)
+        more = math.ceil(needed - (0.0 if motive in _URGENT else self.settings.margin) - _ROUNDING)
+        if more > signals.applied:
+            return Wanted(more, motive, terms)
+        return self._fewer(signals, needed, terms)
+
+    def _terms(self, signals: Signals) -> dict[str, float]:
+        """Every quantity of the equations above that exists at this moment, by name."""
+        settings = self.settings
+        start_s, rate, c = self._start_ups.expected_s, self._demand.rate, self._capacity.per_s
+        terms = {"rate": rate, "start_up_s": start_s, "burn": self._burn.rate, "waiting_work": signals.backlog}
+        occupied = self._occupied.look(signals, self._residence.seconds)
+        if occupied is not None:
+            terms[Motive.OCCUPANCY.value] = occupied / settings.occupancy
+        if c is None:
+            if signals.backlog and signals.ready:
+                terms[Motive.BACKLOG.value] = signals.applied + 1.0 if not signals.starting else float(signals.applied)
+            return terms
+        per_replica = settings.utilisation * c
+        trend = self._demand.trend if settings.trend else 0.0
+        burst = math.sqrt(rate * self._demand.noise / self._residence.seconds)
+        error = math.hypot(burst, self._demand.error)
+        terms |= {"replica_work_per_s": c, "trend": trend, "error": error, "span_s": self._demand.span_s, "residence_s": self._residence.seconds}
+        terms[Motive.DEMAND.value] = (rate + max(0.0, trend) * start_s + settings.sigmas * error) / per_replica
+        if signals.forecast is not None:
+            expected = signals.forecast.most_between(signals.unix_s, signals.unix_s + start_s + self._span_s)
+            if expected is not None:
+                terms["forecast_rate"], terms["forecast_error"] = expected
+                terms[Motive.FORECAST.value] = (expected[0] + settings.sigmas * expected[1]) / per_replica
+        self._add_backlog(signals, rate, c, start_s, terms)
+        return terms
+
+    def _add_backlog(self, signals: Signals, rate: float, c: float, start_s: float, terms: dict[str, float]) -> None:
+        found = worst(self._targets.waits(signals), c * signals.ready)
+        if found is None:
+            return
+        terms["wait_of_target"], terms["target_s"] = min(found[0], 1e9), found[1].target_s
+        if found[0] <= 1.0:
+            return
+        done = c * signals.ready * start_s + sum(c * max(0.0, start_s - due_s) for due_s in self._start_ups.due_in_s(signals.at_s))
+        left = max(0.0, signals.backlog + rate * start_s - done)
+        terms["backlog_then"] = left
+        terms[Motive.BACKLOG.value] = (rate + left / max(self.settings.recover_s, start_s)) / c
+
+    def _from_zero(self, signals: Signals, terms: dict[str, float]) -> Wanted:
+        needed = max((terms[motive.value] for motive in _NEEDS if motive.value in terms), default=0.0)
+        self._down.look(signals.at_s, needed)
+        if signals.waiting or signals.running:
+            return Wanted(max(1, math.ceil(needed - _ROUNDING)), Motive.WAKE, terms)
+        ahead = terms.get(Motive.FORECAST.value, 0.0)
+        if ahead >= 0.5:
+            return Wanted(math.ceil(ahead), Motive.FORECAST, terms)
+        return Wanted(0, Motive.STEADY, terms)
+
+    def _fewer(self, signals: Signals, needed: float, terms: dict[str, float]) -> Wanted:
+        applied, now = signals.applied, signals.at_s
+        margin = self.settings.margin
+        idle_s = now - max(self._demand.last_arrival_s, self._began_s)
+        if idle_s >= self.settings.zero_after_s and not signals.waiting and not signals.running and terms.get(Motive.FORECAST.value, 0.0) < 0.5:
+            return Wanted(0, Motive.IDLE, terms)
+        if needed + margin > applied - 1 + _ROUNDING:
+            return Wanted(applied, Motive.STEADY if needed > applied - 1 or applied == 1 else Motive.NO_ROOM, terms)
+        most = self._down.most(now, self._span_s)
+        if most is None:
+            return Wanted(applied, Motive.COOLING, terms)
+        terms["needed_most"] = most
+        fewer = max(1, math.ceil(most + margin - _ROUNDING))
+        if fewer >= applied:
+            return Wanted(applied, Motive.COOLING if most < applied - 1 else Motive.NO_ROOM, terms)
+        return Wanted(fewer, Motive.CONSOLIDATE, terms)
+
+    @property
+    def _span_s(self) -> float:
+        return max(self.settings.down_after_s, self.settings.down_starts * self._start_ups.expected_s)
+
+
+_URGENT = (Motive.BACKLOG, Motive.SLO_BURN)
+_NEEDS = (Motive.DEMAND, Motive.FORECAST, Motive.BACKLOG, Motive.OCCUPANCY)

@@ -1,0 +1,50 @@
+"""The knobs of the backlog law, with units. `docs/autoscaling.md` tells what each does to attainment and to GPU-hours.
+
+Ranges are checked where values come from outside: by the spec's section `Backlog`, whose fields these are.
+"""
+
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from cluster.spec import Backlog
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogSettings:
+    """`target_wait`: the share of a class's TTFT promise that its requests may spend in the lane. `long_wait_s`: what the lane without a bound may
+    wait at least, whatever its classes promise, since its prompts alone take that long.
+
+    `utilisation`: the share of a replica's capacity that demand may fill. `short_cost`: what a replica too few costs, in replicas too many: how much
+    of the demand's noise is covered. `recover_s`: in how many seconds a backlog over its target shall be gone, once the replicas are there.
+    `occupancy`: the share of sequences or KV blocks that may be booked. `level_s`: over how many seconds demand is averaged at most. `trend`: whether
+    demand is extrapolated by the time that a start takes.
+
+    `down_after_s`: for so long fewer must have sufficed before any is taken away, and never for less than `down_starts` times what a start takes.
+    `margin`: by how much of a replica they must have sufficed, and by how much more must be needed. `zero_after_s`: idle for so long, the last
+    replica goes, where zero is allowed. `burn`: promises missed so many times as fast as the SLO allows add a replica whatever the rest says.
+    """
+
+    target_wait: float = 0.5
+    long_wait_s: float = 5.0
+    utilisation: float = 0.95
+    short_cost: float = 50.0
+    recover_s: float = 60.0
+    occupancy: float = 0.9
+    level_s: float = 300.0
+    trend: bool = True
+    down_after_s: float = 300.0
+    down_starts: float = 2.0
+    margin: float = 0.2
+    zero_after_s: float = 300.0
+    burn: float = 10.0
+    period_s: float = 1.0
+
+    @property
+    def sigmas(self) -> float:
+        """How many standard deviations of the demand's noise are covered: the newsvendor's quantile, cost of short / (cost of short + 1)."""
+        return NormalDist().inv_cdf(self.short_cost / (self.short_cost + 1.0))
+
+
+def settings_of(section: Backlog, period_s: float = 1.0) -> BacklogSettings:
+    """The settings in a spec's section."""
+    return BacklogSettings(**section.model_dump(), period_s=period_s)

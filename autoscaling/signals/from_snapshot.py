@@ -1,0 +1,66 @@
+"""From the scheduler's snapshot to signals: the one place that knows both, live and in the simulator alike. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autoscaling.signals.signals import FlowSignal, Forecast, LaneSignal, Latencies, ReplicaSignal, ReplicaState, Signals
+from deployments.scheduling import Snapshot
+
+_STATES = {"ready": ReplicaState.READY, "ejected": ReplicaState.READY, "suspect": ReplicaState.SILENT}
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When and where a snapshot was taken: see `Signals`."""
+
+    at_s: float
+    unix_s: float
+    applied: int
+    epoch: int = 1
+    age_s: float = 0.0
+    schedulable: int | None = None
+
+
+def signals_of(
+    books: Snapshot,
+    moment: Moment,
+    attainment: Mapping[str, float],
+    latencies: Latencies | None = None,
+    forecast: Forecast | None = None,
+) -> Signals:
+    """`attainment`: what each class promises; one that is not named promises 0.99."""
+    replicas = tuple(
+        ReplicaSignal(
+            r.replica_id,
+            _STATES.get(r.status, ReplicaState.DRAINING),
+            r.sequences,
+            r.max_sequences,
+            r.kv_tokens,
+            r.max_kv_tokens,
+            r.prefill_tokens,
+            r.tpot_s,
+        )
+        for r in books.replicas
+    )
+    there = sum(replica.state is not ReplicaState.DRAINING for replica in replicas)
+    return Signals(
+        moment.at_s,
+        moment.unix_s,
+        moment.age_s,
+        moment.epoch,
+        moment.applied,
+        max(0, moment.applied - there),
+        moment.schedulable,
+        replicas,
+        tuple(LaneSignal(lane.name, lane.waiting, lane.work_tokens, lane.oldest_wait_s) for lane in books.lanes),
+        tuple(
+            FlowSignal(f.lane, f.traffic_class, f.arrived, f.work, f.prompt_tokens, f.kept, f.missed, f.slo_s, attainment.get(f.traffic_class, 0.99))
+            for f in books.flows
+        ),
+        books.finished,
+        books.finished_work,
+        books.counted,
+        books.output_tokens,
+        latencies,
+        forecast,
+    )

@@ -1,0 +1,98 @@
+"""The scaling of a simulated cell: asks an autoscaler in even steps, as Ray Serve's controller does, and starts or drains replicas by its answer.
+
+Like Serve, a step down stops replicas that have not become ready first, then the newest; a replica that drains does not come back.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from autoscaling.scaler.autoscaler import Autoscaler
+from autoscaling.scaler.controls import Control
+from autoscaling.scaler.decision import Decision
+from autoscaling.signals.from_snapshot import Moment, signals_of
+from autoscaling.signals.signals import Forecast, Signals
+from autoscaling.simulator.latency_watch import LatencyWatch
+
+if TYPE_CHECKING:
+    from autoscaling.simulator.cell import Cell
+
+
+class Forecaster(Protocol):
+    """Foretells the arrival of work from what it was told."""
+
+    def look(self, signals: Signals) -> None:
+        """Takes a moment into account."""
+        ...
+
+    def forecast(self, unix_s: float) -> Forecast | None:
+        """What is expected from that time of day on; None while nobody can know."""
+        ...
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """`autoscaler` decides from second 0; times of day begin at `start_unix_s`. The cell runs at least until `until_s`.
+
+    `attainment` by class. `start_up_s` of each replica that is started, in the order of starting, the last one for all further. `keep_all`: every
+    decision is kept, not only those that change the number or its reason.
+    """
+
+    autoscaler: Autoscaler
+    until_s: float
+    attainment: Mapping[str, float] = field(default_factory=dict)
+    start_unix_s: float = 0.0
+    start_up_s: tuple[float, ...] = (60.0,)
+    controls: tuple[Control, ...] = ()
+    forecaster: Forecaster | None = None
+    keep_all: bool = False
+
+
+class ScalingLoop:
+    """Of one cell. `decisions`: what was decided; `reasons`: how often for which reason."""
+
+    def __init__(self, scaling: Scaling, cell: "Cell") -> None:
+        self.decisions: list[Decision] = []
+        self.reasons: Counter[str] = Counter()
+        self._scaling = scaling
+        self._cell = cell
+        self._started = 0
+        span_s = scaling.autoscaler.law.latency_span_s
+        self.watch = LatencyWatch(span_s) if span_s > 0 else None
+        cell.at(0.0, self._tick)
+
+    def _tick(self, now: float) -> None:
+        scaling, cell = self._scaling, self._cell
+        signals = self._signals(now)
+        decision = scaling.autoscaler.decide(signals, scaling.controls)
+        self.reasons[decision.reason] += 1
+        if scaling.keep_all or decision.changes or not self.decisions or decision.reason != self.decisions[-1].reason:
+            self.decisions.append(decision)
+        self._apply(decision.requested - decision.applied, now)
+        if now < scaling.until_s or not cell.idle:
+            cell.at(now + scaling.autoscaler.law.period_s, self._tick)
+
+    def _signals(self, now: float) -> Signals:
+        scaling, cell = self._scaling, self._cell
+        unix_s = scaling.start_unix_s + now
+        forecaster = scaling.forecaster
+        moment = Moment(now, unix_s, len(cell.fleet.staying))
+        latencies = None if self.watch is None else self.watch.latencies(now)
+        forecast = None if forecaster is None else forecaster.forecast(unix_s)
+        signals = signals_of(cell.scheduler.snapshot(now), moment, scaling.attainment, latencies, forecast)
+        if forecaster is not None:
+            forecaster.look(signals)
+        return signals
+
+    def _apply(self, more: int, now: float) -> None:
+        fleet, times_s = self._cell.fleet, self._scaling.start_up_s
+        for _ in range(more):
+            fleet.start(now, times_s[min(self._started, len(times_s) - 1)])
+            self._started += 1
+        if more < 0:
+            staying = fleet.staying
+            leaving = [*(r for r in reversed(staying) if r.ready_s > now), *(r for r in reversed(staying) if r.ready_s <= now)]
+            for replica in leaving[:-more]:
+                fleet.drain(replica, now)
+            self._cell.step(now)

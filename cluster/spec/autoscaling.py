@@ -1,0 +1,72 @@
+"""How replicas follow the load: which law decides, within what, and what it looks at."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from cluster.spec.base import Name, Seconds, Section
+
+Share = Annotated[float, Field(ge=0.05, le=1)]
+Setting = float | int | bool | str | None
+
+
+class Backlog(Section):
+    """The knobs of the backlog law; `docs/autoscaling.md` says what each does, `raylane tune` proposes values.
+
+    `target_wait`: the share of a class's TTFT that its requests may spend in the lane; `long_wait_s`: what the last lane may wait at least.
+    `utilisation`: the share of a replica's capacity that demand may fill. `short_cost`: what a replica too few costs, in replicas too many.
+    `recover_s`: in how many seconds a backlog over its target shall be gone, once new replicas are there. `occupancy`: the share of sequences or KV
+    blocks that may be booked. `level_s`: over how many seconds demand is averaged at most. `trend`: whether demand is extrapolated by the time of a
+    start. `down_after_s`: for how long fewer must have sufficed, and never less than `down_starts` times what a start takes; `margin`: by how much
+    of a replica, and by how much more must be needed. `zero_after_s`: idle for so long, the last replica goes (where `replicas.min` is 0). `burn`:
+    promises missed so many times as fast as the SLO allows add a replica whatever the rest says.
+    """
+
+    target_wait: Annotated[float, Field(ge=0, le=1)] = 0.5
+    long_wait_s: Annotated[float, Field(ge=0, le=86_400)] = 5.0
+    utilisation: Share = 0.95
+    short_cost: Annotated[float, Field(ge=0.01, le=1e6)] = 50.0
+    recover_s: Annotated[float, Field(ge=0.1, le=86_400)] = 60.0
+    occupancy: Share = 0.9
+    level_s: Annotated[float, Field(ge=5, le=600)] = 300.0
+    trend: bool = True
+    down_after_s: Annotated[float, Field(ge=0, le=86_400)] = 300.0
+    down_starts: Annotated[float, Field(ge=0, le=100)] = 2.0
+    margin: Annotated[float, Field(ge=0, le=1)] = 0.2
+    zero_after_s: Annotated[float, Field(ge=0, le=604_800)] = 300.0
+    burn: Annotated[float, Field(ge=0.1, le=1e6)] = 10.0
+
+
+class Law(Section):
+    """A scaling law: `backlog` with its knobs, `fixed`, or a ported rival with `settings` of its own (`raylane gauntlet --list` names them all)."""
+
+    policy: Name = "fixed"
+    backlog: Backlog = Backlog()
+    settings: dict[str, Setting] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _has_one_law(self) -> "Law":
+        if self.settings and self.policy in ("fixed", "backlog"):
+            raise ValueError(f"settings = {sorted(self.settings)}: allowed: none with policy = {self.policy!r}; the backlog law's knobs: `backlog`")
+        return self
+
+
+class Autoscaling(Law):
+    """How replicas follow the load. `fixed` keeps each model's `replicas.count`.
+
+    The law is asked every `period_s`. `forecast`: `none`, or `seasonal` (by day and week, from recorded history; a floor under what the law wants by
+    itself). At most `up_per_minute` replicas are added and `down_per_minute` taken away in any 60 s. `usd_per_hour`: what all replicas of a model may
+    cost at most, by its pool's price. Books older than `stale_s` are not decided by; a silent replica forbids steps down for `silent_s`; what has not
+    started after `unschedulable_s` counts as impossible, and is tried again after `retry_s`. `shadow`: a second law that runs beside, un-actuated.
+    """
+
+    period_s: Annotated[float, Field(ge=0.2, le=600)] = 1.0
+    forecast: Literal["none", "seasonal"] = "none"
+    up_per_minute: Annotated[float, Field(gt=0, le=100_000)] | None = None
+    down_per_minute: Annotated[float, Field(gt=0, le=100_000)] | None = None
+    usd_per_hour: Annotated[float, Field(gt=0, le=1e7)] | None = None
+    stale_s: Seconds = 5.0
+    silent_s: Seconds = 60.0
+    unschedulable_s: Seconds = 900.0
+    retry_s: Seconds = 300.0
+    shadow: Law | None = None

@@ -1,0 +1,163 @@
+import math
+from dataclasses import replace
+from typing import ClassVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoscaling.laws.law import Motive, Wanted
+from autoscaling.scaler.autoscaler import Autoscaler
+from autoscaling.scaler.bounds import Bounds
+from autoscaling.scaler.controls import Control, ControlKind
+from autoscaling.scaler.decision import Limit
+from autoscaling.signals.signals import ReplicaState, Signals
+from tests.autoscaling.scaler.moments import moment, replicas
+
+
+class Says:
+    """A law that wants what it is told to."""
+
+    name: ClassVar[str] = "says"
+    period_s = 1.0
+    latency_span_s = 0.0
+
+    def __init__(self, *numbers: int) -> None:
+        self.numbers = list(numbers)
+
+    def decide(self, signals: Signals) -> Wanted:
+        number = self.numbers.pop(0) if len(self.numbers) > 1 else self.numbers[0]
+        if number == 666:
+            raise RuntimeError("no idea")
+        return Wanted(number, Motive.DEMAND, {"asked": float(number)})
+
+
+def scaler(*numbers: int, **bounds: object) -> Autoscaler:
+    return Autoscaler(Says(*numbers), replace(Bounds(1, 10), **bounds))  # type: ignore[arg-type]
+
+
+def test_what_the_law_wants_is_asked_for_with_its_motive_and_terms() -> None:
+    decision = scaler(5).decide(moment())
+    assert (decision.applied, decision.requested, decision.wanted, decision.reason) == (2, 5, 5, "demand")
+    assert decision.terms == {"asked": 5.0}
+    assert decision.changes
+
+
+@pytest.mark.parametrize(
+    ("wanted", "bounds", "requested", "limit"),
+    [
+        (0, {}, 1, Limit.MIN_REPLICAS),
+        (50, {}, 10, Limit.MAX_REPLICAS),
+        (50, {"ceiling": 4}, 4, Limit.COST_CEILING),
+        (50, {"ceiling": 0}, 1, Limit.COST_CEILING),
+        (50, {"ceiling": 99}, 10, Limit.MAX_REPLICAS),
+        (9, {"up_per_min": 3.0}, 5, Limit.UP_RATE),
+    ],
+)
+def test_bounds_say_that_they_decided(wanted: int, bounds: dict[str, object], requested: int, limit: Limit) -> None:
+    decision = scaler(wanted, **bounds).decide(moment())
+    assert (decision.requested, decision.limit) == (requested, limit)
+
+
+def test_a_rate_counts_what_was_done_in_the_last_minute() -> None:
+    limited = scaler(1, down_per_min=2.0)
+    applied = 8
+    taken = []
+    for second in range(121):
+        decision = limited.decide(moment(float(second), ready=applied))
+        taken.append(applied - decision.requested)
+        applied = decision.requested
+    assert [second for second, step in enumerate(taken) if step] == [0, 60, 120]
+    assert sum(taken) == 6
+
+
+def test_stale_books_leave_the_number_alone() -> None:
+    decision = scaler(9).decide(moment(age_s=60.0))
+    assert (decision.requested, decision.limit, decision.wanted) == (2, Limit.STALE, None)
+    assert scaler(9).blind(5.0, 1e9, 3).requested == 3
+
+
+def test_a_law_that_fails_leaves_the_number_alone_and_is_counted() -> None:
+    failing = scaler(666, 4)
+    decision = failing.decide(moment())
+    assert (decision.requested, decision.limit, failing.failures) == (2, Limit.LAW_FAILED, 1)
+    assert decision.error == "RuntimeError: no idea"
+    assert failing.decide(moment(1.0)).requested == 4
+
+
+def test_a_law_that_wants_less_than_nothing_has_failed() -> None:
+    assert scaler(-3).decide(moment()).limit is Limit.LAW_FAILED
+
+
+def test_nothing_is_taken_away_while_a_replica_is_silent_but_not_for_ever() -> None:
+    patient = scaler(1, silent_s=60.0)
+    silent = replicas(2) + replicas(1, ReplicaState.SILENT)
+    assert patient.decide(moment(0.0, applied=3, replicas=silent)).limit is Limit.SILENT
+    assert patient.decide(moment(30.0, applied=3, replicas=silent)).requested == 3
+    assert patient.decide(moment(61.0, applied=3, replicas=silent)).requested == 1
+
+
+def test_more_may_be_asked_for_while_a_replica_is_silent() -> None:
+    assert scaler(5).decide(moment(applied=3, replicas=replicas(2) + replicas(1, ReplicaState.SILENT))).requested == 5
+
+
+def test_an_operators_pin_goes_over_everything_and_ends() -> None:
+    pin = Control(ControlKind.PIN, 7, until_unix_s=1e9 + 10)
+    pinned = scaler(1, up_per_min=1.0)
+    decision = pinned.decide(moment(), (pin,))
+    assert (decision.requested, decision.limit) == (7, Limit.PINNED)
+    assert pinned.decide(moment(11.0, ready=7), (pin,)).limit is not Limit.PINNED
+
+
+def test_a_hold_is_a_floor() -> None:
+    hold = Control(ControlKind.HOLD, 4, until_unix_s=2e9)
+    assert scaler(1).decide(moment(), (hold,)).requested == 4
+    assert scaler(6).decide(moment(), (hold,)).requested == 6
+
+
+def test_an_operators_word_holds_without_books_too() -> None:
+    pin = Control(ControlKind.PIN, 7, until_unix_s=2e9)
+    assert scaler(1).blind(0.0, 1e9, 3, (pin,)).requested == 7
+
+
+def test_what_cannot_be_scheduled_is_not_asked_for() -> None:
+    decision = scaler(9).decide(moment(schedulable=4))
+    assert (decision.requested, decision.limit) == (4, Limit.UNSCHEDULABLE)
+
+
+def test_what_does_not_start_is_given_up_for_a_while() -> None:
+    limited = scaler(6, unschedulable_s=900.0, retry_s=300.0)
+    requested = [limited.decide(moment(10.0 * tick, ready=2, applied=2 if tick == 0 else 6)).requested for tick in range(91)]
+    assert requested[:91] == [6] * 91
+    given_up = limited.decide(moment(910.0, ready=2, applied=6))
+    assert (given_up.requested, given_up.limit) == (2, Limit.UNSCHEDULABLE)
+    assert limited.decide(moment(920.0, ready=2)).requested == 2
+    assert limited.decide(moment(1_300.0, ready=2)).requested == 6
+
+
+def test_another_hand_on_the_number_is_counted_and_taken_as_it_is() -> None:
+    two = scaler(5)
+    two.decide(moment())
+    decision = two.decide(moment(1.0, ready=3))
+    assert (two.foreign_writes, decision.applied, decision.requested) == (1, 3, 5)
+
+
+@given(
+    wanted=st.lists(st.integers(0, 40), min_size=1, max_size=40),
+    least=st.integers(0, 4),
+    span=st.integers(0, 20),
+    up=st.one_of(st.just(math.inf), st.floats(0.5, 10)),
+    down=st.one_of(st.just(math.inf), st.floats(0.5, 10)),
+    silent=st.booleans(),
+)
+def test_without_an_operator_the_number_stays_within_its_bounds(
+    wanted: list[int], least: int, span: int, up: float, down: float, silent: bool
+) -> None:
+    bounds = Bounds(least, least + span, up_per_min=up, down_per_min=down)
+    limited = Autoscaler(Says(*wanted), bounds)
+    applied = min(max(least, 2), least + span)
+    for tick in range(len(wanted)):
+        extra = replicas(1, ReplicaState.SILENT) if silent else ()
+        decision = limited.decide(moment(5.0 * tick, ready=applied, replicas=replicas(applied) + extra))
+        assert bounds.least <= decision.requested <= bounds.most
+        applied = decision.requested
