@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autoscaling.laws.backlog.law import BacklogLaw
-from autoscaling.laws.backlog.settings import BacklogSettings
 from autoscaling.laws.fixed import FixedLaw
 from autoscaling.laws.law import Law, Plant
 from autoscaling.laws.registry import make_law
@@ -19,12 +17,10 @@ class LawChoice:
     settings: Mapping[str, Value]
 
     def make(self, plant: Plant) -> Law:
-        """The law, new. Raises ValueError that names it, the setting and what is allowed."""
+        """The law, new. Raises ValueError that names it, the setting and what is allowed. `fixed` is no law to choose among others, so it is made here."""
         settings = dict(self.settings)
         if self.name == "fixed":
             return FixedLaw(int(settings.pop("count") or 0), float(settings.pop("period_s", 1.0) or 1.0))
-        if self.name == "backlog":
-            return BacklogLaw(BacklogSettings(**settings), plant)  # type: ignore[arg-type]
         return make_law(self.name, settings, plant)
 
 

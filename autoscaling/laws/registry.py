@@ -5,12 +5,14 @@ Laws are listed without what they need to run: a law that imports Ray does so wh
 
 from collections.abc import Mapping
 
+from autoscaling.laws.backlog import entry as backlog
 from autoscaling.laws.entry import Entry
 from autoscaling.laws.law import Law, Plant
 from autoscaling.laws.rivals import aibrix, dynamo, hpa, keda, knative, llmd, ray_default, ray_ttft
 from autoscaling.laws.settings import LawError, Value, settings_from
 
 _ENTRIES: tuple[Entry, ...] = (
+    backlog.ENTRY,
     ray_default.ENTRY,
     ray_ttft.ENTRY,
     hpa.ENTRY,

@@ -80,7 +80,7 @@ class ScalingLoop:
         moment = Moment(now, unix_s, len(cell.fleet.staying))
         latencies = None if self.watch is None else self.watch.latencies(now)
         forecast = None if forecaster is None else forecaster.forecast(unix_s)
-        signals = signals_of(cell.scheduler.snapshot(now), moment, scaling.attainment, latencies, forecast)
+        signals = signals_of(cell.scheduler.snapshot(now, etas=False), moment, scaling.attainment, latencies, forecast)
         if forecaster is not None:
             forecaster.look(signals)
         return signals

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from deployments.scheduling.scheduler import Scheduler
 
 
-def take_snapshot(scheduler: "Scheduler", now: float) -> Snapshot:
-    """Everything that others may know of the scheduler, at `now`."""
+def take_snapshot(scheduler: "Scheduler", now: float, etas: bool) -> Snapshot:
+    """Everything that others may know of the scheduler, at `now`. `etas`: with what would be promised, which is most of the work."""
     books, tally = scheduler.books, scheduler.tally
     return Snapshot(
-        lanes=tuple(_lane(scheduler, lane, now) for lane in scheduler.lanes.all),
+        lanes=tuple(_lane(scheduler, lane, now, etas) for lane in scheduler.lanes.all),
         replicas=tuple(_replica(replica) for replica in scheduler.fleet.by_id.values()),
         submitted=scheduler.submitted,
         placed=scheduler.placed,
@@ -45,7 +45,7 @@ def _replica(r: Replica) -> ReplicaStats:
     return ReplicaStats(r.replica_id, r.status.value, *books, most.sequences, most.kv_tokens, r.tpot_s)
 
 
-def _lane(scheduler: "Scheduler", lane: Lane, now: float) -> LaneStats:
+def _lane(scheduler: "Scheduler", lane: Lane, now: float, etas: bool) -> LaneStats:
     oldest = lane.oldest()
     rate = scheduler.rate.per_s
     eta = scheduler.forecasts.etas.get(lane.name)
@@ -56,7 +56,7 @@ def _lane(scheduler: "Scheduler", lane: Lane, now: float) -> LaneStats:
         work_s=lane.work / rate if rate else None,
         oldest_wait_s=now - oldest.request.arrived_s if oldest is not None else 0.0,
         head_waits_for=(scheduler.waits.get(lane.name) or scheduler.fleet.why_none_is_open()) if lane.count else None,
-        eta_s=None if lane.name == PROMOTED else scheduler.forecasts.shown(scheduler.lanes.lanes.index(lane), now),
+        eta_s=None if lane.name == PROMOTED or not etas else scheduler.forecasts.shown(scheduler.lanes.lanes.index(lane), now),
         covered=eta.p95.within if eta else 0,
         promised=eta.p95.total if eta else 0,
         censored=eta.p95.censored if eta else 0,

@@ -254,9 +254,9 @@ class Scheduler:
         """When `step` must run though nothing else happens: the next promotion or end of a wait. None: never."""
         return self.lanes.next_wakeup()
 
-    def snapshot(self, now: float) -> Snapshot:
-        """The books at this moment."""
-        return take_snapshot(self, now)
+    def snapshot(self, now: float, etas: bool = True) -> Snapshot:
+        """The books at this moment; without `etas` in a quarter of the time."""
+        return take_snapshot(self, now, etas)
 
     def _turn_away(self, now: float) -> tuple[TurnedAway, ...]:
         """Those that wait for a replica in vain are told so as soon as that is known, while there is time to go elsewhere."""

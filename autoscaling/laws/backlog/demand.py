@@ -1,6 +1,7 @@
 """How much work arrives: its rate, its noise, its trend. From cumulative counts, in buckets of a few seconds.
 
-    noise    D = mean((x[i] - x[i-1])^2) / 2 / mean(x),  x: work by bucket           index of dispersion, blind to slow change (von Neumann, 1941)
+    noise    D = mean((x[i] - x[i-1])^2) / 2 / mean(x),  x: work by bucket           index of dispersion, blind to slow change (von Neumann, 1941);
+             of ten minutes, averaged over the last hours: how bursty clients are changes slowly, and one measurement of it is rough
     r(s)     work of the last s seconds / s, with half-width h(s) = DOUBT * (sqrt(r * D / s) + D / s)              s: 5, 10, 15 ... 600 s
     span     the longest s whose interval r(s) +- h(s) meets those of all shorter ones
     rate     r(span), with standard error sqrt(rate * D / span)
@@ -21,6 +22,7 @@ BUCKET_S = 5.0
 KEPT = 120
 TELLING = 4.0
 DOUBT = 1.5
+_NOISE_WEIGHT = BUCKET_S / 3_600.0
 _SPANS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 36, 54, 80, KEPT)
 _TREND_BUCKETS = (24, 48)
 _LEAST = 6
@@ -42,6 +44,7 @@ class Demand:
         self.rate = 0.0
         """Work a second."""
         self.span_s = BUCKET_S
+        self._measured = 0
         self.noise = 0.0
         """The index of dispersion D (work)."""
         self.trend = 0.0
@@ -87,13 +90,18 @@ class Demand:
         buckets = list(self._buckets)
         mean = sum(buckets) / len(buckets)
         if len(buckets) < _LEAST or mean <= 0:
-            self.rate, self.span_s, self.noise, self.trend = mean / BUCKET_S, len(buckets) * BUCKET_S, 0.0, 0.0
+            self.rate, self.span_s, self.trend = mean / BUCKET_S, len(buckets) * BUCKET_S, 0.0
             return
         variance = sum((b - a) ** 2 for a, b in pairwise(buckets)) / (2 * (len(buckets) - 1))
-        self.noise = variance / mean
+        self._average_noise(variance / mean)
         self._choose_span(buckets, mean / BUCKET_S)
         slopes = [_slope(buckets[-count:], variance) for count in _TREND_BUCKETS]
         self.trend = 0.0 if min(slopes) < 0 < max(slopes) else min(slopes, key=abs)
+
+    def _average_noise(self, measured: float) -> None:
+        self._measured += 1
+        weight = max(_NOISE_WEIGHT, 1.0 / self._measured)
+        self.noise += weight * (measured - self.noise)
 
     def _choose_span(self, buckets: list[float], usual: float) -> None:
         low, high, work, taken = -math.inf, math.inf, 0.0, 0

@@ -2,13 +2,13 @@
 
 from autoscaling.signals.signals import Signals
 
-_HALF_S = 120.0
+_HALF_S = 300.0
 _FIRST_S = 10.0
 _LEAST_S, _MOST_S = 0.5, 3_600.0
 
 
 class Residence:
-    """`seconds`: decayed averages of both, with a half-life of two minutes."""
+    """`seconds`: decayed averages of both, with a half-life of five minutes."""
 
     def __init__(self) -> None:
         self._at_s: float | None = None

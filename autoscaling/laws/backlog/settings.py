@@ -1,11 +1,14 @@
 """The knobs of the backlog law, with units. `docs/autoscaling.md` tells what each does to attainment and to GPU-hours.
 
-Ranges are checked where values come from outside: by the spec's section `Backlog`, whose fields these are.
+The ranges are those of the spec's section `Backlog`, whose fields these are.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from statistics import NormalDist
 
+from pydantic import ValidationError
+
+from autoscaling.laws.settings import require_positive
 from cluster.spec import Backlog
 
 
@@ -38,6 +41,14 @@ class BacklogSettings:
     zero_after_s: float = 300.0
     burn: float = 10.0
     period_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        try:
+            Backlog(**{one.name: getattr(self, one.name) for one in fields(self) if one.name != "period_s"})
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise ValueError(f"{first['loc'][0]}={first['input']!r}: {first['msg']}") from None
+        require_positive(self, "period_s")
 
     @property
     def sigmas(self) -> float:

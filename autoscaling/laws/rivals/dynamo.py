@@ -16,8 +16,8 @@ Every 5 s, unless a change is under way (replicas told to run != replicas ready:
 Follows ai-dynamo/dynamo, `components/src/dynamo/planner/core/`: `load_scaling.py` (commit 0c6da1ec762c848fe31cef804e70d171eef4d622, mode `agg`,
 optimization target `sla`), `throughput_scaling.py` and `perf_model/agg.py` (commit 518a70279da932774915f3b039b6978f9b1057f8 and later), with the
 carrying on of lengths through idle intervals of `plugins/builtins/local_planner.py` (commit 8504b503ecde9be823908be664508b3e95acf01d); defaults of
-`config/defaults.py`. There the load loop is off and the target is throughput by default; what its documentation recommends for SLAs is both loops
-on.
+`config/defaults.py`, except that both loops are on and the target is the SLA: by default the target is throughput there, which leaves the load loop
+alone with thresholds of KV usage.
 
 Its regression of step times on prompts and KV, seeded by a profile and tuned by what engines report, is our calibrated cost model here. Its engines
 hold the queue: requests in our lanes are spread evenly over the replicas that are ready. Where no costs are known it changes nothing, as it does

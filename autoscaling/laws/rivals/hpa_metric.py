@@ -26,7 +26,7 @@ def by_pod_metric(current: int, ready: int, missing: int, total: float, target: 
     if ready == 0:
         return current
     ratio = total / (target * ready)
-    if missing == 0:
+    if missing == 0 or ratio == 1:
         return current if abs(1 - ratio) <= tolerance else ceil(ratio * ready)
     pods = ready + missing
     assumed = (total + (missing * target if ratio < 1 else 0.0)) / (target * pods)

@@ -1,0 +1,24 @@
+"""What the registry knows of the backlog law."""
+
+from autoscaling.laws.backlog.law import BacklogLaw
+from autoscaling.laws.backlog.settings import BacklogSettings
+from autoscaling.laws.entry import Entry
+from autoscaling.laws.settings import Range
+
+ENTRY = Entry(
+    "backlog",
+    BacklogSettings,
+    BacklogLaw,
+    "raylane's own: by the work that waits and arrives, in seconds of what the replicas can do",
+    {
+        "short_cost": Range(1, 200, log=True),
+        "utilisation": Range(0.7, 1.0),
+        "occupancy": Range(0.7, 1.0),
+        "level_s": Range(60, 600, log=True),
+        "recover_s": Range(10, 300, log=True),
+        "down_after_s": Range(30, 900, log=True),
+        "down_starts": Range(0.5, 4, log=True),
+        "margin": Range(0.0, 0.5),
+        "burn": Range(3, 100, log=True),
+    },
+)

@@ -1,0 +1,113 @@
+"""Ray Serve's laws: the same decisions as Ray's own wrapper and aggregation with its clock set to ours, and what their settings do."""
+
+import math
+import random
+import types
+from typing import Any
+
+import pytest
+from ray.serve import autoscaling_policy as ray
+from ray.serve._private.common import TimeStampedValue
+from ray.serve._private.metrics_utils import aggregate_timeseries, merge_instantaneous_total
+from ray.serve.config import AggregationFunction
+
+from autoscaling.laws.law import Motive
+from autoscaling.laws.rivals.ray_controller import RayController, RayDelays
+from autoscaling.laws.rivals.ray_default import RayDefault, RayDefaultSettings
+from autoscaling.laws.rivals.ray_meter import RayMeter, mean_over_time
+from autoscaling.laws.rivals.ray_ttft import RayTtft, RayTtftSettings
+from autoscaling.signals.signals import Signals
+from tests.autoscaling.laws.moments import latencies, moment
+
+
+def test_the_mean_is_that_of_rays_own_aggregation() -> None:
+    samples = ((0.0, 5.0), (6.0, 7.0), (12.0, 1.0), (18.0, 30.0))
+    series = merge_instantaneous_total([[TimeStampedValue(at, value) for at, value in samples]])
+    theirs = aggregate_timeseries(series, AggregationFunction.MEAN, last_window_s=7.0)
+    assert mean_over_time(samples, 25.0) == pytest.approx(theirs)
+
+
+@pytest.mark.parametrize("delays", [RayDelays(), RayDelays(10.0, 60.0, 20.0, 2.0, 0.5)])
+@pytest.mark.parametrize("seed", range(5))
+def test_every_decision_is_that_of_rays_own_wrapper(monkeypatch: pytest.MonkeyPatch, delays: RayDelays, seed: int) -> None:
+    """The wrapper reads the clock: here its clock is that of the signals."""
+    rng, clock = random.Random(seed), [1_000.0]
+    monkeypatch.setattr(ray, "time", types.SimpleNamespace(time=lambda: clock[0]))
+    wrapped = ray._apply_autoscaling_config(ray.replica_queue_length_autoscaling_policy)
+    ours, applied = RayController(delays, 2.0), 3
+    state: dict[str, Any] = {}
+    for _ in range(400):
+        clock[0] += rng.choice([0.1, 1.0, 10.0, 30.0])
+        ready = min(applied, rng.choice([applied, applied, applied - 1, 0]))
+        signals = moment(clock[0], ready=max(0, ready), starting=applied - max(0, ready))
+        requests = rng.choice([0.0, 0.0, 1.0, 2.0 * applied, 3.0 * applied, 40.0])
+        context = ours.context(signals, requests)
+        context.policy_state = state
+        theirs, state = wrapped(context)
+        woken = ours.wake(signals, requests)
+        mine = ours.settle(ray.replica_queue_length_autoscaling_policy(context)[0], signals) if woken is None else woken
+        assert mine == math.ceil(theirs)
+        applied = mine
+
+
+def answers(law: RayDefault | RayTtft, moments: list[Signals]) -> list[int]:
+    return [law.decide(signals).replicas for signals in moments]
+
+
+def test_more_requests_must_stand_for_the_delay() -> None:
+    law = RayDefault(RayDefaultSettings())
+    numbers = answers(law, [moment(float(at), ready=1, waiting=6) for at in range(40)])
+    assert numbers.index(3) == 30
+    assert set(numbers[:30]) == {1}
+
+
+def test_fewer_must_stand_for_ten_minutes() -> None:
+    law = RayDefault(RayDefaultSettings())
+    numbers = answers(law, [moment(float(at), ready=4, waiting=2) for at in range(700)])
+    assert numbers.index(1) == 600
+    assert law.decide(moment(701.0, ready=4, waiting=8)).motive in (Motive.STEADY, Motive.COOLING)
+
+
+def test_from_zero_one_request_is_enough() -> None:
+    law = RayDefault(RayDefaultSettings())
+    assert answers(law, [moment(0.0), moment(1.0)]) == [0, 0]
+    woken = law.decide(moment(2.0, waiting=50))
+    assert (woken.replicas, woken.motive) == (1, Motive.WAKE)
+    assert RayDefault(RayDefaultSettings(upscaling_factor=3.0)).decide(moment(0.0, waiting=50)).replicas == 3
+
+
+def test_requests_are_known_late_and_as_a_mean() -> None:
+    meter = RayMeter()
+    seen = [meter.read(moment(float(at), ready=1, waiting=0 if at < 1 else 60)) for at in range(60)]
+    assert set(seen[:10]) == {0.0}, "sent every ten seconds"
+    assert 0 < seen[10] < 60
+    assert seen[45] == pytest.approx(60, rel=0.05)
+
+
+def test_replicas_that_start_do_not_count_as_running() -> None:
+    law = RayDefault(RayDefaultSettings(upscale_delay_s=0.0))
+    assert law.decide(moment(0.0, ready=1, starting=3, waiting=8)).replicas == 4
+
+
+def test_a_slow_first_token_adds_one_and_only_idle_replicas_go() -> None:
+    def after_its_delay(ttft_s: float | None, running: int) -> int:
+        law = RayTtft(RayTtftSettings(upscale_delay_s=0.0, downscale_delay_s=0.0))
+        found = None if ttft_s is None else latencies(ttft_s)
+        return law.decide(moment(0.0, ready=3, running=running, latencies=found)).replicas
+
+    assert after_its_delay(2.1, 5) == 4
+    assert after_its_delay(2.0, 5) == 3
+    assert after_its_delay(0.1, 1) == 3
+    assert after_its_delay(0.1, 0) == 2
+    assert after_its_delay(None, 0) == 3, "nobody knows: as many"
+
+
+def test_the_ttft_step_waits_for_the_replica_that_it_asked_for() -> None:
+    law = RayTtft(RayTtftSettings(upscale_delay_s=0.0))
+    assert law.decide(moment(0.0, ready=1, latencies=latencies(9.0))).replicas == 2
+    assert law.decide(moment(5.0, ready=1, starting=1, latencies=latencies(9.0))).replicas == 2
+    assert law.decide(moment(60.0, ready=2, latencies=latencies(9.0))).replicas == 3
+
+
+def test_the_ttft_step_wakes_from_zero() -> None:
+    assert RayTtft(RayTtftSettings()).decide(moment(0.0, waiting=1)).replicas == 1
