@@ -71,7 +71,7 @@ class BacklogLaw:
         terms = self._terms(signals)
         if not signals.applied:
             return self._from_zero(signals, terms)
-        needs = {motive: terms[motive.value] for motive in _NEEDS if motive.value in terms}
+        needs = {motive: terms[motive.value] for motive in _NEEDS if motive.value in terms} or {Motive.STEADY: 0.0}  # nothing is known at the start
         motive = max(needs, key=lambda one: needs[one])
         needed = needs[motive]
         if needed <= signals.applied + _ROUNDING and self._burn.rate >= self.settings.burn and not signals.starting:
