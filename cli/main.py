@@ -15,6 +15,7 @@ from cli.explain import explain
 from cli.key import key
 from cli.rehearse import rehearse
 from cli.replay import replay_log
+from cli.shadow import shadow
 from cli.simulate import simulate
 from cli.spec import spec
 from cli.status import status
@@ -50,6 +51,7 @@ app.command()(costs)
 app.command()(calibrate)
 app.command()(rehearse)
 app.command("replay")(replay_log)
+app.add_typer(shadow, name="shadow")
 app.add_typer(spec, name="spec")
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ class LawChoice:
     settings: Mapping[str, Value]
 
     def make(self, plant: Plant) -> Law:
-        """The law, new. Raises ValueError that names it, the setting and what is allowed. `fixed` is none to choose among others, so it is made here."""
+        """The law, new. Raises ValueError that names it, the setting and what is allowed. `fixed` is none to choose among, so it is made here."""
         settings = dict(self.settings)
         if self.name == "fixed":
             return FixedLaw(int(settings.pop("count") or 0), float(settings.pop("period_s", 1.0) or 1.0))

@@ -4,6 +4,7 @@ Nothing waits long: the directory is listened to by a call that is always open, 
 missing, and what was read before stands for as long as its age allows (`Bounds.stale_s`).
 """
 
+import json
 import logging
 import time
 from collections.abc import Iterable
@@ -24,7 +25,8 @@ log = logging.getLogger("raylane.scaling")
 _WATCH_S = 30.0
 _ANSWER_S = 5.0
 _NODES_EVERY_S = 10.0
-SPEC_PATH = "/raylane/spec"
+_SPEC_PATH = "/raylane/spec"
+_SHADOW_PATH = "/raylane/shadow"
 
 
 class Cell:
@@ -73,11 +75,12 @@ class Cell:
 
     def spec(self) -> bytes:
         """The spec in force, whole, as the owner has it. Raises OSError."""
-        return self._owner().get(SPEC_PATH)
+        return self._owner().get(_SPEC_PATH)
 
-    def put_spec(self, content: bytes) -> None:
-        """Puts a changed spec in force in the whole cell. Raises OSError."""
-        self._owner().ask("PUT", SPEC_PATH, content)
+    def roll_back(self, why: str) -> None:
+        """Has the last promotion of the model taken back in the spec, for the whole cell. Raises OSError."""
+        order = {"model": self._model, "kind": "rollback", "by": "autoscaler", "why": why, "force": True}
+        self._owner().ask("POST", _SHADOW_PATH, json.dumps(order).encode())
 
     def close(self) -> None:
         """Ends the connection to the owner."""

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from autoscaling.from_spec import choices_of
 from autoscaling.laws.backlog.start_up import StartUps
 from autoscaling.log.files import remembered
 from autoscaling.log.writer import ScalingLog
@@ -22,7 +23,6 @@ from autoscaling.serve.facts import Facts
 from autoscaling.serve.handover import Handover
 from autoscaling.serve.room import schedulable
 from autoscaling.shadow.pair import Pair
-from autoscaling.shadow.promotion import taken_back
 from autoscaling.signals.from_books import signals_from
 from autoscaling.signals.from_snapshot import Moment
 from autoscaling.signals.signals import Signals
@@ -158,11 +158,12 @@ class ModelScaling:
     def _revert(self) -> None:
         """Has the spec say what is already done: the promoted law is the shadow again."""
         assert self._pair.reverted is not None
-        promoted, model = self._pair.reverted.law, self._facts.model.name
+        reverted, name = self._pair.reverted, self._facts.model.name
         try:
-            spec = taken_back(ClusterSpec.model_validate_json(self._cell.spec()), model, promoted)
-            if spec is not None:
-                self._cell.put_spec(spec.model_dump_json().encode())
-                log.warning("model %s: the promotion of %s is taken back, promises were missed too fast", model, promoted.name)
+            spec = ClusterSpec.model_validate_json(self._cell.spec())
+            model = next((one for one in spec.models if one.name == name), None)
+            if model is not None and choices_of(spec, model)[0] == reverted.law:  # else somebody has changed it already
+                self._cell.roll_back(f"promises were missed {reverted.burn:.1f} times as fast as the SLO allows")
+                log.warning("model %s: the promotion of law %s is taken back", name, reverted.law.name)
         except (OSError, ValueError) as error:
             log.warning("a promotion was taken back, and the spec does not say so yet: %s", error)

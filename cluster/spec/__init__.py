@@ -2,6 +2,7 @@
 
 from cluster.spec.autoscaling import Autoscaling, Backlog, Law, Rollback
 from cluster.spec.cluster import ClusterSpec
+from cluster.spec.exchange import exchanged
 from cluster.spec.gateway import Gateway, Limits, Timeouts
 from cluster.spec.load import SpecError, load_spec, parse_section, parse_spec, problem_lines
 from cluster.spec.models import EngineSettings, Health, LoraAdapter, Model, Replicas, Speculative
@@ -33,6 +34,7 @@ __all__ = [
     "Tenant",
     "Timeouts",
     "TrafficClass",
+    "exchanged",
     "load_spec",
     "parse_section",
     "parse_spec",
