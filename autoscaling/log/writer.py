@@ -31,7 +31,8 @@ class ScalingLog:
     """`before` each decision and `after` it, with the same times."""
 
     def __init__(self, folder: Path, model: str, region: str, most_bytes: int = MOST_BYTES) -> None:
-        self._file = DecisionLog(folder, log_name(model), most_bytes, each_line=True)
+        self._open = lambda: DecisionLog(folder, log_name(model), most_bytes, each_line=True)
+        self._file: DecisionLog | None = None
         self._model, self._region = model, region
         self._begin: Begin | None = Begin.START
         self._tree: Tree | None = None
@@ -44,6 +45,8 @@ class ScalingLog:
 
     def before(self, pair: Pair, ns: int, unix_ns: int) -> None:
         """`pair` will decide next. Raises OSError."""
+        if self._file is None:
+            self._file = self._open()
         due = self._file.due()
         if due or self._begin is not None or ns - self._header_ns >= CHECKPOINT_S * 1e9:
             self._file.write(header_of(pair, self._begin or Begin.CHECKPOINT, self._model, self._region, ns, unix_ns).line())
@@ -56,8 +59,10 @@ class ScalingLog:
         tree = [signals_tree(signals), controls_tree(controls), decision_tree(decision, told)]
         change = tree if self._tree is None else difference(self._tree, tree)
         self._tree = tree
-        self._file.write(json.dumps([ns, unix_ns, change], separators=(",", ":")))
+        if self._file is not None:
+            self._file.write(json.dumps([ns, unix_ns, change], separators=(",", ":")))
 
     def close(self) -> None:
         """Ends the log."""
-        self._file.close()
+        if self._file is not None:
+            self._file.close()

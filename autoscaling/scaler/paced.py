@@ -1,6 +1,7 @@
 """An autoscaler that is called at every reading of facts, and asks its law as often as the law wants. Pure.
 
-Between two asks the last number stands. An operator's word is followed at once: where it changes, the law is asked before its time.
+Between two asks the last number stands. An operator's word is followed at once, and so is another hand's change of the number: the law is asked
+before its time. Books that are too old are told at once; the law is not asked then.
 """
 
 import math
@@ -31,7 +32,10 @@ class PacedScaler:
         controls = in_force(controls, signals.unix_s)
         early_s = _EARLY * min(now - self._read_s, self.autoscaler.law.period_s)
         self._read_s = now
-        if last is not None and now + early_s < self._due_s and controls == self._controls:
+        if signals.age_s > self.autoscaler.bounds.stale_s:
+            return self.autoscaler.decide(signals, controls)
+        as_it_was = last is not None and controls == self._controls and signals.applied == last.requested
+        if last is not None and as_it_was and now + early_s < self._due_s:
             return replace(last, at_s=now, applied=signals.applied, ready=signals.ready)
         self._controls = controls
         self._due_s = now + self.autoscaler.law.period_s

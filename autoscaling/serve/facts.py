@@ -41,7 +41,9 @@ class Facts:
             raise ValueError(f"models: no {name!r}")
         region = spec.region(region_name)
         setup = self._setup(spec, model, region)
-        setup.law.make(setup.plant)
+        for choice in (setup.law, setup.shadow):
+            if choice is not None:
+                choice.make(setup.plant)  # what cannot be made is not followed
         return spec, model, region, setup
 
     def _setup(self, spec: ClusterSpec, model: Model, region: Region) -> ScalingSetup:

@@ -72,10 +72,11 @@ class ModelScaling:
         ns, unix_ns = self._clock.now()
         self._follow(ns)
         signals, controls = self._signals(ns, unix_ns, applied), self._controls(unix_ns)
-        self._write(lambda: self._log.before(self._pair, ns, unix_ns))
+        self._no_log = not self._written(lambda: self._log.before(self._pair, ns, unix_ns))
         decision = self._pair.decide(signals, controls)
         self._handover.ask(decision.requested)
-        self._write(lambda: self._log.after(ns, unix_ns, signals, controls, decision))
+        if not self._no_log:
+            self._no_log = not self._written(lambda: self._log.after(ns, unix_ns, signals, controls, decision))
         self._cell.publish(self._state(signals, decision))
         if self._pair.reverted is not None and ns >= self._revert_ns:
             self._revert_ns = ns + _REVERT_EVERY_NS
@@ -146,14 +147,14 @@ class ModelScaling:
             self._told_standing, self._standing_s = {} if standing is None else asdict(standing), now + _STANDING_S
         return self._told_standing
 
-    def _write(self, write: Callable[[], None]) -> None:
+    def _written(self, write: Callable[[], None]) -> bool:
         try:
             write()
-            self._no_log = False
         except OSError as error:
-            if not self._no_log:
-                log.error("the log of scaling decisions cannot be written: %s", error)
-            self._no_log = True
+            log.debug("the log of scaling decisions cannot be written: %s", error)
+            self._log.configured()  # a line is missing: what follows replays from a new header
+            return False
+        return True
 
     def _revert(self) -> None:
         """Has the spec say what is already done: the promoted law is the shadow again."""

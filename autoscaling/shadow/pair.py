@@ -39,7 +39,6 @@ class Pair:
         self.probation: Probation | None = None
         self._promoted_over: LawChoice | None = None
         self._plant, self._costs = setup.plant, setup.costs
-        self._rule = _rule(setup)
         self._paced = PacedScaler(Autoscaler(setup.law.make(setup.plant), setup.bounds))
         self.shadow = None if setup.shadow is None else self._new_shadow(setup.shadow.make(setup.plant))
 
@@ -60,17 +59,16 @@ class Pair:
     def configure(self, setup: ScalingSetup, now: float) -> None:
         """Follows a changed spec from now on. What a law has learned survives where its kind stays. Raises ValueError; then nothing is changed."""
         pair = (self.choice, self.shadow_choice)
-        self._rule = _rule(setup)
-        self.scaler.bounds = setup.bounds
         if (setup.law, setup.shadow) == pair and setup.costs == self._costs:
             self.reverted = None
         elif self.reverted is not None and (setup.shadow, setup.law) == pair:
-            return  # that spec is from before the promotion was taken back
+            pass  # that spec is from before the promotion was taken back
         elif self.shadow is not None and (setup.shadow, setup.law) == pair:
             self._swap()
-            self._promote_or_return(pair[0], now)
+            self._promote_or_return(pair[0], now, _rule(setup))
         else:
             self._replace(setup)
+        self.scaler.bounds = setup.bounds
         if self.shadow is not None:
             self.shadow.bound(setup.bounds)
         self._paced.hurry()
@@ -94,12 +92,12 @@ class Pair:
         self.choice, self.shadow_choice = self.shadow_choice, self.choice
         self.shadow = self._new_shadow(old)
 
-    def _promote_or_return(self, old: LawChoice, now: float) -> None:
+    def _promote_or_return(self, old: LawChoice, now: float, rule: Rule) -> None:
         """A law that comes back after its promotion over it was undone is on no probation."""
         returns = self._promoted_over == self.choice
         self.reverted = None
         self._promoted_over = None if returns else old
-        self.probation = None if returns else Probation(now, *self._rule)
+        self.probation = None if returns else Probation(now, *rule)
 
     def _replace(self, setup: ScalingSetup) -> None:
         keeps = setup.costs == self._costs
