@@ -1,6 +1,6 @@
 """Writes a scaling log: `scaling-MODEL.jsonl` in a folder, rotated, each file with a header of its own. The shell calls it around every decision.
 
-A line holds what changed since the line before: 60 bytes a second while nothing happens (5 MB a day), about 400 with four busy replicas (35 MB
+A line holds what changed since the line before: 60 bytes a second while nothing happens (5 MB a day), about 200 with four busy replicas (17 MB
 a day); a checkpoint every ten minutes adds 1 MB a day. At most nine files of 16 MiB are kept.
 """
 
@@ -31,7 +31,7 @@ class ScalingLog:
     """`before` each decision and `after` it, with the same times."""
 
     def __init__(self, folder: Path, model: str, region: str, most_bytes: int = MOST_BYTES) -> None:
-        self._open = lambda: DecisionLog(folder, log_name(model), most_bytes, each_line=True)
+        self._folder, self._most_bytes = folder, most_bytes
         self._file: DecisionLog | None = None
         self._model, self._region = model, region
         self._begin: Begin | None = Begin.START
@@ -46,7 +46,7 @@ class ScalingLog:
     def before(self, pair: Pair, ns: int, unix_ns: int) -> None:
         """`pair` will decide next. Raises OSError."""
         if self._file is None:
-            self._file = self._open()
+            self._file = DecisionLog(self._folder, log_name(self._model), self._most_bytes, each_line=True)
         due = self._file.due()
         if due or self._begin is not None or ns - self._header_ns >= CHECKPOINT_S * 1e9:
             self._file.write(header_of(pair, self._begin or Begin.CHECKPOINT, self._model, self._region, ns, unix_ns).line())

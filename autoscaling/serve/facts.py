@@ -36,10 +36,7 @@ class Facts:
     def _read(self, spec_json: str) -> tuple[ClusterSpec, Model, Region, ScalingSetup]:
         spec = ClusterSpec.model_validate(json.loads(spec_json))
         name, region_name = self._names
-        model = next((one for one in spec.models if one.name == name), None)
-        if model is None:
-            raise ValueError(f"models: no {name!r}")
-        region = spec.region(region_name)
+        model, region = spec.model(name), spec.region(region_name)
         setup = self._setup(spec, model, region)
         for choice in (setup.law, setup.shadow):
             if choice is not None:

@@ -162,8 +162,7 @@ class ModelScaling:
         reverted, name = self._pair.reverted, self._facts.model.name
         try:
             spec = ClusterSpec.model_validate_json(self._cell.spec())
-            model = next((one for one in spec.models if one.name == name), None)
-            if model is not None and choices_of(spec, model)[0] == reverted.law:  # else somebody has changed it already
+            if choices_of(spec, spec.model(name))[0] == reverted.law:  # else somebody has changed it already
                 self._cell.roll_back(f"promises were missed {reverted.burn:.1f} times as fast as the SLO allows")
                 log.warning("model %s: the promotion of law %s is taken back", name, reverted.law.name)
         except (OSError, ValueError) as error:

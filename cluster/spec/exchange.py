@@ -13,9 +13,7 @@ def exchanged(spec: ClusterSpec, model: str) -> ClusterSpec:
 
     A model that follows the cluster's section gets one of its own by this, since the other models were not asked.
     """
-    found = next((one for one in spec.models if one.name == model), None)
-    if found is None:
-        raise ValueError(f"model {model!r}: unknown; allowed: {', '.join(one.name for one in spec.models)}")
+    found = spec.model(model)
     section = spec.autoscaling_of(found)
     if section.shadow is None:
         raise ValueError(f"model {model!r} has no shadow; needed: autoscaling.shadow, a second law that runs beside the active one")

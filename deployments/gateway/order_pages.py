@@ -139,7 +139,7 @@ class OrderPages:
         if desk is None:
             message = f"model = {shown(name)}: not served here; allowed: {', '.join(self._service.desks)}"
             raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
-        return desk.model
+        return self._service.spec.model(name)
 
     def _route(self, path: str, handler: Handler, methods: tuple[str, ...] = ("POST",)) -> Route:
         return Route(path, OwnPage(operators_only(handler, self._secret), self._service, methods))

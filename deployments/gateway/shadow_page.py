@@ -66,7 +66,7 @@ class ShadowPage:
                 await self._apply(spec)
         except Exception as error:  # any failure of Ray, or of the disk under the audit
             raise ApiError(ErrorCode.NO_DIRECTORY, f"the directory did not take the order: {error!r}") from error
-        section = next(spec.autoscaling_of(one) for one in spec.models if one.name == form.model)
+        section = spec.autoscaling_of(spec.model(form.model))
         assert section.shadow is not None
         told = {"policy": section.policy, **section.model_dump(exclude_defaults=True)}
         return JSONResponse({"model": form.model, "active": section.policy, "shadow": section.shadow.policy, "autoscaling": told})
