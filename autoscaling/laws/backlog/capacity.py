@@ -33,6 +33,7 @@ class Capacity:
         self._seen: float | None = None
         self._base: float | None = None
         self._mix_s = -math.inf
+        self._epoch: int | None = None
         self._last = (0.0, 0.0, 0.0, 0.0, 0.0)
         self._mix = [0.0, 0.0, 0.0, 0.0, 0.0]
         self._full: tuple[float, float, int] | None = None
@@ -68,8 +69,8 @@ class Capacity:
         prompt_tokens = float(sum(flow.prompt_tokens for flow in signals.flows))
         now = (float(signals.arrived), prompt_tokens, signals.arrived_work, float(signals.counted), float(signals.output_tokens))
         new = [value - before for value, before in zip(now, self._last, strict=True)]
-        if min(new) < 0:
-            self._last = now  # the counts began anew
+        if min(new) < 0 or self._epoch != signals.epoch:
+            self._last, self._epoch = now, signals.epoch  # the counts began anew
             return
         if min(new[0], new[3]) < _LEAST_COUNTED:
             return
@@ -82,12 +83,12 @@ class Capacity:
 
     def _measure(self, signals: Signals, ready: int) -> None:
         before, self._full = self._full, (signals.at_s, signals.finished_work, signals.finished)
-        if before is None or signals.finished < before[2]:
+        if before is None or signals.finished < before[2] or signals.finished_work < before[1]:
             return
         self._full_work += signals.finished_work - before[1]
         self._full_finished += signals.finished - before[2]
         self._full_replica_s += (signals.at_s - before[0]) * ready
-        if self._full_finished < LEAST_FINISHED:
+        if self._full_finished < LEAST_FINISHED or not self._full_work or not self._full_replica_s:
             return
         seen = self._full_work / self._full_replica_s
         self._full_work, self._full_finished, self._full_replica_s = 0.0, 0, 0.0
