@@ -44,14 +44,14 @@ class Capacity:
     @property
     def calibrated(self) -> bool:
         """Whether a calibration is behind it."""
-        return self._base is not None
+        return bool(self._base)
 
     @property
     def per_s(self) -> float | None:
         """Work a second and full replica."""
-        if self._base is not None:
+        if self._base:
             return self._base * math.exp(self._correction)
-        return self._seen if self._seen is not None else self._guess
+        return self._seen or self._guess or None
 
     def look(self, signals: Signals) -> None:
         """Takes a moment into account."""
@@ -93,14 +93,14 @@ class Capacity:
         seen = self._full_work / self._full_replica_s
         self._full_work, self._full_finished, self._full_replica_s = 0.0, 0, 0.0
         self._seen = seen if self._seen is None else self._seen * (seen / self._seen) ** _WEIGHT
-        if self._base is not None:
+        if self._base:
             most = math.log(LARGEST)
             told = min(most, max(-most, math.log(seen / self._base)))
             self._correction += _WEIGHT * (told - self._correction)
 
     def _guess_from_share(self, signals: Signals, ready: int) -> None:
         """Without any calibration, and never full yet."""
-        if self._base is not None or self._seen is not None or not ready or signals.counted < _LEAST_COUNTED:
+        if self._base or self._seen is not None or not ready or signals.counted < _LEAST_COUNTED:
             return
         if self._guess_from is None or signals.finished_work < self._guess_from[1]:
             self._guess_from = (signals.at_s, signals.finished_work)
