@@ -23,6 +23,7 @@ from deployments.protocol import (
     REQUEST_ID_HEADER,
     STALE_EPOCH_CODE,
     UNHEALTHY_CODE,
+    DrainReason,
     Finished,
     Hello,
     Load,
@@ -48,8 +49,9 @@ class Behind:
         self.feed = Feed(lambda: Hello(FACTS, self.state), lambda: load)
         self.guard = Guard(self, SECRET, self.books, self.feed, lambda: self.state, self.drain)
 
-    def drain(self) -> None:
+    def drain(self, reason: DrainReason) -> None:
         self.state = ReplicaState.DRAINING
+        self.reason = reason
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         headers = [name.decode() for name, _ in scope["headers"]]
