@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from cli.console import console
 from cli.main import app
 from cli.order import operator
 from deployments.scaling.state import ScalingState
@@ -20,7 +21,7 @@ MakeRig = Callable[..., Awaitable[Rig]]
 
 @pytest.fixture(autouse=True)
 def terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(console, "width", 200)
     monkeypatch.setenv("RAYLANE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("RAYLANE_SECRET", SECRET)
 
