@@ -41,7 +41,7 @@ class Boot:
         from deployments.app import cell_apps
         from deployments.directory import start_directory
 
-        self._directory = start_directory(secret, self._spec.gateway.replicas)
+        self._directory = start_directory(secret, self._spec.gateway.replicas, self._run_dir.path)
         serve.start(proxy_location="Disabled")
         apps = cell_apps(self._spec, self._region, self._run_dir.path)
         targets = [serve.RunTarget(target=app.target, name=app.name, route_prefix=None) for app in apps]

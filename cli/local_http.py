@@ -24,6 +24,14 @@ def put(url: str, body: str, params: Mapping[str, str], secret: str, timeout_s: 
         return session.put(url, data=body.encode(), params=dict(params), headers=headers, timeout=timeout_s)
 
 
+def post(url: str, body: str, secret: str, timeout_s: float) -> requests.Response:
+    """The answer to a POST of JSON that carries the cluster's secret. Raises requests.RequestException."""
+    with requests.Session() as session:
+        session.trust_env = False
+        headers = {"content-type": "application/json", "authorization": f"Bearer {secret}"}
+        return session.post(url, data=body.encode(), headers=headers, timeout=timeout_s)
+
+
 def base_url(url: str | None) -> str:
     """The gateway's URL: the given one, else that of the one cluster on this machine."""
     if url is not None:

@@ -5,9 +5,12 @@ import typer
 from cli.apply import apply
 from cli.bench import bench
 from cli.calibrate import calibrate
+from cli.controls import controls, hold, pin, release
+from cli.cordon import cordon
 from cli.costs import costs
 from cli.doctor import doctor
 from cli.down import down
+from cli.drain import drain
 from cli.key import key
 from cli.rehearse import rehearse
 from cli.replay import replay_log
@@ -30,6 +33,12 @@ app.command()(status)
 app.command()(top)
 app.command()(why)
 app.command()(apply)
+app.command()(hold)
+app.command()(pin)
+app.command()(release)
+app.command()(controls)
+app.command()(cordon)
+app.command()(drain)
 app.command()(key)
 app.command()(doctor)
 app.command()(bench)

@@ -76,6 +76,7 @@ def simulate(
         timeouts.queue_wait_s,
         start_up_s,
         _failures(fail_at),
+        patience_s={one.name: spec.patience_s(one) for one in spec.classes},
     )
     sampler = None if report is None else Sampler()
     out = _run(settings, cost, work, sampler)

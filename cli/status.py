@@ -8,9 +8,11 @@ import requests
 import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
 from cli.console import console, fail
+from cli.duration import shown_span
 from cli.local_http import base_url, get
 
 _REFRESH_S = 1.0
@@ -70,9 +72,33 @@ def simulated_mark(model: dict[str, Any]) -> str:
     return " [black on yellow] SIMULATED: no model runs [/]" if model.get("engine") == "simulated" else ""
 
 
+def scaling_line(model: dict[str, Any]) -> str:
+    """What its autoscaler decided last; nothing where none does."""
+    state = model.get("scaling")
+    if not state:
+        return ""
+    starting = f", {state['starting']} starting" if state["starting"] else ""
+    if state["starting"] and state["start_up_eta_s"] is not None:
+        starting += f" (ready in {shown_span(state['at_unix_s'] + state['start_up_eta_s'] - time.time())})"
+    alarms = f", [red]{escape(', '.join(state['alarms']))}[/]" if state["alarms"] else ""
+    return f"[not bold]autoscaler: {state['requested']} requested ({escape(state['reason'])}), {state['applied']} applied{starting}{alarms}[/]"
+
+
+def controls_line(model: dict[str, Any]) -> str:
+    """What operators hold or pin."""
+    words = {"hold": "held at no fewer than", "pin": "pinned at"}
+    told = [
+        f"{words[one['kind']]} {one['replicas']} for another {shown_span(one['until_unix_s'] - time.time())} by {escape(one['by'])}"
+        + (f" ({escape(one['why'])})" if one["why"] else "")
+        for one in model.get("controls", ())
+    ]
+    return f"[yellow]{'; '.join(told)}[/]" if told else ""
+
+
 def _model_table(model: dict[str, Any]) -> Table:
     owner = f", owned by gateway {model['owner']}, epoch {model['epoch']}" if model["owner"] else ", owned by no gateway now"
-    table = Table(title=f"model {model['name']}{simulated_mark(model)}{owner}", title_justify="left", title_style="bold")
+    lines = "".join(f"\n{line}" for line in (scaling_line(model), controls_line(model)) if line)
+    table = Table(title=f"model {model['name']}{simulated_mark(model)}{owner}{lines}", title_justify="left", title_style="bold")
     for column in (
         "replicas",
         "waiting",
@@ -111,11 +137,11 @@ def _replica_table(model: dict[str, Any]) -> Table:
     for column in ("replica", "state", "leases", "in engine", "queued in engine", "KV used", "KV booked"):
         table.add_column(column, justify="left" if column in ("replica", "state") else "right")
     for replica in model["replicas"]:
-        colour = {"ready": "green", "draining": "yellow"}.get(replica["state"], "red")
+        colour = {"ready": "green", "draining": "yellow", "cordoned": "yellow"}.get(replica["state"], "red")
         booked = replica["booked_kv_tokens"] / replica["kv_tokens"] if replica["kv_tokens"] else 0
         table.add_row(
             replica["replica_id"],
-            f"[{colour}]{replica['state']}[/]",
+            f"[{colour}]{replica['state']}[/]{_because(replica)}",
             str(replica["leases"]),
             _shown(replica["engine_running"]),
             _shown(replica["engine_waiting"]),
@@ -123,6 +149,14 @@ def _replica_table(model: dict[str, Any]) -> Table:
             f"{booked:.0%}",
         )
     return table
+
+
+def _because(replica: dict[str, Any]) -> str:
+    """Who cordoned it, or why it drains."""
+    cordon, drains_for = replica.get("cordon"), replica.get("drains_for")
+    if cordon:
+        return f" by {escape(cordon['by'])}" + (f": {escape(cordon['why'])}" if cordon["why"] else "")
+    return f" ({drains_for})" if drains_for else ""
 
 
 def _shown(value: object) -> str:

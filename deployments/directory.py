@@ -1,33 +1,40 @@
 """The directory: the one named Ray actor of a cell that knows which engine replicas and gateways exist, which gateway owns which model, which spec is
-in force, and the cluster's secret.
+in force, what operators have ordered, what autoscalers have decided, and the cluster's secret.
 
 Replicas and gateways register with it again and again (so a restarted directory fills itself), gateways wait on it for changes. Nothing on a
 request's path calls it: gateways go on with what they know, owners with what they own, while it, or Ray's head, is down. Whether a listed replica
-lives is not decided here but by its feed.
+lives is not decided here but by its feed. Operators' orders are in a file of the run directory (`controls/audit.py`), which it reads at its start.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import ray
 
+from deployments.controls.act import Act
+from deployments.controls.audit import FILE_NAME, Audit
+from deployments.controls.orders import OrderBook, Orders
 from deployments.listing import Listing
 from deployments.ownership.owners import Owners, Ownership
 from deployments.protocol import ReplicaFacts
+from deployments.scaling.state import ScalingBoard, ScalingState
 
 NAME = "raylane-directory"
 NAMESPACE = "raylane"
 REGISTER_EVERY_S = 2.0
 FORGET_AFTER_S = 15.0
 """A replica that did not register for so long leaves the list."""
+FORGET_CORDON_AFTER_S = 600.0
+"""...but its cordon stays for so long: it may only have been cut off, and nobody would cordon it again."""
 
 
 class Directory:
-    """The actor's class."""
+    """The actor's class. `run_dir` holds the operators' orders; without one they end with the actor."""
 
-    def __init__(self, secret: str, gateways: int = 1) -> None:
+    def __init__(self, secret: str, gateways: int = 1, run_dir: str | None = None) -> None:
         self._secret = secret
         self._owners = Owners(time.monotonic(), gateways)
         self._replicas: dict[str, ReplicaFacts] = {}
@@ -35,6 +42,10 @@ class Directory:
         self._version = 0
         self._spec_json: str | None = None
         self._changed = asyncio.Condition()
+        self._audit = Audit(None if run_dir is None else Path(run_dir) / FILE_NAME)
+        self._book = OrderBook(self._audit.read())
+        self._cordons_seen = dict.fromkeys(self._book.cordons, time.monotonic())
+        self._scaling = ScalingBoard()
 
     async def secret(self) -> str:
         """The bearer token that every path of a replica's port asks for."""
@@ -43,13 +54,16 @@ class Directory:
     async def register(self, facts: ReplicaFacts) -> None:
         """Lists a replica, or keeps it listed."""
         self._seen[facts.replica_id] = time.monotonic()
+        if facts.replica_id in self._book.cordons:
+            self._cordons_seen[facts.replica_id] = time.monotonic()
         if self._replicas.get(facts.replica_id) != facts:
             self._replicas[facts.replica_id] = facts
             await self._publish()
 
     async def deregister(self, replica_id: str) -> None:
-        """Takes a replica off the list; an unknown one is no error."""
-        if self._replicas.pop(replica_id, None) is not None:
+        """Takes a replica off the list, for good; an unknown one is no error."""
+        uncordoned = self._book.forget(replica_id)
+        if self._replicas.pop(replica_id, None) is not None or uncordoned:
             await self._publish()
 
     async def join(self, gateway_id: str, url: str, models: Sequence[str], owned: Mapping[str, int]) -> None:
@@ -73,6 +87,24 @@ class Directory:
         self._spec_json = spec_json
         await self._publish()
 
+    async def order(self, act: Act) -> Orders:
+        """An operator's act: written down, put in force in the whole cell. Returns what is in force then. Raises OSError if it cannot be written."""
+        self._audit.write(act)
+        self._book.take(act)
+        if act.replica_id in self._book.cordons:
+            self._cordons_seen[act.replica_id] = time.monotonic()
+        await self._publish()
+        return await self.orders()
+
+    async def orders(self) -> Orders:
+        """What operators have ordered and is in force now."""
+        return self._book.orders(time.time())
+
+    async def scaling(self, state: ScalingState) -> None:
+        """An autoscaler has decided. Gateways hear of it if it is news."""
+        if self._scaling.take(state):
+            await self._publish()
+
     async def watch(self, known_version: int, timeout_s: float) -> Listing:
         """The listing as soon as its version differs from `known_version`, or as it is after `timeout_s`."""
         await self._forget_silent()
@@ -83,13 +115,20 @@ class Directory:
                     await self._changed.wait_for(lambda: self._version != known_version)
             except TimeoutError:
                 pass
-            return Listing(self._version, tuple(self._replicas.values()), self._spec_json, *self._ownership)
+            orders, scaling = self._book.orders(time.time()), self._scaling.scaling()
+            return Listing(self._version, tuple(self._replicas.values()), self._spec_json, *self._ownership, orders, scaling)
 
     async def _forget_silent(self) -> None:
         limit = time.monotonic() - FORGET_AFTER_S
         for replica_id in [key for key, seen in self._seen.items() if seen < limit]:
             del self._seen[replica_id]
-            await self.deregister(replica_id)
+            if self._replicas.pop(replica_id, None) is not None:
+                await self._publish()
+        limit = time.monotonic() - FORGET_CORDON_AFTER_S
+        for replica_id in [key for key, seen in self._cordons_seen.items() if seen < limit]:
+            del self._cordons_seen[replica_id]
+            if self._book.forget(replica_id):
+                await self._publish()
 
     @property
     def _ownership(self) -> tuple[tuple[Ownership, ...], tuple[tuple[str, str], ...], tuple[str, ...]]:
@@ -108,10 +147,11 @@ class Directory:
             self._changed.notify_all()
 
 
-def start_directory(secret: str, gateways: int = 1) -> Any:
-    """Starts the cell's directory, which expects so many gateways, or returns the handle of the running one."""
+def start_directory(secret: str, gateways: int = 1, run_dir: Path | None = None) -> Any:
+    """Starts the cell's directory, which expects so many gateways, or returns the handle of the running one. `run_dir` is on its node."""
     actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Directory)
-    return actor.options(name=NAME, namespace=NAMESPACE, lifetime="detached", get_if_exists=True, max_concurrency=1_000).remote(secret, gateways)
+    options = {"name": NAME, "namespace": NAMESPACE, "lifetime": "detached", "get_if_exists": True, "max_concurrency": 1_000}
+    return actor.options(**options).remote(secret, gateways, None if run_dir is None else str(run_dir))
 
 
 def find_directory() -> Any:

@@ -1,16 +1,19 @@
 """What the directory tells the gateways of their cell. No Ray here, so that the gateway's core and its tests need none."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from deployments.controls.orders import Orders
 from deployments.ownership.owners import Ownership
 from deployments.protocol import ReplicaFacts
+from deployments.scaling.state import Scaling
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
     """`version` grows with each change; `spec_json` is the spec that was applied last, None when none was since the start.
 
-    `owners` says who owns which model, `gateways` who lives and where each listens for the others, `lost` which were given up last.
+    `owners` says who owns which model, `gateways` who lives and where each listens for the others, `lost` which were given up last. `orders` are the
+    operators', `scaling` is what autoscalers say.
     """
 
     version: int
@@ -19,3 +22,5 @@ class Listing:
     owners: tuple[Ownership, ...] = ()
     gateways: tuple[tuple[str, str], ...] = ()
     lost: tuple[str, ...] = ()
+    orders: Orders = field(default_factory=Orders)
+    scaling: Scaling = field(default_factory=Scaling)

@@ -28,6 +28,7 @@ SIMULATED_HEADER = "x-raylane-simulated"
 
 FEED_PATH = "/raylane/feed"
 DRAIN_PATH = "/raylane/drain"
+"""POST, with `{"reason": ...}` (`DrainReason`) or nothing, which is an operator's: the replica takes no new work from now on."""
 CLAIM_PATH = "/raylane/claim"
 """POST `{"epoch": n}`: a new owner makes itself known, and is told what runs: `{"epoch": n, "running":
 [{"request_id": ..., "booking": ..., "started": ...}]}`; `started`: its answer has begun."""
@@ -53,6 +54,14 @@ class ReplicaState(StrEnum):
     READY = "ready"
     DRAINING = "draining"
     UNHEALTHY = "unhealthy"
+
+
+class DrainReason(StrEnum):
+    """Why a replica drains. `STOP`: Serve stops it. `SPOT_NOTICE`: its node is to be taken away, and it has two minutes at best."""
+
+    STOP = "stop"
+    OPERATOR = "operator"
+    SPOT_NOTICE = "spot_notice"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +90,15 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What runs in the engine: sequences running and waiting inside it, HTTP exchanges open, the share of KV blocks in use (0 to 1)."""
+    """What runs in the engine: sequences running and waiting inside it, HTTP exchanges open, the share of KV blocks in use (0 to 1); and why the
+    replica drains, if it does."""
 
     state: ReplicaState
     running: int
     waiting: int
     exchanges: int
     kv_usage: float
+    drains_for: DrainReason | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +141,8 @@ def decode(line: bytes) -> Message:
         if kind == "hello":
             return Hello(ReplicaFacts(**fields["facts"]), ReplicaState(fields["state"]))
         if kind == "load":
-            return Load(**fields | {"state": ReplicaState(fields["state"])})
+            reason = fields.get("drains_for")
+            return Load(**fields | {"state": ReplicaState(fields["state"]), "drains_for": None if reason is None else DrainReason(reason)})
         if kind == "finished":
             return Finished(**fields)
     except (KeyError, TypeError, AttributeError) as error:

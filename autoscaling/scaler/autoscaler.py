@@ -10,6 +10,7 @@ What is broken is a named condition with a safe answer: the number that is appli
 
 import math
 from collections import deque
+from dataclasses import replace
 
 from autoscaling.laws.law import Law, Motive, Wanted
 from autoscaling.scaler.bounds import Bounds
@@ -42,13 +43,19 @@ class Autoscaler:
         if signals.age_s > self.bounds.stale_s:
             return self._answer(signals, None, self._commanded(signals.applied, controls), Limit.STALE)
         try:
-            wanted = self.law.decide(signals)
-            if wanted.replicas < 0:
-                raise ValueError(f"law {self.law.name} wants {wanted.replicas} replicas; allowed: 0 or more")
+            wanted = self._asked(signals)
         except Exception as error:  # whatever a law does wrong, the number of replicas must not follow it
             self.failures += 1
             return self._answer(signals, None, self._commanded(signals.applied, controls), Limit.LAW_FAILED, f"{type(error).__name__}: {error}")
         return self._limited(signals, wanted, controls)
+
+    def _asked(self, signals: Signals) -> Wanted:
+        """What the law wants, beside the cordoned replicas: they are applied and do nothing, so it knows nothing of them."""
+        cordoned = signals.count(ReplicaState.CORDONED)
+        wanted = self.law.decide(replace(signals, applied=max(0, signals.applied - cordoned)) if cordoned else signals)
+        if wanted.replicas < 0:
+            raise ValueError(f"law {self.law.name} wants {wanted.replicas} replicas; allowed: 0 or more")
+        return replace(wanted, replicas=wanted.replicas + cordoned) if cordoned else wanted
 
     def blind(self, at_s: float, unix_s: float, applied: int, controls: tuple[Control, ...] = ()) -> Decision:
         """Nobody keeps the books, or they cannot be read: the number stays, unless an operator says otherwise."""

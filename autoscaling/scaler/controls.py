@@ -1,31 +1,5 @@
-"""An operator's word on the number of replicas: it goes over the law's, and ends by itself."""
+"""An operator's word on the number of replicas: kept by the directory, so its form lives where both can reach it."""
 
-from dataclasses import dataclass
-from enum import StrEnum
+from deployments.controls.control import Control, ControlKind, in_force
 
-
-class ControlKind(StrEnum):
-    """`HOLD`: no fewer than so many, the law may want more. `PIN`: exactly so many."""
-
-    HOLD = "hold"
-    PIN = "pin"
-
-
-@dataclass(frozen=True, slots=True)
-class Control:
-    """`replicas` until `until_unix_s` (time of day); `by` and `why` are for the audit."""
-
-    kind: ControlKind
-    replicas: int
-    until_unix_s: float
-    by: str = ""
-    why: str = ""
-
-    def __post_init__(self) -> None:
-        if self.replicas < 0:
-            raise ValueError(f"replicas={self.replicas}: allowed: 0 or more")
-
-
-def in_force(controls: tuple[Control, ...], unix_s: float) -> tuple[Control, ...]:
-    """Those that have not ended."""
-    return tuple(control for control in controls if unix_s < control.until_unix_s)
+__all__ = ["Control", "ControlKind", "in_force"]

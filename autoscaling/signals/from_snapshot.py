@@ -6,7 +6,12 @@ from dataclasses import dataclass
 from autoscaling.signals.signals import FlowSignal, Forecast, LaneSignal, Latencies, ReplicaSignal, ReplicaState, Signals
 from deployments.scheduling import Snapshot
 
-_STATES = {"ready": ReplicaState.READY, "ejected": ReplicaState.READY, "suspect": ReplicaState.SILENT}
+_STATES = {
+    "ready": ReplicaState.READY,
+    "ejected": ReplicaState.READY,
+    "suspect": ReplicaState.SILENT,
+    "cordoned": ReplicaState.CORDONED,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,13 @@ from enum import StrEnum
 
 
 class ReplicaState(StrEnum):
-    """As the scheduler sees a replica. `SILENT`: its feed is; what it has stands, nothing new is placed there."""
+    """As the scheduler sees a replica. `SILENT`: its feed is; what it has stands, nothing new is placed there. `CORDONED`: nothing new is placed
+    there, by an operator's word; it is applied all the same. `DRAINING`: it goes, and is not among the applied any more."""
 
     READY = "ready"
     SILENT = "silent"
     DRAINING = "draining"
+    CORDONED = "cordoned"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ of timed calls: a request reaches its engine, an answer its gateway, a replica s
 
 import heapq
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autoscaling.simulator.fleet import FleetEvent, Life, SimulatedReplica
@@ -20,7 +20,7 @@ from deployments.engine_model.engine import Boundary, Engine
 from deployments.engine_model.itl import ItlHistogram
 from deployments.engine_model.limits import Limits
 from deployments.engine_model.sequence import Sequence as EngineSequence
-from deployments.scheduling import Binding, Ending, Lease, Placement, Policy, Request, Scheduler, Usage
+from deployments.scheduling import Binding, Ending, Lease, Placement, Policy, RejectCause, Request, Scheduler, Usage
 
 _DEFAULT_BINDING = Binding()
 
@@ -30,8 +30,9 @@ class CellSettings:
     """`replicas` engines of `limits` from the start, and what happens to them (`fleet`, in the order of time); one that starts later takes
     `start_up_s`.
 
-    With `scaling`, an autoscaler decides how many there are from second 0 on. A request waits at most `queue_wait_s` in its lane. With `clients`,
-    requests come in a closed loop instead of at their times: so many at first, and the next whenever one has ended.
+    With `scaling`, an autoscaler decides how many there are from second 0 on; then, or with `starts_told`, the scheduler is told of starts, as live.
+    A request waits at most `queue_wait_s` in its lane, one of a class in `patience_s` at most so long. With `clients`, requests come in a closed loop
+    instead of at their times: so many at first, and the next whenever one has ended.
     """
 
     replicas: int
@@ -44,6 +45,8 @@ class CellSettings:
     fleet: Sequence[FleetEvent] = field(default=())
     clients: int = 0
     scaling: Scaling | None = None
+    patience_s: Mapping[str, float] = field(default_factory=dict)
+    starts_told: bool = False
 
 
 class _Running:
@@ -87,7 +90,8 @@ class Cell:
         self._wakeup_s = math.inf
         limits = settings.limits
         capacity = settings.binding.capacity(limits.sequences, limits.kv_tokens, limits.step_tokens)
-        self.fleet = Lifecycle(self.scheduler, capacity, settings.start_up_s, lambda: Engine(limits, cost), self)
+        told = settings.starts_told or settings.scaling is not None
+        self.fleet = Lifecycle(self.scheduler, capacity, settings.start_up_s, lambda: Engine(limits, cost), self, told)
         self.replicas = self.fleet.replicas
         for _ in range(settings.replicas):
             self.fleet.start(0.0, 0.0)
@@ -161,14 +165,15 @@ class Cell:
         work = self._workload
         prompt, most = int(work.prompt_tokens[index]), int(work.max_tokens[index])
         context = self._settings.max_model_len - prompt
+        traffic_class = work.traffic_class[index]
         request = Request(
             str(index),
             prompt,
             min(most, context) if most else min(context, 1 << 29),
             now,
             now + float(work.ttft_slo_s[index]),
-            now + self._settings.queue_wait_s,
-            traffic_class=work.traffic_class[index],
+            now + self._settings.patience_s.get(traffic_class, self._settings.queue_wait_s),
+            traffic_class=traffic_class,
             tenant=work.tenant[index],
             prefix=work.prefix[index],
             chunk_tokens=work.chunk_tokens,
@@ -189,6 +194,9 @@ class Cell:
         step = self.scheduler.step(now)
         for gone in step.expired:
             self._outcome.expired_s[int(gone.request_id)] = now
+            self._over(now)
+        for refused in step.turned_away:
+            self._outcome.cause[int(refused.request.request_id)] = CAUSES.index(RejectCause.STARTING)
             self._over(now)
         for placement in step.placements:
             self._place(placement, now)

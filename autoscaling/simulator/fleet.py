@@ -1,7 +1,7 @@
 """The replicas of a simulated cell: how each comes, serves and goes.
 
 A replica starts (`WARMING` for its start-up time), is `READY`, and leaves in one of two ways: it drains (what runs ends, nothing new comes) or it
-fails (what runs is lost, and a successor starts).
+fails (what runs is lost, and a successor starts). While it is cordoned nothing new comes, and it stays.
 """
 
 import math
@@ -17,11 +17,13 @@ class FleetEventKind(StrEnum):
     START = "start"
     DRAIN = "drain"
     FAIL = "fail"
+    CORDON = "cordon"
+    UNCORDON = "uncordon"
 
 
 @dataclass(frozen=True, slots=True)
 class FleetEvent:
-    """At `at_s`, a replica starts; or the one of that number drains or fails. Numbers go by the order of starting, from 0."""
+    """At `at_s`, a replica starts; or that befalls the one of that number. Numbers go by the order of starting, from 0."""
 
     at_s: float
     kind: FleetEventKind
@@ -44,6 +46,8 @@ class SimulatedReplica:
     ready_s: float
     ended_s: float = math.inf
     drained_s: float = math.inf
+    due_s: float = math.inf
+    """When it is to be ready."""
     leases: int = 0
 
     @property

@@ -27,9 +27,20 @@ class Clock(Protocol):
 
 
 class Lifecycle:
-    """The replicas that there ever were, by number and by name. One that starts takes `start_up_s`, those at the beginning none."""
+    """The replicas that there ever were, by number and by name. One that starts takes `start_up_s`, those at the beginning none.
 
-    def __init__(self, scheduler: Scheduler, capacity: Capacity, start_up_s: float, make_engine: Callable[[], Engine], clock: Clock) -> None:
+    `starts_told`: the scheduler is told when the next replica will be ready, as it is live where something scales (`scheduling/starting.py`).
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        capacity: Capacity,
+        start_up_s: float,
+        make_engine: Callable[[], Engine],
+        clock: Clock,
+        starts_told: bool = False,
+    ) -> None:
         self.replicas: list[SimulatedReplica] = []
         self.by_name: dict[str, SimulatedReplica] = {}
         self._scheduler = scheduler
@@ -37,6 +48,7 @@ class Lifecycle:
         self._start_up_s = start_up_s
         self._make_engine = make_engine
         self._clock = clock
+        self._starts_told = starts_told
 
     @property
     def staying(self) -> list[SimulatedReplica]:
@@ -51,8 +63,19 @@ class Lifecycle:
         if event.replica >= len(self.replicas):
             raise ValueError(f"replica {event.replica} is to {event.kind} at {now:g} s; there are {len(self.replicas)} by then")
         replica = self.replicas[event.replica]
-        if replica.ended_s == math.inf:
-            (self.drain if event.kind is FleetEventKind.DRAIN else self._fail)(replica, now)
+        if replica.ended_s < math.inf:
+            return
+        match event.kind:
+            case FleetEventKind.DRAIN:
+                self.drain(replica, now)
+            case FleetEventKind.FAIL:
+                self._fail(replica, now)
+            case FleetEventKind.CORDON:
+                self._scheduler.replica_cordoned(replica.name, now)
+                self._clock.step(now)
+            case FleetEventKind.UNCORDON:
+                self._scheduler.replica_uncordoned(replica.name, now)
+                self._clock.step(now)
 
     def start(self, now: float, start_up_s: float) -> None:
         """A replica starts, and is ready after so many seconds."""
@@ -62,7 +85,9 @@ class Lifecycle:
         if start_up_s <= 0:
             self._ready(replica, now)
         else:
-            self._clock.at(now + start_up_s, lambda then: self._ready(replica, then))
+            replica.due_s = now + start_up_s
+            self._clock.at(replica.due_s, lambda then: self._ready(replica, then))
+            self._tell_starts(now)
 
     def drain(self, replica: SimulatedReplica, now: float) -> None:
         """It takes no new work, and goes when what it has is done. One that has not become ready goes at once."""
@@ -77,10 +102,19 @@ class Lifecycle:
             replica.ended_s = now
             if replica.ready_s < math.inf:
                 self._scheduler.replica_lost(replica.name, now)
+            else:
+                self._tell_starts(now)
+
+    def _tell_starts(self, now: float) -> None:
+        """The scheduler learns when the next replica will be ready."""
+        if self._starts_told:
+            due_s = min((one.due_s for one in self.replicas if one.ready_s == one.ended_s == math.inf), default=math.inf)
+            self._scheduler.expect_replica(due_s if due_s < math.inf else None, now)
 
     def _ready(self, replica: SimulatedReplica, now: float) -> None:
         if replica.ended_s == math.inf:
             replica.ready_s = now
+            self._tell_starts(now)
             self._scheduler.replica_up(replica.name, self._capacity, now)
             self._clock.step(now)
 

@@ -59,7 +59,7 @@ class Outcome:
 
     @property
     def rejected(self) -> NDArray[np.bool_]:
-        """Turned away on arrival."""
+        """Turned away: on arrival, or when its wait for a replica was known to be in vain."""
         return self.cause >= 0
 
     @property

@@ -16,7 +16,7 @@ def rehearse(spec: ClusterSpec, costs: CostFile, schedule: Schedule) -> tuple[ND
     model = spec.models[0]
     work = plain_workload(schedule.arrived_s, schedule.prompt_tokens, schedule.output_tokens, spec.classes[0].ttft_ms / 1e3, bounded=False)
     settings = CellSettings(
-        model.replicas.count, costs.limits(), policy_of(spec), binding_of(spec), model.settings.max_model_len, spec.gateway.timeouts.queue_wait_s
+        model.replicas.count, costs.limits(), policy_of(spec), binding_of(spec), model.settings.max_model_len, spec.patience_s(spec.classes[0])
     )
     out = Cell(settings, costs.cost_model(), work).run()
     return out.ttft_s, [spec.lanes[lane].name if lane >= 0 else "" for lane in out.lane]

@@ -68,7 +68,7 @@ def rehearse(
     work = rehearsed(recorded, chosen.settings.max_model_len, length_scale, spec.classes[0].ttft_ms / 1e3)
     work = work.tail(len(work) - len(work) // 2)
     binding = binding_of(spec)
-    settings = CellSettings(count, cost.limits(), policy_of(spec), binding, chosen.settings.max_model_len, spec.gateway.timeouts.queue_wait_s)
+    settings = CellSettings(count, cost.limits(), policy_of(spec), binding, chosen.settings.max_model_len, spec.patience_s(spec.classes[0]))
     with tempfile.TemporaryDirectory(prefix="raylane-") as scratch:
         rehearsal = _Rehearsal(spec, chosen, settings, cost, work, keep or Path(scratch))
         try:

@@ -3,7 +3,7 @@
 from cluster.spec.autoscaling import Autoscaling, Backlog, Law
 from cluster.spec.cluster import ClusterSpec
 from cluster.spec.gateway import Gateway, Limits, Timeouts
-from cluster.spec.load import SpecError, load_spec, parse_section, parse_spec
+from cluster.spec.load import SpecError, load_spec, parse_section, parse_spec, problem_lines
 from cluster.spec.models import EngineSettings, Health, LoraAdapter, Model, Replicas, Speculative
 from cluster.spec.regions import Pool, Region
 from cluster.spec.simulated import Simulated
@@ -35,4 +35,5 @@ __all__ = [
     "load_spec",
     "parse_section",
     "parse_spec",
+    "problem_lines",
 ]

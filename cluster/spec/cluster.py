@@ -71,6 +71,15 @@ class ClusterSpec(Section):
         if self.gateway.allow_public and not self.tenants:
             raise ValueError("gateway.allow_public = true: allowed only with tenants, whose keys (`raylane key`) then are asked for")
 
+    def patience_s(self, traffic_class: TrafficClass) -> float:
+        """How long a request of that class waits in its lane at most."""
+        queue_wait_s = self.gateway.timeouts.queue_wait_s
+        return queue_wait_s if traffic_class.patience_s is None else min(queue_wait_s, traffic_class.patience_s)
+
+    def least_replicas(self, model: Model) -> int:
+        """With fewer replicas than these a model is not as it should be; 0: it may have none, and is ready all the same."""
+        return model.replicas.count if self.autoscaling_of(model).policy == "fixed" else model.replicas.min
+
     def region(self, name: str) -> Region:
         """The region of that name. Raises ValueError that lists the known ones."""
         for region in self.regions:

@@ -52,7 +52,12 @@ def parse_section(kind: type[SectionT], text: str, source: str, folder: Path | N
     try:
         return kind.model_validate(data, context={FOLDER: folder})
     except ValidationError as error:
-        raise SpecError(source, [_line(problem, kind) for problem in _root_problems(error.errors())]) from error
+        raise SpecError(source, problem_lines(error, kind)) from error
+
+
+def problem_lines(error: ValidationError, kind: type[BaseModel]) -> list[str]:
+    """What is wrong with what should have been a `kind`, a line each: key, value, what is allowed."""
+    return [_line(problem, kind) for problem in _root_problems(error.errors())]
 
 
 def _root_problems(problems: list[Any]) -> list[Any]:

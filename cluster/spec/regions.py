@@ -11,7 +11,8 @@ class Pool(Section):
     """Nodes of one kind in one region.
 
     `accelerator` is `cpu` or a GPU's name as in Ray's accelerator types (`L40S`, `H100`); prices are US dollars per GPU-hour (per node-hour for
-    `cpu`), before any discount, and are what plans and explanations are priced with.
+    `cpu`), before any discount, and are what plans and explanations are priced with. `spot`: nodes may be taken away; then each replica polls
+    `spot_notice_url` (404: no notice; 200 with a JSON object that has an `action`: there is one), and drains itself when it is told.
     """
 
     name: Name
@@ -21,6 +22,7 @@ class Pool(Section):
     cpus_per_node: Annotated[int, Field(ge=1, le=1_024)] | None = None
     price_usd_per_hour: Annotated[float, Field(ge=0, le=1_000)] = 0.0
     spot: bool = False
+    spot_notice_url: Annotated[str, Field(pattern=r"^https?://[^/]+/")] = "http://169.254.169.254/latest/meta-data/spot/instance-action"
 
     @property
     def gpus(self) -> int:

@@ -8,12 +8,17 @@ from cluster.spec.base import Name, Seconds, Section
 
 
 class TrafficClass(Section):
-    """A traffic class and its service-level objective: `attainment` of requests see their first token within `ttft_ms`."""
+    """A traffic class and its service-level objective: `attainment` of requests see their first token within `ttft_ms`.
+
+    `patience_s`: a request of the class waits at most so long in its lane, where that is less than `gateway.timeouts.queue_wait_s`; and so for a
+    replica to start, while there is none.
+    """
 
     name: Name
     ttft_ms: Annotated[float, Field(gt=0, le=3_600_000)]
     itl_ms: Annotated[float, Field(gt=0, le=60_000)] | None = None
     attainment: Annotated[float, Field(gt=0, lt=1)] = 0.99
+    patience_s: Seconds | None = None
 
 
 class Lane(Section):

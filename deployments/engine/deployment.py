@@ -5,6 +5,7 @@ Ray, runs a `Replica`, and has the directory informed (`registration.py`). `engi
 """
 
 import asyncio
+import logging
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,13 @@ from deployments.directory import find_directory
 from deployments.engine.environment import forget_foreign_variables, replica_environment
 from deployments.engine.placement import place
 from deployments.engine.registration import keep_registered
-from deployments.protocol import ReplicaState
+from deployments.protocol import DrainReason
 
 if TYPE_CHECKING:
     from deployments.engine.backend import StartBackend
     from deployments.engine.replica import Replica
+
+logger = logging.getLogger(__name__)
 
 _SHUTDOWN_MARGIN_S = 30.0
 """What a replica may take beyond its longest request to end its server and its engine (seconds)."""
@@ -31,7 +34,7 @@ class EngineReplica:
 
     _replica: "Replica | None" = None
 
-    async def __init__(self, model: Model, public: bool) -> None:  # type: ignore[misc]  # Serve awaits it
+    async def __init__(self, model: Model, public: bool, spot_notice_url: str | None) -> None:  # type: ignore[misc]  # Serve awaits it
         forget_foreign_variables()
         from deployments.engine.replica import Identity, Replica
 
@@ -42,17 +45,25 @@ class EngineReplica:
         await replica.start()
         self._replica = replica
         self._registering = asyncio.create_task(keep_registered(replica, directory))
+        if spot_notice_url is not None:
+            self._watching = asyncio.create_task(_drain_on_notice(replica, spot_notice_url))
 
     async def check_health(self) -> None:
-        """Serve's health check. Raises RuntimeError when the engine is dead or stuck; Serve then replaces the replica."""
-        replica = self._replica
-        if replica is not None and replica.state is ReplicaState.UNHEALTHY:
-            raise RuntimeError(f"the engine of {replica.facts.replica_id} is {replica.verdict}")
+        """Serve's health check. Raises RuntimeError when the engine is dead or stuck, or the replica has drained; Serve then replaces it."""
+        if self._replica is not None:
+            self._replica.check()
 
     async def __del__(self) -> None:
         """Serve awaits this once, before it ends the process: refuses new work, lets running requests end, ends the engine."""
         if self._replica is not None:
             await self._replica.stop()
+
+
+async def _drain_on_notice(replica: "Replica", url: str) -> None:
+    from deployments.engine.spot_notice import spot_notice  # others need no HTTP client
+
+    logger.warning("spot notice: %s", await spot_notice(url))
+    replica.drain(DrainReason.SPOT_NOTICE)
 
 
 def _backend_of(model: Model) -> "StartBackend":
@@ -83,7 +94,7 @@ def engine_deployment(model: Model, pool: Pool, total_timeout_s: float, public: 
         "max_constructor_retry_count": 3,
         **place(model, pool).serve_options(replica_environment(model, pool)),
     }
-    return serve.deployment(**options)(EngineReplica).bind(model, public)
+    return serve.deployment(**options)(EngineReplica).bind(model, public, pool.spot_notice_url if pool.spot else None)
 
 
 def _host(public: bool) -> str:

@@ -27,6 +27,7 @@ from deployments.protocol import (
     REQUEST_ID_HEADER,
     STALE_EPOCH_CODE,
     UNHEALTHY_CODE,
+    DrainReason,
     ReplicaState,
 )
 
@@ -45,7 +46,9 @@ _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 class Guard:
     """Wraps `app`. `state` is asked at each request for work; `drain` is called for a request to DRAIN_PATH."""
 
-    def __init__(self, app: App, secret: str, exchanges: Exchanges, feed: Feed, state: Callable[[], ReplicaState], drain: Callable[[], None]) -> None:
+    def __init__(
+        self, app: App, secret: str, exchanges: Exchanges, feed: Feed, state: Callable[[], ReplicaState], drain: Callable[[DrainReason], None]
+    ) -> None:
         self._app = app
         self._credentials = b"Bearer " + secret.encode()
         self._exchanges = exchanges
@@ -62,7 +65,7 @@ class Guard:
         elif scope["path"] == FEED_PATH:
             await self._serve_feed(scope, receive, send)
         elif scope["path"] == DRAIN_PATH:
-            await self._serve_drain(scope, send)
+            await self._serve_drain(scope, receive, send)
         elif scope["path"] == CLAIM_PATH:
             await self._serve_claim(scope, receive, send)
         else:
@@ -117,12 +120,16 @@ class Guard:
             ]
             await _respond(send, 200, {"epoch": epoch, "running": running})
 
-    async def _serve_drain(self, scope: Message, send: Send) -> None:
+    async def _serve_drain(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["method"] != "POST":
             await _refuse(send, 405, "method_not_allowed", f"{DRAIN_PATH} takes POST")
             return
-        self._drain()
-        await _respond(send, 202, {"state": "draining", "exchanges": len(self._exchanges)})
+        reason = _drain_reason(await _body(receive))
+        if reason is None:
+            await _refuse(send, 400, "invalid_value", f'allowed: nothing, or {{"reason": one of {", ".join(DrainReason)}}}')
+            return
+        self._drain(reason)
+        await _respond(send, 202, {"state": "draining", "reason": reason, "exchanges": len(self._exchanges)})
 
     async def _serve_feed(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["method"] != "GET":
@@ -184,6 +191,15 @@ def _claimed_epoch(body: bytes) -> int | None:
     except (ValueError, KeyError, TypeError):
         return None
     return epoch if type(epoch) is int and epoch >= 1 else None
+
+
+def _drain_reason(body: bytes) -> DrainReason | None:
+    if not body:
+        return DrainReason.OPERATOR
+    try:
+        return DrainReason(json.loads(body)["reason"])
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _timed(send: Send, exchange: Exchange) -> Send:

@@ -19,7 +19,7 @@ from deployments.engine.guard import Guard
 from deployments.engine.load import EngineLoad
 from deployments.engine.watchdog import Verdict, Watchdog
 from deployments.http_server import HttpServer
-from deployments.protocol import Finished, Hello, Load, ReplicaFacts, ReplicaState
+from deployments.protocol import DrainReason, Finished, Hello, Load, ReplicaFacts, ReplicaState
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +52,8 @@ class Replica:
 
     def __init__(self, model: Model, identity: Identity, secret: str, start_backend: StartBackend) -> None:
         self.verdict = Verdict.HEALTHY
+        self.drains_for: DrainReason | None = None
+        """Why it drains, if it does: the first reason that there was."""
         self.left_ready = asyncio.Event()
         self._model = model
         self._identity = identity
@@ -61,7 +63,6 @@ class Replica:
         self._exchanges = Exchanges(self._exchange_ended)
         self._load = EngineLoad(changed=self._feed.changed)
         self._watchdog = Watchdog(model.health.stall_s)
-        self._draining = False
         self._drained = asyncio.Event()
         self._probe: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -84,12 +85,25 @@ class Replica:
         """Where the replica stands: one whose engine is gone is not merely draining."""
         if self.verdict is not Verdict.HEALTHY:
             return ReplicaState.UNHEALTHY
-        return ReplicaState.DRAINING if self._draining else ReplicaState.READY
+        return ReplicaState.READY if self.drains_for is None else ReplicaState.DRAINING
 
-    def drain(self) -> None:
+    def drain(self, reason: DrainReason = DrainReason.STOP) -> None:
         """Refuses new work from now on; what runs goes on. For good: a replica that drains does not come back."""
-        self._draining = True
+        if self.drains_for is None:
+            self.drains_for = reason
+            telemetry.DRAINS.labels(reason.value).inc()
+            logger.info("%s drains (%s)", self._identity.replica_id, reason)
         self._state_changed()
+
+    def check(self) -> None:
+        """Raises RuntimeError when Serve should put another one in its place: the engine is dead or stuck, or the replica has drained.
+
+        Not before its last exchange has ended, since Serve kills what fails its health check (`cli/private_ray.py`, for the sake of hung ones).
+        """
+        if self.state is ReplicaState.UNHEALTHY:
+            raise RuntimeError(f"the engine of {self.facts.replica_id} is {self.verdict}")
+        if self._drained.is_set():
+            raise RuntimeError(f"{self.facts.replica_id} has drained ({self.drains_for}): no fault, another one is to take its place")
 
     async def stop(self) -> None:
         """Drains, waits until the last exchange has ended (no longer than Serve lets it), and ends the server and the engine."""
@@ -139,11 +153,12 @@ class Replica:
 
     def _check_drained(self) -> None:
         # An unhealthy engine finishes nothing: there is nothing to wait for.
-        if self.state is ReplicaState.UNHEALTHY or (self._draining and self._exchanges.idle):
+        if self.state is ReplicaState.UNHEALTHY or (self.drains_for is not None and self._exchanges.idle):
             self._drained.set()
 
     def _load_message(self) -> Load:
-        return Load(self.state, self._load.running, self._load.waiting, len(self._exchanges), round(self._load.kv_usage, 4))
+        load = self._load
+        return Load(self.state, load.running, load.waiting, len(self._exchanges), round(load.kv_usage, 4), self.drains_for)
 
 
 def _facts(model: Model, identity: Identity, port: int, backend: Backend) -> ReplicaFacts:

@@ -14,14 +14,19 @@ import aiohttp
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, CollectorRegistry, ProcessCollector
 
 from cluster.spec import ClusterSpec, Region
+from deployments.announced import Announced
+from deployments.controls.act import Act
+from deployments.controls.orders import Orders
 from deployments.gateway.endpoints import ENDPOINTS
 from deployments.gateway.feeds import Feeds
 from deployments.gateway.flow import SWEEP_S, Cause
 from deployments.gateway.lanes_page import LanesPage
 from deployments.gateway.operators import OperatorPages
+from deployments.gateway.order_pages import OrderPages
 from deployments.gateway.pages import OwnPages
 from deployments.gateway.peers import Peers
 from deployments.gateway.routes import build_app, build_cell_app
+from deployments.gateway.scaling_page import ScalingPage
 from deployments.gateway.service import Service
 from deployments.gateway.status import Status
 from deployments.http_server import HttpServer
@@ -37,6 +42,7 @@ from deployments.telemetry.loop_lag import LoopLag
 from deployments.telemetry.metrics import LaneGauges, RequestMetrics
 from deployments.telemetry.ownership import OwnershipMetrics, standing_of
 from deployments.telemetry.recent import Recent
+from deployments.telemetry.scaling import ScalingMetrics
 from deployments.telemetry.simulator_error import SimulatorErrorMetrics
 
 log = logging.getLogger("raylane.gateway")
@@ -64,12 +70,14 @@ class Gateway:
         self.url = _url(settings.host, settings.port)
         self.peers = Peers(self.gateway_id, self._session)
         open_ledgers = lambda: len(self.service.closing) + len(self._closed)  # noqa: E731
-        self._status = Status(spec, self.service, self.feeds, self.peers, self.url, str(run_dir), open_ledgers)
+        self._announced = Announced()
+        self._status = Status(spec, self.service, self.feeds, self.peers, self._announced, self.url, str(run_dir), open_ledgers)
         self._metrics = RequestMetrics(registry, [*(endpoint.path for endpoint in ENDPOINTS), "/v1/models"])
         registry.register(LaneGauges(self._snapshots))
         if settings.simulator_error is not None:
             registry.register(SimulatorErrorMetrics(Path(settings.simulator_error)))
         registry.register(OwnershipMetrics(lambda: {name: standing_of(allegiance) for name, allegiance in self._allegiances.items()}))
+        registry.register(ScalingMetrics(self._announced, self._snapshots))
         self._journal = Journal(
             run_dir / "logs" / "access.jsonl" if settings.access_log else None,
             Path(settings.trace_file) if settings.trace_file else None,
@@ -78,11 +86,12 @@ class Gateway:
         self._recent = Recent()
         self._lag = LoopLag(registry)
         operators = OperatorPages(self.service, self._status, self._recent, self.peers, registry, secret, self._apply)
-        own = [*OwnPages(self.service, self._status).routes(), *operators.routes()]
+        orders = OrderPages(self.service, self.feeds.by_replica, self._announced, self._session, secret, self._order)
+        own = [*OwnPages(self.service, self._status).routes(), *operators.routes(), *orders.routes()]
         shared_port = settings.replicas > 1
         self._server = HttpServer(build_app(self.service, own), settings.host, settings.port, settings.timeouts.keep_alive_s, shared_port)
-        lanes = LanesPage(self.service.desks, secret)
-        self._cell_server = HttpServer(build_cell_app(self.service, [*own, lanes.route()]), cell_host, 0, settings.timeouts.keep_alive_s)
+        for_cell = [LanesPage(self.service.desks, secret).route(), ScalingPage(self.service, secret).route()]
+        self._cell_server = HttpServer(build_cell_app(self.service, [*own, *for_cell]), cell_host, 0, settings.timeouts.keep_alive_s)
         self.peers.own_url = _url(cell_host, self._cell_server.port)
         self._tasks: list[asyncio.Task[None]] = []
         self._allegiances: dict[str, Allegiance] = {}
@@ -159,6 +168,18 @@ class Gateway:
         await self._directory.apply.remote(spec_json)
         self._take_over(spec_json)
 
+    async def _order(self, act: Act) -> Orders:
+        """Has the directory put an operator's act in force; here it is at once. Raises whatever Ray does."""
+        orders: Orders = await self._directory.order.remote(act)
+        self._announced.orders = orders
+        self._follow_orders()
+        return orders
+
+    def _follow_orders(self) -> None:
+        for name, desk in self.service.desks.items():
+            desk.cordon(self._announced.orders.cordoned(name))
+            desk.expect_replica(self._announced.ready_at_s(name))
+
     async def _tell_again(self, spec_json: str) -> None:
         try:
             await self._directory.apply.remote(spec_json)
@@ -177,6 +198,8 @@ class Gateway:
         """Follows the directory."""
         self.peers.told(listing.gateways)
         self._take_over(listing.spec_json)
+        self._announced.take(listing)
+        self._follow_orders()  # before an owner begins: it places nothing where it should not
         owners = {ownership.model: ownership for ownership in listing.owners}
         now = time.monotonic()
         for name, allegiance in self._allegiances.items():

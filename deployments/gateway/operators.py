@@ -1,11 +1,5 @@
-"""The operators' pages: metrics, status, one request's record, the spec in force.
+"""The operators' pages: metrics, status, one request's record, the spec in force. `operators_only.py` says who may see them."""
 
-To read them is open to this machine, and to others with the cluster's secret. To change the spec always takes the secret: behind a load balancer on
-the same machine everybody looks local.
-"""
-
-import ipaddress
-import secrets
 from collections.abc import Awaitable, Callable
 from urllib.parse import quote
 
@@ -20,6 +14,7 @@ from cluster.spec import ClusterSpec
 from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.inquiry import shown
 from deployments.gateway.live_spec import LIVE, changes_between
+from deployments.gateway.operators_only import operators_only
 from deployments.gateway.own_page import Handler, OwnPage
 from deployments.gateway.peers import Peers
 from deployments.gateway.service import Service
@@ -110,17 +105,7 @@ class OperatorPages:
         return JSONResponse(answers[0]) if answers else None
 
     def _route(self, path: str, handler: Handler, methods: tuple[str, ...] = ("GET", "HEAD")) -> Route:
-        return Route(path, OwnPage(self._for_operators(handler), self._service, methods, quiet=True))
-
-    def _for_operators(self, handler: Handler) -> Handler:
-        async def guarded(request: Request) -> Response:
-            local = request.method != "PUT" and request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
-            given = request.headers.get("authorization", "").removeprefix("Bearer ")
-            if not local and not secrets.compare_digest(given.encode(), self._secret.encode()):
-                raise ApiError(ErrorCode.UNAUTHORIZED, "this page needs `Authorization: Bearer <the cluster's secret>`")
-            return await handler(request)
-
-        return guarded
+        return Route(path, OwnPage(operators_only(handler, self._secret), self._service, methods, quiet=True))
 
 
 def _here(request: Request) -> bool:

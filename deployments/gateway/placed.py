@@ -73,6 +73,7 @@ def _waiting(desk: Desk, request: Request, flow: Flow) -> Iterator[None]:
         raise ApiError(ErrorCode.QUEUE_TIMEOUT, message, headers={"retry-after": "1"}) from None
     except Rejected as rejected:
         flow.ledger.left_lane(time.monotonic(), placed=False)
+        note_admission(flow.ledger, request, rejected.admission)
         raise turned_away(desk.model.name, request.tenant, rejected.admission) from None
     except BaseException:
         flow.ledger.left_lane(time.monotonic(), placed=False)
@@ -124,6 +125,10 @@ def turned_away(model: str, tenant: str, admission: Admission) -> ApiError:
     if own is not None:
         code, what = own
         return ApiError(code, f"tenant {tenant!r} is at its limit of {what} for model {model!r}; retry in {retry_after} s", headers=headers)
+    if admission.cause is RejectCause.STARTING:
+        when = "" if admission.eta_s is None else f" in {admission.eta_s[0]:.0f} s"
+        message = f"model {model!r} has no replica now, and the next will be ready{when}, too late for this request; retry in {retry_after} s"
+        return ApiError(ErrorCode.NO_REPLICA, message, headers=headers)
     cause = admission.cause.value if admission.cause is not None else "unknown"
     eta = "" if admission.eta_s is None else f", the wait would be {admission.eta_s[0]:.1f} s (p50) to {admission.eta_s[1]:.1f} s (p95)"
     backlog = "" if admission.backlog_s is None else f"; {admission.backlog_s:.1f} s of work wait{eta}"

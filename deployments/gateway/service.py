@@ -167,7 +167,7 @@ class Service:
             max_tokens=min(context - prompt, context if inquiry.max_tokens is None else inquiry.max_tokens),
             arrived_s=now,
             deadline_s=now + traffic_class.ttft_ms / 1e3,
-            expires_s=now + self.settings.timeouts.queue_wait_s,
+            expires_s=now + self._spec.patience_s(traffic_class),
             sequences=inquiry.sequences,
             traffic_class=traffic_class.name,
             tenant=ledger.tenant,

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from cluster.spec import ClusterSpec
+from deployments.announced import Announced
 from deployments.gateway.cell_report import merged
 from deployments.gateway.feeds import Feeds
+from deployments.gateway.orders_shown import shown_control, shown_cordon, shown_scaling
 from deployments.gateway.peers import Peers
 from deployments.gateway.service import Service
 from deployments.ownership.desk import Desk
@@ -23,12 +25,21 @@ class Status:
     """Reads desks and feeds; keeps the last minute's TTFTs. What another gateway owns is asked of that one."""
 
     def __init__(
-        self, spec: ClusterSpec, service: Service, feeds: Feeds, peers: Peers, url: str, run_dir: str, open_ledgers: Callable[[], int]
+        self,
+        spec: ClusterSpec,
+        service: Service,
+        feeds: Feeds,
+        peers: Peers,
+        announced: Announced,
+        url: str,
+        run_dir: str,
+        open_ledgers: Callable[[], int],
     ) -> None:
         self._spec = spec
         self._service = service
         self._feeds = feeds
         self._peers = peers
+        self._announced = announced
         self._url = url
         self._run_dir = run_dir
         self._open_ledgers = open_ledgers
@@ -42,7 +53,8 @@ class Status:
 
     def models_without_replica(self) -> list[str]:
         """Models that should have a ready replica and an owner, and lack one."""
-        return [name for name, desk in self._service.desks.items() if desk.model.replicas.count > 0 and not desk.is_ready]
+        spec = self._service.spec
+        return [name for name, desk in self._service.desks.items() if spec.least_replicas(desk.model) > 0 and not desk.is_ready]
 
     def targets(self) -> list[dict[str, Any]]:
         """Prometheus' http_sd form. An engine's /metrics asks for the cluster's secret, a gateway's for nothing on its own machine."""
@@ -81,11 +93,14 @@ class Status:
 
     def _model(self, name: str, desk: Desk) -> dict[str, Any]:
         snapshot = desk.snapshot()
+        scaling = self._announced.scaling_of(name)
         requests, percentiles = self._ttft_s[name].quantiles(_PERCENTILES, time.monotonic())
         return {
             "name": name,
             "engine": desk.model.engine,
-            "wanted_replicas": desk.model.replicas.count,
+            "wanted_replicas": desk.model.replicas.count if scaling is None else scaling.applied,
+            "scaling": None if scaling is None else shown_scaling(scaling),
+            "controls": [shown_control(control) for control in self._announced.controls_of(name)],
             "ttft": {"requests": requests, "percentiles_s": percentiles},
             "handed_on": desk.handed_on,
             "lost_requests": desk.losses.requests,
@@ -130,9 +145,13 @@ class Status:
     def _replica(self, replica_id: str, stats: ReplicaStats) -> dict[str, Any]:
         feed = self._feeds.by_replica.get(replica_id)
         load = feed.load if feed else None
+        cordon = self._announced.orders.cordon_of(replica_id)
         return {
             "replica_id": replica_id,
             "state": stats.status,
+            "cordon": None if cordon is None else shown_cordon(cordon),
+            "drains_for": load.drains_for if load else None,
+            "node_id": feed.facts.node_id if feed else None,
             "url": feed.facts.url if feed else None,
             "pid": feed.facts.pid if feed else None,
             "max_num_seqs": feed.facts.max_num_seqs if feed else None,

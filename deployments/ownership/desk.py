@@ -18,6 +18,8 @@ from deployments.ownership.roles import Owner
 from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, ReplicaFacts, ReplicaState
 from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Snapshot
 
+SAME_TIME_S = 0.5
+"""An owner is not told anew of a start for a smaller change of its time."""
 RESUBMIT_S = 0.5
 """A request whose lease was refused as overtaken goes to the new owner as soon as there is one, and to the same one after so long."""
 
@@ -27,7 +29,7 @@ class QueueTimeout(Exception):
 
 
 class Rejected(Exception):
-    """The request lost its replica before it saw it, and its lane takes no more."""
+    """The request is turned away though it was taken in: it lost its replica before it saw it, and its lane takes no more; or it waits in vain."""
 
     def __init__(self, admission: Admission) -> None:
         super().__init__(admission.cause)
@@ -36,7 +38,8 @@ class Rejected(Exception):
 
 @dataclass(slots=True, eq=False)
 class _Ticket:
-    """One request. `owner` has it, under whichever epoch; None: nobody does, and it may be handed on from `again_s` on."""
+    """One request. `owner` has it, under whichever epoch; None: nobody does, and it may be handed on from `again_s` on. `complete`: its replica has
+    sent the whole answer, and may go."""
 
     request: Request
     admission: asyncio.Future[Admission]
@@ -47,6 +50,7 @@ class _Ticket:
     lease: Lease | None = None
     url: str = ""
     epoch: int = 0
+    complete: bool = False
     tell_lost: Callable[[], None] | None = None
 
 
@@ -63,6 +67,7 @@ class Desk:
         self.losses = Losses()
         self._gateway_id = gateway_id
         self._owner: Owner | None = None
+        self._ready_at_s: float | None = None
         self._tickets: dict[str, _Ticket] = {}
 
     @property
@@ -73,7 +78,7 @@ class Desk:
     @property
     def is_ready(self) -> bool:
         """Whether a request would find an owner and a replica."""
-        return self._owner is not None and bool(self.replicas.ready) and (self.own is None or bool(self.own.scheduler.fleet.by_id))
+        return self._owner is not None and bool(self.replicas.open) and (self.own is None or bool(self.own.scheduler.fleet.by_id))
 
     @property
     def own(self) -> LaneOwner | None:
@@ -85,12 +90,32 @@ class Desk:
         before, self._owner = self._owner, owner
         if isinstance(before, LaneOwner) and before is not owner:
             before.close()
+        if isinstance(owner, LaneOwner):
+            owner.cordon(self.replicas.cordoned)
+            if self._ready_at_s is not None:
+                owner.expect_replica(self._ready_at_s)
         for ticket in list(self._tickets.values()):
             if ticket.lease is not None and owner is not None:
                 owner.hold(self, ticket.lease.engine_id)
             ticket.owner = None
             ticket.again_s = 0.0
         self.hand_on(time.monotonic())
+
+    def cordon(self, replica_ids: frozenset[str]) -> None:
+        """Operators keep new work off these replicas, and off no others."""
+        if replica_ids != self.replicas.cordoned:
+            self.replicas.cordoned = replica_ids
+            if self.own is not None:
+                self.own.cordon(replica_ids)
+
+    def expect_replica(self, ready_at_s: float | None) -> None:
+        """An autoscaler says when the next replica should be ready, or that it knows of none; a moment more or less is no news."""
+        before = self._ready_at_s
+        if ready_at_s == before or (ready_at_s is not None and before is not None and abs(ready_at_s - before) < SAME_TIME_S):
+            return
+        self._ready_at_s = ready_at_s
+        if self.own is not None:
+            self.own.expect_replica(ready_at_s)
 
     async def submit(self, request: Request) -> Admission:
         """Takes a request to the owner, and returns its answer. If it is accepted, `placement` must be awaited next. Raises QueueTimeout."""
@@ -222,12 +247,12 @@ class Desk:
             self.own.replica_state(replica_id, state)
 
     def replica_lost(self, replica_id: str) -> None:
-        """A replica's process is gone: whoever streams from it is told."""
+        """A replica's process is gone: whoever streams from it is told, but for those whose answer is on its way as a whole."""
         self.replicas.lost(replica_id)
         if self.own is not None:
             self.own.replica_lost(replica_id)
         for ticket in list(self._tickets.values()):
-            if ticket.lease is not None and ticket.lease.replica_id == replica_id:
+            if ticket.lease is not None and ticket.lease.replica_id == replica_id and not ticket.complete:
                 ticket.url = ""
                 tell, ticket.tell_lost = ticket.tell_lost, None
                 if tell is not None:
@@ -236,6 +261,9 @@ class Desk:
     def finished(self, message: Finished) -> None:
         """A replica's account of a request, whoever's it was."""
         self.losses.dropped(message, time.monotonic())
+        ticket = self._tickets.get(message.request_id.rpartition("-")[0])
+        if ticket is not None and ticket.lease is not None and ticket.lease.engine_id == message.request_id:
+            ticket.complete = message.sequences > 0
         if self.own is not None:
             self.own.finished(message)
 
@@ -254,7 +282,7 @@ class Desk:
         ticket = self._tickets[lease.request.request_id]
         ticket.request = replace(ticket.request, attempts=lease.attempt)
         ticket.placement = asyncio.get_running_loop().create_future()
-        ticket.lease, ticket.owner, ticket.tell_lost = None, None, None
+        ticket.lease, ticket.owner, ticket.tell_lost, ticket.complete = None, None, None, False
         return ticket
 
     def _give_up(self, ticket: _Ticket) -> None:

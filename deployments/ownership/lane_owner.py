@@ -15,6 +15,7 @@ from deployments.ownership.decision_log import DecisionLog
 from deployments.ownership.replicas import Replicas
 from deployments.ownership.roles import Holder
 from deployments.protocol import Finished, ReplicaFacts, ReplicaState
+from deployments.scaling.latency import Latencies, LatencyWindow
 from deployments.scheduling import Binding, Capacity, Ending, Lease, Policy, Request, Scheduler, Snapshot, Usage
 from deployments.scheduling.recorder import RecordingScheduler
 
@@ -33,8 +34,11 @@ class Running:
 
 @dataclass(slots=True)
 class _Held:
+    """`answered`: its first token came, or came under an owner before, who alone knows when it was asked for."""
+
     lease: Lease
     holder: Holder | None
+    answered: bool = False
 
 
 _DEFAULT_BINDING = Binding()
@@ -58,8 +62,9 @@ class LaneOwner:
         self._held: dict[str, _Held] = {}
         self._declared: dict[str, Holder] = {}
         self._ended: OrderedDict[str, Lease] = OrderedDict()
-        self._finished: OrderedDict[str, None] = OrderedDict()
+        self._finished: OrderedDict[str, bool] = OrderedDict()
         self._orphans: set[str] = set()
+        self._latencies = LatencyWindow()
         self._closed = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_s = 0.0
@@ -101,9 +106,14 @@ class LaneOwner:
     def first_token(self, engine_id: str) -> None:
         """The first byte of the answer came."""
         held = self._held.get(engine_id)
-        if held is not None:
-            self.scheduler.first_token(held.lease, _now())
-            self._step()
+        if held is None:
+            return
+        now = _now()
+        if not held.answered:
+            held.answered = True
+            self._latencies.first_token(now - held.lease.request.arrived_s, now)
+        self.scheduler.first_token(held.lease, now)
+        self._step()
 
     def release(self, engine_id: str, ending: Ending) -> None:
         """Ends a lease; one that ended before (its replica was lost) is left alone."""
@@ -135,8 +145,10 @@ class LaneOwner:
     def finished(self, message: Finished) -> None:
         """An engine's account of a request, which may come before or after its lease ends."""
         engine_id = message.request_id
-        _remember(self._finished, engine_id, None)
+        _remember(self._finished, engine_id, message.sequences > 0)
         held = self._held.get(engine_id)
+        if message.sequences:
+            self._latencies.ended(message.decode_s, message.output_tokens / message.sequences, _now())
         lease = held.lease if held is not None else self._ended.pop(engine_id, None)
         if lease is not None:
             self.scheduler.learn(lease, _usage(message), _now())
@@ -188,15 +200,38 @@ class LaneOwner:
         self._step()
 
     def replica_lost(self, replica_id: str) -> None:
-        """A replica's process is gone: its leases end as failed. Who streams from it sees that by itself."""
+        """A replica's process is gone: its leases end as failed, but for those whose whole answer it has sent. Who streams from it sees that by
+        itself."""
+        whole = [key for key, held in self._held.items() if held.lease.replica_id == replica_id and self._finished.get(key)]
+        for engine_id in whole:
+            self.release(engine_id, Ending.FINISHED)
         for lease in self.scheduler.replica_lost(replica_id, _now()):
             self._held.pop(lease.engine_id, None)
             self._orphans.discard(lease.engine_id)
         self._step()
 
+    def cordon(self, replica_ids: frozenset[str]) -> None:
+        """Operators keep new work off these replicas, and off no others."""
+        before, now = frozenset(self.scheduler.fleet.cordoned), _now()
+        for replica_id in sorted(replica_ids - before):
+            self.scheduler.replica_cordoned(replica_id, now)
+        for replica_id in sorted(before - replica_ids):
+            self.scheduler.replica_uncordoned(replica_id, now)
+        if before != replica_ids:
+            self._step()
+
+    def expect_replica(self, ready_at_s: float | None) -> None:
+        """The next replica should be ready then (on this process's clock); None: nobody knows of one that starts."""
+        self.scheduler.expect_replica(ready_at_s, _now())
+        self._step()
+
     def snapshot(self) -> Snapshot:
         """The scheduler's books now."""
         return self.scheduler.snapshot(_now())
+
+    def latencies(self, span_s: float) -> Latencies:
+        """Of all gateways' requests, over the last `span_s` seconds."""
+        return self._latencies.over(span_s, _now())
 
     def close(self) -> None:
         """Decides nothing more: another gateway owns the model."""
@@ -214,7 +249,7 @@ class LaneOwner:
             return
         self.reconciled += 1
         holder = self._declared.pop(engine_id, None)
-        self._held[engine_id] = _Held(lease, holder)
+        self._held[engine_id] = _Held(lease, holder, answered=True)
         if holder is None:
             self._orphans.add(engine_id)
 
@@ -227,6 +262,8 @@ class LaneOwner:
         step = self.scheduler.step(_now())
         for request in step.expired:
             self._waiting.pop(request.request_id).expired(request.request_id)
+        for gone in step.turned_away:
+            self._waiting.pop(gone.request.request_id).admitted(gone.request.request_id, gone.admission)
         for placement in step.placements:
             holder = self._waiting.pop(placement.request.request_id)
             self._held[placement.lease.engine_id] = _Held(placement.lease, holder)

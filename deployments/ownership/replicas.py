@@ -4,20 +4,26 @@ from deployments.protocol import ReplicaFacts
 
 
 class Replicas:
-    """Facts by replica id."""
+    """Facts by replica id. `cordoned`: the ids that operators keep new work off."""
 
     def __init__(self) -> None:
+        self.cordoned: frozenset[str] = frozenset()
         self._facts: dict[str, ReplicaFacts] = {}
         self._ready: set[str] = set()
         self._turn = 0
 
     @property
     def ready(self) -> list[ReplicaFacts]:
-        """Those that take requests now."""
+        """Those that say that they take requests now, cordoned or not."""
         return [facts for replica_id, facts in self._facts.items() if replica_id in self._ready]
 
+    @property
+    def open(self) -> list[ReplicaFacts]:
+        """Those that are to get requests now."""
+        return [facts for facts in self.ready if facts.replica_id not in self.cordoned]
+
     def is_ready(self, replica_id: str) -> bool:
-        """Whether that replica takes requests now."""
+        """Whether that replica says that it takes requests now."""
         return replica_id in self._ready
 
     def url_of(self, replica_id: str) -> str | None:
@@ -26,11 +32,11 @@ class Replicas:
         return None if facts is None else facts.url
 
     def ready_in_turn(self) -> list[ReplicaFacts]:
-        """The ready ones for work that needs no lease (tokenising), each time another one first."""
-        ready = self.ready
+        """The open ones for work that needs no lease (tokenising), each time another one first."""
+        found = self.open
         self._turn += 1
-        first = self._turn % len(ready) if ready else 0
-        return ready[first:] + ready[:first]
+        first = self._turn % len(found) if found else 0
+        return found[first:] + found[:first]
 
     def up(self, facts: ReplicaFacts) -> None:
         """It is ready (or ready again)."""

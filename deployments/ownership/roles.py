@@ -14,7 +14,7 @@ class Holder(Protocol):
     """Whoever holds requests is told here what was decided on them. None of it may block or raise."""
 
     def admitted(self, request_id: str, admission: Admission) -> None:
-        """The answer to `submit`; also to a refused request for which there is no room any more."""
+        """The answer to `submit`; also to a refused request for which there is no room any more, and to one that would wait in vain."""
 
     def placed(self, placement: Placement, url: str) -> None:
         """A request got a lease on the replica that listens at `url`."""

@@ -10,7 +10,7 @@ from deployments.scheduling.replica import Capacity
 from deployments.scheduling.request import Request
 from deployments.scheduling.scheduler import Scheduler
 from deployments.scheduling.snapshot import LaneStats, ReplicaStats, Snapshot
-from deployments.scheduling.step import Step
+from deployments.scheduling.step import Step, TurnedAway
 
 __all__ = [
     "Admission",
@@ -32,6 +32,7 @@ __all__ = [
     "Snapshot",
     "Step",
     "TenantPolicy",
+    "TurnedAway",
     "Usage",
     "WaitReason",
 ]

@@ -10,6 +10,7 @@ from deployments.scheduling.rate import ServiceRate
 from deployments.scheduling.reasons import AdmissionKind, RejectCause
 from deployments.scheduling.request import Job
 from deployments.scheduling.retry import RetryQueue, jittered_s
+from deployments.scheduling.starting import Starting
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +33,13 @@ class Admission:
 class Forecasts:
     """Waits and times to come back, by lane."""
 
-    def __init__(self, lanes: Lanes, rate: ServiceRate) -> None:
+    def __init__(self, lanes: Lanes, rate: ServiceRate, starting: Starting) -> None:
         self.etas: dict[str, LaneEta] = {}
         self._retries: dict[str, RetryQueue] = {}
         self._lanes = lanes
         self._rate = rate
-        self._outlooks = Outlooks(lanes, rate)
+        self._starting = starting
+        self._outlooks = Outlooks(lanes, rate, starting)
 
     def promise(self, job: Job, now: float) -> tuple[float, float]:
         """The wait that a queued job may expect: p50 and p95, in seconds. Called before the job enters its lane."""
@@ -70,12 +72,12 @@ class Forecasts:
             eta.came_late(job.promise, now)
         eta.observe(job.promise, wait_s, job.came_late, now)
 
-    def shown(self, home: int) -> tuple[float, float] | None:
+    def shown(self, home: int, now: float) -> tuple[float, float] | None:
         """What a request like the last one would be told now in the lane of that index; None before any was told anything."""
         eta = self.etas.get(self._lanes.policy.lanes[home].name)
         if eta is None or self._rate.per_s is None:
             return None
-        told = eta.predict(self._outlooks.of_lane(home, eta.slack_s, 0.0))
+        told = eta.predict(self._outlooks.of_lane(home, eta.slack_s, 0.0, now))
         return told.p50_s, told.p95_s
 
     def gave_up(self, job: Job, now: float) -> None:
@@ -110,7 +112,7 @@ class Forecasts:
         lane, policy, rate = self._lanes.lanes[job.home], self._lanes.policy.lanes[job.home], self._rate.per_s
         excess = max(0.0, lane.work + job.cost - policy.cap_s * rate) if rate else 0.0
         retry = self._retries.setdefault(policy.name, RetryQueue())
-        retry_after_s = retry.retry_after_s(job.request.request_id, job.cost, excess, rate, now)
+        retry_after_s = retry.retry_after_s(job.request.request_id, job.cost, excess, rate, now, self._starting.wait_s(now))
         told = self._eta(job).predict(self._outlooks.of(job, now))
         return Admission(AdmissionKind.REJECT, policy.name, cause, (told.p50_s, told.p95_s), lane.work / rate if rate else None, retry_after_s)
 

@@ -22,6 +22,8 @@ class Fleet:
         self.by_id: dict[str, Replica] = {}
         self.reserved = 0
         """How many are held for a lane's head."""
+        self.cordoned: set[str] = set()
+        """The ids that an operator keeps new work off, of replicas known and not."""
         self._versions = 0
         self._by_load: list[tuple[int, int, str, int, Replica]] = []
         self._by_kv: list[tuple[int, str, int, Replica]] = []
@@ -32,7 +34,7 @@ class Fleet:
         if replica is None:
             replica = self.by_id[replica_id] = Replica(replica_id, capacity)
         replica.capacity = capacity
-        replica.status = ReplicaStatus.READY
+        replica.become(ReplicaStatus.READY, replica_id in self.cordoned)
         self.touch(replica)
         return replica
 
@@ -40,7 +42,15 @@ class Fleet:
         """Changes a known replica's status; an unknown one is no error."""
         replica = self.by_id.get(replica_id)
         if replica is not None:
-            replica.status = status
+            replica.become(status, replica.cordoned)
+            self.touch(replica)
+
+    def cordon(self, replica_id: str, cordoned: bool) -> None:
+        """An operator keeps new work off a replica, or does no more; also one that is unknown yet, or silent for now."""
+        (self.cordoned.add if cordoned else self.cordoned.discard)(replica_id)
+        replica = self.by_id.get(replica_id)
+        if replica is not None:
+            replica.become(replica.told, cordoned)
             self.touch(replica)
 
     def remove(self, replica: Replica) -> None:
@@ -119,6 +129,11 @@ class Fleet:
             if replica.open and replica.wait_reason(job) is None:
                 return [replica]
         return waits
+
+    @property
+    def is_deserted(self) -> bool:
+        """Whether no replica takes work, and none will before another has started."""
+        return not any(replica.may_serve for replica in self.by_id.values())
 
     def why_none_is_open(self) -> WaitReason:
         """What all lanes wait for while `any_open` is false."""

@@ -44,6 +44,6 @@ class Outliers:
 
     def _forgive(self, replica_id: str) -> None:
         replica = self._fleet.by_id.get(replica_id)
-        if replica is not None and replica.status is ReplicaStatus.EJECTED:
+        if replica is not None and replica.told is ReplicaStatus.EJECTED:
             replica.tpot_s = None
             self._fleet.set_status(replica_id, ReplicaStatus.READY)

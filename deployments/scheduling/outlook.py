@@ -7,40 +7,42 @@ from deployments.scheduling.eta import Outlook
 from deployments.scheduling.lanes import Lanes
 from deployments.scheduling.rate import Meter, ServiceRate
 from deployments.scheduling.request import Job
+from deployments.scheduling.starting import Starting
 
 
 class Outlooks:
     """Of all lanes of a model."""
 
-    def __init__(self, lanes: Lanes, rate: ServiceRate) -> None:
+    def __init__(self, lanes: Lanes, rate: ServiceRate, starting: Starting) -> None:
         self._lanes = lanes
         self._rate = rate
+        self._starting = starting
         self._late_rates: dict[str, Meter] = {}
 
     def of(self, job: Job, now: float) -> Outlook:
         """The job's outlook, before it enters its lane."""
-        return self.of_lane(job.home, max(0.0, job.latest_start_s - now), job.cost)
+        return self.of_lane(job.home, max(0.0, job.latest_start_s - now), job.cost, now)
 
-    def of_lane(self, home: int, slack_s: float, cost: float) -> Outlook:
+    def of_lane(self, home: int, slack_s: float, cost: float, now: float) -> Outlook:
         """The outlook of a job of that cost in the lane of that index, `slack_s` before its latest start.
 
         In time: the lanes drain by their shares, and those of its lane that can still meet their deadline come first. Late: behind the late ones of
         its lane, which are served as fast as late ones were of late (while others keep coming in time, hardly at all); or promoted, and then behind
-        the promoted; whichever is sooner.
+        the promoted; whichever is sooner. Where there is no replica, all of that begins when there is.
         """
-        rate = self._rate.per_s
+        rate, start_s = self._rate.per_s, self._starting.wait_s(now)
         if rate is None:
-            return Outlook(0.0, slack_s, min(slack_s, 1.0))
+            return Outlook(start_s, slack_s, max(start_s, min(slack_s, 1.0)))
         lanes, lane = self._lanes, self._lanes.lanes[home]
         others = [(other.work, other.flow.weight) for other in lanes.all if other is not lane]
-        timely_s = work_before(max(0.0, lane.work - lane.late_work), lane.flow.weight, others) / rate
+        timely_s = start_s + work_before(max(0.0, lane.work - lane.late_work), lane.flow.weight, others) / rate
         if slack_s == math.inf:
             return Outlook(timely_s, slack_s, timely_s)
         beside = ((other.work - other.late_work, other.flow.weight) for other in lanes.lanes)
         promoted_s = lanes.policy.lanes[home].max_wait_s + work_before(lanes.promoted.work, lanes.promoted.flow.weight, beside) / rate
         late_rate = self._late_rate(lane.name).per_s
         late_s = promoted_s if not late_rate else min(promoted_s, slack_s + (lane.late_work + cost) / late_rate)
-        return Outlook(timely_s, slack_s, max(slack_s, late_s))
+        return Outlook(timely_s, slack_s, max(slack_s, start_s + late_s))
 
     def tick(self, now: float) -> None:
         """Time in which late ones wait counts for their rate."""

@@ -14,7 +14,8 @@ class AdmissionKind(StrEnum):
 
 
 class RejectCause(StrEnum):
-    """Why a request was turned away before it waited. The tenant's own limits are answered 429, the rest 503."""
+    """Why a request was turned away: before it waited, or (`STARTING`) once its wait was known to be in vain. The tenant's own limits are
+    answered 429, the rest 503."""
 
     LANE_FULL = "lane_full"
     MODEL_FULL = "model_full"
@@ -22,6 +23,8 @@ class RejectCause(StrEnum):
     TENANT_REQUESTS = "tenant_requests"
     TENANT_TOKENS = "tenant_tokens"
     TENANT_CONCURRENCY = "tenant_concurrency"
+    STARTING = "starting"
+    """There is no replica, and the next will be ready too late for it."""
 
 
 class Ending(StrEnum):

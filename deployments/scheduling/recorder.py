@@ -24,7 +24,7 @@ from deployments.scheduling.request import Request
 from deployments.scheduling.scheduler import Scheduler
 from deployments.scheduling.step import Step
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class RecordingScheduler(Scheduler):
@@ -86,6 +86,18 @@ class RecordingScheduler(Scheduler):
         """See Scheduler."""
         self._record(now, "replica_draining", (replica_id,), lambda: super(RecordingScheduler, self).replica_draining(replica_id, now))
 
+    def replica_cordoned(self, replica_id: str, now: float) -> None:
+        """See Scheduler."""
+        self._record(now, "replica_cordoned", (replica_id,), lambda: super(RecordingScheduler, self).replica_cordoned(replica_id, now))
+
+    def replica_uncordoned(self, replica_id: str, now: float) -> None:
+        """See Scheduler."""
+        self._record(now, "replica_uncordoned", (replica_id,), lambda: super(RecordingScheduler, self).replica_uncordoned(replica_id, now))
+
+    def expect_replica(self, ready_at_s: float | None, now: float) -> None:
+        """See Scheduler."""
+        self._record(now, "expect_replica", (ready_at_s,), lambda: super(RecordingScheduler, self).expect_replica(ready_at_s, now))
+
     def replica_lost(self, replica_id: str, now: float) -> tuple[Lease, ...]:
         """See Scheduler."""
         lost: tuple[Lease, ...] = self._record(
@@ -130,7 +142,8 @@ def decision(method: str, result: object) -> object:
             [p.request.request_id, p.lease.lease_id, p.replica_id, p.lease.attempt, p.reason.value, p.lane, p.promoted, list(p.eta_s or ())]
             for p in result.placements
         ]
-        return {"placed": placed, "expired": [request.request_id for request in result.expired]}
+        away = [[gone.request.request_id, gone.admission.lane, gone.admission.retry_after_s] for gone in result.turned_away]
+        return {"placed": placed, "expired": [request.request_id for request in result.expired], "turned_away": away}
     if isinstance(result, Lease):
         return result.lease_id
     if method == "replica_lost" and isinstance(result, tuple):

@@ -35,7 +35,10 @@ _INPUTS = frozenset(
         "replica_up",
         "replica_suspect",
         "replica_draining",
+        "replica_cordoned",
+        "replica_uncordoned",
         "replica_lost",
+        "expect_replica",
         "step",
     }
 )
@@ -143,8 +146,10 @@ def _call(scheduler: Scheduler, method: str, arguments: list[Any], now: float) -
             given = (_lease(lease), Usage(**usage), now)
         case "replica_up", [replica_id, capacity]:
             given = (replica_id, Capacity(**capacity), now)
-        case (("cancel" | "replica_suspect" | "replica_draining" | "replica_lost"), [name]):
+        case (("cancel" | "replica_suspect" | "replica_draining" | "replica_cordoned" | "replica_uncordoned" | "replica_lost"), [name]):
             given = (name, now)
+        case "expect_replica", [ready_at_s]:
+            given = (ready_at_s, now)
         case "step", []:
             given = (now,)
         case _:

@@ -16,12 +16,14 @@ _WEIGHT = 0.05
 
 
 class ReplicaStatus(StrEnum):
-    """`SUSPECT`: its feed is silent or broken, so nothing new is placed there, but its leases stand. `EJECTED`: far slower than the others."""
+    """`SUSPECT`: its feed is silent or broken, so nothing new is placed there, but its leases stand. `EJECTED`: far slower than the others.
+    `CORDONED`: an operator keeps new work off it."""
 
     READY = "ready"
     SUSPECT = "suspect"
     DRAINING = "draining"
     EJECTED = "ejected"
+    CORDONED = "cordoned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +43,16 @@ class Capacity:
 
 
 class Replica:
-    """The books of one replica. All sums are kept, never recounted; `leases` is the truth that they can be checked against."""
+    """The books of one replica. All sums are kept, never recounted; `leases` is the truth that they can be checked against.
+
+    `told` is what its feed (or a verdict of the scheduler's) made of it, `cordoned` an operator's word, which outlasts all of that; `status` is what
+    follows from both.
+    """
 
     __slots__ = (
         "_prefilling",
         "capacity",
+        "cordoned",
         "held_by",
         "kv_tokens",
         "leases",
@@ -54,6 +61,7 @@ class Replica:
         "replica_id",
         "sequences",
         "status",
+        "told",
         "tpot_s",
         "version",
     )
@@ -61,7 +69,8 @@ class Replica:
     def __init__(self, replica_id: str, capacity: Capacity) -> None:
         self.replica_id = replica_id
         self.capacity = capacity
-        self.status = ReplicaStatus.READY
+        self.told = self.status = ReplicaStatus.READY
+        self.cordoned = False
         self.leases: dict[int, Lease] = {}
         self.sequences = 0
         self.kv_tokens = 0
@@ -76,6 +85,16 @@ class Replica:
     def open(self) -> bool:
         """Whether anything at all could be placed here."""
         return self.status is ReplicaStatus.READY and self.held_by is None and self.sequences < self.capacity.sequences + self.capacity.ahead
+
+    def become(self, told: ReplicaStatus, cordoned: bool) -> None:
+        """Something was told of it. One that drains or is silent is shown as that, cordoned or not: it is the worse news."""
+        self.told, self.cordoned = told, cordoned
+        self.status = ReplicaStatus.CORDONED if cordoned and told in (ReplicaStatus.READY, ReplicaStatus.EJECTED) else told
+
+    @property
+    def may_serve(self) -> bool:
+        """Whether it takes work, or may again without anybody's doing: a silent one may speak, an ejected one is forgiven."""
+        return self.told is not ReplicaStatus.DRAINING and not self.cordoned
 
     def wait_reason(self, job: Job) -> WaitReason | None:
         """What keeps `job` off this replica, or None when it fits. A replica without leases takes any job that the engine accepts.

@@ -56,7 +56,7 @@ def _lane(scheduler: "Scheduler", lane: Lane, now: float, etas: bool) -> LaneSta
         work_s=lane.work / rate if rate else None,
         oldest_wait_s=now - oldest.request.arrived_s if oldest is not None else 0.0,
         head_waits_for=(scheduler.waits.get(lane.name) or scheduler.fleet.why_none_is_open()) if lane.count else None,
-        eta_s=None if lane.name == PROMOTED or not etas else scheduler.forecasts.shown(scheduler.lanes.lanes.index(lane)),
+        eta_s=None if lane.name == PROMOTED or not etas else scheduler.forecasts.shown(scheduler.lanes.lanes.index(lane), now),
         covered=eta.p95.within if eta else 0,
         promised=eta.p95.total if eta else 0,
         censored=eta.p95.censored if eta else 0,

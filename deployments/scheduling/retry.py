@@ -20,15 +20,16 @@ class RetryQueue:
     def __init__(self) -> None:
         self._booked_until_s = 0.0
 
-    def retry_after_s(self, request_id: str, cost: float, excess: float, rate: float | None, now: float) -> float:
-        """Whole seconds to wait. `excess`: the work that must be done before there is room; `rate`: work a second, if known."""
+    def retry_after_s(self, request_id: str, cost: float, excess: float, rate: float | None, now: float, start_s: float = 0.0) -> float:
+        """Whole seconds to wait. `excess`: the work that must be done before there is room; `rate`: work a second, if known. Nothing is done before
+        `start_s` seconds from now, when there is a replica, and nobody is told to come back sooner."""
         if rate is None:
-            wait_s = _UNKNOWN_RATE_S
+            wait_s = start_s or _UNKNOWN_RATE_S
         else:
-            start = max(now + excess / rate, self._booked_until_s)
+            start = max(now + start_s + excess / rate, self._booked_until_s)
             self._booked_until_s = min(start + cost / rate, now + MOST_S)
             wait_s = start - now
-        return jittered_s(request_id, wait_s)
+        return max(jittered_s(request_id, wait_s), float(math.ceil(min(MOST_S, start_s))))
 
 
 def jittered_s(request_id: str, wait_s: float) -> float:

@@ -29,7 +29,8 @@ from deployments.scheduling.replica import Capacity, Replica, ReplicaStatus
 from deployments.scheduling.report import take_snapshot
 from deployments.scheduling.request import Job, Request
 from deployments.scheduling.snapshot import Snapshot
-from deployments.scheduling.step import Step
+from deployments.scheduling.starting import Starting
+from deployments.scheduling.step import Step, TurnedAway
 from deployments.scheduling.tally import Tally
 
 _NOTHING = Step((), ())
@@ -45,7 +46,8 @@ class Scheduler:
         self.books = Books()
         self.rate = ServiceRate()
         self.tally = Tally()
-        self.forecasts = Forecasts(self.lanes, self.rate)
+        self.starting = Starting(self.fleet)
+        self.forecasts = Forecasts(self.lanes, self.rate, self.starting)
         self.limits = TenantLimits()
         self.limits.configure(policy.tenants, 0.0)
         self.leases: dict[int, tuple[Lease, Job]] = {}
@@ -71,7 +73,7 @@ class Scheduler:
     def submit(self, request: Request, now: float, admitted: bool = False) -> Admission:
         """Takes a request into its lane, or says why not and when to come back. `step` places it.
 
-        `admitted`: another owner, which is gone, had taken it in: no limit or cap turns it away now.
+        `admitted`: another owner, which is gone, had taken it in: no limit or cap turns it away now, but for a replica it does not wait in vain.
         """
         self.submitted += 1
         job = Job(request, self.lanes.next_sequence())
@@ -96,6 +98,8 @@ class Scheduler:
         request_id = job.request.request_id
         if request_id in self.lanes.jobs or (request_id in self._leased_ids and not admitted):
             return self.forecasts.rejection(job, RejectCause.DUPLICATE_ID, now)
+        if self.starting.is_too_late_for(job.request, now):
+            return self.forecasts.rejection(job, RejectCause.STARTING, now)
         if admitted:
             return None
         over = self.limits.reject(job, now)
@@ -159,6 +163,7 @@ class Scheduler:
         self.endings[ending.value] += 1
         if ending is Ending.REFUSED:
             self.lanes.enter_front(job)
+            self.starting.doubt = True
         else:
             self.limits.end(job)
         if ending is Ending.FINISHED:
@@ -184,7 +189,7 @@ class Scheduler:
             self.limits.settle(lease.request.tenant, booked, usage.prompt_tokens + usage.output_tokens)
 
     def replica_up(self, replica_id: str, capacity: Capacity, now: float) -> None:
-        """A replica is ready; also brings a suspect one back. The capacity of a known replica is replaced, its leases stand."""
+        """A replica is ready; also brings a suspect one back, but lifts no cordon. The capacity of a known replica is replaced, its leases stand."""
         self.fleet.up(replica_id, capacity)
 
     def replica_suspect(self, replica_id: str, now: float) -> None:
@@ -194,6 +199,20 @@ class Scheduler:
     def replica_draining(self, replica_id: str, now: float) -> None:
         """A replica takes no new work but finishes what it has. An unknown one is no error."""
         self.fleet.set_status(replica_id, ReplicaStatus.DRAINING)
+        self.starting.doubt = True
+
+    def replica_cordoned(self, replica_id: str, now: float) -> None:
+        """An operator keeps new work off a replica, whatever its feed says; its leases stand. Also one that is not known yet."""
+        self.fleet.cordon(replica_id, True)
+        self.starting.doubt = True
+
+    def replica_uncordoned(self, replica_id: str, now: float) -> None:
+        """...and does no more. One that was not cordoned is no error."""
+        self.fleet.cordon(replica_id, False)
+
+    def expect_replica(self, ready_at_s: float | None, now: float) -> None:
+        """The next replica should be ready at `ready_at_s`; None: nobody knows of one that starts. Counts only while there is no other."""
+        self.starting.expect(ready_at_s)
 
     def replica_lost(self, replica_id: str, now: float) -> tuple[Lease, ...]:
         """A replica is gone: its leases end as failed and are returned, for the shell to tell their clients."""
@@ -204,11 +223,13 @@ class Scheduler:
         for lease in lost:
             self.release(lease, Ending.FAILED, None, now)
         self.fleet.remove(replica)
+        self.starting.doubt = True
         self.books.prefixes.forget(replica_id)
         return lost
 
     def step(self, now: float) -> Step:
-        """Gives up waits that ran out, promotes, then places jobs by the lanes' shares until no lane's head fits."""
+        """Gives up waits that ran out or will, promotes, then places jobs by the lanes' shares until no lane's head fits."""
+        turned_away = self._turn_away(now) if self.starting.doubt else ()
         expired = self.lanes.expire(now)
         for gone in expired:
             self.forecasts.gave_up(gone, now)
@@ -225,9 +246,9 @@ class Scheduler:
         if self.holds.by_lane:
             self._end_idle_holds()
         self.rate.placed.run(bool(self.lanes.jobs), now)
-        if not placements and not expired:
+        if not placements and not expired and not turned_away:
             return _NOTHING
-        return Step(tuple(placements), tuple(gone.request for gone in expired))
+        return Step(tuple(placements), tuple(gone.request for gone in expired), turned_away)
 
     def next_wakeup(self) -> float | None:
         """When `step` must run though nothing else happens: the next promotion or end of a wait. None: never."""
@@ -236,6 +257,23 @@ class Scheduler:
     def snapshot(self, now: float, etas: bool = True) -> Snapshot:
         """The books at this moment; without `etas` in a quarter of the time."""
         return take_snapshot(self, now, etas)
+
+    def _turn_away(self, now: float) -> tuple[TurnedAway, ...]:
+        """Those that wait for a replica in vain are told so as soon as that is known, while there is time to go elsewhere."""
+        self.starting.doubt = False
+        if not self.starting.wait_s(now):
+            return ()
+        gone = [job for job in self.lanes.jobs.values() if self.starting.is_too_late_for(job.request, now)]
+        return tuple(TurnedAway(job.request, self._turned_away(job, now)) for job in gone)
+
+    def _turned_away(self, job: Job, now: float) -> Admission:
+        self.forecasts.gave_up(job, now)
+        self.lanes.leave(job)
+        self.limits.end(job)
+        rejection = self.forecasts.rejection(job, RejectCause.STARTING, now)
+        self.tally.rejected(job, RejectCause.STARTING)
+        self.rejections[rejection.lane, str(rejection.cause)] += 1
+        return rejection
 
     def _place_all(self, placements: list[Placement], now: float) -> None:
         passed_over: list[Lane] = []

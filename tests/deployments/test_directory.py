@@ -2,13 +2,16 @@
 
 import asyncio
 import time
+from pathlib import Path
 
 import pytest
 
 from deployments import directory as module
+from deployments.controls.act import Act, ActKind
 from deployments.directory import Directory
 from deployments.listing import Listing
 from deployments.protocol import ReplicaFacts
+from deployments.scaling.state import ScalingState
 
 
 def facts(name: str = "r1", pid: int = 1) -> ReplicaFacts:
@@ -76,3 +79,54 @@ async def test_an_applied_spec_is_heard() -> None:
     version = (await one.watch(-1, 1.0)).version
     await one.apply("{}")
     assert await one.watch(version, 1.0) == Listing(version + 1, (), "{}")
+
+
+def cordon(name: str = "r1") -> Act:
+    return Act(time.time(), ActKind.CORDON, "demo", "me", "odd", name)
+
+
+async def test_orders_are_heard_and_outlive_the_actor(tmp_path: Path) -> None:
+    one = Directory("secret", run_dir=str(tmp_path))
+    version = (await one.watch(-1, 1.0)).version
+    await one.register(facts())
+    await one.order(cordon())
+    told = await one.order(Act(time.time(), ActKind.PIN, "demo", "me", "because", replicas=4, until_unix_s=time.time() + 60))
+    listing = await one.watch(version, 1.0)
+    assert listing.orders == told
+    assert listing.orders.cordoned("demo") == {"r1"}
+    assert [control.replicas for control in listing.orders.of("demo", time.time())] == [4]
+    again = Directory("secret", run_dir=str(tmp_path))
+    assert (await again.watch(-1, 1.0)).orders == told
+    assert await again.orders() == told
+    await again.order(Act(time.time(), ActKind.RELEASE, "demo", "me"))
+    assert (await Directory("secret", run_dir=str(tmp_path)).orders()).controls == ()
+
+
+async def test_the_cordon_of_a_replica_that_is_gone_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Directory("secret")
+    for name in ("r1", "r2", "r3"):
+        await one.register(facts(name))
+        await one.order(cordon(name))
+    await one.deregister("r1")
+    assert (await one.orders()).cordoned("demo") == {"r2", "r3"}
+    monkeypatch.setattr(module, "FORGET_AFTER_S", 0.0)
+    listing = await one.watch(-1, 1.0)
+    assert listing.replicas == ()
+    assert listing.orders.cordoned("demo") == {"r2", "r3"}, "they may only be cut off"
+    await one.register(facts("r2"))
+    monkeypatch.setattr(module, "FORGET_CORDON_AFTER_S", 0.2)
+    await asyncio.sleep(0.3)
+    await one.register(facts("r2"))
+    assert (await one.watch(-1, 1.0)).orders.cordoned("demo") == {"r2"}
+
+
+async def test_what_an_autoscaler_decides_is_heard() -> None:
+    one = Directory("secret")
+    state = ScalingState("demo", 2, 1, 1, "backlog", time.time(), 30.0)
+    version = (await one.watch(-1, 1.0)).version
+    await one.scaling(state)
+    listing = await one.watch(version, 1.0)
+    assert listing.scaling.of("demo") == state
+    await one.scaling(state)
+    assert (await one.watch(listing.version, 0.05)).version == listing.version, "the same again is no news"
+    assert (await one.watch(-1, 1.0)).scaling.decisions == (("demo", "backlog", 2),)

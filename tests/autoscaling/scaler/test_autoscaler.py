@@ -161,3 +161,17 @@ def test_without_an_operator_the_number_stays_within_its_bounds(
         decision = limited.decide(moment(5.0 * tick, ready=applied, replicas=replicas(applied) + extra))
         assert bounds.least <= decision.requested <= bounds.most
         applied = decision.requested
+
+
+def test_a_cordoned_replica_is_replaced_and_comes_on_top() -> None:
+    """Nothing runs there, and it is applied all the same: the law is asked about the others."""
+
+    class AsMany(Says):
+        def decide(self, signals: Signals) -> Wanted:
+            assert signals.applied == 2
+            return Wanted(signals.applied, Motive.STEADY)
+
+    cordoned = (*replicas(2), *replicas(1, ReplicaState.CORDONED))
+    steady = Autoscaler(AsMany(0), Bounds(1, 10)).decide(moment(applied=3, replicas=cordoned, starting=0))
+    assert (steady.requested, steady.wanted, steady.reason, steady.changes) == (3, 3, "steady", False)
+    assert scaler(3).decide(moment(applied=3, replicas=cordoned, starting=0)).requested == 4

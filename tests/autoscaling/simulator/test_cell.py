@@ -7,10 +7,11 @@ import pytest
 
 from autoscaling.simulator.cell import Cell, CellSettings
 from autoscaling.simulator.fleet import FleetEvent, FleetEventKind
+from autoscaling.simulator.outcome import CAUSES
 from autoscaling.simulator.workload import Workload, plain_workload
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import Limits
-from deployments.scheduling import LanePolicy, Policy, Scheduler
+from deployments.scheduling import LanePolicy, Policy, RejectCause, Scheduler
 
 COST = CostModel(line(0.004, 2e-5), line(0.0, 1e-5), plain_attention(3e-8, 1e-10), line(0.003, 1e-4), 0.002)
 LIMITS = Limits(sequences=16, step_tokens=512, kv_tokens=30_000)
@@ -93,6 +94,41 @@ def test_none_is_ready_at_first_and_all_wait() -> None:
     out = Cell(replace(settings(replicas=0), fleet=events, start_up_s=7.0), COST, workload(200, 60.0)).run()
     assert np.isfinite(out.finished_s).all()
     assert out.placed_s.min() == 7.0
+
+
+def test_a_cordoned_replica_gets_nothing_until_it_is_uncordoned() -> None:
+    events = (FleetEvent(5.0, FleetEventKind.CORDON, 1), FleetEvent(15.0, FleetEventKind.UNCORDON, 1))
+    out = Cell(replace(settings(), fleet=events), COST, workload(2_000, 60.0)).run()
+    assert np.isfinite(out.finished_s).all()
+    placed = out.placed_s[out.replica == 1]
+    assert not ((placed > 5.0) & (placed < 15.0)).any()
+    assert (placed > 15.0).any()
+    assert len(out.lives) == 3
+
+
+def test_who_cannot_wait_for_the_start_is_turned_away() -> None:
+    """Requests of a patience of 20 s, and a start that takes 30 s: those of the first seconds go elsewhere, the later ones wait."""
+    events = (FleetEvent(0.0, FleetEventKind.START),)
+    waiting = replace(settings(replicas=0), fleet=events, start_up_s=30.0, patience_s={"interactive": 20.0})
+    work = workload(600, 20.0)
+    told = Cell(replace(waiting, starts_told=True), COST, work).run()
+    early = told.arrived_s < 10.0
+    assert (told.cause[early] == CAUSES.index(RejectCause.STARTING)).all()
+    assert np.isfinite(told.finished_s[told.arrived_s > 10.5]).any()
+    untold = Cell(waiting, COST, work).run()
+    assert untold.expired[early].all()
+    assert not untold.rejected.any()
+
+
+def test_a_fleet_that_leaves_turns_away_what_waits() -> None:
+    events = (FleetEvent(2.0, FleetEventKind.START), FleetEvent(3.0, FleetEventKind.FAIL, 0))
+    cell = Cell(replace(settings(replicas=1), fleet=events, start_up_s=40.0, queue_wait_s=20.0, starts_told=True), COST, workload(400, 100.0))
+    out = cell.run()
+    turned_away = out.cause == CAUSES.index(RejectCause.STARTING)
+    assert (turned_away & (out.arrived_s < 3.0)).any(), "those that waited when it failed"
+    assert (np.isfinite(out.finished_s) ^ out.rejected ^ out.expired ^ out.failed).all()
+    snapshot = cell.scheduler.snapshot(out.ended_s)
+    assert sum(count for (_, cause), count in snapshot.rejections.items() if cause == "starting") == turned_away.sum()
 
 
 def test_bad_fleet_events_are_refused() -> None:

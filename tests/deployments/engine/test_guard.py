@@ -23,6 +23,7 @@ from deployments.protocol import (
     REQUEST_ID_HEADER,
     STALE_EPOCH_CODE,
     UNHEALTHY_CODE,
+    DrainReason,
     Finished,
     Hello,
     Load,
@@ -48,8 +49,9 @@ class Behind:
         self.feed = Feed(lambda: Hello(FACTS, self.state), lambda: load)
         self.guard = Guard(self, SECRET, self.books, self.feed, lambda: self.state, self.drain)
 
-    def drain(self) -> None:
+    def drain(self, reason: DrainReason) -> None:
         self.state = ReplicaState.DRAINING
+        self.reason = reason
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         headers = [name.decode() for name, _ in scope["headers"]]
@@ -138,8 +140,16 @@ async def test_draining_refuses_new_work_and_lets_the_old_end(behind: Behind, se
         await running.content.readany()
         async with session.get(DRAIN_PATH) as response:
             assert response.status == 405
+        for body in (b"{", b"[]", b'{"reason": "boredom"}', b"{}"):
+            async with session.post(DRAIN_PATH, data=body) as response:
+                assert response.status == 400
+        assert behind.state is ReplicaState.READY
         async with session.post(DRAIN_PATH) as response:
             assert (response.status, (await response.json())["exchanges"]) == (202, 1)
+        assert behind.reason is DrainReason.OPERATOR
+        async with session.post(DRAIN_PATH, json={"reason": "spot_notice"}) as response:
+            assert (response.status, (await response.json())["reason"]) == (202, "spot_notice")
+        assert behind.reason is DrainReason.SPOT_NOTICE
         async with session.post("/v1/completions") as response:
             assert response.status == 503
             assert (await response.json())["error"]["code"] == DRAINING_CODE

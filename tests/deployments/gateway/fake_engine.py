@@ -16,6 +16,7 @@ from deployments.engine.fence import Fence
 from deployments.protocol import (
     BOOKING_HEADER,
     CLAIM_PATH,
+    DRAIN_PATH,
     EPOCH_HEADER,
     FEED_PATH,
     HEARTBEAT_S,
@@ -56,6 +57,7 @@ class FakeEngine:
         self.tells = True
         self.fence = Fence()
         self.claimed: list[int] = []
+        self.drained: list[str] = []
         self.running: dict[str, str] = {}
         self.twice: list[str] = []
         self.facts = ReplicaFacts(f"engine-{model}#{next(_numbers)}", model, "", 1, "node", task, 1_024, max_num_seqs, 2_048, 65_536)
@@ -67,6 +69,7 @@ class FakeEngine:
         app = web.Application(client_max_size=1 << 30)
         app.router.add_get(FEED_PATH, self._feed)
         app.router.add_post(CLAIM_PATH, self._claim)
+        app.router.add_post(DRAIN_PATH, self._drain)
         app.router.add_post("/{path:.*}", self._work)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
         await self._runner.setup()
@@ -126,6 +129,11 @@ class FakeEngine:
         self.claimed.append(epoch)
         running = [{"request_id": name, "booking": booking, "started": False} for name, booking in self.running.items()]
         return web.json_response({"epoch": epoch, "running": running})
+
+    async def _drain(self, request: web.Request) -> web.StreamResponse:
+        self.drained.append((await request.json())["reason"])
+        await self.become(ReplicaState.DRAINING)
+        return web.json_response({"state": "draining"}, status=202)
 
     def _overtaken(self) -> web.Response:
         error = {"message": "overtaken", "type": "invalid_request_error", "param": None, "code": STALE_EPOCH_CODE, "highest": self.fence.highest}

@@ -236,6 +236,7 @@ def make_spec(
     limits: dict[str, int],
     models: list[dict[str, Any]] | None = None,
     tenants: list[dict[str, Any]] | None = None,
+    classes: list[dict[str, Any]] | None = None,
     **gateway: Any,
 ) -> ClusterSpec:
     """A spec of one cell."""
@@ -246,6 +247,7 @@ def make_spec(
             "regions": [{"name": "here", "pools": [{"name": "cpu"}]}],
             "models": models or [{"name": "demo", "source": "/nowhere", "settings": settings}],
             "tenants": tenants or [],
+            **({"classes": classes} if classes else {}),
             "gateway": {"port": port, "timeouts": timeouts, "limits": limits, "drain_s": 1.0, **gateway},
         }
     )

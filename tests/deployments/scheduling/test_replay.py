@@ -7,7 +7,7 @@ import random
 import pytest
 
 from deployments.scheduling import Ending, Lease, Scheduler, TenantPolicy, Usage
-from deployments.scheduling.recorder import RecordingScheduler, code_hash, nanoseconds
+from deployments.scheduling.recorder import SCHEMA_VERSION, RecordingScheduler, code_hash, nanoseconds
 from deployments.scheduling.replay import ReplayError, replay
 from tests.deployments.scheduling.world import CAPACITY, POLICY, make_request
 
@@ -41,12 +41,16 @@ def drive(scheduler: RecordingScheduler, seed: int, turns: int = 300, headers: t
         elif choice < 0.9:
             scheduler.replica_up(f"r{dice.randrange(3)}", CAPACITY, now)
         elif choice < 0.93:
-            dice.choice([scheduler.replica_suspect, scheduler.replica_draining])(f"r{dice.randrange(3)}", now)
+            dice.choice([scheduler.replica_suspect, scheduler.replica_draining, scheduler.replica_cordoned])(f"r{dice.randrange(3)}", now)
+        elif choice < 0.94:
+            scheduler.replica_uncordoned(f"r{dice.randrange(3)}", now)
         elif choice < 0.95:
             lost = scheduler.replica_lost(f"r{dice.randrange(3)}", now)
             live = [lease for lease in live if lease not in lost]
         elif choice < 0.97:
             scheduler.configure(dice.choice(policies), now)
+        elif choice < 0.98:
+            scheduler.expect_replica(dice.choice([None, now + dice.uniform(0, 50)]), now)
         placements = scheduler.step(now).placements
         live += [placement.lease for placement in placements]
         scheduler.snapshot(now)
@@ -127,6 +131,6 @@ def test_what_is_no_log_is_refused() -> None:
 def test_a_header_reaches_nothing_but_the_schedulers_own_classes(name: str) -> None:
     for module in ("deployments.scheduling.replay", "deployments.scheduling.recorder", "os"):
         hostile = b"\x80\x04" + b"\x8c" + bytes([len(module)]) + module.encode() + b"\x8c" + bytes([len(name)]) + name.encode() + b"\x93."
-        header = {"schema": 1, "code": code_hash(), "ns": 0, "state": base64.b64encode(hostile).decode()}
+        header = {"schema": SCHEMA_VERSION, "code": code_hash(), "ns": 0, "state": base64.b64encode(hostile).decode()}
         with pytest.raises(ReplayError, match=r"has no place in a log|Can.t get attribute"):
             replay([json.dumps(header)])

@@ -35,6 +35,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.made: dict[str, Request] = {}
         self.attempts: dict[str, int] = {}
         self.owners = 1
+        self.cordoned: set[str] = set()
+        self.ready_at_s: float | None = None
 
     @rule(
         target=requests,
@@ -54,11 +56,16 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.made[name] = request
         if not admission.accepted:
             own = (RejectCause.TENANT_CONCURRENCY, RejectCause.TENANT_TOKENS)
-            assert admission.cause in (RejectCause.MODEL_FULL, RejectCause.LANE_FULL) or (tenant == "b" and admission.cause in own)
+            if admission.cause is RejectCause.STARTING:
+                assert self._in_vain(request)
+            else:
+                assert admission.cause in (RejectCause.MODEL_FULL, RejectCause.LANE_FULL) or (tenant == "b" and admission.cause in own)
             assert admission.retry_after_s is not None
             assert 1 <= admission.retry_after_s <= 600
         elif tenant in self.scheduler.lanes.policy.tenants:
             assert self.scheduler.limits.at_once(tenant) <= 6
+        if admission.accepted:
+            assert not self._in_vain(request)
         if admission.accepted and admission.eta_s is not None:
             assert 0 <= admission.eta_s[0] <= admission.eta_s[1]
         return name
@@ -113,6 +120,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         """A new scheduler takes over: it adopts what the replicas run, and takes in what waits, whatever its caps and limits say."""
         self.owners += 1
         self.scheduler, self.twin = make_scheduler(0, policy), make_scheduler(0, policy)
+        self.ready_at_s = None
+        for name in sorted(self.cordoned):
+            self._both(lambda scheduler, name=name: scheduler.replica_cordoned(name, self.now))
         for name in sorted(self.replicas):
             self._both(lambda scheduler, name=name: scheduler.replica_up(name, CAPACITY, self.now))
         for engine_id, lease in list(self.live.items()):
@@ -141,6 +151,17 @@ class SchedulerMachine(RuleBasedStateMachine):
     def replica_down(self, number: int, draining: bool) -> None:
         name = f"r{number}"
         self._both(lambda scheduler: (scheduler.replica_draining if draining else scheduler.replica_suspect)(name, self.now))
+
+    @rule(number=st.integers(0, 3), cordoned=st.booleans())
+    def cordon(self, number: int, cordoned: bool) -> None:
+        name = f"r{number}"
+        (self.cordoned.add if cordoned else self.cordoned.discard)(name)
+        self._both(lambda scheduler: (scheduler.replica_cordoned if cordoned else scheduler.replica_uncordoned)(name, self.now))
+
+    @rule(in_s=st.one_of(st.none(), st.floats(-5, 200)))
+    def expect_replica(self, in_s: float | None) -> None:
+        self.ready_at_s = None if in_s is None else self.now + in_s
+        self._both(lambda scheduler: scheduler.expect_replica(self.ready_at_s, self.now))
 
     @rule(number=st.integers(0, 3))
     def replica_lost(self, number: int) -> None:
@@ -175,6 +196,13 @@ class SchedulerMachine(RuleBasedStateMachine):
                 assert replica.kv_tokens <= CAPACITY.kv_tokens
 
     @invariant()
+    def cordons_stand(self) -> None:
+        assert self.scheduler.fleet.cordoned == self.cordoned
+        for replica in self.scheduler.snapshot(self.now).replicas:
+            cordoned = replica.replica_id in self.cordoned
+            assert replica.status in (("cordoned", "draining", "suspect") if cordoned else ("ready", "draining", "suspect", "ejected"))
+
+    @invariant()
     def limits_count_what_waits_and_runs(self) -> None:
         mine = [job for job in self.scheduler.lanes.jobs.values() if job.limited] + [job for _, job in self.scheduler.leases.values() if job.limited]
         assert {job.request.tenant for job in mine} <= {"b"}
@@ -185,14 +213,24 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert request.expires_s <= self.now
             assert self.fate[request.request_id] == "waiting"
             self.fate[request.request_id] = "expired"
+        for gone in step.turned_away:
+            assert self.fate[gone.request.request_id] == "waiting"
+            assert gone.admission.cause is RejectCause.STARTING
+            assert self._in_vain(gone.request)
+            self.fate[gone.request.request_id] = "rejected"
         for placement in step.placements:
             assert self.fate[placement.request.request_id] == "waiting"
-            assert placement.replica_id in self.replicas
+            assert placement.replica_id in self.replicas - self.cordoned
             self.fate[placement.request.request_id] = "leased"
             name, lease = placement.request.request_id, placement.lease
             assert lease.attempt == self.attempts.get(name, 0) + 1, "an engine never sees an id twice"
             self.attempts[name] = lease.attempt
             self.live[lease.engine_id] = lease
+
+    def _in_vain(self, request: Request) -> bool:
+        """Whether there is no replica that could serve it before it gives up."""
+        there = [r for r in self.scheduler.fleet.by_id.values() if r.told != "draining" and r.replica_id not in self.cordoned]
+        return not there and self.ready_at_s is not None and self.ready_at_s > max(self.now, request.expires_s)
 
     def _both(self, act: object) -> None:
         for scheduler in (self.scheduler, self.twin):

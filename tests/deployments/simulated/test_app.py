@@ -12,7 +12,21 @@ import aiohttp
 import pytest
 
 from deployments.engine.replica import Replica
-from deployments.protocol import EPOCH_HEADER, FEED_PATH, REQUEST_ID_HEADER, SIMULATED_HEADER, Finished, Hello, Load, Message, ReplicaState, decode
+from deployments.protocol import (
+    DRAIN_PATH,
+    EPOCH_HEADER,
+    FEED_PATH,
+    REQUEST_ID_HEADER,
+    SIMULATED_HEADER,
+    DrainReason,
+    Finished,
+    Hello,
+    Load,
+    Message,
+    ReplicaState,
+    decode,
+)
+from tests.deployments.gateway.rig import until
 from tests.deployments.simulated.conftest import SECRET, STEP_S
 
 Make = Callable[..., Awaitable[Replica]]
@@ -206,11 +220,20 @@ async def test_it_drains(session: aiohttp.ClientSession, replica: Replica) -> No
     async with session.get(FEED_PATH) as feed:
         asking = asyncio.create_task(chat(session, max_tokens=100))
         await next_message(feed, Load, lambda load: load.running == 1)
-        replica.drain()
-        assert (await next_message(feed, Load, lambda load: load.state is ReplicaState.DRAINING)).running == 1
+        replica.check()
+        async with session.post(DRAIN_PATH, json={"reason": "spot_notice"}) as response:
+            assert response.status == 202
+        load = await next_message(feed, Load, lambda load: load.state is ReplicaState.DRAINING)
+        assert (load.running, load.drains_for) == (1, DrainReason.SPOT_NOTICE)
+        replica.check()
     async with session.post("/v1/chat/completions", json=CHAT) as response:
         assert response.status == 503
     assert (await asking)[0] == 200
+    await until(lambda: replica._drained.is_set())
+    with pytest.raises(RuntimeError, match="has drained \\(spot_notice\\): no fault"):
+        replica.check()
+    replica.drain()
+    assert replica.drains_for is DrainReason.SPOT_NOTICE, "the first reason stays"
 
 
 async def test_an_overtaken_epoch_is_refused(session: aiohttp.ClientSession) -> None:

@@ -1,0 +1,56 @@
+"""One act of an operator, as it is written down: a line of JSON in the audit. What is in force follows from these lines alone (`orders.py`)."""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ActKind(StrEnum):
+    """What was done: to the number of a model's replicas, or to one replica."""
+
+    HOLD = "hold"
+    PIN = "pin"
+    RELEASE = "release"
+    CORDON = "cordon"
+    UNCORDON = "uncordon"
+    DRAIN = "drain"
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Who (`by`: the operator's name on the machine of the command) did what, when (time of day), and why.
+
+    `replica_id` for acts on one replica; `replicas` and `until_unix_s` for a hold or a pin; `reason` for a drain (`protocol.DrainReason`).
+    """
+
+    at_unix_s: float
+    kind: ActKind
+    model: str
+    by: str
+    why: str = ""
+    replica_id: str = ""
+    replicas: int = 0
+    until_unix_s: float = 0.0
+    reason: str = ""
+
+    def line(self) -> str:
+        """As JSON, without what says nothing."""
+        told = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if getattr(self, field.name) != field.default}
+        return json.dumps(told, separators=(",", ":"))
+
+
+def read_act(line: str) -> Act:
+    """The act in a line. Raises ValueError when it is none."""
+    fields = json.loads(line)
+    if not isinstance(fields, dict):
+        raise ValueError(f"not an act: {line[:200]!r}")
+    try:
+        act = Act(**{**fields, "kind": ActKind(fields["kind"])})
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"not an act: {line[:200]!r}") from error
+    numbers = (act.at_unix_s, act.until_unix_s, act.replicas)
+    texts = (act.model, act.by, act.why, act.replica_id, act.reason)
+    if not all(isinstance(number, int | float) for number in numbers) or not all(isinstance(text, str) for text in texts) or act.replicas < 0:
+        raise ValueError(f"not an act: {line[:200]!r}")
+    return act

@@ -1,0 +1,35 @@
+"""An operator's word on the number of replicas: it goes over the law's, and ends by itself. The autoscaler applies it, the directory keeps it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+MOST_REPLICAS = 10_000
+LONGEST_S = 7 * 86_400.0
+"""No control holds longer than a week without being said again."""
+
+
+class ControlKind(StrEnum):
+    """`HOLD`: no fewer than so many, the law may want more. `PIN`: exactly so many."""
+
+    HOLD = "hold"
+    PIN = "pin"
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """`replicas` until `until_unix_s` (time of day); `by` and `why` are for the audit."""
+
+    kind: ControlKind
+    replicas: int
+    until_unix_s: float
+    by: str = ""
+    why: str = ""
+
+    def __post_init__(self) -> None:
+        if self.replicas < 0:
+            raise ValueError(f"replicas={self.replicas}: allowed: 0 or more")
+
+
+def in_force(controls: tuple[Control, ...], unix_s: float) -> tuple[Control, ...]:
+    """Those that have not ended."""
+    return tuple(control for control in controls if unix_s < control.until_unix_s)

@@ -1,0 +1,68 @@
+"""What operators have ordered and is in force, from their acts in order. Pure: the directory holds the book, gateways and policies get `Orders`."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from deployments.controls.act import Act, ActKind
+from deployments.controls.control import Control, ControlKind, in_force
+from deployments.controls.cordon import Cordon
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """`cordons` and `controls` (with their model) in force; `acts` counts all there were, by model and kind."""
+
+    cordons: tuple[Cordon, ...] = ()
+    controls: tuple[tuple[str, Control], ...] = ()
+    acts: tuple[tuple[str, ActKind, int], ...] = ()
+
+    def of(self, model: str, unix_s: float) -> tuple[Control, ...]:
+        """The controls of a model that have not ended: at most one of each kind."""
+        return in_force(tuple(control for name, control in self.controls if name == model), unix_s)
+
+    def cordoned(self, model: str) -> frozenset[str]:
+        """The ids of a model's cordoned replicas."""
+        return frozenset(cordon.replica_id for cordon in self.cordons if cordon.model == model)
+
+    def cordon_of(self, replica_id: str) -> Cordon | None:
+        """The cordon of a replica, if it has one."""
+        return next((cordon for cordon in self.cordons if cordon.replica_id == replica_id), None)
+
+
+class OrderBook:
+    """Takes the acts one after another. A later hold of a model replaces an earlier one, a later pin an earlier pin; a release ends both."""
+
+    def __init__(self, acts: Iterable[Act] = ()) -> None:
+        self.cordons: dict[str, Cordon] = {}
+        self._controls: dict[tuple[str, ControlKind], Control] = {}
+        self._acts: Counter[tuple[str, ActKind]] = Counter()
+        for act in acts:
+            self.take(act)
+
+    def take(self, act: Act) -> None:
+        """An operator did that."""
+        self._acts[act.model, act.kind] += 1
+        match act.kind:
+            case ActKind.HOLD | ActKind.PIN:
+                kind = ControlKind(act.kind.value)
+                self._controls[act.model, kind] = Control(kind, act.replicas, act.until_unix_s, act.by, act.why)
+            case ActKind.RELEASE:
+                for kind in ControlKind:
+                    self._controls.pop((act.model, kind), None)
+            case ActKind.CORDON:
+                self.cordons[act.replica_id] = Cordon(act.replica_id, act.model, act.by, act.why, act.at_unix_s)
+            case ActKind.UNCORDON:
+                self.cordons.pop(act.replica_id, None)
+            case ActKind.DRAIN:
+                pass  # the replica itself is told; nothing is left in force
+
+    def forget(self, replica_id: str) -> bool:
+        """A replica is gone for good. Whether that changed anything."""
+        return self.cordons.pop(replica_id, None) is not None
+
+    def orders(self, unix_s: float) -> Orders:
+        """What is in force; what has ended is forgotten."""
+        self._controls = {key: control for key, control in self._controls.items() if unix_s < control.until_unix_s}
+        controls = tuple((model, control) for (model, _), control in self._controls.items())
+        return Orders(tuple(self.cordons.values()), controls, tuple((model, kind, count) for (model, kind), count in self._acts.items()))

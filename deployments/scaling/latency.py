@@ -1,0 +1,48 @@
+"""The latencies that a scaling law may ask for, measured where a model's decisions are taken: over all gateways, as the scheduler learns of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from deployments.telemetry.window import Window
+
+LONGEST_SPAN_S = 3_600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """Of the requests whose first token (TTFT; so many `requests`) or end (TPOT) fell into the last `span_s` seconds; 0 where there were none."""
+
+    span_s: float
+    requests: int
+    ttft_p50_s: float
+    ttft_p90_s: float
+    ttft_p99_s: float
+    tpot_p90_s: float
+
+
+class LatencyWindow:
+    """The last of one model's, at most an hour of them."""
+
+    def __init__(self) -> None:
+        self._ttft_s = Window(LONGEST_SPAN_S)
+        self._tpot_s = Window(LONGEST_SPAN_S)
+
+    def first_token(self, ttft_s: float, now: float) -> None:
+        """A first token came, so long after its request."""
+        self._ttft_s.add(ttft_s, now)
+
+    def ended(self, decode_s: float, tokens: float, now: float) -> None:
+        """A sequence of so many tokens ended; what came after the first took `decode_s`."""
+        if tokens > 1 and decode_s > 0:
+            self._tpot_s.add(decode_s / (tokens - 1), now)
+
+    def over(self, span_s: float, now: float) -> Latencies:
+        """Those of the last `span_s` seconds."""
+        requests, ttft_s = _quantiles(self._ttft_s, (0.5, 0.9, 0.99), span_s, now)
+        _, tpot_s = _quantiles(self._tpot_s, (0.9,), span_s, now)
+        return Latencies(span_s, requests, *ttft_s, *tpot_s)
+
+
+def _quantiles(window: Window, levels: Sequence[float], span_s: float, now: float) -> tuple[int, list[float]]:
+    count, values = window.quantiles(levels, now, span_s)
+    return count, values or [0.0] * len(levels)

@@ -1,0 +1,84 @@
+"""What an autoscaler says of its decisions: kept by the directory, told to every gateway, shown by status and metrics. Pure."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+_SAME_TIME_S = 0.5
+"""A start is not told anew for a smaller change of when it will be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingState:
+    """One decision on one model's replicas, at `at_unix_s` (time of day).
+
+    `requested` were asked for after all limits, for `reason` (`scaler/decision.py`); `applied` is what the platform was told before, `ready` how many
+    of them take work. `start_up_eta_s`: in how many seconds, from `at_unix_s`, the next replica that starts should be ready; None: none starts, or
+    nobody knows. `alarms`: what is wrong, by kinds of a closed set. `shadow`: what a second law would have done, in its own words.
+    """
+
+    model: str
+    requested: int
+    applied: int
+    ready: int
+    reason: str
+    at_unix_s: float
+    start_up_eta_s: float | None = None
+    alarms: tuple[str, ...] = ()
+    shadow: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def starting(self) -> int:
+        """How many are not ready yet."""
+        return max(0, self.applied - self.ready)
+
+    @property
+    def ready_unix_s(self) -> float | None:
+        """When the next replica should be ready (time of day)."""
+        return None if self.start_up_eta_s is None else self.at_unix_s + self.start_up_eta_s
+
+    def differs_from(self, other: "ScalingState") -> bool:
+        """Whether it is news to one who knows the other."""
+        ready, before = self.ready_unix_s, other.ready_unix_s
+        same_start = ready is before is None or (ready is not None and before is not None and abs(ready - before) < _SAME_TIME_S)
+        told = (self.requested, self.applied, self.ready, self.reason, self.alarms, dict(self.shadow))
+        return not same_start or told != (other.requested, other.applied, other.ready, other.reason, other.alarms, dict(other.shadow))
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """The last state of each model, and how many `decisions` (by model and reason) and `alarms` (by model and kind) there were."""
+
+    states: tuple[ScalingState, ...] = ()
+    decisions: tuple[tuple[str, str, int], ...] = ()
+    alarms: tuple[tuple[str, str, int], ...] = ()
+
+    def of(self, model: str) -> ScalingState | None:
+        """What was decided last on a model; None where nobody scales it."""
+        return next((state for state in self.states if state.model == model), None)
+
+
+class ScalingBoard:
+    """Where the directory keeps it."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, ScalingState] = {}
+        self._decisions: Counter[tuple[str, str]] = Counter()
+        self._alarms: Counter[tuple[str, str]] = Counter()
+
+    def take(self, state: ScalingState) -> bool:
+        """A decision was taken. Whether it is news; counts alone wait for the next news."""
+        before = self._states.get(state.model)
+        news = before is None or state.differs_from(before)
+        if news or state.start_up_eta_s is None:
+            self._states[state.model] = state
+        self._decisions[state.model, state.reason] += 1
+        for kind in state.alarms:
+            self._alarms[state.model, kind] += 1
+        return news
+
+    def scaling(self) -> Scaling:
+        """What is known now."""
+        counts = [tuple((model, word, count) for (model, word), count in counter.items()) for counter in (self._decisions, self._alarms)]
+        return Scaling(tuple(self._states.values()), *counts)

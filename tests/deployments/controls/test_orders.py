@@ -1,0 +1,121 @@
+"""What is in force follows from the acts alone, in their order, also after they went through the file."""
+
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from deployments.controls.act import Act, ActKind, read_act
+from deployments.controls.audit import Audit
+from deployments.controls.control import Control, ControlKind
+from deployments.controls.orders import OrderBook, Orders
+
+texts = st.text(max_size=20)
+acts = st.builds(
+    Act,
+    at_unix_s=st.floats(0, 1e10),
+    kind=st.sampled_from(ActKind),
+    model=st.sampled_from(["a", "b"]),
+    by=texts,
+    why=texts,
+    replica_id=st.sampled_from(["r1", "r2", "r3"]),
+    replicas=st.integers(0, 100),
+    until_unix_s=st.floats(0, 1e10),
+    reason=texts,
+)
+
+
+def hold(replicas: int, until_s: float = 100.0, kind: ActKind = ActKind.HOLD, model: str = "m") -> Act:
+    return Act(0.0, kind, model, "me", "load test", replicas=replicas, until_unix_s=until_s)
+
+
+@given(acts)
+def test_an_act_survives_its_line(act: Act) -> None:
+    assert read_act(act.line()) == act
+    assert "\n" not in act.line()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "[]",
+        "{}",
+        "{",
+        '{"kind": "shut_down", "at_unix_s": 1, "model": "m", "by": "me"}',
+        '{"kind": "hold", "at_unix_s": 1, "model": 7, "by": "me"}',
+        '{"kind": "hold", "at_unix_s": 1, "model": "m", "by": "me", "replicas": -1}',
+        '{"kind": "hold", "at_unix_s": 1, "model": "m", "by": "me", "nonsense": 1}',
+    ],
+)
+def test_what_is_no_act_is_refused(line: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        read_act(line)
+
+
+def test_a_later_one_of_a_kind_replaces_the_earlier_and_a_release_ends_all() -> None:
+    book = OrderBook([hold(3), hold(5), hold(4, kind=ActKind.PIN), hold(1, model="other")])
+    orders = book.orders(0.0)
+    assert orders.of("m", 0.0) == (
+        Control(ControlKind.HOLD, 5, 100.0, "me", "load test"),
+        Control(ControlKind.PIN, 4, 100.0, "me", "load test"),
+    )
+    assert orders.of("m", 100.0) == ()
+    book.take(Act(1.0, ActKind.RELEASE, "m", "me"))
+    assert [model for model, _ in book.orders(1.0).controls] == ["other"]
+    assert {(model, kind): count for model, kind, count in book.orders(1.0).acts} == {
+        ("m", ActKind.HOLD): 2,
+        ("m", ActKind.PIN): 1,
+        ("m", ActKind.RELEASE): 1,
+        ("other", ActKind.HOLD): 1,
+    }
+
+
+def test_what_has_ended_is_forgotten() -> None:
+    book = OrderBook([hold(3, until_s=10.0)])
+    assert len(book.orders(9.9).controls) == 1
+    assert book.orders(10.0).controls == ()
+
+
+def test_cordons() -> None:
+    book = OrderBook([Act(1.0, ActKind.CORDON, "m", "me", "odd", "r1"), Act(2.0, ActKind.CORDON, "n", "you", "", "r2")])
+    orders = book.orders(3.0)
+    assert (orders.cordoned("m"), orders.cordoned("n"), orders.cordoned("none")) == ({"r1"}, {"r2"}, frozenset())
+    cordon = orders.cordon_of("r1")
+    assert cordon is not None
+    assert (cordon.by, cordon.why, cordon.at_unix_s) == ("me", "odd", 1.0)
+    book.take(Act(4.0, ActKind.UNCORDON, "m", "me", "", "r1"))
+    assert book.forget("r2")
+    assert not book.forget("r2")
+    assert book.orders(5.0).cordons == ()
+    assert book.orders(5.0).cordon_of("r1") is None
+
+
+def test_a_drain_leaves_nothing_in_force() -> None:
+    orders = OrderBook([Act(1.0, ActKind.DRAIN, "m", "me", "", "r1", reason="operator")]).orders(2.0)
+    assert orders == Orders(acts=(("m", ActKind.DRAIN, 1),))
+
+
+@given(st.lists(acts, max_size=12), st.floats(0, 1e10))
+def test_the_file_gives_the_same_book_back(tmp_path_factory: pytest.TempPathFactory, done: list[Act], now: float) -> None:
+    path = tmp_path_factory.mktemp("audit") / "controls.jsonl"
+    for act in done:
+        Audit(path).write(act)
+    assert Audit(path).read() == done
+    assert OrderBook(Audit(path).read()).orders(now) == OrderBook(done).orders(now)
+
+
+def test_a_write_that_was_cut_short_spoils_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "controls.jsonl"
+    audit = Audit(path)
+    audit.write(hold(1))
+    with path.open("a") as file:
+        file.write(hold(2).line()[:30])
+    audit.write(hold(3))
+    assert [act.replicas for act in Audit(path).read()] == [1, 3]
+
+
+def test_without_a_file_nothing_is_kept() -> None:
+    Audit(None).write(hold(1))
+    assert Audit(None).read() == []

@@ -1,0 +1,102 @@
+"""The operator's commands as they are typed, against a running gateway."""
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.console import console
+from cli.main import app
+from cli.order import operator
+from deployments.scaling.state import ScalingState
+from tests.deployments.gateway.rig import SECRET, Rig, until
+from tests.deployments.gateway.test_gateway_orders import SCALED
+
+MakeRig = Callable[..., Awaitable[Rig]]
+
+
+@pytest.fixture(autouse=True)
+def terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setattr(console, "width", 200)
+    monkeypatch.setenv("RAYLANE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("RAYLANE_SECRET", SECRET)
+
+
+async def run(rig: Rig, *arguments: object, code: int = 0) -> str:
+    """What a command prints; it must end with that code."""
+    result = await asyncio.to_thread(CliRunner().invoke, app, [*map(str, arguments), "--url", rig.url])
+    assert result.exit_code == code, (result.output, result.stderr, result.exception)
+    return result.stdout + result.stderr
+
+
+async def test_hold_pin_release(make_rig: MakeRig) -> None:
+    rig = await make_rig(models=SCALED)
+    assert "Nothing is held" in await run(rig, "controls")
+    assert "at least 2 replicas for 30m" in await run(rig, "hold", "demo", 2, "--for", "30m", "--why", "launch [day]")
+    assert "exactly 3 replicas for 1h 30m" in await run(rig, "pin", "demo", 3, "--for", "1.5h")
+    (hold, pin) = (await rig.directory.orders()).of("demo", time.time())
+    assert (hold.replicas, hold.by, hold.why, pin.replicas) == (2, operator(), "launch [day]", 3)
+    shown = await run(rig, "controls")
+    assert "launch [day]" in shown
+    assert "1h 30m" in shown or "1h 29m" in shown
+    assert len(json.loads(await run(rig, "controls", "--json"))["controls"]) == 2
+    status = await run(rig, "status", "--once")
+    assert "held at no fewer than 2 for another" in status
+    assert "(launch [day])" in status
+    assert "pinned at 3" in status
+    assert "neither held nor pinned" in await run(rig, "release", "demo")
+    assert (await rig.directory.orders()).controls == ()
+
+
+async def test_what_is_refused(make_rig: MakeRig) -> None:
+    rig = await make_rig(models=SCALED)
+    assert "--for 'soon': allowed: a number and its unit" in await run(rig, "hold", "demo", 2, "--for", "soon", code=2)
+    assert "at most 7d" in await run(rig, "pin", "demo", 2, "--for", "8d", code=2)
+    assert "allowed: at least 1 for a hold" in await run(rig, "hold", "demo", 0, "--for", "1h", code=1)
+    assert "replicas = 9: allowed: at most 4, the model's replicas.max" in await run(rig, "pin", "demo", 9, "--for", "1h", code=1)
+    assert "model = 'other': not served here; allowed: demo" in await run(rig, "pin", "other", 1, "--for", "1h", code=1)
+    assert rig.engines[0].facts.replica_id in await run(rig, "cordon", "nobody", code=1)
+    assert "replica = 'nobody': unknown; there are: engine-demo#" in await run(rig, "drain", "nobody", code=1)
+    assert "node = 'nowhere': unknown; there are: node" in await run(rig, "drain", "nowhere", "--spot", code=1)
+
+
+async def test_without_the_secret_nothing_goes(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAYLANE_SECRET", "wrong")
+    assert "secret" in await run(rig, "cordon", rig.engines[0].facts.replica_id, code=1)
+    monkeypatch.delenv("RAYLANE_SECRET")
+    assert "RAYLANE_SECRET" in await run(rig, "cordon", rig.engines[0].facts.replica_id, code=1)
+    assert "Nothing is held" in await run(rig, "controls"), "to look takes none on this machine"
+
+
+async def test_a_hold_of_what_nothing_scales(rig: Rig) -> None:
+    assert "no effect" in await run(rig, "hold", "demo", 2, "--for", "1h")
+
+
+async def test_cordon_and_drain(make_rig: MakeRig) -> None:
+    rig = await make_rig(engines=2)
+    first, second = (engine.facts.replica_id for engine in rig.engines)
+    assert f"{first} is cordoned" in await run(rig, "cordon", first[len("engine-") :], "--why", "slow disk")
+    shown = await run(rig, "status", "--once")
+    assert "cordoned by" in shown
+    assert ": slow disk" in shown
+    assert first in await run(rig, "controls")
+    assert "takes new work again" in await run(rig, "cordon", first, "--undo")
+    assert f"{second} drains" in await run(rig, "drain", second)
+    await until(lambda: rig.owner.snapshot().replicas[1].status == "draining")
+    assert rig.engines[1].drained == ["operator"]
+    assert f"{first} drains" in await run(rig, "drain", "node", "--spot")
+    assert rig.engines[0].drained == ["spot_notice"]
+
+
+async def test_status_shows_the_autoscaler(make_rig: MakeRig) -> None:
+    rig = await make_rig(models=SCALED)
+    await rig.directory.scaling(ScalingState("demo", 3, 2, 1, "backlog", time.time(), 42.0, ("stale",)))
+    await until(lambda: rig.gateway._announced.scaling.states)
+    shown = await run(rig, "status", "--once")
+    assert "autoscaler: 3 requested (backlog), 2 applied, 1 starting (ready in 4" in shown
+    assert "stale" in shown
+    assert "1/2" in shown

@@ -1,0 +1,268 @@
+"""What operators order, over the real pages: it is checked, put in force, shown, counted and written down."""
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import aiohttp
+import pytest
+
+from deployments.controls.act import ActKind
+from deployments.protocol import ReplicaState
+from tests.deployments.gateway.fake_engine import FakeEngine, waiting
+from tests.deployments.gateway.rig import SECRET, Rig, openai_error, until
+
+MakeRig = Callable[..., Awaitable[Rig]]
+BY = {"by": "me", "why": "a test"}
+SCALED = [
+    {
+        "name": "demo",
+        "source": "/nowhere",
+        "settings": {"max_model_len": 1_024},
+        "replicas": {"count": 1, "max": 4},
+        "autoscaling": {"policy": "backlog"},
+    }
+]
+
+
+async def post(rig: Rig, path: str, body: Any, secret: str = SECRET) -> tuple[int, Any]:
+    """Gives an order."""
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    headers = {"authorization": f"Bearer {secret}"}
+    async with aiohttp.ClientSession() as session, session.post(rig.url + path, data=data, headers=headers) as response:
+        return response.status, json.loads(await response.read())
+
+
+async def get(rig: Rig, path: str) -> Any:
+    """What this machine may read."""
+    async with aiohttp.ClientSession() as session, session.get(rig.url + path) as response:
+        payload = await response.read()
+        return json.loads(payload) if response.content_type == "application/json" else payload.decode()
+
+
+async def samples(rig: Rig, name: str) -> dict[str, float]:
+    """The samples of one metric, by their labels as they are written."""
+    lines = [line for line in (await get(rig, "/metrics")).splitlines() if line.startswith(name + "{")]
+    return {line[len(name) : line.rindex(" ")]: float(line.rsplit(" ", 1)[1]) for line in lines}
+
+
+async def model(rig: Rig) -> dict[str, Any]:
+    """What status says of the one model."""
+    return dict((await get(rig, "/raylane/status"))["models"][0])
+
+
+def status_of(rig: Rig, replica_id: str) -> str:
+    return next(replica.status for replica in rig.owner.snapshot().replicas if replica.replica_id == replica_id)
+
+
+def used(rig: Rig) -> list[int]:
+    return [len(engine.seen) for engine in rig.engines]
+
+
+async def test_a_cordoned_replica_gets_nothing_new(make_rig: MakeRig) -> None:
+    rig = await make_rig(engines=2)
+    first, second = (engine.facts.replica_id for engine in rig.engines)
+    status, answer = await post(rig, "/raylane/cordon", {**BY, "replica": first[len("engine-") :]})
+    assert (status, answer["replica"]) == (200, first)
+    assert [cordon["replica_id"] for cordon in answer["cordons"]] == [first]
+    for _ in range(6):
+        assert (await rig.ask())[0] == 200
+    assert (await rig.ask({"model": "demo", "prompt": "x"}, "/tokenize"))[0] == 200
+    assert used(rig) == [0, 7]
+    states = {replica["replica_id"]: replica for replica in (await model(rig))["replicas"]}
+    assert [states[name]["state"] for name in (first, second)] == ["cordoned", "ready"]
+    assert (states[first]["cordon"]["by"], states[first]["cordon"]["why"]) == ("me", "a test")
+    assert states[second]["cordon"] is None
+    assert await samples(rig, "raylane_cordoned_replicas") == {'{model="demo"}': 1}
+    rig.engines[0].end_feeds()
+    await until(lambda: status_of(rig, first) == "suspect")
+    await until(lambda: status_of(rig, first) == "cordoned")
+    assert (await rig.ask())[0] == 200
+    assert used(rig) == [0, 8], "its feed came anew, and lifts nothing"
+    assert (await post(rig, "/raylane/cordon", {**BY, "replica": first, "undo": True}))[0] == 200
+    assert status_of(rig, first) == "ready"
+    rig.engines[1].behave = waiting(asyncio.Event())
+    held = [asyncio.ensure_future(rig.ask()) for _ in range(4)]
+    await until(lambda: len(rig.engines[0].seen) >= 1)
+    for task in held:
+        task.cancel()
+    await asyncio.gather(*held, return_exceptions=True)
+
+
+async def test_what_runs_on_a_cordoned_replica_goes_on_and_what_comes_waits(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    go = asyncio.Event()
+    rig.engines[0].behave = waiting(go)
+    running = asyncio.create_task(rig.ask())
+    await until(lambda: rig.engines[0].open == 1)
+    await post(rig, "/raylane/cordon", {**BY, "replica": rig.engines[0].facts.replica_id})
+    later = asyncio.create_task(rig.ask())
+    await until(lambda: sum(lane.waiting for lane in rig.owner.snapshot().lanes) == 1)
+    async with aiohttp.ClientSession() as session, session.get(rig.url + "/ready") as response:
+        assert response.status == 503
+    go.set()
+    assert (await running)[0] == 200
+    assert not later.done()
+    await post(rig, "/raylane/cordon", {**BY, "replica": rig.engines[0].facts.replica_id, "undo": True})
+    assert (await later)[0] == 200
+
+
+async def test_orders_name_their_replica(make_rig: MakeRig) -> None:
+    rig = await make_rig(engines=2)
+    for path in ("/raylane/cordon", "/raylane/drain"):
+        status, answer = await post(rig, path, {**BY, "replica": "nobody"})
+        assert status == 404
+        assert all(engine.facts.replica_id in answer["error"]["message"] for engine in rig.engines)
+        status, answer = await post(rig, path, {**BY, "replica": "engine-demo#"})
+        assert (status, answer["error"]["param"]) == (400, "replica")
+        assert "several" in answer["error"]["message"]
+    status, answer = await post(rig, "/raylane/cordon", {**BY, "replica": "engine", "undo": True})
+    assert (status, answer["error"]["message"]) == (404, "replica = 'engine': unknown; there are: none")
+    assert (await post(rig, "/raylane/drain", {**BY, "node": "other"}))[0] == 404
+
+
+WRONG = [
+    ("/raylane/cordon", b"{", None),
+    ("/raylane/cordon", {"replica": "x"}, "by"),
+    ("/raylane/cordon", {**BY, "replica": ""}, "replica"),
+    ("/raylane/cordon", {**BY, "replica": "x", "nonsense": 1}, "nonsense"),
+    ("/raylane/drain", BY, None),
+    ("/raylane/drain", {**BY, "replica": "x", "node": "y"}, None),
+    ("/raylane/drain", {**BY, "replica": "x", "reason": "stop"}, "reason"),
+    ("/raylane/controls", {**BY, "model": "demo", "kind": "hold", "replicas": 0, "for_s": 60}, None),
+    ("/raylane/controls", {**BY, "model": "demo", "kind": "hold", "replicas": -1, "for_s": 60}, "replicas"),
+    ("/raylane/controls", {**BY, "model": "demo", "kind": "pin", "replicas": 2, "for_s": 0}, "for_s"),
+    ("/raylane/controls", {**BY, "model": "demo", "kind": "pin", "replicas": 2, "for_s": 8 * 86_400}, "for_s"),
+    ("/raylane/controls", {**BY, "model": "demo", "kind": "release", "replicas": 2, "for_s": 60}, "kind"),
+    ("/raylane/controls", {**BY, "model": "demo", "kind": "pin", "replicas": 5, "for_s": 60}, "replicas"),
+    ("/raylane/release", {**BY, "model": ""}, "model"),
+]
+
+
+async def test_wrong_orders_change_nothing_and_say_what_is_allowed(make_rig: MakeRig, subtests: pytest.Subtests) -> None:
+    rig = await make_rig(models=SCALED)
+    for path, body, param in WRONG:
+        with subtests.test(path=path, body=body):
+            status, answer = await post(rig, path, body)
+            error = openai_error(json.dumps(answer).encode())
+            assert (status, error["param"]) == (400, param)
+            assert "allowed" in error["message"] or body == b"{"
+    hold = {"kind": "hold", "replicas": 1, "for_s": 60}
+    for path, body in (("/raylane/controls", hold), ("/raylane/release", {})):
+        status, answer = await post(rig, path, {**BY, **body, "model": "other"})
+        assert (status, answer["error"]["code"]) == (404, "model_not_found")
+    for path in ("/raylane/controls", "/raylane/release", "/raylane/cordon", "/raylane/drain"):
+        assert (await post(rig, path, BY, secret="wrong"))[0] == 401, "also from this machine"
+    assert (await rig.directory.orders()).acts == ()
+
+
+async def test_holds_and_pins_are_in_force_shown_and_counted(make_rig: MakeRig) -> None:
+    rig = await make_rig(models=SCALED)
+    status, answer = await post(rig, "/raylane/controls", {**BY, "model": "demo", "kind": "hold", "replicas": 2, "for_s": 600})
+    assert status == 200
+    assert "note" not in answer
+    await post(rig, "/raylane/controls", {**BY, "model": "demo", "kind": "pin", "replicas": 3, "for_s": 60})
+    shown = (await get(rig, "/raylane/controls"))["controls"]
+    assert [(one["model"], one["kind"], one["replicas"], one["by"], one["why"]) for one in shown] == [
+        ("demo", "hold", 2, "me", "a test"),
+        ("demo", "pin", 3, "me", "a test"),
+    ]
+    assert 500 < shown[0]["until_unix_s"] - time.time() <= 600
+    assert [one["kind"] for one in (await model(rig))["controls"]] == ["hold", "pin"]
+    assert await samples(rig, "raylane_control") == {'{kind="hold",model="demo"}': 2, '{kind="pin",model="demo"}': 3}
+    until_s = await samples(rig, "raylane_control_until_seconds")
+    assert until_s['{kind="hold",model="demo"}'] > time.time() + 500
+    told = (await rig.directory.orders()).of("demo", time.time())
+    assert [(control.kind.value, control.replicas) for control in told] == [("hold", 2), ("pin", 3)]
+    assert (await post(rig, "/raylane/release", {**BY, "model": "demo"}))[0] == 200
+    assert (await get(rig, "/raylane/controls"))["controls"] == []
+    assert await samples(rig, "raylane_control") == {}
+    assert await samples(rig, "raylane_operator_acts_total") == {
+        '{kind="hold",model="demo"}': 1,
+        '{kind="pin",model="demo"}': 1,
+        '{kind="release",model="demo"}': 1,
+    }
+
+
+async def test_a_control_ends_by_itself(make_rig: MakeRig) -> None:
+    rig = await make_rig(models=SCALED)
+    await post(rig, "/raylane/controls", {**BY, "model": "demo", "kind": "pin", "replicas": 3, "for_s": 0.2})
+    await asyncio.sleep(0.25)
+    assert (await model(rig))["controls"] == []
+    assert await samples(rig, "raylane_control") == {}
+
+
+async def test_where_nothing_scales_a_hold_says_that_it_is_of_no_use(rig: Rig) -> None:
+    status, answer = await post(rig, "/raylane/controls", {**BY, "model": "demo", "kind": "hold", "replicas": 2, "for_s": 600})
+    assert status == 200
+    assert "no effect" in answer["note"]
+
+
+async def test_a_replica_drains(make_rig: MakeRig) -> None:
+    rig = await make_rig(engines=2)
+    go = asyncio.Event()
+    for engine in rig.engines:
+        engine.behave = waiting(go)
+    running = [asyncio.create_task(rig.ask()) for _ in range(4)]
+    await until(lambda: [engine.open for engine in rig.engines] == [2, 2])
+    first = rig.engines[0]
+    status, answer = await post(rig, "/raylane/drain", {**BY, "replica": first.facts.replica_id})
+    assert (status, answer) == (200, {"draining": [first.facts.replica_id], "failed": {}, "audited": True})
+    assert first.drained == ["operator"]
+    await until(lambda: rig.owner.snapshot().replicas[0].status == "draining")
+    later = [asyncio.create_task(rig.ask()) for _ in range(2)]
+    await until(lambda: rig.engines[1].open == 4)
+    go.set()
+    assert {status for status, _ in await asyncio.gather(*running, *later)} == {200}
+    assert used(rig) == [2, 4]
+    assert (await rig.directory.orders()).acts == (("demo", ActKind.DRAIN, 1),)
+
+
+async def test_a_node_drains_for_a_spot_notice(make_rig: MakeRig) -> None:
+    rig = await make_rig(engines=2)
+    status, answer = await post(rig, "/raylane/drain", {**BY, "node": "no", "reason": "spot_notice"})
+    assert (status, len(answer["draining"])) == (200, 2)
+    assert [engine.drained for engine in rig.engines] == [["spot_notice"], ["spot_notice"]]
+    assert len((await rig.directory.orders()).acts) == 1
+    await until(lambda: not rig.desk.is_ready)
+    for engine in rig.engines:
+        await engine.become(ReplicaState.READY)
+
+
+async def test_without_a_directory_nothing_is_ordered_but_a_drain(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def gone(*arguments: object) -> None:
+        raise OSError("no head")
+
+    monkeypatch.setattr(rig.directory, "order", gone)
+    name = rig.engines[0].facts.replica_id
+    status, answer = await post(rig, "/raylane/cordon", {**BY, "replica": name})
+    assert (status, answer["error"]["code"]) == (503, "no_directory")
+    assert rig.owner.snapshot().replicas[0].status == "ready"
+    status, answer = await post(rig, "/raylane/drain", {**BY, "replica": name})
+    assert (status, answer) == (200, {"draining": [name], "failed": {}, "audited": False})
+    assert rig.engines[0].drained == ["operator"]
+
+
+async def test_a_replica_that_does_not_answer_is_told(make_rig: MakeRig) -> None:
+    rig = await make_rig(engines=1)
+    dead = FakeEngine()
+    await rig.add(dead)
+    name = dead.facts.replica_id
+    feed = rig.gateway.feeds.by_replica[name]
+    await dead.kill()
+    rig.gateway.feeds.by_replica[name] = feed
+    status, answer = await post(rig, "/raylane/drain", {**BY, "replica": name})
+    rig.gateway.feeds.by_replica.pop(name, None)
+    assert (status, answer["draining"]) == (200, [])
+    assert "does not answer" in answer["failed"][name]
+
+
+async def test_a_lost_replicas_cordon_goes_with_it(make_rig: MakeRig) -> None:
+    rig = await make_rig(engines=2)
+    name = rig.engines[0].facts.replica_id
+    await post(rig, "/raylane/cordon", {**BY, "replica": name})
+    assert rig.owner.scheduler.fleet.cordoned == {name}
+    await rig.directory.deregister(name)
+    await until(lambda: not rig.owner.scheduler.fleet.cordoned)

@@ -1,0 +1,167 @@
+"""The owner's books for its autoscaler, what the autoscaler tells in return, and the lanes as a waiting room."""
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import aiohttp
+
+from autoscaling.signals.from_books import signals_from
+from autoscaling.signals.from_snapshot import Moment
+from deployments.scaling.books import SCALING_PATH, Books, read_books
+from deployments.scaling.state import ScalingState
+from tests.deployments.gateway.fake_engine import FakeEngine, waiting
+from tests.deployments.gateway.rig import ASK, SECRET, Rig, until
+from tests.deployments.gateway.test_gateway_orders import get, model, samples
+
+MakeRig = Callable[..., Awaitable[Rig]]
+ZERO = {"name": "demo", "source": "/nowhere", "settings": {"max_model_len": 1_024}, "autoscaling": {"policy": "backlog"}}
+PATIENT = [{"name": "interactive", "ttft_ms": 500}, {"name": "hasty", "ttft_ms": 500, "attainment": 0.9, "patience_s": 5}]
+
+
+async def page(rig: Rig, name: str = "demo", secret: str = SECRET, **query: str) -> tuple[int, bytes]:
+    """What the owner shows to an autoscaler."""
+    url, headers = rig.gateway.peers.own_url + f"{SCALING_PATH}/{name}", {"authorization": f"Bearer {secret}"}
+    async with aiohttp.ClientSession() as session, session.get(url, params=query, headers=headers) as response:
+        return response.status, await response.read()
+
+
+async def books(rig: Rig, **query: str) -> Books:
+    """The books on it."""
+    status, payload = await page(rig, **query)
+    assert status == 200
+    return read_books(payload)
+
+
+def state(**changes: Any) -> ScalingState:
+    return replace(ScalingState("demo", 1, 1, 0, "wake", time.time(), 300.0), **changes)
+
+
+async def test_the_books_are_the_schedulers(make_rig: MakeRig) -> None:
+    rig = await make_rig(classes=PATIENT)
+    go = asyncio.Event()
+    for _ in range(3):
+        assert (await rig.ask())[0] == 200
+    rig.engines[0].behave = waiting(go)
+    asks = [asyncio.create_task(rig.ask({**ASK, "stream": True}, headers={"x-raylane-class": "hasty"})) for _ in range(8)]
+    await until(lambda: sum(lane.waiting for lane in rig.owner.snapshot().lanes) == 3)
+    told = await books(rig, latency_span_s="60")
+    assert (told.model, told.epoch, told.age_s) == ("demo", 1, 0.0)
+    assert told.attainment == {"interactive": 0.99, "hasty": 0.9}
+    assert [(replica.status, replica.sequences) for replica in told.snapshot.replicas] == [("ready", 5)]
+    assert sum(lane.waiting for lane in told.snapshot.lanes) == 3
+    assert (told.snapshot.finished, told.snapshot.endings["finished"]) == (3, 3)
+    assert told.latencies is not None
+    assert (told.latencies.requests, told.latencies.span_s) == (3, 60.0)
+    assert 0 < told.latencies.ttft_p50_s <= told.latencies.ttft_p90_s <= told.latencies.ttft_p99_s
+    assert (await books(rig)).latencies is None
+    signals = signals_from(told, Moment(1.0, 1e9, 1))
+    assert (signals.ready, signals.running, signals.waiting, signals.arrived, signals.starting) == (1, 5, 3, 11, 0)
+    assert {flow.traffic_class: flow.attainment for flow in signals.flows} == {"interactive": 0.99, "hasty": 0.9}
+    go.set()
+    assert {status for status, _ in await asyncio.gather(*asks)} == {200}
+    await until(lambda: rig.owner.snapshot().counted == 11)
+    assert (await books(rig, latency_span_s="60")).latencies.tpot_p90_s > 0  # type: ignore[union-attr]
+
+
+async def test_who_may_not_or_asks_for_nonsense(rig: Rig) -> None:
+    assert (await page(rig, secret="wrong"))[0] == 401
+    status, payload = await page(rig, "other/model")
+    assert (status, json.loads(payload)["error"]["code"]) == (404, "model_not_found")
+    for span in ("-1", "x", "nan", "3601"):
+        status, payload = await page(rig, latency_span_s=span)
+        assert (status, json.loads(payload)["error"]["param"]) == (400, "latency_span_s")
+    async with aiohttp.ClientSession() as session, session.get(rig.url + SCALING_PATH + "/demo") as response:
+        assert response.status == 404, "it is on the cell's port only"
+
+
+async def test_one_that_owns_nothing_says_so(rig: Rig) -> None:
+    rig.desk.follow(None)
+    status, payload = await page(rig)
+    assert (status, json.loads(payload)["error"]["code"]) == (409, "not_owner")
+
+
+async def test_a_model_without_replicas_has_books(make_rig: MakeRig) -> None:
+    rig = await make_rig(engines=0)
+    await until(lambda: rig.desk.own is not None)
+    waits = asyncio.create_task(rig.ask())
+    await until(lambda: rig.owner.snapshot().submitted == 1)
+    told = await books(rig)
+    signals = signals_from(told, Moment(1.0, 1e9, 0))
+    assert (signals.waiting, signals.arrived, signals.replicas, signals.starting) == (1, 1, (), 0)
+    await rig.add(FakeEngine())
+    assert (await waits)[0] == 200
+
+
+async def test_what_an_autoscaler_says_is_shown(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    before = await model(rig)
+    assert (before["scaling"], before["wanted_replicas"]) == (None, 1)
+    await rig.directory.scaling(state(requested=4, applied=3, ready=1, reason="backlog", alarms=("stale",), shadow={"requested": 5}))
+    await until(lambda: rig.gateway._announced.scaling.states)
+    shown = await model(rig)
+    assert shown["wanted_replicas"] == 3
+    assert {key: shown["scaling"][key] for key in ("requested", "applied", "ready", "starting", "reason", "alarms", "shadow")} == {
+        "requested": 4,
+        "applied": 3,
+        "ready": 1,
+        "starting": 2,
+        "reason": "backlog",
+        "alarms": ["stale"],
+        "shadow": {"requested": 5},
+    }
+    assert {key.split('state="')[1][:-2]: value for key, value in (await samples(rig, "raylane_replicas")).items()} == {
+        "requested": 4,
+        "applied": 3,
+        "ready": 1,
+        "starting": 2,
+    }
+    assert await samples(rig, "raylane_scaling_decisions_total") == {'{model="demo",reason="backlog"}': 1}
+    assert await samples(rig, "raylane_scaling_alarms_total") == {'{kind="stale",model="demo"}': 1}
+
+
+async def test_a_start_that_is_too_far_off_is_told(make_rig: MakeRig) -> None:
+    rig = await make_rig(engines=0, models=[{**ZERO, "replicas": {"count": 0, "min": 0, "max": 2}}], timeouts={"queue_wait_s": 60})
+    await until(lambda: rig.desk.own is not None)
+    assert (await get(rig, "/ready"))["status"] == "ready"
+    first = asyncio.create_task(rig.error())
+    await until(lambda: rig.owner.snapshot().submitted == 1)
+    assert not first.done(), "nobody knows yet how long a start takes"
+    await rig.directory.scaling(state())
+    status, error = await first
+    assert (status, error["code"], error["type"]) == (503, "no_replica", "overloaded_error")
+    async with rig.post("/v1/completions", ASK) as response:
+        assert response.status == 503
+        assert 290 <= int(response.headers["retry-after"]) <= 340
+        assert "no replica now" in (await response.json())["error"]["message"]
+    assert rig.owner.snapshot().rejections == {("short", "starting"): 2}
+    record = await get(rig, f"/raylane/requests/{(await rig.last(2)).request_id}")
+    assert (record["decisions"][-1]["verdict"], record["decisions"][-1]["reason"]) == ("rejected", "starting")
+    await rig.add(FakeEngine())
+    assert (await rig.ask())[0] == 200
+
+
+async def test_a_start_that_is_near_is_waited_for(make_rig: MakeRig) -> None:
+    rig = await make_rig(engines=0, models=[{**ZERO, "replicas": {"count": 0, "min": 0, "max": 2}}], classes=PATIENT)
+    await until(lambda: rig.desk.own is not None)
+    await rig.directory.scaling(state(start_up_eta_s=30.0))
+    await until(lambda: rig.owner.scheduler.starting.ready_at_s is not None)
+    hasty = {"x-raylane-class": "hasty"}
+    status, error = await rig.error(headers=hasty)
+    assert (status, error["code"]) == (503, "no_replica")
+    patient = asyncio.create_task(rig.ask())
+    await until(lambda: sum(lane.waiting for lane in rig.owner.snapshot().lanes) == 1)
+    await rig.add(FakeEngine())
+    assert (await patient)[0] == 200
+    assert (await rig.ask(headers=hasty))[0] == 200
+    await rig.directory.scaling(state(ready=1, reason="steady", start_up_eta_s=None))
+    await until(lambda: rig.owner.scheduler.starting.ready_at_s is None)
+
+
+async def test_a_model_with_a_floor_is_not_ready_without(make_rig: MakeRig) -> None:
+    rig = await make_rig(engines=0, models=[{**ZERO, "replicas": {"count": 1, "min": 1, "max": 2}}])
+    async with aiohttp.ClientSession() as session, session.get(rig.url + "/ready") as response:
+        assert response.status == 503
