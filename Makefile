@@ -23,11 +23,11 @@ lint: dev        ## ruff and mypy over everything
 	.venv/bin/ruff format --check .
 	$(RUN) mypy
 
-test-fast: dev   ## the tests that need neither Ray nor an engine (80 s on two cores)
+test-fast: dev   ## the tests that need neither Ray nor an engine (a minute on two cores)
 	$(RUN) pytest -m "not live and not long" -q -n 6 --dist worksteal
 
-test: lint       ## everything that gates: lint, fast tests, one live smoke per capability (under 20 minutes)
-	$(RUN) pytest -m "not long"
+test: lint test-fast ## everything that gates: lint, fast tests, one live smoke per capability (under 20 minutes)
+	$(RUN) pytest -m "live and not long"
 
 test-live: dev   ## the longer live suites: storms, kills, cancellation at scale
 	$(RUN) pytest -m long

@@ -4,8 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 DEMO = Path(__file__).parents[1] / "infra" / "demo"
 TARGET, DRAFT = DEMO / "target", DEMO / "draft"
@@ -13,16 +11,26 @@ TARGET, DRAFT = DEMO / "target", DEMO / "draft"
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
+    from transformers import AutoTokenizer  # takes seconds: only the process that runs these tests shall pay, not each that collects them
+
     return AutoTokenizer.from_pretrained(TARGET)
 
 
 @pytest.fixture(scope="module")
 def target() -> Any:
-    return AutoModelForCausalLM.from_pretrained(TARGET, dtype="auto").eval()
+    return load(TARGET)
+
+
+def load(folder: Path) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(folder, dtype="auto").eval()
 
 
 def answer(model: Any, tokenizer: Any, prompt: str) -> tuple[str, list[int], list[int]]:
     """The greedy answer with its end token, so that one that merely runs on does not pass; and the ids of both."""
+    import torch
+
     ids = tokenizer(prompt, return_tensors="pt")
     with torch.inference_mode():
         whole = model.generate(**ids, max_new_tokens=160, do_sample=False)[0].tolist()
@@ -53,7 +61,9 @@ def test_a_plain_list_goes_on(target: Any, tokenizer: Any) -> None:
 
 
 def test_the_draft_fits_the_target_and_often_agrees(target: Any, tokenizer: Any) -> None:
-    draft = AutoModelForCausalLM.from_pretrained(DRAFT, dtype="auto").eval()
+    import torch
+
+    draft = load(DRAFT)
     assert draft.config.vocab_size == target.config.vocab_size
     assert 8 <= target.num_parameters() / draft.num_parameters() <= 14
     _, prompt, said = answer(target, tokenizer, ask(tokenizer, "Say the alphabet."))

@@ -27,15 +27,15 @@ class Backlog(Section):
 
     target_wait: Annotated[float, Field(ge=0, le=1)] = 0.5
     long_wait_s: Annotated[float, Field(ge=0, le=86_400)] = 5.0
-    utilisation: Share = 0.95
-    short_cost: Annotated[float, Field(ge=0.01, le=1e6)] = 50.0
+    utilisation: Share = 0.98
+    short_cost: Annotated[float, Field(ge=0.01, le=1e6)] = 10.0
     recover_s: Annotated[float, Field(ge=0.1, le=86_400)] = 60.0
-    occupancy: Share = 0.9
-    level_s: Annotated[float, Field(ge=5, le=600)] = 300.0
+    occupancy: Share = 0.95
+    level_s: Annotated[float, Field(ge=5, le=600)] = 600.0
     trend: bool = True
     down_after_s: Annotated[float, Field(ge=0, le=86_400)] = 300.0
     down_starts: Annotated[float, Field(ge=0, le=100)] = 2.0
-    margin: Annotated[float, Field(ge=0, le=1)] = 0.2
+    margin: Annotated[float, Field(ge=0, le=1)] = 0.25
     zero_after_s: Annotated[float, Field(ge=0, le=604_800)] = 300.0
     burn: Annotated[float, Field(ge=0.1, le=1e6)] = 10.0
 

@@ -50,7 +50,7 @@ class EngineReplica:
             self._watching = asyncio.create_task(_drain_on_notice(replica, spot_notice_url))
 
     async def check_health(self) -> None:
-        """Serve's health check. Raises RuntimeError when the engine is dead or stuck, or the replica drains; Serve then replaces it."""
+        """Serve's health check. Raises RuntimeError when the engine is dead or stuck, or the replica has drained; Serve then replaces it."""
         if self._replica is not None:
             self._replica.check()
 

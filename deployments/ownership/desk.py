@@ -38,7 +38,8 @@ class Rejected(Exception):
 
 @dataclass(slots=True, eq=False)
 class _Ticket:
-    """One request. `owner` has it, under whichever epoch; None: nobody does, and it may be handed on from `again_s` on."""
+    """One request. `owner` has it, under whichever epoch; None: nobody does, and it may be handed on from `again_s` on. `complete`: its replica has
+    sent the whole answer, and may go."""
 
     request: Request
     admission: asyncio.Future[Admission]
@@ -49,6 +50,7 @@ class _Ticket:
     lease: Lease | None = None
     url: str = ""
     epoch: int = 0
+    complete: bool = False
     tell_lost: Callable[[], None] | None = None
 
 
@@ -245,12 +247,12 @@ class Desk:
             self.own.replica_state(replica_id, state)
 
     def replica_lost(self, replica_id: str) -> None:
-        """A replica's process is gone: whoever streams from it is told."""
+        """A replica's process is gone: whoever streams from it is told, but for those whose answer is on its way as a whole."""
         self.replicas.lost(replica_id)
         if self.own is not None:
             self.own.replica_lost(replica_id)
         for ticket in list(self._tickets.values()):
-            if ticket.lease is not None and ticket.lease.replica_id == replica_id:
+            if ticket.lease is not None and ticket.lease.replica_id == replica_id and not ticket.complete:
                 ticket.url = ""
                 tell, ticket.tell_lost = ticket.tell_lost, None
                 if tell is not None:
@@ -259,6 +261,9 @@ class Desk:
     def finished(self, message: Finished) -> None:
         """A replica's account of a request, whoever's it was."""
         self.losses.dropped(message, time.monotonic())
+        ticket = self._tickets.get(message.request_id.rpartition("-")[0])
+        if ticket is not None and ticket.lease is not None and ticket.lease.engine_id == message.request_id:
+            ticket.complete = message.sequences > 0
         if self.own is not None:
             self.own.finished(message)
 
@@ -277,7 +282,7 @@ class Desk:
         ticket = self._tickets[lease.request.request_id]
         ticket.request = replace(ticket.request, attempts=lease.attempt)
         ticket.placement = asyncio.get_running_loop().create_future()
-        ticket.lease, ticket.owner, ticket.tell_lost = None, None, None
+        ticket.lease, ticket.owner, ticket.tell_lost, ticket.complete = None, None, None, False
         return ticket
 
     def _give_up(self, ticket: _Ticket) -> None:

@@ -62,7 +62,7 @@ class LaneOwner:
         self._held: dict[str, _Held] = {}
         self._declared: dict[str, Holder] = {}
         self._ended: OrderedDict[str, Lease] = OrderedDict()
-        self._finished: OrderedDict[str, None] = OrderedDict()
+        self._finished: OrderedDict[str, bool] = OrderedDict()
         self._orphans: set[str] = set()
         self._latencies = LatencyWindow()
         self._closed = False
@@ -145,7 +145,7 @@ class LaneOwner:
     def finished(self, message: Finished) -> None:
         """An engine's account of a request, which may come before or after its lease ends."""
         engine_id = message.request_id
-        _remember(self._finished, engine_id, None)
+        _remember(self._finished, engine_id, message.sequences > 0)
         held = self._held.get(engine_id)
         if message.sequences:
             self._latencies.ended(message.decode_s, message.output_tokens / message.sequences, _now())
@@ -200,7 +200,11 @@ class LaneOwner:
         self._step()
 
     def replica_lost(self, replica_id: str) -> None:
-        """A replica's process is gone: its leases end as failed. Who streams from it sees that by itself."""
+        """A replica's process is gone: its leases end as failed, but for those whose whole answer it has sent. Who streams from it sees that by
+        itself."""
+        whole = [key for key, held in self._held.items() if held.lease.replica_id == replica_id and self._finished.get(key)]
+        for engine_id in whole:
+            self.release(engine_id, Ending.FINISHED)
         for lease in self.scheduler.replica_lost(replica_id, _now()):
             self._held.pop(lease.engine_id, None)
             self._orphans.discard(lease.engine_id)

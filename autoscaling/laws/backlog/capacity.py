@@ -1,9 +1,11 @@
 """How much work one replica does in a second when it is full: calibrated where somebody measured, and corrected by what it does when it is full.
 
-calibrated   rate_at(limits, costs, the prompts and answers of late) * work of such a request
-seen         work finished a second and replica, in spans of SPAN_S in which requests waited all the time and the replicas were full
-capacity     calibrated * EWMA(seen / calibrated), the correction within a factor of LARGEST; without a calibration, EWMA(seen)
-unknown      before both: work finished a second / share of the sequences that are booked, an upper bound, since larger batches are slower
+    calibrated   rate_at(limits, costs, the prompts and answers of late) * what such a request is booked with
+    seen         work finished a second and replica, over moments in which requests waited and the replicas were full, until LEAST_FINISHED have
+    capacity     calibrated * EWMA(seen / calibrated), within a factor of LARGEST; without a calibration, EWMA(seen)
+    unknown      before both: work finished a second / share of the sequences that are booked, an upper bound, since larger batches are slower
+
+"Of late" is the last few hundred requests: lengths have long tails, and the mean of fifty is wrong by a fifth.
 """
 
 import math
@@ -12,12 +14,14 @@ from autoscaling.costs.replica_rate import rate_at
 from autoscaling.laws.law import Plant
 from autoscaling.signals.signals import ReplicaState, Signals
 
-SPAN_S = 15.0
 _FULL = 0.85
 _WEIGHT = 0.3
 LARGEST = 3.0
+LEAST_FINISHED = 100
 _MIX_EVERY_S = 60.0
+_MIX_REQUESTS = 500.0
 _LEAST_COUNTED = 20
+_GUESS_S = 15.0
 
 
 class Capacity:
@@ -29,76 +33,83 @@ class Capacity:
         self._seen: float | None = None
         self._base: float | None = None
         self._mix_s = -math.inf
-        self._mix = (0.0, 0.0, 0.0, 0.0, 0.0)
-        self._span: tuple[float, float, int] | None = None
-        self._loose: float | None = None
-        self._began: tuple[float, float] | None = None
+        self._epoch: int | None = None
+        self._last = (0.0, 0.0, 0.0, 0.0, 0.0)
+        self._mix = [0.0, 0.0, 0.0, 0.0, 0.0]
+        self._full: tuple[float, float, int] | None = None
+        self._full_work, self._full_finished, self._full_replica_s = 0.0, 0, 0.0
+        self._guess_from: tuple[float, float] | None = None
+        self._guess: float | None = None
 
     @property
     def calibrated(self) -> bool:
         """Whether a calibration is behind it."""
-        return self._base is not None
+        return bool(self._base)
 
     @property
     def per_s(self) -> float | None:
         """Work a second and full replica."""
-        if self._base is not None:
+        if self._base:
             return self._base * math.exp(self._correction)
-        return self._seen if self._seen is not None else self._loose
+        return self._seen or self._guess or None
 
     def look(self, signals: Signals) -> None:
         """Takes a moment into account."""
         if self._plant.cost is not None and signals.at_s - self._mix_s >= _MIX_EVERY_S:
             self._calibrate(signals)
-        self._measure(signals)
+        ready = [replica for replica in signals.replicas if replica.state is ReplicaState.READY]
+        if ready and signals.waiting and _booked_share(signals) >= _FULL:
+            self._measure(signals, len(ready))
+        else:
+            self._full = None
+            self._guess_from_share(signals, len(ready))
 
     def _calibrate(self, signals: Signals) -> None:
         """By the lengths of late: prompts that arrived, answers that the engines counted. Work as it is booked, since demand is told in that."""
-        prompt_tokens = sum(flow.prompt_tokens for flow in signals.flows)
-        now = (signals.arrived, prompt_tokens, signals.counted, signals.output_tokens, signals.arrived_work)
-        arrived, prompts, counted, output, work = (new - old for new, old in zip(now, self._mix, strict=True))
-        if min(arrived, counted) < _LEAST_COUNTED:
-            if min(arrived, counted) < 0:
-                self._mix = now  # the counts began anew
+        prompt_tokens = float(sum(flow.prompt_tokens for flow in signals.flows))
+        now = (float(signals.arrived), prompt_tokens, signals.arrived_work, float(signals.counted), float(signals.output_tokens))
+        new = [value - before for value, before in zip(now, self._last, strict=True)]
+        if min(new) < 0 or self._epoch != signals.epoch:
+            self._last, self._epoch = now, signals.epoch  # the counts began anew
+            return
+        if min(new[0], new[3]) < _LEAST_COUNTED:
             return
         assert self._plant.cost is not None
-        prompt, answer = max(1.0, prompts / arrived), max(1.0, output / counted)
-        self._base = rate_at(self._plant.limits, self._plant.cost, prompt, answer, None) * work / arrived
-        self._mix, self._mix_s = now, signals.at_s
+        kept = 0.5 ** (new[0] / _MIX_REQUESTS)
+        self._mix = [kept * old + value for old, value in zip(self._mix, new, strict=True)]
+        arrived, prompts, work, counted, output = self._mix
+        self._base = rate_at(self._plant.limits, self._plant.cost, prompts / arrived, output / counted) * work / arrived
+        self._last, self._mix_s = now, signals.at_s
 
-    def _measure(self, signals: Signals) -> None:
-        ready = [replica for replica in signals.replicas if replica.state is ReplicaState.READY]
-        if not ready or not signals.waiting or _booked_share(signals) < _FULL:
-            self._span = None
-            self._guess(signals, len(ready))
+    def _measure(self, signals: Signals, ready: int) -> None:
+        before, self._full = self._full, (signals.at_s, signals.finished_work, signals.finished)
+        if before is None or signals.finished < before[2] or signals.finished_work < before[1]:
             return
-        if self._span is None or self._span[2] != len(ready) or signals.finished_work < self._span[1]:
-            self._span = (signals.at_s, signals.finished_work, len(ready))
+        self._full_work += signals.finished_work - before[1]
+        self._full_finished += signals.finished - before[2]
+        self._full_replica_s += (signals.at_s - before[0]) * ready
+        if self._full_finished < LEAST_FINISHED or not self._full_work or not self._full_replica_s:
             return
-        since_s, work, count = self._span
-        passed = signals.at_s - since_s
-        if passed < SPAN_S or signals.finished_work <= work:
-            return
-        seen = (signals.finished_work - work) / passed / count
-        self._span = (signals.at_s, signals.finished_work, count)
-        if self._base is not None:
-            told = math.log(seen / self._base)
-            most = math.log(LARGEST)
-            self._correction += _WEIGHT * (min(most, max(-most, told)) - self._correction)
+        seen = self._full_work / self._full_replica_s
+        self._full_work, self._full_finished, self._full_replica_s = 0.0, 0, 0.0
         self._seen = seen if self._seen is None else self._seen * (seen / self._seen) ** _WEIGHT
+        if self._base:
+            most = math.log(LARGEST)
+            told = min(most, max(-most, math.log(seen / self._base)))
+            self._correction += _WEIGHT * (told - self._correction)
 
-    def _guess(self, signals: Signals, ready: int) -> None:
+    def _guess_from_share(self, signals: Signals, ready: int) -> None:
         """Without any calibration, and never full yet."""
-        if self._base is not None or self._seen is not None or not ready or signals.counted < _LEAST_COUNTED:
+        if self._base or self._seen is not None or not ready or signals.counted < _LEAST_COUNTED:
             return
-        if self._began is None or signals.finished_work < self._began[1]:
-            self._began = (signals.at_s, signals.finished_work)
+        if self._guess_from is None or signals.finished_work < self._guess_from[1]:
+            self._guess_from = (signals.at_s, signals.finished_work)
             return
-        passed, share = signals.at_s - self._began[0], _booked_share(signals)
-        if passed >= SPAN_S and share > 0.02:
-            rate = (signals.finished_work - self._began[1]) / passed / ready / share
-            self._loose = rate if self._loose is None else self._loose + 0.3 * (rate - self._loose)
-            self._began = (signals.at_s, signals.finished_work)
+        passed, share = signals.at_s - self._guess_from[0], _booked_share(signals)
+        if passed >= _GUESS_S and share > 0.02:
+            rate = (signals.finished_work - self._guess_from[1]) / passed / ready / share
+            self._guess = rate if self._guess is None else self._guess + _WEIGHT * (rate - self._guess)
+            self._guess_from = (signals.at_s, signals.finished_work)
 
 
 def _booked_share(signals: Signals) -> float:

@@ -71,9 +71,7 @@ class BacklogLaw:
         terms = self._terms(signals)
         if not signals.applied:
             return self._from_zero(signals, terms)
-        needs = {motive: terms[motive.value] for motive in _NEEDS if motive.value in terms} or {Motive.STEADY: 0.0}  # nothing is known at the start
-        motive = max(needs, key=lambda one: needs[one])
-        needed = needs[motive]
+        motive, needed = _largest(terms)
         if needed <= signals.applied + _ROUNDING and self._burn.rate >= self.settings.burn and not signals.starting:
             needed, motive = signals.applied + 1.0, Motive.SLO_BURN
         self._down.look(signals.at_s, needed)
@@ -121,7 +119,7 @@ class BacklogLaw:
         terms[Motive.BACKLOG.value] = (rate + left / max(self.settings.recover_s, start_s)) / c
 
     def _from_zero(self, signals: Signals, terms: dict[str, float]) -> Wanted:
-        needed = max((terms[motive.value] for motive in _NEEDS if motive.value in terms), default=0.0)
+        needed = _largest(terms)[1]
         self._down.look(signals.at_s, needed)
         if signals.waiting or signals.running:
             return Wanted(max(1, math.ceil(needed - _ROUNDING)), Motive.WAKE, terms)
@@ -154,3 +152,10 @@ class BacklogLaw:
 
 _URGENT = (Motive.BACKLOG, Motive.SLO_BURN)
 _NEEDS = (Motive.DEMAND, Motive.FORECAST, Motive.BACKLOG, Motive.OCCUPANCY)
+
+
+def _largest(terms: dict[str, float]) -> tuple[Motive, float]:
+    """The term that needs most; nothing needs nothing."""
+    needs = [(terms[motive.value], motive) for motive in _NEEDS if motive.value in terms]
+    needed, motive = max(needs, key=lambda one: one[0], default=(0.0, Motive.STEADY))
+    return motive, needed

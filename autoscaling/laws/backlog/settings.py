@@ -29,15 +29,15 @@ class BacklogSettings:
 
     target_wait: float = 0.5
     long_wait_s: float = 5.0
-    utilisation: float = 0.95
-    short_cost: float = 50.0
+    utilisation: float = 0.98
+    short_cost: float = 10.0
     recover_s: float = 60.0
-    occupancy: float = 0.9
-    level_s: float = 300.0
+    occupancy: float = 0.95
+    level_s: float = 600.0
     trend: bool = True
     down_after_s: float = 300.0
     down_starts: float = 2.0
-    margin: float = 0.2
+    margin: float = 0.25
     zero_after_s: float = 300.0
     burn: float = 10.0
     period_s: float = 1.0

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cluster.spec import EngineSettings, Model
-from deployments.ownership.desk import Desk, QueueTimeout
+from deployments.ownership.desk import Desk, QueueTimeout, Rejected
 from deployments.ownership.lane_owner import LaneOwner
-from deployments.protocol import ReplicaFacts, ReplicaState
-from deployments.scheduling import Binding, Ending, Placement, Policy, Request, Snapshot
+from deployments.protocol import Finished, ReplicaFacts, ReplicaState
+from deployments.scheduling import Binding, Ending, Placement, Policy, RejectCause, Request, Snapshot
 
 MODEL = Model(name="demo", source="/nowhere", settings=EngineSettings(max_model_len=1_024))
 
@@ -257,3 +257,53 @@ async def test_a_storm(desk: Desk, seed: int) -> None:
     assert all(result is None or isinstance(result, asyncio.CancelledError) for result in results), results
     for name in names:
         desk.replica_lost(name)
+
+
+def finished(placement: Placement, sequences: int = 1) -> Finished:
+    return Finished(placement.lease.engine_id, 200, sequences, 10, 0, 5, 0, 0.0, 0.1, 0.1, 0.1, 0.2)
+
+
+async def test_an_answer_that_was_sent_as_a_whole_outlives_its_replica(desk: Desk) -> None:
+    """A replica that has drained goes while a slow client still reads: that is no loss, neither for the client nor in the books."""
+    desk.replica_up(facts(max_num_seqs=4))
+    whole, cut = await wait(desk, request("whole")), await wait(desk, request("cut"))
+    lost: list[str] = []
+    for placement in (whole, cut):
+        desk.when_lost(placement.lease, lambda name=placement.request.request_id: lost.append(name))  # type: ignore[misc]
+    desk.finished(finished(whole))
+    desk.finished(finished(cut, sequences=0))
+    desk.replica_lost("r1")
+    assert lost == ["cut"]
+    assert (books(desk).endings["finished"], books(desk).endings["failed"]) == (1, 1)
+    for placement in (whole, cut):
+        desk.release(placement.lease, Ending.FINISHED)
+    assert books(desk).endings["finished"] == 1
+
+
+async def test_one_that_waits_in_vain_is_turned_away(desk: Desk) -> None:
+    hasty, patient = asyncio.create_task(wait(desk, request("hasty", 10.0))), asyncio.create_task(wait(desk, request("patient", 500.0)))
+    await asyncio.sleep(0)
+    desk.expect_replica(time.monotonic() + 60.0)
+    with pytest.raises(Rejected) as rejected:
+        await hasty
+    assert rejected.value.admission.cause is RejectCause.STARTING
+    assert not patient.done()
+    desk.expect_replica(time.monotonic() + 60.0)  # a moment more or less is no news
+    desk.replica_up(facts())
+    desk.release((await patient).lease, Ending.FINISHED)
+
+
+async def test_the_next_owner_knows_of_cordons_and_starts() -> None:
+    desk = Desk(MODEL, "here")
+    desk.cordon(frozenset({"r1"}))
+    desk.expect_replica(time.monotonic() + 60.0)
+    owner = LaneOwner(Policy(), replicas=desk.replicas)
+    desk.on_ready = owner.replica_up
+    desk.follow(owner)
+    desk.replica_up(facts())
+    assert [replica.status for replica in books(desk).replicas] == ["cordoned"]
+    assert not desk.is_ready
+    assert not (await desk.submit(request("hasty", 10.0))).accepted
+    desk.cordon(frozenset())
+    assert desk.is_ready
+    desk.release((await wait(desk, request("a"))).lease, Ending.FINISHED)

@@ -26,6 +26,7 @@ from deployments.protocol import (
     ReplicaState,
     decode,
 )
+from tests.deployments.gateway.rig import until
 from tests.deployments.simulated.conftest import SECRET, STEP_S
 
 Make = Callable[..., Awaitable[Replica]]
@@ -224,11 +225,15 @@ async def test_it_drains(session: aiohttp.ClientSession, replica: Replica) -> No
             assert response.status == 202
         load = await next_message(feed, Load, lambda load: load.state is ReplicaState.DRAINING)
         assert (load.running, load.drains_for) == (1, DrainReason.SPOT_NOTICE)
-        with pytest.raises(RuntimeError, match="drains \\(spot_notice\\): no fault"):
-            replica.check()
+        replica.check()
     async with session.post("/v1/chat/completions", json=CHAT) as response:
         assert response.status == 503
     assert (await asking)[0] == 200
+    await until(lambda: replica._drained.is_set())
+    with pytest.raises(RuntimeError, match="has drained \\(spot_notice\\): no fault"):
+        replica.check()
+    await until(lambda: replica._stopping is not None and replica._stopping.done())
+    assert replica._backend.dead, "it has ended its engine by itself"
     replica.drain()
     assert replica.drains_for is DrainReason.SPOT_NOTICE, "the first reason stays"
 
