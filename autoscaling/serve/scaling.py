@@ -23,6 +23,7 @@ from autoscaling.serve.facts import Facts
 from autoscaling.serve.handover import Handover
 from autoscaling.serve.room import schedulable
 from autoscaling.shadow.pair import Pair
+from autoscaling.signals.forecaster import Forecaster
 from autoscaling.signals.from_books import signals_from
 from autoscaling.signals.from_snapshot import Moment
 from autoscaling.signals.signals import Signals
@@ -39,10 +40,11 @@ _STANDING_S = 30.0
 class ModelScaling:
     """What was decided up to ten minutes before a restart of the controller is gone on with, from the log."""
 
-    def __init__(self, facts: Facts, cell: Cell, handover: Handover, folder: Path) -> None:
+    def __init__(self, facts: Facts, cell: Cell, handover: Handover, folder: Path, forecaster: Forecaster | None = None) -> None:
         self._facts = facts
         self._cell = cell
         self._handover = handover
+        self._forecaster = forecaster
         self._clock = Clock()
         model, region = facts.model.name, facts.region.name
         known = remembered(folder, model, self._clock.now()[1])
@@ -106,7 +108,11 @@ class ModelScaling:
         replicas = () if listing is None else listing.replicas
         room = schedulable(facts.spec, facts.model, facts.region, self._cell.nodes, replicas)
         moment = Moment(ns / 1e9, unix_ns / 1e9, applied, age_s=round(self._cell.age_s, 2), schedulable=room)
-        return signals_from(books, moment)
+        forecaster = self._forecaster
+        signals = signals_from(books, moment, None if forecaster is None else forecaster.forecast(unix_ns / 1e9))
+        if forecaster is not None and signals.age_s <= facts.setup.bounds.stale_s:
+            forecaster.look(signals)
+        return signals
 
     def _controls(self, unix_ns: int) -> tuple[Control, ...]:
         listing = self._cell.listing

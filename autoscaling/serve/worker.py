@@ -9,6 +9,7 @@ from pathlib import Path
 from autoscaling.log.writer import log_name
 from autoscaling.serve.cell import Cell
 from autoscaling.serve.facts import Facts
+from autoscaling.serve.foresight import forecaster_of
 from autoscaling.serve.handover import Handover
 from autoscaling.serve.scaling import ModelScaling
 
@@ -40,7 +41,8 @@ def _work(task: Task, handover: Handover, stop: threading.Event) -> None:
         pass  # an earlier policy of the same model may still be ending, and Serve has not said how many run
     while not stop.is_set():
         try:
-            scaling = ModelScaling(Facts(task.spec_json, task.model, task.region), Cell(task.model), handover, Path(task.run_dir) / "logs")
+            facts = Facts(task.spec_json, task.model, task.region)
+            scaling = ModelScaling(facts, Cell(task.model), handover, Path(task.run_dir) / "logs", forecaster_of(facts))
         except Exception:  # the number of replicas stays, and the reason is in the controller's log
             log.exception("model %s cannot be scaled", task.model)
             stop.wait(_RETRY_S)

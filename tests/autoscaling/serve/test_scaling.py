@@ -14,6 +14,8 @@ from autoscaling.serve.facts import Facts
 from autoscaling.serve.handover import Handover
 from autoscaling.serve.room import Node
 from autoscaling.serve.scaling import ModelScaling
+from autoscaling.signals.forecaster import Forecaster
+from autoscaling.signals.signals import Forecast, Signals
 from cluster.spec import ClusterSpec
 from deployments.controls.act import Act, ActKind
 from deployments.controls.orders import OrderBook
@@ -23,6 +25,7 @@ from deployments.scaling.state import ScalingState
 from deployments.scheduling import Capacity, Ending, Request, Scheduler
 from deployments.scheduling.from_spec import policy_of
 from tests.autoscaling.setups import spec_of
+from tests.autoscaling.test_from_spec import COSTS
 
 
 class Cell:
@@ -86,13 +89,14 @@ class Cell:
 class Played:
     """One model's scaling, turn by turn."""
 
-    def __init__(self, folder: Path, ready: int, **given: Any) -> None:
+    def __init__(self, folder: Path, ready: int, forecaster: Forecaster | None = None, **given: Any) -> None:
         self.spec = spec_of(**{"period_s": 0.2, **given})
         self.cell = Cell(self.spec)
         self.cell.replicas(ready)
         self.handover = Handover()
         self.target = self.handover.tick(ready)
-        self.scaling = ModelScaling(Facts(self.spec.model_dump_json(), "m", "here"), self.cell, self.handover, folder)  # type: ignore[arg-type]
+        facts = Facts(self.spec.model_dump_json(), "m", "here")
+        self.scaling = ModelScaling(facts, self.cell, self.handover, folder, forecaster)  # type: ignore[arg-type]
 
     def turn(self) -> ScalingState:
         """After the time in which it should come."""
@@ -236,6 +240,29 @@ def test_a_promotion_that_burns_is_taken_back_in_the_spec(play: Callable[..., Pl
     assert "rolled_back" in played.cell.states[-1].alarms
     played.apply(policy="backlog", **{**given, "shadow": {"policy": "fixed"}})
     assert played.turn().alarms == ()
+
+
+class Foretold:
+    """Expects always the same."""
+
+    seen = 0
+
+    def look(self, signals: Signals) -> None:
+        self.seen += 1
+
+    def forecast(self, unix_s: float) -> Forecast | None:
+        return Forecast(unix_s, 3_600.0, (1e6,), (0.0,))
+
+
+def test_a_forecast_is_an_input_and_stands_in_the_log(play: Callable[..., Played], tmp_path: Path) -> None:
+    forecaster = Foretold()
+    played = play(ready=1, forecaster=forecaster, most=4, costs=str(COSTS))
+    played.cell.burst(60)
+    for _ in range(3):
+        played.turn()
+    assert forecaster.seen == 3
+    assert replay(lines_of(log_files(tmp_path, "m"))).difference is None
+    assert "1000000.0" in log_files(tmp_path, "m")[0].read_text()
 
 
 def test_a_log_that_cannot_be_written_stops_nothing(play: Callable[..., Played], tmp_path: Path) -> None:
