@@ -125,8 +125,10 @@ def _private(spec: ClusterSpec, model: str, replicas: int, port: int, folder: Pa
         "replicas": 1,
     }
     content["models"] = [one for one in content["models"] if one["name"] == model]
+    content.pop("autoscaling", None)  # what is measured is measured on so many
     for one in content["models"]:
-        one["replicas"] = {**one.get("replicas", {}), "count": replicas}
+        one.pop("autoscaling", None)
+        one["replicas"] = {"count": replicas}
         one["step_log"] = str(folder / "steps")
     return content
 

@@ -36,8 +36,7 @@ class Cell:
         self.listing: Listing | None = None
         self.books: Books | None = None
         self.nodes: tuple[Node, ...] = ()
-        self.trouble = ""
-        """Why the owner's books could not be read last; empty when they were."""
+        self._trouble = ""
         self._model = model
         self._directory: Any = None
         self._secret = ""
@@ -61,9 +60,11 @@ class Cell:
             self._directory = self._watch = None
         try:
             self._read(latency_span_s)
-            self.trouble = ""
+            self._trouble = ""
         except (OSError, ValueError) as error:
-            self.trouble = str(error)
+            if not self._trouble:
+                log.warning("the books of model %s cannot be read: %s", self._model, error)
+            self._trouble = str(error)
 
     def publish(self, state: ScalingState) -> None:
         """Tells the directory of a decision; nobody waits for its answer."""

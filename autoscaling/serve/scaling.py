@@ -30,6 +30,7 @@ from autoscaling.signals.signals import Signals
 from autoscaling.signals.unseen import unseen
 from cluster.spec import ClusterSpec
 from deployments.scaling.state import ScalingState
+from deployments.scheduling.replica import ReplicaStatus
 
 log = logging.getLogger("raylane.scaling")
 
@@ -49,9 +50,9 @@ class ModelScaling:
         model, region = facts.model.name, facts.region.name
         known = remembered(folder, model, self._clock.now()[1])
         self._pair = Pair(facts.setup) if known is None else known.pair
+        self._restored = known is not None
         if known is not None:
             self._clock = Clock(known.ns, known.unix_ns)
-            self._pair.configure(facts.setup, self._clock.now()[0] / 1e9)
         self._log = ScalingLog(folder, model, region)
         self._no_log = False
         self._starts = StartUps(facts.setup.plant.start_up_s)
@@ -95,8 +96,10 @@ class ModelScaling:
         return self._pair.scaler.law.latency_span_s or (0.0 if shadow is None else shadow.law.latency_span_s)
 
     def _follow(self, ns: int) -> None:
+        """What is restored follows the spec in force, not the one with which it was deployed: so not before the directory has spoken."""
         listing = self._cell.listing
-        if listing is not None and self._facts.follow(listing.spec_json):
+        if listing is not None and (self._facts.follow(listing.spec_json) or self._restored):
+            self._restored = False
             self._pair.configure(self._facts.setup, ns / 1e9)
             self._log.configured()
             log.info("model %s now scales by %s", self._facts.model.name, self._pair.choice.name)
@@ -107,6 +110,8 @@ class ModelScaling:
             return unseen(ns / 1e9, unix_ns / 1e9, applied)
         replicas = () if listing is None else listing.replicas
         room = schedulable(facts.spec, facts.model, facts.region, self._cell.nodes, replicas)
+        if room is not None:  # what runs can run, whatever the sums say
+            room = max(room, sum(one.status != ReplicaStatus.DRAINING for one in books.snapshot.replicas))
         moment = Moment(ns / 1e9, unix_ns / 1e9, applied, age_s=round(self._cell.age_s, 2), schedulable=room)
         forecaster = self._forecaster
         signals = signals_from(books, moment, None if forecaster is None else forecaster.forecast(unix_ns / 1e9))

@@ -39,7 +39,7 @@ class ScalingPage:
         if (own := desk.own) is None:
             raise ApiError(ErrorCode.NOT_OWNER, f"model {name!r}: this gateway does not own it")
         attainment = {one.name: one.attainment for one in self._service.spec.classes}
-        books = Books(name, own.epoch, 0.0, own.snapshot(), attainment, own.latencies(span_s) if span_s > 0 else None)
+        books = Books(name, own.epoch, 0.0, own.snapshot(etas=False), attainment, own.latencies(span_s) if span_s > 0 else None)
         return Response(books.encode(), media_type="application/json")
 
 

@@ -225,9 +225,9 @@ class LaneOwner:
         self.scheduler.expect_replica(ready_at_s, _now())
         self._step()
 
-    def snapshot(self) -> Snapshot:
-        """The scheduler's books now."""
-        return self.scheduler.snapshot(_now())
+    def snapshot(self, etas: bool = True) -> Snapshot:
+        """The scheduler's books now; `etas`: with what would be promised."""
+        return self.scheduler.snapshot(_now(), etas)
 
     def latencies(self, span_s: float) -> Latencies:
         """Of all gateways' requests, over the last `span_s` seconds."""

@@ -7,7 +7,7 @@ import yaml
 
 from cli.private_cell import PrivateCell
 from cluster.shipped import shipped
-from cluster.spec import load_spec, parse_spec
+from cluster.spec import ClusterSpec, load_spec, parse_spec
 
 
 def test_its_spec_is_the_models_own_on_ports_and_files_of_its_own(tmp_path: Path) -> None:
@@ -23,6 +23,14 @@ def test_its_spec_is_the_models_own_on_ports_and_files_of_its_own(tmp_path: Path
     assert model.step_log == str(cell.step_logs)
     assert private.gateway.trace_file == str(cell.trace_file)
     assert yaml.safe_load(text)["name"] != spec.name
+
+
+def test_nothing_scales_what_is_measured(tmp_path: Path) -> None:
+    spec = load_spec(shipped("specs/local.yaml"))
+    scaled = spec.models[0].model_dump(exclude_unset=True) | {"replicas": {"count": 1, "max": 2}, "autoscaling": {"policy": "backlog"}}
+    PrivateCell(ClusterSpec.model_validate({**spec.model_dump(exclude_unset=True), "models": [scaled]}), "demo", 3, tmp_path / "cell")
+    private = parse_spec((tmp_path / "cell" / "spec.yaml").read_text())
+    assert (private.autoscaling_of(private.models[0]).policy, private.models[0].replicas.count) == ("fixed", 3)
 
 
 def test_what_an_earlier_run_wrote_is_not_read_as_this_ones(tmp_path: Path) -> None:

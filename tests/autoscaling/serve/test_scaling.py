@@ -224,6 +224,28 @@ def test_a_restart_goes_on_where_the_log_ends(play: Callable[..., Played], tmp_p
     assert seconds == sorted(seconds)
 
 
+def test_a_restart_is_no_promotion(play: Callable[..., Played]) -> None:
+    """The spec with which it was deployed names the laws the other way round than the one in force."""
+    first = play(policy="backlog", shadow={"policy": "fixed"})
+    first.turn()
+    first.apply(policy="fixed", shadow={"policy": "backlog"})
+    first.turn()
+    probation = first.scaling._pair.probation
+    assert probation is not None
+    first.scaling.close()
+    again = play(policy="backlog", shadow={"policy": "fixed"})
+    again.cell.spec_json = first.cell.spec_json
+    again.turn()
+    kept = again.scaling._pair.probation
+    assert kept is not None
+    assert (again.scaling._pair.choice.name, kept.until_s) == ("fixed", probation.until_s)
+
+
+def test_what_runs_is_never_taken_away_for_want_of_room(play: Callable[..., Played]) -> None:
+    played = play(ready=12, policy="fixed", count=12, most=None)
+    assert (played.turn().requested, played.cell.states[-1].alarms) == (12, ())
+
+
 def test_a_promotion_that_burns_is_taken_back_in_the_spec(play: Callable[..., Played]) -> None:
     given = {"count": 2, "shadow": {"policy": "backlog"}, "rollback": {"within_s": 60, "span_s": 1, "burn": 1}}
     played = play(ready=2, policy="backlog", **{**given, "shadow": {"policy": "fixed"}})
