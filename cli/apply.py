@@ -7,6 +7,7 @@ import requests
 import typer
 from rich.markup import escape
 
+from autoscaling.from_spec import scaling_problems
 from cli.console import console, fail
 from cli.local_http import base_url, put, secret_of
 from cluster.spec import SpecError, load_spec
@@ -23,6 +24,8 @@ def apply(
         wanted = load_spec(spec)
     except SpecError as error:
         fail(f"{error.source} is not a usable spec:\n  " + "\n  ".join(error.problems), code=2)
+    if problems := scaling_problems(wanted):
+        fail("; ".join(problems), code=2)
     try:
         response = put(f"{base}/raylane/spec", wanted.model_dump_json(), {"dry_run": "1"} if check else {}, secret_of(base), timeout_s=10)
         answer: dict[str, Any] = response.json()

@@ -11,9 +11,11 @@ from cli.costs import costs
 from cli.doctor import doctor
 from cli.down import down
 from cli.drain import drain
+from cli.explain import explain
 from cli.key import key
 from cli.rehearse import rehearse
 from cli.replay import replay_log
+from cli.shadow import shadow
 from cli.simulate import simulate
 from cli.spec import spec
 from cli.status import status
@@ -32,6 +34,7 @@ app.command()(down)
 app.command()(status)
 app.command()(top)
 app.command()(why)
+app.command()(explain)
 app.command()(apply)
 app.command()(hold)
 app.command()(pin)
@@ -48,6 +51,7 @@ app.command()(costs)
 app.command()(calibrate)
 app.command()(rehearse)
 app.command("replay")(replay_log)
+app.add_typer(shadow, name="shadow")
 app.add_typer(spec, name="spec")
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from autoscaling.from_spec import scaling_problems
 from cli.console import console, errors
 from cluster.artifacts import missing_sources
 from cluster.spec import ClusterSpec, SpecError, load_spec
@@ -29,6 +30,8 @@ def check(file: Annotated[Path, typer.Argument(help="The spec, YAML.")]) -> None
         errors.print(f"[yellow]not on this machine[/]: {escape(problem)}")
     for problem in cost_problems(cluster):
         errors.print(f"[yellow]cannot be simulated[/]: {escape(problem)}")
+    for problem in scaling_problems(cluster):
+        errors.print(f"[yellow]cannot be scaled so[/]: {escape(problem)}")
     for region in cluster.regions:
         for model in cluster.models:
             if region in cluster.regions_of(model):

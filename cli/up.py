@@ -17,6 +17,7 @@ from typing import Annotated
 import psutil
 import typer
 
+from autoscaling.from_spec import scaling_problems
 from cli.boot import Boot, BootError
 from cli.console import console, fail
 from cli.down import clean
@@ -67,7 +68,7 @@ def _load(path: Path | None, region: str | None, port: int | None) -> tuple[Clus
         if region is None and len(spec.regions) > 1:
             fail(f"the spec has {len(spec.regions)} regions; allowed: --region {' | '.join(r.name for r in spec.regions)}", code=2)
         home = spec.regions[0] if region is None else spec.region(region)
-        if problems := [*missing_sources(spec), *cost_problems(spec)]:
+        if problems := [*missing_sources(spec), *cost_problems(spec), *scaling_problems(spec)]:
             fail("; ".join(problems), code=2)
     except SpecError as error:
         fail(f"{error.source} is not a usable spec:\n  " + "\n  ".join(error.problems), mend=f"raylane spec check {error.source}", code=2)
@@ -104,7 +105,7 @@ def _hold(spec: ClusterSpec, region: Region, run_dir: RunDir, stop: threading.Ev
     secret = run_dir.new_secret("secret")
     run_dir.new_secret("ray_token")
     cores = os.cpu_count() or 1
-    needed = sum(model.replicas.count * model.cpus for model in spec.models if region in spec.regions_of(model))
+    needed = sum(spec.most_replicas(model) * model.cpus for model in spec.models if region in spec.regions_of(model))
     url = f"http://{_host_in_url(spec.gateway.host)}:{spec.gateway.port}"
     with (
         shared_memory(run_dir.path / "shared_memory") as memory,

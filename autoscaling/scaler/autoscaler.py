@@ -65,6 +65,8 @@ class Autoscaler:
     def _look(self, signals: Signals) -> None:
         if self._requested is not None and signals.applied != self._requested:
             self.foreign_writes += 1
+        if signals.age_s > self.bounds.stale_s:
+            return  # what nobody sees has not gone
         if not signals.count(ReplicaState.SILENT):
             self._silent_since_s = None
         elif self._silent_since_s is None:

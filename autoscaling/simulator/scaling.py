@@ -6,29 +6,18 @@ Like Serve, a step down stops replicas that have not become ready first, then th
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from autoscaling.scaler.autoscaler import Autoscaler
 from autoscaling.scaler.controls import Control
 from autoscaling.scaler.decision import Decision
+from autoscaling.signals.forecaster import Forecaster
 from autoscaling.signals.from_snapshot import Moment, signals_of
-from autoscaling.signals.signals import Forecast, Signals
+from autoscaling.signals.signals import Signals
 from autoscaling.simulator.latency_watch import LatencyWatch
 
 if TYPE_CHECKING:
     from autoscaling.simulator.cell import Cell
-
-
-class Forecaster(Protocol):
-    """Foretells the arrival of work from what it was told."""
-
-    def look(self, signals: Signals) -> None:
-        """Takes a moment into account."""
-        ...
-
-    def forecast(self, unix_s: float) -> Forecast | None:
-        """What is expected from that time of day on; None while nobody can know."""
-        ...
 
 
 @dataclass(frozen=True)

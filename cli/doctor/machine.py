@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import psutil
 
+from autoscaling.from_spec import scaling_problems
 from cli.doctor.finding import Finding, Verdict
 from cluster.artifacts import missing_sources
 from cluster.spec import ClusterSpec, Model
@@ -112,7 +113,7 @@ def _port(spec: ClusterSpec) -> Finding:
 
 
 def _models(spec: ClusterSpec) -> Finding:
-    problems = [*missing_sources(spec), *cost_problems(spec)]
+    problems = [*missing_sources(spec), *cost_problems(spec), *scaling_problems(spec)]
     if problems:
         return Finding("model files", Verdict.BAD, "; ".join(problems), "copy them here, or correct models[].source")
     return Finding("model files", Verdict.GOOD, ", ".join(source for model in spec.models for source in model.sources) or "none: all is simulated")

@@ -1,7 +1,8 @@
 """The cluster spec: one file that says what there is, what is served, what is promised and how it may scale."""
 
-from cluster.spec.autoscaling import Autoscaling, Backlog, Law
+from cluster.spec.autoscaling import Autoscaling, Backlog, Law, Rollback
 from cluster.spec.cluster import ClusterSpec
+from cluster.spec.exchange import exchanged
 from cluster.spec.gateway import Gateway, Limits, Timeouts
 from cluster.spec.load import SpecError, load_spec, parse_section, parse_spec, problem_lines
 from cluster.spec.models import EngineSettings, Health, LoraAdapter, Model, Replicas, Speculative
@@ -25,6 +26,7 @@ __all__ = [
     "Pool",
     "Region",
     "Replicas",
+    "Rollback",
     "Scheduling",
     "Simulated",
     "SpecError",
@@ -32,6 +34,7 @@ __all__ = [
     "Tenant",
     "Timeouts",
     "TrafficClass",
+    "exchanged",
     "load_spec",
     "parse_section",
     "parse_spec",

@@ -2,11 +2,14 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from cluster.spec.base import Name, Seconds, Section
+from cluster.spec.base import Seconds, Section
+from cluster.spec.paths import beside_the_spec
 
 Share = Annotated[float, Field(ge=0.05, le=1)]
+LawName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
+"""As the registry of laws has it (`autoscaling/laws/registry.py`)."""
 Setting = float | int | bool | str | None
 
 
@@ -40,7 +43,7 @@ class Backlog(Section):
 class Law(Section):
     """A scaling law: `backlog` with its knobs, `fixed`, or a ported rival with `settings` of its own (`raylane gauntlet --list` names them all)."""
 
-    policy: Name = "fixed"
+    policy: LawName = "fixed"
     backlog: Backlog = Backlog()
     settings: dict[str, Setting] = Field(default_factory=dict)
 
@@ -51,13 +54,24 @@ class Law(Section):
         return self
 
 
+class Rollback(Section):
+    """When a promoted law (`raylane shadow promote`) is taken back by itself: within `within_s` of the promotion, promises were missed `burn` times
+    as fast as the SLO allows over `span_s`."""
+
+    within_s: Seconds = 1_800.0
+    span_s: Seconds = 120.0
+    burn: Annotated[float, Field(ge=1, le=1e6)] = 10.0
+
+
 class Autoscaling(Law):
     """How replicas follow the load. `fixed` keeps each model's `replicas.count`.
 
     The law is asked every `period_s`. `forecast`: `none`, or `seasonal` (by day and week, from recorded history; a floor under what the law wants by
     itself). At most `up_per_minute` replicas are added and `down_per_minute` taken away in any 60 s. `usd_per_hour`: what all replicas of a model may
     cost at most, by its pool's price. Books older than `stale_s` are not decided by; a silent replica forbids steps down for `silent_s`; what has not
-    started after `unschedulable_s` counts as impossible, and is tried again after `retry_s`. `shadow`: a second law that runs beside, un-actuated.
+    started after `unschedulable_s` counts as impossible, and is tried again after `retry_s`. `costs`: a cost file of the engine, relative to the
+    spec's own file, from which laws know what a replica can do before they have seen it (a simulated engine's own, where none is named). `shadow`: a
+    second law that runs beside, un-actuated; `rollback`: when one that was promoted is taken back.
     """
 
     period_s: Annotated[float, Field(ge=0.2, le=600)] = 1.0
@@ -69,4 +83,11 @@ class Autoscaling(Law):
     silent_s: Seconds = 60.0
     unschedulable_s: Seconds = 900.0
     retry_s: Seconds = 300.0
+    costs: Annotated[str, Field(min_length=1)] | None = None
     shadow: Law | None = None
+    rollback: Rollback = Rollback()
+
+    @field_validator("costs")
+    @classmethod
+    def _is_beside_the_spec(cls, costs: str | None, info: ValidationInfo) -> str | None:
+        return None if costs is None else beside_the_spec(costs, info)

@@ -80,6 +80,18 @@ class ClusterSpec(Section):
         """With fewer replicas than these a model is not as it should be; 0: it may have none, and is ready all the same."""
         return model.replicas.count if self.autoscaling_of(model).policy == "fixed" else model.replicas.min
 
+    def most_replicas(self, model: Model) -> int:
+        """As many as may ever run in one region."""
+        counts = model.replicas
+        return counts.count if self.autoscaling_of(model).policy == "fixed" else max(counts.count, counts.max or 0)
+
+    def model(self, name: str) -> Model:
+        """The model of that name. Raises ValueError that lists the known ones."""
+        for model in self.models:
+            if model.name == name:
+                return model
+        raise ValueError(f"model {name!r} is unknown; allowed: {', '.join(model.name for model in self.models)}")
+
     def region(self, name: str) -> Region:
         """The region of that name. Raises ValueError that lists the known ones."""
         for region in self.regions:

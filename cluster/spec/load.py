@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from cluster.spec.allowed import allowed
 from cluster.spec.cluster import ClusterSpec
-from cluster.spec.simulated import FOLDER
+from cluster.spec.paths import FOLDER
 
 SectionT = TypeVar("SectionT", bound=BaseModel)
 

@@ -1,17 +1,14 @@
 """A simulated engine: a model that no GPU runs, whose answers are filler in the time that a cost file says."""
 
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from cluster.spec.base import Section
+from cluster.spec.paths import beside_the_spec
 
 NAME_MARK = "-simulated"
 """How the name of a simulated model ends, and no other's: whoever asks for one has to write the word."""
-
-FOLDER = "folder"
-"""The key of pydantic's validation context under which `load_spec` says where the spec's file lies."""
 
 
 class Simulated(Section):
@@ -33,5 +30,4 @@ class Simulated(Section):
     @field_validator("costs")
     @classmethod
     def _is_beside_the_spec(cls, costs: str, info: ValidationInfo) -> str:
-        folder = (info.context or {}).get(FOLDER)
-        return costs if folder is None else str(Path(folder, Path(costs).expanduser()))
+        return beside_the_spec(costs, info)

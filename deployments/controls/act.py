@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class ActKind(StrEnum):
-    """What was done: to the number of a model's replicas, or to one replica."""
+    """What was done: to the number of a model's replicas, to one replica, or to the law that scales a model."""
 
     HOLD = "hold"
     PIN = "pin"
@@ -15,6 +15,8 @@ class ActKind(StrEnum):
     CORDON = "cordon"
     UNCORDON = "uncordon"
     DRAIN = "drain"
+    PROMOTE = "promote"
+    ROLLBACK = "rollback"
 
 
 @dataclass(frozen=True, slots=True)

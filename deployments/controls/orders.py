@@ -11,11 +11,13 @@ from deployments.controls.cordon import Cordon
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """`cordons` and `controls` (with their model) in force; `acts` counts all there were, by model and kind."""
+    """`cordons` and `controls` (with their model) in force; `acts` counts all there were, by model and kind. `promoted`: the models whose shadow law
+    was made the active one, and not taken back."""
 
     cordons: tuple[Cordon, ...] = ()
     controls: tuple[tuple[str, Control], ...] = ()
     acts: tuple[tuple[str, ActKind, int], ...] = ()
+    promoted: tuple[str, ...] = ()
 
     def of(self, model: str, unix_s: float) -> tuple[Control, ...]:
         """The controls of a model that have not ended: at most one of each kind."""
@@ -37,6 +39,7 @@ class OrderBook:
         self.cordons: dict[str, Cordon] = {}
         self._controls: dict[tuple[str, ControlKind], Control] = {}
         self._acts: Counter[tuple[str, ActKind]] = Counter()
+        self._promoted: dict[str, None] = {}
         for act in acts:
             self.take(act)
 
@@ -56,6 +59,10 @@ class OrderBook:
                 self.cordons.pop(act.replica_id, None)
             case ActKind.DRAIN:
                 pass  # the replica itself is told; nothing is left in force
+            case ActKind.PROMOTE:
+                self._promoted[act.model] = None
+            case ActKind.ROLLBACK:
+                self._promoted.pop(act.model, None)
 
     def forget(self, replica_id: str) -> bool:
         """A replica is gone for good. Whether that changed anything."""
@@ -65,4 +72,5 @@ class OrderBook:
         """What is in force; what has ended is forgotten."""
         self._controls = {key: control for key, control in self._controls.items() if unix_s < control.until_unix_s}
         controls = tuple((model, control) for (model, _), control in self._controls.items())
-        return Orders(tuple(self.cordons.values()), controls, tuple((model, kind, count) for (model, kind), count in self._acts.items()))
+        acts = tuple((model, kind, count) for (model, kind), count in self._acts.items())
+        return Orders(tuple(self.cordons.values()), controls, acts, tuple(self._promoted))

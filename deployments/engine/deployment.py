@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 from ray import serve
+from ray.serve.config import AutoscalingConfig
 
 from cluster.spec import Model, Pool
 from deployments.directory import find_directory
@@ -77,15 +78,17 @@ def _backend_of(model: Model) -> "StartBackend":
     return start_vllm
 
 
-def engine_deployment(model: Model, pool: Pool, total_timeout_s: float, public: bool = False) -> serve.Application:
-    """The Serve application of `model` on `pool`.
+def engine_deployment(
+    model: Model, pool: Pool, total_timeout_s: float, scaling: AutoscalingConfig | None = None, public: bool = False
+) -> serve.Application:
+    """The Serve application of `model` on `pool`, whose replicas are counted by `scaling` (`scaling.py`); without it, always the spec's count.
 
     A stopping replica waits for its requests, none of which takes longer than `total_timeout_s`. Replicas listen on loopback; where gateways run on
     other nodes, `public` makes them listen on their node's address (Ray itself never calls a node by a loopback address, so that says nothing).
     """
     options: dict[str, Any] = {
         "name": "engine-" + re.sub(r"[^A-Za-z0-9_.-]+", "-", model.name),
-        "num_replicas": model.replicas.count,
+        **({"num_replicas": model.replicas.count} if scaling is None else {"autoscaling_config": scaling}),
         "health_check_period_s": model.health.period_s,
         "health_check_timeout_s": model.health.timeout_s,
         "graceful_shutdown_timeout_s": total_timeout_s + _SHUTDOWN_MARGIN_S,

@@ -28,6 +28,7 @@ from deployments.gateway.peers import Peers
 from deployments.gateway.routes import build_app, build_cell_app
 from deployments.gateway.scaling_page import ScalingPage
 from deployments.gateway.service import Service
+from deployments.gateway.shadow_page import ShadowPage
 from deployments.gateway.status import Status
 from deployments.http_server import HttpServer
 from deployments.listing import Listing
@@ -87,7 +88,8 @@ class Gateway:
         self._lag = LoopLag(registry)
         operators = OperatorPages(self.service, self._status, self._recent, self.peers, registry, secret, self._apply)
         orders = OrderPages(self.service, self.feeds.by_replica, self._announced, self._session, secret, self._order)
-        own = [*OwnPages(self.service, self._status).routes(), *operators.routes(), *orders.routes()]
+        shadow = ShadowPage(self.service, self._announced, secret, self._order, self._apply)
+        own = [*OwnPages(self.service, self._status).routes(), *operators.routes(), *orders.routes(), shadow.route()]
         shared_port = settings.replicas > 1
         self._server = HttpServer(build_app(self.service, own), settings.host, settings.port, settings.timeouts.keep_alive_s, shared_port)
         for_cell = [LanesPage(self.service.desks, secret).route(), ScalingPage(self.service, secret).route()]

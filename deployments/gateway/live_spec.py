@@ -5,43 +5,54 @@ from typing import Any
 
 from cluster.spec import ClusterSpec
 
-LIVE = ("lanes", "classes", "scheduling", "tenants", "gateway.limits", "gateway.timeouts")
-"""The sections that a gateway takes over at once; all else needs a restart."""
+LIVE = ("lanes", "classes", "scheduling", "tenants", "gateway.limits", "gateway.timeouts", "autoscaling", "models.*.replicas", "models.*.autoscaling")
+"""The sections that are taken over at once, by the gateways or by what scales the models (`*`: any name); all else needs a restart."""
+
+_LIVE_PATHS = tuple(tuple(section.split(".")) for section in LIVE)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One value that differs. `key` is its path in the spec, with list entries by name where they have one; None: absent."""
+    """One value that differs. `path` leads to it in the spec, with list entries by name where they have one; None: absent."""
 
-    key: str
+    path: tuple[str, ...]
     old: Any
     new: Any
 
     @property
+    def key(self) -> str:
+        """Its path, as it is written."""
+        return ".".join(self.path)
+
+    @property
     def is_live(self) -> bool:
         """Whether it takes effect without a restart."""
-        return any(self.key == section or self.key.startswith(section + ".") for section in LIVE)
+        return any(_is_within(self.path, section) for section in _LIVE_PATHS)
 
 
 def changes_between(old: ClusterSpec, new: ClusterSpec) -> tuple[Change, ...]:
     """Every value in which two specs differ, defaults included."""
-    return tuple(_compare("", old.model_dump(mode="json"), new.model_dump(mode="json")))
+    return tuple(_compare((), old.model_dump(mode="json"), new.model_dump(mode="json")))
 
 
-def _compare(key: str, old: Any, new: Any) -> list[Change]:
+def _is_within(path: tuple[str, ...], section: tuple[str, ...]) -> bool:
+    """Names may hold dots, so paths are compared part by part."""
+    return len(path) >= len(section) and all(wanted in ("*", part) for part, wanted in zip(path, section, strict=False))
+
+
+def _compare(path: tuple[str, ...], old: Any, new: Any) -> list[Change]:
     if old == new:
         return []
     if isinstance(old, list) and isinstance(new, list) and _named(old) and _named(new):
-        order = [] if list(_by_name(old)) == list(_by_name(new)) else [Change(key, list(_by_name(old)), list(_by_name(new)))]
-        return order + _compare_fields(key, _by_name(old), _by_name(new))
+        order = [] if list(_by_name(old)) == list(_by_name(new)) else [Change(path, list(_by_name(old)), list(_by_name(new)))]
+        return order + _compare_fields(path, _by_name(old), _by_name(new))
     if isinstance(old, dict) and isinstance(new, dict):
-        return _compare_fields(key, old, new)
-    return [Change(key, old, new)]
+        return _compare_fields(path, old, new)
+    return [Change(path, old, new)]
 
 
-def _compare_fields(key: str, old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
-    prefix = f"{key}." if key else ""
-    return [change for name in dict.fromkeys([*old, *new]) for change in _compare(prefix + name, old.get(name), new.get(name))]
+def _compare_fields(path: tuple[str, ...], old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
+    return [change for name in dict.fromkeys([*old, *new]) for change in _compare((*path, name), old.get(name), new.get(name))]
 
 
 def _named(items: list[Any]) -> bool:

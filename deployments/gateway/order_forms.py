@@ -64,6 +64,14 @@ class DrainForm(OrderForm):
         return self
 
 
+class ShadowForm(OrderForm):
+    """Makes the shadow law of a model the active one, or takes that back; with `force` also where a changed spec did it, not an order."""
+
+    model: Named
+    kind: Literal["promote", "rollback"]
+    force: bool = False
+
+
 def read_form(kind: type[Form], body: bytes) -> Form:
     """The form in a body. Raises ApiError."""
     try:

@@ -125,15 +125,7 @@ class OrderPages:
         return True
 
     async def _in_force(self, act: Act, **more: str) -> Response:
-        orders = await self._told(act)
-        note = self._note(act)
-        return JSONResponse({**shown_orders(orders), **more, **({"note": note} if note else {})})
-
-    def _note(self, act: Act) -> str | None:
-        spec = self._service.spec
-        if act.kind in (ActKind.HOLD, ActKind.PIN) and spec.autoscaling_of(self._model(act.model)).policy == "fixed":
-            return f"nothing scales model {act.model!r} (autoscaling.policy is fixed), so this has no effect; replicas.count says how many there are"
-        return None
+        return JSONResponse({**shown_orders(await self._told(act)), **more})
 
     async def _told(self, act: Act) -> Orders:
         try:
@@ -147,7 +139,7 @@ class OrderPages:
         if desk is None:
             message = f"model = {shown(name)}: not served here; allowed: {', '.join(self._service.desks)}"
             raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
-        return desk.model
+        return self._service.spec.model(name)
 
     def _route(self, path: str, handler: Handler, methods: tuple[str, ...] = ("POST",)) -> Route:
         return Route(path, OwnPage(operators_only(handler, self._secret), self._service, methods))

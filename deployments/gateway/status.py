@@ -54,7 +54,7 @@ class Status:
     def models_without_replica(self) -> list[str]:
         """Models that should have a ready replica and an owner, and lack one."""
         spec = self._service.spec
-        return [name for name, desk in self._service.desks.items() if spec.least_replicas(desk.model) > 0 and not desk.is_ready]
+        return [name for name, desk in self._service.desks.items() if spec.least_replicas(spec.model(name)) > 0 and not desk.is_ready]
 
     def targets(self) -> list[dict[str, Any]]:
         """Prometheus' http_sd form. An engine's /metrics asks for the cluster's secret, a gateway's for nothing on its own machine."""

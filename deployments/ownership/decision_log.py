@@ -1,4 +1,5 @@
-"""Where a recording scheduler (`scheduling/recorder.py`) writes: a file that is rotated at its bound, each new one with a header of its own."""
+"""Where decisions are written down (of schedulers, `scheduling/recorder.py`, and of autoscalers): a file that is rotated at its bound, each new one
+with a header of its own."""
 
 from pathlib import Path
 from typing import TextIO
@@ -8,12 +9,16 @@ KEPT = 8
 
 
 class DecisionLog:
-    """`name.jsonl` in a folder, and the `KEPT` before it as `name.jsonl.1` and so on; `.1` is the newest of them."""
+    """`name.jsonl` in a folder, and the `KEPT` before it as `name.jsonl.1` and so on; `.1` is the newest of them.
 
-    def __init__(self, folder: Path, name: str, most_bytes: int = MOST_BYTES) -> None:
+    `each_line`: a line is in the file as soon as it is written, for those who read it meanwhile.
+    """
+
+    def __init__(self, folder: Path, name: str, most_bytes: int = MOST_BYTES, each_line: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / f"{name}.jsonl"
         self._most_bytes = most_bytes
+        self._buffering = 1 if each_line else -1
         self._file: TextIO | None = None
         self._bytes = 0
         self._closed = False
@@ -25,7 +30,7 @@ class DecisionLog:
         if self._file is not None:
             self._file.close()
         self._rotate()
-        self._file = self._path.open("w", encoding="utf-8")
+        self._file = self._path.open("w", buffering=self._buffering, encoding="utf-8")
         self._bytes = 0
         return True
 

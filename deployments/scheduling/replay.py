@@ -1,16 +1,16 @@
 """Replays a recorded scheduler (`recorder.py`): feeds the recorded inputs to the core and compares each decision with the recorded one.
 
-A header holds pickled state; it is read by an unpickler that makes nothing but this room's own classes and plain containers.
+A header holds pickled state; it is read by an unpickler that makes nothing but this room's own classes and plain containers
+(`deployments/restricted_pickle.py`).
 """
 
 import base64
-import io
 import json
-import pickle
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from deployments.restricted_pickle import load_state
 from deployments.scheduling.lease import Lease, Usage
 from deployments.scheduling.limits import TenantPolicy
 from deployments.scheduling.policy import LanePolicy, Order, Policy
@@ -19,9 +19,6 @@ from deployments.scheduling.recorder import SCHEMA_VERSION, code_hash, decision
 from deployments.scheduling.replica import Capacity
 from deployments.scheduling.request import Request
 from deployments.scheduling.scheduler import Scheduler
-
-_PLAIN = {("collections", "OrderedDict"), ("collections", "Counter"), ("collections", "deque"), ("builtins", "set"), ("builtins", "frozenset")}
-
 
 _INPUTS = frozenset(
     {
@@ -106,23 +103,12 @@ def _restored(header: dict[str, Any], number: int, any_code: bool) -> Scheduler:
     if header.get("code") != code_hash() and not any_code:
         raise ReplayError(f"line {number}: recorded by code {header.get('code')}, this is {code_hash()}: decisions may differ for that reason alone")
     try:
-        state = _Unpickler(io.BytesIO(base64.b64decode(header["state"]))).load()
-    except (KeyError, ValueError, pickle.UnpicklingError, AttributeError, EOFError) as error:
+        state = load_state(base64.b64decode(header["state"]), ("deployments.scheduling",), (("deployments.scheduling.recorder", "_restore"),))
+    except (KeyError, ValueError) as error:
         raise ReplayError(f"line {number}: its state cannot be read: {error}") from error
     if not isinstance(state, Scheduler):
         raise ReplayError(f"line {number}: its state is no scheduler")
     return state
-
-
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in _PLAIN:
-            return super().find_class(module, name)
-        if module.startswith("deployments.scheduling.") and "." not in name:
-            found = super().find_class(module, name)
-            if getattr(found, "__module__", None) == module:  # made there, not imported there
-                return found
-        raise pickle.UnpicklingError(f"{module}.{name} has no place in a log")
 
 
 def _call(scheduler: Scheduler, method: str, arguments: list[Any], now: float) -> object:

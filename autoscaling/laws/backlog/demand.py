@@ -50,6 +50,12 @@ class Demand:
         self.trend = 0.0
         """By how much the rate changes a second; 0 where that is not telling."""
 
+    def averaged_over(self, level_s: float) -> "Demand":
+        """The same, averaged over another span from now on."""
+        other = Demand(level_s)
+        vars(other).update({name: value for name, value in vars(self).items() if name != "_spans"})
+        return other
+
     @property
     def error(self) -> float:
         """Standard error of the rate."""

@@ -24,7 +24,7 @@ class LaneTargets:
     """Which promises each lane holds, from what arrived there of late."""
 
     def __init__(self, settings: BacklogSettings) -> None:
-        self._settings = settings
+        self.settings = settings
         self._counts: dict[tuple[str, str], int] = {}
         self._slo_s: dict[str, float] = {}
         self._next_s = -math.inf
@@ -56,7 +56,7 @@ class LaneTargets:
 
     def _target_s(self, lane: str, signals: Signals) -> float:
         """The promoted have waited long already: their target is that of the tightest lane."""
-        settings = self._settings
+        settings = self.settings
         slo_s = self._slo_s.get(lane, min(self._slo_s.values(), default=1.0))
         own = [one.name for one in signals.lanes if one.name != PROMOTED]
         last = own[-1] if own else None

@@ -52,6 +52,16 @@ class BacklogLaw:
         self._down = Stabiliser()
         self._began_s = -math.inf
 
+    def adopt(self, old: "BacklogLaw") -> None:
+        """Goes on with what another one has learned; only settings differ."""
+        vars(self).update({name: part for name, part in vars(old).items() if name not in ("settings", "period_s")})
+        self._demand = self._demand.averaged_over(self.settings.level_s)
+        self._targets.settings = self.settings
+
+    def assume_start_up(self, factor: float) -> None:
+        """Believes from now on that starts take so many times as long: for whoever asks what would be different then."""
+        self._start_ups.assume(factor)
+
     def decide(self, signals: Signals) -> Wanted:
         """See `Law`."""
         for part in (self._demand, self._start_ups, self._capacity, self._residence, self._targets, self._burn):

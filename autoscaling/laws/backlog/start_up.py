@@ -42,6 +42,12 @@ class StartUps:
             running = now - self._asked_s[0] if self._asked_s else 0.0
             self.expected_s = max(known, running)
 
+    def assume(self, factor: float) -> None:
+        """All starts, known and thought of, take so many times as long."""
+        self._first_s *= factor
+        self._seen = deque((factor * seconds for seconds in self._seen), maxlen=_KEPT)
+        self.expected_s *= factor
+
     def due_in_s(self, now: float) -> tuple[float, ...]:
         """In how many seconds each replica that starts is expected; the longest-awaited first."""
         return tuple(max(0.0, self.expected_s - (now - asked_s)) for asked_s in self._asked_s)

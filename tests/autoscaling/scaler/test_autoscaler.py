@@ -175,3 +175,11 @@ def test_a_cordoned_replica_is_replaced_and_comes_on_top() -> None:
     steady = Autoscaler(AsMany(0), Bounds(1, 10)).decide(moment(applied=3, replicas=cordoned, starting=0))
     assert (steady.requested, steady.wanted, steady.reason, steady.changes) == (3, 3, "steady", False)
     assert scaler(3).decide(moment(applied=3, replicas=cordoned, starting=0)).requested == 4
+
+
+def test_what_nobody_sees_has_not_gone() -> None:
+    """Books that cannot be read for a while neither make a replica unschedulable nor a silent one speak."""
+    blinded = scaler(4, unschedulable_s=100.0)
+    for second in range(0, 300, 50):
+        blinded.blind(float(second), 1e9 + second, 2)
+    assert blinded.decide(moment(300.0)).requested == 4

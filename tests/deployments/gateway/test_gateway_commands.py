@@ -72,10 +72,6 @@ async def test_without_the_secret_nothing_goes(rig: Rig, monkeypatch: pytest.Mon
     assert "Nothing is held" in await run(rig, "controls"), "to look takes none on this machine"
 
 
-async def test_a_hold_of_what_nothing_scales(rig: Rig) -> None:
-    assert "no effect" in await run(rig, "hold", "demo", 2, "--for", "1h")
-
-
 async def test_cordon_and_drain(make_rig: MakeRig) -> None:
     rig = await make_rig(engines=2)
     first, second = (engine.facts.replica_id for engine in rig.engines)

@@ -194,10 +194,20 @@ async def test_a_control_ends_by_itself(make_rig: MakeRig) -> None:
     assert await samples(rig, "raylane_control") == {}
 
 
-async def test_where_nothing_scales_a_hold_says_that_it_is_of_no_use(rig: Rig) -> None:
+async def test_a_model_of_a_fixed_count_is_held_like_any_other(rig: Rig) -> None:
     status, answer = await post(rig, "/raylane/controls", {**BY, "model": "demo", "kind": "hold", "replicas": 2, "for_s": 600})
-    assert status == 200
-    assert "no effect" in answer["note"]
+    assert (status, answer["controls"][0]["replicas"]) == (200, 2)
+
+
+async def test_what_may_be_held_follows_the_spec_in_force(make_rig: MakeRig) -> None:
+    rig = await make_rig(models=SCALED)
+    hold = {**BY, "model": "demo", "kind": "hold", "replicas": 6, "for_s": 600}
+    assert (await post(rig, "/raylane/controls", hold))[0] == 400
+    spec = rig.service.spec.model_dump(mode="json")
+    spec["models"][0]["replicas"]["max"] = 8
+    await rig.directory.apply(json.dumps(spec))
+    await until(lambda: rig.service.spec.models[0].replicas.max == 8)
+    assert (await post(rig, "/raylane/controls", hold))[0] == 200
 
 
 async def test_a_replica_drains(make_rig: MakeRig) -> None:

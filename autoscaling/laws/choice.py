@@ -1,0 +1,32 @@
+"""A law by name and settings, as a spec, a tuner or a log says it; and how the law is made of that."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autoscaling.laws.fixed import FixedLaw
+from autoscaling.laws.law import Law, Plant
+from autoscaling.laws.registry import make_law
+from autoscaling.laws.settings import Value
+
+
+@dataclass(frozen=True)
+class LawChoice:
+    """`settings`: those that differ from the law's defaults, or all."""
+
+    name: str
+    settings: Mapping[str, Value]
+
+    def make(self, plant: Plant) -> Law:
+        """The law, new. Raises ValueError that names it, the setting and what is allowed. `fixed` is none to choose among, so it is made here."""
+        settings = dict(self.settings)
+        if self.name == "fixed":
+            return FixedLaw(int(settings.pop("count") or 0), float(settings.pop("period_s", 1.0) or 1.0))
+        return make_law(self.name, settings, plant)
+
+
+def remember(new: Law, old: Law | None) -> Law:
+    """The new law with what the old one has learned, where it can make use of it: laws of a kind whose `adopt(old)` takes it over."""
+    adopt = getattr(new, "adopt", None)
+    if adopt is not None and type(old) is type(new):
+        adopt(old)
+    return new

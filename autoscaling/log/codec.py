@@ -1,0 +1,104 @@
+"""Signals, controls and decisions as trees of lists (`tree.py`), and back, exactly: floats keep every bit, times are nanoseconds beside them. Pure.
+
+The order of fields is the schema; whoever changes a field of these classes raises `SCHEMA`.
+"""
+
+from typing import Any
+
+from autoscaling.laws.law import Motive
+from autoscaling.scaler.controls import Control, ControlKind
+from autoscaling.scaler.decision import Decision, Limit
+from autoscaling.signals.signals import FlowSignal, Forecast, LaneSignal, Latencies, ReplicaSignal, ReplicaState, Signals
+
+SCHEMA = 1
+
+Tree = list[Any]
+
+
+def signals_tree(signals: Signals) -> Tree:
+    """All but the two times."""
+    return [
+        signals.age_s,
+        signals.epoch,
+        signals.applied,
+        signals.starting,
+        signals.schedulable,
+        [[r.name, r.state.value, r.sequences, r.max_sequences, r.kv_tokens, r.max_kv_tokens, r.prefill_tokens, r.tpot_s] for r in signals.replicas],
+        [[lane.name, lane.waiting, lane.work, lane.oldest_wait_s] for lane in signals.lanes],
+        [[f.lane, f.traffic_class, f.arrived, f.work, f.prompt_tokens, f.kept, f.missed, f.slo_s, f.attainment] for f in signals.flows],
+        signals.finished,
+        signals.finished_work,
+        signals.counted,
+        signals.output_tokens,
+        None if signals.latencies is None else _latencies_tree(signals.latencies),
+        None if signals.forecast is None else _forecast_tree(signals.forecast),
+    ]
+
+
+def signals_from(tree: Tree, ns: int, unix_ns: int) -> Signals:
+    """Raises ValueError, TypeError or LookupError where the tree is none of signals."""
+    age_s, epoch, applied, starting, schedulable, replicas, lanes, flows, finished, finished_work, counted, output, latencies, forecast = tree
+    return Signals(
+        ns / 1e9,
+        unix_ns / 1e9,
+        age_s,
+        epoch,
+        applied,
+        starting,
+        schedulable,
+        tuple(ReplicaSignal(name, ReplicaState(state), *rest) for name, state, *rest in replicas),
+        tuple(LaneSignal(*lane) for lane in lanes),
+        tuple(FlowSignal(*flow) for flow in flows),
+        finished,
+        finished_work,
+        counted,
+        output,
+        None if latencies is None else Latencies(*latencies),
+        None if forecast is None else Forecast(forecast[0], forecast[1], tuple(forecast[2]), tuple(forecast[3])),
+    )
+
+
+def controls_tree(controls: tuple[Control, ...]) -> Tree:
+    """An operator's words, in their order."""
+    return [[control.kind.value, control.replicas, control.until_unix_s, control.by, control.why] for control in controls]
+
+
+def controls_from(tree: Tree) -> tuple[Control, ...]:
+    """Raises ValueError or TypeError."""
+    return tuple(Control(ControlKind(kind), *rest) for kind, *rest in tree)
+
+
+def decision_tree(decision: Decision, with_terms: bool) -> Tree:
+    """What was decided. `applied`, `ready` and the time stand in the signals; terms only where they are wanted."""
+    return [
+        decision.requested,
+        decision.wanted,
+        None if decision.motive is None else decision.motive.value,
+        None if decision.limit is None else decision.limit.value,
+        decision.error,
+        [[name, value] for name, value in decision.terms.items()] if with_terms else None,
+    ]
+
+
+def decision_from(tree: Tree, signals: Signals) -> Decision:
+    """With no terms where none were written. Raises ValueError or TypeError."""
+    requested, wanted, motive, limit, error, terms = tree
+    return Decision(
+        signals.at_s,
+        signals.applied,
+        signals.ready,
+        requested,
+        wanted,
+        None if motive is None else Motive(motive),
+        None if limit is None else Limit(limit),
+        {} if terms is None else dict(terms),
+        error,
+    )
+
+
+def _latencies_tree(one: Latencies) -> Tree:
+    return [one.span_s, one.requests, one.ttft_p50_s, one.ttft_p90_s, one.ttft_p99_s, one.tpot_p90_s]
+
+
+def _forecast_tree(one: Forecast) -> Tree:
+    return [one.at_s, one.step_s, list(one.work_per_s), list(one.error)]

@@ -1,0 +1,60 @@
+"""The files of a model's scaling log, and what a restarted controller takes from them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from autoscaling.log.header import KIND
+from autoscaling.log.reader import LogError
+from autoscaling.log.replay import steps
+from autoscaling.log.writer import log_name
+from autoscaling.shadow.pair import Pair
+from deployments.ownership.decision_log import KEPT
+
+YOUNG_S = 600.0
+"""What was decided longer ago says nothing about now."""
+_HEADER = f'{{"log":"{KIND}"'
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What decided, in its state after its last decision, and when that was (nanoseconds: the log's own time, and of day)."""
+
+    pair: Pair
+    ns: int
+    unix_ns: int
+
+
+def is_scaling_log(first_line: str) -> bool:
+    """Whether a log that begins so is one of scaling decisions."""
+    return first_line.startswith(_HEADER)
+
+
+def log_files(folder: Path, model: str) -> list[Path]:
+    """Those that there are, oldest first."""
+    name = log_name(model) + ".jsonl"
+    paths = [*(folder / f"{name}.{number}" for number in range(KEPT, 0, -1)), folder / name]
+    return [path for path in paths if path.exists()]
+
+
+def lines_of(files: list[Path]) -> Iterator[str]:
+    """All their lines. A line that a killed writer left unfinished ends its file, and is left out. Raises OSError."""
+    for file in files:
+        with file.open(encoding="utf-8") as lines:
+            yield from (line for line in lines if line.endswith("\n"))
+
+
+def remembered(folder: Path, model: str, unix_ns: int) -> Remembered | None:
+    """The state that the log of `model` leads to, if it is young, of this code, and whole; else None."""
+    files = log_files(folder, model)
+    try:
+        lines = list(lines_of(files[-1:]))
+        starts = [number for number, line in enumerate(lines) if is_scaling_log(line)]
+        last = None
+        for last in steps(lines[starts[-1] :] if starts else []):  # noqa: B007
+            pass
+    except (OSError, LogError):
+        return None
+    if last is None or unix_ns - last.record.unix_ns > YOUNG_S * 1e9:
+        return None
+    return Remembered(last.pair, last.record.ns, last.record.unix_ns)

@@ -1,0 +1,95 @@
+"""The first line of a scaling log, and of each of its files: what decides, by which code, and the whole state from which the lines after it replay.
+
+The state is pickled, compressed, and read by an unpickler that makes nothing but the classes of the rooms below (`deployments/restricted_pickle.py`).
+"""
+
+import base64
+import dataclasses
+import json
+import pickle
+import zlib
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from autoscaling.log.code import code_hash
+from autoscaling.log.codec import SCHEMA
+from autoscaling.shadow.pair import Pair
+from deployments.restricted_pickle import load_state
+
+KIND = "scaling"
+_ROOMS = ("autoscaling.laws", "autoscaling.scaler", "autoscaling.signals", "autoscaling.shadow", "autoscaling.scoring", "deployments.engine_model")
+_MOST_STATE_BYTES = 64 << 20
+
+
+class Begin(StrEnum):
+    """Why there is a header. After `START` and `CONFIGURED` the state is another than the lines before it lead to; else it is that one."""
+
+    START = "start"
+    CONFIGURED = "configured"
+    CHECKPOINT = "checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """`code`: a hash of what decides. `state`: still pickled (`pair`). Times in nanoseconds: the log's own, and of day."""
+
+    begin: Begin
+    model: str
+    region: str
+    code: str
+    ns: int
+    unix_ns: int
+    state: bytes
+    law: dict[str, Any]
+    shadow: dict[str, Any] | None
+    bounds: dict[str, Any]
+
+    def line(self) -> str:
+        """As JSON."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        packed = base64.b64encode(zlib.compress(self.state)).decode()
+        return json.dumps({"log": KIND, "schema": SCHEMA, **fields, "begin": self.begin.value, "state": packed}, separators=(",", ":"))
+
+    def pair(self) -> Pair:
+        """What decides, as it was at that moment; new at each call. Raises ValueError."""
+        return load_pair(self.state)
+
+
+def load_pair(state: bytes) -> Pair:
+    """What decides, from its pickled state. Raises ValueError."""
+    pair = load_state(state, _ROOMS)
+    if not isinstance(pair, Pair):
+        raise ValueError("its state is none of an autoscaler")
+    return pair
+
+
+def header_of(pair: Pair, begin: Begin, model: str, region: str, ns: int, unix_ns: int) -> Header:
+    """The header before the next decision of `pair`."""
+    shadow = pair.shadow_choice
+    return Header(
+        begin,
+        model,
+        region,
+        code_hash(),
+        ns,
+        unix_ns,
+        pickle.dumps(pair, protocol=5),
+        {"name": pair.choice.name, "settings": dict(pair.choice.settings)},
+        None if shadow is None else {"name": shadow.name, "settings": dict(shadow.settings)},
+        dataclasses.asdict(pair.scaler.bounds),
+    )
+
+
+def read_header(fields: dict[str, Any]) -> Header:
+    """Raises ValueError where it is none, or of another schema."""
+    if fields.get("log") != KIND:
+        raise ValueError("is no header of a scaling log")
+    if fields.get("schema") != SCHEMA:
+        raise ValueError(f"schema = {fields.get('schema')!r}; allowed: {SCHEMA}")
+    try:
+        given = {name: value for name, value in fields.items() if name not in ("log", "schema")}
+        unpacked = zlib.decompressobj().decompress(base64.b64decode(given["state"]), _MOST_STATE_BYTES)
+        return Header(**{**given, "begin": Begin(given["begin"]), "state": unpacked})
+    except (KeyError, TypeError, zlib.error) as error:
+        raise ValueError(f"is no whole header: {error}") from error

@@ -1,0 +1,129 @@
+"""The cell as the autoscaler of one model sees it: the directory by Ray, the owner's books by HTTP. The one place here that knows both.
+
+Nothing waits long: the directory is listened to by a call that is always open, the owner has a second to answer. What cannot be had now is told as
+missing, and what was read before stands for as long as its age allows (`Bounds.stale_s`).
+"""
+
+import json
+import logging
+import time
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import quote
+
+import ray
+
+from autoscaling.serve.page import Page
+from autoscaling.serve.room import Node
+from deployments.directory import find_directory
+from deployments.listing import Listing
+from deployments.scaling.books import SCALING_PATH, Books, read_books
+from deployments.scaling.state import ScalingState
+
+log = logging.getLogger("raylane.scaling")
+
+_WATCH_S = 30.0
+_ANSWER_S = 5.0
+_NODES_EVERY_S = 10.0
+_SPEC_PATH = "/raylane/spec"
+_SHADOW_PATH = "/raylane/shadow"
+
+
+class Cell:
+    """Of `model`. `listing`: what the directory said last; `books` what the owner said, `age_s` seconds ago; None before the first word."""
+
+    def __init__(self, model: str) -> None:
+        self.listing: Listing | None = None
+        self.books: Books | None = None
+        self.nodes: tuple[Node, ...] = ()
+        self.trouble = ""
+        """Why the owner's books could not be read last; empty when they were."""
+        self._model = model
+        self._directory: Any = None
+        self._secret = ""
+        self._watch: Any = None
+        self._page: Page | None = None
+        self._read_s = 0.0
+        self._nodes_s = 0.0
+
+    @property
+    def age_s(self) -> float:
+        """How long ago the books were read."""
+        return time.monotonic() - self._read_s
+
+    def look(self, latency_span_s: float) -> None:
+        """Takes in what is new. Never raises: what fails is tried again at the next look."""
+        try:
+            self._listen()
+            self._look_at_nodes()
+        except Exception as error:  # any failure of Ray: its head may be away
+            log.info("the directory does not answer: %r", error)
+            self._directory = self._watch = None
+        try:
+            self._read(latency_span_s)
+            self.trouble = ""
+        except (OSError, ValueError) as error:
+            self.trouble = str(error)
+
+    def publish(self, state: ScalingState) -> None:
+        """Tells the directory of a decision; nobody waits for its answer."""
+        if self._directory is not None:
+            try:
+                self._directory.scaling.remote(state)
+            except Exception as error:  # any failure of Ray
+                log.info("the directory was not told of a decision: %r", error)
+
+    def spec(self) -> bytes:
+        """The spec in force, whole, as the owner has it. Raises OSError."""
+        return self._owner().get(_SPEC_PATH)
+
+    def roll_back(self, why: str) -> None:
+        """Has the last promotion of the model taken back in the spec, for the whole cell. Raises OSError."""
+        order = {"model": self._model, "kind": "rollback", "by": "autoscaler", "why": why, "force": True}
+        self._owner().ask("POST", _SHADOW_PATH, json.dumps(order).encode())
+
+    def close(self) -> None:
+        """Ends the connection to the owner."""
+        if self._page is not None:
+            self._page.close()
+
+    def _listen(self) -> None:
+        if not ray.is_initialized():  # Ray would start a cluster of its own
+            raise RuntimeError("this process is in no Ray cluster")
+        if self._directory is None:
+            self._directory = find_directory()
+            self._secret = ray.get(self._directory.secret.remote(), timeout=_ANSWER_S)
+        patience_s = _ANSWER_S if self.listing is None else 0.0
+        while True:
+            if self._watch is None:
+                self._watch = self._directory.watch.remote(-1 if self.listing is None else self.listing.version, _WATCH_S)
+            ready, _ = ray.wait([self._watch], timeout=patience_s)
+            if not ready:
+                return
+            self._watch, patience_s = None, 0.0
+            self.listing = ray.get(ready[0], timeout=_ANSWER_S)
+
+    def _look_at_nodes(self) -> None:
+        if time.monotonic() >= self._nodes_s:
+            self._nodes_s = time.monotonic() + _NODES_EVERY_S
+            self.nodes = tuple(_alive(ray.nodes()))
+
+    def _read(self, latency_span_s: float) -> None:
+        span = f"?latency_span_s={latency_span_s:g}" if latency_span_s > 0 else ""
+        began_s = time.monotonic()
+        self.books = read_books(self._owner().get(f"{SCALING_PATH}/{quote(self._model)}{span}"))
+        self._read_s = began_s
+
+    def _owner(self) -> Page:
+        owners = () if self.listing is None else self.listing.owners
+        url = next((ownership.url for ownership in owners if ownership.model == self._model), None)
+        if url is None:
+            raise OSError(f"nobody owns model {self._model!r}")
+        if self._page is None or self._page.base != url:
+            self.close()
+            self._page = Page(url, self._secret)
+        return self._page
+
+
+def _alive(nodes: Iterable[dict[str, Any]]) -> Iterable[Node]:
+    return (Node(node["NodeID"], node["Resources"]) for node in nodes if node.get("Alive"))

@@ -1,0 +1,53 @@
+"""What the spec in force says of one model's scaling, as the controller follows it: a part of the spec at first, the whole once one is applied."""
+
+import json
+import logging
+
+from autoscaling.from_spec import ScalingSetup, setup_of
+from cluster.spec import ClusterSpec, Model, Region
+from deployments.engine_model.cost_file import CostFileError
+
+log = logging.getLogger("raylane.scaling")
+
+
+class Facts:
+    """Raises ValueError where the spec that it begins with has no such model or region, or no usable settings."""
+
+    def __init__(self, spec_json: str, model: str, region: str) -> None:
+        self.bad = False
+        """The spec in force cannot be followed, or not wholly."""
+        self._names = (model, region)
+        self._json: str | None = spec_json
+        self.spec, self.model, self.region, self.setup = self._read(spec_json)
+
+    def follow(self, spec_json: str | None) -> bool:
+        """The directory has that spec (None: none was applied). Whether anything has changed."""
+        if spec_json is None or spec_json == self._json:
+            return False
+        self._json = spec_json
+        try:
+            self.spec, self.model, self.region, self.setup = self._read(spec_json)
+        except ValueError as error:  # of pydantic, or of a law's settings
+            log.error("the spec in force cannot be followed for model %s: %s", self._names[0], error)
+            self.bad = True
+            return False
+        return True
+
+    def _read(self, spec_json: str) -> tuple[ClusterSpec, Model, Region, ScalingSetup]:
+        spec = ClusterSpec.model_validate(json.loads(spec_json))
+        name, region_name = self._names
+        model, region = spec.model(name), spec.region(region_name)
+        setup = self._setup(spec, model, region)
+        for choice in (setup.law, setup.shadow):
+            if choice is not None:
+                choice.make(setup.plant)  # what cannot be made is not followed
+        return spec, model, region, setup
+
+    def _setup(self, spec: ClusterSpec, model: Model, region: Region) -> ScalingSetup:
+        self.bad = False
+        try:
+            return setup_of(spec, model, region)
+        except CostFileError as error:  # a law can do without
+            log.error("model %s is scaled without its costs: %s", model.name, error)
+            self.bad = True
+            return setup_of(spec, model, region, read_costs=False)

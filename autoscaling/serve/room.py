@@ -1,0 +1,63 @@
+"""How many replicas of a model there is room for: by its pool in the spec, and by Ray's nodes where all of the pool's are there. Pure.
+
+A cluster that may still grow is not held to the nodes that it has: there the pool alone says how many.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from cluster.spec import ClusterSpec, Model, Pool, Region
+from deployments.engine.placement import place
+from deployments.protocol import ReplicaFacts
+
+Amounts = Mapping[str, float]
+_RAY_NAMES = {"num_cpus": "CPU", "num_gpus": "GPU"}
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node of Ray's, alive: what it has in all, by Ray's names."""
+
+    node_id: str
+    total: Amounts
+
+
+def schedulable(spec: ClusterSpec, model: Model, region: Region, nodes: Iterable[Node], replicas: Iterable[ReplicaFacts]) -> int | None:
+    """The most replicas of `model` that can run at once beside those of other models; None where neither the pool nor Ray says."""
+    pool = spec.pool_of(model, region)
+    known = [number for number in (_by_pool(model, pool), _by_nodes(spec, model, region, pool, nodes, replicas)) if number is not None]
+    return min(known, default=None)
+
+
+def _by_pool(model: Model, pool: Pool) -> int | None:
+    if pool.accelerator != "cpu":
+        return pool.nodes * (pool.gpus_per_node // model.settings.tensor_parallel_size)
+    return None if pool.cpus_per_node is None else pool.nodes * int(pool.cpus_per_node / model.cpus + _ROUNDING)
+
+
+def _by_nodes(spec: ClusterSpec, model: Model, region: Region, pool: Pool, nodes: Iterable[Node], replicas: Iterable[ReplicaFacts]) -> int | None:
+    need = needs(model, pool)
+    able = {node.node_id: dict(node.total) for node in nodes if _fits(need, node.total)}
+    if len(able) < pool.nodes:
+        return None
+    models = {one.name: one for one in spec.models}
+    for facts in replicas:
+        other, free = models.get(facts.model), able.get(facts.node_id)
+        if facts.model != model.name and other is not None and free is not None:
+            for name, amount in needs(other, spec.pool_of(other, region)).items():
+                free[name] = free.get(name, 0.0) - amount
+    return sum(_fits(need, free) for free in able.values())
+
+
+def needs(model: Model, pool: Pool) -> Amounts:
+    """What one replica takes of a node, by Ray's names."""
+    placement = place(model, pool)
+    if placement.bundles:
+        return placement.bundles[0]
+    return {_RAY_NAMES[name]: amount for name, amount in placement.actor_options.items()}
+
+
+def _fits(need: Amounts, free: Amounts) -> int:
+    """How often it does."""
+    return int(max(0.0, min(free.get(name, 0.0) / amount for name, amount in need.items() if amount > 0) + _ROUNDING))

@@ -1,0 +1,175 @@
+"""The scaling of one model in Serve's controller: every turn reads, decides, hands over, tells. `worker.py` runs the turns in a thread.
+
+The number is handed to Serve before anything is written or published: no disk and no directory delays it.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from autoscaling.from_spec import choices_of
+from autoscaling.laws.backlog.start_up import StartUps
+from autoscaling.log.files import remembered
+from autoscaling.log.writer import ScalingLog
+from autoscaling.scaler.controls import Control
+from autoscaling.scaler.decision import Decision
+from autoscaling.serve.alarms import alarms_of
+from autoscaling.serve.cell import Cell
+from autoscaling.serve.clock import Clock
+from autoscaling.serve.facts import Facts
+from autoscaling.serve.handover import Handover
+from autoscaling.serve.room import schedulable
+from autoscaling.shadow.pair import Pair
+from autoscaling.signals.forecaster import Forecaster
+from autoscaling.signals.from_books import signals_from
+from autoscaling.signals.from_snapshot import Moment
+from autoscaling.signals.signals import Signals
+from autoscaling.signals.unseen import unseen
+from cluster.spec import ClusterSpec
+from deployments.scaling.state import ScalingState
+
+log = logging.getLogger("raylane.scaling")
+
+_REVERT_EVERY_NS = 5 * 10**9
+_STANDING_S = 30.0
+
+
+class ModelScaling:
+    """What was decided up to ten minutes before a restart of the controller is gone on with, from the log."""
+
+    def __init__(self, facts: Facts, cell: Cell, handover: Handover, folder: Path, forecaster: Forecaster | None = None) -> None:
+        self._facts = facts
+        self._cell = cell
+        self._handover = handover
+        self._forecaster = forecaster
+        self._clock = Clock()
+        model, region = facts.model.name, facts.region.name
+        known = remembered(folder, model, self._clock.now()[1])
+        self._pair = Pair(facts.setup) if known is None else known.pair
+        if known is not None:
+            self._clock = Clock(known.ns, known.unix_ns)
+            self._pair.configure(facts.setup, self._clock.now()[0] / 1e9)
+        self._log = ScalingLog(folder, model, region)
+        self._no_log = False
+        self._starts = StartUps(facts.setup.plant.start_up_s)
+        self._foreign = self._pair.scaler.foreign_writes
+        self._revert_ns = 0
+        self._told_standing: Mapping[str, Any] = {}
+        self._standing_s = -math.inf
+
+    @property
+    def period_s(self) -> float:
+        """From turn to turn."""
+        return self._facts.setup.period_s
+
+    def turn(self) -> None:
+        """One decision; none before Serve has said how many run."""
+        applied = self._handover.applied
+        if applied is None:
+            return
+        self._cell.look(self._latency_span_s)
+        ns, unix_ns = self._clock.now()
+        self._follow(ns)
+        signals, controls = self._signals(ns, unix_ns, applied), self._controls(unix_ns)
+        self._no_log = not self._written(lambda: self._log.before(self._pair, ns, unix_ns))
+        decision = self._pair.decide(signals, controls)
+        self._handover.ask(decision.requested)
+        if not self._no_log:
+            self._no_log = not self._written(lambda: self._log.after(ns, unix_ns, signals, controls, decision))
+        self._cell.publish(self._state(signals, decision))
+        if self._pair.reverted is not None and ns >= self._revert_ns:
+            self._revert_ns = ns + _REVERT_EVERY_NS
+            self._revert()
+
+    def close(self) -> None:
+        """Ends the log and the connection."""
+        self._log.close()
+        self._cell.close()
+
+    @property
+    def _latency_span_s(self) -> float:
+        shadow = self._pair.shadow
+        return self._pair.scaler.law.latency_span_s or (0.0 if shadow is None else shadow.law.latency_span_s)
+
+    def _follow(self, ns: int) -> None:
+        listing = self._cell.listing
+        if listing is not None and self._facts.follow(listing.spec_json):
+            self._pair.configure(self._facts.setup, ns / 1e9)
+            self._log.configured()
+            log.info("model %s now scales by %s", self._facts.model.name, self._pair.choice.name)
+
+    def _signals(self, ns: int, unix_ns: int, applied: int) -> Signals:
+        books, facts, listing = self._cell.books, self._facts, self._cell.listing
+        if books is None:
+            return unseen(ns / 1e9, unix_ns / 1e9, applied)
+        replicas = () if listing is None else listing.replicas
+        room = schedulable(facts.spec, facts.model, facts.region, self._cell.nodes, replicas)
+        moment = Moment(ns / 1e9, unix_ns / 1e9, applied, age_s=round(self._cell.age_s, 2), schedulable=room)
+        forecaster = self._forecaster
+        signals = signals_from(books, moment, None if forecaster is None else forecaster.forecast(unix_ns / 1e9))
+        if forecaster is not None and signals.age_s <= facts.setup.bounds.stale_s:
+            forecaster.look(signals)
+        return signals
+
+    def _controls(self, unix_ns: int) -> tuple[Control, ...]:
+        listing = self._cell.listing
+        return () if listing is None else listing.orders.of(self._facts.model.name, unix_ns / 1e9)
+
+    def _state(self, signals: Signals, decision: Decision) -> ScalingState:
+        if signals.age_s <= self._pair.scaler.bounds.stale_s:
+            self._starts.look(signals)
+        foreign, self._foreign = self._foreign, self._pair.scaler.foreign_writes
+        alarms = alarms_of(
+            decision,
+            foreign_write=self._foreign > foreign,
+            bad_spec=self._facts.bad,
+            no_log=self._no_log,
+            rolled_back=self._pair.reverted is not None,
+        )
+        due_s = self._starts.due_in_s(signals.at_s)
+        eta_s = due_s[0] if due_s else self._starts.expected_s if decision.requested > signals.applied else None
+        return ScalingState(
+            self._facts.model.name,
+            decision.requested,
+            signals.applied,
+            signals.ready,
+            decision.reason,
+            signals.unix_s,
+            eta_s,
+            alarms,
+            self._standing(signals.at_s),
+        )
+
+    def _standing(self, now: float) -> Mapping[str, Any]:
+        """Of the shadow, anew every half a minute: the whole cell is told of every change."""
+        shadow = self._pair.shadow
+        if shadow is None:
+            self._told_standing, self._standing_s = {}, -math.inf
+        elif now >= self._standing_s:
+            standing = shadow.standing()
+            self._told_standing, self._standing_s = {} if standing is None else asdict(standing), now + _STANDING_S
+        return self._told_standing
+
+    def _written(self, write: Callable[[], None]) -> bool:
+        try:
+            write()
+        except OSError as error:
+            log.debug("the log of scaling decisions cannot be written: %s", error)
+            self._log.configured()  # a line is missing: what follows replays from a new header
+            return False
+        return True
+
+    def _revert(self) -> None:
+        """Has the spec say what is already done: the promoted law is the shadow again."""
+        assert self._pair.reverted is not None
+        reverted, name = self._pair.reverted, self._facts.model.name
+        try:
+            spec = ClusterSpec.model_validate_json(self._cell.spec())
+            if choices_of(spec, spec.model(name))[0] == reverted.law:  # else somebody has changed it already
+                self._cell.roll_back(f"promises were missed {reverted.burn:.1f} times as fast as the SLO allows")
+                log.warning("model %s: the promotion of law %s is taken back", name, reverted.law.name)
+        except (OSError, ValueError) as error:
+            log.warning("a promotion was taken back, and the spec does not say so yet: %s", error)

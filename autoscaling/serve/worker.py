@@ -1,0 +1,65 @@
+"""The thread in which one model's scaling takes its turns, as long as its policy lives. It knows the policy's handover, never the policy itself."""
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from autoscaling.log.writer import log_name
+from autoscaling.serve.cell import Cell
+from autoscaling.serve.facts import Facts
+from autoscaling.serve.foresight import forecaster_of
+from autoscaling.serve.handover import Handover
+from autoscaling.serve.scaling import ModelScaling
+
+log = logging.getLogger("raylane.scaling")
+
+_FIRST_TICK_S = 0.05
+_RETRY_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a policy was deployed with."""
+
+    spec_json: str
+    model: str
+    region: str
+    run_dir: str
+
+
+def start_worker(task: Task, handover: Handover, stop: threading.Event) -> threading.Thread:
+    """Its thread, running until `stop`; the process may end without it."""
+    thread = threading.Thread(target=_work, args=(task, handover, stop), name=f"raylane-{log_name(task.model)}", daemon=True)
+    thread.start()
+    return thread
+
+
+def _work(task: Task, handover: Handover, stop: threading.Event) -> None:
+    while handover.applied is None and not stop.wait(_FIRST_TICK_S):
+        pass  # an earlier policy of the same model may still be ending, and Serve has not said how many run
+    while not stop.is_set():
+        try:
+            facts = Facts(task.spec_json, task.model, task.region)
+            scaling = ModelScaling(facts, Cell(task.model), handover, Path(task.run_dir) / "logs", forecaster_of(facts))
+        except Exception:  # the number of replicas stays, and the reason is in the controller's log
+            log.exception("model %s cannot be scaled", task.model)
+            stop.wait(_RETRY_S)
+            continue
+        _turn(scaling, task.model, stop)
+        scaling.close()
+
+
+def _turn(scaling: ModelScaling, model: str, stop: threading.Event) -> None:
+    due_s, failed = time.monotonic(), 0
+    while not stop.is_set():
+        try:
+            scaling.turn()
+            failed = 0
+        except Exception:  # whatever it is, the next turn comes, and the number stays
+            failed += 1
+            if failed in (1, 10, 100, 1000):
+                log.exception("a turn of model %s's scaling failed, %d in a row", model, failed)
+        due_s = max(due_s + scaling.period_s, time.monotonic())
+        stop.wait(due_s - time.monotonic())

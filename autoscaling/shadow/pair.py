@@ -1,0 +1,122 @@
+"""What scales one model: an active law, perhaps a shadow, a promotion on probation. Serve drives it, the log records it, `replay` drives it again.
+
+Pure and deterministic: its whole state is in it (a log begins with it), and it can be pickled between any two calls. A spec that names the shadow's
+law as the active one and the other way round is a promotion: the laws change places with what they have learned. One that goes back the same way is a
+rollback. A promoted law that burns the SLO is taken back at once, here; `reverted` says so until the spec says so too.
+"""
+
+from dataclasses import dataclass
+
+from autoscaling.from_spec import ScalingSetup
+from autoscaling.laws.choice import LawChoice, remember
+from autoscaling.laws.law import Law
+from autoscaling.scaler.autoscaler import Autoscaler
+from autoscaling.scaler.controls import Control
+from autoscaling.scaler.decision import Decision
+from autoscaling.scaler.paced import PacedScaler
+from autoscaling.shadow.probation import Probation
+from autoscaling.shadow.shadow import Shadow
+from autoscaling.signals.signals import Signals
+
+Rule = tuple[float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Reverted:
+    """The promotion of `law` was taken back, since promises were missed `burn` times as fast as the SLO allows."""
+
+    law: LawChoice
+    unix_s: float
+    burn: float
+
+
+class Pair:
+    """`choice` is the active law's, `shadow_choice` the other's."""
+
+    def __init__(self, setup: ScalingSetup) -> None:
+        self.choice, self.shadow_choice = setup.law, setup.shadow
+        self.reverted: Reverted | None = None
+        self.probation: Probation | None = None
+        self._promoted_over: LawChoice | None = None
+        self._plant, self._costs = setup.plant, setup.costs
+        self._paced = PacedScaler(Autoscaler(setup.law.make(setup.plant), setup.bounds))
+        self.shadow = None if setup.shadow is None else self._new_shadow(setup.shadow.make(setup.plant))
+
+    @property
+    def scaler(self) -> Autoscaler:
+        """The active one."""
+        return self._paced.autoscaler
+
+    def decide(self, signals: Signals, controls: tuple[Control, ...] = ()) -> Decision:
+        """The active law's decision by these facts."""
+        if self.probation is not None:
+            self._watch(signals)
+        decision = self._paced.decide(signals, controls)
+        if self.shadow is not None:
+            self.shadow.look(signals, controls, decision)
+        return decision
+
+    def configure(self, setup: ScalingSetup, now: float) -> None:
+        """Follows a changed spec from now on. What a law has learned survives where its kind stays. Raises ValueError; then nothing is changed."""
+        pair = (self.choice, self.shadow_choice)
+        if (setup.law, setup.shadow) == pair and setup.costs == self._costs:
+            self.reverted = None
+        elif self.reverted is not None and (setup.shadow, setup.law) == pair:
+            pass  # that spec is from before the promotion was taken back
+        elif self.shadow is not None and (setup.shadow, setup.law) == pair:
+            self._swap()
+            self._promote_or_return(pair[0], now, _rule(setup))
+        else:
+            self._replace(setup)
+        self.scaler.bounds = setup.bounds
+        if self.shadow is not None:
+            self.shadow.bound(setup.bounds)
+        self._paced.hurry()
+
+    def _watch(self, signals: Signals) -> None:
+        assert self.probation is not None
+        if signals.age_s > self.scaler.bounds.stale_s:
+            return
+        if self.probation.look(signals):
+            self.reverted = Reverted(self.choice, signals.unix_s, self.probation.burn)
+            self._swap()
+            self._paced.hurry()
+        if self.reverted is not None or signals.at_s > self.probation.until_s:
+            self.probation = self._promoted_over = None
+
+    def _swap(self) -> None:
+        assert self.shadow is not None
+        assert self.shadow_choice is not None
+        old, new = self.scaler.law, self.shadow.law
+        self.scaler.law = new
+        self.choice, self.shadow_choice = self.shadow_choice, self.choice
+        self.shadow = self._new_shadow(old)
+
+    def _promote_or_return(self, old: LawChoice, now: float, rule: Rule) -> None:
+        """A law that comes back after its promotion over it was undone is on no probation."""
+        returns = self._promoted_over == self.choice
+        self.reverted = None
+        self._promoted_over = None if returns else old
+        self.probation = None if returns else Probation(now, *rule)
+
+    def _replace(self, setup: ScalingSetup) -> None:
+        keeps = setup.costs == self._costs
+        law = self.scaler.law
+        if setup.law != self.choice or not keeps:
+            law = remember(setup.law.make(setup.plant), law if keeps else None)
+        shadow = None if setup.shadow is None else setup.shadow.make(setup.plant)
+        if shadow is not None and self.shadow is not None and keeps:
+            shadow = self.shadow.law if setup.shadow == self.shadow_choice else remember(shadow, self.shadow.law)
+        same = keeps and setup.shadow == self.shadow_choice and setup.law == self.choice
+        self.scaler.law = law
+        self.choice, self.shadow_choice, self._plant, self._costs = setup.law, setup.shadow, setup.plant, setup.costs
+        self.reverted = self.probation = self._promoted_over = None
+        if not same:
+            self.shadow = None if shadow is None else self._new_shadow(shadow)
+
+    def _new_shadow(self, law: Law) -> Shadow:
+        return Shadow(law, self.scaler.bounds, self._plant, self.scaler.law.name)
+
+
+def _rule(setup: ScalingSetup) -> Rule:
+    return (setup.rollback.within_s, setup.rollback.span_s, setup.rollback.burn)

@@ -1,0 +1,17 @@
+"""Who foretells the arrival of work: beside a law, which takes the forecast as an input like any other. Driven live and in the simulator alike."""
+
+from typing import Protocol
+
+from autoscaling.signals.signals import Forecast, Signals
+
+
+class Forecaster(Protocol):
+    """Foretells the arrival of work from what it was told."""
+
+    def look(self, signals: Signals) -> None:
+        """Takes a moment into account."""
+        ...
+
+    def forecast(self, unix_s: float) -> Forecast | None:
+        """What is expected from that time of day on; None while nobody can know."""
+        ...

@@ -1,0 +1,28 @@
+"""Finds the scaling logs that a command is about: the files that were named, else those of the cluster on this machine."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from autoscaling.log.files import log_files
+from autoscaling.log.writer import log_name
+from cli.console import fail
+from cli.run_dir import RunDir, known_clusters
+
+_PREFIX = log_name("")
+
+
+def chosen_logs(model: str | None, files: Sequence[Path]) -> list[Path]:
+    """Oldest first. Ends the command where there is none, or more than one to choose from."""
+    if files:
+        return list(files)
+    states = known_clusters() or known_clusters(dead_too=True)
+    if len(states) != 1:
+        fail(f"{len(states)} clusters on this machine: which one is meant?", mend="--log FILE", code=2)
+    folder = RunDir(states[0].name).path / "logs"
+    there = sorted(path.name.removeprefix(_PREFIX).removesuffix(".jsonl") for path in folder.glob(f"{_PREFIX}*.jsonl"))
+    if model is None and len(there) != 1:
+        fail(f"{len(there)} models have a scaling log in {folder}; allowed: {', '.join(there) or 'none'}", code=2)
+    found = log_files(folder, model or there[0])
+    if not found:
+        fail(f"model {model!r} has no scaling log in {folder}; allowed: {', '.join(there) or 'none'}", code=2)
+    return found

@@ -1,0 +1,100 @@
+"""What is told of a decision is what the law itself answers when it is asked again."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autoscaling.explain.explanation import explain
+from autoscaling.explain.levers import levers
+from autoscaling.explain.moments import Moment, moments
+from autoscaling.explain.words import words
+from autoscaling.laws.law import Motive
+from autoscaling.log.files import lines_of, log_files
+from autoscaling.log.writer import ScalingLog
+from autoscaling.scaler.controls import Control, ControlKind
+from autoscaling.scaler.decision import Decision, Limit
+from autoscaling.shadow.pair import Pair
+from tests.autoscaling.setups import setup, stream
+
+PIN = Control(ControlKind.PIN, 1, 1_700_000_100.0, "ada", "a visit")
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> list[Moment]:
+    """Of ten minutes of the backlog law, with a pin for some seconds, what is applied following what was asked for."""
+    folder = tmp_path_factory.mktemp("log")
+    pair, applied = Pair(setup(most=6, shadow={"policy": "fixed"})), 2
+    log = ScalingLog(folder, "m", "here")
+    for number, shown in enumerate(stream(600, slo_s=1.0)):
+        signals = replace(shown, applied=applied, starting=max(0, applied - 2))
+        controls = (PIN,) if 20 <= number < 24 else ()
+        ns, unix_ns = round(signals.at_s * 1e9), round(signals.unix_s * 1e9)
+        log.before(pair, ns, unix_ns)
+        decision = pair.decide(signals, controls)
+        log.after(ns, unix_ns, signals, controls, decision)
+        applied = decision.requested
+    log.close()
+    return list(moments(lines_of(log_files(folder, "m"))))
+
+
+def test_a_moment_can_be_asked_again_to_the_same_decision(found: list[Moment]) -> None:
+    assert len(found) > 3
+    for moment in found:
+        pair = moment.pair()
+        again = [pair.decide(record.signals, record.controls) for record in moment.records]
+        assert again[-1] == moment.decision
+
+
+def test_levers_that_are_not_moved_change_nothing(found: list[Moment]) -> None:
+    for moment in found:
+        for lever in levers(moment):
+            decision = lever.decide(0.0 if lever.counts else 1.0)
+            assert decision is not None
+            assert decision.requested == moment.decision.requested, lever.name
+
+
+def test_what_would_have_changed_it_does(found: list[Moment]) -> None:
+    steps = [moment for moment in found if moment.decision.changes and moment.decision.limit is None]
+    assert steps
+    seen = set()
+    for moment in steps[:5]:
+        told = explain(moment)
+        by_name = {lever.name: lever for lever in levers(moment)}
+        assert told.turns, told
+        for turn in told.turns:
+            decision = by_name[turn.lever].decide(turn.at)
+            assert decision is not None
+            assert decision.requested == turn.replicas != moment.decision.requested
+            seen.add(turn.lever)
+    assert "arrivals" in seen or "work that waits" in seen
+
+
+def test_an_operators_word_is_told_with_what_the_law_wanted(found: list[Moment]) -> None:
+    told = explain(next(moment for moment in found if moment.decision.limit is Limit.PINNED))
+    assert "an operator pinned 1" in told.words
+    assert told.unbound is not None
+    assert told.unbound > 1
+    assert told.turns == ()
+
+
+def test_it_prints_and_is_plain_data(found: list[Moment]) -> None:
+    told = explain(found[-1])
+    head, *rest = told.lines()
+    assert "(" in head
+    assert rest[0].startswith("  why: ")
+    assert set(told.as_json()) >= {"requested", "reason", "inputs", "terms", "turns", "insensitive"}
+
+
+@pytest.mark.parametrize("limit", [None, *Limit])
+def test_every_reason_has_its_words(limit: Limit | None, found: list[Moment]) -> None:
+    bounds = found[0].bounds
+    for motive in Motive:
+        decision = Decision(0.0, 1, 1, 2, 3, motive, limit, {})
+        assert words(decision, bounds)
+    assert words(Decision(0.0, 1, 1, 2, None, None, limit or Limit.STALE, {}, "no"), bounds)
+
+
+def test_the_log_of_a_folder_is_read(found: list[Moment], tmp_path: Path) -> None:
+    assert {moment.model for moment in found} == {"m"}
+    assert list(moments([])) == []

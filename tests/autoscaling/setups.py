@@ -1,0 +1,63 @@
+"""A spec of one scaled model, its setup, and a stream of moments: for the tests of what is around laws."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from autoscaling.from_spec import ScalingSetup, setup_of
+from autoscaling.signals.signals import FlowSignal, LaneSignal, Signals
+from cluster.spec import ClusterSpec
+from tests.autoscaling.scaler.moments import replicas
+
+
+def spec_of(policy: str = "backlog", count: int = 1, least: int = 0, most: int | None = 8, **scaling: Any) -> ClusterSpec:
+    """One model on a pool of ten H100s."""
+    return ClusterSpec.model_validate(
+        {
+            "name": "test",
+            "regions": [{"name": "here", "pools": [{"name": "h100", "accelerator": "H100", "gpus_per_node": 8, "price_usd_per_hour": 3.0}]}],
+            "models": [
+                {
+                    "name": "m",
+                    "source": "somewhere",
+                    "settings": {"max_model_len": 8192, "max_num_seqs": 32},
+                    "replicas": {"count": count, "min": least, "max": most},
+                }
+            ],
+            "autoscaling": {"policy": policy, **scaling},
+        }
+    )
+
+
+def setup(policy: str = "backlog", **given: Any) -> ScalingSetup:
+    """That spec's setup."""
+    spec = spec_of(policy, **given)
+    return setup_of(spec, spec.models[0], spec.regions[0])
+
+
+def stream(seconds: int, seed: int = 0, applied: int = 2, slo_s: float = 2.0) -> Iterator[Signals]:
+    """A moment a second of a system whose load swells and falls, as its counts tell it. Whole nanoseconds, as a shell's clock gives them."""
+    rng = random.Random(seed)
+    arrived = work = finished = done = kept = missed = 0
+    for second in range(seconds):
+        new = rng.randrange(0, 4 + 10 * (seconds // 3 < second < 2 * seconds // 3))
+        arrived, work = arrived + new, work + 3_000 * new
+        waiting = rng.randrange(0, 6) if new > 6 else 0
+        finished, done, kept, missed = finished + new, done + 3_000 * new, kept + new - (waiting > 3), missed + (waiting > 3)
+        yield Signals(
+            (10**9 * second + 17) / 1e9,
+            1_700_000_000.0 + second,
+            rng.random() / 100,
+            1,
+            applied,
+            0,
+            10,
+            tuple(replace(one, sequences=rng.randrange(0, 33)) for one in replicas(applied)),
+            (LaneSignal("short", waiting, 3_000.0 * waiting, waiting / 7), LaneSignal("long", 0, 0.0, 0.0)),
+            (FlowSignal("short", "interactive", arrived, float(work), 500 * arrived, kept, missed, slo_s, 0.99),),
+            finished,
+            float(done),
+            finished,
+            200 * finished,
+        )

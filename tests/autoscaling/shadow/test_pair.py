@@ -1,0 +1,145 @@
+"""An active law and its shadow: what is obeyed, what is scored, what a changed spec does, and how a promotion ends."""
+
+import pickle
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autoscaling.scaler.controls import Control, ControlKind
+from autoscaling.shadow.pair import Pair
+from autoscaling.signals.signals import Signals
+from autoscaling.signals.unseen import unseen
+from tests.autoscaling.setups import setup, stream
+
+FIXED: dict[str, Any] = {"shadow": {"policy": "fixed"}}
+BACKLOG: dict[str, Any] = {"policy": "backlog"}
+
+
+def numbers(pair: Pair, moments: Iterable[Signals]) -> list[int]:
+    return [pair.decide(signals).requested for signals in moments]
+
+
+def promoted() -> Pair:
+    """The fixed law became the active one after a minute, the backlog law its shadow."""
+    pair = Pair(setup("backlog", count=3, **FIXED))
+    numbers(pair, stream(60))
+    pair.configure(setup("fixed", count=3, shadow=BACKLOG), 60.0)
+    return pair
+
+
+def test_a_shadow_changes_nothing() -> None:
+    alone, shadowed = Pair(setup("backlog")), Pair(setup("backlog", **FIXED))
+    assert numbers(alone, stream(200)) == numbers(shadowed, stream(200))
+
+
+def test_it_is_scored_on_the_same_stream() -> None:
+    pair = Pair(setup("backlog", count=3, **FIXED))
+    numbers(pair, stream(300))
+    assert pair.shadow is not None
+    standing = pair.shadow.standing()
+    assert standing is not None
+    assert (standing.seconds, standing.shadow.number, standing.shadow.changes) == (299.0, 3, 1)
+    assert standing.shadow.replica_hours > 0
+    assert standing.kept + standing.missed > 0
+    assert sum(standing.active.reasons.values()) == 300
+    assert 0 <= standing.agreement <= 1
+
+
+def test_what_nobody_sees_is_not_scored() -> None:
+    pair = Pair(setup("backlog", **FIXED))
+    for second in range(10):
+        pair.decide(unseen(float(second), 1e9, 2))
+    assert pair.shadow is not None
+    assert pair.shadow.standing() is None
+
+
+def test_a_shadow_has_no_rate_limit_and_follows_operators() -> None:
+    pair = Pair(setup("backlog", up_per_minute=1, **FIXED))
+    assert pair.shadow is not None
+    pins = (Control(ControlKind.PIN, 6, 2e9),)
+    pair.decide(next(stream(1)), pins)
+    standing = pair.shadow.standing()
+    assert standing is not None
+    assert standing.shadow.number == 6
+
+
+def test_a_promotion_carries_what_the_law_has_learned() -> None:
+    pair = Pair(setup("fixed", count=3, shadow=BACKLOG))
+    numbers(pair, stream(200))
+    assert pair.shadow is not None
+    learned = pair.shadow.law
+    pair.configure(setup("backlog", count=3, **FIXED), 200.0)
+    assert pair.scaler.law is learned
+    assert pair.probation is not None
+    assert pair.shadow.law.name == "fixed"
+
+
+def test_a_rollback_is_on_no_probation() -> None:
+    pair = promoted()
+    assert pair.probation is not None
+    pair.configure(setup("backlog", count=3, **FIXED), 70.0)
+    assert (pair.choice.name, pair.probation, pair.reverted) == ("backlog", None, None)
+    pair.configure(setup("fixed", count=3, shadow=BACKLOG), 80.0)
+    assert pair.probation is not None
+
+
+def burning(seconds: range) -> Iterable[Signals]:
+    for second, signals in enumerate(stream(seconds.stop)):
+        if second >= seconds.start:
+            yield replace(signals, flows=(replace(signals.flows[0], missed=50 * second),))
+
+
+def test_a_promoted_law_that_burns_is_taken_back_by_itself_until_the_spec_says_so() -> None:
+    pair = promoted()
+    for signals in burning(range(60, 200)):
+        pair.decide(signals)
+    assert pair.choice.name == "backlog"
+    assert pair.reverted is not None
+    assert (pair.reverted.law.name, pair.probation) == ("fixed", None)
+    assert pair.reverted.burn >= 10
+    pair.configure(setup("fixed", count=3, shadow=BACKLOG), 200.0)  # a spec from before
+    assert (pair.choice.name, pair.reverted is None) == ("backlog", False)
+    pair.configure(setup("backlog", count=3, **FIXED), 201.0)
+    assert (pair.choice.name, pair.reverted, pair.probation) == ("backlog", None, None)
+
+
+def test_other_settings_keep_what_was_learned() -> None:
+    pair = Pair(setup("backlog"))
+    numbers(pair, stream(300))
+    capacity = pair.scaler.law._capacity.per_s  # type: ignore[attr-defined]
+    assert capacity is not None
+    pair.configure(setup("backlog", backlog={"utilisation": 0.5, "level_s": 120}), 300.0)
+    assert pair.scaler.law.settings.utilisation == 0.5  # type: ignore[attr-defined]
+    assert pair.scaler.law._capacity.per_s == capacity  # type: ignore[attr-defined]
+    pair.configure(setup("fixed", count=4), 301.0)
+    assert pair.decide(list(stream(303))[302]).requested == 4
+
+
+def test_bounds_and_an_unchanged_law_are_just_that() -> None:
+    pair = Pair(setup("backlog", **FIXED))
+    numbers(pair, stream(100))
+    law, shadow = pair.scaler.law, pair.shadow
+    pair.configure(setup("backlog", most=3, **FIXED), 100.0)
+    assert (pair.scaler.law is law, pair.shadow is shadow, pair.scaler.bounds.most) == (True, True, 3)
+    pair.configure(setup("backlog", most=3), 101.0)
+    assert pair.shadow is None
+
+
+def test_a_setting_that_is_refused_changes_nothing() -> None:
+    pair = Pair(setup("backlog"))
+    with pytest.raises(ValueError, match="no such law"):
+        pair.configure(setup("magic"), 1.0)
+    assert pair.choice.name == "backlog"
+    assert pair.decide(next(stream(1))).requested >= 0
+
+
+@pytest.mark.parametrize("cut", [0, 30, 90])
+def test_it_can_be_pickled_between_any_two_decisions(cut: int) -> None:
+    moments = list(stream(120))
+    whole, parted = promoted(), promoted()
+    expected = numbers(whole, moments[60:])
+    first = numbers(parted, moments[60 : 60 + cut])
+    again = pickle.loads(pickle.dumps(parted))
+    assert first + numbers(again, moments[60 + cut :]) == expected

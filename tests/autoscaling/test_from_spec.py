@@ -1,0 +1,95 @@
+"""From the spec's words to a law, bounds and a plant."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoscaling.from_spec import choices_of, scaling_problems, setup_of, usd_per_replica_hour
+from autoscaling.laws.backlog.law import BacklogLaw
+from autoscaling.laws.fixed import FixedLaw
+from cluster.spec import ClusterSpec, Pool
+from deployments.engine_model.cost_file import CostFileError
+from tests.autoscaling.setups import setup, spec_of
+
+COSTS = Path(__file__).resolve().parents[2] / "infra/specs/simulated-h100.costs.json"
+
+
+def test_a_fixed_law_wants_the_specs_count_and_nothing_bounds_it() -> None:
+    made = setup("fixed", count=3, least=1, most=None)
+    assert (made.bounds.least, made.bounds.most, made.bounds.ceiling) == (0, 3, None)
+    law = made.law.make(made.plant)
+    assert isinstance(law, FixedLaw)
+    assert law.count == 3
+
+
+def test_the_backlog_law_gets_its_settings_and_period() -> None:
+    made = setup("backlog", period_s=0.5, backlog={"margin": 0.4}, up_per_minute=6)
+    law = made.law.make(made.plant)
+    assert isinstance(law, BacklogLaw)
+    assert (law.settings.margin, law.period_s) == (0.4, 0.5)
+    assert (made.bounds.least, made.bounds.most, made.bounds.up_per_min, made.bounds.down_per_min) == (0, 8, 6.0, math.inf)
+
+
+def test_a_rival_goes_by_its_own_settings_and_a_shadow_beside() -> None:
+    spec = spec_of("hpa", shadow={"policy": "backlog"})
+    active, shadow = choices_of(spec, spec.models[0])
+    assert (active.name, dict(active.settings)) == ("hpa", {})
+    assert shadow is not None
+    assert shadow.name == "backlog"
+
+
+@pytest.mark.parametrize(("usd", "most"), [(3.0, 1), (9.0, 3), (8.99, 2), (1e6, 333_333)])
+def test_a_cost_ceiling_pays_for_whole_replicas(usd: float, most: int) -> None:
+    assert setup("backlog", usd_per_hour=usd).bounds.ceiling == most
+
+
+def test_a_replica_on_cpus_pays_for_its_share_of_the_node() -> None:
+    model = spec_of().models[0]
+    assert usd_per_replica_hour(model, Pool(name="c", price_usd_per_hour=2.0)) == 2.0
+    assert usd_per_replica_hour(model, Pool(name="c", price_usd_per_hour=2.0, cpus_per_node=4)) == 0.5
+
+
+def test_costs_are_those_that_are_named() -> None:
+    made = setup("backlog", costs=str(COSTS))
+    assert made.plant.cost is not None
+    assert made.costs == str(COSTS)
+    assert made.plant.limits.sequences == 32  # the spec's, below the file's
+    assert setup("backlog").plant.cost is None
+
+
+def test_a_simulated_engine_has_its_own_costs_at_its_speed() -> None:
+    spec = simulated(speed=2.0, start_up_s=30.0)
+    made = setup_of(spec, spec.models[0], spec.regions[0])
+    plain = simulated(speed=1.0)
+    slow = setup_of(plain, plain.models[0], plain.regions[0])
+    assert made.plant.cost is not None
+    assert slow.plant.cost is not None
+    assert made.plant.cost.step_s([], 8, 1_000, 0) == pytest.approx(slow.plant.cost.step_s([], 8, 1_000, 0) / 2)
+    assert made.plant.start_up_s > 30
+
+
+def test_what_cannot_be_followed_is_told_by_model() -> None:
+    assert scaling_problems(spec_of("backlog")) == []
+    (problem,) = scaling_problems(spec_of("magic"))
+    assert problem.startswith("models.m: autoscaling: law 'magic': no such law; allowed: ")
+    (problem,) = scaling_problems(spec_of("hpa", settings={"no": 1}))
+    assert "no such setting" in problem
+    (problem,) = scaling_problems(spec_of("backlog", shadow={"policy": "magic"}))
+    assert "magic" in problem
+    (problem,) = scaling_problems(spec_of("backlog", costs="/nowhere.json"))
+    assert "/nowhere.json" in problem
+
+
+def test_a_cost_file_that_is_missing_is_an_error_unless_none_is_read() -> None:
+    spec = spec_of("backlog", costs="/nowhere.json")
+    with pytest.raises(CostFileError):
+        setup_of(spec, spec.models[0], spec.regions[0])
+    assert setup_of(spec, spec.models[0], spec.regions[0], read_costs=False).plant.cost is None
+
+
+def simulated(**given: Any) -> ClusterSpec:
+    plain = spec_of().model_dump()
+    model = {**plain["models"][0], "name": "m-simulated", "engine": "simulated", "simulated": {"costs": str(COSTS), **given}}
+    return ClusterSpec.model_validate({**plain, "models": [model]})
