@@ -64,6 +64,7 @@ class Replica:
         self._load = EngineLoad(changed=self._feed.changed)
         self._watchdog = Watchdog(model.health.stall_s)
         self._drained = asyncio.Event()
+        self._stopping: asyncio.Task[None] | None = None
         self._probe: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -88,12 +89,17 @@ class Replica:
         return ReplicaState.READY if self.drains_for is None else ReplicaState.DRAINING
 
     def drain(self, reason: DrainReason = DrainReason.STOP) -> None:
-        """Refuses new work from now on; what runs goes on. For good: a replica that drains does not come back."""
+        """Refuses new work from now on; what runs goes on. For good: a replica that drains does not come back.
+
+        Then it ends its server and its engine by itself, unless Serve is about to (`STOP`).
+        """
         if self.drains_for is None:
             self.drains_for = reason
             telemetry.DRAINS.labels(reason.value).inc()
             logger.info("%s drains (%s)", self._identity.replica_id, reason)
         self._state_changed()
+        if reason is not DrainReason.STOP and self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop())
 
     def check(self) -> None:
         """Raises RuntimeError when Serve should put another one in its place: the engine is dead or stuck, or the replica has drained.
@@ -106,8 +112,13 @@ class Replica:
             raise RuntimeError(f"{self.facts.replica_id} has drained ({self.drains_for}): no fault, another one is to take its place")
 
     async def stop(self) -> None:
-        """Drains, waits until the last exchange has ended (no longer than Serve lets it), and ends the server and the engine."""
+        """Drains, waits until the last exchange has ended (no longer than Serve lets it), and ends the server and the engine. Again is no error."""
         self.drain()
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop())
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self) -> None:
         await self._drained.wait()
         self._feed.close()
         await self._server.stop(_CLOSE_S)

@@ -232,6 +232,8 @@ async def test_it_drains(session: aiohttp.ClientSession, replica: Replica) -> No
     await until(lambda: replica._drained.is_set())
     with pytest.raises(RuntimeError, match="has drained \\(spot_notice\\): no fault"):
         replica.check()
+    await until(lambda: replica._stopping is not None and replica._stopping.done())
+    assert replica._backend.dead, "it has ended its engine by itself"
     replica.drain()
     assert replica.drains_for is DrainReason.SPOT_NOTICE, "the first reason stays"
 
