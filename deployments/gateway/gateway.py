@@ -78,7 +78,7 @@ class Gateway:
         if settings.simulator_error is not None:
             registry.register(SimulatorErrorMetrics(Path(settings.simulator_error)))
         registry.register(OwnershipMetrics(lambda: {name: standing_of(allegiance) for name, allegiance in self._allegiances.items()}))
-        registry.register(ScalingMetrics(self._announced, self._snapshots))
+        registry.register(ScalingMetrics(self._announced, lambda: [name for name, desk in self.service.desks.items() if desk.own is not None]))
         self._journal = Journal(
             run_dir / "logs" / "access.jsonl" if settings.access_log else None,
             Path(settings.trace_file) if settings.trace_file else None,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from autoscaling.laws.backlog.settings import BacklogSettings
 from autoscaling.signals.signals import FlowSignal, Signals
+from deployments.scheduling.lanes import PROMOTED
 
 _TELLING_SHARE = 0.01
 
@@ -57,8 +58,8 @@ class LaneTargets:
         """The promoted have waited long already: their target is that of the tightest lane."""
         settings = self.settings
         slo_s = self._slo_s.get(lane, min(self._slo_s.values(), default=1.0))
-        own = [one.name for one in signals.lanes]
-        last = own[-1] if own and own[-1] in self._slo_s else None
+        own = [one.name for one in signals.lanes if one.name != PROMOTED]
+        last = own[-1] if own else None
         target_s = settings.target_wait * slo_s
         return max(target_s, settings.long_wait_s) if lane == last and len(own) > 1 else target_s
 
