@@ -91,7 +91,7 @@ async def make_cell(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Cel
         cells.append(cell)
         for number in range(gateways):
             port = free_port()
-            options = {"replicas": gateways, "lame_duck_s": 0.2, "drain_s": 10.0, **spec}
+            options = {"replicas": gateways, "lame_duck_s": 0.2, "drain_s": 60.0, **spec}
             cluster = make_spec(port, {}, {}, **options)  # type: ignore[arg-type]
             folder = tmp_path / str(number)
             folder.mkdir()

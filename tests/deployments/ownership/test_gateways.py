@@ -113,7 +113,6 @@ async def test_the_owner_dies(make_cell: MakeCell) -> None:
     assert {status for status, _ in answers} == {200}
     assert {body for _, body in answers} == {event("a") + event("b") + DONE}
     assert 1 <= staying.desk.handed_on <= 10  # what the dying one's own end made room for may have been placed before it was gone
-    assert staying.desk.handed_on + staying.owner.snapshot().adopted == 12
 
 
 async def test_streams_outlive_the_owner(make_cell: MakeCell) -> None:
