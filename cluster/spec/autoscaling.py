@@ -1,6 +1,6 @@
 """How replicas follow the load: which law decides, within what, and what it looks at."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -14,7 +14,7 @@ Setting = float | int | bool | str | None
 
 
 class Backlog(Section):
-    """The knobs of the backlog law; `docs/autoscaling.md` says what each does, `raylane tune` proposes values.
+    """The knobs of the backlog law; `docs/autoscaling.md` says what each does.
 
     `target_wait`: the share of a class's TTFT that its requests may spend in the lane; `long_wait_s`: what the last lane may wait at least.
     `utilisation`: the share of a replica's capacity that demand may fill. `short_cost`: what a replica too few costs, in replicas too many.
@@ -41,7 +41,7 @@ class Backlog(Section):
 
 
 class Law(Section):
-    """A scaling law: `backlog` with its knobs, `fixed`, or a ported rival with `settings` of its own (`raylane gauntlet --list` names them all)."""
+    """A scaling law: `backlog` with its knobs, `fixed`, or a ported rival with `settings` of its own (`autoscaling/laws/registry.py`)."""
 
     policy: LawName = "fixed"
     backlog: Backlog = Backlog()
@@ -66,16 +66,14 @@ class Rollback(Section):
 class Autoscaling(Law):
     """How replicas follow the load. `fixed` keeps each model's `replicas.count`.
 
-    The law is asked every `period_s`. `forecast`: `none`, or `seasonal` (by day and week, from recorded history; a floor under what the law wants by
-    itself). At most `up_per_minute` replicas are added and `down_per_minute` taken away in any 60 s. `usd_per_hour`: what all replicas of a model may
-    cost at most, by its pool's price. Books older than `stale_s` are not decided by; a silent replica forbids steps down for `silent_s`; what has not
-    started after `unschedulable_s` counts as impossible, and is tried again after `retry_s`. `costs`: a cost file of the engine, relative to the
-    spec's own file, from which laws know what a replica can do before they have seen it (a simulated engine's own, where none is named). `shadow`: a
-    second law that runs beside, un-actuated; `rollback`: when one that was promoted is taken back.
+    The law is asked every `period_s`. At most `up_per_minute` replicas are added and `down_per_minute` taken away in any 60 s. `usd_per_hour`: what
+    all replicas of a model may cost at most, by its pool's price. Books older than `stale_s` are not decided by; a silent replica forbids steps down
+    for `silent_s`; what has not started after `unschedulable_s` counts as impossible, and is tried again after `retry_s`. `costs`: a cost file of the
+    engine, relative to the spec's own file, from which laws know what a replica can do before they have seen it (a simulated engine's own, where none
+    is named). `shadow`: a second law that runs beside, un-actuated; `rollback`: when one that was promoted is taken back.
     """
 
     period_s: Annotated[float, Field(ge=0.2, le=600)] = 1.0
-    forecast: Literal["none", "seasonal"] = "none"
     up_per_minute: Annotated[float, Field(gt=0, le=100_000)] | None = None
     down_per_minute: Annotated[float, Field(gt=0, le=100_000)] | None = None
     usd_per_hour: Annotated[float, Field(gt=0, le=1e7)] | None = None
