@@ -1,6 +1,6 @@
 """How replicas follow the load: which law decides, within what, and what it looks at."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -14,15 +14,17 @@ Setting = float | int | bool | str | None
 
 
 class Backlog(Section):
-    """The knobs of the backlog law; `docs/autoscaling.md` says what each does.
+    """The knobs of the backlog law; `docs/autoscaling.md` says what each does, `raylane tune` proposes values.
 
     `target_wait`: the share of a class's TTFT that its requests may spend in the lane; `long_wait_s`: what the last lane may wait at least.
     `utilisation`: the share of a replica's capacity that demand may fill. `short_cost`: what a replica too few costs, in replicas too many.
     `recover_s`: in how many seconds a backlog over its target shall be gone, once new replicas are there. `occupancy`: the share of sequences or KV
     blocks that may be booked. `level_s`: over how many seconds demand is averaged at most. `trend`: whether demand is extrapolated by the time of a
     start. `down_after_s`: for how long fewer must have sufficed, and never less than `down_starts` times what a start takes; `margin`: by how much
-    of a replica, and by how much more must be needed. `zero_after_s`: idle for so long, the last replica goes (where `replicas.min` is 0). `burn`:
-    promises missed so many times as fast as the SLO allows add a replica whatever the rest says.
+    of a replica, and by how much more must be needed. `reversal_s`: for how long after a step up none goes down, unless the load has fallen by a
+    replica's worth, and within which a step down that must be taken back makes the next ones wait longer. `zero_after_s`: idle for so long, the
+    last replica goes (where `replicas.min` is 0). `burn`: promises missed so many times as fast as the SLO allows add a replica whatever the rest
+    says.
     """
 
     target_wait: Annotated[float, Field(ge=0, le=1)] = 0.5
@@ -36,6 +38,7 @@ class Backlog(Section):
     down_after_s: Annotated[float, Field(ge=0, le=86_400)] = 300.0
     down_starts: Annotated[float, Field(ge=0, le=100)] = 2.0
     margin: Annotated[float, Field(ge=0, le=1)] = 0.25
+    reversal_s: Annotated[float, Field(ge=0, le=86_400)] = 600.0
     zero_after_s: Annotated[float, Field(ge=0, le=604_800)] = 300.0
     burn: Annotated[float, Field(ge=0.1, le=1e6)] = 10.0
 
@@ -66,14 +69,17 @@ class Rollback(Section):
 class Autoscaling(Law):
     """How replicas follow the load. `fixed` keeps each model's `replicas.count`.
 
-    The law is asked every `period_s`. At most `up_per_minute` replicas are added and `down_per_minute` taken away in any 60 s. `usd_per_hour`: what
-    all replicas of a model may cost at most, by its pool's price. Books older than `stale_s` are not decided by; a silent replica forbids steps down
-    for `silent_s`; what has not started after `unschedulable_s` counts as impossible, and is tried again after `retry_s`. `costs`: a cost file of the
-    engine, relative to the spec's own file, from which laws know what a replica can do before they have seen it (a simulated engine's own, where none
-    is named). `shadow`: a second law that runs beside, un-actuated; `rollback`: when one that was promoted is taken back.
+    The law is asked every `period_s`. `forecast`: `seasonal` gives the backlog law what is expected to arrive, by day and week, from what arrived
+    before (`autoscaling/forecast`), as a floor under what it wants by itself. At most `up_per_minute` replicas are added and `down_per_minute` taken
+    away in any 60 s. `usd_per_hour`: what all replicas of a model may cost at most, by its pool's price. Books older than `stale_s` are not decided
+    by; a silent replica forbids steps down for `silent_s`; what has not started after `unschedulable_s` counts as impossible, and is tried again
+    after `retry_s`. `costs`: a cost file of the engine, relative to the spec's own file, from which laws know what a replica can do before they have
+    seen it (a simulated engine's own, where none is named). `shadow`: a second law that runs beside, un-actuated; `rollback`: when one that was
+    promoted is taken back.
     """
 
     period_s: Annotated[float, Field(ge=0.2, le=600)] = 1.0
+    forecast: Literal["none", "seasonal"] = "none"
     up_per_minute: Annotated[float, Field(gt=0, le=100_000)] | None = None
     down_per_minute: Annotated[float, Field(gt=0, le=100_000)] | None = None
     usd_per_hour: Annotated[float, Field(gt=0, le=1e7)] | None = None

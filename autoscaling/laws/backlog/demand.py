@@ -5,8 +5,8 @@
     r(s)     work of the last s seconds / s, with half-width h(s) = DOUBT * (sqrt(r * D / s) + D / s)              s: 5, 10, 15 ... 600 s
     span     the longest s whose interval r(s) +- h(s) meets those of all shorter ones
     rate     r(span), with standard error sqrt(rate * D / span)
-    trend    slope of the least squares line through the buckets, where it is more than TELLING standard errors from zero, else 0; of the last two
-             and of the last four minutes, the one nearer to zero, since a step is no trend
+    trend    slope of the line through the buckets, where they climb or fall evenly (`trend.py`), else 0; of the last two and of the last four
+             minutes, the one nearer to zero
 
 The span is chosen by the intersection of confidence intervals (Goldenshluger and Nemirovski, 1997): long while nothing changes, so that the rate is
 steady, and short at once when something does, up or down.
@@ -16,11 +16,11 @@ import math
 from collections import deque
 from itertools import pairwise
 
+from autoscaling.laws.backlog.trend import slope
 from autoscaling.signals.signals import Signals
 
 BUCKET_S = 5.0
 KEPT = 120
-TELLING = 4.0
 DOUBT = 1.5
 _NOISE_WEIGHT = BUCKET_S / 3_600.0
 _SPANS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 36, 54, 80, KEPT)
@@ -44,6 +44,8 @@ class Demand:
         self.rate = 0.0
         """Work a second."""
         self.span_s = BUCKET_S
+        self.usual = 0.0
+        """Work a second, over all that is kept."""
         self._measured = 0
         self.noise = 0.0
         """The index of dispersion D (work)."""
@@ -60,6 +62,11 @@ class Demand:
     def error(self) -> float:
         """Standard error of the rate."""
         return math.sqrt(self.rate * self.noise / self.span_s)
+
+    @property
+    def usual_error(self) -> float:
+        """Standard error of the usual rate."""
+        return math.sqrt(self.usual * self.noise / (BUCKET_S * max(1, len(self._buckets))))
 
     def look(self, signals: Signals) -> None:
         """Takes a moment into account. After a restart of the scheduler's counts only what is new counts."""
@@ -89,13 +96,14 @@ class Demand:
     def _close(self) -> None:
         buckets = list(self._buckets)
         mean = sum(buckets) / len(buckets)
+        self.usual = mean / BUCKET_S
         if len(buckets) < _LEAST or mean <= 0:
             self.rate, self.span_s, self.trend = mean / BUCKET_S, len(buckets) * BUCKET_S, 0.0
             return
         variance = sum((b - a) ** 2 for a, b in pairwise(buckets)) / (2 * (len(buckets) - 1))
         self._average_noise(variance / mean)
         self._choose_span(buckets, mean / BUCKET_S)
-        slopes = [_slope(buckets[-count:], variance) for count in _TREND_BUCKETS]
+        slopes = [slope(buckets[-count:], variance) / BUCKET_S / BUCKET_S for count in _TREND_BUCKETS]
         self.trend = 0.0 if min(slopes) < 0 < max(slopes) else min(slopes, key=abs)
 
     def _average_noise(self, measured: float) -> None:
@@ -116,14 +124,3 @@ class Demand:
             if low > high:
                 return
             self.rate, self.span_s = rate, taken * BUCKET_S
-
-
-def _slope(x: list[float], variance: float) -> float:
-    """Of the line through values that are BUCKET_S apart, in rate a second."""
-    n = len(x)
-    middle = (n - 1) / 2
-    spread = n * (n * n - 1) / 12
-    slope = sum((index - middle) * value for index, value in enumerate(x)) / spread
-    if abs(slope) < TELLING * math.sqrt(variance / spread):
-        return 0.0
-    return slope / BUCKET_S / BUCKET_S

@@ -1,6 +1,7 @@
 """The backlog law. In replicas' worth of work, with c the work that a full replica does in a second:
 
-    demand     (rate + max(0, trend) * S + z * error) / (utilisation * c)          S: what a start takes; z: settings.sigmas
+    demand     (rate + max(0, trend) * (S + span / 2) + z * error) / (utilisation * c)       S: what a start takes; z: settings.sigmas(S)
+               rate: of a surge over the last ten minutes' only the share that is known to stay (`persistence.py`)
                error^2 = rate * D / span + rate * D / R                            of the rate's estimate, and of bursts over a residence time R
     forecast   (forecast over the next S + down span + z * its error) / (utilisation * c)
     backlog    (rate + B(S) / max(recover_s, S)) / c, only where a lane's wait is over its target
@@ -10,12 +11,15 @@
 
     up         the largest of them, if it is more than applied by `margin` (what is starting is in it: credited on the way up only); what waits, and
                promises that are missed, need no margin
-    down       the largest over the last max(down_after_s, down_starts * S), plus `margin`: what then still carries the busiest moment
+    down       the largest over the last max(down_after_s, down_starts * S), plus `margin`: what then still carries the busiest moment; not back and
+               forth (`reversal.py`)
 
-Everything is per model and cell. Nothing here knows bounds, operators or broken signals (`scaler/`).
+Replicas that have been silent for long are left out of all this, and put on top at the end (`silent.py`). Everything is per model and cell. Nothing
+here knows bounds, operators or broken signals (`scaler/`).
 """
 
 import math
+from dataclasses import replace
 from typing import ClassVar
 
 from autoscaling.laws.backlog.burn import Burn
@@ -24,8 +28,11 @@ from autoscaling.laws.backlog.demand import Demand
 from autoscaling.laws.backlog.down import Stabiliser
 from autoscaling.laws.backlog.lanes import LaneTargets, worst
 from autoscaling.laws.backlog.occupied import Occupied
+from autoscaling.laws.backlog.persistence import Persistence
 from autoscaling.laws.backlog.residence import Residence
+from autoscaling.laws.backlog.reversal import Reversal
 from autoscaling.laws.backlog.settings import BacklogSettings
+from autoscaling.laws.backlog.silent import Silent
 from autoscaling.laws.backlog.start_up import StartUps
 from autoscaling.laws.law import Motive, Plant, Wanted
 from autoscaling.signals.signals import Signals
@@ -49,7 +56,11 @@ class BacklogLaw:
         self._occupied = Occupied()
         self._targets = LaneTargets(settings)
         self._burn = Burn()
+        self._persistence = Persistence()
         self._down = Stabiliser()
+        self._load = Stabiliser()
+        self._reversal = Reversal(settings.reversal_s)
+        self._silent = Silent()
         self._began_s = -math.inf
 
     def adopt(self, old: "BacklogLaw") -> None:
@@ -57,6 +68,7 @@ class BacklogLaw:
         vars(self).update({name: part for name, part in vars(old).items() if name not in ("settings", "period_s")})
         self._demand = self._demand.averaged_over(self.settings.level_s)
         self._targets.settings = self.settings
+        self._reversal.within_s = self.settings.reversal_s
 
     def assume_start_up(self, factor: float) -> None:
         """Believes from now on that starts take so many times as long: for whoever asks what would be different then."""
@@ -68,10 +80,20 @@ class BacklogLaw:
             part.look(signals)
         if math.isinf(self._began_s):
             self._began_s = signals.at_s
+        self._persistence.look(signals, self._demand, self._start_ups.expected_s, self._capacity.per_s)
+        silent = self._silent.look(signals)
+        wanted = self._decide(replace(signals, applied=signals.applied - silent) if silent else signals)
+        self._reversal.wants(wanted.replicas)
+        return replace(wanted, replicas=wanted.replicas + silent, terms={**wanted.terms, "silent": float(silent)}) if silent else wanted
+
+    def _decide(self, signals: Signals) -> Wanted:
         terms = self._terms(signals)
+        motive, needed = _largest(terms)
+        load = self._load_of(terms)
+        self._reversal.look(signals.at_s, signals.applied, load)
+        self._load.look(signals.at_s, load)
         if not signals.applied:
             return self._from_zero(signals, terms)
-        motive, needed = _largest(terms)
         if needed <= signals.applied + _ROUNDING and self._burn.rate >= self.settings.burn and not signals.starting:
             needed, motive = signals.applied + 1.0, Motive.SLO_BURN
         self._down.look(signals.at_s, needed)
@@ -80,11 +102,17 @@ class BacklogLaw:
             return Wanted(more, motive, terms)
         return self._fewer(signals, needed, terms)
 
+    def _load_of(self, terms: dict[str, float]) -> float:
+        """What there is to do, in replicas' worth, without any headroom: by what arrives or by what is booked, whichever is more."""
+        arriving = self._demand.rate / terms["replica_work_per_s"] if "replica_work_per_s" in terms else 0.0
+        return max(arriving, terms.get(Motive.OCCUPANCY.value, 0.0) * self.settings.occupancy)
+
     def _terms(self, signals: Signals) -> dict[str, float]:
         """Every quantity of the equations above that exists at this moment, by name."""
         settings = self.settings
-        start_s, rate, c = self._start_ups.expected_s, self._demand.rate, self._capacity.per_s
-        terms = {"rate": rate, "start_up_s": start_s, "burn": self._burn.rate, "waiting_work": signals.backlog}
+        start_s, c = self._start_ups.expected_s, self._capacity.per_s
+        stays, rate, rate_error = self._expected()
+        terms = {"rate": rate, "stays": stays, "start_up_s": start_s, "burn": self._burn.rate, "waiting_work": signals.backlog}
         occupied = self._occupied.look(signals, self._residence.seconds)
         if occupied is not None:
             terms[Motive.OCCUPANCY.value] = occupied / settings.occupancy
@@ -95,16 +123,25 @@ class BacklogLaw:
         per_replica = settings.utilisation * c
         trend = self._demand.trend if settings.trend else 0.0
         burst = math.sqrt(rate * self._demand.noise / self._residence.seconds)
-        error = math.hypot(burst, self._demand.error)
+        error = math.hypot(burst, rate_error)
         terms |= {"replica_work_per_s": c, "trend": trend, "error": error, "span_s": self._demand.span_s, "residence_s": self._residence.seconds}
-        terms[Motive.DEMAND.value] = (rate + max(0.0, trend) * start_s + settings.sigmas * error) / per_replica
+        terms[Motive.DEMAND.value] = (rate + max(0.0, trend) * (start_s + self._demand.span_s / 2) + settings.sigmas(start_s) * error) / per_replica
         if signals.forecast is not None:
             expected = signals.forecast.most_between(signals.unix_s, signals.unix_s + start_s + self._span_s)
             if expected is not None:
                 terms["forecast_rate"], terms["forecast_error"] = expected
-                terms[Motive.FORECAST.value] = (expected[0] + settings.sigmas * expected[1]) / per_replica
+                terms[Motive.FORECAST.value] = (expected[0] + settings.sigmas(start_s) * expected[1]) / per_replica
         self._add_backlog(signals, rate, c, start_s, terms)
         return terms
+
+    def _expected(self) -> tuple[float, float, float]:
+        """The share of a surge that stays until what is asked for now is there; the rate that is left then, and its error."""
+        demand = self._demand
+        if demand.rate <= demand.usual or demand.trend:
+            return 1.0, demand.rate, demand.error
+        share = self._persistence.share(demand.span_s)
+        error = demand.usual_error + share * max(0.0, demand.error - demand.usual_error)
+        return share, demand.usual + share * (demand.rate - demand.usual), error
 
     def _add_backlog(self, signals: Signals, rate: float, c: float, start_s: float, terms: dict[str, float]) -> None:
         found = worst(self._targets.waits(signals), c * signals.ready)
@@ -136,11 +173,12 @@ class BacklogLaw:
             return Wanted(0, Motive.IDLE, terms)
         if needed + margin > applied - 1 + _ROUNDING:
             return Wanted(applied, Motive.STEADY if needed > applied - 1 or applied == 1 else Motive.NO_ROOM, terms)
-        most = self._down.most(now, self._span_s)
-        if most is None:
+        span_s = self._span_s * self._reversal.patience(now)
+        most, most_load = self._down.most(now, span_s), self._load.most(now, span_s)
+        if most is None or most_load is None:
             return Wanted(applied, Motive.COOLING, terms)
         terms["needed_most"] = most
-        fewer = max(1, math.ceil(most + margin - _ROUNDING))
+        fewer = max(1, math.ceil(most + margin - _ROUNDING), self._reversal.least(now, most_load))
         if fewer >= applied:
             return Wanted(applied, Motive.COOLING if most < applied - 1 else Motive.NO_ROOM, terms)
         return Wanted(fewer, Motive.CONSOLIDATE, terms)

@@ -2,6 +2,9 @@
 
 from autoscaling.signals.signals import ReplicaState, Signals
 
+_GONE = (ReplicaState.DRAINING, ReplicaState.SILENT)
+"""What a silent replica holds, nobody knows."""
+
 
 class Occupied:
     """A decayed average."""
@@ -12,7 +15,7 @@ class Occupied:
 
     def look(self, signals: Signals, over_s: float) -> float | None:
         """Takes a moment into account. None before any replica was seen that it could be measured by."""
-        live = [replica for replica in signals.replicas if replica.max_sequences and replica.state is not ReplicaState.DRAINING]
+        live = [replica for replica in signals.replicas if replica.max_sequences and replica.state not in _GONE]
         if live:
             sequences, kv = sum(r.sequences for r in live), sum(r.kv_tokens for r in live)
             each_sequences, each_kv = sum(r.max_sequences for r in live) / len(live), sum(r.max_kv_tokens for r in live) / len(live)

@@ -1,5 +1,7 @@
 """The law in a simulated cell: what it does to real requests, and why it says it does."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from autoscaling.laws.backlog.settings import BacklogSettings, settings_of
 from autoscaling.laws.law import Motive, Plant
 from autoscaling.scaler.autoscaler import Autoscaler
 from autoscaling.scaler.bounds import Bounds
+from autoscaling.signals.signals import ReplicaState
 from autoscaling.simulator.cell import Cell, CellSettings
 from autoscaling.simulator.outcome import Outcome
 from autoscaling.simulator.scaling import Scaling
@@ -16,7 +19,7 @@ from cluster.spec import Backlog
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import Limits
 from deployments.scheduling import LanePolicy, Policy
-from tests.autoscaling.scaler.moments import moment
+from tests.autoscaling.scaler.moments import moment, replicas
 
 COST = CostModel(line(0.025, 5e-5), line(0.0, 1e-5), plain_attention(2e-8, 1e-10))
 LIMITS = Limits(32, 2_048, 120_000)
@@ -70,6 +73,38 @@ def test_nothing_arrives_and_the_last_goes_and_the_first_request_brings_one_back
     assert (0, Motive.IDLE) in changes
     assert any(motive is Motive.WAKE for _, motive in changes)
     assert not np.isnan(out.finished_s).any()
+
+
+def test_a_load_that_swings_faster_than_replicas_start_makes_no_flap() -> None:
+    out = played([(2, 60), (14, 60)] * 20, Bounds(1, 12), start_up_s=60.0, replicas=3)
+    steps = [(decision.at_s, decision.requested - decision.applied) for decision in out.scalings if decision.changes]
+    ups = [at_s for at_s, more in steps if more > 0]
+    assert ups
+    assert [at_s for at_s, more in steps if more < 0 and any(0 < at_s - up_s < 600 for up_s in ups)] == []
+
+
+def test_what_a_silent_replica_would_carry_is_asked_for_beside_it() -> None:
+    heard, unheard = law(start_up_s=10.0), law(start_up_s=10.0)
+    silent = (*replicas(1), *replicas(1, ReplicaState.SILENT))
+    for second in range(60):
+        now = moment(float(second), arrived_work=40_000.0 * second, counted=40 * second, output_tokens=6_000 * second)
+        without, beside = heard.decide(now).replicas, unheard.decide(replace(now, replicas=silent)).replicas
+    assert beside == without + 1
+
+
+def test_a_silent_replica_that_speaks_again_is_no_step_up() -> None:
+    one = law(start_up_s=10.0, down_after_s=60.0)
+    silent = (*replicas(4), *replicas(1, ReplicaState.SILENT))
+    wanted = []
+    for second in range(200):
+        now = moment(float(second), ready=5, arrived_work=100.0 * second, counted=2 * second, output_tokens=200 * second)
+        wanted.append(one.decide(replace(now, replicas=silent) if second < 40 else now).replicas)
+    assert wanted[-1] == 1
+
+
+def test_being_short_costs_more_where_starts_take_longer() -> None:
+    settings = BacklogSettings()
+    assert settings.sigmas(0.0) == settings.sigmas(60.0) < settings.sigmas(120.0) < settings.sigmas(600.0)
 
 
 def test_without_any_load_nothing_is_added() -> None:
