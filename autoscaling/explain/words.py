@@ -54,6 +54,8 @@ def _limit(decision: Decision, bounds: Bounds) -> str:
             return "nobody could read the owner's books, or they were too old, so the number stayed"
         case Limit.SILENT:
             return "a replica did not report, so nothing was taken away"
+        case Limit.FORECAST_FAILED:
+            return "the forecast failed, so nothing was taken away"
         case Limit.LAW_FAILED:
             return f"the law failed ({decision.error}), so the number stayed"
         case None:

@@ -10,7 +10,7 @@ from autoscaling.scaler.controls import Control, ControlKind
 from autoscaling.scaler.decision import Decision, Limit
 from autoscaling.signals.signals import FlowSignal, Forecast, LaneSignal, Latencies, ReplicaSignal, ReplicaState, Signals
 
-SCHEMA = 1
+SCHEMA = 2
 
 Tree = list[Any]
 
@@ -32,12 +32,14 @@ def signals_tree(signals: Signals) -> Tree:
         signals.output_tokens,
         None if signals.latencies is None else _latencies_tree(signals.latencies),
         None if signals.forecast is None else _forecast_tree(signals.forecast),
+        signals.forecast_failed,
     ]
 
 
 def signals_from(tree: Tree, ns: int, unix_ns: int) -> Signals:
     """Raises ValueError, TypeError or LookupError where the tree is none of signals."""
-    age_s, epoch, applied, starting, schedulable, replicas, lanes, flows, finished, finished_work, counted, output, latencies, forecast = tree
+    age_s, epoch, applied, starting, schedulable, replicas, lanes, flows, finished, finished_work, counted, output, latencies, *foreseen = tree
+    forecast, forecast_failed = foreseen
     return Signals(
         ns / 1e9,
         unix_ns / 1e9,
@@ -55,6 +57,7 @@ def signals_from(tree: Tree, ns: int, unix_ns: int) -> Signals:
         output,
         None if latencies is None else Latencies(*latencies),
         None if forecast is None else Forecast(forecast[0], forecast[1], tuple(forecast[2]), tuple(forecast[3])),
+        forecast_failed,
     )
 
 

@@ -2,7 +2,7 @@
 
     wanted    = law(signals)                                             raised: the number stays (LAW_FAILED)
     bounded   = within [least, min(most, ceiling)], held or pinned by an operator, no more than can be scheduled
-    requested = bounded, at most so many up and down in any 60 s; no step down while a replica is silent
+    requested = bounded, at most so many up and down in any 60 s; no step down while a replica is silent, or a forecast failed
 
 What is broken is a named condition with a safe answer: the number that is applied stays. The platform may apply something else than was requested
 (another hand wrote the target, a deploy reset it): the next decision starts from what is applied, never from memory.
@@ -104,12 +104,14 @@ class Autoscaler:
         return (held, Limit.HELD) if number < held else (number, None)
 
     def _rated(self, signals: Signals, number: int, limit: Limit | None) -> tuple[int, Limit | None]:
-        """An operator's pin is not slowed down; and nothing is taken away while nobody knows what a replica does."""
+        """An operator's pin is not slowed down; and nothing is taken away while nobody knows what a replica does, or what was foretold."""
         if limit in (Limit.PINNED, Limit.HELD):
             return number, limit
         applied, now = signals.applied, signals.at_s
         if number < applied and self._silent_since_s is not None and now - self._silent_since_s < self.bounds.silent_s:
             return applied, Limit.SILENT
+        if number < applied and signals.forecast_failed:
+            return applied, Limit.FORECAST_FAILED
         while self._steps and self._steps[0][0] <= now - _RATE_SPAN_S:
             self._steps.popleft()
         if number > applied:

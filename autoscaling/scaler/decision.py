@@ -25,6 +25,8 @@ class Limit(StrEnum):
     """The scheduler's books are too old to decide by, or nobody keeps them: the number stays."""
     SILENT = "silent"
     """A replica does not report: no step down until it does, or is given up."""
+    FORECAST_FAILED = "forecast_failed"
+    """There should be a forecast, and making it failed: no step down until there is one again, since it may be what keeps the number up."""
     LAW_FAILED = "law_failed"
     """The law raised: the number stays, and an alarm counts it."""
 

@@ -22,6 +22,8 @@ class Alarm(StrEnum):
     """The spec in force cannot be followed (a cost file is missing, a setting is refused); what was in force before is."""
     NO_LOG = "no_log"
     """The decision log cannot be written."""
+    FORECAST_FAILED = "forecast_failed"
+    """The forecast that the spec wants failed; nothing is taken away until it is made again, within ten minutes."""
     ROLLED_BACK = "rolled_back"
     """A promoted law burned the SLO and was taken back; the spec does not say so yet."""
 

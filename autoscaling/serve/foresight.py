@@ -1,9 +1,103 @@
-"""Which forecaster a model's scaling has in the controller, by its spec (`autoscaling.forecast`)."""
+"""What a model's scaling in the controller foretells, as the spec in force says (`autoscaling.forecast`).
 
+What arrives is recorded and kept in the run's folder whether anybody wants a forecast or not: whoever asks for one later, or after a restart, has it
+at once. The library behind the forecast takes seconds and a hundred MB to import, so only a spec that wants it pays for it.
+"""
+
+import logging
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autoscaling.forecast.history import STEP_S, History
+from autoscaling.forecast.kept import HistoryError, read_history, write_history
+from autoscaling.forecast.recorder import Recorder
+from autoscaling.log.writer import log_name
 from autoscaling.serve.facts import Facts
 from autoscaling.signals.forecaster import Forecaster
+from autoscaling.signals.signals import Forecast, Signals
+
+if TYPE_CHECKING:
+    from autoscaling.forecast.seasonal import SeasonalForecaster
+
+log = logging.getLogger("raylane.scaling")
 
 
-def forecaster_of(facts: Facts) -> Forecaster | None:
-    """None: laws get no forecast."""
-    return None
+def forecaster_of(facts: Facts, folder: Path) -> Forecaster:
+    """Follows the spec in force; `folder` is where logs are."""
+    return Foresight(facts, folder / f"{log_name(facts.model.name)}.arrivals.json")
+
+
+class Foresight:
+    """See the module's docstring. Files are written in a thread: no disk delays a decision."""
+
+    def __init__(self, facts: Facts, path: Path) -> None:
+        self._facts = facts
+        self._path = path
+        self._recorder = Recorder(_kept(path))
+        self._seasonal: SeasonalForecaster | None = None
+        self._closed = self._recorder.closed
+        self._writing = threading.Lock()
+        self._kept_until = 0
+        self._tried: int | None = None
+        self._told = 0
+
+    @property
+    def failed(self) -> bool:
+        """Whether a forecast is wanted and the last one failed."""
+        return self._wanted and (self._tried is not None if self._seasonal is None else self._seasonal.failed)
+
+    def look(self, signals: Signals) -> None:
+        """Takes a moment into account."""
+        self._recorder.look(signals.unix_s, signals.epoch, signals.arrived_work)
+        if self._recorder.closed != self._closed:
+            self._closed = self._recorder.closed
+            threading.Thread(target=self._keep, args=(self._recorder.history,), name="raylane-arrivals", daemon=True).start()
+
+    def forecast(self, unix_s: float) -> Forecast | None:
+        """What is expected from that time of day on; None where the spec wants none, or nobody can know."""
+        if not self._wanted:
+            return None
+        step = int(unix_s // STEP_S)
+        if self._seasonal is None and step != self._tried:
+            self._tried = step
+            self._begin()
+        seasonal = self._seasonal
+        if seasonal is None:
+            return None
+        found = seasonal.forecast(unix_s)
+        if seasonal.failures > self._told:
+            self._told = seasonal.failures
+            log.error("the forecast of model %s failed, %d times by now: %s", self._facts.model.name, seasonal.failures, seasonal.error)
+        return found
+
+    @property
+    def _wanted(self) -> bool:
+        return self._facts.setup.forecast == "seasonal"
+
+    def _begin(self) -> None:
+        try:
+            from autoscaling.forecast.seasonal import SeasonalForecaster
+        except Exception as error:  # missing, or built for other versions of what it imports: scaling goes on without, and tries again
+            log.error("no forecast of model %s, tried again in ten minutes: %s: %s", self._facts.model.name, type(error).__name__, error)
+            return
+        self._seasonal = SeasonalForecaster(recorder=self._recorder)  # which looks through this recorder, and not by itself
+
+    def _keep(self, history: History) -> None:
+        until = history.first + len(history)
+        with self._writing:
+            if until <= self._kept_until:
+                return  # a later thread was faster
+            try:
+                write_history(self._path, history)
+                self._kept_until = until
+            except OSError as error:
+                log.warning("what arrives at model %s cannot be kept in %s: %s", self._facts.model.name, self._path, error)
+
+
+def _kept(path: Path) -> History | None:
+    try:
+        return read_history(path) if path.exists() else None
+    except HistoryError as error:
+        log.warning("what arrived before is not known: %s", error)
+        return None

@@ -114,7 +114,8 @@ class ModelScaling:
             room = max(room, sum(one.status != ReplicaStatus.DRAINING for one in books.snapshot.replicas))
         moment = Moment(ns / 1e9, unix_ns / 1e9, applied, age_s=round(self._cell.age_s, 2), schedulable=room)
         forecaster = self._forecaster
-        signals = signals_from(books, moment, None if forecaster is None else forecaster.forecast(unix_ns / 1e9))
+        forecast = None if forecaster is None else forecaster.forecast(unix_ns / 1e9)
+        signals = signals_from(books, moment, forecast, forecaster is not None and forecaster.failed)
         if forecaster is not None and signals.age_s <= facts.setup.bounds.stale_s:
             forecaster.look(signals)
         return signals
@@ -132,6 +133,7 @@ class ModelScaling:
             foreign_write=self._foreign > foreign,
             bad_spec=self._facts.bad,
             no_log=self._no_log,
+            forecast_failed=signals.forecast_failed,
             rolled_back=self._pair.reverted is not None,
         )
         due_s = self._starts.due_in_s(signals.at_s)

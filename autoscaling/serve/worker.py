@@ -42,7 +42,8 @@ def _work(task: Task, handover: Handover, stop: threading.Event) -> None:
     while not stop.is_set():
         try:
             facts = Facts(task.spec_json, task.model, task.region)
-            scaling = ModelScaling(facts, Cell(task.model), handover, Path(task.run_dir) / "logs", forecaster_of(facts))
+            folder = Path(task.run_dir) / "logs"
+            scaling = ModelScaling(facts, Cell(task.model), handover, folder, forecaster_of(facts, folder))
         except Exception:  # the number of replicas stays, and the reason is in the controller's log
             log.exception("model %s cannot be scaled", task.model)
             stop.wait(_RETRY_S)

@@ -8,6 +8,11 @@ from autoscaling.signals.signals import Forecast, Signals
 class Forecaster(Protocol):
     """Foretells the arrival of work from what it was told."""
 
+    @property
+    def failed(self) -> bool:
+        """Whether there should be a forecast, and there is none because something went wrong: an alarm, and nothing is taken away meanwhile."""
+        ...
+
     def look(self, signals: Signals) -> None:
         """Takes a moment into account."""
         ...

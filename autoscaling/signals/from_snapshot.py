@@ -32,6 +32,7 @@ def signals_of(
     attainment: Mapping[str, float],
     latencies: Latencies | None = None,
     forecast: Forecast | None = None,
+    forecast_failed: bool = False,
 ) -> Signals:
     """`attainment`: what each class promises; one that is not named promises 0.99."""
     replicas = tuple(
@@ -68,4 +69,5 @@ def signals_of(
         books.output_tokens,
         latencies,
         forecast,
+        forecast_failed,
     )

@@ -102,7 +102,8 @@ class Signals:
 
     `at_s` runs evenly from an arbitrary start, `unix_s` is the time of day; `age_s`: how old the scheduler's books were when they were read.
     `applied`: how many replicas the platform was last told to run; of those, `starting` are not ready yet. `schedulable`: how many could run at most
-    on what there is (None: nobody knows). `latencies` and `forecast` are None where the law asks for none, or nobody made one.
+    on what there is (None: nobody knows). `latencies` and `forecast` are None where the law asks for none, or nobody made one; `forecast_failed`:
+    there should be a forecast, and making it went wrong.
     """
 
     at_s: float
@@ -121,6 +122,7 @@ class Signals:
     output_tokens: int
     latencies: Latencies | None = None
     forecast: Forecast | None = None
+    forecast_failed: bool = False
 
     def count(self, state: ReplicaState) -> int:
         """Replicas in that state."""

@@ -153,7 +153,9 @@ floats = st.floats(allow_nan=False)
 def test_signals_come_back_bit_by_bit(ns: int, unix_ns: int, age_s: float, work: list[float]) -> None:
     base = next(stream(1))
     latencies, forecast = Latencies(45.0, 3, 0.1, 0.2, 0.3, 0.04), Forecast(1.0, 60.0, tuple(work), tuple(work))
-    signals = replace(base, at_s=ns / 1e9, unix_s=unix_ns / 1e9, age_s=age_s, latencies=latencies, forecast=forecast, schedulable=None)
+    signals = replace(
+        base, at_s=ns / 1e9, unix_s=unix_ns / 1e9, age_s=age_s, latencies=latencies, forecast=forecast, forecast_failed=True, schedulable=None
+    )
     tree = json.loads(json.dumps(signals_tree(signals)))
     assert signals_from(tree, ns, unix_ns) == signals
 

@@ -101,6 +101,21 @@ def test_more_may_be_asked_for_while_a_replica_is_silent() -> None:
     assert scaler(5).decide(moment(applied=3, replicas=replicas(2) + replicas(1, ReplicaState.SILENT))).requested == 5
 
 
+def test_nothing_is_taken_away_while_a_forecast_failed_and_more_may_be_asked_for() -> None:
+    failed = scaler(1).decide(moment(ready=3, forecast_failed=True))
+    assert (failed.requested, failed.limit, failed.wanted) == (3, Limit.FORECAST_FAILED, 1)
+    assert scaler(5).decide(moment(ready=3, forecast_failed=True)).reason == "demand"
+    assert scaler(3).decide(moment(ready=3, forecast_failed=True)).limit is None
+    again = scaler(1)
+    again.decide(moment(0.0, ready=3, forecast_failed=True))
+    assert again.decide(moment(1.0, ready=3)).requested == 1
+
+
+def test_an_operator_may_take_away_while_a_forecast_failed() -> None:
+    pin = Control(ControlKind.PIN, 1, until_unix_s=2e9)
+    assert scaler(3).decide(moment(ready=3, forecast_failed=True), (pin,)).requested == 1
+
+
 def test_an_operators_pin_goes_over_everything_and_ends() -> None:
     pin = Control(ControlKind.PIN, 7, until_unix_s=1e9 + 10)
     pinned = scaler(1, up_per_min=1.0)

@@ -1,0 +1,108 @@
+"""The seasonal forecast: by day and by week, from what came before, learning as it looks.
+
+Its standard errors are corrected by how far its own forecasts of the next half hour were off: an autoregression knows neither the uncertainty of its
+own coefficients nor the heavy tails of traffic.
+
+    error = what the fit says * max(1, sqrt(EWMA of ((rate - forecast) / what the fit said)^2))
+"""
+
+import math
+from collections.abc import Callable
+from enum import StrEnum
+
+import numpy as np
+
+from autoscaling.forecast.autoregression import LEAST, foretell
+from autoscaling.forecast.history import STEP_S, FloatArray, History, known
+from autoscaling.forecast.recorder import Recorder
+from autoscaling.signals.signals import Forecast, Signals
+
+STEPS = 18
+"""Three hours."""
+_JUDGED = 3
+_WEIGHT = 0.02
+_LARGEST = 9.0
+"""A single forecast that was off by more standard errors than its root counts as this much."""
+
+Foretelling = Callable[[FloatArray, int], tuple[FloatArray, FloatArray]]
+
+
+class ForecastState(StrEnum):
+    """Whether there is a forecast, and why not."""
+
+    LEARNING = "learning"
+    """Less than a day is known."""
+    READY = "ready"
+    FAILED = "failed"
+    """The library raised, or gave nothing finite: no forecast until the next step."""
+
+
+class SeasonalForecaster:
+    """See `Forecaster`. It fits anew when a step of ten minutes is over, not more often.
+
+    It goes on from a `history`; or it reads the `recorder` of somebody who looks in its stead. `failures` counts the fits that failed, and `error`
+    says what the last one said: for metrics and alarms. It can be pickled between any two calls.
+    """
+
+    def __init__(self, history: History | None = None, foretelling: Foretelling = foretell, recorder: Recorder | None = None) -> None:
+        self.state = ForecastState.LEARNING
+        self.failures = 0
+        self.error: str | None = None
+        self._recorder = recorder or Recorder(history)
+        self._foretelling = foretelling
+        self._made_after: int | None = None
+        self._made: Forecast | None = None
+        self._told: dict[int, list[tuple[float, float]]] = {}
+        self._surprise = 1.0
+
+    @property
+    def history(self) -> History:
+        """What it knows: for whoever keeps it over a restart."""
+        return self._recorder.history
+
+    @property
+    def failed(self) -> bool:
+        """Whether the last fit failed."""
+        return self.state is ForecastState.FAILED
+
+    def look(self, signals: Signals) -> None:
+        """Takes a moment into account."""
+        self._recorder.look(signals.unix_s, signals.epoch, signals.arrived_work)
+
+    def forecast(self, unix_s: float) -> Forecast | None:
+        """What is expected from the step on that is under way; None while nobody can know, and where the last one no longer reaches `unix_s`."""
+        closed = self._recorder.closed
+        if closed is not None and closed != self._made_after:
+            self._make(closed)
+            self._made_after = closed
+        made = self._made
+        return made if made is not None and unix_s < made.at_s + made.step_s * len(made.work_per_s) else None
+
+    def _make(self, closed: int) -> None:
+        self._made = None
+        try:
+            history = self._recorder.history
+            self._judge(closed, history.rates[-1])
+            rates = known(history)
+            if len(rates) < LEAST:
+                self.state = ForecastState.LEARNING
+                return
+            mean, error = self._foretelling(rates, STEPS)
+        except Exception as problem:  # whatever goes wrong here, scaling must go on without
+            self.failures += 1
+            self.state, self.error = ForecastState.FAILED, f"{type(problem).__name__}: {problem}"
+            return
+        self.state = ForecastState.READY
+        for ahead in range(_JUDGED):
+            self._told.setdefault(closed + 1 + ahead, []).append((float(mean[ahead]), float(error[ahead])))
+        wider = error * math.sqrt(max(1.0, self._surprise))
+        self._made = Forecast((closed + 1) * STEP_S, STEP_S, tuple(mean.tolist()), tuple(wider.tolist()))
+
+    def _judge(self, closed: int, rate: float) -> None:
+        """Compares what was foretold for the step that is over with what came."""
+        for mean, error in self._told.pop(closed, ()):
+            if error > 0 and not np.isnan(rate):
+                off = min(_LARGEST, (rate - mean) ** 2 / error**2)
+                self._surprise += _WEIGHT * (off - self._surprise)
+        for step in [step for step in self._told if step <= closed]:
+            del self._told[step]

@@ -1,0 +1,98 @@
+"""The error of forecasts of 10, 30, 60 and 180 minutes ahead, on recorded rates by ten minutes, each made from what came before it alone.
+
+The error is the sum of absolute errors over the sum of rates. For ours, also the share of the true rates of the next half hour that lay within 1.645
+standard errors (90 % is right), as the law sees them: learned as they came.
+"""
+
+import csv
+import gzip
+import time
+import warnings
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.table import Table
+
+from autoscaling.forecast.history import A_DAY, STEP_S, FloatArray, History, history_of_rates, known
+from autoscaling.forecast.seasonal import STEPS, SeasonalForecaster
+from autoscaling.signals.signals import FlowSignal, Signals
+from benchmarks.forecast.sides import SIDES
+from benchmarks.serving.machine import run_facts
+from benchmarks.serving.program import console, write_json
+
+_AHEAD = (1, 3, 6, 18)
+
+
+def read_rates(path: Path, model: str) -> History:
+    """A model's rows of a CSV file with the columns model, t (seconds) and rate_rps."""
+    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
+        rows = [(float(row["t"]), float(row["rate_rps"])) for row in csv.DictReader(lines) if row["model"] == model]
+    if not rows:
+        raise typer.BadParameter(f"no row of model {model!r} in {path}")
+    at_s, rates = np.array(rows).T
+    return history_of_rates(at_s, rates)
+
+
+def errors(rates: FloatArray, origins: list[int]) -> dict[str, dict[str, float]]:
+    """By side: the error by steps ahead, and the time of a forecast."""
+    came = np.array([rates[origin : origin + STEPS] for origin in origins])
+    found = {}
+    for name, side in SIDES.items():
+        began = time.perf_counter()
+        told = np.array([side(rates[:origin]) for origin in origins])
+        each_ms = 1e3 * (time.perf_counter() - began) / len(origins)
+        able = ~np.isnan(told[:, 0])
+        off = np.abs(told - came)[able]
+        found[name] = {f"{10 * ahead} min": float(off[:, ahead - 1].sum() / came[able, ahead - 1].sum()) for ahead in _AHEAD} | {"ms": each_ms}
+    return found
+
+
+def coverage(rates: FloatArray, first: int) -> float:
+    """Of the next three rates, the share within 1.645 of the forecaster's own standard errors, step after step."""
+    forecaster, work, inside = SeasonalForecaster(History(0, tuple(rates[:first].tolist()))), 0.0, []
+    for step in range(first, len(rates) - 3):
+        flow = FlowSignal("all", "", 0, work, 0, 0, 0, 1.0, 0.99)
+        forecaster.look(Signals(step * STEP_S, step * STEP_S, 0.0, 1, 1, 0, None, (), (), (flow,), 0, 0.0, 0, 0))
+        work += float(rates[step]) * STEP_S
+        told = forecaster.forecast(step * STEP_S)
+        if told is not None:
+            inside.append(np.abs(rates[step : step + 3] - told.work_per_s[:3]) <= 1.645 * np.array(told.error[:3]))
+    return float(np.mean(inside))
+
+
+def main(
+    rates_file: Annotated[Path, typer.Argument(metavar="RATES", help="CSV, may be gzipped: model, t, rate_rps.")],
+    model: Annotated[str, typer.Option(help="Whose rows.")] = "m-small",
+    from_day: Annotated[int, typer.Option(min=2, help="Forecasts are judged from this day on; 0 is the first.")] = 2,
+    every: Annotated[int, typer.Option(min=1, help="One forecast in so many steps.")] = 5,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON.")] = None,
+) -> None:
+    """Compare forecasts."""
+    rates = known(read_rates(rates_file, model))
+    origins = list(range(from_day * A_DAY, len(rates) - STEPS, every))
+    if not origins:
+        raise typer.BadParameter(f"{len(rates) / A_DAY:.1f} days of rates; needed: more than {from_day}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the rivals' fits do not always converge
+        found = errors(rates, origins)
+    covered = coverage(rates, from_day * A_DAY)
+    table = Table(title=f"{model}: {len(rates) / A_DAY:.1f} days, {len(origins)} forecasts from day {from_day} on", title_justify="left")
+    for column in ("forecast", *(f"{10 * ahead} min" for ahead in _AHEAD), "ms each"):
+        table.add_column(column, justify="left" if column == "forecast" else "right")
+    for name, figures in found.items():
+        table.add_row(
+            name,
+            *("-" if np.isnan(figures[f"{10 * ahead} min"]) else f"{figures[f'{10 * ahead} min']:.1%}" for ahead in _AHEAD),
+            f"{figures['ms']:.1f}",
+        )
+    console.print(table)
+    console.print(f"within 1.645 of its standard errors, 10 to 30 minutes ahead: {covered:.1%} (90 % is right)")
+    write_json(
+        {**run_facts(), "model": model, "days": len(rates) / A_DAY, "forecasts": len(origins), "errors": found, "coverage": covered}, json_file
+    )
+
+
+if __name__ == "__main__":
+    typer.run(main)

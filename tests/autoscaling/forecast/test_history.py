@@ -1,0 +1,105 @@
+"""Histories of arrivals: from rates, requests and signals; gaps are filled, unknown steps stay unknown."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoscaling.forecast.history import A_DAY, STEP_S, History, history_of_rates, history_of_requests, history_of_trace, known
+from autoscaling.forecast.recorder import Recorder, history_of_signals
+from autoscaling.workload.trace import Trace
+from tests.autoscaling.forecast.made import MONDAY, history, moment, recorded
+
+
+def test_rates_come_in_any_order_and_what_is_missing_is_unknown() -> None:
+    found = history_of_rates(np.array([1_800.0, 600.0]), np.array([3.0, 1.0]))
+    assert found.first == 1
+    assert found.rates[0] == 1.0
+    assert np.isnan(found.rates[1])
+    assert found.rates[2] == 3.0
+
+
+def test_a_time_between_steps_and_a_negative_rate_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"unix_s: 700 .*multiple of 600"):
+        history_of_rates(np.array([700.0]), np.array([1.0]))
+    with pytest.raises(ValueError, match=r"rates: -1.0 .*allowed: 0 or more"):
+        History(0, (-1.0,))
+
+
+def test_requests_add_up_to_rates_and_parts_of_steps_are_left_out() -> None:
+    at_s = MONDAY + np.array([30.0, 600.0, 700.0, 1_300.0, 1_805.0])
+    found = history_of_requests(at_s, np.array([9.0, 60.0, 60.0, 600.0, 5.0]))
+    assert found == History(int(MONDAY // STEP_S) + 1, (0.2, 1.0))
+    assert history_of_requests(at_s, np.ones(5), MONDAY + 2_400).rates == (2 / 600, 1 / 600, 1 / 600)
+    assert history_of_requests(at_s[:1], np.ones(1)) == History(0, ())
+
+
+def test_a_trace_is_weighed_as_the_scheduler_weighs() -> None:
+    trace = Trace(np.array([0.0, 700.0, 1_300.0]), np.array([100, 200, 1]), np.array([10, 20, 1]))
+    assert history_of_trace(trace, 4.0, MONDAY).rates == ((100 + 40) / 600, (200 + 80) / 600)
+
+
+def test_gaps_are_filled_by_the_day_before_else_the_day_after() -> None:
+    rates = recorded(3 * A_DAY)
+    torn = rates.copy()
+    torn[50:60] = torn[210:220] = np.nan
+    filled = known(history(torn))
+    assert not np.isnan(filled).any()
+    assert (filled[50:60] == rates[50 + A_DAY : 60 + A_DAY]).all()
+    assert (filled[210:220] == rates[210 - A_DAY : 220 - A_DAY]).all()
+
+
+def test_what_was_before_a_very_long_gap_is_forgotten() -> None:
+    torn = recorded(10 * A_DAY)
+    torn[A_DAY : 6 * A_DAY] = np.nan
+    assert len(known(history(torn))) == 4 * A_DAY
+    assert len(known(History(0, (float("nan"),) * 5))) == 0
+
+
+@given(st.lists(st.tuples(st.floats(0.5, 1_500), st.floats(0, 1e6)), min_size=1, max_size=60))
+def test_whatever_the_readings_all_work_lies_in_the_steps(readings: list[tuple[float, float]]) -> None:
+    recorder, at_s, work = Recorder(), MONDAY, 0.0
+    recorder.look(at_s, 1, work)
+    for passed, came in readings:
+        at_s, work = at_s + passed, work + came
+        recorder.look(at_s, 1, work)
+    first = int(MONDAY // STEP_S)
+    over = (int(at_s // STEP_S) - first) if recorder.closed is not None else 0
+    assert len(recorder.history) == over
+    whole = sum(rate * STEP_S for rate in recorder.history.rates)
+    assert whole <= work * (1 + 1e-9) + 1e-6
+    if over * STEP_S + MONDAY == at_s:
+        assert whole == pytest.approx(work)
+
+
+def test_readings_seldom_or_often_give_the_same_steps() -> None:
+    def recorded_by(period_s: int) -> History:
+        return history_of_signals(moment(MONDAY + at_s, 7.0 * at_s) for at_s in range(0, 3_601, period_s))
+
+    assert recorded_by(1).rates == pytest.approx((7.0,) * 6)
+    assert recorded_by(900).rates == pytest.approx((7.0,) * 6)
+
+
+def test_a_restart_of_the_counts_loses_nothing_and_a_long_absence_is_unknown() -> None:
+    recorder = Recorder()
+    for at_s, epoch, work in ((0, 1, 0.0), (300, 1, 300.0), (600, 2, 300.0), (8_000, 2, 9e9), (8_400, 2, 9e9 + 400), (9_000, 2, 9e9 + 1_000)):
+        recorder.look(MONDAY + at_s, epoch, work)
+    rates = recorder.history.rates
+    assert rates[0] == pytest.approx(1.0)
+    assert np.isnan(rates[1:13]).all()
+    assert rates[13:] == pytest.approx((1.0, 1.0))
+
+
+def test_a_clock_that_is_set_back_does_no_harm() -> None:
+    recorder = Recorder()
+    for at_s, work in ((0, 0.0), (700, 700.0), (650, 750.0), (1_250, 1_350.0)):
+        recorder.look(MONDAY + at_s, 1, work)
+    assert recorder.history.rates == pytest.approx((1.0, 1.0))
+
+
+def test_a_recorder_goes_on_where_a_history_ends() -> None:
+    recorder = Recorder(history(np.array([5.0, 6.0])))
+    for at_s in range(1_200, 2_401, 60):
+        recorder.look(MONDAY + at_s, 1, 2.0 * at_s)
+    assert recorder.history.first == int(MONDAY // STEP_S)
+    assert recorder.history.rates == pytest.approx((5.0, 6.0, 2.0, 2.0))

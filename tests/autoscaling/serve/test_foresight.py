@@ -1,0 +1,141 @@
+"""What the controller foretells: nothing unless the spec in force wants it; what arrived is kept over a restart; a broken file is no obstacle."""
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from autoscaling.forecast.history import A_DAY, STEP_S, History
+from autoscaling.forecast.kept import HistoryError, read_history, write_history
+from autoscaling.serve.facts import Facts
+from autoscaling.serve.foresight import Foresight, forecaster_of
+from tests.autoscaling.forecast.made import MONDAY, history, moment, recorded
+from tests.autoscaling.setups import spec_of
+
+
+def facts(forecast: str) -> Facts:
+    return Facts(spec_of(forecast=forecast).model_dump_json(), "m", "here")
+
+
+def foresight(folder: Path, forecast: str = "seasonal") -> Foresight:
+    found = forecaster_of(facts(forecast), folder)
+    assert isinstance(found, Foresight)
+    return found
+
+
+def kept_file(folder: Path) -> Path:
+    """The one that holds what arrived, once it is there."""
+    deadline = time.monotonic() + 30
+    while not (found := list(folder.glob("*.arrivals.json"))):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return found[0]
+
+
+def look_at(foresight: Foresight, from_s: float, steps: int) -> None:
+    for number in range(steps + 1):
+        at_s = from_s + number * STEP_S
+        foresight.look(moment(at_s, 5.0 * number * STEP_S))
+
+
+def test_a_history_comes_back_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    write_history(path, History(7, (1.5, float("nan"), 0.0)))
+    found = read_history(path)
+    assert (found.first, found.rates[0], found.rates[2]) == (7, 1.5, 0.0)
+    assert found.rates[1] != found.rates[1]
+    path.write_text('{"first": 1, "rates": [-1]}')
+    with pytest.raises(HistoryError, match=r"a.json: rates.0 = -1"):
+        read_history(path)
+
+
+def test_what_arrives_is_kept_though_nobody_wants_a_forecast(tmp_path: Path) -> None:
+    none = foresight(tmp_path, "none")
+    look_at(none, MONDAY, 3)
+    assert none.forecast(MONDAY + 3 * STEP_S) is None
+    assert not none.failed
+    path = kept_file(tmp_path)
+    deadline = time.monotonic() + 30
+    while len(read_history(path)) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert read_history(path).rates == pytest.approx((5.0,) * 3)
+
+
+def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
+    first = foresight(tmp_path)
+    look_at(first, MONDAY, 1)
+    path = kept_file(tmp_path)
+    write_history(path, history(recorded(2 * A_DAY)))
+    again = foresight(tmp_path)
+    found = again.forecast(MONDAY + 2 * A_DAY * STEP_S)
+    assert found is not None
+    assert not again.failed
+    look_at(again, MONDAY + 2 * A_DAY * STEP_S, 1)
+    later = again.forecast(MONDAY + (2 * A_DAY + 1) * STEP_S)
+    assert later is not None
+    assert later.at_s == found.at_s + STEP_S
+
+
+def test_a_spec_that_wants_one_later_has_it_at_once(tmp_path: Path) -> None:
+    one = facts("none")
+    write_history(kept_name(tmp_path), history(recorded(2 * A_DAY)))
+    found = forecaster_of(one, tmp_path)
+    now = MONDAY + 2 * A_DAY * STEP_S
+    assert found.forecast(now) is None
+    assert one.follow(spec_of(forecast="seasonal").model_dump_json())
+    assert found.forecast(now) is not None
+
+
+def kept_name(folder: Path) -> Path:
+    """Where it keeps what arrives."""
+    look_at(foresight(folder, "none"), MONDAY, 1)
+    return kept_file(folder)
+
+
+def test_a_broken_file_is_no_obstacle(tmp_path: Path) -> None:
+    kept_name(tmp_path).write_text("no JSON")
+    found = foresight(tmp_path)
+    assert found.forecast(MONDAY) is None
+    assert not found.failed
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [("raise AttributeError('_ARRAY_API not found')", "AttributeError: _ARRAY_API not found"), ("import no_such_module", "ModuleNotFoundError")],
+)
+def test_a_library_that_cannot_be_imported_is_an_alarm_and_tried_again_with_the_next_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str, said: str
+) -> None:
+    write_history(kept_name(tmp_path), history(recorded(2 * A_DAY)))
+    (tmp_path / "statsmodels").mkdir()
+    (tmp_path / "statsmodels" / "__init__.py").write_text(broken)
+    for name in list(sys.modules):
+        if name.partition(".")[0] == "statsmodels" or name in ("autoscaling.forecast.seasonal", "autoscaling.forecast.autoregression"):
+            monkeypatch.delitem(sys.modules, name)
+    now = MONDAY + 2 * A_DAY * STEP_S
+    found = foresight(tmp_path)
+    with monkeypatch.context() as broken_first:
+        broken_first.syspath_prepend(tmp_path)
+        for at_s in (now, now + 0.2):
+            assert found.forecast(at_s) is None
+            assert found.failed
+    assert caplog.text.count("no forecast of model m, tried again in ten minutes") == 1
+    assert said in caplog.text
+    sys.modules.pop("statsmodels", None)
+    assert found.forecast(now + STEP_S - 1) is None
+    assert found.failed
+    assert found.forecast(now + STEP_S) is not None
+    assert not found.failed
+
+
+def test_a_failing_library_is_told_and_no_exception(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_history(kept_name(tmp_path), history(recorded(2 * A_DAY)))
+    found = foresight(tmp_path)
+    found._begin()
+    assert found._seasonal is not None
+    found._seasonal._foretelling = lambda rates, steps: 1 / 0  # type: ignore[assignment,return-value]
+    assert found.forecast(MONDAY + 2 * A_DAY * STEP_S) is None
+    assert found.failed
+    assert "the forecast of model m failed, 1 times by now: ZeroDivisionError" in caplog.text

@@ -1,0 +1,46 @@
+"""A forecast among what a model's scaling goes by, and its failing."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from autoscaling.log.files import lines_of, log_files
+from autoscaling.log.replay import replay
+from autoscaling.signals.signals import Forecast, Signals
+from tests.autoscaling.serve.played import Played
+from tests.autoscaling.test_from_spec import COSTS
+
+
+class Foretold:
+    """Expects always the same."""
+
+    seen = 0
+    failed = False
+
+    def look(self, signals: Signals) -> None:
+        self.seen += 1
+
+    def forecast(self, unix_s: float) -> Forecast | None:
+        return Forecast(unix_s, 3_600.0, (1e6,), (0.0,))
+
+
+def test_a_forecast_is_an_input_and_stands_in_the_log(play: Callable[..., Played], tmp_path: Path) -> None:
+    forecaster = Foretold()
+    played = play(ready=1, forecaster=forecaster, most=4, costs=str(COSTS))
+    played.cell.burst(60)
+    for _ in range(3):
+        played.turn()
+    assert forecaster.seen == 3
+    assert replay(lines_of(log_files(tmp_path, "m"))).difference is None
+    assert "1000000.0" in log_files(tmp_path, "m")[0].read_text()
+
+
+def test_a_failing_forecast_holds_the_number_and_is_an_alarm(play: Callable[..., Played], tmp_path: Path) -> None:
+    forecaster = Foretold()
+    played = play(ready=3, policy="fixed", count=1, forecaster=forecaster)
+    forecaster.failed = True
+    state = played.turn()
+    assert (state.requested, state.reason, state.alarms) == (3, "forecast_failed", ("forecast_failed",))
+    assert replay(lines_of(log_files(tmp_path, "m"))).difference is None
+    forecaster.failed = False
+    state = played.turn()
+    assert (state.requested, state.reason, state.alarms) == (1, "steady", ())
