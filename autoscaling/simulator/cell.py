@@ -108,6 +108,11 @@ class Cell:
         return [replica.engine for replica in self.replicas]
 
     @property
+    def outcome(self) -> Outcome:
+        """What has become of the requests so far."""
+        return self._outcome
+
+    @property
     def idle(self) -> bool:
         """Whether everything that ever arrives has come and ended."""
         scheduler = self.scheduler

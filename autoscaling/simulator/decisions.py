@@ -44,6 +44,15 @@ def decisions(out: Outcome, lanes: Sequence[str], bins: Bins) -> tuple[Decision,
     return tuple(sorted(found, key=lambda decision: decision.at_s))
 
 
+def scalings(out: Outcome) -> tuple[Decision, ...]:
+    """What an autoscaler decided that changed the number of replicas: how many more or fewer, and its reason."""
+    return tuple(
+        Decision(one.at_s, DecisionKind.REPLICAS, one.reason, "more" if one.requested > one.applied else "fewer", abs(one.requested - one.applied))
+        for one in out.scalings
+        if one.changes
+    )
+
+
 def _lost_s(out: Outcome) -> Column:
     """When each request's replica ended."""
     ended = np.array([*(life.ended_s for life in out.lives), np.nan])

@@ -96,6 +96,12 @@ class Lifecycle:
             self._scheduler.replica_draining(replica.name, now)
         self.gone_if_done(replica, now)
 
+    def heard(self, replica: SimulatedReplica, now: float) -> None:
+        """One that was silent reports again, and takes work unless it drains."""
+        if replica.serves and not replica.draining:
+            self._scheduler.replica_up(replica.name, self._capacity, now)
+            self._clock.step(now)
+
     def gone_if_done(self, replica: SimulatedReplica, now: float) -> None:
         """Ends one that drains and has nothing left."""
         if replica.draining and not replica.leases:

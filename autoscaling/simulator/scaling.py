@@ -14,10 +14,14 @@ from autoscaling.scaler.decision import Decision
 from autoscaling.signals.forecaster import Forecaster
 from autoscaling.signals.from_snapshot import Moment, signals_of
 from autoscaling.signals.signals import Signals
+from autoscaling.simulator.faults import Faults, FaultyBooks, Write
 from autoscaling.simulator.latency_watch import LatencyWatch
 
 if TYPE_CHECKING:
     from autoscaling.simulator.cell import Cell
+
+
+NO_FAULTS = Faults()
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,7 @@ class Scaling:
     """`autoscaler` decides from second 0; times of day begin at `start_unix_s`. The cell runs at least until `until_s`.
 
     `attainment` by class. `start_up_s` of each replica that is started, in the order of starting, the last one for all further. `keep_all`: every
-    decision is kept, not only those that change the number or its reason.
+    decision is kept, not only those that change the number or its reason. `faults`: what goes wrong around the autoscaler.
     """
 
     autoscaler: Autoscaler
@@ -36,6 +40,7 @@ class Scaling:
     controls: tuple[Control, ...] = ()
     forecaster: Forecaster | None = None
     keep_all: bool = False
+    faults: Faults = NO_FAULTS
 
 
 class ScalingLoop:
@@ -49,6 +54,9 @@ class ScalingLoop:
         self._started = 0
         span_s = scaling.autoscaler.law.latency_span_s
         self.watch = LatencyWatch(span_s) if span_s > 0 else None
+        self._books = FaultyBooks(scaling.faults.silences, cell)
+        for write in scaling.faults.writes:
+            cell.at(write.at_s, lambda now, write=write: self._written(write, now))  # type: ignore[misc]
         cell.at(0.0, self._tick)
 
     def _tick(self, now: float) -> None:
@@ -69,10 +77,14 @@ class ScalingLoop:
         moment = Moment(now, unix_s, len(cell.fleet.staying))
         latencies = None if self.watch is None else self.watch.latencies(now)
         forecast = None if forecaster is None else forecaster.forecast(unix_s)
-        signals = signals_of(cell.scheduler.snapshot(now, etas=False), moment, scaling.attainment, latencies, forecast)
+        failed = forecaster is not None and forecaster.failed
+        signals = signals_of(cell.scheduler.snapshot(now, etas=False), moment, scaling.attainment, latencies, forecast, failed)
         if forecaster is not None:
             forecaster.look(signals)
-        return signals
+        return self._books.shown(signals)
+
+    def _written(self, write: Write, now: float) -> None:
+        self._apply(write.replicas - len(self._cell.fleet.staying), now)
 
     def _apply(self, more: int, now: float) -> None:
         fleet, times_s = self._cell.fleet, self._scaling.start_up_s

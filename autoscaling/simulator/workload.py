@@ -55,6 +55,12 @@ class Workload:
         """The last `count` requests."""
         return self._cut(slice(len(self) - count, None))
 
+    def between(self, from_s: float, to_s: float) -> "Workload":
+        """The requests that arrive from `from_s`, which becomes second 0, until before `to_s`."""
+        first, until = np.searchsorted(self.arrived_s, (from_s, to_s))
+        kept = self._cut(slice(int(first), max(int(first), int(until))))
+        return kept.at(kept.arrived_s - from_s)
+
     def _cut(self, part: slice) -> "Workload":
         return replace(self, **{one.name: _part(getattr(self, one.name), part) for one in fields(self) if one.name != "chunk_tokens"})
 

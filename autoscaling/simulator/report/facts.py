@@ -46,7 +46,8 @@ class Basis:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """See the module. `sequences` is max_num_seqs of one engine; `version` that of the code, `made` when the report was (UTC)."""
+    """See the module. `sequences` is max_num_seqs of one engine; `version` that of the code, `made` when the report was (UTC). `replicas` run all the
+    time, or from the start where `scaling` tells which law then decides, and within what."""
 
     spec: str
     model: str
@@ -62,3 +63,9 @@ class Facts:
     command: str
     made: str
     published: Published | None = None
+    scaling: str | None = None
+
+    @property
+    def fleet(self) -> str:
+        """The replicas in words."""
+        return self.scaling or f"{self.replicas} replica{'' if self.replicas == 1 else 's'}"

@@ -9,15 +9,15 @@ class ReportFileError(ValueError):
     """A place where no report can be written; the message names it and says why."""
 
 
-def check_place(path: Path) -> None:
-    """Raises ReportFileError where `path` cannot be written: better before a long run than after it."""
+def check_place(path: Path, option: str = "--report") -> None:
+    """Raises ReportFileError where `path`, which `option` named, cannot be written: better before a long run than after it."""
     folder = path.absolute().parent
     if path.is_dir():
-        raise ReportFileError(f"--report {path}: is a folder; name a file in it, such as {path / 'report.html'}")
+        raise ReportFileError(f"{option} {path}: is a folder; name a file in it, such as {path / 'report.html'}")
     if not folder.is_dir():
-        raise ReportFileError(f"--report {path}: the folder {folder} does not exist")
+        raise ReportFileError(f"{option} {path}: the folder {folder} does not exist")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise ReportFileError(f"--report {path}: the folder {folder} is not writable")
+        raise ReportFileError(f"{option} {path}: the folder {folder} is not writable")
 
 
 def write_report(path: Path, html: str) -> None:

@@ -3,7 +3,7 @@
 from autoscaling.simulator.report.facts import Basis
 
 NOT_MODELLED = (
-    "Autoscaling: replicas start, drain and fail only when the command says so.",
+    "Replicas that fail, but for those that the command names; GPUs that are not to be had; starts that take longer than the command says.",
     "Prefix caching of what the trace does not tell: answers that come back in the next turn's prompt, and traces without prefix hashes.",
     "Speculative decoding, LoRA adapters, and the exchange between GPUs of one replica, but for what the costs say.",
     "The network, and what a request takes around the engine's steps: from the cost file, the same for all.",

@@ -8,6 +8,7 @@
   const figures = [...document.querySelectorAll("script.figure")].map((source) => ({
     div: document.getElementById(source.dataset.plot),
     made: JSON.parse(source.textContent),
+    timed: source.dataset.axis !== "own", // figures over time zoom together
   }));
   const config = { displaylogo: false, displayModeBar: false, responsive: true, doubleClick: false };
   let range = whole;
@@ -21,22 +22,24 @@
     return value;
   };
 
-  const coloured = (made, isDark) => {
+  const coloured = ({ made, timed }, isDark) => {
     const figure = isDark ? swap(made) : structuredClone(made);
     const layout = figure.layout;
     layout.hoverlabel = { ...layout.hoverlabel, bgcolor: isDark ? "#1d2329" : "#ffffff", bordercolor: layout.xaxis.gridcolor };
     layout.autosize = !printing;
     if (printing) layout.width = 680; // of an A4 page; the window may be of any width
-    layout.dragmode = matchMedia("(pointer: coarse)").matches ? false : "zoom"; // a finger scrolls the page
-    for (const key of Object.keys(layout)) if (/^xaxis\d*$/.test(key)) layout[key].range = [...range];
+    layout.dragmode = timed && !matchMedia("(pointer: coarse)").matches ? "zoom" : false; // a finger scrolls the page
+    if (timed) for (const key of Object.keys(layout)) if (/^xaxis\d*$/.test(key)) layout[key].range = [...range];
     return figure;
   };
 
+  const timed = figures.filter((one) => one.timed);
+
   const draw = (isDark) =>
     Promise.all(
-      figures.map(({ div, made }) => {
-        const figure = coloured(made, isDark);
-        return Plotly.react(div, figure.data, figure.layout, config);
+      figures.map((one) => {
+        const figure = coloured(one, isDark);
+        return Plotly.react(one.div, figure.data, figure.layout, config);
       }),
     );
 
@@ -44,7 +47,7 @@
     linking = true;
     range = wanted;
     button.disabled = wanted === whole;
-    await Promise.all(figures.map(({ div }) => Plotly.relayout(div, { "xaxis.range": [...wanted] })));
+    await Promise.all(timed.map(({ div }) => Plotly.relayout(div, { "xaxis.range": [...wanted] })));
     linking = false;
   };
 
@@ -76,7 +79,7 @@
   });
 
   draw(dark.matches).then(() => {
-    for (const { div } of figures) {
+    for (const { div } of timed) {
       div.on("plotly_relayout", zoomed);
       div.on("plotly_doubleclick", () => zoom(whole));
     }

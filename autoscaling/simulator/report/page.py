@@ -1,6 +1,7 @@
 """The page: panels, tables and words laid out in one HTML file that loads nothing, from nowhere.
 
-`page.html`, `page.css` and `page.js` stand beside this file. The page's own content security policy forbids it any connection.
+`page.html`, `page.css` and `page.js` stand beside this file. The page's own content security policy forbids it any connection. What other reports
+(`autoscaling/tune/report`) share with this one is public here.
 """
 
 from pathlib import Path
@@ -41,9 +42,9 @@ def panels(run: Run, facts: Facts) -> tuple[Panel, ...]:
 
 def render(run: Run, facts: Facts) -> str:
     """The whole file."""
-    pages = Environment(loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     clock = clock_for(run.line.length_s)
-    return pages.get_template("page.html").render(
+    return laid_out(
+        _FOLDER / "page.html",
         facts=facts,
         run=run,
         verdict=verdict(run, facts),
@@ -54,17 +55,25 @@ def render(run: Run, facts: Facts) -> str:
         worst_columns=tables.WORST_COLUMNS,
         worst_rows=tables.worst_rows(run.worst),
         slice_s=run.minutes.bins.width_s,
-        panels=[(panel, _in_script(panel.as_json())) for panel in panels(run, facts)],
+        panels=[(panel, in_script(panel.as_json())) for panel in panels(run, facts)],
         clock=clock,
         not_modelled=NOT_MODELLED,
+    )
+
+
+def laid_out(template: Path, **values: object) -> str:
+    """A page by its template, with the style, the script and the colours of all reports."""
+    pages = Environment(loader=FileSystemLoader(template.parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return pages.get_template(template.name).render(
         swaps=palette.swaps(),
         tones={name: getattr(palette, name) for name in ("INK", "GRID", "RED", "GREEN", "BLUE", "ORANGE")},
         style=Markup((_FOLDER / "page.css").read_text(encoding="utf-8")),
         script=Markup((_FOLDER / "page.js").read_text(encoding="utf-8")),
         plotly=Markup(get_plotlyjs()),
+        **values,
     )
 
 
-def _in_script(json: str) -> Markup:
+def in_script(json: str) -> Markup:
     """JSON that may stand inside a script element, whatever names it holds."""
     return Markup(json.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
