@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autoscaling.laws.fixed import FixedLaw
 from autoscaling.laws.law import Law, Plant
 from autoscaling.laws.registry import make_law
 from autoscaling.laws.settings import Value
@@ -17,11 +16,8 @@ class LawChoice:
     settings: Mapping[str, Value]
 
     def make(self, plant: Plant) -> Law:
-        """The law, new. Raises ValueError that names it, the setting and what is allowed. `fixed` is none to choose among, so it is made here."""
-        settings = dict(self.settings)
-        if self.name == "fixed":
-            return FixedLaw(int(settings.pop("count") or 0), float(settings.pop("period_s", 1.0) or 1.0))
-        return make_law(self.name, settings, plant)
+        """The law, new. Raises LawError that names it, the setting and what is allowed."""
+        return make_law(self.name, self.settings, plant)
 
 
 def remember(new: Law, old: Law | None) -> Law:

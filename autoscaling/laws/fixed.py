@@ -1,8 +1,11 @@
 """The law of a model that nothing scales: the spec's count, always. An operator's hold or pin goes over it as over any other."""
 
+from dataclasses import dataclass
 from typing import ClassVar
 
-from autoscaling.laws.law import Motive, Wanted
+from autoscaling.laws.entry import Entry
+from autoscaling.laws.law import Motive, Plant, Wanted
+from autoscaling.laws.settings import Range, require_not_negative, require_positive
 from autoscaling.signals.signals import Signals
 
 
@@ -13,11 +16,28 @@ class FixedLaw:
     latency_span_s = 0.0
 
     def __init__(self, count: int, period_s: float = 1.0) -> None:
-        if count < 0:
-            raise ValueError(f"count={count}: allowed: 0 or more")
         self.count = count
         self.period_s = period_s
 
     def decide(self, signals: Signals) -> Wanted:
         """See `Law`."""
         return Wanted(self.count, Motive.STEADY, {"count": float(self.count)})
+
+
+@dataclass(frozen=True, slots=True)
+class FixedSettings:
+    """So many `replicas`: the spec's count, or what the gauntlet compares every law with. `period_s`: see `FixedLaw`."""
+
+    replicas: int = 2
+    period_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_not_negative(self, "replicas")
+        require_positive(self, "period_s")
+
+
+def _make(settings: FixedSettings, plant: Plant) -> FixedLaw:
+    return FixedLaw(settings.replicas, settings.period_s)
+
+
+ENTRY = Entry("fixed", FixedSettings, _make, "always the same number", {"replicas": Range(1, 16, integer=True)})

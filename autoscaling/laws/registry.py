@@ -5,6 +5,7 @@ Laws are listed without what they need to run: a law that imports Ray does so wh
 
 from collections.abc import Mapping
 
+from autoscaling.laws import fixed
 from autoscaling.laws.backlog import entry as backlog
 from autoscaling.laws.entry import Entry
 from autoscaling.laws.law import Law, Plant
@@ -13,6 +14,7 @@ from autoscaling.laws.settings import LawError, Value, settings_from
 
 _ENTRIES: tuple[Entry, ...] = (
     backlog.ENTRY,
+    fixed.ENTRY,
     ray_default.ENTRY,
     ray_ttft.ENTRY,
     hpa.ENTRY,

@@ -145,4 +145,5 @@ ENTRY = Entry(
         "throughput_interval_s": Range(30, 900, log=True),
         "most_change": Range(1, 64, log=True, integer=True),
     },
+    promise="ttft_s",
 )

@@ -121,4 +121,5 @@ ENTRY = Entry(
         "down_stabilisation_s": Range(30, 900, log=True),
         "down_period_s": Range(15, 600, log=True),
     },
+    promise="ttft_slo_s",
 )

@@ -86,4 +86,5 @@ ENTRY = Entry(
         "upscale_delay_s": Range(0, 120),
         "downscale_delay_s": Range(10, 1_800, log=True),
     },
+    promise="ttft_target_s",
 )

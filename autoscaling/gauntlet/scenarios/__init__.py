@@ -1,0 +1,1 @@
+"""The scenarios: one complaint of users a file. `registry.py` lists them."""

@@ -1,0 +1,109 @@
+"""What a process of the gauntlet does: plays, scores, remembers. Each call is one job, told in plain values, so that it can run anywhere.
+
+Whatever a result depends on is in its key: the code of the world, of the scenario and of the law, the recordings, the settings, the draw.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autoscaling.gauntlet.code import law_hash, limits_hash, module_hash, recordings_hash, world_hash
+from autoscaling.gauntlet.frontier import TriedSettings
+from autoscaling.gauntlet.known_rate import Form, Headroom, played, tuned
+from autoscaling.gauntlet.memo import Memo, key_of
+from autoscaling.gauntlet.oracle import Oracle
+from autoscaling.gauntlet.recorded import trace_files
+from autoscaling.gauntlet.registry import SCENARIOS
+from autoscaling.gauntlet.run import outcome_of, plant_of, score_of
+from autoscaling.gauntlet.scenario import Draw, Play
+from autoscaling.gauntlet.tuning import search
+from autoscaling.laws.registry import LAWS, make_law
+from autoscaling.laws.settings import LawError, Value
+from autoscaling.scoring.score import Score
+
+_NEVER_HOURS = 1e6
+
+
+class Worker:
+    """Of one process. `memo`: a file that all processes share; `traces`: the folder of recorded traffic."""
+
+    def __init__(self, memo: Path | None, traces: Path | None) -> None:
+        self._memo = Memo(memo)
+        self._traces = traces
+
+    def look(self, scenario: str) -> None:
+        """Reads what the scenario plays, which takes a while. Raises TracesError."""
+        _play(scenario, self._draw(0, True))
+
+    def tune(self, scenario: str, law: str, trials: int, draws: int) -> list[TriedSettings]:
+        """Looks for the law's settings, over so many training plays."""
+        target = SCENARIOS[scenario].target
+
+        def judge(settings: Mapping[str, Value]) -> tuple[float, float]:
+            try:
+                scores = [self.score(scenario, law, settings, number, training=True) for number in range(draws)]
+            except LawError:  # settings that do not go together
+                return 0.0, _NEVER_HOURS
+            return float(np.mean([one.attainment for one in scores])), float(np.mean([one.replica_hours for one in scores]))
+
+        return search(LAWS[law], target, trials, 0, judge, float(_play(scenario, self._draw(0, True)).workload.ttft_slo_s.min()))
+
+    def score(self, scenario: str, law: str, settings: Mapping[str, Value], number: int, training: bool = False) -> Score:
+        """One law through one play."""
+        draw = self._draw(number, training)
+        key = key_of("law", self._code_of(scenario), law, law_hash(LAWS[law]), dict(settings), number, training)
+        known = self._memo.get(key)
+        if known is None:
+            play, target = _play(scenario, draw), SCENARIOS[scenario].target
+            known = asdict(score_of(play, outcome_of(play, make_law(law, settings, plant_of(play)), target), target))
+            about = {"scenario": scenario, "law": law, "settings": dict(settings), "draw": number, "training": training}
+            self._memo.put(key, about, known)
+        return Score(**known)
+
+    def oracle(self, scenario: str, number: int, sims: int) -> Score:
+        """The clairvoyant's best on one play."""
+        key = key_of("oracle", self._code_of(scenario), limits_hash(), number, sims)
+        known = self._memo.get(key)
+        if known is None:
+            play = _play(scenario, self._draw(number, False))
+            known = asdict(Oracle(play, SCENARIOS[scenario].target, sims).best().score)
+            self._memo.put(key, {"scenario": scenario, "law": "oracle", "draw": number}, known)
+        return Score(**known)
+
+    def headroom(self, scenario: str, draws: int) -> Headroom:
+        """What the law that knows the rate needs on top of it."""
+        key = key_of("headroom", self._code_of(scenario), limits_hash(), draws)
+        known: Any = self._memo.get(key)
+        if known is None:
+            plays = [_play(scenario, self._draw(number, True)) for number in range(draws)]
+            found = tuned(plays, SCENARIOS[scenario].target)
+            known = {"form": found.form.value, "h": found.h}
+            self._memo.put(key, {"scenario": scenario, "law": "known rate"}, known)
+        return Headroom(Form(known["form"]), known["h"])
+
+    def known_rate(self, scenario: str, headroom: Headroom, number: int) -> Score:
+        """The law that knows the rate, on one play."""
+        key = key_of("known rate", self._code_of(scenario), limits_hash(), headroom.form, headroom.h, number)
+        known = self._memo.get(key)
+        if known is None:
+            play = _play(scenario, self._draw(number, False))
+            known = asdict(played(play, headroom, SCENARIOS[scenario].target).score)
+            self._memo.put(key, {"scenario": scenario, "law": "known rate", "draw": number}, known)
+        return Score(**known)
+
+    def _draw(self, number: int, training: bool) -> Draw:
+        return Draw(number, training, self._traces)
+
+    def _code_of(self, scenario: str) -> tuple[str, str, str, str, float]:
+        """Of the world, and of the scenario: its file, its recordings, its promise."""
+        one = SCENARIOS[scenario]
+        return scenario, world_hash(), module_hash(one.module), recordings_hash(trace_files(self._traces, one.reads)), one.target
+
+
+@lru_cache(maxsize=6)
+def _play(scenario: str, draw: Draw) -> Play:
+    return SCENARIOS[scenario].plays(draw)

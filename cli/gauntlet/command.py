@@ -1,0 +1,168 @@
+"""`raylane gauntlet`: tunes every law in every scenario, judges them on plays that none was tuned on, and tells who is better where."""
+
+import json
+import os
+import shlex
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from autoscaling.gauntlet.plan import Plan
+from autoscaling.gauntlet.recorded import TracesError
+from autoscaling.gauntlet.registry import SCENARIOS
+from autoscaling.gauntlet.results import Results, results_from
+from autoscaling.laws.registry import LAWS
+from autoscaling.simulator.report.file import ReportFileError, check_place, write_report
+from cli.console import console, errors, fail
+from cli.gauntlet.tables import show, show_choices
+
+OURS = "backlog"
+_MEMO = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "raylane" / "gauntlet.jsonl"
+
+
+def gauntlet(
+    laws: Annotated[str | None, typer.Option(help="Only these, with commas between.")] = None,
+    scenarios: Annotated[str | None, typer.Option(help="Only these, with commas between. Default: all but those marked long.")] = None,
+    trials: Annotated[
+        int | None, typer.Option(min=1, max=10_000, help="Settings that each law may try in each scenario. Default: 4, thorough 25.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, max=1_000, help="Held-out plays of each scenario. Default: 2, thorough 8.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, max=512, help="Processes. Default: the cores.")] = None,
+    thorough: Annotated[bool, typer.Option("--thorough", help="The published run: many trials and plays, long scenarios too. Hours.")] = False,
+    traces: Annotated[
+        Path | None, typer.Option(envvar="RAYLANE_TRACES", help="The folder of recorded traffic; without it, scenarios that play it are left out.")
+    ] = None,
+    memo: Annotated[Path, typer.Option(help="Where each run's result is kept, so that a gauntlet that was broken off goes on.")] = _MEMO,
+    out: Annotated[Path | None, typer.Option(help="Write all results as JSON.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write an HTML report: one file, readable offline.")] = None,
+    source: Annotated[
+        Path | None, typer.Option("--from", help="Run nothing: show results that --out wrote, with --report as a page of today's make.")
+    ] = None,
+    show_list: Annotated[bool, typer.Option("--list", help="Name the laws and the scenarios, and end.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+) -> None:
+    """Run every scaling law through what users complained of, and through recorded days; tuned alike, judged on other plays."""
+    if show_list:
+        show_choices()
+        return
+    if source is not None:
+        if any(given is not None for given in (laws, scenarios, trials, seeds, jobs, out)) or thorough:
+            fail("--from runs nothing: only --report and --json go with it", code=2)
+        _check_places(None, report)
+        _tell(_read(source), None, report, as_json)
+        return
+    chosen = _chosen("--laws", laws, list(LAWS))
+    played = _chosen("--scenarios", scenarios, list(SCENARIOS), [name for name, one in SCENARIOS.items() if thorough or not one.long])
+    _check(traces, out, report, memo)
+    plan = Plan(
+        tuple(chosen),
+        tuple(played),
+        trials or (25 if thorough else 4),
+        2 if thorough else 1,
+        seeds or (8 if thorough else 2),
+        5 if thorough else 2,
+        24 if thorough else 8,
+        jobs or os.cpu_count() or 1,
+        memo,
+        traces,
+    )
+    _tell(_run(plan), out, report, as_json)
+
+
+def _tell(results: Results, out: Path | None, report: Path | None, as_json: bool) -> None:
+    for name, why in results.left_out.items():
+        errors.print(f"[yellow]{name} left out:[/] {escape(why)}")
+    if results.left_out:
+        errors.print("the folder of recorded traffic: --traces DIR, or RAYLANE_TRACES")
+    if not results.contests or not results.contests[0].contenders:
+        fail("no scenario could run")
+    laws = [one.law for one in results.contests[0].contenders]
+    ours = OURS if OURS in laws else laws[0]
+    if out is not None:
+        try:
+            out.write_text(json.dumps(results.as_json()), encoding="utf-8")
+        except OSError as error:
+            fail(f"--out {out}: cannot be written: {error.strerror}", mend="the same command with another --out; what was run is remembered")
+    if report is not None:
+        _save(report, results, ours)
+    if as_json:
+        console.print_json(json.dumps(results.as_json()))
+    else:
+        show(results, ours)
+
+
+def _chosen(option: str, given: str | None, known: list[str], default: list[str] | None = None) -> list[str]:
+    if given is None:
+        return known if default is None else default
+    names = list(dict.fromkeys(name.strip() for name in given.split(",") if name.strip()))
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        fail(f"{option} {given!r}: {', '.join(unknown) or 'nothing'}: no such name; allowed: {', '.join(known)}", code=2)
+    return names
+
+
+def _check(traces: Path | None, out: Path | None, report: Path | None, memo: Path) -> None:
+    """Ends the command where something could not be read or written: better before a long run than after it."""
+    if traces is not None and not traces.is_dir():
+        fail(f"--traces {traces}: is no folder", code=2)
+    _check_places(out, report)
+    try:
+        memo.parent.mkdir(parents=True, exist_ok=True)
+        memo.touch()
+    except OSError as error:
+        fail(f"--memo {memo}: cannot be written: {error.strerror}", code=2)
+
+
+def _check_places(out: Path | None, report: Path | None) -> None:
+    try:
+        for option, path in (("--out", out), ("--report", report)):
+            if path is not None:
+                check_place(path, option)
+    except ReportFileError as error:
+        fail(str(error), code=2)
+
+
+def _read(path: Path) -> Results:
+    try:
+        results = results_from(json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        fail(f"--from {path}: cannot be read: {error.strerror}", code=2)
+    except ValueError as error:
+        fail(f"--from {path}: {error}", code=2)
+    unknown = [one.scenario for one in results.contests if one.scenario not in SCENARIOS]
+    if unknown:
+        fail(f"--from {path}: no such scenario in this version: {', '.join(unknown)}", code=2)
+    return results
+
+
+def _run(plan: Plan) -> Results:
+    from autoscaling.gauntlet.gauntlet import Gauntlet  # optuna and scipy take a second to import, which other commands need not wait for
+
+    columns = (TextColumn("[progress.description]{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("plays"), TimeRemainingColumn())
+    with Progress(*columns, console=errors, transient=True) as progress:
+        task = progress.add_task(f"{len(plan.laws)} laws, {len(plan.scenarios)} scenarios", total=None)
+
+        def told(done: float, total: float, last: str) -> None:
+            progress.update(task, completed=round(done), total=round(total), description=last)
+
+        try:
+            return Gauntlet(plan).run(told)
+        except TracesError as error:
+            fail(f"--traces: {error}")
+
+
+def _save(path: Path, results: Results, ours: str) -> None:
+    from autoscaling.gauntlet.report.page import Facts, render  # plotly takes a second to import
+
+    facts = Facts(shlex.join(["raylane", *sys.argv[1:]]), version("raylane"), datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
+    try:
+        write_report(path, render(results, ours, facts))
+    except ReportFileError as error:
+        fail(str(error))
+    errors.print(f"report: {path}")

@@ -1,0 +1,75 @@
+"""A whole small gauntlet, in processes of its own; run again, it plays nothing."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autoscaling.gauntlet.code import law_hash, world_hash
+from autoscaling.gauntlet.gauntlet import Gauntlet
+from autoscaling.gauntlet.plan import Plan
+from autoscaling.gauntlet.recorded import TracesError
+from autoscaling.laws.registry import LAWS
+
+PLAN = Plan(("backlog", "fixed"), ("idle",), trials=2, training=1, held_out=2, points=2, sims=7, jobs=1)
+
+
+def test_a_plan_is_run_once_and_remembered(tmp_path: Path) -> None:
+    plan = replace(PLAN, memo=tmp_path / "memo.jsonl")
+    told: list[float] = []
+    results = Gauntlet(plan).run(lambda done, total, last: told.append(done / total))
+    assert told == sorted(told)
+    assert told[-1] <= 1.0
+    assert results.about["world"] == world_hash()
+    assert results.about["laws"] == {law: law_hash(LAWS[law]) for law in plan.laws}
+    contest = results.of("idle")
+    assert contest is not None
+    assert [one.law for one in contest.contenders] == ["backlog", "fixed"]
+    for contender in contest.contenders:
+        assert 1 <= len(contender.points) <= 2
+        assert all(len(point.scores) == 2 for point in contender.points)
+        assert contender.picked in contender.points
+    assert (contest.oracle_hours <= contest.known_hours + 1e-9).all()
+    before = (tmp_path / "memo.jsonl").read_text()
+    again = Gauntlet(plan).run()
+    assert (tmp_path / "memo.jsonl").read_text() == before
+    assert again == results
+
+
+def test_what_needs_recordings_is_left_out_with_a_word_and_what_they_give_is_played(traces: Path) -> None:
+    plan = replace(PLAN, laws=("fixed",), scenarios=("azure_code", "idle"), trials=1, held_out=1)
+    results = Gauntlet(plan).run()
+    assert [one.scenario for one in results.contests] == ["idle"]
+    assert "azure2023_code.csv.gz" in results.left_out["azure_code"]
+    results = Gauntlet(replace(plan, scenarios=("azure_code",), traces=traces)).run()
+    assert [one.scenario for one in results.contests] == ["azure_code"]
+
+
+def test_a_damaged_recording_is_named_before_anything_is_played(traces: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "traces"
+    shutil.copytree(traces, folder)
+    damaged = folder / "azure2023_code.csv.gz"
+    damaged.write_bytes(damaged.read_bytes()[:2_000])
+    plan = replace(PLAN, scenarios=("idle", "azure_code"), traces=folder, memo=tmp_path / "memo.jsonl")
+    with pytest.raises(TracesError, match=r"azure2023_code\.csv\.gz"):
+        Gauntlet(plan).run()
+    assert not (tmp_path / "memo.jsonl").exists()
+
+
+def test_the_headroom_is_found_where_the_laws_are_tuned(traces: Path, tmp_path: Path) -> None:
+    plan = replace(PLAN, laws=("fixed",), scenarios=("start_up_0", "start_up_15"), trials=1, held_out=1, points=1, sims=1, traces=traces)
+    Gauntlet(replace(plan, memo=tmp_path / "memo.jsonl")).run()
+    rows = [json.loads(line) for line in (tmp_path / "memo.jsonl").read_text().splitlines()]
+    known = [row for row in rows if row["law"] == "known rate"]
+    assert [row["scenario"] for row in known if "draw" not in row] == ["start_up_60"]
+    assert sorted(row["scenario"] for row in known if "draw" in row) == ["start_up_0", "start_up_15"]
+
+
+def test_a_swept_scenario_takes_the_settings_of_another(traces: Path) -> None:
+    plan = replace(PLAN, laws=("fixed",), scenarios=("start_up_0",), trials=3, held_out=1, points=1, sims=1, traces=traces)
+    (contest,) = Gauntlet(plan).run().contests
+    assert contest.scenario == "start_up_0"
+    (point,) = contest.contenders[0].points
+    assert len(point.scores) == 1

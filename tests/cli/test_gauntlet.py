@@ -1,0 +1,91 @@
+"""`raylane gauntlet`: names what there is, refuses what there is not, and runs a small one."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from autoscaling.gauntlet.registry import SCENARIOS
+from autoscaling.laws.registry import LAWS
+from cli.gauntlet import command
+from cli.main import app
+from tests.autoscaling.gauntlet.small import contest_like, point_like, results_like
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["gauntlet", *arguments], env={"COLUMNS": "200", "RAYLANE_TRACES": ""})
+
+
+def test_it_names_all_laws_and_scenarios() -> None:
+    shown = run("--list")
+    assert shown.exit_code == 0
+    for name in (*LAWS, *SCENARIOS):
+        assert name in shown.output
+
+
+def test_what_there_is_not_is_refused(tmp_path: Path) -> None:
+    for arguments, named in (
+        (("--laws", "backlog,magic"), "magic"),
+        (("--scenarios", ","), "--scenarios"),
+        (("--traces", str(tmp_path / "nowhere")), "nowhere"),
+        (("--report", str(tmp_path)), "is a folder"),
+        (("--out", str(tmp_path / "no" / "file.json")), "does not exist"),
+        (("--out", str(tmp_path)), "is a folder"),
+        (("--from", str(tmp_path / "none.json")), "cannot be read"),
+        (("--from", __file__), "test_gauntlet.py"),
+        (("--from", str(tmp_path / "none.json"), "--trials", "3"), "runs nothing"),
+    ):
+        refused = run(*arguments, "--memo", str(tmp_path / "memo.jsonl"))
+        assert refused.exit_code == 2
+        assert named in refused.output
+
+
+def test_a_small_one(tmp_path: Path) -> None:
+    out, report = tmp_path / "out.json", tmp_path / "report.html"
+    arguments = ("--laws", "backlog,keda", "--scenarios", "idle,azure_chat", "--trials", "1", "--seeds", "2", "--jobs", "1")
+    files = ("--memo", str(tmp_path / "memo.jsonl"), "--out", str(out), "--report", str(report))
+    shown = run(*arguments, *files)
+    assert shown.exit_code == 0, shown.output
+    assert "azure_chat left out" in shown.output
+    assert "--traces DIR" in shown.output
+    assert "idle" in shown.output
+    told = json.loads(out.read_text())
+    assert set(told["contests"][0]["laws"]) == {"backlog", "keda"}
+    assert "keda" in report.read_text()
+    printed = run(*arguments, "--memo", str(tmp_path / "memo.jsonl"), "--json")
+    assert '"contests"' in printed.output
+    again = tmp_path / "again.html"
+    redrawn = run("--from", str(out), "--report", str(again))
+    assert redrawn.exit_code == 0, redrawn.output
+    assert "backlog in each scenario" in redrawn.output
+    assert "keda" in again.read_text()
+
+
+def test_a_damaged_recording_is_told_without_a_traceback(tmp_path: Path) -> None:
+    traces = tmp_path / "traces"
+    traces.mkdir()
+    (traces / "azure2023_code.csv.gz").write_bytes(b"\x1f\x8b torn")
+    shown = run("--scenarios", "azure_code", "--laws", "fixed", "--jobs", "1", "--traces", str(traces), "--memo", str(tmp_path / "memo.jsonl"))
+    assert shown.exit_code == 1
+    assert isinstance(shown.exception, SystemExit)
+    assert "azure2023_code.csv.gz" in shown.output
+
+
+def test_what_cannot_be_written_in_the_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out.json"
+    monkeypatch.setattr(command, "_run", lambda plan: out.mkdir() or results_like(contest_like({"backlog": [point_like([1.0], [1.0])]}, "idle")))
+    shown = run("--out", str(out), "--memo", str(tmp_path / "memo.jsonl"))
+    assert shown.exit_code == 1
+    assert isinstance(shown.exception, SystemExit)
+    assert "cannot be written" in shown.output
+
+
+def test_one_play_is_said_to_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    laws = {"backlog": [point_like([0.96], [2.0])], "hpa": [point_like([0.99], [1.0])]}
+    monkeypatch.setattr(command, "_run", lambda plan: results_like(contest_like(laws, "idle"), contest_like(laws, "start_up_0")))
+    shown = run("--memo", str(tmp_path / "memo.jsonl"))
+    assert "one play alone says nothing" in shown.output
+    assert "0 > 1 = 0 <" in shown.output
+    assert re.search(r"backlog +96\.00 +never", shown.output)
