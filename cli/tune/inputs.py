@@ -1,0 +1,83 @@
+"""What `raylane tune` starts from: the spec, its traffic and its costs as a case; and whether the simulator may be relied on."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from autoscaling.forecast.history import History, history_of_trace
+from autoscaling.laws.settings import LawError
+from autoscaling.simulator.from_trace import WorkloadError, workload_of
+from autoscaling.tune.candidate import Candidate
+from autoscaling.tune.case import Case
+from autoscaling.tune.case_of import CaseError, case_of, own_and_defaults, space_of
+from autoscaling.tune.space import Space
+from autoscaling.tune.trust import Trust, judge
+from autoscaling.workload.trace import Trace, TraceError
+from autoscaling.workload.traces import read_trace
+from cli.chosen import chosen_model
+from cli.console import fail
+from cli.traffic_options import Choice, chosen_requests, scaled
+from cluster.spec import ClusterSpec, Model
+from deployments.engine_model.cost_file import CostFile, CostFileError, read_cost_file
+from deployments.telemetry.published_error import PublishedError, read_published
+
+REFUSED = 3
+"""The exit code where the simulator's error is unknown or too large."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """`text`: of the spec's file, with its own line ends. `own` is None where the spec keeps a fixed number of replicas."""
+
+    spec_file: Path
+    text: str
+    spec: ClusterSpec
+    model: Model
+    costs: Path
+    cost: CostFile
+    case: Case
+    own: Candidate | None
+    defaults: Candidate
+    space: Space
+
+
+def trusted(spec_file: Path, model: str | None, error: Path | None, most: tuple[float, float], anyway: bool) -> Trust:
+    """What is known of the simulator's error on this deployment: by `error`, else by the file that the spec names. `most`: how far TTFT and capacity
+    may be off. Ends the command where that is too much, or unknown, unless it is to go on `anyway`."""
+    spec, chosen = chosen_model(spec_file, model)
+    place = error or (None if spec.gateway.simulator_error is None else spec_file.parent / spec.gateway.simulator_error)
+    try:
+        trust = judge(None if place is None else read_published(place), chosen.name, *most)
+    except PublishedError as problem:
+        fail(str(problem), code=2)
+    if trust.doubts and not anyway:
+        mend = f"raylane rehearse {spec_file} --trace FILE --costs FILE --out error.json, and --error error.json; or --anyway, to see one"
+        fail("no proposal on these grounds: " + "; ".join(trust.doubts), mend=mend, code=REFUSED)
+    return trust
+
+
+def gathered(
+    spec_file: Path, model: str | None, costs: Path | None, trace: Path, choice: Choice, start_up_s: float | None, history: Path | None
+) -> Inputs:
+    """Reads it all. Ends the command where something can not be used."""
+    spec, chosen = chosen_model(spec_file, model)
+    named = spec.autoscaling_of(chosen).costs or (None if chosen.simulated is None else chosen.simulated.costs)
+    if costs is None and named is None:
+        fail(f"--costs: missing, and the spec names none (autoscaling.costs) for model {chosen.name!r}", mend="raylane calibrate", code=2)
+    cost_path = costs or Path(str(named))
+    try:
+        cost = read_cost_file(cost_path)
+        work = workload_of(chosen_requests(trace, choice), spec, chosen)
+        before = None if history is None else _ending_at_zero(scaled(read_trace(history), choice), spec.scheduling.decode_weight)
+        case = case_of(spec, chosen, cost, work, start_up_s, before)
+        own, defaults = own_and_defaults(spec, chosen)
+        text = spec_file.read_bytes().decode("utf-8")
+        return Inputs(spec_file, text, spec, chosen, cost_path, cost, case, own, defaults, space_of(case, own, defaults))
+    except (CostFileError, TraceError, WorkloadError, CaseError, LawError, ValueError) as problem:
+        fail(str(problem), code=2)
+
+
+def _ending_at_zero(trace: Trace, decode_weight: float) -> History:
+    """The traffic of the days before: its last request came when the traffic to tune on begins."""
+    if not len(trace):
+        raise TraceError("--history: no request is left of it; allowed: a trace with some, and scales that leave some")
+    return history_of_trace(trace, decode_weight, -float(trace.arrived_s[-1]))

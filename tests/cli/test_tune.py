@@ -1,0 +1,152 @@
+"""`raylane tune`: a proposal as a diff, its effect, its report; refused where the simulator's error is unknown; bad input is named."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from autoscaling.forecast.history import History
+from autoscaling.workload.trace import Trace
+from autoscaling.workload.traces import write_trace
+from cli.main import app
+from cli.traffic_options import Choice
+from cli.tune.inputs import gathered
+from cluster.spec import load_spec
+from deployments.engine_model.cost_file import write_cost_file
+from deployments.telemetry.published_error import write_published
+from tests.autoscaling.tune import cases
+from tests.autoscaling.tune.test_trust import published
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, ...]:
+    """A spec, and the arguments that name its traffic, costs and published error."""
+    spec, trace, costs, error = (tmp_path / name for name in ("spec.yaml", "trace.jsonl", "costs.json", "error.json"))
+    spec.write_text(cases.TEXT)
+    work = cases.work(1_200.0)
+    write_trace(trace, Trace(work.arrived_s, work.prompt_tokens, work.output_tokens))
+    write_cost_file(costs, cases.costs())
+    write_published(error, published(0.1))
+    return (str(spec), "--trace", str(trace), "--costs", str(costs), "--error", str(error))
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["tune", *arguments], env={"COLUMNS": "220"})
+
+
+def test_a_proposal_with_its_effect_its_report_and_the_spec(files: tuple[str, ...], tmp_path: Path) -> None:
+    out, report = tmp_path / "tuned.yaml", tmp_path / "report.html"
+    result = run(*files, "--trials", "8", "--out", str(out), "--report", str(report))
+    assert result.exit_code == 0, result.output
+    assert "8 settings looked at" in result.output
+    assert "-    utilisation: 0.7   # a third free" in result.output
+    assert "GPU-hours a day" in result.output
+    assert "TTFT p90 +10.0% at 0.9 x capacity" in result.output
+    assert "do not set this unseen" not in result.output
+    tuned = load_spec(out)
+    assert tuned.autoscaling.backlog != load_spec(Path(files[0])).autoscaling.backlog
+    assert "# a third free" in out.read_text()
+    assert "Tuned:" in report.read_text(encoding="utf-8")
+
+
+def test_the_json_has_the_front_and_the_diff(files: tuple[str, ...]) -> None:
+    result = run(*files, "--trials", "6", "--json")
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert told["looked_at"] == 6
+    assert told["diff"].startswith("--- ")
+    assert told["chosen"] in told["front"]
+    again = json.loads(run(*files, "--trials", "6", "--json").stdout)
+    assert again["diff"] == told["diff"]
+
+
+def test_an_unknown_or_large_error_is_refused_unless_it_is_wanted_anyway(files: tuple[str, ...]) -> None:
+    unknown = files[:-2]
+    refused = run(*unknown, "--trials", "2")
+    assert refused.exit_code == 3
+    assert "nobody has compared the simulator" in refused.stderr
+    assert "raylane rehearse" in refused.stderr
+    assert "--anyway" in refused.stderr
+    shown = run(*unknown, "--trials", "2", "--anyway")
+    assert shown.exit_code == 0, shown.output
+    assert "do not set this unseen" in shown.output
+    assert run(*files, "--trials", "2", "--most-error", "0.05").exit_code == 3
+
+
+def test_the_specs_own_error_file_is_read(files: tuple[str, ...]) -> None:
+    spec = Path(files[0])
+    spec.write_text(cases.TEXT + "gateway:\n  simulator_error: error.json\n")
+    assert run(*files[:-2], "--trials", "2").exit_code == 0
+
+
+def test_where_nothing_better_is_found_the_spec_is_written_as_it_is(files: tuple[str, ...], tmp_path: Path) -> None:
+    text = cases.TEXT.split("  backlog:")[0]  # the law's defaults, and no other settings are tried
+    Path(files[0]).write_text(text)
+    out = tmp_path / "tuned.yaml"
+    out.write_text("an older proposal")
+    result = run(*files, "--trials", "1", "--out", str(out), "--report", str(tmp_path / "report.html"))
+    assert result.exit_code == 0, result.output
+    assert "Nothing found" in result.output
+    assert "the best found" in result.output
+    assert "roposed" not in result.stdout
+    assert "tuned.yaml: the spec as it is, unchanged" in result.stderr
+    assert out.read_text() == text
+
+
+def test_the_history_is_scaled_as_the_traffic_is(files: tuple[str, ...], tmp_path: Path) -> None:
+    before = tmp_path / "before.jsonl"
+    arrived = np.arange(3_600) * np.float64(2.0)
+    write_trace(before, Trace(arrived, np.full(len(arrived), 300), np.full(len(arrived), 100)))
+    options = [name.removeprefix("--") for name in files[1::2]]
+    spec, given = Path(files[0]), dict(zip(options, map(Path, files[2::2]), strict=True))
+
+    def rates(choice: Choice) -> History:
+        return gathered(spec, None, given["costs"], given["trace"], choice, None, before).case.history
+
+    plain, busier, longer = rates(Choice()), rates(Choice(load_scale=3.0)), rates(Choice(time_scale=2.0))
+    assert np.mean(busier.rates) == pytest.approx(3 * np.mean(plain.rates), rel=0.05)
+    assert np.mean(longer.rates) == pytest.approx(np.mean(plain.rates) / 2, rel=0.05)
+    assert len(longer) > 1.8 * len(plain)
+
+
+def test_where_no_settings_keep_the_promise_the_exit_code_says_so(files: tuple[str, ...]) -> None:
+    spec = Path(files[0])
+    spec.write_text(cases.TEXT.replace("count: 2, min: 2, max: 8", "count: 1, min: 1, max: 1"))
+    result = run(*files, "--trials", "2")
+    assert result.exit_code == 1
+    assert "NO settings kept every promise" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--trace", "nowhere.csv"), "nowhere.csv"),
+        (("--costs", "nowhere.json"), "nowhere.json"),
+        (("--error", "nowhere.json"), "nowhere.json"),
+        (("--model", "nobody"), "--model 'nobody'"),
+        (("--out", "/nowhere/spec.yaml"), "--out /nowhere/spec.yaml: the folder /nowhere does not exist"),
+        (("--report", "/"), "--report /: is a folder"),
+        (("--minutes", "0.01"), "not one simulation"),
+        (("--history", "nowhere.csv"), "nowhere.csv"),
+        (("--minutes", "0"), "minutes"),
+    ],
+)
+def test_bad_input_is_named(files: tuple[str, ...], arguments: tuple[str, ...], named: str) -> None:
+    result = run(*files, "--load-scale", "10", *arguments)
+    assert result.exit_code == 2
+    assert named in result.output + result.stderr
+
+
+def test_a_law_without_a_place_to_look_and_a_fixed_spec_without_bounds_are_named(files: tuple[str, ...]) -> None:
+    spec = Path(files[0])
+    spec.write_text(cases.TEXT.split("autoscaling:")[0].replace(", max: 8", ""))
+    refused = run(*files)
+    assert refused.exit_code == 2
+    assert "models.demo.replicas.max: missing" in refused.stderr
+    spec.write_text(cases.TEXT.split("autoscaling:")[0] + "autoscaling: {policy: nonsense}\n")
+    refused = run(*files)
+    assert refused.exit_code == 2
+    assert "autoscaling.policy = 'nonsense'" in refused.stderr
+    assert refused.stderr.count("fixed") == 1

@@ -1,0 +1,35 @@
+"""The report of a proposal in a real browser: no error in its console, both figures drawn, in light and dark, on a wide and a narrow screen."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from autoscaling.tune.advice import Advice
+from autoscaling.tune.player import Player
+from autoscaling.tune.report.page import render
+from tests.autoscaling.tune.test_report import facts, tuned
+from tests.smoke.test_report_page import CHROMIUM, browse
+
+pytestmark = [pytest.mark.live, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")]
+__all__ = ["tuned"]  # a fixture
+
+
+@pytest.fixture(scope="module")
+def page(tuned: tuple[Player, Advice, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    player, advice, diff = tuned
+    path = tmp_path_factory.mktemp("report") / "tuned.html"
+    path.write_text(render(advice, player.load, facts(diff)), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("options", [("--window-size=1280,2000",), ("--window-size=500,2000", "--blink-settings=preferredColorScheme=0")])
+def test_both_figures_are_drawn_and_the_console_is_clean(page: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
+    seen = browse(tmp_path, page, *options, "--dump-dom")
+    assert "CONSOLE" not in seen.stderr
+    assert 'data-drawn="2"' in seen.stdout
+    plots = re.split(r'class="plot js-plotly-plot"', seen.stdout)[1:]
+    assert len(plots) == 2
+    for plot in plots:
+        assert "main-svg" in plot
+        assert re.search(r'class="scatterlayer mlayer"><g', plot)
