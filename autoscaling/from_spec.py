@@ -1,4 +1,4 @@
-"""From the spec's words to a law, its bounds and what it may know: the one place that knows both. Serve, `simulate`, `tune` go through it.
+"""From the spec's words to a law, its bounds and what it may know. The one place that knows both, for Serve, a shadow, `simulate` and `tune`.
 
 Pure but for the cost file that it reads.
 """
@@ -7,16 +7,21 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from autoscaling.costs.speed import slowed
 from autoscaling.laws.choice import LawChoice
 from autoscaling.laws.law import Plant
+from autoscaling.laws.settings import Value
+from autoscaling.scaler.autoscaler import Autoscaler
 from autoscaling.scaler.bounds import Bounds
 from cluster.spec import Autoscaling, ClusterSpec, Model, Pool, Region, Rollback
 from cluster.spec import Law as SpecLaw
-from deployments.engine_model.cost_file import read_cost_file
+from deployments.engine_model.cost_file import CostFile, read_cost_file
+from deployments.engine_model.cost_model import CostModel
 from deployments.engine_model.limits import Limits
 
+FIXED, BACKLOG = "fixed", "backlog"
 _PROCESS_S = 5.0
 """What the process of a simulated replica takes beyond its `start_up_s`, before one was seen (seconds)."""
 _START_UP_S = 60.0
@@ -26,7 +31,7 @@ _START_UP_S = 60.0
 @dataclass(frozen=True, slots=True)
 class ScalingSetup:
     """How one model of one cell scales. `plant`: what laws may know of a replica, from the cost file `costs`. `attainment`: what each class promises.
-    `period_s`: how often facts are read."""
+    `period_s`: how often facts are read. `forecast`: which one is an input of the laws."""
 
     law: LawChoice
     shadow: LawChoice | None
@@ -35,28 +40,37 @@ class ScalingSetup:
     costs: str | None
     attainment: Mapping[str, float]
     period_s: float
+    forecast: Literal["none", "seasonal"]
     rollback: Rollback
 
+    def autoscaler(self) -> Autoscaler:
+        """What decides, new. Raises ValueError that names the law, the setting and what is allowed."""
+        return Autoscaler(self.law.make(self.plant), self.bounds)
 
-def setup_of(spec: ClusterSpec, model: Model, region: Region, costs: Path | None = None, read_costs: bool = True) -> ScalingSetup:
-    """What the spec says of the model's scaling in that region. `costs`: a cost file instead of the one that the spec names; without `read_costs`
-    none is read, and laws know of a replica what they see.
+
+def setup_of(
+    spec: ClusterSpec, model: Model, region: Region, cost: CostFile | None = None, read_costs: bool = True, start_up_s: float | None = None
+) -> ScalingSetup:
+    """What the spec says of the model's scaling in that region. `cost`: the engine's costs, instead of the file that the spec names; without
+    `read_costs` none is read, and laws know of a replica what they see. `start_up_s`: what a start takes, where that is known better than here.
 
     Raises CostFileError, and ValueError for settings that make no bounds.
     """
     scaling = spec.autoscaling_of(model)
-    named = str(costs) if costs is not None else scaling.costs or (None if model.simulated is None else model.simulated.costs)
-    if not read_costs:
+    named = scaling.costs or (None if model.simulated is None else model.simulated.costs)
+    if not read_costs or cost is not None:
         named = None
+    plant = _plant(spec, model, cost if named is None else read_cost_file(Path(named)))
     law, shadow = choices_of(spec, model)
     return ScalingSetup(
         law=law,
         shadow=shadow,
         bounds=_bounds(scaling, model, spec.pool_of(model, region)),
-        plant=_plant(spec, model, named),
+        plant=plant if start_up_s is None else replace(plant, start_up_s=start_up_s),
         costs=named,
         attainment={one.name: one.attainment for one in spec.classes},
         period_s=scaling.period_s,
+        forecast=scaling.forecast,
         rollback=scaling.rollback,
     )
 
@@ -85,16 +99,29 @@ def choices_of(spec: ClusterSpec, model: Model) -> tuple[LawChoice, LawChoice | 
 
 
 def _choice(law: SpecLaw, period_s: float, model: Model) -> LawChoice:
-    if law.policy == "fixed":
-        return LawChoice("fixed", {"count": model.replicas.count, "period_s": period_s})
-    if law.policy == "backlog":
-        return LawChoice("backlog", {**law.backlog.model_dump(), "period_s": period_s})
-    return LawChoice(law.policy, dict(law.settings))
+    if law.policy == FIXED:
+        return law_choice(FIXED, {"replicas": model.replicas.count}, period_s)
+    return law_choice(law.policy, settings_in(law), period_s)
+
+
+def settings_in(law: SpecLaw) -> dict[str, Value]:
+    """The settings of the law in a spec's section: all of the backlog law's, those that are written down of any other."""
+    return dict(law.settings if law.policy not in (FIXED, BACKLOG) else law.backlog.model_dump())
+
+
+def law_choice(policy: str, settings: Mapping[str, Value], period_s: float) -> LawChoice:
+    """The law by name and settings, asked every `period_s` where it has no pace of its own."""
+    return LawChoice(policy, {**settings, "period_s": period_s} if is_paced(policy) else settings)
+
+
+def is_paced(policy: str) -> bool:
+    """Whether the spec says how often the law is asked; else its own settings do."""
+    return policy in (FIXED, BACKLOG)
 
 
 def _bounds(scaling: Autoscaling, model: Model, pool: Pool) -> Bounds:
     """A fixed law is bound by nothing but its count; an operator's word may still be any number."""
-    counts, fixed = model.replicas, scaling.policy == "fixed" and scaling.shadow is None
+    counts, fixed = model.replicas, scaling.policy == FIXED and scaling.shadow is None
     most = counts.count if fixed else counts.max or counts.count
     return Bounds(
         least=0 if fixed else min(counts.min, most),
@@ -123,16 +150,18 @@ def usd_per_replica_hour(model: Model, pool: Pool) -> float:
     return pool.price_usd_per_hour * share
 
 
-def _plant(spec: ClusterSpec, model: Model, costs: str | None) -> Plant:
+def _plant(spec: ClusterSpec, model: Model, file: CostFile | None) -> Plant:
     settings, simulated = model.settings, model.simulated
     start_up_s = _START_UP_S if simulated is None else simulated.start_up_s + _PROCESS_S
     weight = spec.scheduling.decode_weight
-    if costs is None:
+    if file is None:
         step_tokens = max(settings.max_num_batched_tokens, settings.max_num_seqs)
         return Plant(Limits(settings.max_num_seqs, step_tokens, settings.max_num_seqs * settings.max_model_len), weight, None, start_up_s)
-    file = read_cost_file(Path(costs))
-    cost = file.cost_model()
-    if simulated is not None and simulated.speed != 1.0:
-        cost = slowed(cost, 1.0 / simulated.speed)
     limits = replace(file.limits(), sequences=min(file.engine.max_num_seqs, settings.max_num_seqs))
-    return Plant(limits, weight, cost, start_up_s)
+    return Plant(limits, weight, cost_of(model, file), start_up_s)
+
+
+def cost_of(model: Model, file: CostFile) -> CostModel:
+    """What the steps of the model's replicas cost: as the file says, at the speed of a simulated engine."""
+    cost, simulated = file.cost_model(), model.simulated
+    return cost if simulated is None or simulated.speed == 1.0 else slowed(cost, 1.0 / simulated.speed)

@@ -12,6 +12,7 @@ from cli.doctor import doctor
 from cli.down import down
 from cli.drain import drain
 from cli.explain import explain
+from cli.gauntlet import gauntlet
 from cli.key import key
 from cli.rehearse import rehearse
 from cli.replay import replay_log
@@ -21,6 +22,7 @@ from cli.spec import spec
 from cli.status import status
 from cli.top import top
 from cli.traffic import traffic
+from cli.tune import tune
 from cli.up import up
 from cli.why import why
 
@@ -46,6 +48,8 @@ app.command()(key)
 app.command()(doctor)
 app.command()(bench)
 app.command()(simulate)
+app.command()(gauntlet)
+app.command()(tune)
 app.command()(traffic)
 app.command()(costs)
 app.command()(calibrate)

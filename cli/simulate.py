@@ -10,6 +10,8 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from autoscaling.from_spec import FIXED, cost_of, setup_of
+from autoscaling.laws.settings import LawError
 from autoscaling.simulator.cell import Cell, CellSettings
 from autoscaling.simulator.fleet import FleetEvent, FleetEventKind
 from autoscaling.simulator.from_trace import WorkloadError, workload_of
@@ -21,8 +23,10 @@ from autoscaling.workload.trace import TraceError
 from cli.chosen import chosen_model, replica_count
 from cli.console import console, fail
 from cli.simulation_report import check_report, facts_of, save_report
+from cli.simulation_scaling import StartUp, in_words, scaled_figures, scaling_of, scored, show_scaling
 from cli.traffic_options import Choice, FromS, Limit, LoadScale, Seed, TimeScale, ToS, TraceFile, chosen_requests
 from deployments.engine_model.cost_file import CostFile, CostFileError, read_cost_file
+from deployments.engine_model.cost_model import CostModel
 from deployments.engine_model.limits import Limits
 from deployments.scheduling.from_spec import binding_of, policy_of
 
@@ -35,7 +39,8 @@ def simulate(
     trace: TraceFile,
     costs: Annotated[Path, typer.Option(help="The cost file of the engine (`docs/simulator.md`).")],
     model: Annotated[str | None, typer.Option(help="Which model of the spec; default: the first.")] = None,
-    replicas: Annotated[int | None, typer.Option(min=1, help="Instead of the spec's count.")] = None,
+    replicas: Annotated[int | None, typer.Option(min=1, help="Instead of the spec's count; of a model that scales: at the start.")] = None,
+    fixed: Annotated[bool, typer.Option("--fixed", help="Keep the number of replicas, whatever the spec's autoscaling says.")] = False,
     from_s: FromS = 0.0,
     to_s: ToS = None,
     limit: Limit = None,
@@ -48,13 +53,14 @@ def simulate(
     ] = None,
     published_error: Annotated[Path | None, typer.Option(help="How far the simulator was off when compared (JSON), for the report.")] = None,
     fail_at: Annotated[list[float] | None, typer.Option(min=0, help="A replica fails at this second; may be repeated.")] = None,
-    start_up_s: Annotated[float, typer.Option("--start-up", min=0, help="Seconds that a successor of a failed replica takes.")] = 60.0,
+    start_up_s: StartUp = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Simulate a spec on a trace: TTFT by lane, rejections, promotions, attainment."""
+    """Simulate a spec on a trace: TTFT by lane, rejections, promotions, attainment; replicas come and go as its autoscaling says."""
     check_report(report, published_error)
     spec, chosen = chosen_model(spec_file, model)
-    count = replica_count(chosen, replicas)
+    scaled = not fixed and spec.autoscaling_of(chosen).policy != FIXED
+    count = chosen.replicas.count if scaled and replicas is None else replica_count(chosen, replicas)
     try:
         cost = read_cost_file(costs)
         requests = chosen_requests(trace, Choice(from_s, to_s, limit, time_scale, load_scale, seed))
@@ -66,6 +72,11 @@ def simulate(
         work = workload_of(requests, spec, chosen)
     except WorkloadError as error:
         fail(f"{trace}: {error}", code=2)
+    setup = setup_of(spec, chosen, spec.regions_of(chosen)[0], cost, start_up_s=start_up_s)
+    try:
+        scaling = scaling_of(setup, float(work.arrived_s[-1])) if scaled else None
+    except LawError as error:
+        fail(f"{spec_file}: models.{chosen.name}: autoscaling: {error}", code=2)
     timeouts = spec.gateway.timeouts
     settings = CellSettings(
         count,
@@ -74,21 +85,27 @@ def simulate(
         binding_of(spec),
         chosen.settings.max_model_len,
         timeouts.queue_wait_s,
-        start_up_s,
+        setup.plant.start_up_s,
         _failures(fail_at),
         patience_s={one.name: spec.patience_s(one) for one in spec.classes},
+        scaling=scaling,
     )
     sampler = None if report is None else Sampler()
-    out = _run(settings, cost, work, sampler)
+    out = _run(settings, cost_of(chosen, cost), work, sampler)
+    lane_names = [lane.name for lane in spec.lanes]
     if report is not None and sampler is not None:
-        facts = facts_of(spec, chosen, cost, (trace, costs), count, load_scale, price_per_gpu_hour, published_error)
-        save_report(report, facts, out, work, [lane.name for lane in spec.lanes], sampler.samples())
+        law = None if scaling is None else in_words(scaling)
+        facts = facts_of(spec, chosen, cost, (trace, costs), count, load_scale, price_per_gpu_hour, published_error, law)
+        save_report(report, facts, out, work, lane_names, sampler.samples())
+    told = None if scaling is None else scaled_figures(scaling, out, scored(scaling, out, work, setup, cost_of(chosen, cost), lane_names))
     lanes = [figures(lane.name, out, work.ttft_slo_s, out.lane == index) for index, lane in enumerate(spec.lanes)]
     whole = figures("all", out, work.ttft_slo_s, np.ones(len(work), dtype=np.bool_))
     if as_json:
-        console.print_json(json.dumps(_report(cost, count, out, [*lanes, whole])))
+        console.print_json(json.dumps(_report(cost, count, out, [*lanes, whole]) | ({} if told is None else {"autoscaling": told})))
     else:
-        _show(chosen.name, cost, count, out, [*lanes, whole])
+        _show(f"{chosen.name} on {count} replicas" if scaling is None else f"{chosen.name}, {in_words(scaling)}", cost, out, [*lanes, whole])
+        if told is not None:
+            show_scaling(told)
 
 
 def _limits(cost: CostFile, chunk_tokens: int) -> Limits:
@@ -101,12 +118,12 @@ def _failures(times_s: list[float] | None) -> tuple[FleetEvent, ...]:
     return tuple(FleetEvent(at_s, FleetEventKind.FAIL, number) for number, at_s in enumerate(sorted(times_s or ())))
 
 
-def _run(settings: CellSettings, cost: CostFile, work: Workload, sampler: Sampler | None) -> Outcome:
+def _run(settings: CellSettings, cost: CostModel, work: Workload, sampler: Sampler | None) -> Outcome:
     columns = (TextColumn("[progress.description]{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(f"{len(work):,} requests on {settings.replicas} replicas", total=1.0)
         sample = None if sampler is None else sampler.take
-        return Cell(settings, cost.cost_model(), work, lambda share: progress.update(task, completed=share), sample).run()
+        return Cell(settings, cost, work, lambda share: progress.update(task, completed=share), sample).run()
 
 
 def _report(cost: CostFile, replicas: int, out: Outcome, lines: list[Figures]) -> dict[str, Any]:
@@ -121,8 +138,8 @@ def _report(cost: CostFile, replicas: int, out: Outcome, lines: list[Figures]) -
     }
 
 
-def _show(model: str, cost: CostFile, replicas: int, out: Outcome, lines: list[Figures]) -> None:
-    table = Table(title=f"model {model} on {replicas} replicas: {out.ended_s:.0f} s simulated", title_justify="left", title_style="bold")
+def _show(what: str, cost: CostFile, out: Outcome, lines: list[Figures]) -> None:
+    table = Table(title=f"model {what}: {out.ended_s:.0f} s simulated", title_justify="left", title_style="bold")
     told = [name for name in _COUNTS if any(getattr(line, name) for line in lines)]  # what never happened needs no column
     for column in ("lane", "requests", *told, "TTFT p50", "p90", "p99", "TPOT p50", "mean wait", "in time"):
         table.add_column(column, justify="left" if column == "lane" else "right")

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
+from autoscaling.simulator.decisions import scalings
 from autoscaling.simulator.outcome import Outcome
 from autoscaling.simulator.replica_count import counts_of
 from autoscaling.simulator.report.facts import Basis, Facts, Price, Target
@@ -40,8 +41,9 @@ def facts_of(
     load_scale: float,
     usd_per_hour: float | None,
     published_error: Path | None,
+    scaling: str | None = None,
 ) -> Facts:
-    """`files`: the trace and the cost file. `usd_per_hour`: instead of the price in the model's pool."""
+    """`files`: the trace and the cost file. `usd_per_hour`: instead of the price in the model's pool. `scaling`: which law decides, within what."""
     trace, costs = files
     return Facts(
         spec=spec.name,
@@ -58,6 +60,7 @@ def facts_of(
         command=shlex.join(["raylane", *sys.argv[1:]]),
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         published=None if published_error is None else read_published(published_error),
+        scaling=scaling,
     )
 
 
@@ -74,7 +77,7 @@ def save_report(path: Path, facts: Facts, out: Outcome, work: Workload, lanes: l
     """Writes the report of a run."""
     from autoscaling.simulator.report.page import render  # plotly takes a second to import, which other commands need not wait for
 
-    run = describe(out, work, lanes, samples, counts_of(out.lives))
+    run = describe(out, work, lanes, samples, counts_of(out.lives), scalings(out))
     try:
         write_report(path, render(run, facts))
     except ReportFileError as error:

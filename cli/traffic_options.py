@@ -46,8 +46,13 @@ def chosen_requests(path: Path, choice: Choice) -> Trace:
         trace = window(trace, choice.from_s, choice.to_s)
     if choice.limit is not None:
         trace = first_requests(trace, choice.limit)
-    trace = load_scaled(time_scaled(trace, choice.time_scale), choice.load_scale, choice.seed or 0)
+    trace = scaled(trace, choice)
     if not len(trace):
         ends = "" if choice.to_s is None else f", --to {choice.to_s:g}"
         raise TraceError(f"{path}: no request is left by --from {choice.from_s:g}{ends}, --load-scale {choice.load_scale:g}")
     return trace
+
+
+def scaled(trace: Trace, choice: Choice) -> Trace:
+    """The requests on the stretched clock, so many times as many of them."""
+    return load_scaled(time_scaled(trace, choice.time_scale), choice.load_scale, choice.seed or 0)

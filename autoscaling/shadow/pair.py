@@ -39,7 +39,7 @@ class Pair:
         self.probation: Probation | None = None
         self._promoted_over: LawChoice | None = None
         self._plant, self._costs = setup.plant, setup.costs
-        self._paced = PacedScaler(Autoscaler(setup.law.make(setup.plant), setup.bounds))
+        self._paced = PacedScaler(setup.autoscaler())
         self.shadow = None if setup.shadow is None else self._new_shadow(setup.shadow.make(setup.plant))
 
     @property

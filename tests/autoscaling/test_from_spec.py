@@ -8,10 +8,12 @@ import pytest
 
 from autoscaling.from_spec import choices_of, scaling_problems, setup_of, usd_per_replica_hour
 from autoscaling.laws.backlog.law import BacklogLaw
+from autoscaling.laws.choice import LawChoice
 from autoscaling.laws.fixed import FixedLaw
+from autoscaling.laws.settings import LawError
 from cluster.spec import ClusterSpec, Pool
 from deployments.engine_model.cost_file import CostFileError
-from tests.autoscaling.setups import setup, spec_of
+from tests.autoscaling.setups import setup, spec_of, stream
 
 COSTS = Path(__file__).resolve().parents[2] / "infra/specs/simulated-h100.costs.json"
 
@@ -21,7 +23,10 @@ def test_a_fixed_law_wants_the_specs_count_and_nothing_bounds_it() -> None:
     assert (made.bounds.least, made.bounds.most, made.bounds.ceiling) == (0, 3, None)
     law = made.law.make(made.plant)
     assert isinstance(law, FixedLaw)
-    assert law.count == 3
+    assert (law.count, law.period_s) == (3, made.period_s)
+    assert LawChoice("fixed", {"replicas": 3}).make(made.plant).decide(next(stream(1))).replicas == 3
+    with pytest.raises(LawError, match="replicas=-1: allowed: 0 or more"):
+        LawChoice("fixed", {"replicas": -1}).make(made.plant)
 
 
 def test_the_backlog_law_gets_its_settings_and_period() -> None:

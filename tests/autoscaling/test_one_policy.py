@@ -1,0 +1,192 @@
+"""What is tuned is what runs: from one spec, Serve's controller, its shadow, `raylane simulate` and `raylane tune` make the same thing that decides.
+
+The same classes out of the same code, with the same settings, bounds and knowledge, and so the same decisions. That each of them really asks it is in
+`test_one_object.py` (the simulator, Serve and a shadow on one stream) and `tune/test_player.py`.
+"""
+
+import dataclasses
+import hashlib
+import importlib.util
+import inspect
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from autoscaling.from_spec import setup_of
+from autoscaling.laws.law import Law, Plant
+from autoscaling.log.code import code_hash
+from autoscaling.log.header import Begin, header_of
+from autoscaling.scaler.autoscaler import Autoscaler
+from autoscaling.serve.cell import Cell as ServeCell
+from autoscaling.serve.facts import Facts
+from autoscaling.serve.handover import Handover
+from autoscaling.serve.scaling import ModelScaling
+from autoscaling.simulator.cell import Cell
+from autoscaling.tune.case_of import case_of, own_and_defaults
+from autoscaling.tune.player import Player
+from cli.main import app
+from cluster.spec import ClusterSpec, load_spec
+from deployments.engine_model.cost_file import write_cost_file
+from tests.autoscaling.setups import stream
+from tests.autoscaling.tune import cases
+
+ROOMS = ("laws", "scaler", "signals")
+"""What `code_hash` covers."""
+SHADOW = "  shadow: {policy: backlog, backlog: {utilisation: 0.7, down_after_s: 900}}\n"
+
+
+@dataclass(frozen=True)
+class Made:
+    """What decides, as far as its decisions can depend on it. `code`: the hash of the modules that its classes stand in."""
+
+    classes: tuple[type, ...]
+    code: str
+    settings: object
+    bounds: object
+    plant: object
+
+
+def made_of(scaler: Autoscaler) -> Made:
+    law, plant = scaler.law, _plant(scaler.law)
+    assert plant.cost is not None
+    steps_s = [plant.cost.step_s([], sequences, tokens, 0) for sequences in (1, 8) for tokens in (100, 1_000)]
+    classes = (type(scaler), type(law))
+    files = [Path(inspect.getsourcefile(one) or "").read_bytes() for one in classes]
+    code = hashlib.sha256(b"\0".join(files)).hexdigest()
+    return Made(classes, code, vars(law)["settings"], scaler.bounds, (dataclasses.replace(plant, cost=None), steps_s))
+
+
+def _plant(law: Law) -> Plant:
+    """What a backlog law knows of a replica."""
+    plant: Plant = vars(vars(law)["_capacity"])["_plant"]
+    return plant
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder with a spec, the cost file that it names, and a trace."""
+    write_cost_file(tmp_path / "costs.json", cases.costs())
+    (tmp_path / "spec.yaml").write_text(cases.TEXT + "  costs: costs.json\n" + SHADOW)
+    requests = ({"timestamp": 500 * number, "input_length": 100, "output_length": 20} for number in range(40))
+    (tmp_path / "trace.jsonl").write_text("\n".join(json.dumps(one) for one in requests))
+    return tmp_path
+
+
+@pytest.fixture
+def decides(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Callable[[], Autoscaler]]]:
+    """How each comes by what decides; new at each call."""
+    spec = load_spec(place / "spec.yaml")
+    with monkeypatch.context() as patch:
+        yield {
+            "serve": lambda: _serving(spec, place)._pair.scaler,
+            "shadow": lambda: _shadow(spec, place),
+            "simulate": lambda: _simulated(place, patch),
+            "tune": lambda: _tuned(spec, patch),
+        }
+
+
+def _serving(spec: ClusterSpec, folder: Path) -> ModelScaling:
+    facts = Facts(spec.model_dump_json(), "demo", "here")
+    return ModelScaling(facts, ServeCell("demo"), Handover(), folder / "logs")
+
+
+def _shadow(spec: ClusterSpec, folder: Path) -> Autoscaler:
+    shadow = _serving(spec, folder)._pair.shadow
+    assert shadow is not None
+    return shadow.scaler.autoscaler
+
+
+def _watched(patch: pytest.MonkeyPatch, module: str) -> list[Autoscaler]:
+    """What scales the cells that this module makes from now on."""
+    found: list[Autoscaler] = []
+
+    class Watched(Cell):
+        def run(self):  # type: ignore[no-untyped-def]
+            assert self.scaling is not None
+            found.append(self.scaling._scaling.autoscaler)
+            return super().run()
+
+    patch.setattr(f"{module}.Cell", Watched)
+    return found
+
+
+def _simulated(folder: Path, patch: pytest.MonkeyPatch) -> Autoscaler:
+    found = _watched(patch, "cli.simulate")
+    arguments = ["simulate", str(folder / "spec.yaml"), "--trace", str(folder / "trace.jsonl"), "--costs", str(folder / "costs.json")]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    return found[0]
+
+
+def _tuned(spec: ClusterSpec, patch: pytest.MonkeyPatch) -> Autoscaler:
+    found, model = _watched(patch, "autoscaling.tune.player"), spec.models[0]
+    own, _ = own_and_defaults(spec, model)
+    Player(case_of(spec, model, cases.costs(), cases.work(60.0)), lambda: 0.0).exact(own, 1.0)
+    return found[0]
+
+
+def test_the_same_classes_out_of_the_same_code_with_the_same_settings(decides: dict[str, Callable[[], Autoscaler]]) -> None:
+    made = {who: made_of(make()) for who, make in decides.items()}
+    assert set(made) == {"serve", "shadow", "simulate", "tune"}
+    for who, one in made.items():
+        assert one == made["serve"], who
+    assert made["serve"].classes[0] is Autoscaler
+
+
+def test_the_same_decisions(decides: dict[str, Callable[[], Autoscaler]]) -> None:
+    decided = {}
+    for who, make in decides.items():
+        scaler = _as_new(make())
+        decided[who] = [scaler.decide(signals) for signals in stream(300)]
+        assert decided[who] == decided["serve"], who
+    assert len({one.requested for one in decided["serve"]}) > 1
+
+
+def _as_new(scaler: Autoscaler) -> Autoscaler:
+    """The simulator's have decided already: the same kind, with nothing learned."""
+    law = scaler.law
+    return type(scaler)(type(law)(vars(law)["settings"], _plant(law)), scaler.bounds)  # type: ignore[call-arg]
+
+
+def test_the_log_names_the_hash_of_just_that_code(place: Path, decides: dict[str, Callable[[], Autoscaler]]) -> None:
+    pair = _serving(load_spec(place / "spec.yaml"), place)._pair
+    assert header_of(pair, Begin.START, "demo", "here", 0, 0).code == code_hash()
+    root = Path(inspect.getsourcefile(setup_of) or "").parent
+    for make in decides.values():
+        for one in made_of(make()).classes:
+            assert Path(inspect.getsourcefile(one) or "").relative_to(root).parts[0] in ROOMS
+
+
+def test_a_fork_is_told(decides: dict[str, Callable[[], Autoscaler]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the first test compares can differ: a subclass, a copy of the law, a changed copy, another setting and another bound do."""
+
+    def copied(law: Law, more: str) -> Law:
+        """The law out of a copy of its module, with this at its end."""
+        path = tmp_path / f"copied_law{len(more)}.py"
+        path.write_text(Path(inspect.getsourcefile(type(law)) or "").read_text() + more)
+        module_spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert module_spec is not None
+        assert module_spec.loader is not None
+        module = importlib.util.module_from_spec(module_spec)
+        monkeypatch.setitem(sys.modules, path.stem, module)
+        module_spec.loader.exec_module(module)
+        made: Law = getattr(module, type(law).__name__)(vars(law)["settings"], _plant(law))
+        return made
+
+    class Forked(Autoscaler):
+        pass
+
+    real = decides["serve"]()
+    made = made_of(real)
+    assert made_of(decides["serve"]()) == made
+    assert made_of(Forked(real.law, real.bounds)) != made
+    assert made_of(Autoscaler(copied(real.law, ""), real.bounds)) != made
+    assert made_of(Autoscaler(copied(real.law, "# changed\n"), real.bounds)).code != made.code
+    assert made_of(Autoscaler(real.law, dataclasses.replace(real.bounds, most=7))) != made
+    other = dataclasses.replace(vars(real.law)["settings"], margin=0.4)
+    assert made_of(Autoscaler(type(real.law)(other, _plant(real.law)), real.bounds)) != made  # type: ignore[call-arg]
