@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 
 from deployments.ownership.booking import read_booking
-from deployments.ownership.lane_owner import Running
+from deployments.ownership.running import Running
 from deployments.protocol import CLAIM_PATH, STALE_EPOCH_CODE, ReplicaFacts
 
 _ANSWER_S = 5.0

@@ -14,6 +14,7 @@ from typing import TypeVar
 from deployments.ownership.decision_log import DecisionLog
 from deployments.ownership.replicas import Replicas
 from deployments.ownership.roles import Holder
+from deployments.ownership.running import Running
 from deployments.protocol import Finished, ReplicaFacts, ReplicaState
 from deployments.scaling.latency import Latencies, LatencyWindow
 from deployments.scheduling import Binding, Capacity, Ending, Lease, Policy, Request, Scheduler, Snapshot, Usage
@@ -22,14 +23,6 @@ from deployments.scheduling.recorder import RecordingScheduler
 _T = TypeVar("_T")
 _REMEMBERED = 8_192
 """So many ended leases, and so many that the engines said to have ended, are remembered: the two come in either order."""
-
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    """A lease that a replica says to run. `started`: its answer has begun."""
-
-    lease: Lease
-    started: bool
 
 
 @dataclass(slots=True)

@@ -5,6 +5,8 @@ backlog to shrink, a matter of a step or two: without it, small prompts would fi
 at most one replica, and a hold ends when the lane places something, empties, or the replica is lost.
 """
 
+from collections.abc import Iterable
+
 from deployments.scheduling.fleet import Fleet
 from deployments.scheduling.lane import Lane
 from deployments.scheduling.lanes import PROMOTED
@@ -52,6 +54,12 @@ class Holds:
             self._fleet.reserved -= 1
             if self._fleet.by_id.get(replica.replica_id) is replica:
                 self._fleet.touch(replica)
+
+    def end_idle(self, lanes: Iterable[Lane]) -> None:
+        """None of these keeps a hold in which nothing waits."""
+        for lane in lanes:
+            if not lane.count:
+                self.end(lane)
 
 
 def _missing(replica: Replica, job: Job) -> float:

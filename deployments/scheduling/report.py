@@ -22,7 +22,7 @@ def take_snapshot(scheduler: "Scheduler", now: float, etas: bool) -> Snapshot:
         adopted=scheduler.adopted,
         promoted=scheduler.promoted,
         endings=dict(scheduler.endings),
-        rejections=dict(scheduler.rejections),
+        rejections=dict(scheduler.refusals.counts),
         tokens_per_s=scheduler.rate.per_s,
         output_error=books.outputs.error,
         other_lane=books.other_lane / books.settled if books.settled else None,

@@ -24,13 +24,14 @@ from deployments.scheduling.outliers import Outliers
 from deployments.scheduling.pick import pick, uncached_tokens
 from deployments.scheduling.policy import Policy
 from deployments.scheduling.rate import ServiceRate
-from deployments.scheduling.reasons import AdmissionKind, Ending, PickReason, RejectCause, WaitReason
+from deployments.scheduling.reasons import AdmissionKind, Ending, PickReason, WaitReason
+from deployments.scheduling.refusals import Refusals
 from deployments.scheduling.replica import Capacity, Replica, ReplicaStatus
 from deployments.scheduling.report import take_snapshot
 from deployments.scheduling.request import Job, Request
 from deployments.scheduling.snapshot import Snapshot
 from deployments.scheduling.starting import Starting
-from deployments.scheduling.step import Step, TurnedAway
+from deployments.scheduling.step import Step
 from deployments.scheduling.tally import Tally
 
 _NOTHING = Step((), ())
@@ -50,13 +51,13 @@ class Scheduler:
         self.forecasts = Forecasts(self.lanes, self.rate, self.starting)
         self.limits = TenantLimits()
         self.limits.configure(policy.tenants, 0.0)
+        self.refusals = Refusals(self.lanes, self.limits, self.starting, self.forecasts, self.tally)
         self.leases: dict[int, tuple[Lease, Job]] = {}
         self.submitted = 0
         self.placed = 0
         self.adopted = 0
         self.promoted = 0
         self.endings: Counter[str] = Counter({ending.value: 0 for ending in Ending})
-        self.rejections: Counter[tuple[str, str]] = Counter()
         self.waits: dict[str, WaitReason] = {}
         """What the heads that were looked at wait for; the others wait for any replica to open."""
         self._outliers = Outliers(self.fleet)
@@ -80,11 +81,8 @@ class Scheduler:
         self.books.book(job, self.lanes.policy)
         self.tally.arrived(job)
         name = self.lanes.policy.lanes[job.home].name
-        rejection = self._rejection(job, now, admitted)
+        rejection = self.refusals.at_the_door(job, request.request_id in self._leased_ids, now, admitted)
         if rejection is not None:
-            if rejection.cause is not None:
-                self.tally.rejected(job, rejection.cause)
-            self.rejections[name, str(rejection.cause)] += 1
             return rejection
         self.limits.begin(job)
         if not self.lanes.jobs and isinstance(self.fleet.fitting(job), list):
@@ -93,20 +91,6 @@ class Scheduler:
         eta = self.forecasts.promise(job, now)
         self.lanes.enter(job)
         return Admission(AdmissionKind.QUEUE, name, eta_s=eta)
-
-    def _rejection(self, job: Job, now: float, admitted: bool) -> Admission | None:
-        request_id = job.request.request_id
-        if request_id in self.lanes.jobs or (request_id in self._leased_ids and not admitted):
-            return self.forecasts.rejection(job, RejectCause.DUPLICATE_ID, now)
-        if self.starting.is_too_late_for(job.request, now):
-            return self.forecasts.rejection(job, RejectCause.STARTING, now)
-        if admitted:
-            return None
-        over = self.limits.reject(job, now)
-        if over is not None:
-            return self.forecasts.over_limit(job, *over)
-        cause = self.forecasts.reject_cause(job)
-        return None if cause is None else self.forecasts.rejection(job, cause, now)
 
     def adopt(self, told: Lease, started: bool, now: float) -> Lease | None:
         """Books a lease of an owner that is gone, as the replica tells of it. `started`: its prompt is prefilled. None for an unknown replica."""
@@ -229,7 +213,7 @@ class Scheduler:
 
     def step(self, now: float) -> Step:
         """Gives up waits that ran out or will, promotes, then places jobs by the lanes' shares until no lane's head fits."""
-        turned_away = self._turn_away(now) if self.starting.doubt else ()
+        turned_away = self.refusals.turn_away(now) if self.starting.doubt else ()
         expired = self.lanes.expire(now)
         for gone in expired:
             self.forecasts.gave_up(gone, now)
@@ -244,7 +228,7 @@ class Scheduler:
             self._place_all(placements, now)
             self.forecasts.stepped(now)
         if self.holds.by_lane:
-            self._end_idle_holds()
+            self.holds.end_idle(self.lanes.all)
         self.rate.placed.run(bool(self.lanes.jobs), now)
         if not placements and not expired and not turned_away:
             return _NOTHING
@@ -257,23 +241,6 @@ class Scheduler:
     def snapshot(self, now: float, etas: bool = True) -> Snapshot:
         """The books at this moment; without `etas` in a quarter of the time."""
         return take_snapshot(self, now, etas)
-
-    def _turn_away(self, now: float) -> tuple[TurnedAway, ...]:
-        """Those that wait for a replica in vain are told so as soon as that is known, while there is time to go elsewhere."""
-        self.starting.doubt = False
-        if not self.starting.wait_s(now):
-            return ()
-        gone = [job for job in self.lanes.jobs.values() if self.starting.is_too_late_for(job.request, now)]
-        return tuple(TurnedAway(job.request, self._turned_away(job, now)) for job in gone)
-
-    def _turned_away(self, job: Job, now: float) -> Admission:
-        self.forecasts.gave_up(job, now)
-        self.lanes.leave(job)
-        self.limits.end(job)
-        rejection = self.forecasts.rejection(job, RejectCause.STARTING, now)
-        self.tally.rejected(job, RejectCause.STARTING)
-        self.rejections[rejection.lane, str(rejection.cause)] += 1
-        return rejection
 
     def _place_all(self, placements: list[Placement], now: float) -> None:
         passed_over: list[Lane] = []
@@ -329,8 +296,3 @@ class Scheduler:
         self.leases[lease.lease_id] = (lease, job)
         self._leased_ids.add(lease.request.request_id)
         self.rate.finished.run(True, now)
-
-    def _end_idle_holds(self) -> None:
-        for lane in self.lanes.all:
-            if not lane.count:
-                self.holds.end(lane)

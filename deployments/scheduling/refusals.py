@@ -1,0 +1,69 @@
+"""Who is told no: at the door, or later, when what a request waits for will not come in time. Counts each, by lane and cause.
+
+The scheduler asks; lanes, limits and tally are its own, and told here of what ends here.
+"""
+
+from collections import Counter
+
+from deployments.scheduling.admission import Admission, Forecasts
+from deployments.scheduling.lanes import Lanes
+from deployments.scheduling.limits import TenantLimits
+from deployments.scheduling.reasons import RejectCause
+from deployments.scheduling.request import Job
+from deployments.scheduling.starting import Starting
+from deployments.scheduling.step import TurnedAway
+from deployments.scheduling.tally import Tally
+
+
+class Refusals:
+    """`counts` by the name of the lane and the cause."""
+
+    def __init__(self, lanes: Lanes, limits: TenantLimits, starting: Starting, forecasts: Forecasts, tally: Tally) -> None:
+        self._lanes = lanes
+        self._limits = limits
+        self._starting = starting
+        self._forecasts = forecasts
+        self._tally = tally
+        self.counts: Counter[tuple[str, str]] = Counter()
+
+    def at_the_door(self, job: Job, leased: bool, now: float, admitted: bool) -> Admission | None:
+        """Why a new request may not enter its lane; None where it may. `leased`: one of its name runs already. `admitted`: an owner that is gone had
+        taken it in."""
+        rejection = self._rejection(job, leased, now, admitted)
+        if rejection is not None:
+            self._count(job, rejection)
+        return rejection
+
+    def turn_away(self, now: float) -> tuple[TurnedAway, ...]:
+        """Those that wait for a replica in vain are told so as soon as that is known, while there is time to go elsewhere."""
+        self._starting.doubt = False
+        if not self._starting.wait_s(now):
+            return ()
+        gone = [job for job in self._lanes.jobs.values() if self._starting.is_too_late_for(job.request, now)]
+        return tuple(TurnedAway(job.request, self._turned_away(job, now)) for job in gone)
+
+    def _rejection(self, job: Job, leased: bool, now: float, admitted: bool) -> Admission | None:
+        if job.request.request_id in self._lanes.jobs or (leased and not admitted):
+            return self._forecasts.rejection(job, RejectCause.DUPLICATE_ID, now)
+        if self._starting.is_too_late_for(job.request, now):
+            return self._forecasts.rejection(job, RejectCause.STARTING, now)
+        if admitted:
+            return None
+        over = self._limits.reject(job, now)
+        if over is not None:
+            return self._forecasts.over_limit(job, *over)
+        cause = self._forecasts.reject_cause(job)
+        return None if cause is None else self._forecasts.rejection(job, cause, now)
+
+    def _turned_away(self, job: Job, now: float) -> Admission:
+        self._forecasts.gave_up(job, now)
+        self._lanes.leave(job)
+        self._limits.end(job)
+        rejection = self._forecasts.rejection(job, RejectCause.STARTING, now)
+        self._count(job, rejection)
+        return rejection
+
+    def _count(self, job: Job, rejection: Admission) -> None:
+        if rejection.cause is not None:
+            self._tally.rejected(job, rejection.cause)
+        self.counts[rejection.lane, str(rejection.cause)] += 1
