@@ -1,11 +1,8 @@
 """Replicas that follow the load, on the real stack: Serve's controller, the owner's books, simulated engines that eight requests fill."""
 
-import asyncio
 import json
 import signal
-import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +10,14 @@ import aiohttp
 import psutil
 import pytest
 import requests
-import yaml
 
-from autoscaling.log.files import lines_of, log_files
-from autoscaling.log.header import Header
-from autoscaling.log.reader import Record, read_log
+from autoscaling.log.files import lines_of
 from autoscaling.log.replay import replay
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import Limits
-from tests.live.clients import Answer, ask
-from tests.live.cluster import LiveCluster, eventually, eventually_async, held
+from tests.live.cluster import LiveCluster, eventually, held
+from tests.live.scaling import apply, burst, logs, metric, names, ramp, read_header, ready, records, scaling, zero_and_back
 
 pytestmark = pytest.mark.live
 
@@ -72,92 +66,14 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-def scaling(cell: LiveCluster) -> dict[str, Any]:
-    """What the autoscaler said last."""
-    return dict(cell.model()["scaling"] or {"requested": -1, "reason": "", "alarms": []})
-
-
-def records(cell: LiveCluster) -> list[Record]:
-    """The log so far."""
-    files = log_files(cell.run_dir / "logs", MODEL)
-    return [entry for _, entry in read_log(lines_of(files)) if not isinstance(entry, Header)]
-
-
-def metric(cell: LiveCluster, name: str) -> dict[str, float]:
-    """A metric's samples by their labels."""
-    lines = [one for one in requests.get(cell.url + "/metrics", timeout=30).text.splitlines() if one.startswith(name + "{")]
-    return {one[len(name) : one.rindex(" ")]: float(one.rsplit(" ", 1)[1]) for one in lines}
-
-
-def ready(cell: LiveCluster) -> int:
-    return sum(replica["state"] == "ready" for replica in cell.replicas())
-
-
-def names(cell: LiveCluster) -> set[str]:
-    """Of the replicas that are ready."""
-    return {replica["replica_id"] for replica in cell.replicas() if replica["state"] == "ready"}
-
-
-def apply(cell: LiveCluster, **changes: Any) -> None:
-    """Changes the model's or the cluster's section of the spec in force, by the real command."""
-    spec = requests.get(cell.url + "/raylane/spec", timeout=30).json()
-    for section, values in changes.items():
-        part = spec["autoscaling"] if section == "autoscaling" else spec["models"][0]["replicas"]
-        part |= values
-    file = cell.folder / "changed.yaml"
-    file.write_text(yaml.safe_dump(spec))
-    done = cell.cli("apply", str(file), "--url", cell.url)
-    assert done.returncode == 0, done.stderr
-
-
-@asynccontextmanager
-async def load(cell: LiveCluster, session: aiohttp.ClientSession, per_s: float) -> AsyncIterator[list[asyncio.Task[Answer]]]:
-    """Requests at even distances, until the block ends; they all get their answers."""
-    asked: list[asyncio.Task[Answer]] = []
-
-    async def play() -> None:
-        while True:
-            asked.append(asyncio.create_task(ask(session, cell.url, **LONG)))
-            await asyncio.sleep(1 / per_s)
-
-    playing = asyncio.create_task(play())
-    try:
-        yield asked
-    finally:
-        playing.cancel()
-        await asyncio.gather(playing, return_exceptions=True)
-        await asyncio.gather(*asked)
-
-
-async def test_a_burst_is_decided_on_within_two_seconds(cell: LiveCluster, session: aiohttp.ClientSession) -> None:
-    await asyncio.to_thread(eventually, lambda: scaling(cell)["reason"] in ("no_room", "steady", "cooling"))
-    began = time.time()
-    asked = [asyncio.create_task(ask(session, cell.url, **LONG)) for _ in range(60)]
-    await eventually_async(lambda: any(one.decision.changes for one in records(cell)), every_s=0.05)
-    first = next(one for one in records(cell) if one.decision.changes)
-    seen = [one for one in records(cell) if one.signals.unix_s >= began and one.signals.waiting]
-    print(f"from burst to decision: {first.signals.unix_s - began:.2f} s")
-    assert first.decision.requested > 1
-    assert len([one for one in seen if one.ns <= first.ns]) <= 2, "two readings of the books, half a second apart, are enough"
-    answers = await asyncio.gather(*asked)
-    assert {(answer.status, answer.end) for answer in answers} == {(200, "done")}
+async def test_a_burst_is_decided_on_within_two_readings(cell: LiveCluster, session: aiohttp.ClientSession) -> None:
+    told: list[str] = []
+    await burst(cell, session, 60, told, **LONG)
+    print(*told)
 
 
 async def test_a_ramp_up_and_down_loses_no_request(cell: LiveCluster, session: aiohttp.ClientSession) -> None:
-    asked: list[asyncio.Task[Answer]] = []
-    async with load(cell, session, 24.0) as many:
-        await eventually_async(lambda: ready(cell) == MOST, every_s=0.2)
-        asked += many
-    async with load(cell, session, 1.0) as few:
-        await eventually_async(lambda: scaling(cell)["requested"] == 1 and ready(cell) == 1, every_s=0.2)
-        asked += few
-    answers = [task.result() for task in asked]
-    assert len(answers) > 100
-    assert {(answer.status, answer.end, answer.code) for answer in answers} == {(200, "done", None)}
-    assert cell.settle()["endings"]["failed"] == 0
-    changes = [(one.decision.applied, one.decision.requested) for one in records(cell) if one.decision.changes]
-    assert max(after for _, after in changes) == MOST
-    assert changes[-1][1] == 1
+    await ramp(cell, session, MOST, 24.0, 1.0, **LONG)
 
 
 def test_decisions_are_on_metrics_and_in_the_log_with_their_reasons(cell: LiveCluster) -> None:
@@ -198,20 +114,8 @@ def test_a_shadow_is_reported_promoted_and_taken_back(cell: LiveCluster) -> None
     assert audit[-2:] == ["promote", "rollback"]
 
 
-def read_header(cell: LiveCluster) -> Header:
-    """The last header of the log."""
-    entries = [entry for _, entry in read_log(lines_of(log_files(cell.run_dir / "logs", MODEL)))]
-    return [entry for entry in entries if isinstance(entry, Header)][-1]
-
-
 def test_to_zero_and_back_the_first_request_is_answered(cell: LiveCluster) -> None:
-    apply(cell, replicas={"min": 0, "count": 0})
-    eventually(lambda: scaling(cell)["requested"] == 0 and not cell.replicas())
-    assert requests.get(cell.url + "/ready", timeout=30).status_code == 200
-    answer = requests.post(cell.url + "/v1/completions", json={**LONG, "max_tokens": 5}, timeout=120)
-    assert answer.status_code == 200
-    assert len(answer.json()["choices"][0]["text"].split()) == 5
-    assert any(one.decision.reason == "wake" for one in records(cell))
+    zero_and_back(cell, **LONG)
 
 
 def test_a_restarted_controller_goes_on(cell: LiveCluster) -> None:
@@ -220,7 +124,7 @@ def test_a_restarted_controller_goes_on(cell: LiveCluster) -> None:
     (controller,) = [process for process in cell.family() if "ServeController" in " ".join(process.cmdline())]
     controller.send_signal(signal.SIGKILL)
     psutil.wait_procs([controller], timeout=30)
-    eventually(lambda: len(log_files(cell.run_dir / "logs", MODEL)) == 2)
+    eventually(lambda: len(logs(cell)) == 2)
     eventually(lambda: scaling(cell)["requested"] == 1 and not scaling(cell)["alarms"])
     learned = read_header(cell).pair().scaler.law
     assert learned._capacity.per_s is not None  # type: ignore[attr-defined]
@@ -228,7 +132,7 @@ def test_a_restarted_controller_goes_on(cell: LiveCluster) -> None:
 
 
 def test_the_log_replays_exactly_and_is_explained(cell: LiveCluster) -> None:
-    files = log_files(cell.run_dir / "logs", MODEL)
+    files = logs(cell)
     found = replay(lines_of(files))
     assert found.difference is None
     assert found.changes >= 4

@@ -1,0 +1,133 @@
+"""What tests of scaling ask of a live cluster, and the plays that every kind of engine has to stand: a burst, a ramp up and down, zero and back."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import requests
+import yaml
+
+from autoscaling.log.files import lines_of, log_files
+from autoscaling.log.header import Header
+from autoscaling.log.reader import Record, read_log
+from tests.live.clients import Answer, ask
+from tests.live.cluster import LiveCluster, eventually, eventually_async
+
+_STARTS_S = 900.0
+"""Engines that start while others serve on the same two cores take their time."""
+
+
+def logs(cell: LiveCluster) -> list[Path]:
+    """The files of its scaling log."""
+    return log_files(cell.run_dir / "logs", cell.model()["name"])
+
+
+def scaling(cell: LiveCluster) -> dict[str, Any]:
+    """What the autoscaler said last."""
+    return dict(cell.model()["scaling"] or {"requested": -1, "reason": "", "alarms": []})
+
+
+def records(cell: LiveCluster) -> list[Record]:
+    """The log so far."""
+    files = logs(cell)
+    return [entry for _, entry in read_log(lines_of(files)) if not isinstance(entry, Header)]
+
+
+def metric(cell: LiveCluster, name: str) -> dict[str, float]:
+    """A metric's samples by their labels."""
+    lines = [one for one in requests.get(cell.url + "/metrics", timeout=30).text.splitlines() if one.startswith(name + "{")]
+    return {one[len(name) : one.rindex(" ")]: float(one.rsplit(" ", 1)[1]) for one in lines}
+
+
+def ready(cell: LiveCluster) -> int:
+    return sum(replica["state"] == "ready" for replica in cell.replicas())
+
+
+def names(cell: LiveCluster) -> set[str]:
+    """Of the replicas that are ready."""
+    return {replica["replica_id"] for replica in cell.replicas() if replica["state"] == "ready"}
+
+
+def apply(cell: LiveCluster, **changes: Any) -> None:
+    """Changes the model's or the cluster's section of the spec in force, by the real command."""
+    spec = requests.get(cell.url + "/raylane/spec", timeout=30).json()
+    for section, values in changes.items():
+        part = spec["autoscaling"] if section == "autoscaling" else spec["models"][0]["replicas"]
+        part |= values
+    file = cell.folder / "changed.yaml"
+    file.write_text(yaml.safe_dump(spec))
+    done = cell.cli("apply", str(file), "--url", cell.url)
+    assert done.returncode == 0, done.stderr
+
+
+@asynccontextmanager
+async def load(cell: LiveCluster, session: aiohttp.ClientSession, per_s: float, **request: Any) -> AsyncIterator[list[asyncio.Task[Answer]]]:
+    """Requests at even distances, until the block ends; they all get their answers."""
+    asked: list[asyncio.Task[Answer]] = []
+
+    async def play() -> None:
+        while True:
+            asked.append(asyncio.create_task(ask(session, cell.url, **request)))
+            await asyncio.sleep(1 / per_s)
+
+    playing = asyncio.create_task(play())
+    try:
+        yield asked
+    finally:
+        playing.cancel()
+        await asyncio.gather(playing, return_exceptions=True)
+        await asyncio.gather(*asked)
+
+
+def read_header(cell: LiveCluster) -> Header:
+    """The last header of the log."""
+    entries = [entry for _, entry in read_log(lines_of(logs(cell)))]
+    return [entry for entry in entries if isinstance(entry, Header)][-1]
+
+
+async def burst(cell: LiveCluster, session: aiohttp.ClientSession, requests_at_once: int, tell: list[str], **request: Any) -> None:
+    """So many requests at once: decided on by the first books that can show them, and all answered."""
+    await asyncio.to_thread(eventually, lambda: scaling(cell)["reason"] in ("no_room", "steady", "cooling", "min_replicas"))
+    began = time.time()
+    asked = [asyncio.create_task(ask(session, cell.url, **request)) for _ in range(requests_at_once)]
+    await eventually_async(lambda: any(one.decision.changes for one in records(cell)), every_s=0.05)
+    first = next(one for one in records(cell) if one.decision.changes)
+    seen = [one for one in records(cell) if one.signals.unix_s >= began and one.signals.waiting]
+    tell.append(f"from burst to decision: {first.signals.unix_s - began:.2f} s")
+    assert first.decision.requested > 1
+    assert len([one for one in seen if one.ns <= first.ns]) <= 2, "two readings of the books, half a second apart, are enough"
+    answers = await asyncio.gather(*asked)
+    assert {(answer.status, answer.end) for answer in answers} == {(200, "done")}
+
+
+async def ramp(cell: LiveCluster, session: aiohttp.ClientSession, most: int, high_per_s: float, low_per_s: float, **request: Any) -> None:
+    """Up to the most replicas and down to one again: every request is answered, and the books balance."""
+    asked: list[asyncio.Task[Answer]] = []
+    async with load(cell, session, high_per_s, **request) as many:
+        await eventually_async(lambda: ready(cell) == most, _STARTS_S, every_s=0.2)
+        asked += many
+    async with load(cell, session, low_per_s, **request) as few:
+        await eventually_async(lambda: scaling(cell)["requested"] == 1 and ready(cell) == 1, _STARTS_S, every_s=0.2)
+        asked += few
+    answers = [task.result() for task in asked]
+    assert len(answers) > 100
+    assert {(answer.status, answer.end, answer.code) for answer in answers} == {(200, "done", None)}
+    assert cell.settle()["endings"]["failed"] == 0
+    changes = [(one.decision.applied, one.decision.requested) for one in records(cell) if one.decision.changes]
+    assert max(after for _, after in changes) == most
+    assert changes[-1][1] == 1
+
+
+def zero_and_back(cell: LiveCluster, **request: Any) -> None:
+    """The last replica goes; the first request waits for the next one, and is answered."""
+    apply(cell, replicas={"min": 0, "count": 0})
+    eventually(lambda: scaling(cell)["requested"] == 0 and not cell.replicas())
+    assert requests.get(cell.url + "/ready", timeout=30).status_code == 200
+    answer = requests.post(cell.url + "/v1/completions", json={**request, "max_tokens": 5}, timeout=120)
+    assert answer.status_code == 200
+    assert answer.json()["usage"]["completion_tokens"] == 5
+    assert any(one.decision.reason == "wake" for one in records(cell))
