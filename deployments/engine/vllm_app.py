@@ -26,6 +26,7 @@ from deployments.engine.args import namespace
 from deployments.engine.backend import Capacity
 from deployments.engine.exchanges import Exchanges, current
 from deployments.engine.load import EngineLoad
+from deployments.engine.root_cause import own_errors, root_cause
 from deployments.engine.stats import EngineStats
 from deployments.engine.step_log import StepLog
 
@@ -106,14 +107,18 @@ class VllmApp:
 
 
 async def start_vllm(model: Model, load: EngineLoad, exchanges: Exchanges) -> VllmApp:
-    """Starts the engine for `model`; returns when it can serve.
+    """Starts the engine for `model`; returns when it can serve. Raises RuntimeError with the core's own error where that fails.
 
     It blocks the event loop meanwhile, on purpose: the core must be started by a thread that lives as long as the process (`fate_share.py`).
     """
     args = namespace(model)
     config = AsyncEngineArgs.from_cli_args(args).create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
     steps = StepLog(Path(model.step_log) / f"steps-{os.getpid()}.jsonl") if model.step_log else None
-    engine = BookedLLM.from_vllm_config(config, stat_loggers=[lambda _config, _index: EngineStats(load, exchanges, steps)])
+    try:
+        engine = BookedLLM.from_vllm_config(config, stat_loggers=[lambda _config, _index: EngineStats(load, exchanges, steps)])
+    except RuntimeError as error:  # "see root cause above", which nobody can who reads this one
+        cause = root_cause(own_errors())
+        raise error if cause is None else RuntimeError(f"the engine's core did not start: {cause}") from error
     engine.exchanges = exchanges
     if steps is not None:
         scheduling, cache = config.scheduler_config, config.cache_config

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -65,21 +66,35 @@ def test_a_start_that_fails_says_why(tmp_path_factory: pytest.TempPathFactory) -
     folder = tmp_path_factory.mktemp("failing")
     (folder / "model").mkdir()
     (folder / "model" / "config.json").write_text('{"architectures": ["NoSuchModel"], "model_type": "llama"}')
+    told = _failing(folder, {"source": str(folder / "model")})
+    assert "model-demo could not start: " in told
+    assert "NoSuchModel" in (folder / "home" / "failing" / "logs" / "failed-start.log").read_text()
+
+
+def test_an_engine_core_that_fails_says_its_own_cause(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Too small a KV cache is seen in the core's process only."""
+    told = _failing(
+        tmp_path_factory.mktemp("failing"), {"settings": {"max_model_len": 8192, "enforce_eager": True, "kv_cache_memory_bytes": 1 << 20}}
+    )
+    assert "model-demo could not start: RuntimeError: the engine's core did not start: ValueError: " in told
+    assert "KV cache" in told
+
+
+def _failing(folder: Path, model: dict[str, Any]) -> str:
+    """What `raylane up` tells when that model cannot start; nothing of it is left."""
     spec = yaml.safe_load((ROOT / "infra/specs/local.yaml").read_text())
     spec["name"] = "failing"
-    spec["models"][0] |= {"source": str(folder / "model"), "replicas": {"count": 1}}
+    spec["models"][0] |= {**model, "replicas": {"count": 1}}
     (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
     environment = {**os.environ, "RAYLANE_HOME": str(folder / "home"), "COLUMNS": "200"}
     command = [sys.executable, "-m", "cli.main", "up", str(folder / "spec.yaml"), "--port", str(free_port())]
     up = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=START_S)
     assert up.returncode == 1
-    assert "model-demo could not start: " in up.stderr
     assert "to mend it: raylane doctor" in up.stderr
-    log = folder / "home" / "failing" / "logs" / "failed-start.log"
-    assert "NoSuchModel" in log.read_text()
     assert not (folder / "home" / "failing" / "state.json").exists()
     mine = str(folder / "home")
     assert not [process for process in psutil.process_iter() if mine in " ".join(_words(process))]
+    return up.stderr
 
 
 def _words(process: psutil.Process) -> list[str]:
