@@ -18,7 +18,15 @@ from autoscaling.shadow.pair import Pair
 from deployments.restricted_pickle import load_state
 
 KIND = "scaling"
-_ROOMS = ("autoscaling.laws", "autoscaling.scaler", "autoscaling.signals", "autoscaling.shadow", "autoscaling.scoring", "deployments.engine_model")
+_ROOMS = (
+    "autoscaling.laws",
+    "autoscaling.scaler",
+    "autoscaling.signals",
+    "autoscaling.shadow",
+    "autoscaling.scoring",
+    "deployments.controls",
+    "deployments.engine_model",
+)
 _MOST_STATE_BYTES = 64 << 20
 
 

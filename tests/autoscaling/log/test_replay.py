@@ -55,6 +55,11 @@ def test_every_decision_is_the_recorded_one(tmp_path: Path) -> None:
     assert found.changes > 0
 
 
+def test_so_it_is_with_settings_that_change_under_an_operators_hold(tmp_path: Path) -> None:
+    recorded(tmp_path, seconds=60)
+    assert replay(lines(tmp_path)).difference is None
+
+
 def test_so_it_is_with_a_shadow_and_over_rotated_files(tmp_path: Path) -> None:
     recorded(tmp_path, 300, most_bytes=30_000, shadow={"policy": "backlog", "backlog": {"utilisation": 0.5}})
     files = log_files(tmp_path, "org/m")
