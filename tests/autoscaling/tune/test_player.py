@@ -27,8 +27,8 @@ def player() -> Player:
 
 @pytest.fixture(scope="module")
 def long_player() -> Player:
-    """Of ten hours: long enough to be cut into parts."""
-    return Player(cases.case(span_s=36_000.0), time.monotonic)
+    """Of five hours: long enough to be cut into parts."""
+    return Player(cases.case(span_s=18_000.0), time.monotonic)
 
 
 def own() -> Candidate:
