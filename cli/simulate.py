@@ -10,13 +10,14 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from autoscaling.from_spec import FIXED, cost_of, setup_of
+from autoscaling.from_spec import FIXED, ScalingSetup, cost_of, setup_of
 from autoscaling.laws.settings import LawError
 from autoscaling.simulator.cell import Cell, CellSettings
 from autoscaling.simulator.fleet import FleetEvent, FleetEventKind
 from autoscaling.simulator.from_trace import WorkloadError, workload_of
 from autoscaling.simulator.outcome import Outcome
 from autoscaling.simulator.sampler import Sampler
+from autoscaling.simulator.scaling import Scaling
 from autoscaling.simulator.summary import Figures, figures
 from autoscaling.simulator.workload import Workload
 from autoscaling.workload.trace import TraceError
@@ -25,6 +26,7 @@ from cli.console import console, fail
 from cli.simulation_report import check_report, facts_of, save_report
 from cli.simulation_scaling import StartUp, in_words, scaled_figures, scaling_of, scored, show_scaling
 from cli.traffic_options import Choice, FromS, Limit, LoadScale, Seed, TimeScale, ToS, TraceFile, chosen_requests
+from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile, CostFileError, read_cost_file
 from deployments.engine_model.cost_model import CostModel
 from deployments.engine_model.limits import Limits
@@ -77,19 +79,7 @@ def simulate(
         scaling = scaling_of(setup, float(work.arrived_s[-1])) if scaled else None
     except LawError as error:
         fail(f"{spec_file}: models.{chosen.name}: autoscaling: {error}", code=2)
-    timeouts = spec.gateway.timeouts
-    settings = CellSettings(
-        count,
-        _limits(cost, work.chunk_tokens if chosen.settings.prefix_caching else 0),
-        policy_of(spec),
-        binding_of(spec),
-        chosen.settings.max_model_len,
-        timeouts.queue_wait_s,
-        setup.plant.start_up_s,
-        _failures(fail_at),
-        patience_s={one.name: spec.patience_s(one) for one in spec.classes},
-        scaling=scaling,
-    )
+    settings = _settings(spec, chosen, count, work, setup, scaling, fail_at)
     sampler = None if report is None else Sampler()
     out = _run(settings, cost_of(chosen, cost), work, sampler)
     lane_names = [lane.name for lane in spec.lanes]
@@ -108,9 +98,25 @@ def simulate(
             show_scaling(told)
 
 
-def _limits(cost: CostFile, chunk_tokens: int) -> Limits:
+def _settings(
+    spec: ClusterSpec, model: Model, count: int, work: Workload, setup: ScalingSetup, scaling: Scaling | None, fail_at: list[float] | None
+) -> CellSettings:
+    return CellSettings(
+        count,
+        _limits(setup.plant.limits, work.chunk_tokens if model.settings.prefix_caching else 0),
+        policy_of(spec),
+        binding_of(spec),
+        model.settings.max_model_len,
+        spec.gateway.timeouts.queue_wait_s,
+        setup.plant.start_up_s,
+        _failures(fail_at),
+        patience_s={one.name: spec.patience_s(one) for one in spec.classes},
+        scaling=scaling,
+    )
+
+
+def _limits(limits: Limits, chunk_tokens: int) -> Limits:
     """The engine's, with its prefix cache where the workload tells of prefixes in whole blocks."""
-    limits = cost.limits()
     return replace(limits, chunk_tokens=chunk_tokens if chunk_tokens % limits.block_tokens == 0 else 0)
 
 
