@@ -1,6 +1,6 @@
 """Why an engine core did not start. It runs in a process of its own and tells its log, not its parent: the parent only learns that it failed.
 
-Both write to the same error stream, which under Ray is a file: there its words are looked up again.
+Both write to the same streams (vLLM logs to standard output), which under Ray are files: there its words are looked up again.
 """
 
 import os
@@ -18,11 +18,16 @@ def root_cause(log: str) -> str | None:
     return str(found[-1]).strip() if found else None
 
 
-def own_errors() -> str:
-    """The end of what this process and its children wrote to their error stream; empty where that is no file."""
+def own_words() -> str:
+    """The ends of what this process and its children wrote to standard output and error; without those that are no files."""
+    sys.stdout.flush()
     sys.stderr.flush()
+    return "\n".join(_end_of(descriptor) for descriptor in (1, 2))
+
+
+def _end_of(descriptor: int) -> str:
     try:
-        file = Path(os.readlink("/proc/self/fd/2"))
+        file = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
         with file.open("rb") as stream:
             stream.seek(max(0, file.stat().st_size - _LAST_BYTES))
             return stream.read().decode(errors="replace")

@@ -26,7 +26,7 @@ from deployments.engine.args import namespace
 from deployments.engine.backend import Capacity
 from deployments.engine.exchanges import Exchanges, current
 from deployments.engine.load import EngineLoad
-from deployments.engine.root_cause import own_errors, root_cause
+from deployments.engine.root_cause import own_words, root_cause
 from deployments.engine.stats import EngineStats
 from deployments.engine.step_log import StepLog
 
@@ -117,8 +117,10 @@ async def start_vllm(model: Model, load: EngineLoad, exchanges: Exchanges) -> Vl
     try:
         engine = BookedLLM.from_vllm_config(config, stat_loggers=[lambda _config, _index: EngineStats(load, exchanges, steps)])
     except RuntimeError as error:  # "see root cause above", which nobody can who reads this one
-        cause = root_cause(own_errors())
-        raise error if cause is None else RuntimeError(f"the engine's core did not start: {cause}") from error
+        cause = root_cause(own_words())
+        if cause is None:
+            raise
+        raise RuntimeError(f"the engine's core did not start: {cause}") from error
     engine.exchanges = exchanges
     if steps is not None:
         scheduling, cache = config.scheduler_config, config.cache_config
