@@ -13,6 +13,7 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from autoscaling.gauntlet.merged import merged
 from autoscaling.gauntlet.plan import Plan
 from autoscaling.gauntlet.recorded import TracesError
 from autoscaling.gauntlet.registry import SCENARIOS
@@ -42,7 +43,10 @@ def gauntlet(
     out: Annotated[Path | None, typer.Option(help="Write all results as JSON.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML report: one file, readable offline.")] = None,
     source: Annotated[
-        Path | None, typer.Option("--from", help="Run nothing: show results that --out wrote, with --report as a page of today's make.")
+        list[Path] | None,
+        typer.Option(
+            "--from", help="Run nothing: show results that --out wrote, with --report as a page of today's make. Several times: all of them as one."
+        ),
     ] = None,
     show_list: Annotated[bool, typer.Option("--list", help="Name the laws and the scenarios, and end.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
@@ -51,11 +55,11 @@ def gauntlet(
     if show_list:
         show_choices()
         return
-    if source is not None:
-        if any(given is not None for given in (laws, scenarios, trials, seeds, jobs, out)) or thorough:
-            fail("--from runs nothing: only --report and --json go with it", code=2)
-        _check_places(None, report)
-        _tell(_read(source), None, report, as_json)
+    if source:
+        if any(given is not None for given in (laws, scenarios, trials, seeds, jobs)) or thorough:
+            fail("--from runs nothing: only --out, --report and --json go with it", code=2)
+        _check_places(out, report)
+        _tell(_together(source), out, report, as_json)
         return
     chosen = _chosen("--laws", laws, list(LAWS))
     played = _chosen("--scenarios", scenarios, list(SCENARIOS), [name for name, one in SCENARIOS.items() if thorough or not one.long])
@@ -126,6 +130,13 @@ def _check_places(out: Path | None, report: Path | None) -> None:
                 check_place(path, option)
     except ReportFileError as error:
         fail(str(error), code=2)
+
+
+def _together(paths: list[Path]) -> Results:
+    try:
+        return merged([_read(path) for path in paths])
+    except ValueError as error:
+        fail(f"--from {' --from '.join(map(str, paths))}: {error}", code=2)
 
 
 def _read(path: Path) -> Results:

@@ -26,6 +26,7 @@ def test_it_names_all_laws_and_scenarios() -> None:
 
 
 def test_what_there_is_not_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "some.json").write_text(json.dumps(results_like(contest_like({"backlog": [point_like([1.0], [1.0])]}, "idle")).as_json()))
     for arguments, named in (
         (("--laws", "backlog,magic"), "magic"),
         (("--scenarios", ","), "--scenarios"),
@@ -36,6 +37,7 @@ def test_what_there_is_not_is_refused(tmp_path: Path) -> None:
         (("--from", str(tmp_path / "none.json")), "cannot be read"),
         (("--from", __file__), "test_gauntlet.py"),
         (("--from", str(tmp_path / "none.json"), "--trials", "3"), "runs nothing"),
+        (("--from", str(tmp_path / "some.json"), "--from", str(tmp_path / "some.json")), "in two of them: idle"),
     ):
         refused = run(*arguments, "--memo", str(tmp_path / "memo.jsonl"))
         assert refused.exit_code == 2

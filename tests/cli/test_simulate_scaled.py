@@ -22,11 +22,11 @@ def files(tmp_path: Path) -> tuple[str, str, str]:
     """A spec that scales, a trace whose middle is busy, and a cost file."""
     spec, trace, costs = tmp_path / "spec.yaml", tmp_path / "trace.jsonl", tmp_path / "costs.json"
     spec.write_text(SCALED)
-    times = [*range(0, 300_000, 1_000), *range(300_000, 900_000, 60), *range(900_000, 2_000_000, 1_000)]
+    times = [*range(0, 200_000, 2_000), *range(200_000, 700_000, 120), *range(700_000, 1_800_000, 2_000)]  # few, for an engine that is slow
     trace.write_text(
         "\n".join(json.dumps({"timestamp": ms, "input_length": 50 + n % 300, "output_length": 20 + n % 60}) for n, ms in enumerate(times))
     )
-    model = CostModel(line(0.02, 5e-5), line(0.0, 1e-5), plain_attention(3e-8, 1e-10))
+    model = CostModel(line(0.04, 1e-4), line(0.0, 2e-5), plain_attention(6e-8, 2e-10))
     write_cost_file(costs, cost_file("demo", "a test", "profile", Limits(16, 512, 30_000), model))
     return str(spec), str(trace), str(costs)
 

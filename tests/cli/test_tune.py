@@ -52,13 +52,13 @@ def test_a_proposal_with_its_effect_its_report_and_the_spec(files: tuple[str, ..
 
 
 def test_the_json_has_the_front_and_the_diff(files: tuple[str, ...]) -> None:
-    result = run(*files, "--trials", "6", "--json")
+    result = run(*files, "--trials", "3", "--json")
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
-    assert told["looked_at"] == 6
+    assert told["looked_at"] == 3
     assert told["diff"].startswith("--- ")
     assert told["chosen"] in told["front"]
-    again = json.loads(run(*files, "--trials", "6", "--json").stdout)
+    again = json.loads(run(*files, "--trials", "3", "--json").stdout)
     assert again["diff"] == told["diff"]
 
 

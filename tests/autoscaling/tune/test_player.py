@@ -12,7 +12,7 @@ from autoscaling.laws.backlog.law import BacklogLaw
 from autoscaling.scaler.autoscaler import Autoscaler
 from autoscaling.tune.candidate import Candidate
 from autoscaling.tune.case_of import own_and_defaults
-from autoscaling.tune.played import Stopped
+from autoscaling.tune.played import Played, Stopped
 from autoscaling.tune.player import Player
 from autoscaling.tune.stop import OutOfTime
 from tests.autoscaling.tune import cases
@@ -29,6 +29,12 @@ def player() -> Player:
 def long_player() -> Player:
     """Of five hours: long enough to be cut into parts."""
     return Player(cases.case(span_s=18_000.0), time.monotonic)
+
+
+@pytest.fixture(scope="module")
+def long_whole(long_player: Player) -> Played:
+    """All of them, with a lean law."""
+    return long_player.exact(lean(), FOR_EVER)
 
 
 def own() -> Candidate:
@@ -71,13 +77,12 @@ def test_a_fixed_number_is_a_run_without_an_autoscaler() -> None:
     assert played.exact.score.changes == 0
 
 
-def test_a_first_look_estimates_the_whole(long_player: Player) -> None:
-    for candidate in (own(), lean()):
-        look, whole = long_player.draft(candidate, FOR_EVER), long_player.exact(candidate, FOR_EVER)
-        assert look.exact is None
-        assert look.replica_hours == pytest.approx(whole.replica_hours, rel=0.15)
-        assert look.classes["interactive"][0] == pytest.approx(whole.classes["interactive"][0], rel=0.3)
-        assert look.attainment == pytest.approx(whole.attainment, abs=0.02)
+def test_a_first_look_estimates_the_whole(long_player: Player, long_whole: Played) -> None:
+    look = long_player.draft(lean(), FOR_EVER)
+    assert look.exact is None
+    assert look.replica_hours == pytest.approx(long_whole.replica_hours, rel=0.15)
+    assert look.classes["interactive"][0] == pytest.approx(long_whole.classes["interactive"][0], rel=0.3)
+    assert look.attainment == pytest.approx(long_whole.attainment, abs=0.02)
 
 
 def test_what_breaks_far_too_much_is_not_played_to_its_end(player: Player) -> None:
@@ -89,12 +94,11 @@ def test_what_breaks_far_too_much_is_not_played_to_its_end(player: Player) -> No
     assert Player(starved, time.monotonic).exact(Candidate(own().settings, 1), FOR_EVER, to_the_end=True).exact is not None
 
 
-def test_what_costs_far_too_much_is_not_either(player: Player, long_player: Player) -> None:
+def test_what_costs_far_too_much_is_not_either(player: Player, long_player: Player, long_whole: Played) -> None:
     assert player.exact(own(), FOR_EVER, most_hours=1.0).stopped is Stopped.DEAR
-    whole = long_player.exact(own(), FOR_EVER)
-    look = long_player.draft(own(), FOR_EVER, most_hours=0.6 * whole.replica_hours)
+    look = long_player.draft(lean(), FOR_EVER, most_hours=0.6 * long_whole.replica_hours)
     assert look.stopped is Stopped.DEAR
-    assert look.replica_hours == pytest.approx(whole.replica_hours, rel=0.5)
+    assert look.replica_hours == pytest.approx(long_whole.replica_hours, rel=0.5)
 
 
 def test_time_ends_a_run() -> None:
