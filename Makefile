@@ -23,11 +23,15 @@ lint: dev        ## ruff and mypy over everything
 	.venv/bin/ruff format --check .
 	$(RUN) mypy
 
-test-fast: dev   ## the tests that need neither Ray nor an engine (a minute on two cores)
-	$(RUN) pytest -m "not live and not long" -q -n 6 --dist worksteal
+# Several processes on few cores: one thread of BLAS each, or they spin while they wait for each other.
+SPREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(RUN) pytest -q -n 3 --dist worksteal
 
-test: lint test-fast ## everything that gates: lint, fast tests, one live smoke per capability (under 20 minutes)
-	$(RUN) pytest -m "live and not long"
+test-fast: dev   ## the tests that need neither Ray nor an engine, less those that take seconds (a minute on two cores)
+	$(SPREAD) -m "not live and not long and not whole"
+
+test: lint       ## everything that gates: lint, all tests without Ray, one live smoke per capability (under 20 minutes)
+	$(SPREAD) -m "not live and not long"
+	$(RUN) pytest -m "live and not long" --durations=15
 
 test-live: dev   ## the longer live suites: storms, kills, cancellation at scale
 	$(RUN) pytest -m long

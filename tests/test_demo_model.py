@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.whole
+
 DEMO = Path(__file__).parents[1] / "infra" / "demo"
 TARGET, DRAFT = DEMO / "target", DEMO / "draft"
 

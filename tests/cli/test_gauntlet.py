@@ -44,6 +44,7 @@ def test_what_there_is_not_is_refused(tmp_path: Path) -> None:
         assert named in refused.output
 
 
+@pytest.mark.whole
 def test_a_small_one(tmp_path: Path) -> None:
     out, report = tmp_path / "out.json", tmp_path / "report.html"
     arguments = ("--laws", "backlog,keda", "--scenarios", "idle,azure_chat", "--trials", "1", "--seeds", "2", "--jobs", "1")

@@ -13,6 +13,8 @@ from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import Limits
 
+pytestmark = pytest.mark.whole
+
 PLAIN = shipped("specs/local.yaml").read_text(encoding="utf-8")
 SCALED = PLAIN.replace("      count: 2\n", "      count: 1\n      max: 8\n") + "\nautoscaling:\n  policy: backlog\n"
 

@@ -19,6 +19,8 @@ from deployments.telemetry.published_error import write_published
 from tests.autoscaling.tune import cases
 from tests.autoscaling.tune.test_trust import published
 
+pytestmark = pytest.mark.whole
+
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[str, ...]:

@@ -13,6 +13,8 @@ from autoscaling.gauntlet.plan import Plan
 from autoscaling.gauntlet.recorded import TracesError
 from autoscaling.laws.registry import LAWS
 
+pytestmark = pytest.mark.whole
+
 PLAN = Plan(("backlog", "fixed"), ("idle",), trials=2, training=1, held_out=2, points=2, sims=7, jobs=1)
 
 

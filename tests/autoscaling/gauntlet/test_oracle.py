@@ -9,6 +9,8 @@ from autoscaling.gauntlet.run import outcome_of, plant_of, score_of
 from autoscaling.laws.registry import make_law
 from tests.autoscaling.gauntlet.small import small_play
 
+pytestmark = pytest.mark.whole
+
 TARGET = 0.95
 
 

@@ -70,6 +70,7 @@ def test_it_says_what_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, one in SCENARIOS.items() if one.tuned_on is None and not one.long])
+@pytest.mark.whole
 def test_the_most_replicas_keep_its_promise(name: str, traces: Path) -> None:
     scenario = SCENARIOS[name]
     play = scenario.plays(Draw(0, False, traces))

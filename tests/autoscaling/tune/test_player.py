@@ -17,6 +17,8 @@ from autoscaling.tune.player import Player
 from autoscaling.tune.stop import OutOfTime
 from tests.autoscaling.tune import cases
 
+pytestmark = pytest.mark.whole
+
 FOR_EVER = math.inf
 
 

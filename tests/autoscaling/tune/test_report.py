@@ -19,6 +19,8 @@ from autoscaling.tune.suggestion import suggest
 from autoscaling.tune.trust import judge
 from tests.autoscaling.tune import cases
 
+pytestmark = pytest.mark.whole
+
 
 @pytest.fixture(scope="module")
 def tuned() -> tuple[Player, Advice, str]:

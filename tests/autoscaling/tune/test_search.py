@@ -16,6 +16,8 @@ from autoscaling.tune.space import Space
 from autoscaling.tune.stop import OutOfTime
 from autoscaling.tune.trial import front
 
+pytestmark = pytest.mark.whole
+
 PROMISES = {"interactive": 0.99}
 SPACE = Space({"cover": Range(0.5, 8.0, log=True), "fill": Range(0.3, 1.0), "idle": Range(0.0, 1.0)}, (1, 3), {"kept": True})
 OWN = Candidate({"kept": True, "cover": 7.0, "fill": 0.35, "idle": 0.9}, 3)
