@@ -62,8 +62,10 @@ def render(run: Run, facts: Facts) -> str:
 
 
 def laid_out(template: Path, **values: object) -> str:
-    """A page by its template, with the style, the script and the colours of all reports."""
-    pages = Environment(loader=FileSystemLoader(template.parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    """A page by its template, which extends `base.html`, with the style, the script and the colours of all reports."""
+    pages = Environment(
+        loader=FileSystemLoader([template.parent, _FOLDER]), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     return pages.get_template(template.name).render(
         swaps=palette.swaps(),
         tones={name: getattr(palette, name) for name in ("INK", "GRID", "RED", "GREEN", "BLUE", "ORANGE")},
