@@ -9,15 +9,18 @@ _WORTH_SHOWING = 4.0
 """A setting that misses so many times as much as the promise allows, or half of what it does not, is no answer, however cheap."""
 _SAFETY = 0.7
 """The share of the allowed misses that a setting may use in training: other plays will be a little worse."""
+_CALM = 1.1
+"""So many times the hours of the cheapest are paid for a number that does not go back and forth."""
 
 
 @dataclass(frozen=True, slots=True)
 class TriedSettings:
-    """Settings (what is not named is the default), and what they gave on average over the training plays."""
+    """Settings (what is not named is the default), and what they gave on average over the training plays. `flaps`: a play."""
 
     settings: Mapping[str, Value]
     attainment: float
     replica_hours: float
+    flaps: float = 0.0
 
 
 def floor_of(target: float) -> float:
@@ -36,31 +39,39 @@ def non_dominated(tried: Sequence[TriedSettings]) -> list[TriedSettings]:
 
 
 def pick(tried: Sequence[TriedSettings], target: float) -> TriedSettings:
-    """The one to run: the cheapest that keeps the promise with something to spare; where none does, the one that misses least."""
+    """The one to run: the cheapest that keeps the promise with something to spare, or one that does not flap and costs little more; where none keeps
+    it, the one that misses least."""
     enough = 1.0 - _SAFETY * (1.0 - target)
     keeping = [one for one in tried if one.attainment >= enough]
     if keeping:
-        return min(keeping, key=lambda one: one.replica_hours)
+        cheapest = min(keeping, key=lambda one: one.replica_hours)
+        calm = [one for one in keeping if not one.flaps and one.replica_hours <= _CALM * cheapest.replica_hours]
+        return min(calm or [cheapest], key=lambda one: one.replica_hours)
     return max(tried, key=lambda one: (one.attainment, -one.replica_hours))
 
 
 def frontier(tried: Sequence[TriedSettings], target: float, most: int) -> list[TriedSettings]:
-    """At most so many of the non-dominated, the cheapest first: the pick, the ends, and those that leave the smallest gaps between.
+    """The pick, and of the non-dominated at most so many that there are `most` in all, the cheapest first: the ends, and those that leave the
+    smallest gaps between.
 
     Those below the floor count only where nothing is above.
     """
     best = non_dominated(tried)
     worthy = [one for one in best if one.attainment >= floor_of(target)] or best[-1:]
-    if len(worthy) <= most:
-        return worthy
-    chosen = [pick(worthy, target)]
+    chosen = [pick(tried, target)]
+    if len({id(one) for one in (*worthy, *chosen)}) <= most:
+        return _ascending([*(one for one in worthy if one is not chosen[0]), *chosen])
     for end in (worthy[-1], worthy[0]):
         if end not in chosen and len(chosen) < most:
             chosen.append(end)
     low, high = worthy[0], worthy[-1]
     while len(chosen) < most:
         chosen.append(max((one for one in worthy if one not in chosen), key=lambda one: min(_apart(one, other, low, high) for other in chosen)))
-    return sorted(chosen, key=lambda one: one.replica_hours)
+    return _ascending(chosen)
+
+
+def _ascending(points: list[TriedSettings]) -> list[TriedSettings]:
+    return sorted(points, key=lambda one: (one.replica_hours, one.attainment))
 
 
 def _apart(one: TriedSettings, other: TriedSettings, low: TriedSettings, high: TriedSettings) -> float:

@@ -21,28 +21,31 @@ _AT_RANDOM = 0.35
 """The share of the trials before the sampler begins to learn."""
 _SHORT = "short_by"
 
+Ranges = Mapping[str, Range]
 
-Judge = Callable[[Mapping[str, Value]], tuple[float, float]]
-"""The attainment and replica-hours of settings, as means over the training plays."""
+
+Judge = Callable[[Mapping[str, Value]], TriedSettings]
+"""Settings, and what they gave over the training plays."""
 
 
 def search(entry: Entry, target: float, trials: int, seed: int, judge: Judge, promise_s: float | None = None) -> list[TriedSettings]:
     """So many trials. `promise_s`: the tightest promise of a first token, which a law that has a setting for it is told in its second trial."""
-    tried = [TriedSettings({}, *judge({}))]
-    if trials < 2 or not entry.search:
+    tried = [judge({})]
+    ranges = entry.quick_search()
+    if trials < 2 or not ranges:
         return tried
-    distributions = {name: _distribution(found) for name, found in entry.search.items()}
+    distributions = {name: _distribution(found) for name, found in ranges.items()}
     study = _study(trials, seed)
-    study.add_trial(_told(tried[0], entry, target))
+    study.add_trial(_told(tried[0], entry, ranges, target))
     if entry.promise is not None and promise_s is not None:
-        study.enqueue_trial({**_defaults(entry), entry.promise: _within(entry.search[entry.promise], promise_s)})
+        study.enqueue_trial({**_defaults(entry, ranges), entry.promise: _within(ranges[entry.promise], promise_s)})
     while len(tried) < trials:
         trial = study.ask(distributions)
         settings = {name: _plain(value) for name, value in trial.params.items()}
-        attainment, hours = judge(settings)
-        trial.set_constraint(_SHORT, floor_of(target) - attainment)
-        study.tell(trial, (attainment, hours))
-        tried.append(TriedSettings(settings, attainment, hours))
+        found = judge(settings)
+        trial.set_constraint(_SHORT, floor_of(target) - found.attainment)
+        study.tell(trial, (found.attainment, found.replica_hours))
+        tried.append(found)
     return tried
 
 
@@ -54,22 +57,22 @@ def _study(trials: int, seed: int) -> optuna.Study:
     return optuna.create_study(directions=["maximize", "minimize"], sampler=sampler)
 
 
-def _told(tried: TriedSettings, entry: Entry, target: float) -> FrozenTrial:
+def _told(tried: TriedSettings, entry: Entry, ranges: Ranges, target: float) -> FrozenTrial:
     """The defaults, as a trial of the study."""
-    params = _defaults(entry)
+    params = _defaults(entry, ranges)
     return create_trial(
         params=params,
-        distributions={name: _distribution(entry.search[name]) for name in params},
+        distributions={name: _distribution(ranges[name]) for name in params},
         values=[tried.attainment, tried.replica_hours],
         constraints={_SHORT: floor_of(target) - tried.attainment},
     )
 
 
-def _defaults(entry: Entry) -> dict[str, Value]:
+def _defaults(entry: Entry, ranges: Ranges) -> dict[str, Value]:
     """Of the settings that the search moves, as near as its ranges come to them; those that have none are left out."""
     default = entry.settings()
-    params = {name: getattr(default, name) for name in entry.search}
-    return {name: _within(entry.search[name], float(value)) for name, value in params.items() if value is not None}
+    params = {name: getattr(default, name) for name in ranges}
+    return {name: _within(ranges[name], float(value)) for name, value in params.items() if value is not None}
 
 
 def _within(found: Range, value: float) -> Value:

@@ -26,6 +26,7 @@ from autoscaling.laws.settings import LawError, Value
 from autoscaling.scoring.score import Score
 
 _NEVER_HOURS = 1e6
+_JUDGED = ("attainment", "replica_hours", "flaps")
 
 
 class Worker:
@@ -43,12 +44,12 @@ class Worker:
         """Looks for the law's settings, over so many training plays."""
         target = SCENARIOS[scenario].target
 
-        def judge(settings: Mapping[str, Value]) -> tuple[float, float]:
+        def judge(settings: Mapping[str, Value]) -> TriedSettings:
             try:
                 scores = [self.score(scenario, law, settings, number, training=True) for number in range(draws)]
             except LawError:  # settings that do not go together
-                return 0.0, _NEVER_HOURS
-            return float(np.mean([one.attainment for one in scores])), float(np.mean([one.replica_hours for one in scores]))
+                return TriedSettings(settings, 0.0, _NEVER_HOURS)
+            return TriedSettings(settings, *(float(np.mean([getattr(one, name) for one in scores])) for name in _JUDGED))
 
         return search(LAWS[law], target, trials, 0, judge, float(_play(scenario, self._draw(0, True)).workload.ttft_slo_s.min()))
 

@@ -21,10 +21,10 @@ class Backlog(Section):
     `recover_s`: in how many seconds a backlog over its target shall be gone, once new replicas are there. `occupancy`: the share of sequences or KV
     blocks that may be booked. `level_s`: over how many seconds demand is averaged at most. `trend`: whether demand is extrapolated by the time of a
     start. `down_after_s`: for how long fewer must have sufficed, and never less than `down_starts` times what a start takes; `margin`: by how much
-    of a replica, and by how much more must be needed. `reversal_s`: for how long after a step up none goes down, unless the load has fallen by a
-    replica's worth, and within which a step down that must be taken back makes the next ones wait longer. `zero_after_s`: idle for so long, the
-    last replica goes (where `replicas.min` is 0). `burn`: promises missed so many times as fast as the SLO allows add a replica whatever the rest
-    says.
+    of a replica, and by how much more must be needed. `reversal_spans`: for so many times as long, after a step up, none goes down, unless the load
+    has fallen by a replica's worth, and a step down that must be taken back within that makes the next ones wait longer. `zero_after_s`: idle for so
+    long, the last replica goes (where `replicas.min` is 0). `burn`: promises missed so many times as fast as the SLO allows add a replica whatever
+    the rest says.
     """
 
     target_wait: Annotated[float, Field(ge=0, le=1)] = 0.5
@@ -36,9 +36,9 @@ class Backlog(Section):
     level_s: Annotated[float, Field(ge=5, le=600)] = 600.0
     trend: bool = True
     down_after_s: Annotated[float, Field(ge=0, le=86_400)] = 300.0
-    down_starts: Annotated[float, Field(ge=0, le=100)] = 2.0
+    down_starts: Annotated[float, Field(ge=0, le=100)] = 1.0
     margin: Annotated[float, Field(ge=0, le=1)] = 0.25
-    reversal_s: Annotated[float, Field(ge=0, le=86_400)] = 600.0
+    reversal_spans: Annotated[float, Field(ge=0, le=100)] = 2.0
     zero_after_s: Annotated[float, Field(ge=0, le=604_800)] = 300.0
     burn: Annotated[float, Field(ge=0.1, le=1e6)] = 10.0
 

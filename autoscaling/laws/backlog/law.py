@@ -59,7 +59,7 @@ class BacklogLaw:
         self._persistence = Persistence()
         self._down = Stabiliser()
         self._load = Stabiliser()
-        self._reversal = Reversal(settings.reversal_s)
+        self._reversal = Reversal()
         self._silent = Silent()
         self._began_s = -math.inf
 
@@ -68,7 +68,6 @@ class BacklogLaw:
         vars(self).update({name: part for name, part in vars(old).items() if name not in ("settings", "period_s")})
         self._demand = self._demand.averaged_over(self.settings.level_s)
         self._targets.settings = self.settings
-        self._reversal.within_s = self.settings.reversal_s
 
     def assume_start_up(self, factor: float) -> None:
         """Believes from now on that starts take so many times as long: for whoever asks what would be different then."""
@@ -90,6 +89,7 @@ class BacklogLaw:
         terms = self._terms(signals)
         motive, needed = _largest(terms)
         load = self._load_of(terms)
+        self._reversal.within_s = self.settings.reversal_spans * self._span_s
         self._reversal.look(signals.at_s, signals.applied, load)
         self._load.look(signals.at_s, load)
         if not signals.applied:

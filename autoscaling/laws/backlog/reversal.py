@@ -14,7 +14,7 @@ _FORGOTTEN_S = 3_600.0
 class Reversal:
     """`load` is in replicas' worth of work a second, as far as it is known. `within_s` may be changed at any time; 0: nothing is a flap."""
 
-    def __init__(self, within_s: float) -> None:
+    def __init__(self, within_s: float = 0.0) -> None:
         self.within_s = within_s
         self._applied: int | None = None
         self._wanted: int | None = None

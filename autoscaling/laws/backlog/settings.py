@@ -26,9 +26,9 @@ class BacklogSettings:
     `level_s`: over how many seconds demand is averaged at most. `trend`: whether demand is extrapolated by the time that a start takes.
 
     `down_after_s`: for so long fewer must have sufficed before any is taken away, and never for less than `down_starts` times what a start takes.
-    `margin`: by how much of a replica they must have sufficed, and by how much more must be needed. `reversal_s`: within which a step that is
-    reversed is a flap (`reversal.py`). `zero_after_s`: idle for so long, the last replica goes, where zero is allowed. `burn`: promises missed so
-    many times as fast as the SLO allows add a replica whatever the rest says.
+    `margin`: by how much of a replica they must have sufficed, and by how much more must be needed. `reversal_spans`: within so many times as long
+    a step that is reversed is a flap (`reversal.py`). `zero_after_s`: idle for so long, the last replica goes, where zero is allowed. `burn`:
+    promises missed so many times as fast as the SLO allows add a replica whatever the rest says.
     """
 
     target_wait: float = 0.5
@@ -40,9 +40,9 @@ class BacklogSettings:
     level_s: float = 600.0
     trend: bool = True
     down_after_s: float = 300.0
-    down_starts: float = 2.0
+    down_starts: float = 1.0
     margin: float = 0.25
-    reversal_s: float = 600.0
+    reversal_spans: float = 2.0
     zero_after_s: float = 300.0
     burn: float = 10.0
     period_s: float = 1.0

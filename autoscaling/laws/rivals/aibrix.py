@@ -136,4 +136,5 @@ ENTRY = Entry(
         "window_s": Range(10, 600, log=True),
         "down_cooldown_s": Range(10, 1_800, log=True),
     },
+    principal=("kv_target", "up_tolerance", "max_scale_down_rate"),
 )

@@ -145,5 +145,6 @@ ENTRY = Entry(
         "throughput_interval_s": Range(30, 900, log=True),
         "most_change": Range(1, 64, log=True, integer=True),
     },
+    principal=("ttft_s", "itl_s", "down_sensitivity"),
     promise="ttft_s",
 )

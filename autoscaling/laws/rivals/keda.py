@@ -115,4 +115,5 @@ ENTRY = Entry(
         "tolerance": Range(0.02, 0.5, log=True),
         "down_stabilisation_s": Range(30, 1_800, log=True),
     },
+    principal=("threshold", "tolerance", "down_stabilisation_s"),
 )

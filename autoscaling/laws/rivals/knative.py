@@ -134,4 +134,5 @@ ENTRY = Entry(
         "max_scale_down_rate": Range(1.1, 10, log=True),
         "scale_down_delay_s": Range(0, 900),
     },
+    principal=("target_concurrency", "stable_window_s", "scale_down_delay_s"),
 )

@@ -121,5 +121,6 @@ ENTRY = Entry(
         "down_stabilisation_s": Range(30, 900, log=True),
         "down_period_s": Range(15, 600, log=True),
     },
+    principal=("ttft_slo_s", "tpot_slo_s", "up_threshold"),
     promise="ttft_slo_s",
 )

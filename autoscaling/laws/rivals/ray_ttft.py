@@ -86,5 +86,6 @@ ENTRY = Entry(
         "upscale_delay_s": Range(0, 120),
         "downscale_delay_s": Range(10, 1_800, log=True),
     },
+    principal=("ttft_target_s", "upscale_delay_s", "downscale_delay_s"),
     promise="ttft_target_s",
 )

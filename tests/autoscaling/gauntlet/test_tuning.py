@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields, replace
 
 import pytest
 
+from autoscaling.gauntlet.frontier import TriedSettings
 from autoscaling.gauntlet.tuning import search
 from autoscaling.laws.entry import Entry
 from autoscaling.laws.fixed import FixedLaw
@@ -31,9 +32,14 @@ ENTRY = Entry(
 )
 
 
-def judge(settings: Mapping[str, Value]) -> tuple[float, float]:
+def judge(settings: Mapping[str, Value]) -> TriedSettings:
     knobs = settings_from("toy", Knobs, settings)
-    return 1 - 0.1 / (1 + knobs.reserve), 1 + knobs.reserve + knobs.waste
+    return TriedSettings(settings, 1 - 0.1 / (1 + knobs.reserve), 1 + knobs.reserve + knobs.waste)
+
+
+def test_a_search_of_few_trials_moves_what_matters_most() -> None:
+    tried = search(replace(ENTRY, principal=("steps", "reserve")), 0.95, 5, 0, judge)
+    assert [set(one.settings) for one in tried] == [set(), *[{"steps", "reserve"}] * 4]
 
 
 def test_a_law_that_wants_to_know_the_promise_is_told() -> None:
@@ -72,6 +78,6 @@ def test_one_trial_is_the_defaults() -> None:
 @pytest.mark.parametrize("entry", LAWS.values(), ids=list(LAWS))
 def test_every_law_can_be_searched(entry: Entry) -> None:
     known = {field.name for field in fields(entry.settings)}
-    tried = search(entry, 0.9, 4, 0, lambda settings: (0.9 + 0.01 * len(settings), 1.0))
+    tried = search(entry, 0.9, 4, 0, lambda settings: TriedSettings(settings, 0.9 + 0.01 * len(settings), 1.0))
     assert len(tried) == (4 if entry.search else 1)
     assert all(set(one.settings) <= known for one in tried)
