@@ -65,22 +65,21 @@ def apply(cell: LiveCluster, **changes: Any) -> None:
 
 
 @asynccontextmanager
-async def load(cell: LiveCluster, session: aiohttp.ClientSession, per_s: float, **request: Any) -> AsyncIterator[list[asyncio.Task[Answer]]]:
-    """Requests at even distances, until the block ends; they all get their answers."""
-    asked: list[asyncio.Task[Answer]] = []
+async def load(cell: LiveCluster, session: aiohttp.ClientSession, at_once: int, **request: Any) -> AsyncIterator[list[Answer]]:
+    """So many clients that ask again and again, until the block ends: as much load for slow engines as for fast ones. All get their answers."""
+    answers: list[Answer] = []
+    ended = asyncio.Event()
 
-    async def play() -> None:
-        while True:
-            asked.append(asyncio.create_task(ask(session, cell.url, **request)))
-            await asyncio.sleep(1 / per_s)
+    async def client() -> None:
+        while not ended.is_set():
+            answers.append(await ask(session, cell.url, **request))
 
-    playing = asyncio.create_task(play())
+    clients = [asyncio.create_task(client()) for _ in range(at_once)]
     try:
-        yield asked
+        yield answers
     finally:
-        playing.cancel()
-        await asyncio.gather(playing, return_exceptions=True)
-        await asyncio.gather(*asked)
+        ended.set()
+        await asyncio.gather(*clients)
 
 
 def read_header(cell: LiveCluster) -> Header:
@@ -104,16 +103,15 @@ async def burst(cell: LiveCluster, session: aiohttp.ClientSession, requests_at_o
     assert {(answer.status, answer.end) for answer in answers} == {(200, "done")}
 
 
-async def ramp(cell: LiveCluster, session: aiohttp.ClientSession, most: int, high_per_s: float, low_per_s: float, **request: Any) -> None:
-    """Up to the most replicas and down to one again: every request is answered, and the books balance."""
-    asked: list[asyncio.Task[Answer]] = []
-    async with load(cell, session, high_per_s, **request) as many:
+async def ramp(cell: LiveCluster, session: aiohttp.ClientSession, most: int, at_once: int, tell: list[str], **request: Any) -> None:
+    """Up to the most replicas, which so many clients at once fill, and down to one again, while one client goes on: every request is answered, and
+    the books balance."""
+    async with load(cell, session, at_once, **request) as many:
         await eventually_async(lambda: ready(cell) == most, _STARTS_S, every_s=0.2)
-        asked += many
-    async with load(cell, session, low_per_s, **request) as few:
+    async with load(cell, session, 1, **request) as few:
         await eventually_async(lambda: scaling(cell)["requested"] == 1 and ready(cell) == 1, _STARTS_S, every_s=0.2)
-        asked += few
-    answers = [task.result() for task in asked]
+    answers = [*many, *few]
+    tell.append(f"requests of the ramp: {len(answers)}")
     assert len(answers) > 100
     assert {(answer.status, answer.end, answer.code) for answer in answers} == {(200, "done", None)}
     assert cell.settle()["endings"]["failed"] == 0

@@ -16,6 +16,7 @@ from tests.live.scaling import burst, logs, ramp, zero_and_back
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1_800)]
 
 MOST = 4
+SEQUENCES = 4
 REQUEST: dict[str, Any] = {"model": "demo", "prompt": "1, 2, 3,", "max_tokens": 200, "temperature": 0, "ignore_eos": True}
 
 
@@ -24,7 +25,7 @@ def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
     """Four sequences fill an engine, so that a few dozen requests are more than one can take."""
     spec = yaml.safe_load((ROOT / "infra/specs/local.yaml").read_text())
     model = spec["models"][0]
-    model["settings"] |= {"max_num_seqs": 4, "max_num_batched_tokens": 512, "max_model_len": 2048, "kv_cache_memory_bytes": 64 << 20}
+    model["settings"] |= {"max_num_seqs": SEQUENCES, "max_num_batched_tokens": 512, "max_model_len": 2048, "kv_cache_memory_bytes": 64 << 20}
     model["health"] = {"period_s": 10, "timeout_s": 60, "stall_s": 120}  # four engines start and serve on two cores
     model["replicas"] = {"count": 1, "min": 1, "max": MOST}
     # Starts take minutes here, so that being short costs several times what is said.
@@ -47,8 +48,8 @@ async def test_a_burst_is_decided_on_within_two_readings(cell: LiveCluster, sess
     await burst(cell, session, 60, tell, **REQUEST)
 
 
-async def test_a_ramp_up_and_down_loses_no_request(cell: LiveCluster, session: aiohttp.ClientSession) -> None:
-    await ramp(cell, session, MOST, 2.0, 0.05, **REQUEST)
+async def test_a_ramp_up_and_down_loses_no_request(cell: LiveCluster, session: aiohttp.ClientSession, tell: list[str]) -> None:
+    await ramp(cell, session, MOST, MOST * SEQUENCES, tell, **REQUEST)
 
 
 def test_to_zero_and_back_the_first_request_is_answered(cell: LiveCluster) -> None:

@@ -23,13 +23,14 @@ pytestmark = pytest.mark.live
 
 MODEL = "small-simulated"
 MOST = 4
+SEQUENCES = 8
 PERIOD_S = 0.5
 LONG: dict[str, Any] = {"model": MODEL, "prompt": "one two three", "max_tokens": 60}
 
 
 def spec_in(folder: Path) -> dict[str, Any]:
     """A replica answers about five such requests a second; it comes and goes in seconds."""
-    limits = Limits(8, 512, 60_000)
+    limits = Limits(SEQUENCES, 512, 60_000)
     cost = CostModel(line(0.025, 5e-5), line(0.0, 1e-5), plain_attention(2e-8, 1e-10))
     write_cost_file(folder / "costs.json", cost_file(MODEL, "nothing", "roofline", limits, cost))
     model = {
@@ -37,7 +38,7 @@ def spec_in(folder: Path) -> dict[str, Any]:
         "source": "nothing",
         "engine": "simulated",
         "simulated": {"costs": str(folder / "costs.json"), "tokens_per_chunk": 16},
-        "settings": {"max_model_len": 4096, "max_num_seqs": 8, "max_num_batched_tokens": 512},
+        "settings": {"max_model_len": 4096, "max_num_seqs": SEQUENCES, "max_num_batched_tokens": 512},
         "health": {"period_s": 5, "timeout_s": 60, "stall_s": 60},
         "replicas": {"count": 1, "min": 1, "max": MOST},
     }
@@ -73,7 +74,7 @@ async def test_a_burst_is_decided_on_within_two_readings(cell: LiveCluster, sess
 
 
 async def test_a_ramp_up_and_down_loses_no_request(cell: LiveCluster, session: aiohttp.ClientSession) -> None:
-    await ramp(cell, session, MOST, 24.0, 1.0, **LONG)
+    await ramp(cell, session, MOST, MOST * SEQUENCES, [], **LONG)
 
 
 def test_decisions_are_on_metrics_and_in_the_log_with_their_reasons(cell: LiveCluster) -> None:
