@@ -17,6 +17,7 @@ def empty_figure(x: str, y: str) -> go.Figure:
         font={"family": "system-ui, sans-serif", "size": 12, "color": INK.line},
         showlegend=False,
         hovermode="closest",
+        hoverlabel={"align": "left"},
         template="none",
         height=HEIGHT_PX,
     )

@@ -1,7 +1,6 @@
 """The page: everything laid out in one HTML file that loads nothing, from nowhere.
 
-`page.html` and `page.js` stand beside this file; the style is that of the simulator's report, with a few rules of its own (`page.css`). Its script is
-its own: figures here are not over time, so they do not zoom together.
+`page.html` stands beside this file; style and script are those of the simulator's report, with a few rules of its own (`page.css`).
 """
 
 import inspect
@@ -97,7 +96,6 @@ def render(results: Results, ours: str, facts: Facts) -> str:
         legend=[*marks.values(), KNOWN_RATE, ORACLE],
         not_modelled=NOT_MODELLED,
         own_style=Markup((_FOLDER / "page.css").read_text(encoding="utf-8")),
-        own_script=Markup((_FOLDER / "page.js").read_text(encoding="utf-8")),
         figures=[(key, in_script(text)) for key, text in figures],
         heights={"regrets": 34 * len(regrets) + 90},
     )

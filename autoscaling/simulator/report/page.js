@@ -1,4 +1,4 @@
-// Draws the figures in the colours of the page (light, dark, print), and lets them zoom together.
+// Draws the figures in the colours of the page (light, dark, print), and lets those over time zoom together.
 "use strict";
 (() => {
   const setting = JSON.parse(document.getElementById("setting").textContent);
@@ -8,9 +8,9 @@
   const figures = [...document.querySelectorAll("script.figure")].map((source) => ({
     div: document.getElementById(source.dataset.plot),
     made: JSON.parse(source.textContent),
-    timed: source.dataset.axis !== "own", // figures over time zoom together
+    timed: source.dataset.axis !== "own",
   }));
-  const config = { displaylogo: false, displayModeBar: false, responsive: true, doubleClick: false };
+  const config = { displaylogo: false, displayModeBar: false, responsive: true };
   let range = whole;
   let linking = false;
   let printing = false;
@@ -28,7 +28,7 @@
     layout.hoverlabel = { ...layout.hoverlabel, bgcolor: isDark ? "#1d2329" : "#ffffff", bordercolor: layout.xaxis.gridcolor };
     layout.autosize = !printing;
     if (printing) layout.width = 680; // of an A4 page; the window may be of any width
-    layout.dragmode = timed && !matchMedia("(pointer: coarse)").matches ? "zoom" : false; // a finger scrolls the page
+    layout.dragmode = matchMedia("(pointer: coarse)").matches ? false : "zoom"; // a finger scrolls the page
     if (timed) for (const key of Object.keys(layout)) if (/^xaxis\d*$/.test(key)) layout[key].range = [...range];
     return figure;
   };
@@ -39,7 +39,7 @@
     Promise.all(
       figures.map((one) => {
         const figure = coloured(one, isDark);
-        return Plotly.react(one.div, figure.data, figure.layout, config);
+        return Plotly.react(one.div, figure.data, figure.layout, { ...config, doubleClick: one.timed ? false : "reset" });
       }),
     );
 
@@ -59,7 +59,7 @@
     zoom(change[`${axis}.range`] ?? [change[`${axis}.range[0]`], change[`${axis}.range[1]`]]);
   };
 
-  button.addEventListener("click", () => zoom(whole));
+  button?.addEventListener("click", () => zoom(whole));
   for (const row of document.querySelectorAll("button.goto")) {
     row.addEventListener("click", () => {
       const [from, to] = [Number(row.dataset.from), Number(row.dataset.to)];

@@ -28,7 +28,7 @@ def test_the_page_loads_nothing_and_names_all() -> None:
     assert "raylane gauntlet &lt;b&gt;" in page
     for law in LAWS:
         assert law in page
-    figures = re.findall(r'<script type="application/json" class="figure" data-plot="([^"]+)">(.*?)</script>', page, flags=re.S)
+    figures = re.findall(r'<script type="application/json" class="figure" data-plot="([^"]+)" data-axis="own">(.*?)</script>', page, flags=re.S)
     assert [key for key, _ in figures] == [
         *(f"frontier-{name}-plot" for name in ("ramp", "flapping", "azure_chat", "start_up_0", "start_up_60", "start_up_300")),
         "regrets-plot",
