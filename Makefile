@@ -24,7 +24,7 @@ lint: dev        ## ruff and mypy over everything
 	$(RUN) mypy
 
 # Several processes on few cores: one thread of BLAS each, or they spin while they wait for each other.
-SPREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(RUN) pytest -q -n 3 --dist worksteal
+SPREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(RUN) pytest -q -n 4 --dist worksteal
 
 test-fast: dev   ## the tests that need neither Ray nor an engine, less those that take seconds (a minute on two cores)
 	$(SPREAD) -m "not live and not long and not whole"

@@ -31,8 +31,10 @@ class Verdict(StrEnum):
     """Each of the rival's points is matched, and at least one is beaten beyond the interval."""
     TIES = "ties"
     """Each is matched."""
+    BELOW = "below"
+    """Each that keeps the promise is matched; one that breaks it has none of ours that is as good on both axes."""
     LOSES = "loses"
-    """A point of the rival's has none of ours that is as good on both axes."""
+    """A point of the rival's that keeps the promise has none of ours that is as good on both axes."""
     ALONE = "alone"
     """The rival has no point that misses little enough to count."""
 
@@ -94,8 +96,10 @@ def _against(contest: Contest, own: Contender, rival: Contender) -> Judgement:
     for index in asked:
         attainment, hours = _nearest(own.points, rival.points[index])
         if attainment.below or hours.above:
+            kept = rival.points[index].attainment >= contest.target
+            verdict = Verdict.LOSES if kept else Verdict.BELOW
             gap = _gap(attainment, hours, rival.points[index])
-            lost.append((gap, Judgement(contest.scenario, rival.law, Verdict.LOSES, index, attainment, hours)))
+            lost.append(((kept, gap), Judgement(contest.scenario, rival.law, verdict, index, attainment, hours)))
         beaten = beaten or attainment.above or hours.below
     if lost:
         return max(lost, key=lambda one: one[0])[1]

@@ -52,30 +52,34 @@ def _show_scenarios(results: Results, ours: str) -> None:
         figures = (f"{own.picked.mean_hours:.3f}", f"{known.mean_hours:.3f}", f"{oracle:.3f}", f"{own.picked.mean_of('flaps'):.1f}")
         table.add_row(contest.scenario, percent(contest.target), attained(own.picked.attainment), *figures, _verdict(contest, ours))
     console.print(table)
-    console.print("rivals: how many it is better than (>), as good as (=) and worse than (<)", style="dim")
+    console.print(
+        "rivals: how many it is better than (>), as good as (=), as good as where they keep the promise (~), and worse than (<)", style="dim"
+    )
     if any(len(contest.oracle) == 1 for contest in results.contests):
         console.print("one play alone says nothing of others: there all is as good (--seeds 2 and more)", style="dim")
 
 
 def _verdict(contest: Contest, ours: str) -> str:
-    """How many rivals it is better than, as good as, worse than."""
+    """How many rivals it is better than, as good as, as good as where they keep the promise, worse than."""
     judged = judge(contest, ours)
-    worse = sum(one.verdict is Verdict.LOSES for one in judged)
+    worse, below = (sum(one.verdict is verdict for one in judged) for verdict in (Verdict.LOSES, Verdict.BELOW))
     better = sum(one.verdict in (Verdict.DOMINATES, Verdict.ALONE) for one in judged)
-    counts = f"{better} > {len(judged) - better - worse} = {worse} <"
+    counts = f"{better}>{len(judged) - better - below - worse}={below}~{worse}<"
     return f"[red]{counts}[/]" if worse else f"[green]{counts}[/]"
 
 
 def _show_lost(results: Results, ours: str) -> None:
-    lost = [one for contest in results.contests for one in judge(contest, ours) if one.verdict is Verdict.LOSES]
+    lost = [one for contest in results.contests for one in judge(contest, ours) if one.verdict in (Verdict.LOSES, Verdict.BELOW)]
     if not lost:
         return
-    table = _table(f"where {ours} has no answer: its nearest point, less the rival's", ("scenario", "rival", "points in time", "replica-hours"))
-    for one in lost:
+    columns = ("scenario", "rival", "there", "points in time", "replica-hours")
+    table = _table(f"where {ours} has no answer: its nearest point, less the rival's", columns)
+    for one in sorted(lost, key=lambda one: one.verdict is Verdict.BELOW):
         assert one.attainment is not None
         assert one.hours is not None
         points = f"{100 * one.attainment.mean:+.2f} ± {100 * one.attainment.half:.2f}"
-        table.add_row(one.scenario, one.rival, points, f"{one.hours.mean:+.3f} ± {one.hours.half:.3f}")
+        kept = "breaks the promise" if one.verdict is Verdict.BELOW else "keeps it"
+        table.add_row(one.scenario, one.rival, kept, points, f"{one.hours.mean:+.3f} ± {one.hours.half:.3f}")
     console.print(table)
 
 

@@ -90,5 +90,5 @@ def test_one_play_is_said_to_say_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(command, "_run", lambda plan: results_like(contest_like(laws, "idle"), contest_like(laws, "start_up_0")))
     shown = run("--memo", str(tmp_path / "memo.jsonl"))
     assert "one play alone says nothing" in shown.output
-    assert "0 > 1 = 0 <" in shown.output
+    assert "0>1=0~0<" in shown.output
     assert re.search(r"backlog +96\.00 +never", shown.output)

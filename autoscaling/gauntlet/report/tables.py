@@ -12,7 +12,14 @@ from autoscaling.simulator.words import attained, duration, percent
 
 LAW_COLUMNS = ("law", "in time", "replica-hours", "$", "flaps", "changes", "longest broken", "TTFT p99", "settings")
 REGRET_COLUMNS = ("law", "in time", "hours", "$", "oracle", "unavoidable", "its own", "of the oracle's", "flaps")
-SIGNS = {Verdict.DOMINATES: "✓ better", Verdict.TIES: "= as good", Verdict.LOSES: "✗ worse", Verdict.ALONE: "✓ alone"}
+SIGNS = {
+    Verdict.DOMINATES: "✓ better",
+    Verdict.TIES: "= as good",
+    Verdict.BELOW: "~ broken only",
+    Verdict.LOSES: "✗ worse",
+    Verdict.ALONE: "✓ alone",
+}
+KINDS = {Verdict.LOSES: "bad", Verdict.BELOW: ""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +35,11 @@ def verdict_cell(judgement: Judgement | None) -> Cell:
     """Ours against one rival in one scenario."""
     if judgement is None:
         return Cell("-")
-    if judgement.verdict is not Verdict.LOSES or judgement.attainment is None or judgement.hours is None:
-        return Cell(SIGNS[judgement.verdict], "bad" if judgement.verdict is Verdict.LOSES else "good")
+    sign, kind = SIGNS[judgement.verdict], KINDS.get(judgement.verdict, "good")
+    if judgement.attainment is None or judgement.hours is None:
+        return Cell(sign, kind)
     points, hours = 100 * judgement.attainment.mean, judgement.hours.mean
-    return Cell(SIGNS[Verdict.LOSES], "bad", f"{points:+.2f} %, {hours:+.2f} h")
+    return Cell(sign, kind, f"{points:+.2f} %, {hours:+.2f} h")
 
 
 def law_rows(contest: Contest) -> list[tuple[str, ...]]:

@@ -41,6 +41,11 @@ def test_better_as_good_and_worse() -> None:
     assert outcome([([0.3, 0.3, 0.3], [0.2, 0.2, 0.2])]) is Verdict.ALONE
 
 
+def test_a_cheap_point_that_breaks_the_promise_is_told_apart() -> None:
+    assert outcome([([0.90, 0.90, 0.90], [0.9, 0.9, 0.9])]) is Verdict.BELOW
+    assert outcome([([0.90, 0.90, 0.90], [0.1, 0.1, 0.1]), ([0.98, 0.98, 0.98], [1.2, 1.2, 1.2])]) is Verdict.LOSES
+
+
 def test_one_play_says_nothing_of_others() -> None:
     found = interval(np.array([-0.5]))
     assert math.isinf(found.half)

@@ -1,6 +1,7 @@
 """Edits of YAML texts: the values change, nothing else does, and what can not be edited safely is refused."""
 
 import difflib
+from itertools import takewhile
 from typing import Any
 
 import pytest
@@ -68,6 +69,10 @@ def test_a_flow_mapping_stays_one() -> None:
 )
 def test_flow_mappings_of_any_layout_take_a_key(before: str, after: str) -> None:
     assert edited(before, [(("a", "k"), 1)]) == after
+
+
+def test_of_two_that_look_alike_the_one_that_was_named_changes() -> None:
+    assert edited("a:\n- {}\n- {}\n", [(("a", 0, "k"), 1)]) == "a:\n- {k: 1}\n- {}\n"
 
 
 def test_missing_sections_are_made_at_any_depth() -> None:
@@ -154,6 +159,18 @@ def commented(text: str, where: list[int]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def alike(one: list[str], other: list[str]) -> int:
+    """How many lines both begin with."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def without_common(before: list[str], after: list[str]) -> tuple[list[str], list[str]]:
+    """Both, without the lines that they begin with and end with alike."""
+    first = alike(before, after)
+    last = alike(before[first:][::-1], after[first:][::-1])
+    return before[first : len(before) - last], after[first : len(after) - last]
+
+
 @given(TREES, st.sampled_from([None, False]), st.integers(2, 4), st.data())
 def test_only_what_was_asked_changes(tree: dict[str, Any], flow: bool | None, indent: int, data: st.DataObject) -> None:
     plain = str(yaml.safe_dump(tree, default_flow_style=flow, indent=indent, sort_keys=False))
@@ -166,5 +183,6 @@ def test_only_what_was_asked_changes(tree: dict[str, Any], flow: bool | None, in
     assert [line for line in after.splitlines() if line.startswith("# comment")] == [
         line for line in text.splitlines() if line.startswith("# comment")
     ]
-    matcher = difflib.SequenceMatcher(None, text.splitlines(), after.splitlines(), autojunk=False)
-    assert sum(tag != "equal" for tag, *_ in matcher.get_opcodes()) <= 1
+    old, new = without_common(text.splitlines(), after.splitlines())
+    assert len(old) <= 3  # a quoted text of two lines stands in three
+    assert len(new) <= 1
