@@ -107,10 +107,12 @@ def headline(ours: str, judged: Mapping[str, Mapping[str, Judgement]]) -> str:
     count = sum(len(rivals) for rivals in judged.values())
     if not count:
         return f"{ours}: nobody to compare with."
-    if not lost:
+    below = sum(one.verdict is Verdict.BELOW for rivals in judged.values() for one in rivals.values())
+    only_kept = f", and in {below} more where the rival keeps the promise" if below else ""
+    if not lost and not below:
         return f"{ours} is as good as every rival or better, in all {len(judged)} scenarios."
-    where = ", ".join(sorted({one.scenario for one in lost}))
-    return f"{ours} is as good as a rival or better in {count - len(lost)} of {count} comparisons; worse somewhere in: {where}."
+    where = f"; worse somewhere in: {', '.join(sorted({one.scenario for one in lost}))}" if lost else ""
+    return f"{ours} is as good as a rival or better in {count - len(lost) - below} of {count} comparisons{only_kept}{where}."
 
 
 def story_of(scenario: Scenario) -> str:

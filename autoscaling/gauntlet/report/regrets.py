@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 from autoscaling.gauntlet.regret import Regret
 from autoscaling.gauntlet.report.figure import empty_figure
 from autoscaling.simulator.report.palette import BLUE, ORANGE, SLATE
+from autoscaling.simulator.words import attained
 
 _ROW_PX, _AROUND_PX = 34, 90
 
@@ -26,7 +27,7 @@ def regret_figure(regrets: Sequence[Regret], ours: str) -> go.Figure:
         figure.add_trace(bar)
     most = max((one.hours for one in ordered), default=1.0)
     for name, one in zip(names, ordered, strict=True):
-        text = f"{100 * one.attainment:.2f} %, {one.hours:.2f} h"
+        text = f"{attained(one.attainment)}, {one.hours:.2f} h"
         figure.add_annotation(x=max(one.hours, one.oracle + one.unavoidable), y=name, text=text, showarrow=False, xanchor="left", xshift=6)
     figure.update_layout(
         barmode="relative",

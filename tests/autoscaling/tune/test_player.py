@@ -80,11 +80,12 @@ def test_a_fixed_number_is_a_run_without_an_autoscaler() -> None:
 
 
 def test_a_first_look_estimates_the_whole(long_player: Player, long_whole: Played) -> None:
-    look = long_player.draft(lean(), FOR_EVER)
-    assert look.exact is None
-    assert look.replica_hours == pytest.approx(long_whole.replica_hours, rel=0.15)
-    assert look.classes["interactive"][0] == pytest.approx(long_whole.classes["interactive"][0], rel=0.3)
-    assert look.attainment == pytest.approx(long_whole.attainment, abs=0.02)
+    for candidate, whole in ((own(), long_player.exact(own(), FOR_EVER)), (lean(), long_whole)):
+        look = long_player.draft(candidate, FOR_EVER)
+        assert look.exact is None
+        assert look.replica_hours == pytest.approx(whole.replica_hours, rel=0.15)
+        assert look.classes["interactive"][0] == pytest.approx(whole.classes["interactive"][0], rel=0.3)
+        assert look.attainment == pytest.approx(whole.attainment, abs=0.02)
 
 
 def test_what_breaks_far_too_much_is_not_played_to_its_end(player: Player) -> None:

@@ -59,6 +59,8 @@ def test_the_headline_says_where_it_is_worse() -> None:
     lost = {"ramp": {one.rival: one for one in judge(contest_like({"backlog": [bad], "hpa": [good]}), "backlog")}}
     assert "every rival" in headline("backlog", won)
     assert headline("backlog", lost).endswith("worse somewhere in: ramp.")
+    broken = {"ramp": {one.rival: one for one in judge(contest_like({"backlog": [good], "hpa": [point_like([0.9] * 3, [0.5] * 3)]}), "backlog")}}
+    assert headline("backlog", broken).endswith("in 0 of 1 comparisons, and in 1 more where the rival keeps the promise.")
 
 
 def test_every_law_has_a_mark_of_its_own() -> None:
