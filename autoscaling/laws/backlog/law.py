@@ -7,7 +7,7 @@
     backlog    (rate + B(S) / max(recover_s, S)) / c, only where a lane's wait is over its target
                B(S) = what waits, plus what arrives, less what the replicas there and those due until then do, in S seconds
     occupancy  sequences or KV blocks booked, averaged over R / (occupancy * what a replica holds)
-    burn       one more than there are, if none is due, while promises are missed `burn` times too fast
+    burn       one more than there are, if none is due and nothing else brings one, while promises are missed `burn` times too fast
 
     up         the largest of them, if it is more than applied by `margin` (what is starting is in it: credited on the way up only); what waits, and
                promises that are missed, need no margin
@@ -94,10 +94,11 @@ class BacklogLaw:
         self._load.look(signals.at_s, load)
         if not signals.applied:
             return self._from_zero(signals, terms)
-        if needed <= signals.applied + _ROUNDING and self._burn.rate >= self.settings.burn and not signals.starting:
-            needed, motive = signals.applied + 1.0, Motive.SLO_BURN
+        more = math.ceil(needed - (0.0 if motive is Motive.BACKLOG else self.settings.margin) - _ROUNDING)
+        if more <= signals.applied and self._burn.rate >= self.settings.burn and not signals.starting:
+            motive, more = Motive.SLO_BURN, signals.applied + 1
+            needed = float(more)
         self._down.look(signals.at_s, needed)
-        more = math.ceil(needed - (0.0 if motive in _URGENT else self.settings.margin) - _ROUNDING)
         if more > signals.applied:
             return Wanted(more, motive, terms)
         return self._fewer(signals, needed, terms)
@@ -188,7 +189,6 @@ class BacklogLaw:
         return max(self.settings.down_after_s, self.settings.down_starts * self._start_ups.expected_s)
 
 
-_URGENT = (Motive.BACKLOG, Motive.SLO_BURN)
 _NEEDS = (Motive.DEMAND, Motive.FORECAST, Motive.BACKLOG, Motive.OCCUPANCY)
 
 

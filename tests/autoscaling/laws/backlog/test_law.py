@@ -102,6 +102,18 @@ def test_a_silent_replica_that_speaks_again_is_no_step_up() -> None:
     assert wanted[-1] == 1
 
 
+@pytest.mark.parametrize("sequences", [20, 30, 33, 35])
+def test_missed_promises_bring_a_replica_where_the_need_is_covered_and_where_the_margin_holds_it_back(sequences: int) -> None:
+    one, calm = law(start_up_s=10.0, occupancy=1.0), law(start_up_s=10.0, occupancy=1.0)
+    for second in range(200):
+        now = moment(float(second), ready=1, arrived_work=100.0 * second)
+        now = replace(now, replicas=(replace(now.replicas[0], sequences=sequences),))
+        missing = replace(now, flows=(replace(now.flows[0], kept=second, missed=second),))
+        held, wanted = calm.decide(now), one.decide(missing)
+    assert held.terms["occupancy"] == pytest.approx(sequences / 32, rel=0.05)
+    assert (held.replicas, wanted.replicas, wanted.motive) == (1, 2, Motive.SLO_BURN)
+
+
 def test_being_short_costs_more_where_starts_take_longer() -> None:
     settings = BacklogSettings()
     assert settings.sigmas(0.0) == settings.sigmas(60.0) < settings.sigmas(120.0) < settings.sigmas(600.0)
