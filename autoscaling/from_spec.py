@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from autoscaling.costs.fits import limits_for
 from autoscaling.costs.speed import slowed
 from autoscaling.laws.choice import LawChoice
 from autoscaling.laws.law import Plant
@@ -157,8 +158,7 @@ def _plant(spec: ClusterSpec, model: Model, file: CostFile | None) -> Plant:
     if file is None:
         step_tokens = max(settings.max_num_batched_tokens, settings.max_num_seqs)
         return Plant(Limits(settings.max_num_seqs, step_tokens, settings.max_num_seqs * settings.max_model_len), weight, None, start_up_s)
-    limits = replace(file.limits(), sequences=min(file.engine.max_num_seqs, settings.max_num_seqs))
-    return Plant(limits, weight, cost_of(model, file), start_up_s)
+    return Plant(limits_for(model, file), weight, cost_of(model, file), start_up_s)
 
 
 def cost_of(model: Model, file: CostFile) -> CostModel:

@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from autoscaling.from_spec import scaling_problems
 from cli.console import console, fail
-from cli.local_http import base_url, put, secret_of
+from cli.local_http import base_url, no_answer, put, secret_of
 from cluster.spec import SpecError, load_spec
 
 
@@ -30,7 +30,7 @@ def apply(
         response = put(f"{base}/raylane/spec", wanted.model_dump_json(), {"dry_run": "1"} if check else {}, secret_of(base), timeout_s=10)
         answer: dict[str, Any] = response.json()
     except (requests.RequestException, ValueError) as error:
-        fail(f"{base} does not answer as a raylane gateway: {error}", mend="raylane up")
+        no_answer(base, error)
     if response.status_code != 200:
         fail(answer.get("error", {}).get("message", f"HTTP {response.status_code}"))
     changes = answer["changes"]

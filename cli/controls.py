@@ -8,7 +8,7 @@ import typer
 
 from cli.console import console, fail
 from cli.duration import seconds_of, shown_span
-from cli.local_http import base_url, get
+from cli.local_http import base_url, get, no_answer
 from cli.order import Url, Why, order, show
 
 Model = Annotated[str, typer.Argument(help="The model's name, as in the spec.")]
@@ -40,7 +40,7 @@ def controls(url: Url = None, as_json: Annotated[bool, typer.Option("--json", he
         response.raise_for_status()
         answer = response.json()
     except (requests.RequestException, ValueError) as error:
-        fail(f"{base} does not answer as a raylane gateway: {error}", mend="raylane up")
+        no_answer(base, error)
     if as_json:
         console.print_json(json.dumps(answer))
     else:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from typing import NoReturn
 
 import requests
 
@@ -42,6 +43,16 @@ def base_url(url: str | None) -> str:
     if len(states) > 1:
         fail("several clusters are up; name one with --url: " + ", ".join(f"{state.name} at {state.url}" for state in states), code=2)
     return states[0].url.rstrip("/")
+
+
+def no_answer(base: str, error: Exception) -> NoReturn:
+    """Ends the command: nobody answers there, or not in a gateway's words. A cluster whose gateway died brings another up by itself."""
+    up = next((state for state in known_clusters() if state.url.rstrip("/") == base), None)
+    told = f"{base} does not answer as a raylane gateway: {error}"
+    if up is None:
+        fail(told, mend="raylane up")
+    told = f"{told}. Cluster {up.name!r} is up (process {up.pid}): its gateway is starting, or starts again by itself"
+    fail(told, mend=f"wait, and look again; why it went: {up.ray_temp_dir}/session_latest/logs/raylet.err")
 
 
 def secret_of(base: str) -> str:

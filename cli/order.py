@@ -13,7 +13,7 @@ from rich.table import Table
 
 from cli.console import console, fail
 from cli.duration import shown_span
-from cli.local_http import base_url, post, secret_of
+from cli.local_http import base_url, no_answer, post, secret_of
 
 Url = Annotated[str | None, typer.Option(help="The gateway, as http://host:port; without it, the cluster on this machine.")]
 Why = Annotated[str, typer.Option(help="The reason, for those who read the audit.")]
@@ -26,7 +26,7 @@ def order(url: str | None, path: str, body: dict[str, Any]) -> dict[str, Any]:
         response = post(base + path, json.dumps({**body, "by": operator()}), secret_of(base), timeout_s=15)
         answer: dict[str, Any] = response.json()
     except (requests.RequestException, ValueError) as error:
-        fail(f"{base} does not answer as a raylane gateway: {error}", mend="raylane up")
+        no_answer(base, error)
     if response.status_code != 200:
         fail(answer.get("error", {}).get("message", f"HTTP {response.status_code}"))
     if "note" in answer:

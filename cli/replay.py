@@ -1,5 +1,6 @@
-"""`raylane replay`: feeds a recorded decision log to the code of this version and compares every decision: a scheduler's log, or an autoscaler's."""
+"""`raylane replay`: feeds recorded decision logs to the code of this version and compares every decision: a scheduler's logs, or an autoscaler's."""
 
+import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -13,39 +14,57 @@ from autoscaling.log.replay import replay as replay_scaling
 from cli.console import console, fail
 from deployments.scheduling.replay import ReplayError, replay
 
+_FILE = re.compile(r"(?P<log>.*\.jsonl)(?:\.(?P<age>\d+))?")
+"""A log's newest file, and those before it: the larger the number, the older."""
+
 
 def replay_log(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of one decision log (a gateway's or an autoscaler's), oldest first.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of decision logs (a gateway's or an autoscaler's), in any order.")],
     any_code: Annotated[bool, typer.Option("--any-code", help="Also where other code recorded it: shows what a change decides differently.")] = False,
 ) -> None:
-    """Replay a decision log: 0 if every decision is the recorded one, 1 at the first that is not, 2 if it is no log."""
-    try:
-        if is_scaling_log(next(iter(islice(_lines(files), 1)), "")):
-            _replay_scaling(files, any_code)
-        else:
-            _replay_scheduling(files, any_code)
-    except (ReplayError, LogError) as error:
-        fail(str(error), code=2)
-    except OSError as error:
-        fail(f"{error.filename}: cannot be read: {error.strerror}", code=2)
+    """Replay decision logs, each by itself: 0 if every decision is the recorded one, 1 at the first that is not, 2 if one is no log."""
+    logs = _logs(files)
+    for log, parts in logs.items():
+        told = f"{log.name}: " if len(logs) > 1 else ""
+        try:
+            if is_scaling_log(next(iter(islice(_lines(parts), 1)), "")):
+                _replay_scaling(parts, any_code, told)
+            else:
+                _replay_scheduling(parts, any_code, told)
+        except (ReplayError, LogError) as error:
+            fail(f"{told}{error}", code=2)
+        except OSError as error:
+            fail(f"{error.filename}: cannot be read: {error.strerror}", code=2)
+        except UnicodeDecodeError as error:
+            fail(f"{log}: is no text: {error}", code=2)
     console.print("[green]every decision is the recorded one[/]")
 
 
-def _replay_scheduling(files: list[Path], any_code: bool) -> None:
+def _logs(files: list[Path]) -> dict[Path, list[Path]]:
+    """The files of each log, oldest first, whatever order they were given in."""
+    logs: dict[Path, list[tuple[int, Path]]] = {}
+    for file in dict.fromkeys(files):
+        found = _FILE.fullmatch(file.name)
+        name, age = (file.name, 0) if found is None else (found["log"], int(found["age"] or 0))
+        logs.setdefault(file.with_name(name), []).append((-age, file))
+    return {log: [file for _, file in sorted(parts)] for log, parts in logs.items()}
+
+
+def _replay_scheduling(files: list[Path], any_code: bool, told: str) -> None:
     found = replay(_lines(files), any_code)
-    console.print(f"{found.inputs} inputs, {found.placed} placements")
+    console.print(f"{told}{found.inputs} inputs, {found.placed} placements")
     if found.difference is not None:
         different = found.difference
-        fail(f"line {different.line}, {different.method}: recorded {different.recorded}, decided now {different.replayed}")
+        fail(f"{told}line {different.line}, {different.method}: recorded {different.recorded}, decided now {different.replayed}")
 
 
-def _replay_scaling(files: list[Path], any_code: bool) -> None:
+def _replay_scaling(files: list[Path], any_code: bool, told: str) -> None:
     found = replay_scaling(lines_of(files), any_code)
-    console.print(f"{found.decisions} decisions, {found.changes} of them changed the number of replicas")
+    console.print(f"{told}{found.decisions} decisions, {found.changes} of them changed the number of replicas")
     if found.difference is not None:
         different = found.difference
         old, new = ((one.requested, one.reason, dict(one.terms)) for one in (different.recorded, different.replayed))
-        fail(f"line {different.line}: recorded {old}, decided now {new}")
+        fail(f"{told}line {different.line}: recorded {old}, decided now {new}")
 
 
 def _lines(files: list[Path]) -> Iterator[str]:

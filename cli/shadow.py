@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from cli.console import console, fail
-from cli.local_http import base_url, get
+from cli.local_http import base_url, get, no_answer
 from cli.order import Url, Why, order
 
 shadow = typer.Typer(help="A second scaling law that runs beside the active one: compare, promote, take back.", no_args_is_help=True)
@@ -24,7 +24,7 @@ def report(model: Model, url: Url = None, as_json: Annotated[bool, typer.Option(
     try:
         answer = get(base + "/raylane/status", timeout_s=10).json()
     except (requests.RequestException, ValueError) as error:
-        fail(f"{base} does not answer as a raylane gateway: {error}", mend="raylane up")
+        no_answer(base, error)
     found = next((one for one in answer["models"] if one["name"] == model), None)
     if found is None:
         fail(f"model {model!r}: not served here; allowed: {', '.join(one['name'] for one in answer['models'])}", code=2)

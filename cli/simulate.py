@@ -23,11 +23,12 @@ from autoscaling.simulator.workload import Workload
 from autoscaling.workload.trace import TraceError
 from cli.chosen import chosen_model, replica_count
 from cli.console import console, fail
+from cli.engine_costs import Costs, engine_costs
 from cli.simulation_report import check_report, facts_of, save_report
 from cli.simulation_scaling import StartUp, in_words, scaled_figures, scaling_of, scored, show_scaling
 from cli.traffic_options import Choice, FromS, Limit, LoadScale, Seed, TimeScale, ToS, TraceFile, chosen_requests
 from cluster.spec import ClusterSpec, Model
-from deployments.engine_model.cost_file import CostFile, CostFileError, read_cost_file
+from deployments.engine_model.cost_file import CostFile, CostFileError
 from deployments.engine_model.cost_model import CostModel
 from deployments.engine_model.limits import Limits
 from deployments.scheduling.from_spec import binding_of, policy_of
@@ -39,7 +40,7 @@ _COUNTS = ("rejected", "expired", "failed", "promoted")
 def simulate(
     spec_file: Annotated[Path, typer.Argument(metavar="SPEC", help="The cluster spec.")],
     trace: TraceFile,
-    costs: Annotated[Path, typer.Option(help="The cost file of the engine (`docs/simulator.md`).")],
+    costs: Costs = None,
     model: Annotated[str | None, typer.Option(help="Which model of the spec; default: the first.")] = None,
     replicas: Annotated[int | None, typer.Option(min=1, help="Instead of the spec's count; of a model that scales: at the start.")] = None,
     fixed: Annotated[bool, typer.Option("--fixed", help="Keep the number of replicas, whatever the spec's autoscaling says.")] = False,
@@ -64,7 +65,7 @@ def simulate(
     scaled = not fixed and spec.autoscaling_of(chosen).policy != FIXED
     count = chosen.replicas.count if scaled and replicas is None else replica_count(chosen, replicas)
     try:
-        cost = read_cost_file(costs)
+        cost_path, cost = engine_costs(spec, chosen, costs)
         requests = chosen_requests(trace, Choice(from_s, to_s, limit, time_scale, load_scale, seed))
     except (CostFileError, TraceError) as error:
         fail(str(error), code=2)
@@ -85,7 +86,7 @@ def simulate(
     lane_names = [lane.name for lane in spec.lanes]
     if report is not None and sampler is not None:
         law = None if scaling is None else in_words(scaling)
-        facts = facts_of(spec, chosen, cost, (trace, costs), count, load_scale, price_per_gpu_hour, published_error, law)
+        facts = facts_of(spec, chosen, cost, (trace, cost_path), count, load_scale, price_per_gpu_hour, published_error, law)
         save_report(report, facts, out, work, lane_names, sampler.samples())
     told = None if scaling is None else scaled_figures(scaling, out, scored(scaling, out, work, setup, cost_of(chosen, cost), lane_names))
     lanes = [figures(lane.name, out, work.ttft_slo_s, out.lane == index) for index, lane in enumerate(spec.lanes)]

@@ -11,9 +11,9 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from cli.console import console, fail
+from cli.console import console
 from cli.duration import shown_span
-from cli.local_http import base_url, get
+from cli.local_http import base_url, get, no_answer
 
 _REFRESH_S = 1.0
 
@@ -48,7 +48,7 @@ def fetch_report(base: str) -> dict[str, Any]:
         response.raise_for_status()
         report: dict[str, Any] = response.json()
     except (requests.RequestException, ValueError) as error:
-        fail(f"{base} does not answer as a raylane gateway: {error}", mend="raylane up")
+        no_answer(base, error)
     return report
 
 

@@ -49,10 +49,12 @@ def traffic(
 
 
 def _show(file: Path, trace: Trace) -> None:
-    peak = np.bincount((trace.arrived_s / _PEAK_S).astype(np.int64)).max() / _PEAK_S
+    busy_s = min(_PEAK_S, max(trace.span_s, 1.0))
+    after = np.searchsorted(trace.arrived_s, trace.arrived_s + busy_s)
+    peak = (after - np.arange(len(trace))).max() / busy_s
     until = float(trace.arrived_s[-1])
     mean = f", {len(trace) / trace.span_s:.3g} requests/s" if trace.span_s else ""
-    console.print(f"[bold]{file.name}[/]: {len(trace):,} requests in {until:,.0f} s{mean}, {peak:.3g} in the busiest {_PEAK_S:.0f} s")
+    console.print(f"[bold]{file.name}[/]: {len(trace):,} requests in {until:,.0f} s{mean}, {peak:.3g} in the busiest {busy_s:.0f} s")
     table = Table()
     for column in ("tokens", "mean", "p50", "p90", "p99", "most"):
         table.add_column(column, justify="left" if column == "tokens" else "right")

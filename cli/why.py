@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.console import console, fail
-from cli.local_http import base_url, get
+from cli.local_http import base_url, get, no_answer
 
 _BAR_WIDTH = 40
 _COLOURS = {"lane": "yellow", "engine_queue": "yellow", "prefill": "cyan", "decode": "green", "client_stall": "magenta"}
@@ -29,7 +29,7 @@ def why(
         response = get(f"{base}/raylane/requests/{quote(request_id, safe='')}", timeout_s=5)
         answer: dict[str, Any] = response.json()
     except (requests.RequestException, ValueError) as error:
-        fail(f"{base} does not answer as a raylane gateway: {error}", mend="raylane up")
+        no_answer(base, error)
     if response.status_code != 200:
         fail(answer.get("error", {}).get("message", f"HTTP {response.status_code}"))
     if as_json:

@@ -47,6 +47,8 @@ def read_shape(folder: Path, weight_bytes: float = 2.0, kv_bytes: float = 2.0) -
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         hidden, blocks, heads = (int(config[name]) for name in ("hidden_size", "num_hidden_layers", "num_attention_heads"))
         inner, words = int(config["intermediate_size"]), int(config["vocab_size"])
+    except FileNotFoundError as error:
+        raise ValueError(f"{folder}/config.json is not on this machine; allowed: a source that is (its figures are read from there)") from error
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{folder}/config.json is not that of a dense decoder: {error!r}") from error
     if config.get("num_experts") or config.get("num_local_experts") or config.get("n_routed_experts"):

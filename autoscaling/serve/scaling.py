@@ -143,6 +143,7 @@ class ModelScaling:
             decision.requested,
             signals.applied,
             signals.ready,
+            signals.starting,
             decision.reason,
             signals.unix_s,
             eta_s,

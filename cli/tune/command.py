@@ -22,6 +22,7 @@ from autoscaling.tune.suggestion import Suggestion, suggest
 from autoscaling.tune.trial import Trial
 from autoscaling.tune.trust import MOST_CAPACITY, MOST_TTFT
 from cli.console import console, errors, fail
+from cli.engine_costs import Costs
 from cli.simulation_report import price_of
 from cli.simulation_scaling import StartUp
 from cli.traffic_options import Choice, FromS, Limit, LoadScale, TimeScale, ToS, TraceFile
@@ -38,7 +39,7 @@ NOTHING_KEEPS = 1
 def tune(
     spec_file: Annotated[Path, typer.Argument(metavar="SPEC", help="The cluster spec.")],
     trace: TraceFile,
-    costs: Annotated[Path | None, typer.Option(help="The cost file of the engine; default: that of a simulated model.")] = None,
+    costs: Costs = None,
     error: Annotated[Path | None, typer.Option(help="The published error (`raylane rehearse`); default: the spec's gateway.simulator_error.")] = None,
     model: Annotated[str | None, typer.Option(help="Which model of the spec; default: the first.")] = None,
     minutes: Annotated[float, typer.Option(min=0.01, max=1_440, help="How long to search.")] = 10.0,

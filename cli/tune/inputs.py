@@ -15,9 +15,10 @@ from autoscaling.workload.trace import Trace, TraceError
 from autoscaling.workload.traces import read_trace
 from cli.chosen import chosen_model
 from cli.console import fail
+from cli.engine_costs import engine_costs
 from cli.traffic_options import Choice, chosen_requests, scaled
 from cluster.spec import ClusterSpec, Model
-from deployments.engine_model.cost_file import CostFile, CostFileError, read_cost_file
+from deployments.engine_model.cost_file import CostFile, CostFileError
 from deployments.telemetry.published_error import PublishedError, read_published
 
 REFUSED = 3
@@ -44,7 +45,7 @@ def trusted(spec_file: Path, model: str | None, error: Path | None, most: tuple[
     """What is known of the simulator's error on this deployment: by `error`, else by the file that the spec names. `most`: how far TTFT and capacity
     may be off. Ends the command where that is too much, or unknown, unless it is to go on `anyway`."""
     spec, chosen = chosen_model(spec_file, model)
-    place = error or (None if spec.gateway.simulator_error is None else spec_file.parent / spec.gateway.simulator_error)
+    place = error or (None if spec.gateway.simulator_error is None else Path(spec.gateway.simulator_error))
     try:
         trust = judge(None if place is None else read_published(place), chosen.name, *most)
     except PublishedError as problem:
@@ -60,12 +61,8 @@ def gathered(
 ) -> Inputs:
     """Reads it all. Ends the command where something can not be used."""
     spec, chosen = chosen_model(spec_file, model)
-    named = spec.autoscaling_of(chosen).costs or (None if chosen.simulated is None else chosen.simulated.costs)
-    if costs is None and named is None:
-        fail(f"--costs: missing, and the spec names none (autoscaling.costs) for model {chosen.name!r}", mend="raylane calibrate", code=2)
-    cost_path = costs or Path(str(named))
     try:
-        cost = read_cost_file(cost_path)
+        cost_path, cost = engine_costs(spec, chosen, costs)
         work = workload_of(chosen_requests(trace, choice), spec, chosen)
         before = None if history is None else _ending_at_zero(scaled(read_trace(history), choice), spec.scheduling.decode_weight)
         case = case_of(spec, chosen, cost, work, start_up_s, before)

@@ -3,9 +3,10 @@
 import ipaddress
 from typing import Annotated
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from cluster.spec.base import Seconds, Section
+from cluster.spec.paths import beside_the_spec
 
 
 class Timeouts(Section):
@@ -47,7 +48,7 @@ class Gateway(Section):
     """The HTTP front. It listens beyond loopback only when `allow_public` says so.
 
     `trace_file` gets a line a request, `decision_log` (a folder) every input and decision of the schedulers, for replay.
-    `simulator_error` is the file that `raylane rehearse` wrote: `/metrics` shows it.
+    `simulator_error` is the file that `raylane rehearse` wrote: `/metrics` shows it. Relative paths start from the folder of the spec's file.
 
     `replicas` gateways share the port where they share a node. One that stops lets running requests end for `drain_s` (seconds); where others take
     over, it goes on serving the connections that it has for `lame_duck_s` first, and tells each client to connect anew.
@@ -65,6 +66,11 @@ class Gateway(Section):
     replicas: Annotated[int, Field(ge=1, le=64)] = 1
     drain_s: Seconds = 10.0
     lame_duck_s: Seconds = 1.0
+
+    @field_validator("trace_file", "decision_log", "simulator_error")
+    @classmethod
+    def _is_beside_the_spec(cls, path: str | None, info: ValidationInfo) -> str | None:
+        return None if path is None else beside_the_spec(path, info)
 
     @field_validator("host")
     @classmethod

@@ -29,4 +29,4 @@ def shown_cordon(cordon: Cordon) -> dict[str, Any]:
 
 def shown_scaling(state: ScalingState) -> dict[str, Any]:
     """The last decision on a model."""
-    return {**dataclasses.asdict(state), "starting": state.starting}
+    return dataclasses.asdict(state)

@@ -14,24 +14,21 @@ class ScalingState:
     """One decision on one model's replicas, at `at_unix_s` (time of day).
 
     `requested` were asked for after all limits, for `reason` (`scaler/decision.py`); `applied` is what the platform was told before, `ready` how many
-    of them take work. `start_up_eta_s`: in how many seconds, from `at_unix_s`, the next replica that starts should be ready; None: none starts, or
-    nobody knows. `alarms`: what is wrong, by kinds of a closed set. `shadow`: what a second law would have done, in its own words.
+    of them take work, `starting` how many are not there yet: the rest is cordoned, drains, or is silent. `start_up_eta_s`: in how many seconds, from
+    `at_unix_s`, the next replica that starts should be ready; None: none starts, or nobody knows. `alarms`: what is wrong, by kinds of a closed set.
+    `shadow`: what a second law would have done, in its own words.
     """
 
     model: str
     requested: int
     applied: int
     ready: int
+    starting: int
     reason: str
     at_unix_s: float
     start_up_eta_s: float | None = None
     alarms: tuple[str, ...] = ()
     shadow: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def starting(self) -> int:
-        """How many are not ready yet."""
-        return max(0, self.applied - self.ready)
 
     @property
     def ready_unix_s(self) -> float | None:
@@ -42,8 +39,10 @@ class ScalingState:
         """Whether it is news to one who knows the other."""
         ready, before = self.ready_unix_s, other.ready_unix_s
         same_start = ready is before is None or (ready is not None and before is not None and abs(ready - before) < _SAME_TIME_S)
-        told = (self.requested, self.applied, self.ready, self.reason, self.alarms, dict(self.shadow))
-        return not same_start or told != (other.requested, other.applied, other.ready, other.reason, other.alarms, dict(other.shadow))
+        return not same_start or self._told() != other._told()
+
+    def _told(self) -> tuple[Any, ...]:
+        return (self.requested, self.applied, self.ready, self.starting, self.reason, self.alarms, dict(self.shadow))
 
 
 @dataclass(frozen=True, slots=True)

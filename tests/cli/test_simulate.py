@@ -38,7 +38,7 @@ def test_the_table_and_the_json_tell_the_same(files: tuple[str, str]) -> None:
     assert shown.exit_code == 0, shown.output
     assert "2 replicas" in shown.output
     assert "off by 3.4%" in shown.output
-    report = json.loads(run(SPEC, "--trace", trace, "--costs", costs, "--json").output)
+    report = json.loads(run(SPEC, "--trace", trace, "--costs", costs, "--json").stdout)
     assert [lane["name"] for lane in report["lanes"]] == ["short", "medium", "long", "all"]
     assert report["lanes"][-1]["requests"] == 400
     assert f"{report['lanes'][-1]['ttft_p99_ms']:.0f} ms" in shown.output
@@ -48,7 +48,7 @@ def test_more_load_waits_longer_and_more_replicas_wait_less(files: tuple[str, st
     trace, costs = files
 
     def p99(*more: str) -> float:
-        return float(json.loads(run(SPEC, "--trace", trace, "--costs", costs, "--json", *more).output)["lanes"][-1]["ttft_p99_ms"])
+        return float(json.loads(run(SPEC, "--trace", trace, "--costs", costs, "--json", *more).stdout)["lanes"][-1]["ttft_p99_ms"])
 
     assert p99("--load-scale", "4") > 2 * p99()
     assert p99("--load-scale", "4") > 2 * p99("--load-scale", "4", "--replicas", "8")
@@ -61,10 +61,10 @@ def test_a_traffic_file_is_simulated_with_its_classes(files: tuple[str, str], tm
     )
     traffic.write_text(text)
     arguments = (SPEC, "--trace", str(traffic), "--costs", files[1], "--json")
-    report = json.loads(run(*arguments, "--seed", "2").output)
+    report = json.loads(run(*arguments, "--seed", "2").stdout)
     assert report["lanes"][-1]["answered_in_time"] == 1.0
     assert 150 < report["lanes"][-1]["requests"] < 350
-    assert json.loads(run(*arguments, "--seed", "2", "--limit", "7").output)["lanes"][-1]["requests"] == 7
+    assert json.loads(run(*arguments, "--seed", "2", "--limit", "7").stdout)["lanes"][-1]["requests"] == 7
     traffic.write_text(text.replace("batch", "gold"))
     refused = run(*arguments)
     assert refused.exit_code == 2
@@ -78,7 +78,7 @@ def test_the_report_tells_the_same_as_the_table(files: tuple[str, str], tmp_path
     assert shown.exit_code == 0, shown.output
     assert f"report: {report}" in shown.stderr
     page = report.read_text(encoding="utf-8")
-    told = json.loads(run(SPEC, "--trace", trace, "--costs", costs, "--json").output)
+    told = json.loads(run(SPEC, "--trace", trace, "--costs", costs, "--json").stdout)
     assert "Keeps its SLO" in page or "Misses its SLO" in page
     assert f"{told['lanes'][-1]['ttft_p50_ms']:.0f} ms" in page
     assert re.search(rf"\${2 * told['simulated_s']:,.0f}\.", page)  # two replicas, a dollar a second each

@@ -122,7 +122,7 @@ async def test_the_cordon_of_a_replica_that_is_gone_is_forgotten(monkeypatch: py
 
 async def test_what_an_autoscaler_decides_is_heard() -> None:
     one = Directory("secret")
-    state = ScalingState("demo", 2, 1, 1, "backlog", time.time(), 30.0)
+    state = ScalingState("demo", 2, 1, 1, 0, "backlog", time.time(), 30.0)
     version = (await one.watch(-1, 1.0)).version
     await one.scaling(state)
     listing = await one.watch(version, 1.0)

@@ -45,3 +45,11 @@ def test_operators_are_followed_at_once(play: Callable[..., Played]) -> None:
     assert (state.requested, state.reason, played.target) == (5, "pinned", 5)
     played.cell.book.take(Act(time.time(), ActKind.RELEASE, "m", "ada"))
     assert played.turn().requested == 2
+
+
+def test_a_cordoned_replica_is_not_one_that_starts(play: Callable[..., Played]) -> None:
+    played = play(ready=2, policy="fixed", count=2)
+    played.turn()
+    played.cell.scheduler.replica_cordoned("r0", time.monotonic())
+    state = played.turn()
+    assert (state.applied, state.ready, state.starting) == (2, 1, 0)

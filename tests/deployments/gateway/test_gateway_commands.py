@@ -90,7 +90,7 @@ async def test_cordon_and_drain(make_rig: MakeRig) -> None:
 
 async def test_status_shows_the_autoscaler(make_rig: MakeRig) -> None:
     rig = await make_rig(models=SCALED)
-    await rig.directory.scaling(ScalingState("demo", 3, 2, 1, "backlog", time.time(), 42.0, ("stale",)))
+    await rig.directory.scaling(ScalingState("demo", 3, 2, 1, 1, "backlog", time.time(), 42.0, ("stale",)))
     await until(lambda: rig.gateway._announced.scaling.states)
     shown = await run(rig, "status", "--once")
     assert "autoscaler: 3 requested (backlog), 2 applied, 1 starting (ready in 4" in shown

@@ -37,7 +37,7 @@ async def books(rig: Rig, **query: str) -> Books:
 
 
 def state(**changes: Any) -> ScalingState:
-    return replace(ScalingState("demo", 1, 1, 0, "wake", time.time(), 300.0), **changes)
+    return replace(ScalingState("demo", 1, 1, 0, 1, "wake", time.time(), 300.0), **changes)
 
 
 async def test_the_books_are_the_schedulers(make_rig: MakeRig) -> None:
@@ -100,7 +100,7 @@ async def test_what_an_autoscaler_says_is_shown(make_rig: MakeRig) -> None:
     rig = await make_rig()
     before = await model(rig)
     assert (before["scaling"], before["wanted_replicas"]) == (None, 1)
-    await rig.directory.scaling(state(requested=4, applied=3, ready=1, reason="backlog", alarms=("stale",), shadow={"requested": 5}))
+    await rig.directory.scaling(state(requested=4, applied=3, ready=1, starting=2, reason="backlog", alarms=("stale",), shadow={"requested": 5}))
     await until(lambda: rig.gateway._announced.scaling.states)
     shown = await model(rig)
     assert shown["wanted_replicas"] == 3

@@ -44,6 +44,8 @@ async def test_what_gateways_decided_replays(make_cell: MakeCell, tmp_path: Path
         assert "every decision is the recorded one" in result.output
         placed += int(result.output.split(" inputs, ")[1].split()[0])
     assert placed >= 90
+    both = CliRunner().invoke(app, ["replay", *(str(log) for log in reversed(logs))])
+    assert (both.exit_code, both.output.count(" inputs, ")) == (0, 2), both.output
 
 
 def test_a_full_file_is_rotated_and_the_oldest_goes(tmp_path: Path) -> None:
@@ -62,5 +64,6 @@ def test_a_full_file_is_rotated_and_the_oldest_goes(tmp_path: Path) -> None:
 
 def test_the_command_says_what_is_no_log(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("nonsense\n")
-    for file in ("x", "nowhere"):
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    for file in ("x", "nowhere", "binary"):
         assert CliRunner().invoke(app, ["replay", str(tmp_path / file)]).exit_code == 2

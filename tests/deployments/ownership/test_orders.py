@@ -60,7 +60,7 @@ async def test_one_that_waits_at_another_gateway_is_told_of_a_start(make_cell: M
     await until(lambda: all(rig.desk.owner is not None for rig in cell.rigs))
     asks = [asyncio.create_task(rig.error(ASK)) for rig in cell.rigs]
     await until(lambda: cell.owner.owner.snapshot().submitted == 2)
-    await cell.directory.scaling(ScalingState("demo", 1, 1, 0, "wake", time.time(), 500.0))
+    await cell.directory.scaling(ScalingState("demo", 1, 1, 0, 1, "wake", time.time(), 500.0))
     for status, error in await asyncio.gather(*asks):
         assert (status, error["code"]) == (503, "no_replica")
     dying, staying = cell.owner, cell.other

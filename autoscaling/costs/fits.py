@@ -1,0 +1,38 @@
+"""Whether a cost file is of the engine that a spec describes: the limits that are simulated, and what the file knows nothing about. Pure."""
+
+from dataclasses import replace
+
+from cluster.spec import Model, Pool
+from deployments.engine_model.cost_file import CostFile
+from deployments.engine_model.limits import Limits
+
+_BOUNDED = ("max_num_seqs", "max_num_batched_tokens")
+
+
+def limits_for(model: Model, file: CostFile) -> Limits:
+    """The engine's limits as the spec sets them, as far as its costs are known: never more than the file's engine had. The KV cache is the file's."""
+    settings, engine = model.settings, file.engine
+    sequences, step_tokens = (min(getattr(settings, key), getattr(engine, key)) for key in _BOUNDED)
+    return replace(file.limits(), sequences=sequences, step_tokens=max(sequences, step_tokens))
+
+
+def misfits(model: Model, pool: Pool, file: CostFile) -> tuple[str, ...]:
+    """Where the file is of another engine than the spec's: what it is of, what the spec says, and what was simulated."""
+    found = []
+    if file.model != model.name:
+        found.append(f"the costs are of model {file.model!r}, not of {model.name!r}: their times are simulated all the same")
+    if pool.accelerator != "cpu" and not _names(file.hardware, pool.accelerator):
+        found.append(f"the costs are of {file.hardware}, pool {pool.name!r} has {pool.accelerator}: their times are simulated all the same")
+    for key in _BOUNDED:
+        wanted, known = getattr(model.settings, key), getattr(file.engine, key)
+        if wanted > known:
+            found.append(f"models.{model.name}.settings.{key} = {wanted}: the costs are known up to {known}, which is what was simulated")
+    if model.settings.max_model_len > file.engine.kv_tokens:
+        told = f"models.{model.name}.settings.max_model_len = {model.settings.max_model_len}"
+        found.append(f"{told}: the costs are of an engine with {file.engine.kv_tokens} KV tokens, which no longer request fits into")
+    return tuple(found)
+
+
+def _names(hardware: str, accelerator: str) -> bool:
+    """Whether a title (`1 x H100 SXM`) is that of a type of Ray's (`H100`, `A100-80G`)."""
+    return accelerator.split("-")[0].lower() in hardware.lower().split()

@@ -1,0 +1,26 @@
+"""Which cost file `raylane simulate` and `raylane tune` take, and a word where it is of another engine than the spec's."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from autoscaling.costs.fits import misfits
+from cli.console import errors, fail
+from cluster.spec import ClusterSpec, Model
+from deployments.engine_model.cost_file import CostFile, read_cost_file
+
+Costs = Annotated[Path | None, typer.Option(help="The cost file of the engine (`docs/simulator.md`); default: the one that the spec names.")]
+
+
+def engine_costs(spec: ClusterSpec, model: Model, file: Path | None) -> tuple[Path, CostFile]:
+    """The cost file, by the option or by the spec, and what it holds. Raises CostFileError."""
+    named = spec.autoscaling_of(model).costs or (None if model.simulated is None else model.simulated.costs)
+    if file is None and named is None:
+        fail(f"--costs: missing, and the spec names none (autoscaling.costs) for model {model.name!r}", mend="raylane calibrate", code=2)
+    path = file or Path(str(named))
+    costs = read_cost_file(path)
+    for misfit in misfits(model, spec.pool_of(model, spec.regions_of(model)[0]), costs):
+        errors.print(f"[bold yellow]another engine[/]: {escape(str(path))}: {escape(misfit)}")
+    return path, costs
