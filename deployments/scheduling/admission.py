@@ -88,11 +88,12 @@ class Forecasts:
     def reject_cause(self, job: Job) -> RejectCause | None:
         """Whether the job's lane, or the model, has no room for it.
 
+        In a waiting room only a rate that was seen under load says how much is too much: what a little traffic needed is no measure of a replica.
         What is full still takes from a tenant that holds less than its share of it: who floods a lane is shed, and nobody else. So a lane holds at
         most twice its cap.
         """
         policy = self._lanes.policy
-        rate = self._rate.per_s
+        rate = self._rate.per_s if self._starting.any_ready else self._rate.placed.per_s
         lane = self._lanes.lanes[job.home]
         if len(self._lanes.jobs) >= policy.max_waiting:
             claim = lane.claim(job.request.tenant)

@@ -83,6 +83,11 @@ class Fleet:
             heapq.heappop(heap)
         return bool(heap)
 
+    @property
+    def any_ready(self) -> bool:
+        """Whether any replica takes work, now or once it has room."""
+        return any(replica.status is ReplicaStatus.READY for replica in self.by_id.values())
+
     def fitting(self, job: Job) -> list[Replica] | WaitReason:
         """Some of the least loaded open replicas that `job` fits on, or what it waits for."""
         found: list[Replica] = []

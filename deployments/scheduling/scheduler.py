@@ -229,7 +229,7 @@ class Scheduler:
             self.forecasts.stepped(now)
         if self.holds.by_lane:
             self.holds.end_idle(self.lanes.all)
-        self.rate.placed.run(bool(self.lanes.jobs), now)
+        self.rate.placed.run(bool(self.lanes.jobs) and self.fleet.any_ready, now)
         if not placements and not expired and not turned_away:
             return _NOTHING
         return Step(tuple(placements), tuple(gone.request for gone in expired), turned_away)

@@ -21,6 +21,11 @@ class Starting:
         self.ready_at_s = ready_at_s
         self.doubt = True
 
+    @property
+    def any_ready(self) -> bool:
+        """Whether a replica takes work, now or once it has room: else the lanes are a waiting room."""
+        return self._fleet.any_ready
+
     def wait_s(self, now: float) -> float:
         """How long every request must wait for a replica to be there; 0 where one is, and where nobody knows."""
         if self.ready_at_s is None or self.ready_at_s <= now or not self._fleet.is_deserted:

@@ -1,9 +1,13 @@
 """The waiting room: without a replica a request waits as long as the next start fits its patience, and is else told when to come back."""
 
+from dataclasses import replace
+
 import pytest
 
 from deployments.scheduling import AdmissionKind, Ending, RejectCause, Scheduler
-from tests.deployments.scheduling.world import CAPACITY, make_request, make_scheduler
+from tests.deployments.scheduling.world import CAPACITY, LANES, POLICY, make_request, make_scheduler
+
+CAPPED = replace(POLICY, lanes=tuple(replace(lane, cap_s=10.0) for lane in LANES))
 
 
 def test_everybody_waits_while_nobody_knows() -> None:
@@ -93,8 +97,8 @@ def test_the_last_replica_goes_while_requests_wait() -> None:
 
 
 def test_the_rejected_come_back_spread_out_behind_the_start() -> None:
-    scheduler = make_scheduler(replicas=1)
-    for number in range(200):  # a model with a past knows its rate
+    scheduler = make_scheduler(replicas=1, policy=CAPPED)
+    for number in range(30):  # a model with a past knows its rate
         now = float(number)
         scheduler.submit(make_request(f"past{number}", now=now), now)
         for placement in scheduler.step(now).placements:
@@ -106,3 +110,42 @@ def test_the_rejected_come_back_spread_out_behind_the_start() -> None:
     assert min(told) >= 100.0
     assert max(told) > 130.0
     assert max(told) <= 600.0
+
+
+def served(scheduler: Scheduler, name: str, begin: float, end: float) -> None:
+    """One request alone: placed when a replica is there, and finished."""
+    assert scheduler.submit(make_request(name, now=begin), begin).accepted
+    (placement,) = scheduler.step(begin).placements
+    scheduler.first_token(placement.lease, end)
+    assert scheduler.release(placement.lease, Ending.FINISHED, None, end)
+    scheduler.step(end)
+
+
+def test_the_time_of_a_start_is_no_slowness() -> None:
+    """A cold start with one light request leaves nothing that turns the next crowd away."""
+    scheduler = make_scheduler(replicas=1, policy=CAPPED)
+    served(scheduler, "light", 0.0, 2.0)
+    scheduler.replica_lost("r0", 3.0)
+    assert scheduler.submit(make_request("first", now=10.0), 10.0).accepted
+    scheduler.step(10.0)
+    before = scheduler.rate.placed.per_s
+    crowd = [scheduler.submit(make_request(f"crowd-{number}", now=11.0, prompt=900, output=400), 11.0) for number in range(30)]
+    assert {one.kind for one in crowd} == {AdmissionKind.QUEUE}
+    scheduler.step(25.0)
+    assert scheduler.rate.placed.per_s == before
+    scheduler.replica_up("r1", CAPACITY, 26.0)
+    assert scheduler.step(26.0).placements
+
+
+def test_what_was_seen_under_load_still_bounds_a_waiting_room() -> None:
+    scheduler = make_scheduler(replicas=1, policy=CAPPED)
+    for number in range(30):
+        scheduler.submit(make_request(f"load-{number}"), 0.0)
+    for second in range(1, 20):
+        for lease, _ in list(scheduler.leases.values())[:4]:
+            scheduler.release(lease, Ending.FINISHED, None, float(second))
+        scheduler.step(float(second))
+    assert scheduler.rate.placed.per_s is not None
+    scheduler.replica_lost("r0", 20.0)
+    told = [scheduler.submit(make_request(f"more-{number}", now=21.0, prompt=1_900), 21.0) for number in range(30)]
+    assert any(one.cause is RejectCause.LANE_FULL for one in told)
