@@ -9,6 +9,7 @@ What is broken is a named condition with a safe answer: the number that is appli
 """
 
 import math
+import operator
 from collections import deque
 from dataclasses import replace
 
@@ -53,9 +54,8 @@ class Autoscaler:
         """What the law wants, beside the cordoned replicas: they are applied and do nothing, so it knows nothing of them."""
         cordoned = signals.count(ReplicaState.CORDONED)
         wanted = self.law.decide(replace(signals, applied=max(0, signals.applied - cordoned)) if cordoned else signals)
-        if wanted.replicas < 0:
-            raise ValueError(f"law {self.law.name} wants {wanted.replicas} replicas; allowed: 0 or more")
-        return replace(wanted, replicas=wanted.replicas + cordoned) if cordoned else wanted
+        checked = _checked(self.law.name, wanted)
+        return replace(checked, replicas=checked.replicas + cordoned) if cordoned else checked
 
     def blind(self, at_s: float, unix_s: float, applied: int, controls: tuple[Control, ...] = ()) -> Decision:
         """Nobody keeps the books, or they cannot be read: the number stays, unless an operator says otherwise."""
@@ -143,3 +143,16 @@ class Autoscaler:
             {} if wanted is None else dict(wanted.terms),
             error,
         )
+
+
+def _checked(law: str, wanted: Wanted) -> Wanted:
+    """What a law answered, in the types that are logged and compared. Raises TypeError and ValueError for what is no number of replicas, no motive or
+    no figure."""
+    replicas = operator.index(wanted.replicas)
+    if replicas < 0:
+        raise ValueError(f"law {law} wants {replicas} replicas; allowed: 0 or more")
+    terms = {str(name): float(value) for name, value in wanted.terms.items()}
+    for name, value in terms.items():
+        if math.isnan(value):
+            raise ValueError(f"law {law}: term {name} = nan; allowed: a number")
+    return Wanted(replicas, Motive(wanted.motive), terms)

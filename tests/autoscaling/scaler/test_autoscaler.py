@@ -198,3 +198,25 @@ def test_what_nobody_sees_has_not_gone() -> None:
     for second in range(0, 300, 50):
         blinded.blind(float(second), 1e9 + second, 2)
     assert blinded.decide(moment(300.0)).requested == 4
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None,
+        3,
+        Wanted(math.nan, Motive.DEMAND),  # type: ignore[arg-type]
+        Wanted(2.5, Motive.DEMAND),  # type: ignore[arg-type]
+        Wanted("3", Motive.DEMAND),  # type: ignore[arg-type]
+        Wanted(3, "whatever"),  # type: ignore[arg-type]
+        Wanted(3, Motive.DEMAND, None),  # type: ignore[arg-type]
+        Wanted(3, Motive.DEMAND, {"a": math.nan}),
+        Wanted(3, Motive.DEMAND, {"a": object()}),  # type: ignore[dict-item]
+    ],
+)
+def test_nonsense_is_a_law_that_failed(answer: Wanted) -> None:
+    law = Says(1)
+    law.decide = lambda signals: answer  # type: ignore[method-assign]
+    decision = Autoscaler(law, Bounds(1, 10)).decide(moment(ready=2))
+    assert (decision.requested, decision.limit) == (2, Limit.LAW_FAILED)
+    assert decision.error
