@@ -1,8 +1,7 @@
 """Runs a plan: jobs for processes, in the order in which they can be done, and what they found put together.
 
-For each scenario and law: tune, then judge the frontier on the held-out plays. For each scenario: find the headroom of what knows the rate, then
-judge that. For each held-out play: what knows the arrivals. A scenario that takes another's settings takes its headroom too. Otherwise jobs do not
-depend on each other.
+For each scenario and law: tune, then judge the frontier on the held-out plays. For each scenario: find the headroom of what knows the rate on those
+plays, then judge that. For each of them: what knows the arrivals. Otherwise jobs do not depend on each other.
 """
 
 import multiprocessing
@@ -111,8 +110,9 @@ class Gauntlet:
         """Plays in all, about: frontiers are seldom full."""
         plan = self._plan
         tuned = [SCENARIOS[name] for name in self._judged()]
-        total = sum(_size(one) * (plan.trials * len(plan.laws) + _HEADROOM_SIMS) * self._training(one) for one in tuned)
-        return total + sum(_size(one) * (plan.points * len(plan.laws) + 1 + plan.sims) * self._plays(one) for one in self._runnable)
+        total = sum(_size(one) * plan.trials * len(plan.laws) * self._training(one) for one in tuned)
+        each = plan.points * len(plan.laws) + _HEADROOM_SIMS + 1 + plan.sims
+        return total + sum(_size(one) * each * self._plays(one) for one in self._runnable)
 
     def _judged(self) -> dict[str, list[Scenario]]:
         """By the scenario that laws are tuned on: those that they are judged on with what was found there."""
@@ -130,10 +130,10 @@ class Gauntlet:
             for law in plan.laws:
                 then = partial(self._tuned, name, law, judged[name])
                 yield _Job(f"{name}: {law} tuned", size * plan.trials, "tune", (name, law, plan.trials, training), then)
-            yield _Job(f"{name}: known rate", size * _HEADROOM_SIMS, "headroom", (name, training), partial(self._headroom, judged[name]))
         for one in self._runnable:
-            size = _size(one)
-            for number in range(self._plays(one)):
+            size, plays = _size(one), self._plays(one)
+            yield _Job(f"{one.name}: known rate", size * _HEADROOM_SIMS * plays, "headroom", (one.name, plays), partial(self._headroom, one))
+            for number in range(plays):
                 keep = partial(_kept, self._oracles, (one.name, number))
                 yield _Job(f"{one.name}: oracle", plan.sims * size, "oracle", (one.name, number, plan.sims), keep)
 
@@ -145,11 +145,10 @@ class Gauntlet:
                     keep = partial(_kept, self._scores, (one.name, law, index, number))
                     yield _Job(f"{one.name}: {law}", _size(one), "score", (one.name, law, dict(point.settings), number), keep)
 
-    def _headroom(self, judged: list[Scenario], headroom: Headroom) -> Iterable[_Job]:
-        for one in judged:
-            for number in range(self._plays(one)):
-                keep = partial(_kept, self._known, (one.name, number))
-                yield _Job(f"{one.name}: known rate", _size(one), "known_rate", (one.name, headroom, number), keep)
+    def _headroom(self, one: Scenario, headroom: Headroom) -> Iterable[_Job]:
+        for number in range(self._plays(one)):
+            keep = partial(_kept, self._known, (one.name, number))
+            yield _Job(f"{one.name}: known rate", _size(one), "known_rate", (one.name, headroom, number), keep)
 
     def _frontier(self, scenario: Scenario, law: str) -> list[TriedSettings]:
         name = scenario.tuned_on or scenario.name
