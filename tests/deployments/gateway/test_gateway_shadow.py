@@ -13,7 +13,7 @@ from tests.deployments.gateway.rig import SECRET, Rig
 from tests.deployments.gateway.test_gateway_apply import changed, put
 from tests.deployments.gateway.test_gateway_orders import BY, SCALED, MakeRig, post, samples
 
-SHADOWED = [{**SCALED[0], "autoscaling": {"policy": "backlog", "shadow": {"policy": "hpa", "settings": {"target": 5}}}}]
+SHADOWED: list[dict[str, Any]] = [{**SCALED[0], "autoscaling": {"policy": "backlog", "shadow": {"policy": "hpa", "settings": {"target": 5}}}}]
 
 
 def laws(rig: Rig) -> tuple[str, str | None]:
