@@ -99,6 +99,12 @@ def test_state_is_restored_from_a_young_log_alone(tmp_path: Path) -> None:
     assert remembered(tmp_path, "other", last_unix_ns) is None
 
 
+def test_models_whose_names_are_alike_have_logs_of_their_own(tmp_path: Path) -> None:
+    recorded(tmp_path)
+    assert remembered(tmp_path, "org-m", 10**9 * 1_700_000_200) is None
+    assert not log_files(tmp_path, "org-m")
+
+
 def test_a_log_whose_writer_was_killed_is_read_to_its_last_whole_line(tmp_path: Path) -> None:
     recorded(tmp_path)
     (file,) = log_files(tmp_path, "org/m")
