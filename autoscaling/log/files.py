@@ -42,11 +42,16 @@ def log_files(folder: Path, model: str) -> list[Path]:
 
 
 def lines_of(files: list[Path]) -> Iterator[str]:
-    """All their lines. A line that a killed writer left unfinished ends its file, and is left out. Raises OSError, LogError."""
+    """All their whole lines. A line that a killed writer left unfinished ends its file, and is left out. Raises OSError, LogError."""
+    return (line for line in all_lines_of(files) if line.endswith("\n"))
+
+
+def all_lines_of(files: list[Path]) -> Iterator[str]:
+    """All their lines, of any text. Raises OSError, LogError."""
     for file in files:
         try:
             with file.open(encoding="utf-8") as lines:
-                yield from (line for line in lines if line.endswith("\n"))
+                yield from lines
         except UnicodeDecodeError as error:
             raise LogError(f"{file}: is no text: {error}") from error
 

@@ -66,8 +66,13 @@ def test_a_full_file_is_rotated_and_the_oldest_goes(tmp_path: Path) -> None:
 def test_the_command_says_what_is_no_log(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("nonsense\n")
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    for file in ("x", "nowhere", "binary"):
-        assert CliRunner().invoke(app, ["replay", str(tmp_path / file)]).exit_code == 2
+    (tmp_path / "empty").write_text("")
+    (tmp_path / "deep").write_text("[" * 100_000 + "\n")
+    (tmp_path / "deep-scaling").write_text('{"log":"scaling"' + "[" * 100_000 + "\n")
+    for file in ("x", "nowhere", "binary", "empty", "deep", "deep-scaling"):
+        result = CliRunner().invoke(app, ["replay", str(tmp_path / file)])
+        assert (result.exit_code, type(result.exception)) == (2, SystemExit), result.output
+    assert "it is empty" in CliRunner().invoke(app, ["replay", str(tmp_path / "empty")]).output
 
 
 @pytest.mark.parametrize("full", [False, True])
