@@ -15,7 +15,7 @@ from tests.deployments.gateway.fake_engine import FakeEngine, waiting
 from tests.deployments.gateway.rig import SECRET, Rig, openai_error, until
 
 MakeRig = Callable[..., Awaitable[Rig]]
-BY = {"by": "me", "why": "a test"}
+BY: dict[str, Any] = {"by": "me", "why": "a test"}
 SCALED = [
     {
         "name": "demo",
@@ -134,6 +134,7 @@ WRONG = [
     ("/raylane/controls", {**BY, "model": "demo", "kind": "hold", "replicas": 0, "for_s": 60}, None),
     ("/raylane/controls", {**BY, "model": "demo", "kind": "hold", "replicas": -1, "for_s": 60}, "replicas"),
     ("/raylane/controls", {**BY, "model": "demo", "kind": "pin", "replicas": 2, "for_s": 0}, "for_s"),
+    ("/raylane/controls", {**BY, "model": "demo", "kind": "pin", "replicas": 2, "for_s": 0.9}, "for_s"),
     ("/raylane/controls", {**BY, "model": "demo", "kind": "pin", "replicas": 2, "for_s": 8 * 86_400}, "for_s"),
     ("/raylane/controls", {**BY, "model": "demo", "kind": "release", "replicas": 2, "for_s": 60}, "kind"),
     ("/raylane/controls", {**BY, "model": "demo", "kind": "pin", "replicas": 5, "for_s": 60}, "replicas"),
