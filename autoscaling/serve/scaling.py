@@ -15,7 +15,7 @@ from autoscaling.laws.backlog.start_up import StartUps
 from autoscaling.log.files import remembered
 from autoscaling.log.writer import ScalingLog
 from autoscaling.scaler.controls import Control
-from autoscaling.scaler.decision import Decision, Limit
+from autoscaling.scaler.decision import Decision
 from autoscaling.serve.alarms import alarms_of
 from autoscaling.serve.cell import Cell
 from autoscaling.serve.clock import Clock
@@ -88,7 +88,7 @@ class ModelScaling:
     def _is_due(self, ns: int, applied: int, controls: tuple[Control, ...]) -> bool:
         """At the turn nearest to the end of the period, and before it for an operator, another hand, and books that could not be read last time."""
         last = self._decided
-        same = last is not None and last.limit is not Limit.STALE and last.requested == applied and controls == self._words
+        same = last is not None and last.requested == applied and controls == self._words
         return not same or ns + self.turn_s / 2 * 1e9 >= self._due_ns
 
     def _decide(self, ns: int, unix_ns: int, applied: int, controls: tuple[Control, ...]) -> None:
@@ -96,7 +96,8 @@ class ModelScaling:
         self._no_log = not self._written(lambda: self._log.before(self._pair, ns, unix_ns))
         decision = self._pair.decide(signals, controls)
         self._handover.ask(decision.requested)
-        self._decided, self._words, self._due_ns = decision, controls, ns + round(self._facts.setup.period_s * 1e9)
+        seen = signals.age_s <= self._pair.scaler.bounds.stale_s
+        self._decided, self._words, self._due_ns = decision, controls, ns + (round(self._facts.setup.period_s * 1e9) if seen else 0)
         if not self._no_log:
             self._no_log = not self._written(lambda: self._log.after(ns, unix_ns, signals, controls, decision))
         self._cell.publish(self._state(signals, decision))
@@ -112,7 +113,10 @@ class ModelScaling:
         return self._pair.scaler.law.latency_span_s or (0.0 if shadow is None else shadow.law.latency_span_s)
 
     def _follow(self, ns: int) -> bool:
-        """Whether something has changed. What is restored follows the spec in force, not the one with which it was deployed: so not before the directory has spoken."""
+        """Whether something has changed.
+
+        What is restored follows the spec in force, not the one with which it was deployed: so not before the directory has spoken.
+        """
         listing = self._cell.listing
         if listing is not None and (self._facts.follow(listing.spec_json) or self._restored):
             self._restored = False

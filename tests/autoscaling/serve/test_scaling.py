@@ -86,5 +86,11 @@ def test_books_that_could_not_be_read_are_not_waited_for_a_whole_period(play: Ca
     played = play(period_s=600.0)
     played.cell.visible = False
     assert played.turn().reason == "stale"
+    played.cell.book.take(Act(time.time(), ActKind.PIN, "m", "ada", replicas=1, until_unix_s=time.time() + 600))
+    assert played.turn().reason == "pinned", "which hides that the books are stale"
+    told = len(played.cell.states)
     played.cell.visible = True
-    assert played.turn().reason != "stale"
+    played.turn()
+    assert len(played.cell.states) == told + 1
+    played.turn()
+    assert len(played.cell.states) == told + 1

@@ -16,7 +16,7 @@ from tests.deployments.gateway.rig import SECRET, Rig, openai_error, until
 
 MakeRig = Callable[..., Awaitable[Rig]]
 BY: dict[str, Any] = {"by": "me", "why": "a test"}
-SCALED = [
+SCALED: list[dict[str, Any]] = [
     {
         "name": "demo",
         "source": "/nowhere",
@@ -123,7 +123,7 @@ async def test_orders_name_their_replica(make_rig: MakeRig) -> None:
     assert (await post(rig, "/raylane/drain", {**BY, "node": "other"}))[0] == 404
 
 
-WRONG = [
+WRONG: list[tuple[str, Any, str | None]] = [
     ("/raylane/cordon", b"{", None),
     ("/raylane/cordon", {"replica": "x"}, "by"),
     ("/raylane/cordon", {**BY, "replica": ""}, "replica"),
