@@ -76,14 +76,15 @@ def setup_of(
     )
 
 
-def scaling_problems(spec: ClusterSpec) -> list[str]:
-    """What of a spec's scaling cannot be followed on this machine: a law or a setting that there is not, a cost file that cannot be read."""
-    return [f"models.{model.name}: autoscaling: {problem}" for model in spec.models if (problem := _problem(spec, model))]
+def scaling_problems(spec: ClusterSpec, read_costs: bool = True) -> list[str]:
+    """What of a spec's scaling cannot be followed on this machine: a law or a setting that there is not, a cost file that cannot be read. Without
+    `read_costs` what could be followed on none."""
+    return [f"models.{model.name}: autoscaling: {problem}" for model in spec.models if (problem := _problem(spec, model, read_costs))]
 
 
-def _problem(spec: ClusterSpec, model: Model) -> str | None:
+def _problem(spec: ClusterSpec, model: Model, read_costs: bool) -> str | None:
     try:
-        setup = setup_of(spec, model, spec.regions_of(model)[0], read_costs=spec.autoscaling_of(model).costs is not None)
+        setup = setup_of(spec, model, spec.regions_of(model)[0], read_costs=read_costs and spec.autoscaling_of(model).costs is not None)
         for choice in choices_of(spec, model):
             if choice is not None:
                 choice.make(setup.plant)

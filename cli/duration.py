@@ -2,7 +2,7 @@
 
 import re
 
-from deployments.controls.control import LONGEST_S
+from deployments.controls.control import LONGEST_S, SHORTEST_S
 
 _FORM = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
@@ -12,8 +12,9 @@ def seconds_of(text: str, longest_s: float = LONGEST_S) -> float:
     """The seconds that a text says. Raises ValueError, which says what is allowed."""
     found = _FORM.fullmatch(text.strip())
     seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
-    if not 0 < seconds <= longest_s:
-        raise ValueError(f"{text!r}: allowed: a number and its unit, as in 90s, 30m, 2h or 1d; above 0, at most {longest_s / 86_400:g}d")
+    if not SHORTEST_S <= seconds <= longest_s:
+        allowed = f"at least {SHORTEST_S:g}s, at most {longest_s / 86_400:g}d"
+        raise ValueError(f"{text!r}: allowed: a number and its unit, as in 90s, 30m, 2h or 1d; {allowed}")
     return seconds
 
 

@@ -61,7 +61,10 @@ def _time(text: str) -> float:
         except ValueError:
             continue
         today = datetime.now()
-        return (read if "%Y" in form else read.replace(year=today.year, month=today.month, day=today.day)).timestamp()
+        try:
+            return (read if "%Y" in form else read.replace(year=today.year, month=today.month, day=today.day)).timestamp()
+        except (ValueError, OverflowError):  # a year that no clock of this machine has
+            break
     try:
         return time.time() - seconds_of(text)
     except ValueError:

@@ -1,14 +1,12 @@
 """`raylane replay`: feeds recorded decision logs to the code of this version and compares every decision: a scheduler's logs, or an autoscaler's."""
 
 import re
-from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from autoscaling.log.files import is_scaling_log, lines_of
+from autoscaling.log.files import all_lines_of, is_scaling_log, lines_of
 from autoscaling.log.reader import LogError
 from autoscaling.log.replay import replay as replay_scaling
 from cli.console import console, fail
@@ -27,7 +25,10 @@ def replay_log(
     for log, parts in logs.items():
         told = f"{log.name}: " if len(logs) > 1 else ""
         try:
-            if is_scaling_log(next(iter(islice(_lines(parts), 1)), "")):
+            first = next(all_lines_of(parts), None)
+            if first is None:
+                fail(f"{log}: no log: it is empty", code=2)
+            if is_scaling_log(first):
                 _replay_scaling(parts, any_code, told)
             else:
                 _replay_scheduling(parts, any_code, told)
@@ -35,8 +36,8 @@ def replay_log(
             fail(f"{told}{error}", code=2)
         except OSError as error:
             fail(f"{error.filename}: cannot be read: {error.strerror}", code=2)
-        except UnicodeDecodeError as error:
-            fail(f"{log}: is no text: {error}", code=2)
+        except RecursionError:  # of a scheduler's log; a scaling log's reader says which line
+            fail(f"{log}: no log: a line is nested too deep", code=2)
     console.print("[green]every decision is the recorded one[/]")
 
 
@@ -51,7 +52,7 @@ def _logs(files: list[Path]) -> dict[Path, list[Path]]:
 
 
 def _replay_scheduling(files: list[Path], any_code: bool, told: str) -> None:
-    found = replay(_lines(files), any_code)
+    found = replay(all_lines_of(files), any_code)
     console.print(f"{told}{found.inputs} inputs, {found.placed} placements")
     if found.difference is not None:
         different = found.difference
@@ -65,9 +66,3 @@ def _replay_scaling(files: list[Path], any_code: bool, told: str) -> None:
         different = found.difference
         old, new = ((one.requested, one.reason, dict(one.terms)) for one in (different.recorded, different.replayed))
         fail(f"{told}line {different.line}: recorded {old}, decided now {new}")
-
-
-def _lines(files: list[Path]) -> Iterator[str]:
-    for file in files:
-        with file.open(encoding="utf-8") as lines:
-            yield from lines

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autoscaling.log.files import log_files
-from autoscaling.log.writer import log_name
+from autoscaling.log.writer import PREFIX
 from cli.console import fail
 from cli.run_dir import RunDir, known_clusters
-
-_PREFIX = log_name("")
+from deployments.ownership.decision_log import model_in
 
 
 def chosen_logs(model: str | None, files: Sequence[Path]) -> list[Path]:
@@ -19,7 +18,7 @@ def chosen_logs(model: str | None, files: Sequence[Path]) -> list[Path]:
     if len(states) != 1:
         fail(f"{len(states)} clusters on this machine: which one is meant?", mend="--log FILE", code=2)
     folder = RunDir(states[0].name).path / "logs"
-    there = sorted(path.name.removeprefix(_PREFIX).removesuffix(".jsonl") for path in folder.glob(f"{_PREFIX}*.jsonl"))
+    there = sorted(model_in(path.name.removeprefix(PREFIX).removesuffix(".jsonl")) for path in folder.glob(f"{PREFIX}*.jsonl"))
     if model is None and len(there) != 1:
         fail(f"{len(there)} models have a scaling log in {folder}; allowed: {', '.join(there) or 'none'}", code=2)
     found = log_files(folder, model or there[0])

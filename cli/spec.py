@@ -1,8 +1,9 @@
 """`raylane spec`: checks a cluster spec, and prints the schema of all specs."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.markup import escape
@@ -22,10 +23,9 @@ def check(file: Annotated[Path, typer.Argument(help="The spec, YAML.")]) -> None
     try:
         cluster = load_spec(file)
     except SpecError as error:
-        errors.print(f"[bold red]{escape(str(file))}[/]: {len(error.problems)} problem(s)")
-        for problem in error.problems:
-            errors.print(f"  {escape(problem)}")
-        raise typer.Exit(1) from None
+        _refuse(file, error.problems)
+    if problems := scaling_problems(cluster, read_costs=False):
+        _refuse(file, problems)
     for problem in missing_sources(cluster):  # a fact of this machine, not of the spec: another one may hold them
         errors.print(f"[yellow]not on this machine[/]: {escape(problem)}")
     for problem in cost_problems(cluster):
@@ -39,6 +39,13 @@ def check(file: Annotated[Path, typer.Argument(help="The spec, YAML.")]) -> None
                 simulated = ", [yellow]simulated[/]" if model.engine == "simulated" else ""
                 console.print(f"  {model.name}: {model.replicas.count} x {pool.accelerator} in {region.name}/{pool.name}{simulated}")
     console.print(f"[green]{escape(str(file))} is a usable spec[/] (cluster {cluster.name!r})")
+
+
+def _refuse(file: Path, problems: Sequence[str]) -> NoReturn:
+    errors.print(f"[bold red]{escape(str(file))}[/]: {len(problems)} problem(s)")
+    for problem in problems:
+        errors.print(f"  {escape(problem)}")
+    raise typer.Exit(1) from None
 
 
 @spec.command()

@@ -73,14 +73,16 @@ def simulated_mark(model: dict[str, Any]) -> str:
 
 
 def scaling_line(model: dict[str, Any]) -> str:
-    """What its autoscaler decided last; nothing where none does."""
+    """What its autoscaler decided last."""
     state = model.get("scaling")
     if not state:
-        return ""
+        return "[yellow]autoscaler: nothing decided yet[/]"
     starting = f", {state['starting']} starting" if state["starting"] else ""
     if state["starting"] and state["start_up_eta_s"] is not None:
         starting += f" (ready in {shown_span(state['at_unix_s'] + state['start_up_eta_s'] - time.time())})"
     alarms = f", [red]{escape(', '.join(state['alarms']))}[/]" if state["alarms"] else ""
+    if state["overdue_s"] is not None:
+        alarms += f", [red]no decision for {shown_span(state['overdue_s'])}[/]"
     return f"[not bold]autoscaler: {state['requested']} requested ({escape(state['reason'])}), {state['applied']} applied{starting}{alarms}[/]"
 
 

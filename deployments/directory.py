@@ -87,6 +87,18 @@ class Directory:
         self._spec_json = spec_json
         await self._publish()
 
+    async def exchange(self, act: Act, spec_json: str, based_on: str | None) -> Orders | None:
+        """An act that is a change of the spec: it is written down and the spec put in force, or neither. Returns what is in force then.
+
+        None, and nothing is done, where another spec is in force than the one that the change was made of. Raises OSError as `order` does.
+        """
+        if self._spec_json not in (None, based_on):  # None: it has restarted, and would be told `based_on` again
+            return None
+        self._audit.write(act)
+        self._book.take(act)
+        await self.apply(spec_json)
+        return await self.orders()
+
     async def order(self, act: Act) -> Orders:
         """An operator's act: written down, put in force in the whole cell. Returns what is in force then. Raises OSError if it cannot be written."""
         self._audit.write(act)

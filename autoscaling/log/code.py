@@ -5,14 +5,20 @@ from functools import cache
 from pathlib import Path
 
 _ROOT = Path(__file__).parents[1]
-_ROOMS = ("laws", "scaler", "signals")
-_FILES = ("costs/replica_rate.py", "../deployments/engine_model/cost_model.py", "../deployments/engine_model/limits.py")
-"""What laws compute with, beside their own rooms."""
+_ROOMS = ("laws", "scaler", "shadow", "signals")
+_FILES = (
+    "costs/replica_rate.py",
+    "scoring/flaps.py",
+    "../deployments/controls/control.py",
+    "../deployments/engine_model/cost_model.py",
+    "../deployments/engine_model/limits.py",
+)
+"""What these compute with, and keep in the state that a log holds."""
 
 
 @cache
 def code_hash() -> str:
-    """Of the laws, the scaler, the signals, and what they compute with."""
+    """Of the laws, the scaler, the shadow, the signals, and what they compute with."""
     digest = hashlib.sha256()
     rooms = (file for room in _ROOMS for file in (_ROOT / room).rglob("*.py"))
     for file in sorted([*rooms, *(_ROOT / name for name in _FILES)]):

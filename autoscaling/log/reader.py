@@ -59,7 +59,7 @@ def _entry(number: int, line: str, tree: Tree | None) -> tuple[Header | Record, 
         ns, unix_ns, change = content
         whole = patched(tree, change)
         return _record(number, ns, unix_ns, whole), whole
-    except (ValueError, TypeError, LookupError, OverflowError) as error:
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
         raise LogError(f"line {number}: {line[:60]!r}: {error}") from error
 
 

@@ -15,8 +15,9 @@ from autoscaling.scaler.controls import Control
 from autoscaling.scaler.decision import Decision
 from autoscaling.shadow.pair import Pair
 from autoscaling.signals.signals import Signals
-from deployments.ownership.decision_log import DecisionLog
+from deployments.ownership.decision_log import DecisionLog, in_file_name
 
+PREFIX = "scaling-"
 MOST_BYTES = 16 << 20
 CHECKPOINT_S = 600.0
 """A header at least so often, so that whoever restarts need not replay a day."""
@@ -24,7 +25,7 @@ CHECKPOINT_S = 600.0
 
 def log_name(model: str) -> str:
     """The name of a model's log, without its ending (a model's name may hold slashes)."""
-    return "scaling-" + "".join(char if char.isalnum() or char in "-_." else "-" for char in model)
+    return PREFIX + in_file_name(model)
 
 
 class ScalingLog:

@@ -34,6 +34,8 @@ from deployments.scheduling.replica import ReplicaStatus
 
 log = logging.getLogger("raylane.scaling")
 
+_LONGEST_TURN_S = 1.0
+"""Operators' words and a changed spec are followed that soon, however seldom the law is asked."""
 _REVERT_EVERY_NS = 5 * 10**9
 _STANDING_S = 30.0
 
@@ -58,32 +60,47 @@ class ModelScaling:
         self._starts = StartUps(facts.setup.plant.start_up_s)
         self._foreign = self._pair.scaler.foreign_writes
         self._revert_ns = 0
+        self._due_ns = 0
+        self._decided: Decision | None = None
+        self._words: tuple[Control, ...] = ()
         self._told_standing: Mapping[str, Any] = {}
         self._standing_s = -math.inf
 
     @property
-    def period_s(self) -> float:
-        """From turn to turn."""
-        return self._facts.setup.period_s
+    def turn_s(self) -> float:
+        """From turn to turn: a whole part of the spec's period."""
+        return self._facts.setup.period_s / math.ceil(self._facts.setup.period_s / _LONGEST_TURN_S)
 
     def turn(self) -> None:
-        """One decision; none before Serve has said how many run."""
+        """One decision where the spec's period has passed, or something has changed that cannot wait; none before Serve has said how many run."""
         applied = self._handover.applied
         if applied is None:
             return
         self._cell.look(self._latency_span_s)
         ns, unix_ns = self._clock.now()
-        self._follow(ns)
-        signals, controls = self._signals(ns, unix_ns, applied), self._controls(unix_ns)
-        self._no_log = not self._written(lambda: self._log.before(self._pair, ns, unix_ns))
-        decision = self._pair.decide(signals, controls)
-        self._handover.ask(decision.requested)
-        if not self._no_log:
-            self._no_log = not self._written(lambda: self._log.after(ns, unix_ns, signals, controls, decision))
-        self._cell.publish(self._state(signals, decision))
+        news, controls = self._follow(ns), self._controls(unix_ns)
+        if news or self._is_due(ns, applied, controls):
+            self._decide(ns, unix_ns, applied, controls)
         if self._pair.reverted is not None and ns >= self._revert_ns:
             self._revert_ns = ns + _REVERT_EVERY_NS
             self._revert()
+
+    def _is_due(self, ns: int, applied: int, controls: tuple[Control, ...]) -> bool:
+        """At the turn nearest to the end of the period, and before it for an operator, another hand, and books that could not be read last time."""
+        last = self._decided
+        same = last is not None and last.requested == applied and controls == self._words
+        return not same or ns + self.turn_s / 2 * 1e9 >= self._due_ns
+
+    def _decide(self, ns: int, unix_ns: int, applied: int, controls: tuple[Control, ...]) -> None:
+        signals = self._signals(ns, unix_ns, applied)
+        self._no_log = not self._written(lambda: self._log.before(self._pair, ns, unix_ns))
+        decision = self._pair.decide(signals, controls)
+        self._handover.ask(decision.requested)
+        seen = signals.age_s <= self._pair.scaler.bounds.stale_s
+        self._decided, self._words, self._due_ns = decision, controls, ns + (round(self._facts.setup.period_s * 1e9) if seen else 0)
+        if not self._no_log:
+            self._no_log = not self._written(lambda: self._log.after(ns, unix_ns, signals, controls, decision))
+        self._cell.publish(self._state(signals, decision))
 
     def close(self) -> None:
         """Ends the log and the connection."""
@@ -95,14 +112,19 @@ class ModelScaling:
         shadow = self._pair.shadow
         return self._pair.scaler.law.latency_span_s or (0.0 if shadow is None else shadow.law.latency_span_s)
 
-    def _follow(self, ns: int) -> None:
-        """What is restored follows the spec in force, not the one with which it was deployed: so not before the directory has spoken."""
+    def _follow(self, ns: int) -> bool:
+        """Whether something has changed.
+
+        What is restored follows the spec in force, not the one with which it was deployed: so not before the directory has spoken.
+        """
         listing = self._cell.listing
         if listing is not None and (self._facts.follow(listing.spec_json) or self._restored):
             self._restored = False
             self._pair.configure(self._facts.setup, ns / 1e9)
             self._log.configured()
             log.info("model %s now scales by %s", self._facts.model.name, self._pair.choice.name)
+            return True
+        return False
 
     def _signals(self, ns: int, unix_ns: int, applied: int) -> Signals:
         books, facts, listing = self._cell.books, self._facts, self._cell.listing

@@ -62,5 +62,5 @@ def _turn(scaling: ModelScaling, model: str, stop: threading.Event) -> None:
             failed += 1
             if failed in (1, 10, 100, 1000):
                 log.exception("a turn of model %s's scaling failed, %d in a row", model, failed)
-        due_s = max(due_s + scaling.period_s, time.monotonic())
+        due_s = max(due_s + scaling.turn_s, time.monotonic())
         stop.wait(due_s - time.monotonic())

@@ -23,7 +23,8 @@ class ActKind(StrEnum):
 class Act:
     """Who (`by`: the operator's name on the machine of the command) did what, when (time of day), and why.
 
-    `replica_id` for acts on one replica; `replicas` and `until_unix_s` for a hold or a pin; `reason` for a drain (`protocol.DrainReason`).
+    `replica_id` for acts on one replica; `replicas` and `until_unix_s` for a hold or a pin; `reason` for a drain (`protocol.DrainReason`);
+    `law` and `over` for a promotion and its undoing: what is active from then on, and what its shadow is (`promotion.py`).
     """
 
     at_unix_s: float
@@ -35,6 +36,8 @@ class Act:
     replicas: int = 0
     until_unix_s: float = 0.0
     reason: str = ""
+    law: str = ""
+    over: str = ""
 
     def line(self) -> str:
         """As JSON, without what says nothing."""
@@ -52,7 +55,7 @@ def read_act(line: str) -> Act:
     except (KeyError, TypeError) as error:
         raise ValueError(f"not an act: {line[:200]!r}") from error
     numbers = (act.at_unix_s, act.until_unix_s, act.replicas)
-    texts = (act.model, act.by, act.why, act.replica_id, act.reason)
+    texts = (act.model, act.by, act.why, act.replica_id, act.reason, act.law, act.over)
     if not all(isinstance(number, int | float) for number in numbers) or not all(isinstance(text, str) for text in texts) or act.replicas < 0:
         raise ValueError(f"not an act: {line[:200]!r}")
     return act

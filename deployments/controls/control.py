@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 MOST_REPLICAS = 10_000
+SHORTEST_S = 1.0
+"""What ends before an autoscaler's next turn was never in force."""
 LONGEST_S = 7 * 86_400.0
 """No control holds longer than a week without being said again."""
 

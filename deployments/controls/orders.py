@@ -7,21 +7,26 @@ from dataclasses import dataclass
 from deployments.controls.act import Act, ActKind
 from deployments.controls.control import Control, ControlKind, in_force
 from deployments.controls.cordon import Cordon
+from deployments.controls.promotion import Promotion
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """`cordons` and `controls` (with their model) in force; `acts` counts all there were, by model and kind. `promoted`: the models whose shadow law
-    was made the active one, and not taken back."""
+    """`cordons` and `controls` (with their model) in force; `acts` counts all there were, by model and kind. `promoted`: what the last
+    promotion of a model made of its laws, where it was not undone; in force only while the spec still says so (an apply may have changed it)."""
 
     cordons: tuple[Cordon, ...] = ()
     controls: tuple[tuple[str, Control], ...] = ()
     acts: tuple[tuple[str, ActKind, int], ...] = ()
-    promoted: tuple[str, ...] = ()
+    promoted: tuple[tuple[str, Promotion], ...] = ()
 
     def of(self, model: str, unix_s: float) -> tuple[Control, ...]:
         """The controls of a model that have not ended: at most one of each kind."""
         return in_force(tuple(control for name, control in self.controls if name == model), unix_s)
+
+    def promotion_of(self, model: str) -> Promotion | None:
+        """What the last promotion of a model made, if it was not undone."""
+        return next((made for name, made in self.promoted if name == model), None)
 
     def cordoned(self, model: str) -> frozenset[str]:
         """The ids of a model's cordoned replicas."""
@@ -39,7 +44,7 @@ class OrderBook:
         self.cordons: dict[str, Cordon] = {}
         self._controls: dict[tuple[str, ControlKind], Control] = {}
         self._acts: Counter[tuple[str, ActKind]] = Counter()
-        self._promoted: dict[str, None] = {}
+        self._promoted: dict[str, Promotion] = {}
         for act in acts:
             self.take(act)
 
@@ -60,7 +65,9 @@ class OrderBook:
             case ActKind.DRAIN:
                 pass  # the replica itself is told; nothing is left in force
             case ActKind.PROMOTE:
-                self._promoted[act.model] = None
+                made, before = Promotion(act.law, act.over), self._promoted.pop(act.model, None)
+                if before is None or made != before.undone:  # else it is the way back
+                    self._promoted[act.model] = made
             case ActKind.ROLLBACK:
                 self._promoted.pop(act.model, None)
 
@@ -73,4 +80,4 @@ class OrderBook:
         self._controls = {key: control for key, control in self._controls.items() if unix_s < control.until_unix_s}
         controls = tuple((model, control) for (model, _), control in self._controls.items())
         acts = tuple((model, kind, count) for (model, kind), count in self._acts.items())
-        return Orders(tuple(self.cordons.values()), controls, acts, tuple(self._promoted))
+        return Orders(tuple(self.cordons.values()), controls, acts, tuple(self._promoted.items()))

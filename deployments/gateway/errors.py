@@ -19,6 +19,7 @@ class ErrorCode(Enum):
     NOT_FOUND = ("not_found", 404, "invalid_request_error")
     MODEL_NOT_FOUND = ("model_not_found", 404, "invalid_request_error")
     NEEDS_RESTART = ("needs_restart", 409, "invalid_request_error")
+    SPEC_CHANGED = ("spec_changed", 409, "invalid_request_error")
     NOT_OWNER = ("not_owner", 409, "invalid_request_error")
     METHOD_NOT_ALLOWED = ("method_not_allowed", 405, "invalid_request_error")
     CLIENT_TOO_SLOW = ("client_too_slow", 408, "invalid_request_error")

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from deployments.gateway.peers import Peers
 from deployments.gateway.routes import build_app, build_cell_app
 from deployments.gateway.scaling_page import ScalingPage
 from deployments.gateway.service import Service
-from deployments.gateway.shadow_page import ShadowPage
+from deployments.gateway.shadow_page import Exchange, ShadowPage
 from deployments.gateway.status import Status
 from deployments.http_server import HttpServer
 from deployments.listing import Listing
@@ -88,7 +89,7 @@ class Gateway:
         self._lag = LoopLag(registry)
         operators = OperatorPages(self.service, self._status, self._recent, self.peers, registry, secret, self._apply)
         orders = OrderPages(self.service, self.feeds.by_replica, self._announced, self._session, secret, self._order)
-        shadow = ShadowPage(self.service, self._announced, secret, self._order, self._apply)
+        shadow = ShadowPage(self.service, self._announced, secret, self._exchange)
         own = [*OwnPages(self.service, self._status).routes(), *operators.routes(), *orders.routes(), shadow.route()]
         shared_port = settings.replicas > 1
         self._server = HttpServer(build_app(self.service, own), settings.host, settings.port, settings.timeouts.keep_alive_s, shared_port)
@@ -101,6 +102,7 @@ class Gateway:
         self._joining: asyncio.Task[None] | None = None
         self._directory: Any = None
         self._applied_json: str | None = None
+        self._changing_spec = asyncio.Lock()
         self._swept_s = time.monotonic()
 
     async def start(self, directory: Any) -> None:
@@ -167,8 +169,25 @@ class Gateway:
     async def _apply(self, spec: ClusterSpec) -> None:
         """Puts a changed spec in force in the whole cell: here at once, at other gateways by the directory."""
         spec_json = spec.model_dump_json()
-        await self._directory.apply.remote(spec_json)
-        self._take_over(spec_json)
+        async with self._changing_spec:
+            await self._directory.apply.remote(spec_json)
+            self._take_over(spec_json)
+
+    async def _exchange(self, change: Callable[[ClusterSpec], Exchange]) -> Exchange | None:
+        """Changes the spec in force by an operator's act, in the whole cell; None where another gateway has changed it meanwhile.
+
+        No `_apply` comes in between: what the change is made of is what it replaces.
+        """
+        async with self._changing_spec:
+            done = change(self.service.spec)
+            spec_json = done.spec.model_dump_json()
+            orders: Orders | None = await self._directory.exchange.remote(done.act, spec_json, self._applied_json)
+            if orders is None:
+                return None
+            self._announced.orders = orders
+            self._take_over(spec_json)
+            self._follow_orders()
+            return done
 
     async def _order(self, act: Act) -> Orders:
         """Has the directory put an operator's act in force; here it is at once. Raises whatever Ray does."""

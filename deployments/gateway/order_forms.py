@@ -6,7 +6,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from cluster.spec import problem_lines
 from cluster.spec.base import Section
-from deployments.controls.control import LONGEST_S, MOST_REPLICAS
+from deployments.controls.control import LONGEST_S, MOST_REPLICAS, SHORTEST_S
 from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.protocol import DrainReason
 
@@ -28,7 +28,7 @@ class ControlForm(OrderForm):
     model: Named
     kind: Literal["hold", "pin"]
     replicas: Annotated[int, Field(ge=0, le=MOST_REPLICAS)]
-    for_s: Annotated[float, Field(gt=0, le=LONGEST_S)]
+    for_s: Annotated[float, Field(ge=SHORTEST_S, le=LONGEST_S)]
 
     @model_validator(mode="after")
     def _holds_something(self) -> "ControlForm":

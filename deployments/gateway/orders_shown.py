@@ -27,6 +27,6 @@ def shown_cordon(cordon: Cordon) -> dict[str, Any]:
     return dataclasses.asdict(cordon)
 
 
-def shown_scaling(state: ScalingState) -> dict[str, Any]:
-    """The last decision on a model."""
-    return dataclasses.asdict(state)
+def shown_scaling(state: ScalingState, overdue_s: float | None) -> dict[str, Any]:
+    """The last decision on a model; `overdue_s`: how long ago it was, where another one should have come."""
+    return {**dataclasses.asdict(state), "overdue_s": overdue_s}

@@ -99,7 +99,7 @@ class Status:
             "name": name,
             "engine": desk.model.engine,
             "wanted_replicas": desk.model.replicas.count if scaling is None else scaling.applied,
-            "scaling": None if scaling is None else shown_scaling(scaling),
+            "scaling": None if scaling is None else shown_scaling(scaling, self._overdue_s(name)),
             "controls": [shown_control(control) for control in self._announced.controls_of(name)],
             "ttft": {"requests": requests, "percentiles_s": percentiles},
             "handed_on": desk.handed_on,
@@ -107,6 +107,10 @@ class Status:
             "lost_tokens": desk.losses.tokens,
             **(self._books(desk, snapshot) if snapshot is not None else {"owner": None}),
         }
+
+    def _overdue_s(self, name: str) -> float | None:
+        spec = self._service.spec
+        return self._announced.scaling.overdue_s(name, spec.autoscaling_of(spec.model(name)).period_s, time.time())
 
     def _books(self, desk: Desk, snapshot: Snapshot) -> dict[str, Any]:
         own = desk.own

@@ -14,7 +14,7 @@ from typing import Protocol
 import aiohttp
 
 from deployments.ownership.claims import ClaimFailed, Overtaken, claim
-from deployments.ownership.decision_log import DecisionLog
+from deployments.ownership.decision_log import DecisionLog, in_file_name
 from deployments.ownership.desk import Desk
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.owners import Ownership
@@ -119,8 +119,7 @@ class Allegiance:
     def _log(self, ownership: Ownership) -> DecisionLog | None:
         if self._log_folder is None:
             return None
-        model = "".join(char if char.isalnum() or char in "-_." else "-" for char in ownership.model)
-        return DecisionLog(self._log_folder, f"{model}-epoch-{ownership.epoch}-{self._gateway_id}")
+        return DecisionLog(self._log_folder, f"{in_file_name(ownership.model)}-epoch-{ownership.epoch}-{self._gateway_id}")
 
     def _claim(self, facts: ReplicaFacts) -> None:
         owner = self.desk.own

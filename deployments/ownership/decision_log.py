@@ -8,6 +8,16 @@ MOST_BYTES = 64 << 20
 KEPT = 8
 
 
+def in_file_name(model: str) -> str:
+    """A model's name as a part of a file's: `+`, which none holds (`cluster/spec/models.py`), stands for the slashes. No two have the same."""
+    return model.replace("/", "+")
+
+
+def model_in(part: str) -> str:
+    """The model that such a part names."""
+    return part.replace("+", "/")
+
+
 class DecisionLog:
     """`name.jsonl` in a folder, and the `KEPT` before it as `name.jsonl.1` and so on; `.1` is the newest of them.
 
@@ -24,14 +34,23 @@ class DecisionLog:
         self._closed = False
 
     def due(self) -> bool:
-        """Whether a new file begins now: the first one, or where the last is full. It is open then, and wants a header."""
+        """Whether a new file begins now: the first one, or where the last is full. It is open then, and wants a header.
+
+        Raises OSError; then the files that there are stay as they are, and the next call tries again.
+        """
         if self._closed or (self._file is not None and self._bytes < self._most_bytes):
             return False
-        if self._file is not None:
-            self._file.close()
-        self._rotate()
-        self._file = self._path.open("w", buffering=self._buffering, encoding="utf-8")
-        self._bytes = 0
+        new = self._path.with_name(f"{self._path.name}.new")
+        file = new.open("w", buffering=self._buffering, encoding="utf-8")  # first of all: where none can be opened, none is lost
+        try:
+            if self._file is not None:
+                self._file.close()
+            self._rotate()
+            new.replace(self._path)
+        except OSError:
+            file.close()
+            raise
+        self._file, self._bytes = file, 0
         return True
 
     def write(self, line: str) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 _SAME_TIME_S = 0.5
 """A start is not told anew for a smaller change of when it will be done."""
+_PATIENCE_S = 30.0
+"""A decision may be so late: a controller that restarts takes seconds, and what is no news travels with what is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +49,22 @@ class ScalingState:
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """The last state of each model, and how many `decisions` (by model and reason) and `alarms` (by model and kind) there were."""
+    """The last state of each model, and how many `decisions` (by model and reason) and `alarms` (by model and kind) there were. `heard`: when the
+    last one on each model was taken (time of day), news or not."""
 
     states: tuple[ScalingState, ...] = ()
     decisions: tuple[tuple[str, str, int], ...] = ()
     alarms: tuple[tuple[str, str, int], ...] = ()
+    heard: tuple[tuple[str, float], ...] = ()
 
     def of(self, model: str) -> ScalingState | None:
         """What was decided last on a model; None where nobody scales it."""
         return next((state for state in self.states if state.model == model), None)
+
+    def overdue_s(self, model: str, period_s: float, unix_s: float) -> float | None:
+        """How long ago the last decision on a model was taken, where another one should have come; None where all is well, or none ever came."""
+        ago_s = next((unix_s - heard_s for name, heard_s in self.heard if name == model), 0.0)
+        return ago_s if ago_s > _PATIENCE_S + 2 * period_s else None
 
 
 class ScalingBoard:
@@ -65,6 +74,7 @@ class ScalingBoard:
         self._states: dict[str, ScalingState] = {}
         self._decisions: Counter[tuple[str, str]] = Counter()
         self._alarms: Counter[tuple[str, str]] = Counter()
+        self._heard: dict[str, float] = {}
 
     def take(self, state: ScalingState) -> bool:
         """A decision was taken. Whether it is news; counts alone wait for the next news."""
@@ -72,6 +82,7 @@ class ScalingBoard:
         news = before is None or state.differs_from(before)
         if news or state.start_up_eta_s is None:
             self._states[state.model] = state
+        self._heard[state.model] = state.at_unix_s
         self._decisions[state.model, state.reason] += 1
         for kind in state.alarms:
             self._alarms[state.model, kind] += 1
@@ -79,5 +90,5 @@ class ScalingBoard:
 
     def scaling(self) -> Scaling:
         """What is known now."""
-        counts = [tuple((model, word, count) for (model, word), count in counter.items()) for counter in (self._decisions, self._alarms)]
-        return Scaling(tuple(self._states.values()), *counts)
+        decisions, alarms = (tuple((model, word, count) for (model, word), count in counter.items()) for counter in (self._decisions, self._alarms))
+        return Scaling(tuple(self._states.values()), decisions, alarms, tuple(self._heard.items()))

@@ -85,6 +85,8 @@ def test_what_cannot_be_followed_is_told_by_model() -> None:
     assert "magic" in problem
     (problem,) = scaling_problems(spec_of("backlog", costs="/nowhere.json"))
     assert "/nowhere.json" in problem
+    assert scaling_problems(spec_of("backlog", costs="/nowhere.json"), read_costs=False) == []
+    assert len(scaling_problems(spec_of("magic", costs="/nowhere.json"), read_costs=False)) == 1
 
 
 def test_a_cost_file_that_is_missing_is_an_error_unless_none_is_read() -> None:

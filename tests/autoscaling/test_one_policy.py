@@ -35,7 +35,7 @@ from deployments.engine_model.cost_file import write_cost_file
 from tests.autoscaling.setups import stream
 from tests.autoscaling.tune import cases
 
-ROOMS = ("laws", "scaler", "signals")
+ROOMS = ("laws", "scaler", "shadow", "signals")
 """What `code_hash` covers."""
 SHADOW = "  shadow: {policy: backlog, backlog: {utilisation: 0.7, down_after_s: 900}}\n"
 

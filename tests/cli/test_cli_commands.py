@@ -74,6 +74,17 @@ def test_spec_check_names_each_problem(spec: Path) -> None:
     assert "gateway.nonsense = 1: unknown key" in result.stderr
 
 
+def test_spec_check_refuses_a_law_that_there_is_not_and_notes_a_cost_file_that_is_not_here(spec: Path) -> None:
+    spec.write_text(SPEC.replace("100}}", "100}, replicas: {count: 1, max: 2}}") + "autoscaling: {policy: nope}\n")
+    result = run("spec", "check", spec)
+    assert (result.exit_code, "is a usable spec" in result.stdout) == (1, False)
+    assert "law 'nope': no such law" in result.stderr
+    spec.write_text(SPEC + "autoscaling: {costs: nowhere.json}\n")
+    result = run("spec", "check", spec)
+    assert (result.exit_code, "is a usable spec" in result.stdout) == (0, True)
+    assert "cannot be scaled so" in result.stderr
+
+
 MISSING = [
     (SPEC.replace("org/hub-name", "/no/model"), "/no/model"),
     (SPEC.replace("max_model_len: 100}", "max_model_len: 100, speculative: {method: draft_model, model: /no/draft}}"), "/no/draft"),

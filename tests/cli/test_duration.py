@@ -12,9 +12,9 @@ def test_what_can_be_written(text: str, seconds: float) -> None:
     assert seconds_of(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "30", "m", "30x", "-5m", "0s", "8d", "169h", "1h30m", "1e3s", "inf", "30 m", "½h"])
+@pytest.mark.parametrize("text", ["", "30", "m", "30x", "-5m", "0s", "8d", "169h", "1h30m", "1e3s", "inf", "30 m", "½h", "0.9s", "0.0000001s"])
 def test_errors_name_the_value_and_what_is_allowed(text: str) -> None:
-    with pytest.raises(ValueError, match="allowed: a number and its unit, as in 90s, 30m, 2h or 1d; above 0, at most 7d") as caught:
+    with pytest.raises(ValueError, match="allowed: a number and its unit, as in 90s, 30m, 2h or 1d; at least 1s, at most 7d") as caught:
         seconds_of(text)
     assert repr(text) in str(caught.value)
 

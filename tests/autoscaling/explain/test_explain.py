@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from autoscaling.explain.explanation import explain
 from autoscaling.explain.levers import levers
@@ -11,10 +12,13 @@ from autoscaling.explain.moments import Moment, moments
 from autoscaling.explain.words import words
 from autoscaling.laws.law import Motive
 from autoscaling.log.files import lines_of, log_files
-from autoscaling.log.writer import ScalingLog
+from autoscaling.log.writer import ScalingLog, log_name
 from autoscaling.scaler.controls import Control, ControlKind
 from autoscaling.scaler.decision import Decision, Limit
 from autoscaling.shadow.pair import Pair
+from cli.main import app
+from cli.run_dir import RunDir, State
+from cli.scaling_logs import chosen_logs
 from tests.autoscaling.setups import setup, stream
 
 PIN = Control(ControlKind.PIN, 1, 1_700_000_100.0, "ada", "a visit")
@@ -98,3 +102,23 @@ def test_every_reason_has_its_words(limit: Limit | None, found: list[Moment]) ->
 def test_the_log_of_a_folder_is_read(found: list[Moment], tmp_path: Path) -> None:
     assert {moment.model for moment in found} == {"m"}
     assert list(moments([])) == []
+
+
+def test_the_command_says_what_is_no_log_and_no_time(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    result = CliRunner().invoke(app, ["explain", "--log", str(tmp_path / "binary")])
+    assert (result.exit_code, "is no text" in result.output) == (2, True)
+    result = CliRunner().invoke(app, ["explain", "--at", "0001-01-01T00:00"])
+    assert (result.exit_code, "--at '0001-01-01T00:00': allowed" in result.output) == (2, True)
+
+
+def test_the_only_model_is_found_whatever_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAYLANE_HOME", str(tmp_path))
+    run_dir = RunDir("here")
+    run_dir.create()
+    run_dir.write_state(State("here", 1, 0.0, "", "", ready=False))
+    log = run_dir.path / "logs" / f"{log_name('org/m')}.jsonl"
+    log.write_text("")
+    assert chosen_logs(None, []) == chosen_logs("org/m", []) == [log]
+    result = CliRunner().invoke(app, ["explain", "org-m"])
+    assert (result.exit_code, "allowed: org/m" in result.output) == (2, True)

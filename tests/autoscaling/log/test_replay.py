@@ -99,6 +99,12 @@ def test_state_is_restored_from_a_young_log_alone(tmp_path: Path) -> None:
     assert remembered(tmp_path, "other", last_unix_ns) is None
 
 
+def test_models_whose_names_are_alike_have_logs_of_their_own(tmp_path: Path) -> None:
+    recorded(tmp_path)
+    assert remembered(tmp_path, "org-m", 10**9 * 1_700_000_200) is None
+    assert not log_files(tmp_path, "org-m")
+
+
 def test_a_log_whose_writer_was_killed_is_read_to_its_last_whole_line(tmp_path: Path) -> None:
     recorded(tmp_path)
     (file,) = log_files(tmp_path, "org/m")
@@ -172,3 +178,38 @@ def test_controls_and_decisions_come_back(replicas: int, until: float, word: str
     pair, signals = Pair(setup()), next(stream(1))
     decision = pair.decide(signals, controls)
     assert decision_from(json.loads(json.dumps(decision_tree(decision, True))), signals) == decision
+
+
+DAMAGE = (b"\xff\xfe\n", b"[" * 100_000 + b"\n", b"\0" * 100 + b"\n", b"7\n", b'{"log":"scaling"}\n[1,2,{}]\n')
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_log_is_refused_and_a_restart_begins_anew(damage: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    recorded(tmp_path)
+    (file,) = log_files(tmp_path, "org/m")
+    with file.open("ab") as log:
+        log.write(damage + damage)
+    with pytest.raises(LogError):
+        replay(lines_of([file]))
+    assert remembered(tmp_path, "org/m", 10**9 * 1_700_000_200) is None
+    assert "begins anew" in caplog.text
+
+
+def test_state_that_this_code_cannot_go_on_with_is_begun_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As an upgrade leaves it whose classes have another attribute."""
+    recorded(tmp_path)
+    monkeypatch.setattr(Pair, "decide", lambda pair, signals, controls: pair.a_new_attribute)
+    assert remembered(tmp_path, "org/m", 10**9 * 1_700_000_200) is None
+    assert "a_new_attribute" in caplog.text
+
+
+def test_what_is_old_or_of_another_model_is_not_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    recorded(tmp_path)
+    (file,) = log_files(tmp_path, "org/m")
+    (tmp_path / "scaling-other.jsonl").write_text(file.read_text())
+    monkeypatch.setattr(Pair, "decide", lambda pair, signals, controls: pytest.fail("it was replayed"))
+    assert remembered(tmp_path, "other", 10**9 * 1_700_000_200) is None
+    assert remembered(tmp_path, "org/m", 10**9 * 1_700_009_999) is None
+    assert not caplog.text

@@ -92,7 +92,7 @@ class Played:
     def turn(self) -> ScalingState:
         """After the time in which it should come."""
         if self.cell.states:
-            time.sleep(self.scaling.period_s)
+            time.sleep(self.scaling.turn_s)
         self.scaling.turn()
         for _ in range(3):
             self.target = self.handover.tick(self.target)

@@ -53,3 +53,44 @@ def test_a_cordoned_replica_is_not_one_that_starts(play: Callable[..., Played]) 
     played.cell.scheduler.replica_cordoned("r0", time.monotonic())
     state = played.turn()
     assert (state.applied, state.ready, state.starting) == (2, 1, 0)
+
+
+def test_a_long_period_keeps_no_operator_and_no_apply_waiting(play: Callable[..., Played], tmp_path: Path) -> None:
+    given = {"policy": "fixed", "period_s": 600.0}
+    played = play(ready=2, count=2, **given)
+    played.turn()
+    assert played.scaling.turn_s == 1.0
+    played.turn()
+    assert len(played.cell.states) == 1, "nothing is new, and it is not time"
+    until_unix_s = time.time() + 2.5
+    played.cell.book.take(Act(time.time(), ActKind.PIN, "m", "ada", replicas=5, until_unix_s=until_unix_s))
+    assert (played.turn().reason, played.target) == ("pinned", 5)
+    while time.time() < until_unix_s:
+        played.turn()
+    assert played.turn().requested == 2
+    played.apply(count=3, **given)
+    assert (played.turn().requested, played.target) == (3, 3)
+    played.target = played.handover.tick(7)
+    assert (played.turn().requested, played.cell.states[-1].alarms) == (3, ("foreign_write",))
+    found = replay(lines_of(log_files(tmp_path, "m")))
+    assert (found.decisions, found.difference) == (len(played.cell.states), None)
+    played.apply(count=3, **{**given, "period_s": 0.2})
+    played.turn()
+    assert played.scaling.turn_s == 0.2
+    told = len(played.cell.states)
+    played.turn()
+    assert len(played.cell.states) == told + 1
+
+
+def test_books_that_could_not_be_read_are_not_waited_for_a_whole_period(play: Callable[..., Played]) -> None:
+    played = play(period_s=600.0)
+    played.cell.visible = False
+    assert played.turn().reason == "stale"
+    played.cell.book.take(Act(time.time(), ActKind.PIN, "m", "ada", replicas=1, until_unix_s=time.time() + 600))
+    assert played.turn().reason == "pinned", "which hides that the books are stale"
+    told = len(played.cell.states)
+    played.cell.visible = True
+    played.turn()
+    assert len(played.cell.states) == told + 1
+    played.turn()
+    assert len(played.cell.states) == told + 1

@@ -90,9 +90,14 @@ async def test_cordon_and_drain(make_rig: MakeRig) -> None:
 
 async def test_status_shows_the_autoscaler(make_rig: MakeRig) -> None:
     rig = await make_rig(models=SCALED)
+    assert "nothing decided yet" in await run(rig, "status", "--once")
     await rig.directory.scaling(ScalingState("demo", 3, 2, 1, 1, "backlog", time.time(), 42.0, ("stale",)))
     await until(lambda: rig.gateway._announced.scaling.states)
     shown = await run(rig, "status", "--once")
     assert "autoscaler: 3 requested (backlog), 2 applied, 1 starting (ready in 4" in shown
     assert "stale" in shown
+    assert "no decision for" not in shown
     assert "1/2" in shown
+    await rig.directory.scaling(ScalingState("demo", 2, 2, 2, 0, "steady", time.time() - 200))
+    await until(lambda: rig.gateway._announced.scaling.states[0].reason == "steady")
+    assert "no decision for 3m" in await run(rig, "status", "--once")

@@ -15,8 +15,8 @@ from tests.deployments.gateway.fake_engine import FakeEngine, waiting
 from tests.deployments.gateway.rig import SECRET, Rig, openai_error, until
 
 MakeRig = Callable[..., Awaitable[Rig]]
-BY = {"by": "me", "why": "a test"}
-SCALED = [
+BY: dict[str, Any] = {"by": "me", "why": "a test"}
+SCALED: list[dict[str, Any]] = [
     {
         "name": "demo",
         "source": "/nowhere",
@@ -123,7 +123,7 @@ async def test_orders_name_their_replica(make_rig: MakeRig) -> None:
     assert (await post(rig, "/raylane/drain", {**BY, "node": "other"}))[0] == 404
 
 
-WRONG = [
+WRONG: list[tuple[str, Any, str | None]] = [
     ("/raylane/cordon", b"{", None),
     ("/raylane/cordon", {"replica": "x"}, "by"),
     ("/raylane/cordon", {**BY, "replica": ""}, "replica"),
@@ -134,6 +134,7 @@ WRONG = [
     ("/raylane/controls", {**BY, "model": "demo", "kind": "hold", "replicas": 0, "for_s": 60}, None),
     ("/raylane/controls", {**BY, "model": "demo", "kind": "hold", "replicas": -1, "for_s": 60}, "replicas"),
     ("/raylane/controls", {**BY, "model": "demo", "kind": "pin", "replicas": 2, "for_s": 0}, "for_s"),
+    ("/raylane/controls", {**BY, "model": "demo", "kind": "pin", "replicas": 2, "for_s": 0.9}, "for_s"),
     ("/raylane/controls", {**BY, "model": "demo", "kind": "pin", "replicas": 2, "for_s": 8 * 86_400}, "for_s"),
     ("/raylane/controls", {**BY, "model": "demo", "kind": "release", "replicas": 2, "for_s": 60}, "kind"),
     ("/raylane/controls", {**BY, "model": "demo", "kind": "pin", "replicas": 5, "for_s": 60}, "replicas"),

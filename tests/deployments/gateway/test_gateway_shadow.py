@@ -1,15 +1,19 @@
 """A shadow law is promoted and taken back over the real page: in the spec of the whole cell, and in the audit."""
 
+import asyncio
 from typing import Any
 
 import yaml
 
 from cluster.spec import ClusterSpec
-from deployments.controls.act import ActKind
+from deployments.controls.act import Act, ActKind
+from deployments.controls.promotion import standing
+from deployments.directory import Directory
 from tests.deployments.gateway.rig import SECRET, Rig
+from tests.deployments.gateway.test_gateway_apply import changed, put
 from tests.deployments.gateway.test_gateway_orders import BY, SCALED, MakeRig, post, samples
 
-SHADOWED = [{**SCALED[0], "autoscaling": {"policy": "backlog", "shadow": {"policy": "hpa", "settings": {"target": 5}}}}]
+SHADOWED: list[dict[str, Any]] = [{**SCALED[0], "autoscaling": {"policy": "backlog", "shadow": {"policy": "hpa", "settings": {"target": 5}}}}]
 
 
 def laws(rig: Rig) -> tuple[str, str | None]:
@@ -30,7 +34,7 @@ async def test_a_promotion_is_in_force_everywhere_and_taken_back(make_rig: MakeR
     assert laws(rig) == ("hpa", "backlog")
     listing = await rig.directory.watch(-1, 0)
     assert ClusterSpec.model_validate_json(listing.spec_json or "") == rig.service.spec
-    assert listing.orders.promoted == ("demo",)
+    assert listing.orders.promotion_of("demo") == standing(rig.service.spec, "demo")
     text = yaml.safe_dump({"autoscaling": answer["autoscaling"]})
     again = ClusterSpec.model_validate({**rig.service.spec.model_dump(), "models": [{**SHADOWED[0], **yaml.safe_load(text)}]})
     assert again.models[0].autoscaling == rig.service.spec.models[0].autoscaling
@@ -60,3 +64,76 @@ async def test_without_a_shadow_there_is_nothing_to_promote(make_rig: MakeRig) -
     status, answer = await ask(rig, "promote")
     assert status == 400
     assert "has no shadow" in answer["error"]["message"]
+
+
+async def test_what_an_apply_has_put_back_is_no_promotion_to_take_back(make_rig: MakeRig) -> None:
+    rig = await make_rig(models=SHADOWED)
+    own, knob = changed(rig), changed(rig, models=[{**SHADOWED[0], "autoscaling": {**SHADOWED[0]["autoscaling"], "up_per_minute": 3}}])
+    assert (await ask(rig, "promote"))[0] == 200
+    assert (await put(rig, own))[0] == 200
+    status, answer = await ask(rig, "rollback")
+    assert (status, laws(rig)) == (400, ("backlog", "hpa"))
+    assert "no promotion is in force" in answer["error"]["message"]
+    assert (await ask(rig, "promote"))[0] == 200
+    promoted = changed(rig)
+    promoted["models"][0]["autoscaling"]["up_per_minute"] = 3
+    assert (await put(rig, promoted))[0] == 200, "another setting, the same laws"
+    assert (await ask(rig, "rollback"))[0] == 200
+    assert laws(rig) == ("backlog", "hpa")
+    assert rig.service.spec.models[0].autoscaling == ClusterSpec.model_validate(knob).models[0].autoscaling
+
+
+async def test_a_second_promotion_is_the_way_back(make_rig: MakeRig) -> None:
+    rig = await make_rig(models=SHADOWED)
+    for active in ("hpa", "backlog"):
+        assert (await ask(rig, "promote"))[0] == 200
+        assert laws(rig)[0] == active
+    assert (await ask(rig, "rollback"))[0] == 400
+    assert (await ask(rig, "promote"))[0] == 200
+    assert (await ask(rig, "rollback"))[0] == 200
+    assert laws(rig) == ("backlog", "hpa")
+
+
+async def test_what_could_not_be_put_in_force_is_not_written_down(make_rig: MakeRig) -> None:
+    rig = await make_rig(models=SHADOWED)
+    controls = rig.run_dir / "controls.jsonl"
+    rig.directory._audit._path = rig.run_dir  # a folder: no file can be opened there
+    assert (await ask(rig, "promote"))[0] == 503
+    rig.directory._audit._path = controls
+    assert laws(rig) == ("backlog", "hpa")
+    assert (await rig.directory.watch(-1, 0)).spec_json is None
+    assert (await ask(rig, "rollback"))[0] == 400
+
+
+async def test_an_apply_that_comes_in_between_is_not_lost(make_rig: MakeRig) -> None:
+    """The apply has reached the directory, and its gateway has not heard of it yet, when the promotion comes."""
+    rig = await make_rig(models=SHADOWED)
+    gate, entered, apply = asyncio.Event(), asyncio.Event(), rig.directory.apply
+
+    async def slow(spec_json: str) -> None:
+        await apply(spec_json)
+        entered.set()
+        await gate.wait()
+
+    rig.directory.apply = slow  # type: ignore[method-assign]
+    wanted = changed(rig)
+    wanted["models"][0]["autoscaling"]["backlog"]["short_cost"] = 20.0
+    putting = asyncio.create_task(put(rig, wanted))
+    await entered.wait()
+    rig.directory.apply = apply  # type: ignore[method-assign]
+    promoting = asyncio.create_task(ask(rig, "promote"))
+    await asyncio.wait([promoting], timeout=0.2)
+    gate.set()
+    assert (await putting)[0] == (await promoting)[0] == 200
+    section = rig.service.spec.models[0].autoscaling
+    assert section is not None
+    assert section.shadow is not None
+    assert (section.policy, section.shadow.backlog.short_cost) == ("hpa", 20.0)
+
+
+async def test_a_promotion_of_a_spec_that_another_gateway_has_replaced_is_refused() -> None:
+    directory, act = Directory(SECRET), Act(1.0, ActKind.PROMOTE, "demo", "me")
+    assert await directory.exchange(act, "a", None) is not None
+    assert await directory.exchange(act, "c", "b") is None
+    assert (await directory.watch(-1, 0)).spec_json == "a"
+    assert (await directory.orders()).acts == (("demo", ActKind.PROMOTE, 1),)

@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
 from deployments.ownership import decision_log
-from deployments.ownership.decision_log import DecisionLog
+from deployments.ownership.decision_log import DecisionLog, in_file_name, model_in
 from tests.deployments.gateway.fake_engine import DONE, event, pieces
 from tests.deployments.gateway.rig import ASK
 from tests.deployments.ownership.conftest import Cell
@@ -65,5 +66,43 @@ def test_a_full_file_is_rotated_and_the_oldest_goes(tmp_path: Path) -> None:
 def test_the_command_says_what_is_no_log(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("nonsense\n")
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    for file in ("x", "nowhere", "binary"):
-        assert CliRunner().invoke(app, ["replay", str(tmp_path / file)]).exit_code == 2
+    (tmp_path / "empty").write_text("")
+    (tmp_path / "deep").write_text("[" * 100_000 + "\n")
+    (tmp_path / "deep-scaling").write_text('{"log":"scaling"' + "[" * 100_000 + "\n")
+    for file in ("x", "nowhere", "binary", "empty", "deep", "deep-scaling"):
+        result = CliRunner().invoke(app, ["replay", str(tmp_path / file)])
+        assert (result.exit_code, type(result.exception)) == (2, SystemExit), result.output
+    assert "it is empty" in CliRunner().invoke(app, ["replay", str(tmp_path / "empty")]).output
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_where_no_file_can_be_opened_none_is_lost(full: bool, tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    for number in range(decision_log.KEPT + 1):
+        path.with_name(f"m.jsonl.{number}" if number else "m.jsonl").write_text(f"file {number}\n")
+    log = DecisionLog(tmp_path, "m", most_bytes=10, each_line=True)
+    if full:
+        assert log.due()
+        log.write("a full file")
+    before = {file.name: file.read_text() for file in tmp_path.iterdir()}
+    obstacle = tmp_path / "m.jsonl.new"
+    obstacle.mkdir()
+    for _ in range(decision_log.KEPT + 2):
+        with pytest.raises(OSError, match="Is a directory"):
+            log.due()
+    obstacle.rmdir()
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == before
+    assert log.due()
+    log.write("another")
+    assert path.read_text() == "another\n"
+    assert (tmp_path / "m.jsonl.1").read_text() == before["m.jsonl"]
+    log.close()
+
+
+def test_every_model_has_a_name_of_its_own() -> None:
+    models = ("m", "org/m", "org-m", "org.m", "org_m", "org/m/", "org//m")
+    assert len({in_file_name(model) for model in models}) == len(models)
+    assert in_file_name("org-m_1.5") == "org-m_1.5"
+    for model in models:
+        assert model_in(in_file_name(model)) == model
+        assert "/" not in in_file_name(model)

@@ -54,3 +54,14 @@ def test_everything_is_counted() -> None:
 
 def test_nobody_knows_when_what_does_not_start_is_ready() -> None:
     assert replace(STATE, start_up_eta_s=None).ready_unix_s is None
+
+
+def test_a_decision_that_does_not_come_is_told() -> None:
+    board = ScalingBoard()
+    assert board.scaling().overdue_s("m", 1.0, 2_000.0) is None, "nothing is known: the directory may just have begun"
+    board.take(STATE)
+    assert not board.take(replace(STATE, at_unix_s=1_020.0, start_up_eta_s=20.0)), "no news, and heard all the same"
+    scaling = board.scaling()
+    assert scaling.overdue_s("m", 1.0, 1_050.0) is None
+    assert scaling.overdue_s("m", 1.0, 1_060.0) == 40.0
+    assert scaling.overdue_s("m", 600.0, 1_060.0) is None
