@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from autoscaling.laws.entry import Entry
 
@@ -47,9 +48,11 @@ def module_hash(module: str) -> str:
 
 
 def law_hash(entry: Entry) -> str:
-    """Of a law's room: all files beside the one that holds its settings; of that one alone where it lives in no room of its own. And of Ray, whose
-    functions some laws are."""
-    return f"{_room_hash(entry.settings.__module__)}-ray-{version('ray')}"
+    """Of a law's room: all files beside the one that holds its settings; of that one alone where it lives in no room of its own. Of the room where it
+    is made too, where that is another: a law may take another's settings. And of Ray, whose functions some laws are."""
+    make: Any = entry.make
+    rooms = dict.fromkeys(_room(module) for module in (entry.settings.__module__, getattr(make, "func", make).__module__))
+    return "-".join([*map(_room_hash, rooms), "ray", version("ray")])
 
 
 @lru_cache
@@ -59,9 +62,14 @@ def recordings_hash(files: tuple[Path, ...]) -> str:
 
 
 @lru_cache
-def _room_hash(module: str) -> str:
+def _room_hash(files: tuple[Path, ...]) -> str:
+    return _hash(files)
+
+
+@lru_cache
+def _room(module: str) -> tuple[Path, ...]:
     file = _source(module)
-    return _hash([file] if file.parent == _LAWS else _files(file.parent))
+    return (file,) if file.parent == _LAWS else tuple(_files(file.parent))
 
 
 def _source(module: str) -> Path:

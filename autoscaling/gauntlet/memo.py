@@ -13,9 +13,11 @@ from typing import Any, BinaryIO
 
 
 class Memo:
-    """Results by key. `path` None: this process's own, kept nowhere."""
+    """Results by key. `path` None: this process's own, kept nowhere. `trouble`: why nothing is written to the file any more, None where all is
+    well."""
 
     def __init__(self, path: Path | None) -> None:
+        self.trouble: str | None = None
         self._path = path
         self._known: dict[str, Any] = {}
         self._read = 0
@@ -34,7 +36,7 @@ class Memo:
                 try:
                     row = json.loads(line)
                     self._known[row["key"]] = row["result"]
-                except (ValueError, KeyError, TypeError):
+                except (ValueError, KeyError, TypeError, RecursionError):
                     continue
 
     def get(self, key: str) -> Any | None:
@@ -42,14 +44,18 @@ class Memo:
         return self._known.get(key)
 
     def put(self, key: str, about: dict[str, Any], result: Any) -> None:
-        """Keeps a result (plain JSON values); `about` tells a reader what it is of."""
+        """Keeps a result (plain JSON values); `about` tells a reader what it is of. A file that takes no more (a full disk) is let be from
+        then on: what is run goes on."""
         self._known[key] = result
-        if self._path is None:
+        if self._path is None or self.trouble is not None:
             return
         line = json.dumps({"key": key, **about, "result": result}, separators=(",", ":")).encode() + b"\n"
-        with self._path.open("ab+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            file.write(line if _ended(file) else b"\n" + line)
+        try:
+            with self._path.open("ab+") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                file.write(line if _ended(file) else b"\n" + line)
+        except OSError as error:
+            self.trouble = f"{self._path}: cannot be written: {error.strerror}; results are not remembered any more"
 
 
 def _ended(file: BinaryIO) -> bool:

@@ -50,7 +50,7 @@ def regret(contests: Sequence[Contest], law: str) -> Regret | None:
     known = sum(float(contest.known_hours.mean()) for contest, _ in found)
     return Regret(
         law,
-        float(np.average(attained, weights=requests)),
+        float(np.average(attained, weights=requests)) if requests.any() else 1.0,
         sum(point.mean_hours for _, point in found),
         oracle,
         known - oracle,

@@ -13,6 +13,7 @@ from autoscaling.laws.settings import Value
 from autoscaling.scoring.score import Score
 
 SCHEMA_VERSION = 1
+"""`results_file.py` reads it."""
 
 
 @dataclass(frozen=True)
@@ -128,26 +129,3 @@ def _contest_json(contest: Contest) -> dict[str, Any]:
             for one in contest.contenders
         },
     }
-
-
-def results_from(text: Any) -> Results:
-    """Results that were written down (`Results.as_json`). Raises ValueError for anything else, and for another schema."""
-    if not isinstance(text, Mapping) or text.get("schema") != SCHEMA_VERSION:
-        found = text.get("schema") if isinstance(text, Mapping) else None
-        raise ValueError(f"schema {found!r} of gauntlet results; allowed: {SCHEMA_VERSION}")
-    try:
-        return Results(text["about"], tuple(_contest(one) for one in text["contests"]), text["left_out"])
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"no whole results of a gauntlet: {type(error).__name__}: {error}") from error
-
-
-def _contest(told: Mapping[str, Any]) -> Contest:
-    contenders = tuple(
-        Contender(law, tuple(Point(point["settings"], _scores(point["scores"])) for point in one["points"]), one["pick"])
-        for law, one in told["laws"].items()
-    )
-    return Contest(told["scenario"], told["target"], contenders, _scores(told["oracle"]), _scores(told["known_rate"]))
-
-
-def _scores(told: list[dict[str, Any]]) -> tuple[Score, ...]:
-    return tuple(Score(**one) for one in told)

@@ -17,12 +17,14 @@ from deployments.scheduling.from_spec import binding_of, policy_of
 
 
 class CaseError(ValueError):
-    """A spec that can not be tuned; the message names the key, the value and what is allowed."""
+    """A spec or traffic that can not be tuned on; the message names the key, the value and what is allowed."""
 
 
 def case_of(spec: ClusterSpec, model: Model, cost: CostFile, work: Workload, start_up_s: float | None = None, history: History | None = None) -> Case:
     """The case, in the model's first region. `start_up_s`: how long a replica takes to start, where that is known better than the spec says. A fixed
     number of replicas is what there is now; what is tried is the backlog law. Raises CaseError, or LawError for a law that there is not."""
+    if not len(work) or work.arrived_s[-1] <= 0:
+        raise CaseError(f"the traffic: {len(work)} requests, all at its second 0; allowed: requests that come over some time")
     scaling = spec.autoscaling_of(model)
     fixed = scaling.policy == FIXED
     if fixed and model.replicas.max is None:

@@ -13,15 +13,18 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from autoscaling.gauntlet.law_failures import LawFailedError
 from autoscaling.gauntlet.merged import merged
 from autoscaling.gauntlet.plan import Plan
 from autoscaling.gauntlet.recorded import TracesError
 from autoscaling.gauntlet.registry import SCENARIOS
-from autoscaling.gauntlet.results import Results, results_from
+from autoscaling.gauntlet.results import Results
+from autoscaling.gauntlet.results_file import ResultsFileError, read_results
 from autoscaling.laws.registry import LAWS
 from autoscaling.simulator.report.file import ReportFileError, check_place, write_report
 from cli.console import console, errors, fail
 from cli.gauntlet.tables import show, show_choices
+from cluster.whole_file import is_special, write_whole
 
 OURS = "backlog"
 _MEMO = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "raylane" / "gauntlet.jsonl"
@@ -88,17 +91,23 @@ def _tell(results: Results, out: Path | None, report: Path | None, as_json: bool
         fail("no scenario could run")
     laws = [one.law for one in results.contests[0].contenders]
     ours = OURS if OURS in laws else laws[0]
-    if out is not None:
-        try:
-            out.write_text(json.dumps(results.as_json()), encoding="utf-8")
-        except OSError as error:
-            fail(f"--out {out}: cannot be written: {error.strerror}", mend="the same command with another --out; what was run is remembered")
-    if report is not None:
-        _save(report, results, ours)
     if as_json:
         console.print_json(json.dumps(results.as_json()))
     else:
         show(results, ours)
+    problems = [] if out is None else _written(out, results)
+    problems += [] if report is None else _saved(report, results, ours)
+    if problems:
+        fail("; ".join(problems), mend="the same command with other places; what was run is remembered")
+
+
+def _written(out: Path, results: Results) -> list[str]:
+    """What is wrong, if anything."""
+    try:
+        write_whole(out, json.dumps(results.as_json()))
+    except OSError as error:
+        return [f"--out {out}: cannot be written: {error.strerror}"]
+    return []
 
 
 def _chosen(option: str, given: str | None, known: list[str], default: list[str] | None = None) -> list[str]:
@@ -116,9 +125,11 @@ def _check(traces: Path | None, out: Path | None, report: Path | None, memo: Pat
     if traces is not None and not traces.is_dir():
         fail(f"--traces {traces}: is no folder", code=2)
     _check_places(out, report)
+    if is_special(memo):
+        fail(f"--memo {memo}: is no regular file; allowed: a file, or a name that is not taken", code=2)
     try:
         memo.parent.mkdir(parents=True, exist_ok=True)
-        memo.touch()
+        memo.open("ab").close()
     except OSError as error:
         fail(f"--memo {memo}: cannot be written: {error.strerror}", code=2)
 
@@ -141,11 +152,9 @@ def _together(paths: list[Path]) -> Results:
 
 def _read(path: Path) -> Results:
     try:
-        results = results_from(json.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        fail(f"--from {path}: cannot be read: {error.strerror}", code=2)
-    except ValueError as error:
-        fail(f"--from {path}: {error}", code=2)
+        results = read_results(path)
+    except ResultsFileError as error:
+        fail(f"--from {error}", code=2)
     unknown = [one.scenario for one in results.contests if one.scenario not in SCENARIOS]
     if unknown:
         fail(f"--from {path}: no such scenario in this version: {', '.join(unknown)}", code=2)
@@ -163,17 +172,21 @@ def _run(plan: Plan) -> Results:
             progress.update(task, completed=round(done), total=round(total), description=last)
 
         try:
-            return Gauntlet(plan).run(told)
+            return Gauntlet(plan).run(told, lambda note: errors.print(f"[yellow]{escape(note)}[/]"))
         except TracesError as error:
             fail(f"--traces: {error}")
+        except LawFailedError as error:
+            fail(str(error))
 
 
-def _save(path: Path, results: Results, ours: str) -> None:
+def _saved(path: Path, results: Results, ours: str) -> list[str]:
+    """What is wrong, if anything."""
     from autoscaling.gauntlet.report.page import Facts, render  # plotly takes a second to import
 
     facts = Facts(shlex.join(["raylane", *sys.argv[1:]]), version("raylane"), datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
     try:
         write_report(path, render(results, ours, facts))
     except ReportFileError as error:
-        fail(str(error))
+        return [str(error)]
     errors.print(f"report: {path}")
+    return []

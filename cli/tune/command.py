@@ -29,6 +29,7 @@ from cli.traffic_options import Choice, FromS, Limit, LoadScale, TimeScale, ToS,
 from cli.tune.inputs import Inputs, gathered, trusted
 from cli.tune.show import show
 from cluster.spec import SpecError
+from cluster.whole_file import write_whole
 from deployments.gateway.garbage import calm_garbage_collector
 from deployments.scheduling.recorder import code_hash
 
@@ -72,14 +73,14 @@ def tune(
     advice = advise(inputs.model.name, case.setup.law.name, case.setup.attainment, case.span_s, tried, price, trust, seconds)
     suggestion = _suggestion(inputs, advice)
     diff = None if suggestion is None else suggestion.diff
-    if out is not None:
-        _write_spec(out, inputs, suggestion)
-    if report is not None:
-        _save_report(report, inputs, player, advice, trace, diff)
     if as_json:
         console.print_json(json.dumps(advice.as_json() | {"diff": diff}))
     else:
         show(advice, inputs, diff)
+    problems = [] if out is None else _write_spec(out, inputs, suggestion)
+    problems += [] if report is None else _save_report(report, inputs, player, advice, trace, diff)
+    if problems:
+        fail("; ".join(problems))
     if not advice.keeps:
         raise typer.Exit(NOTHING_KEEPS)
 
@@ -107,11 +108,15 @@ def _searched(inputs: Inputs, player: Player, budget: Budget, seed: int) -> list
             fail(str(problem), mend="a higher --minutes, or less traffic by --from and --to or --limit", code=2)
 
 
-def _write_spec(out: Path, inputs: Inputs, suggestion: Suggestion | None) -> None:
-    """The spec with the proposal in it, else as it is: whoever applies the file next must not find an older one there."""
-    out.write_text(inputs.text if suggestion is None else suggestion.text, encoding="utf-8", newline="")
+def _write_spec(out: Path, inputs: Inputs, suggestion: Suggestion | None) -> list[str]:
+    """The spec with the proposal in it, else as it is: whoever applies the file next must not find an older one there. What is wrong, if anything."""
+    try:
+        write_whole(out, inputs.text if suggestion is None else suggestion.text)
+    except OSError as problem:
+        return [f"--out {out}: cannot be written: {problem.strerror}"]
     if suggestion is None:
         errors.print(f"{out}: the spec as it is, unchanged")
+    return []
 
 
 def _suggestion(inputs: Inputs, advice: Advice) -> Suggestion | None:
@@ -127,7 +132,8 @@ def _suggestion(inputs: Inputs, advice: Advice) -> Suggestion | None:
         return None
 
 
-def _save_report(path: Path, inputs: Inputs, player: Player, advice: Advice, trace: Path, diff: str | None) -> None:
+def _save_report(path: Path, inputs: Inputs, player: Player, advice: Advice, trace: Path, diff: str | None) -> list[str]:
+    """What is wrong, if anything."""
     from autoscaling.tune.report.page import Facts, render  # plotly takes a second to import, which only reports need
 
     cost, case = inputs.cost, inputs.case
@@ -144,5 +150,6 @@ def _save_report(path: Path, inputs: Inputs, player: Player, advice: Advice, tra
     try:
         write_report(path, render(advice, player.load, facts))
     except ReportFileError as problem:
-        fail(str(problem))
+        return [str(problem)]
     errors.print(f"report: {path}")
+    return []

@@ -1,13 +1,18 @@
 """`raylane gauntlet`: names what there is, refuses what there is not, and runs a small one."""
 
 import json
+import os
 import re
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from autoscaling.gauntlet.gauntlet import Gauntlet
+from autoscaling.gauntlet.law_failures import LawFailedError
 from autoscaling.gauntlet.registry import SCENARIOS
+from autoscaling.gauntlet.results import Results
+from autoscaling.gauntlet.results_file import read_results
 from autoscaling.laws.registry import LAWS
 from cli.gauntlet import command
 from cli.main import app
@@ -27,6 +32,7 @@ def test_it_names_all_laws_and_scenarios() -> None:
 
 def test_what_there_is_not_is_refused(tmp_path: Path) -> None:
     (tmp_path / "some.json").write_text(json.dumps(results_like(contest_like({"backlog": [point_like([1.0], [1.0])]}, "idle")).as_json()))
+    (tmp_path / "spoilt.json").write_text((tmp_path / "some.json").read_text().replace('"pick": 0', '"pick": 99'))
     for arguments, named in (
         (("--laws", "backlog,magic"), "magic"),
         (("--scenarios", ","), "--scenarios"),
@@ -36,12 +42,23 @@ def test_what_there_is_not_is_refused(tmp_path: Path) -> None:
         (("--out", str(tmp_path)), "is a folder"),
         (("--from", str(tmp_path / "none.json")), "cannot be read"),
         (("--from", __file__), "test_gauntlet.py"),
+        (("--from", str(tmp_path / "spoilt.json")), "backlog.pick = 99"),
+        (("--report", "/dev/full"), "--report /dev/full: is no regular file"),
+        (("--out", "/dev/full"), "--out /dev/full: is no regular file"),
         (("--from", str(tmp_path / "none.json"), "--trials", "3"), "runs nothing"),
         (("--from", str(tmp_path / "some.json"), "--from", str(tmp_path / "some.json")), "in two of them: idle"),
     ):
         refused = run(*arguments, "--memo", str(tmp_path / "memo.jsonl"))
         assert refused.exit_code == 2
         assert named in refused.output
+
+
+def test_a_memo_is_a_regular_file_or_nothing_yet(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for place in (tmp_path, tmp_path / "pipe", Path("/dev/full")):
+        refused = run("--memo", str(place))
+        assert refused.exit_code == 2
+        assert f"--memo {place}: is no regular file" in refused.output
 
 
 @pytest.mark.whole
@@ -79,10 +96,34 @@ def test_a_damaged_recording_is_told_without_a_traceback(tmp_path: Path) -> None
 def test_what_cannot_be_written_in_the_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out.json"
     monkeypatch.setattr(command, "_run", lambda plan: out.mkdir() or results_like(contest_like({"backlog": [point_like([1.0], [1.0])]}, "idle")))
-    shown = run("--out", str(out), "--memo", str(tmp_path / "memo.jsonl"))
+    report = tmp_path / "report.html"
+    shown = run("--out", str(out), "--report", str(report), "--memo", str(tmp_path / "memo.jsonl"))
     assert shown.exit_code == 1
     assert isinstance(shown.exception, SystemExit)
-    assert "cannot be written" in shown.output
+    assert "backlog in each scenario" in shown.output
+    assert f"--out {out}: cannot be written" in shown.output
+    assert report.exists()
+
+
+def test_results_are_written_in_one_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results, kept, out = results_like(contest_like({"backlog": [point_like([1.0], [1.0])]}, "idle")), tmp_path / "kept.json", tmp_path / "out.json"
+    monkeypatch.setattr(command, "_run", lambda plan: results)
+    out.write_text("an older one")
+    os.link(out, kept)
+    assert run("--out", str(out), "--memo", str(tmp_path / "memo.jsonl")).exit_code == 0
+    assert kept.read_text() == "an older one"
+    assert read_results(out) == results
+
+
+def test_a_law_that_never_answers_is_told_without_a_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(self: Gauntlet, *told: object) -> Results:
+        raise LawFailedError("law 'x' failed")
+
+    monkeypatch.setattr(Gauntlet, "run", fails)
+    shown = run("--memo", str(tmp_path / "memo.jsonl"))
+    assert shown.exit_code == 1
+    assert isinstance(shown.exception, SystemExit)
+    assert "law 'x' failed" in shown.output
 
 
 def test_one_play_is_said_to_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

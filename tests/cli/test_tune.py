@@ -1,7 +1,9 @@
 """`raylane tune`: a proposal as a diff, its effect, its report; refused where the simulator's error is unknown; bad input is named."""
 
 import json
+import resource
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,9 @@ from autoscaling.workload.trace import Trace
 from autoscaling.workload.traces import write_trace
 from cli.main import app
 from cli.traffic_options import Choice
+from cli.tune import command
 from cli.tune.inputs import gathered
+from cli.tune.show import show
 from cluster.spec import load_spec
 from deployments.engine_model.cost_file import write_cost_file
 from deployments.telemetry.published_error import write_published
@@ -132,6 +136,7 @@ def test_where_no_settings_keep_the_promise_the_exit_code_says_so(files: tuple[s
         (("--report", "/"), "--report /: is a folder"),
         (("--minutes", "0.01"), "not one simulation"),
         (("--history", "nowhere.csv"), "nowhere.csv"),
+        (("--out", "/dev/full"), "--out /dev/full: is no regular file"),
         (("--minutes", "0"), "minutes"),
     ],
 )
@@ -152,3 +157,41 @@ def test_a_law_without_a_place_to_look_and_a_fixed_spec_without_bounds_are_named
     assert refused.exit_code == 2
     assert "autoscaling.policy = 'nonsense'" in refused.stderr
     assert refused.stderr.count("fixed") == 1
+
+
+def test_files_that_are_no_text_are_named(files: tuple[str, ...], tmp_path: Path) -> None:
+    other = tmp_path / "other.json"
+    other.write_bytes(b"\xff\xfe\x00")
+    for option in ("--error", "--costs"):
+        refused = run(*files, option, str(other))
+        assert refused.exit_code == 2
+        assert "other.json: is no JSON: byte 0 is not UTF-8" in refused.stderr
+
+
+def test_traffic_of_no_duration_is_named(files: tuple[str, ...]) -> None:
+    refused = run(*files, "--limit", "1")
+    assert refused.exit_code == 2
+    assert "1 requests, all at its second 0" in refused.stderr
+
+
+def test_a_proposal_is_shown_before_its_files_are_written(files: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, report = tmp_path / "tuned.yaml", tmp_path / "report.html"
+    out.write_text("an older proposal")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def shown(*given: Any) -> None:
+        show(*given)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1, before[1]))  # as where a disk is full
+
+    monkeypatch.setattr(command, "show", shown)
+    try:
+        result = run(*files, "--trials", "1", "--out", str(out), "--report", str(report))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert result.exit_code == 1
+    assert isinstance(result.exception, SystemExit)
+    assert "settings looked at" in result.stdout
+    assert f"--out {out}: cannot be written" in result.stderr
+    assert f"--report {report}: cannot be written" in result.stderr
+    assert out.read_text() == "an older proposal"
+    assert not report.exists()

@@ -1,8 +1,9 @@
 """Where a report goes: looked at before the simulation, written after it in one move."""
 
 import os
-import tempfile
 from pathlib import Path
+
+from cluster.whole_file import is_special, write_whole
 
 
 class ReportFileError(ValueError):
@@ -11,10 +12,12 @@ class ReportFileError(ValueError):
 
 def check_place(path: Path, option: str = "--report") -> None:
     """Raises ReportFileError where `path`, which `option` named, cannot be written: better before a long run than after it."""
-    folder = path.absolute().parent
-    if path.is_dir():
+    folder = os.path.dirname(os.path.realpath(path))
+    if os.path.isdir(path):
         raise ReportFileError(f"{option} {path}: is a folder; name a file in it, such as {path / 'report.html'}")
-    if not folder.is_dir():
+    if is_special(path):
+        raise ReportFileError(f"{option} {path}: is no regular file; allowed: a file, or a name that is not taken")
+    if not os.path.isdir(folder):
         raise ReportFileError(f"{option} {path}: the folder {folder} does not exist")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ReportFileError(f"{option} {path}: the folder {folder} is not writable")
@@ -22,20 +25,7 @@ def check_place(path: Path, option: str = "--report") -> None:
 
 def write_report(path: Path, html: str) -> None:
     """A reader sees the old file or the new one, never a part. Raises ReportFileError."""
-    draft = None
     try:
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.absolute().parent, prefix=f".{path.name}.", delete=False) as file:
-            draft = Path(file.name)
-            file.write(html)
-        draft.chmod(0o666 & ~_umask())
-        draft.replace(path)
+        write_whole(path, html)
     except OSError as error:
-        if draft is not None:
-            draft.unlink(missing_ok=True)
         raise ReportFileError(f"--report {path}: cannot be written: {error.strerror}") from error
-
-
-def _umask() -> int:
-    current = os.umask(0o022)
-    os.umask(current)
-    return current

@@ -2,6 +2,9 @@
 
 import gzip
 import shutil
+from dataclasses import replace
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -58,3 +61,16 @@ def test_a_new_scenario_spoils_no_results_of_others(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(code, "_hash", lambda files: hashed.extend(files) or "")
     code.world_hash.__wrapped__()
     assert not [file for file in hashed if file.name == "registry.py" and file.parent.name == "gauntlet"]
+
+
+def test_a_law_that_takes_anothers_settings_is_hashed_with_the_file_that_makes_it() -> None:
+    borrowed = replace(LAWS["fixed"], make=LAWS["backlog"].make)
+    assert code.law_hash(borrowed) != code.law_hash(LAWS["fixed"])
+    bound = replace(LAWS["fixed"], make=partial(LAWS["backlog"].make))
+    assert code.law_hash(bound) == code.law_hash(borrowed)
+
+
+def test_a_law_in_one_room_has_the_hash_of_that_room() -> None:
+    for entry in LAWS.values():
+        room = code._room(entry.settings.__module__)
+        assert code.law_hash(entry) == f"{code._hash(room)}-ray-{version('ray')}"

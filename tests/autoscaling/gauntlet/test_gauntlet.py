@@ -1,10 +1,17 @@
 """A whole small gauntlet, in processes of its own; run again, it plays nothing."""
 
+import contextlib
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from autoscaling.gauntlet.code import law_hash, world_hash
@@ -70,3 +77,44 @@ def test_a_swept_scenario_takes_what_was_found_in_another(traces: Path, tmp_path
     known = [row for row in rows if row["law"] == "known rate"]
     assert [row["scenario"] for row in known if "draw" not in row] == ["start_up_60"]
     assert sorted(row["scenario"] for row in known if "draw" in row) == ["start_up_0", "start_up_15"]
+
+
+def test_a_memo_that_cannot_be_written_is_told_once_and_ends_nothing(tmp_path: Path) -> None:
+    plan = replace(PLAN, laws=("fixed",), trials=1, sims=1, jobs=2, memo=tmp_path / "gone" / "memo.jsonl")
+    warned: list[str] = []
+    results = Gauntlet(plan).run(warned=warned.append)
+    assert [one.scenario for one in results.contests] == ["idle"]
+    assert len(warned) == 1
+    assert str(plan.memo) in warned[0]
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.mark.parametrize(("number", "to_all", "code"), [(signal.SIGINT, True, 130), (signal.SIGINT, False, 130), (signal.SIGKILL, False, -9)])
+def test_whatever_ends_the_command_ends_its_processes(number: signal.Signals, to_all: bool, code: int, tmp_path: Path) -> None:
+    """In the middle of a job that would go on for hours."""
+    memo, said = tmp_path / "memo.jsonl", tmp_path / "said.txt"
+    arguments = ("--laws", "backlog", "--scenarios", "idle", "--trials", "10000", "--jobs", "2", "--memo", str(memo))
+    begin = [sys.executable, "-c", "from cli.main import app; app()", "gauntlet", *arguments]
+    with said.open("w") as output, subprocess.Popen(begin, stdout=output, stderr=output, start_new_session=True) as command:
+        found = psutil.Process(command.pid)
+        try:
+            while not memo.exists() or not memo.read_text():
+                assert command.poll() is None, said.read_text()
+                time.sleep(0.05)
+            own = found.children(recursive=True)
+            assert len(own) >= 3  # two that work, and what keeps count of their locks
+            (os.killpg if to_all else os.kill)(command.pid, number)
+            assert command.wait() == code
+            while any(_lives(one) for one in own):
+                time.sleep(0.05)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(command.pid, signal.SIGKILL)
+    assert "Traceback" not in said.read_text()
+    assert "Error" not in said.read_text()

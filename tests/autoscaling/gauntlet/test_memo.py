@@ -1,5 +1,6 @@
 """The memo: what was written is known again, by others too, and a torn line spoils nothing."""
 
+import resource
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -65,6 +66,31 @@ def test_what_follows_a_torn_line_is_not_lost(tmp_path: Path) -> None:
     for memo in (Memo(path), early):
         assert [memo.get(key) for key in ("a", "torn", "b", "c")] == [1, None, 2, 3]
     assert path.read_text().count("\n\n") == 0
+
+
+def test_a_file_that_takes_no_more_is_let_be_with_a_word(tmp_path: Path) -> None:
+    path = tmp_path / "memo.jsonl"
+    memo = Memo(path)
+    memo.put("a", {}, 1)
+    assert memo.trouble is None
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 5, before[1]))  # as where a disk is full
+    try:
+        memo.put("b", {}, 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert memo.trouble is not None
+    assert str(path) in memo.trouble
+    memo.put("c", {}, 3)
+    assert [memo.get(key) for key in ("a", "b", "c")] == [1, 2, 3]
+    Memo(path).put("d", {}, 4)
+    assert [Memo(path).get(key) for key in ("a", "b", "c", "d")] == [1, None, None, 4]
+
+
+def test_a_line_too_deep_to_be_read_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "memo.jsonl"
+    path.write_text('{"key":"deep","result":' + "[" * 100_000 + "\n")
+    assert Memo(path).get("deep") is None
 
 
 def test_keys_differ_where_anything_does() -> None:
