@@ -27,7 +27,7 @@ lint: dev        ## ruff and mypy over everything
 SPREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(RUN) pytest -q -n 4 --dist worksteal
 
 test-fast: dev   ## the tests that need neither Ray nor an engine, less those that take seconds (two minutes on two cores)
-	$(SPREAD) -m "not live and not long and not whole"
+	$(SPREAD) --hypothesis-profile=fast -m "not live and not long and not whole"
 
 test: lint       ## everything that gates: lint, all tests without Ray, one live smoke per capability (under 20 minutes)
 	$(SPREAD) -m "not live and not long"

@@ -4,6 +4,7 @@ from _pytest.terminal import TerminalReporter
 from hypothesis import settings
 
 settings.register_profile("raylane", deadline=None)  # a busy machine is no failure
+settings.register_profile("fast", deadline=None, max_examples=20)  # `make test-fast`
 settings.load_profile("raylane")
 
 

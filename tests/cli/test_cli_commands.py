@@ -238,12 +238,14 @@ def _finding() -> Any:
     return Finding("imports", Verdict.GOOD, "not tried here")
 
 
+@pytest.mark.whole
 def test_the_command_needs_neither_ray_nor_torch_to_start() -> None:
     """`raylane status` in a watch loop must not take seconds."""
     code = "import sys, cli.main; print([name for name in ('ray', 'torch', 'vllm', 'transformers') if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
+@pytest.mark.whole
 def test_the_gateway_needs_neither_torch_nor_vllm() -> None:
     code = "import sys, deployments.gateway.deployment; print([name for name in ('torch', 'vllm', 'transformers') if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -135,6 +135,7 @@ def test_down_asks_and_waits(process: subprocess.Popen[str], temp_dir: Path) -> 
     process.wait(5)
 
 
+@pytest.mark.whole
 def test_down_kills_what_does_not_heed(temp_dir: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None

@@ -39,6 +39,7 @@ def test_two_weeks_tell_a_weekend_from_a_weekday() -> None:
         assert np.abs(found - came).mean() < np.abs(without_weeks - came).mean()
 
 
+@pytest.mark.whole
 def test_nine_in_ten_lie_within_what_it_says() -> None:
     rates = recorded(8 * A_DAY, seed=3)
     forecaster, work, inside = SeasonalForecaster(history(rates[: 4 * A_DAY])), 0.0, []

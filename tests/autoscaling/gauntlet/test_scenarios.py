@@ -29,6 +29,7 @@ def same(one: Play, other: Play) -> bool:
 
 
 @every_scenario
+@pytest.mark.whole
 def test_the_same_draw_is_the_same_play_and_another_is_another(name: str, traces: Path) -> None:
     scenario = SCENARIOS[name]
     first = scenario.plays(Draw(0, False, traces))

@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from typer.testing import CliRunner
+
+from cli.bench import bench
 
 MAIN = "import typer; from cli.bench import bench; typer.run(bench)"
 
@@ -114,11 +118,14 @@ async def test_ctrl_c_prints_what_there_is(server: Any) -> None:
         (("--rate", "1e6", "--duration", "1e6"), ("--duration", "1e+06", "at most")),
     ],
 )
-async def test_bad_input_names_the_option_the_value_and_what_is_allowed(options: tuple[str, ...], words: tuple[str, ...]) -> None:
-    code, _, err = await run(*options)
-    assert code == 2
+def test_bad_input_names_the_option_the_value_and_what_is_allowed(options: tuple[str, ...], words: tuple[str, ...]) -> None:
+    """In this process: all of it is refused before anything begins."""
+    app = typer.Typer()
+    app.command()(bench)
+    result = CliRunner().invoke(app, options, env={"COLUMNS": "300"})
+    assert result.exit_code == 2
     for word in words:
-        assert word in err
+        assert word in result.stderr
 
 
 async def test_an_endpoint_that_is_not_there_is_one_clear_line() -> None:

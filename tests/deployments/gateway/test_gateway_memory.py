@@ -5,11 +5,13 @@ import gc
 import os
 
 import psutil
+import pytest
 
 from tests.deployments.gateway.fake_engine import DONE, dying, event, good, pieces, refusing
 from tests.deployments.gateway.rig import ASK, Rig, until
 
 
+@pytest.mark.whole
 async def test_memory_is_flat(rig: Rig) -> None:
     """Over rounds of all kinds of requests: served, failed, refused, left. A leak of a kilobyte a request would show."""
     process = psutil.Process(os.getpid())

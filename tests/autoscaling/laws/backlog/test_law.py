@@ -62,6 +62,7 @@ def test_a_burst_is_answered_within_seconds() -> None:
     assert first.at_s < 310
 
 
+@pytest.mark.whole
 def test_steady_load_moves_nothing_once_it_is_known() -> None:
     out = played([(5, 3_600)], Bounds(1, 8), replicas=3)
     assert [decision for decision in out.scalings if decision.changes and decision.at_s > 900] == []
@@ -75,6 +76,7 @@ def test_nothing_arrives_and_the_last_goes_and_the_first_request_brings_one_back
     assert not np.isnan(out.finished_s).any()
 
 
+@pytest.mark.whole
 def test_a_load_that_swings_faster_than_replicas_start_makes_no_flap() -> None:
     out = played([(2, 60), (14, 60)] * 20, Bounds(1, 12), start_up_s=60.0, replicas=3)
     steps = [(decision.at_s, decision.requested - decision.applied) for decision in out.scalings if decision.changes]
