@@ -32,7 +32,7 @@ _START_UP_S = 60.0
 @dataclass(frozen=True, slots=True)
 class ScalingSetup:
     """How one model of one cell scales. `plant`: what laws may know of a replica, from the cost file `costs`. `attainment`: what each class promises.
-    `period_s`: how often facts are read. `forecast`: which one is an input of the laws."""
+    `period_s`: how often the law is asked where nothing is new. `forecast`: which one is an input of the laws."""
 
     law: LawChoice
     shadow: LawChoice | None

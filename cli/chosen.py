@@ -24,9 +24,3 @@ def replica_count(model: Model, replicas: int | None) -> int:
     if count < 1:
         fail(f"model {model.name!r} has {count} replicas; needed: at least 1", mend="--replicas N", code=2)
     return count
-
-
-def check_folder(option: str, file: Path) -> None:
-    """Ends the command where a file that it is to write has no folder."""
-    if not file.parent.is_dir():
-        fail(f"{option} {file}: the folder {file.parent} does not exist", code=2)

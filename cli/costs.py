@@ -35,5 +35,8 @@ def costs(
     limits = Limits(settings.max_num_seqs, settings.max_num_batched_tokens, room)
     cost = roofline(shape, device, settings.tensor_parallel_size)
     hardware = f"{settings.tensor_parallel_size} x {device.title}"
-    write_cost_file(out, cost_file(chosen.name, hardware, "roofline", limits, cost, note="from data sheets; nothing was measured"))
+    try:
+        write_cost_file(out, cost_file(chosen.name, hardware, "roofline", limits, cost, note="from data sheets; nothing was measured"))
+    except OSError as error:
+        fail(f"--out {out}: cannot be written: {error.strerror}", code=2)
     console.print(f"{out}: {chosen.name} on {hardware}, {room:,} KV tokens; [yellow]not measured[/]")

@@ -87,6 +87,11 @@ class Directory:
         self._spec_json = spec_json
         await self._publish()
 
+    async def restore(self, spec_json: str) -> None:
+        """A gateway tells what was in force before the directory restarted; what has been put in force since stands."""
+        if self._spec_json is None:
+            await self.apply(spec_json)
+
     async def exchange(self, act: Act, spec_json: str, based_on: str | None) -> Orders | None:
         """An act that is a change of the spec: it is written down and the spec put in force, or neither. Returns what is in force then.
 

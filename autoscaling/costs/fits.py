@@ -17,11 +17,14 @@ def limits_for(model: Model, file: CostFile) -> Limits:
 
 
 def misfits(model: Model, pool: Pool, file: CostFile) -> tuple[str, ...]:
-    """Where the file is of another engine than the spec's: what it is of, what the spec says, and what was simulated."""
+    """Where the file is of another engine than the spec's: what it is of, what the spec says, and what was simulated.
+
+    What was measured was measured on the deployment itself: it names no accelerator.
+    """
     found = []
     if file.model != model.name:
         found.append(f"the costs are of model {file.model!r}, not of {model.name!r}: their times are simulated all the same")
-    if pool.accelerator != "cpu" and not _names(file.hardware, pool.accelerator):
+    if file.basis != "measured" and pool.accelerator != "cpu" and not _names(file.hardware, pool.accelerator):
         found.append(f"the costs are of {file.hardware}, pool {pool.name!r} has {pool.accelerator}: their times are simulated all the same")
     for key in _BOUNDED:
         wanted, known = getattr(model.settings, key), getattr(file.engine, key)

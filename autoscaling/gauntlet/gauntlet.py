@@ -153,7 +153,7 @@ class Gauntlet:
             for law in plan.laws:
                 then = partial(self._tuned, name, law, judged[name])
                 yield _Job(f"{name}: {law} tuned", size * plan.trials, "tune", (name, law, plan.trials, training), then)
-        for one in self._runnable:
+        for one in sorted(self._runnable, key=lambda one: -_size(one)):
             size, plays = _size(one), self._plays(one)
             yield _Job(f"{one.name}: known rate", size * _HEADROOM_SIMS * plays, "headroom", (one.name, plays), partial(self._headroom, one))
             for number in range(plays):

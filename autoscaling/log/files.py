@@ -57,7 +57,7 @@ def all_lines_of(files: list[Path]) -> Iterator[str]:
 
 
 def remembered(folder: Path, model: str, unix_ns: int) -> Remembered | None:
-    """The state that the log of `model` leads to, if it is young, of this code, and whole; else None, and the log says why."""
+    """The state that the log of `model` leads to, if it is young, of this code, and whole; else None. Damage is told in the log."""
     try:
         lines = list(lines_of(log_files(folder, model)[-1:]))
         starts = [number for number, line in enumerate(lines) if is_scaling_log(line)]

@@ -28,7 +28,7 @@ class Limit(StrEnum):
     FORECAST_FAILED = "forecast_failed"
     """There should be a forecast, and making it failed: no step down until there is one again, since it may be what keeps the number up."""
     LAW_FAILED = "law_failed"
-    """The law raised: the number stays, and an alarm counts it."""
+    """The law raised, or answered nonsense: the number stays, and an alarm counts it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""An autoscaler that is called at every reading of facts, and asks its law as often as the law wants. Pure.
+"""An autoscaler that is called at every turn that decides, and asks its law as often as the law wants. Pure.
 
 Between two asks the last number stands. An operator's word is followed at once, and so is another hand's change of the number: the law is asked
 before its time. Books that are too old are told at once; the law is not asked then.

@@ -1,4 +1,5 @@
-"""The scaling of one model in Serve's controller: every turn reads, decides, hands over, tells. `worker.py` runs the turns in a thread.
+"""The scaling of one model in Serve's controller. Every turn reads; where the law's period has passed, or something is new, it decides, hands the
+number over and tells. `worker.py` runs the turns in a thread.
 
 The number is handed to Serve before anything is written or published: no disk and no directory delays it.
 """
@@ -117,14 +118,14 @@ class ModelScaling:
 
         What is restored follows the spec in force, not the one with which it was deployed: so not before the directory has spoken.
         """
-        listing = self._cell.listing
+        listing, bad = self._cell.listing, self._facts.bad
         if listing is not None and (self._facts.follow(listing.spec_json) or self._restored):
             self._restored = False
             self._pair.configure(self._facts.setup, ns / 1e9)
             self._log.configured()
             log.info("model %s now scales by %s", self._facts.model.name, self._pair.choice.name)
             return True
-        return False
+        return self._facts.bad is not bad
 
     def _signals(self, ns: int, unix_ns: int, applied: int) -> Signals:
         books, facts, listing = self._cell.books, self._facts, self._cell.listing

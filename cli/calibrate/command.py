@@ -19,8 +19,9 @@ from autoscaling.workload.traces import read_trace
 from cli.bench.client import Client, EndpointError
 from cli.bench.run import allow_many_connections
 from cli.calibrate.probing import OPEN_LOADS, Plan, Probed, Probing
-from cli.chosen import check_folder, chosen_model, replica_count
+from cli.chosen import chosen_model, replica_count
 from cli.console import console, fail
+from cli.outputs import check_outputs
 from cli.private_cell import PinError, PrivateCell
 from cli.server_process import ServerError
 from cluster.spec import ClusterSpec, Model
@@ -44,7 +45,7 @@ def calibrate(
 ) -> None:
     """Measure what an engine's steps cost here: brings the model up on ports of its own, loads it, and takes it down."""
     spec, chosen = chosen_model(spec_file, model)
-    check_folder("--out", out)
+    check_outputs(out=out)
     count = replica_count(chosen, replicas)
     settings = chosen.settings
     try:
@@ -85,7 +86,10 @@ def _write(model: Model, replicas: int, probed: Probed, out: Path, pin: bool) ->
     costs = CostModel(fitted.model.dense, fitted.model.sequence, fitted.model.attention, front, back_s)
     limits = Limits(facts.max_num_seqs, facts.max_num_batched_tokens, facts.kv_tokens, facts.block_tokens)
     note = f"{fitted.samples} steps of {replicas} replica(s) on one machine, all loaded" + (", each pinned to a core" if pin else "")
-    write_cost_file(out, cost_file(model.name, "this machine", "measured", limits, costs, fitted.error, note))
+    try:
+        write_cost_file(out, cost_file(model.name, "this machine", "measured", limits, costs, fitted.error, note))
+    except OSError as error:
+        fail(f"--out {out}: cannot be written: {error.strerror}")
     _tell(out, probed, fitted, costs)
 
 

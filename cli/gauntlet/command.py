@@ -21,9 +21,10 @@ from autoscaling.gauntlet.registry import SCENARIOS
 from autoscaling.gauntlet.results import Results
 from autoscaling.gauntlet.results_file import ResultsFileError, read_results
 from autoscaling.laws.registry import LAWS
-from autoscaling.simulator.report.file import ReportFileError, check_place, write_report
+from autoscaling.simulator.report.file import ReportFileError, write_report
 from cli.console import console, errors, fail
 from cli.gauntlet.tables import show, show_choices
+from cli.outputs import check_outputs
 from cluster.whole_file import is_special, write_whole
 
 OURS = "backlog"
@@ -61,7 +62,7 @@ def gauntlet(
     if source:
         if any(given is not None for given in (laws, scenarios, trials, seeds, jobs)) or thorough:
             fail("--from runs nothing: only --out, --report and --json go with it", code=2)
-        _check_places(out, report)
+        check_outputs(out=out, report=report)
         _tell(_together(source), out, report, as_json)
         return
     chosen = _chosen("--laws", laws, list(LAWS))
@@ -124,7 +125,7 @@ def _check(traces: Path | None, out: Path | None, report: Path | None, memo: Pat
     """Ends the command where something could not be read or written: better before a long run than after it."""
     if traces is not None and not traces.is_dir():
         fail(f"--traces {traces}: is no folder", code=2)
-    _check_places(out, report)
+    check_outputs(out=out, report=report)
     if is_special(memo):
         fail(f"--memo {memo}: is no regular file; allowed: a file, or a name that is not taken", code=2)
     try:
@@ -132,15 +133,6 @@ def _check(traces: Path | None, out: Path | None, report: Path | None, memo: Pat
         memo.open("ab").close()
     except OSError as error:
         fail(f"--memo {memo}: cannot be written: {error.strerror}", code=2)
-
-
-def _check_places(out: Path | None, report: Path | None) -> None:
-    try:
-        for option, path in (("--out", out), ("--report", report)):
-            if path is not None:
-                check_place(path, option)
-    except ReportFileError as error:
-        fail(str(error), code=2)
 
 
 def _together(paths: list[Path]) -> Results:

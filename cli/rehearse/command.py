@@ -12,6 +12,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
+from autoscaling.costs.fits import limits_for
 from autoscaling.costs.speed import slowed, slowness
 from autoscaling.rehearsal.comparison import compare
 from autoscaling.rehearsal.simulated import simulated_capacity, simulated_run
@@ -22,8 +23,10 @@ from autoscaling.workload.trace import TraceError
 from autoscaling.workload.traces import read_trace
 from cli.bench.client import Client, EndpointError
 from cli.bench.run import allow_many_connections
-from cli.chosen import check_folder, chosen_model, replica_count
+from cli.chosen import chosen_model, replica_count
 from cli.console import console, fail
+from cli.engine_costs import tell_misfits
+from cli.outputs import check_outputs
 from cli.private_cell import PinError, PrivateCell
 from cli.rehearse.live import Lived, LivePlayer
 from cli.server_process import ServerError
@@ -63,12 +66,14 @@ def rehearse(
         fail(f"--loads {loads!r}: allowed: shares with commas between, as in 0.5,0.9,1.2", code=2)
     if not all(0 < share <= 10 for share in shares):
         fail(f"--loads {loads!r}: allowed: shares above 0, up to 10", code=2)
-    check_folder("--out", out)
+    check_outputs(out=out)
     count = replica_count(chosen, replicas)
     work = rehearsed(recorded, chosen.settings.max_model_len, length_scale, spec.classes[0].ttft_ms / 1e3)
     work = work.tail(len(work) - len(work) // 2)
     binding = binding_of(spec)
-    settings = CellSettings(count, cost.limits(), policy_of(spec), binding, chosen.settings.max_model_len, spec.patience_s(spec.classes[0]))
+    tell_misfits(spec, chosen, costs, cost)
+    limits, patience_s = limits_for(chosen, cost), spec.patience_s(spec.classes[0])
+    settings = CellSettings(count, limits, policy_of(spec), binding, chosen.settings.max_model_len, patience_s)
     with tempfile.TemporaryDirectory(prefix="raylane-") as scratch:
         rehearsal = _Rehearsal(spec, chosen, settings, cost, work, keep or Path(scratch))
         try:
@@ -76,8 +81,11 @@ def rehearse(
             replayed = rehearsal.replay()
         except (ServerError, PinError, EndpointError, ReplayError, ValueError) as error:
             fail(str(error), mend="raylane doctor")
-    write_published(out, published)
     _show(published)
+    try:
+        write_published(out, published)
+    except OSError as error:
+        fail(f"--out {out}: cannot be written: {error.strerror}")
     if replayed.difference is not None:
         fail(f"the live gateway decided something else than its own scheduler does on the same inputs: {replayed.difference}")
     console.print(f"{replayed.inputs:,} live inputs fed to the scheduler again: {replayed.placed:,} placements, every decision the same")

@@ -13,7 +13,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from autoscaling.simulator.report.facts import Basis
-from autoscaling.simulator.report.file import ReportFileError, check_place, write_report
+from autoscaling.simulator.report.file import ReportFileError, write_report
 from autoscaling.tune.advice import Advice, advise
 from autoscaling.tune.player import Player
 from autoscaling.tune.search import Budget, Search, SearchError
@@ -23,6 +23,7 @@ from autoscaling.tune.trial import Trial
 from autoscaling.tune.trust import MOST_CAPACITY, MOST_TTFT
 from cli.console import console, errors, fail
 from cli.engine_costs import Costs
+from cli.outputs import check_outputs
 from cli.simulation_report import price_of
 from cli.simulation_scaling import StartUp
 from cli.traffic_options import Choice, FromS, Limit, LoadScale, TimeScale, ToS, TraceFile
@@ -63,7 +64,7 @@ def tune(
 ) -> None:
     """Find settings of the scaling law that keep the promises for less, and propose a change of the spec."""
     trust = trusted(spec_file, model, error, (most_error, most_capacity_error), anyway)
-    _check_places(out, report)
+    check_outputs(out=out, report=report)
     inputs = gathered(spec_file, model, costs, trace, Choice(from_s, to_s, limit, time_scale, load_scale, seed), start_up_s, history)
     calm_garbage_collector()
     began_s, case = time.perf_counter(), inputs.case
@@ -83,15 +84,6 @@ def tune(
         fail("; ".join(problems))
     if not advice.keeps:
         raise typer.Exit(NOTHING_KEEPS)
-
-
-def _check_places(out: Path | None, report: Path | None) -> None:
-    try:
-        for option, place in (("--out", out), ("--report", report)):
-            if place is not None:
-                check_place(place, option)
-    except ReportFileError as problem:
-        fail(str(problem), code=2)
 
 
 def _searched(inputs: Inputs, player: Player, budget: Budget, seed: int) -> list[Trial]:

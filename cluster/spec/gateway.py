@@ -70,7 +70,7 @@ class Gateway(Section):
     @field_validator("trace_file", "decision_log", "simulator_error")
     @classmethod
     def _is_beside_the_spec(cls, path: str | None, info: ValidationInfo) -> str | None:
-        return None if path is None else beside_the_spec(path, info)
+        return beside_the_spec(path, info) if path else None
 
     @field_validator("host")
     @classmethod

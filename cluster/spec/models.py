@@ -2,10 +2,11 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_validator
 
 from cluster.spec.autoscaling import Autoscaling
 from cluster.spec.base import Name, Seconds, Section
+from cluster.spec.paths import beside_the_spec
 from cluster.spec.simulated import NAME_MARK, Simulated
 
 ModelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$")]
@@ -111,6 +112,11 @@ class Model(Section):
     pool: Name | None = None
     adapters: tuple[LoraAdapter, ...] = ()
     step_log: str | None = None
+
+    @field_validator("step_log")
+    @classmethod
+    def _is_beside_the_spec(cls, path: str | None, info: ValidationInfo) -> str | None:
+        return beside_the_spec(path, info) if path else None
 
     @model_validator(mode="after")
     def _is_what_it_says(self) -> "Model":

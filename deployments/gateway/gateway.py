@@ -203,7 +203,7 @@ class Gateway:
 
     async def _tell_again(self, spec_json: str) -> None:
         try:
-            await self._directory.apply.remote(spec_json)
+            await self._directory.restore.remote(spec_json)
         except Exception as error:  # any failure of Ray; the next listing asks again
             log.warning("the directory was not told the spec: %r", error)
 

@@ -56,7 +56,7 @@ class ShadowPage:
         return Route(SHADOW_PATH, OwnPage(operators_only(self.exchange, self._secret), self._service, ("POST",)))
 
     async def exchange(self, request: Request) -> Response:
-        """Promotes the shadow, or takes the last promotion back. It is written down and done, or neither."""
+        """Promotes the shadow, or takes the last promotion back. It is written down and done, or neither; which, is unknown where no answer comes."""
         body = await request.body()
         if len(body) > _MOST_BYTES:
             raise ApiError(ErrorCode.BODY_TOO_LARGE, f"the order has {len(body)} bytes; allowed: at most {_MOST_BYTES}")
@@ -66,6 +66,9 @@ class ShadowPage:
                 done = await self._exchange(lambda spec: self._exchanged(spec, form))
         except ApiError:
             raise
+        except TimeoutError as error:
+            late = f"the directory has not answered for {_ANSWER_S:g} s, and may do it still: see which law is active (`raylane explain`)"
+            raise ApiError(ErrorCode.NO_DIRECTORY, late) from error
         except Exception as error:  # any failure of Ray, or of the disk under the audit
             raise ApiError(ErrorCode.NO_DIRECTORY, f"the directory did not take the order: {error!r}") from error
         if done is None:

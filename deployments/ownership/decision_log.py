@@ -36,7 +36,7 @@ class DecisionLog:
     def due(self) -> bool:
         """Whether a new file begins now: the first one, or where the last is full. It is open then, and wants a header.
 
-        Raises OSError; then the files that there are stay as they are, and the next call tries again.
+        Raises OSError; where no file can be opened, those that there are stay as they are. The next call tries again.
         """
         if self._closed or (self._file is not None and self._bytes < self._most_bytes):
             return False
@@ -49,6 +49,7 @@ class DecisionLog:
             new.replace(self._path)
         except OSError:
             file.close()
+            new.unlink(missing_ok=True)
             raise
         self._file, self._bytes = file, 0
         return True

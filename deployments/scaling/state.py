@@ -16,9 +16,9 @@ class ScalingState:
     """One decision on one model's replicas, at `at_unix_s` (time of day).
 
     `requested` were asked for after all limits, for `reason` (`scaler/decision.py`); `applied` is what the platform was told before, `ready` how many
-    of them take work, `starting` how many are not there yet: the rest is cordoned, drains, or is silent. `start_up_eta_s`: in how many seconds, from
-    `at_unix_s`, the next replica that starts should be ready; None: none starts, or nobody knows. `alarms`: what is wrong, by kinds of a closed set.
-    `shadow`: what a second law would have done, in its own words.
+    of them take work, `starting` how many are not there yet, or are on their way out by an operator's order; the rest is cordoned or silent.
+    `start_up_eta_s`: in how many seconds, from `at_unix_s`, the next replica that starts should be ready; None: none starts, or nobody knows.
+    `alarms`: what is wrong, by kinds of a closed set. `shadow`: what a second law would have done, in its own words.
     """
 
     model: str

@@ -55,6 +55,10 @@ class ServiceRate:
         self.placed = Meter()
         self.finished = Meter()
 
+    def forget_idle(self) -> None:
+        """What a little traffic took is no measure of what a crowd is served with: for the end of a waiting room."""
+        self.finished = Meter()
+
     @property
     def per_s(self) -> float | None:
         """The best known rate, in units of `Job.cost` a second."""

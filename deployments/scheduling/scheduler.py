@@ -174,6 +174,8 @@ class Scheduler:
 
     def replica_up(self, replica_id: str, capacity: Capacity, now: float) -> None:
         """A replica is ready; also brings a suspect one back, but lifts no cordon. The capacity of a known replica is replaced, its leases stand."""
+        if self.lanes.jobs and not self.fleet.any_ready:
+            self.rate.forget_idle()
         self.fleet.up(replica_id, capacity)
 
     def replica_suspect(self, replica_id: str, now: float) -> None:

@@ -40,7 +40,9 @@ def test_what_the_spec_lowers_is_simulated_and_what_it_raises_is_said(fitting: t
 @pytest.mark.parametrize(("accelerator", "fits"), [("H100", True), ("H100-80G", True), ("L40S", False), ("L4", False), ("cpu", True)])
 def test_another_accelerator_is_said(fitting: tuple[Model, Pool, CostFile], accelerator: str, fits: bool) -> None:
     model, pool, file = fitting
-    assert (misfits(model, pool.model_copy(update={"accelerator": accelerator}), file) == ()) is fits
+    other = pool.model_copy(update={"accelerator": accelerator})
+    assert (misfits(model, other, file) == ()) is fits
+    assert misfits(model, other, file.model_copy(update={"basis": "measured", "hardware": "this machine"})) == ()
 
 
 def test_another_model_is_said(fitting: tuple[Model, Pool, CostFile]) -> None:

@@ -135,6 +135,7 @@ def test_the_time_of_a_start_is_no_slowness() -> None:
     assert scheduler.rate.placed.per_s == before
     scheduler.replica_up("r1", CAPACITY, 26.0)
     assert scheduler.step(26.0).placements
+    assert scheduler.submit(make_request("late", now=26.1, prompt=900, output=400), 26.1).accepted
 
 
 def test_what_was_seen_under_load_still_bounds_a_waiting_room() -> None:
