@@ -58,9 +58,7 @@ def setup_of(
     Raises CostFileError, and ValueError for settings that make no bounds.
     """
     scaling = spec.autoscaling_of(model)
-    named = scaling.costs or (None if model.simulated is None else model.simulated.costs)
-    if not read_costs or cost is not None:
-        named = None
+    named = spec.costs_of(model) if read_costs and cost is None else None
     plant = _plant(spec, model, cost if named is None else read_cost_file(Path(named)))
     law, shadow = choices_of(spec, model)
     return ScalingSetup(

@@ -16,7 +16,7 @@ Costs = Annotated[Path | None, typer.Option(help="The cost file of the engine (`
 
 def engine_costs(spec: ClusterSpec, model: Model, file: Path | None) -> tuple[Path, CostFile]:
     """The cost file, by the option or by the spec, and what it holds. Ends the command where nobody names one. Raises CostFileError."""
-    named = spec.autoscaling_of(model).costs or (None if model.simulated is None else model.simulated.costs)
+    named = spec.costs_of(model)
     if file is None and named is None:
         fail(f"--costs: missing, and the spec names none (autoscaling.costs) for model {model.name!r}", mend="raylane calibrate", code=2)
     path = file or Path(str(named))

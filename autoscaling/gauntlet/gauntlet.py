@@ -4,28 +4,22 @@ For each scenario and law: tune, then judge the frontier on the held-out plays. 
 plays, then judge that. For each of them: what knows the arrivals. Otherwise jobs do not depend on each other.
 """
 
-import multiprocessing
-import os
-import signal
-import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
-from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 from autoscaling.gauntlet.code import law_hash, limits_hash, world_hash
 from autoscaling.gauntlet.frontier import TriedSettings, frontier, pick
 from autoscaling.gauntlet.known_rate import HALVINGS, Form, Headroom
 from autoscaling.gauntlet.plan import Plan
+from autoscaling.gauntlet.processes import Processes
 from autoscaling.gauntlet.recorded import NoTracesError, trace_files
 from autoscaling.gauntlet.registry import SCENARIOS
 from autoscaling.gauntlet.results import Contender, Contest, Point, Results
 from autoscaling.gauntlet.scenario import Scenario
-from autoscaling.gauntlet.worker import Worker
 from autoscaling.laws.registry import LAWS
 from autoscaling.laws.settings import Value
 from autoscaling.scoring.score import Score
@@ -36,7 +30,6 @@ _HEADROOM_SIMS = len(Form) * (HALVINGS + 1)
 
 Told = Callable[[float, float, str], None]
 """Work done, work in all (in plays of an ordinary scenario), and what was done last."""
-
 
 Warned = Callable[[str], None]
 """What went wrong without ending the run, each thing once."""
@@ -74,38 +67,25 @@ class Gauntlet:
         self._runnable = [SCENARIOS[name] for name in plan.scenarios if self._can_run(SCENARIOS[name])]
 
     def run(self, told: Told = silent, warned: Warned = unheard) -> Results:
-        """Everything of the plan. Raises TracesError at once where a recording cannot be played, and LawFailedError for a law that never answers.
-
-        The processes end with this one, however it ends: each holds an end of a pipe of which only this one holds the other.
-        """
+        """Everything of the plan. Raises TracesError at once where a recording cannot be played, and LawFailedError for a law that never answers."""
         done = 0.0
         total = self._expected()
-        context = multiprocessing.get_context("spawn")
-        reader, writer = context.Pipe(duplex=False)
-        arguments = (self._plan.memo, self._plan.traces, reader)
         notes: set[str] = set()
-        with reader, writer, ProcessPoolExecutor(self._plan.jobs, context, _begin, arguments) as pool:
-            running: dict[Future[_Done], _Job] = {}
-            try:
-                self._look(pool)
-                for job in self._first():
-                    running[_submitted(pool, job.call, job.arguments)] = job
-                while running:
-                    ended, _ = wait(running, return_when=FIRST_COMPLETED)
-                    for future in ended:
-                        job, found = running.pop(future), future.result()
-                        for note in found.notes:
-                            if note not in notes:
-                                notes.add(note)
-                                warned(note)
-                        for more in job.then(found.result):
-                            running[_submitted(pool, more.call, more.arguments)] = more
-                        done += job.size
-                        told(done, max(total, done), job.what)
-            except BaseException:
-                writer.close()  # nobody waits for what is being run
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        with Processes(self._plan.jobs, self._plan.memo, self._plan.traces) as processes:
+            self._look(processes)
+            running = {processes.submit(job.call, job.arguments): job for job in self._first()}
+            while running:
+                ended, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    job, found = running.pop(future), future.result()
+                    for note in found.notes:
+                        if note not in notes:
+                            notes.add(note)
+                            warned(note)
+                    for more in job.then(found.result):
+                        running[processes.submit(more.call, more.arguments)] = more
+                    done += job.size
+                    told(done, max(total, done), job.what)
         return self._together()
 
     def _can_run(self, scenario: Scenario) -> bool:
@@ -116,10 +96,10 @@ class Gauntlet:
             return False
         return True
 
-    def _look(self, pool: ProcessPoolExecutor) -> None:
+    def _look(self, processes: Processes) -> None:
         """Has each recording read before anything is played: better now than hours later."""
         by_files = {one.reads: one.name for one in self._runnable if one.reads}
-        for look in [_submitted(pool, "look", (name,)) for name in by_files.values()]:
+        for look in [processes.submit("look", (name,)) for name in by_files.values()]:
             look.result()
 
     def _plays(self, scenario: Scenario) -> int:
@@ -207,40 +187,3 @@ def _size(scenario: Scenario) -> float:
 def _kept(place: dict[Any, Score], key: Any, score: Score) -> Iterable[_Job]:
     place[key] = score
     return ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Done:
-    """What a job found, and what its process has to tell (all of it, each time)."""
-
-    result: Any
-    notes: list[str]
-
-
-def _submitted(pool: ProcessPoolExecutor, call: str, arguments: tuple[Any, ...]) -> Future[_Done]:
-    """A process that starts for it hears no Ctrl-C, which reaches every process of a terminal: what is blocked here stays blocked there."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        return pool.submit(_do, call, arguments)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-_worker: Worker | None = None
-
-
-def _begin(memo: Path | None, traces: Path | None, parent: Connection) -> None:
-    global _worker
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    _worker = Worker(memo, traces)
-
-
-def _end_with(parent: Connection) -> None:
-    """Ends this process at once when nobody holds the other end any more. A line of the memo that this cuts off is passed over by its readers."""
-    parent.poll(None)
-    os._exit(1)
-
-
-def _do(call: str, arguments: tuple[Any, ...]) -> _Done:
-    assert _worker is not None
-    return _Done(getattr(_worker, call)(*arguments), _worker.notes())

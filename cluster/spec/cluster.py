@@ -62,6 +62,10 @@ class ClusterSpec(Section):
         """How a model scales: by its own section, else by the cluster's."""
         return self.autoscaling if model.autoscaling is None else model.autoscaling
 
+    def costs_of(self, model: Model) -> str | None:
+        """The cost file of a model's engine: that of its autoscaling section, else that of its simulated engine."""
+        return self.autoscaling_of(model).costs or (None if model.simulated is None else model.simulated.costs)
+
     def _check_tenants(self) -> None:
         classes = [traffic_class.name for traffic_class in self.classes]
         for tenant in self.tenants:
