@@ -26,7 +26,7 @@ lint: dev        ## ruff and mypy over everything
 # Several processes on few cores: one thread of BLAS each, or they spin while they wait for each other.
 SPREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(RUN) pytest -q -n 4 --dist worksteal
 
-test-fast: dev   ## the tests that need neither Ray nor an engine, less those that take seconds (two minutes on two cores)
+test-fast: dev   ## the tests that need neither Ray nor an engine, less those that take seconds (a minute and a half on two cores)
 	$(SPREAD) --hypothesis-profile=fast -m "not live and not long and not whole"
 
 test: lint       ## everything that gates: lint, all tests without Ray, one live smoke per capability (under 20 minutes)
