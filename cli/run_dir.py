@@ -16,6 +16,8 @@ from pathlib import Path
 
 import psutil
 
+from cluster.whole_file import write_whole
+
 
 @dataclass(frozen=True)
 class State:
@@ -74,9 +76,7 @@ class RunDir:
 
     def write_state(self, state: State) -> None:
         """Replaces the state in one move, so that a reader never sees half of it."""
-        draft = self.path / "state.json.new"
-        draft.write_text(json.dumps(dataclasses.asdict(state)))
-        draft.replace(self.path / "state.json")
+        write_whole(self.path / "state.json", json.dumps(dataclasses.asdict(state)))
 
     def clear_state(self) -> None:
         """The cluster is down."""

@@ -52,18 +52,12 @@ def law_hash(entry: Entry) -> str:
     is made too, where that is another: a law may take another's settings. And of Ray, whose functions some laws are."""
     make: Any = entry.make
     rooms = dict.fromkeys(_room(module) for module in (entry.settings.__module__, getattr(make, "func", make).__module__))
-    return "-".join([*map(_room_hash, rooms), "ray", version("ray")])
+    return "-".join([*map(_hash_once, rooms), "ray", version("ray")])
 
 
-@lru_cache
 def recordings_hash(files: tuple[Path, ...]) -> str:
     """Of recorded traffic. Read once a process, as the recordings are."""
-    return _hash(files)
-
-
-@lru_cache
-def _room_hash(files: tuple[Path, ...]) -> str:
-    return _hash(files)
+    return _hash_once(files)
 
 
 @lru_cache
@@ -81,6 +75,11 @@ def _source(module: str) -> Path:
 
 def _files(place: Path) -> list[Path]:
     return [place] if place.is_file() else sorted(place.rglob("*.py"))
+
+
+@lru_cache
+def _hash_once(files: tuple[Path, ...]) -> str:
+    return _hash(files)
 
 
 def _hash(files: Iterable[Path]) -> str:

@@ -129,6 +129,16 @@ def test_refused_models(model: str, told: str) -> None:
     assert told in problem(f"{HEAD}models: [{model}]")
 
 
+def test_paths_start_from_the_specs_folder_and_an_empty_one_is_none(tmp_path: Path) -> None:
+    file = tmp_path / "spec.yaml"
+    models = MODELS.replace("name: m,", "name: m, step_log: steps,", 1)
+    assert models != MODELS
+    file.write_text(f'{HEAD}{models}\ngateway: {{trace_file: t.jsonl, decision_log: "", simulator_error: /e.json}}')
+    spec = load_spec(file)
+    assert (spec.gateway.trace_file, spec.gateway.decision_log, spec.gateway.simulator_error) == (str(tmp_path / "t.jsonl"), None, "/e.json")
+    assert spec.models[0].step_log == str(tmp_path / "steps")
+
+
 def test_a_simulated_model(tmp_path: Path) -> None:
     text = f"{HEAD}models: [{{name: m-simulated, source: s, engine: simulated, simulated: {{costs: c.json}}, settings: {{max_model_len: 99}}}}]"
     (tmp_path / "spec.yaml").write_text(text)

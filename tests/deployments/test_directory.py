@@ -74,6 +74,15 @@ async def test_a_new_directory_is_noticed() -> None:
     assert (await asyncio.wait_for(Directory("secret").watch(41, 30.0), 5)).replicas == ()
 
 
+async def test_what_was_in_force_is_restored_and_what_has_been_put_in_force_since_stands() -> None:
+    one = Directory("secret")
+    await one.restore('{"old": 1}')
+    assert (await one.watch(-1, 1.0)).spec_json == '{"old": 1}'
+    await one.apply('{"new": 1}')
+    await one.restore('{"old": 1}')
+    assert (await one.watch(-1, 1.0)).spec_json == '{"new": 1}'
+
+
 async def test_an_applied_spec_is_heard() -> None:
     one = Directory("secret")
     version = (await one.watch(-1, 1.0)).version

@@ -47,6 +47,13 @@ def test_a_spec_that_cannot_be_followed_leaves_all_as_it_was(play: Callable[...,
     assert (state.requested, state.alarms) == (3, ())
 
 
+def test_a_spec_that_cannot_be_followed_is_told_at_once_however_seldom_the_law_is_asked(play: Callable[..., Played]) -> None:
+    played = play(ready=2, policy="fixed", count=2, period_s=600.0)
+    played.turn()
+    played.apply(policy="magic")
+    assert played.turn().alarms == ("bad_spec",)
+
+
 def test_costs_that_are_missing_are_an_alarm_and_the_law_does_without(play: Callable[..., Played]) -> None:
     played = play(ready=1, costs="/nowhere.json")
     assert played.turn().alarms == ("bad_spec",)
