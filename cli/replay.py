@@ -14,6 +14,8 @@ from deployments.scheduling.replay import ReplayError, replay
 
 _FILE = re.compile(r"(?P<log>.*\.jsonl)(?:\.(?P<age>\d+))?")
 """A log's newest file, and those before it: the larger the number, the older."""
+_BEGUN = ".jsonl.new"
+"""How the name of a file ends that is being opened, or whose writer was killed while it opened it: nothing is in it yet."""
 
 
 def replay_log(
@@ -21,7 +23,9 @@ def replay_log(
     any_code: Annotated[bool, typer.Option("--any-code", help="Also where other code recorded it: shows what a change decides differently.")] = False,
 ) -> None:
     """Replay decision logs, each by itself: 0 if every decision is the recorded one, 1 at the first that is not, 2 if one is no log."""
-    logs = _logs(files)
+    logs = _logs([file for file in files if not _only_begun(file)])
+    if not logs:
+        fail("nothing to replay: no file with decisions was named", code=2)
     for log, parts in logs.items():
         told = f"{log.name}: " if len(logs) > 1 else ""
         try:
@@ -39,6 +43,14 @@ def replay_log(
         except RecursionError:  # of a scheduler's log; a scaling log's reader says which line
             fail(f"{log}: no log: a line is nested too deep", code=2)
     console.print("[green]every decision is the recorded one[/]")
+
+
+def _only_begun(file: Path) -> bool:
+    """Whether no decision is in the file yet, which is told."""
+    begun = file.name.endswith(_BEGUN) and file.is_file() and not file.stat().st_size
+    if begun:
+        console.print(f"[yellow]{file}: passed over: only begun, no decision is in it yet[/]")
+    return begun
 
 
 def _logs(files: list[Path]) -> dict[Path, list[Path]]:

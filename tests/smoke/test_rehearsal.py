@@ -1,4 +1,7 @@
-"""Calibrate, rehearse, replay: on a real Ray and a real vLLM, in little time. The figures of so short a run are not judged; that it tells them is."""
+"""Calibrate, rehearse, replay: on a real Ray and a real vLLM, in little time. The figures of so short a run are not judged; that it tells them is.
+
+The engine is a small one: a calibration fills the whole context and every place of it.
+"""
 
 import json
 import os
@@ -8,12 +11,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from deployments.engine_model.cost_file import read_cost_file
 from deployments.telemetry.published_error import read_published
 from tests.live.cluster import ROOT
 
 pytestmark = pytest.mark.live
+
+CONTEXT, PLACES = 1_024, 16
 
 
 def raylane(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -23,8 +29,11 @@ def raylane(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With a trace, and the costs that a short calibration found."""
+    """With a spec, a trace, and the costs that a short calibration found."""
     folder = tmp_path_factory.mktemp("rehearsal")
+    spec = yaml.safe_load((ROOT / "infra/specs/local.yaml").read_text(encoding="utf-8"))
+    spec["models"][0]["settings"] |= {"max_model_len": CONTEXT, "max_num_seqs": PLACES}
+    (folder / "spec.yaml").write_text(yaml.safe_dump(spec), encoding="utf-8")
     rng = np.random.default_rng(0)
     rows = [
         json.dumps({"timestamp": 50 * number, "input_length": int(rng.integers(8, 300)), "output_length": int(rng.integers(4, 40)), "hash_ids": []})
@@ -33,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "trace.jsonl").write_text("\n".join(rows))
     told = raylane(
         folder,
-        *("calibrate", "infra/specs/local.yaml", "--out", str(folder / "costs.json"), "--replicas", "1", "--seconds", "2", "--pin"),
+        *("calibrate", str(folder / "spec.yaml"), "--out", str(folder / "costs.json"), "--replicas", "1", "--seconds", "2", "--pin"),
         *("--trace", str(folder / "trace.jsonl")),
     )
     assert told.returncode == 0, told.stdout + told.stderr
@@ -44,16 +53,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_costs_are_those_of_the_engine_that_ran(folder: Path) -> None:
     costs = read_cost_file(folder / "costs.json")
     assert costs.basis == "measured"
-    assert costs.engine.max_num_seqs == 64
+    assert costs.engine.max_num_seqs == PLACES
     assert costs.engine.kv_tokens > 10_000
     model = costs.cost_model()
-    assert 1e-4 < model.run_s(1, 1, 100) < model.run_s(1, 64, 30_000) < 5
+    assert 1e-4 < model.run_s(1, 1, 100) < model.run_s(1, PLACES, PLACES * CONTEXT) < 5
 
 
 def test_a_rehearsal_publishes_its_error_and_replays_its_decisions(folder: Path) -> None:
     told = raylane(
         folder,
-        *("rehearse", "infra/specs/local.yaml", "--trace", str(folder / "trace.jsonl"), "--costs", str(folder / "costs.json")),
+        *("rehearse", str(folder / "spec.yaml"), "--trace", str(folder / "trace.jsonl"), "--costs", str(folder / "costs.json")),
         *("--out", str(folder / "error.json"), "--replicas", "1", "--runs", "1", "--seconds", "6", "--loads", "0.5,1.2", "--pin"),
         *("--keep", str(folder / "kept")),
     )
@@ -68,7 +77,7 @@ def test_a_rehearsal_publishes_its_error_and_replays_its_decisions(folder: Path)
     assert raylane(folder, "replay", *logs).returncode == 0
     report = raylane(
         folder,
-        *("simulate", "infra/specs/local.yaml", "--trace", str(folder / "trace.jsonl"), "--costs", str(folder / "costs.json")),
+        *("simulate", str(folder / "spec.yaml"), "--trace", str(folder / "trace.jsonl"), "--costs", str(folder / "costs.json")),
         *("--limit", "500", "--report", str(folder / "report.html"), "--published-error", str(folder / "error.json")),
     )
     assert report.returncode == 0, report.stderr

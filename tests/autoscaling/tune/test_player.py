@@ -29,8 +29,8 @@ def player() -> Player:
 
 @pytest.fixture(scope="module")
 def long_player() -> Player:
-    """Of five hours: long enough to be cut into parts."""
-    return Player(cases.case(span_s=18_000.0), time.monotonic)
+    """Of three hours: long enough to be cut into parts."""
+    return Player(cases.case(span_s=10_800.0), time.monotonic)
 
 
 @pytest.fixture(scope="module")

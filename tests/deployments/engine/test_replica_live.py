@@ -177,6 +177,7 @@ async def test_a_killed_core_is_replaced(host: Host, replica: Replica) -> None:
         await chat(session, "after-kill", max_tokens=3)
 
 
+@pytest.mark.long
 async def test_a_stopped_core_is_replaced(host: Host, replica: Replica) -> None:
     async with replica.session() as session, feed(session) as messages, stream(session, "stopped") as response:
         await response.content.readline()

@@ -47,6 +47,12 @@ async def test_what_gateways_decided_replays(make_cell: MakeCell, tmp_path: Path
     assert placed >= 90
     both = CliRunner().invoke(app, ["replay", *(str(log) for log in reversed(logs))])
     assert (both.exit_code, both.output.count(" inputs, ")) == (0, 2), both.output
+    begun = folder / "demo.jsonl.new"  # what a writer that is killed while it opens a file leaves
+    begun.touch()
+    all_of_it = CliRunner().invoke(app, ["replay", str(begun), *map(str, logs)])
+    assert (all_of_it.exit_code, all_of_it.output.count(" inputs, ")) == (0, 2), all_of_it.output
+    alone = CliRunner().invoke(app, ["replay", str(begun)])
+    assert (alone.exit_code, "nothing to replay" in alone.output) == (2, True), alone.output
 
 
 def test_a_full_file_is_rotated_and_the_oldest_goes(tmp_path: Path) -> None:
