@@ -18,7 +18,8 @@ from autoscaling.gauntlet.oracle import Oracle, PlayedSchedule
 from autoscaling.gauntlet.scenario import Play
 from autoscaling.gauntlet.schedule import BIN_S, Needed
 
-_MOST_H = 4.0
+_FIRST_H, _MOST_H = 4.0, 64.0
+"""Where traffic comes in salvos, many times the rate is needed: the range is doubled from the first up to the most."""
 HALVINGS = 5
 """Of the range of h, for each form."""
 
@@ -47,25 +48,33 @@ class Headroom:
 
 def tuned(plays: Sequence[Play], target: float, halvings: int = HALVINGS) -> Headroom:
     """The cheaper form with the least h that keeps the promise on average over the plays. Where none does, the most that is looked at."""
-    found: list[tuple[bool, float, Headroom]] = []
-    for form in Form:
-        low, high, best = (0.8 if form is Form.FACTOR else 0.0), _MOST_H, None
-        for step in range(halvings + 1):
-            headroom = Headroom(form, high if step == 0 else (low + high) / 2)
-            kept, hours = _judged(plays, headroom, target)
-            if kept:
-                high, best = headroom.h, (False, hours, headroom)
-            elif step == 0:
-                break
-            else:
-                low = headroom.h
-        found.append(best or (True, 0.0, Headroom(form, _MOST_H)))
-    return min(found, key=lambda one: one[:2])[2]
+    found = [least for form in Form if (least := _least(plays, form, target, halvings)) is not None]
+    return min(found, key=lambda one: one[0])[1] if found else Headroom(Form.FACTOR, _MOST_H)
 
 
 def played(play: Play, headroom: Headroom, target: float) -> PlayedSchedule:
     """A play with that headroom."""
     return Oracle(play, target, 1).play(headroom.needed(play))
+
+
+def _least(plays: Sequence[Play], form: Form, target: float, halvings: int) -> tuple[float, Headroom] | None:
+    """The least h of a form that keeps the promise, and its replica-hours: the range is widened until its upper end keeps it, then halved."""
+    low, headroom = (0.8 if form is Form.FACTOR else 0.0), Headroom(form, _FIRST_H)
+    kept, hours = _judged(plays, headroom, target)
+    while not kept and headroom.h < _MOST_H:
+        low, headroom = headroom.h, Headroom(form, 2 * headroom.h)
+        kept, hours = _judged(plays, headroom, target)
+    if not kept:
+        return None
+    best = (hours, headroom)
+    for _ in range(halvings):
+        headroom = Headroom(form, (low + best[1].h) / 2)
+        kept, hours = _judged(plays, headroom, target)
+        if kept:
+            best = (hours, headroom)
+        else:
+            low = headroom.h
+    return best
 
 
 def _judged(plays: Sequence[Play], headroom: Headroom, target: float) -> tuple[bool, float]:

@@ -1,9 +1,12 @@
 """What knows the future keeps the promise and is cheap; what knows only the rate is not cheaper for long."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from autoscaling.gauntlet.known_rate import Form, Headroom, played, tuned
+from autoscaling.gauntlet.load import Load
 from autoscaling.gauntlet.oracle import Oracle, demand_of
 from autoscaling.gauntlet.run import outcome_of, plant_of, score_of
 from autoscaling.laws.registry import make_law
@@ -49,6 +52,14 @@ def test_the_known_rate_keeps_the_promise_where_it_was_tuned() -> None:
     attained = [played(play, headroom, TARGET).score.attainment for play in plays]
     assert float(np.mean(attained)) >= TARGET
     assert played(small_play(), headroom, TARGET).score.attainment > 0.9
+
+
+def test_the_known_rate_keeps_the_promise_where_that_takes_many_times_the_rate() -> None:
+    play = small_play()
+    quiet = replace(play, load=Load(play.load.replicas / 8))
+    headroom = tuned([quiet], TARGET, 1)
+    assert headroom.h > 4
+    assert played(quiet, headroom, TARGET).score.attainment >= TARGET
 
 
 def test_headroom_is_more_than_the_load() -> None:
