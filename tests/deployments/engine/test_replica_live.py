@@ -189,6 +189,7 @@ async def test_a_stopped_core_is_replaced(host: Host, replica: Replica) -> None:
     await until_gone(replica.family)
 
 
+@pytest.mark.long
 async def test_a_killed_replica_leaves_no_child(host: Host, replica: Replica) -> None:
     # Stopped, so that the core cannot see by itself that its parent is gone.
     os.kill(replica.core, signal.SIGSTOP)
