@@ -164,6 +164,7 @@ async def test_a_client_that_leaves_frees_the_engine(replica: Replica) -> None:
         assert finished.sequences == 0
 
 
+@pytest.mark.long
 async def test_a_killed_core_is_replaced(host: Host, replica: Replica) -> None:
     async with replica.session() as session, feed(session) as messages, stream(session, "killed") as response:
         await response.content.readline()
