@@ -39,34 +39,42 @@ class Forecasts:
         self._lanes = lanes
         self._rate = rate
         self._starting = starting
-        self._outlooks = Outlooks(lanes, rate, starting)
+        self.outlooks = Outlooks(lanes, rate, starting)
+
+    def reload(self, now: float) -> None:
+        """The lanes are new. Of those that are no more nothing is kept but the promises they gave: a job knows by whom."""
+        names = {lane.name for lane in self._lanes.lanes}
+        self.etas = {name: eta for name, eta in self.etas.items() if name in names}
+        self._retries = {name: retry for name, retry in self._retries.items() if name in names}
+        self.outlooks.reload(names, now)
 
     def promise(self, job: Job, now: float) -> tuple[float, float]:
         """The wait that a queued job may expect: p50 and p95, in seconds. Called before the job enters its lane."""
-        job.promise = self._eta(job).promise(self._outlooks.of(job, now))
+        job.eta = self._eta(job)
+        job.promise = job.eta.promise(self.outlooks.of(job, now))
         return job.promise.p50_s, job.promise.p95_s
 
     def stepped(self, now: float) -> None:
         """A step begins, or ended: whose latest start passed is known now."""
-        self._outlooks.tick(now)
+        self.outlooks.tick(now)
         for lane in self._lanes.lanes:
             if lane.turned_late:
                 self._turned_late(lane, now)
 
     def _turned_late(self, lane: Lane, now: float) -> None:
         for job in lane.turned_late:
-            if job.promise is not None and job.attempt == 0:
+            if job.eta is not None and job.promise is not None and job.attempt == 0 and not job.came_late:
                 job.came_late = True
-                self._eta(job).came_late(job.promise, now)
+                job.eta.came_late(job.promise, now)
         lane.turned_late.clear()
 
     def placed(self, job: Job, lane: str, was_late: bool, now: float) -> None:
         """A job was placed from `lane`: what was promised meets what happened."""
         if was_late:
-            self._outlooks.placed_late(lane, job.cost, now)
-        if job.promise is None or job.attempt != 1:
+            self.outlooks.placed_late(lane, job.cost, now)
+        if job.eta is None or job.promise is None or job.attempt != 1:
             return
-        eta, wait_s = self._eta(job), now - job.request.arrived_s
+        eta, wait_s = job.eta, now - job.request.arrived_s
         if wait_s > job.promise.outlook.slack_s and not job.came_late:
             job.came_late = True
             eta.came_late(job.promise, now)
@@ -77,13 +85,13 @@ class Forecasts:
         eta = self.etas.get(self._lanes.policy.lanes[home].name)
         if eta is None or self._rate.per_s is None:
             return None
-        told = eta.predict(self._outlooks.of_lane(home, eta.slack_s, 0.0, now))
+        told = eta.predict(self.outlooks.of_lane(home, eta.slack_s, 0.0, now))
         return told.p50_s, told.p95_s
 
     def gave_up(self, job: Job, now: float) -> None:
         """A job left its lane unplaced."""
-        if job.promise is not None and job.attempt == 0:
-            self._eta(job).gave_up(job.promise, now - job.request.arrived_s)
+        if job.eta is not None and job.promise is not None and job.attempt == 0:
+            job.eta.gave_up(job.promise, now - job.request.arrived_s)
 
     def reject_cause(self, job: Job) -> RejectCause | None:
         """Whether the job's lane, or the model, has no room for it.
@@ -111,10 +119,11 @@ class Forecasts:
     def rejection(self, job: Job, cause: RejectCause, now: float) -> Admission:
         """The answer to a job without room, with the time after which there should be some."""
         lane, policy, rate = self._lanes.lanes[job.home], self._lanes.policy.lanes[job.home], self._rate.per_s
-        excess = max(0.0, lane.work + job.cost - policy.cap_s * rate) if rate else 0.0
+        work = lane.work if job.lane is lane else lane.work + job.cost
+        excess = max(0.0, work - policy.cap_s * rate) if rate else 0.0
         retry = self._retries.setdefault(policy.name, RetryQueue())
         retry_after_s = retry.retry_after_s(job.request.request_id, job.cost, excess, rate, now, self._starting.wait_s(now))
-        told = self._eta(job).predict(self._outlooks.of(job, now))
+        told = self._eta(job).predict(self.outlooks.of(job, now))
         return Admission(AdmissionKind.REJECT, policy.name, cause, (told.p50_s, told.p95_s), lane.work / rate if rate else None, retry_after_s)
 
     def over_limit(self, job: Job, cause: RejectCause, wait_s: float) -> Admission:
@@ -123,8 +132,7 @@ class Forecasts:
         return Admission(AdmissionKind.REJECT, lane, cause, retry_after_s=jittered_s(job.request.request_id, wait_s))
 
     def _eta(self, job: Job) -> LaneEta:
-        name = self._lanes.policy.lanes[job.home].name
-        eta = self.etas.get(name)
+        eta = self.etas.get(job.home_name)
         if eta is None:
-            eta = self.etas[name] = LaneEta()
+            eta = self.etas[job.home_name] = LaneEta()
         return eta

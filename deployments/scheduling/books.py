@@ -21,7 +21,7 @@ class Books:
     prefixes: PrefixIndex = field(default_factory=PrefixIndex)
     settled: int = 0
     other_lane: int = 0
-    """Requests that turned out to belong to another lane than the one they waited in, of those `settled`."""
+    """Requests that turned out to belong to another lane than the one they were booked for, as the lanes are now; of those `settled`."""
 
     def book(self, job: Job, policy: Policy) -> None:
         """Sets what the job is booked with."""
@@ -34,7 +34,6 @@ class Books:
         job.output_tokens = mean
         job.kv_tokens = (request.prompt_tokens + p90) * sequences
         job.cost = job.prefill_tokens + policy.decode_weight * mean * sequences
-        job.home = policy.lane_of(job.prefill_tokens + mean * sequences)
 
     def settle(self, lease: Lease, usage: Usage, policy: Policy) -> None:
         """Learns from the engine's account of a finished request."""
@@ -45,4 +44,5 @@ class Books:
         if self.prefixes.trust > 0:
             self.prefixes.observe(round(credited / self.prefixes.trust), usage.cached_tokens)
         self.settled += 1
-        self.other_lane += policy.lane_of(usage.prompt_tokens - usage.cached_tokens + usage.output_tokens) != lease.home
+        booked = policy.lane_of(lease.prefill_tokens + lease.output_tokens * lease.sequences)
+        self.other_lane += policy.lane_of(usage.prompt_tokens - usage.cached_tokens + usage.output_tokens) != booked

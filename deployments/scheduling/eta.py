@@ -68,11 +68,12 @@ class LaneEta:
         self._timely = _Ratios()
         self._late = _Ratios()
         self._slack = {False: [0.0, 0.0], True: [0.0, 0.0]}
-        self._open = 0
+        self.open = 0
+        """Promises whose outcome is not known yet."""
 
     def promise(self, outlook: Outlook) -> Promise:
         """Tells a client; the outcome will come by `observe` or `gave_up`."""
-        self._open += 1
+        self.open += 1
         self.slack_s = outlook.slack_s
         return self.predict(outlook)
 
@@ -89,7 +90,7 @@ class LaneEta:
 
     def observe(self, promise: Promise, wait_s: float, came_late: bool, now: float) -> None:
         """The request waited `wait_s` and was placed; `came_late` was told of it or not."""
-        self._open -= 1
+        self.open -= 1
         self._judge(promise, wait_s)
         outlook = promise.outlook
         if came_late:
@@ -99,7 +100,7 @@ class LaneEta:
 
     def gave_up(self, promise: Promise, waited_s: float) -> None:
         """The request left the lane without being placed."""
-        self._open -= 1
+        self.open -= 1
         if waited_s > promise.p95_s:
             self._judge(promise, waited_s)
         else:
@@ -107,7 +108,7 @@ class LaneEta:
             self.p95.censored += 1
 
     def _judge(self, promise: Promise, wait_s: float) -> None:
-        gain = _GAIN / (1.0 + self._open / _OPEN_SCALE)
+        gain = _GAIN / (1.0 + self.open / _OPEN_SCALE)
         for index, (coverage, told_s) in enumerate(((self.p50, promise.p50_s), (self.p95, promise.p95_s))):
             missed = wait_s > told_s
             coverage.total += 1

@@ -1,16 +1,20 @@
 """A lane: the jobs of one length class (or the promoted ones), shared fairly between tenants.
 
-What waits is counted as it comes and goes: `work` in prefill tokens, never recounted.
+What waits is counted as it comes and goes: `work` in prefill tokens, never recounted. What is kept is at most a small multiple of what waits, however
+many came and went: dead entries of heaps are dropped when they outnumber the living.
 """
 
 import heapq
-from collections import deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from deployments.scheduling.fair import FairClock, Flow
 from deployments.scheduling.request import Job
 from deployments.scheduling.tenant_queue import TenantQueue
+
+_SLACK = 64
+_IDLE_TENANTS = 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +36,10 @@ class Lane:
         self.tenant_weights: Mapping[str, float] = {}
         self.count = 0
         self.work = 0.0
+        self.late = 0
+        """How many can no longer meet their deadline, and..."""
         self.late_work = 0.0
-        """...of it, of jobs that can no longer meet their deadline."""
+        """...their work."""
         self.late_waits = False
         """Whether there was any at the last step."""
         self.turned_late: list[Job] = []
@@ -42,9 +48,11 @@ class Lane:
         self._tenants: dict[str, TenantQueue] = {}
         self._ready: list[tuple[float, int, TenantQueue]] = []
         self._entries = 0
-        self._front: list[Job] = []
+        self._front: OrderedDict[Job, None] = OrderedDict()
         self._arrivals: deque[Job] = deque()
-        self._active_weight = 0.0
+        self._active: Counter[float] = Counter()
+        """How many tenants of each weight have something in their queue: sums of weights that come and go would drift."""
+        self._sweep_at = _IDLE_TENANTS
 
     def push(self, job: Job) -> None:
         """A job waits here from now on."""
@@ -58,36 +66,37 @@ class Lane:
             queue = self._tenants[name] = TenantQueue(self, self.tenant_weights.get(name, 1.0))
         queue.push(job, job.deadline_s if self.by_deadline else job.sequence)
         if queue.count == 1:
-            self._active_weight += queue.flow.weight
+            self._active[queue.flow.weight] += 1
             self._clock.activate(queue.flow)
             self._enter(queue)
 
     def push_front(self, job: Job) -> None:
-        """A job that was placed and refused waits before all others: its tenant was charged already."""
-        job.lane = self
+        """A job that was placed and refused waits before all others but those refused before it: its tenant was charged already."""
+        job.lane, job.late = self, False
         self.count += 1
         self.work += job.cost
-        self._front.append(job)
+        self._front[job] = None
         self._arrived(job)
 
     def remove(self, job: Job) -> None:
         """A job leaves without being served."""
         self._leave(job)
         if job in self._front:
-            self._front.remove(job)
+            del self._front[job]
             return
         queue = self._tenants[job.request.tenant]
         queue.left(job)
-        self._forget_idle(job.request.tenant, queue)
+        if not queue.count:
+            self._became_idle(job.request.tenant, queue)
 
     def head(self, now: float) -> Job | None:
         """The job that is next: of the tenant whose turn it is, the one with the earliest deadline."""
         if self._front:
-            return self._front[0]
+            return next(iter(self._front))
         ready = self._ready
         while ready:
             _, entry, queue = ready[0]
-            if entry == queue.entry and queue.count:
+            if entry == queue.entry:
                 return queue.head(now)
             heapq.heappop(ready)
         return None
@@ -102,45 +111,66 @@ class Lane:
     def take(self, job: Job) -> None:
         """Serves the job that `head` returned, and charges its tenant."""
         self._leave(job)
-        if self._front:
-            self._front.pop(0)
+        if job in self._front:
+            del self._front[job]
             return
         queue = self._tenants[job.request.tenant]
         queue.left(job)
         self._clock.charge(queue.flow, job.cost)
-        heapq.heappop(self._ready)
         if queue.count:
             self._enter(queue)
-        self._forget_idle(job.request.tenant, queue)
+        else:
+            self._became_idle(job.request.tenant, queue)
 
     def claim(self, tenant: str) -> Claim:
         """What the tenant has of the lane, among those that wait in it now and itself."""
         queue = self._tenants.get(tenant)
         weight = self.tenant_weights.get(tenant, 1.0) if queue is None else queue.flow.weight
-        active = self._active_weight if queue is not None and queue.count else self._active_weight + weight
-        return Claim(weight / active, 0, 0.0) if queue is None else Claim(weight / active, queue.count, queue.work)
+        others = Counter(self._active)
+        if queue is not None and queue.count:
+            others[weight] -= 1
+        share = weight / (weight + sum(each * number for each, number in others.items()))
+        return Claim(share, 0, 0.0) if queue is None else Claim(share, queue.count, queue.work)
+
+    def reweigh(self, weights: Mapping[str, float]) -> None:
+        """The tenants' shares change, of what waits too; what they were served counts as it was charged."""
+        self.tenant_weights = weights
+        for name, queue in self._tenants.items():
+            queue.flow.weight = weights.get(name, 1.0)
+        self._active = Counter(queue.flow.weight for queue in self._tenants.values() if queue.count)
 
     def _arrived(self, job: Job) -> None:
         self._arrivals.append(job)
-        if len(self._arrivals) > 2 * self.count + 64:
-            self._arrivals = deque(kept for kept in self._arrivals if kept.lane is self)
 
     def _leave(self, job: Job) -> None:
         job.lane = None
         self.count -= 1
         self.work = self.work - job.cost if self.count else 0.0
+        if len(self._arrivals) > 2 * self.count + _SLACK:
+            self._arrivals = deque({kept: None for kept in self._arrivals if kept.lane is self})
 
     def _enter(self, queue: TenantQueue) -> None:
+        """The tenant's place among those that have something; the one it had counts no more."""
         self._entries += 1
         queue.entry = self._entries
         heapq.heappush(self._ready, (queue.flow.start, self._entries, queue))
+        if len(self._ready) > 2 * len(self._tenants) + _SLACK:
+            self._ready = [entry for entry in self._ready if entry[1] == entry[2].entry]
+            heapq.heapify(self._ready)
 
-    def _forget_idle(self, name: str, queue: TenantQueue) -> None:
-        """An idle tenant is remembered only while it is ahead of its share."""
-        if not queue.count:
-            self._active_weight = self._active_weight - queue.flow.weight if self.count > len(self._front) else 0.0
-        if not queue.count and queue.flow.finish <= self._clock.virtual:
+    def _became_idle(self, name: str, queue: TenantQueue) -> None:
+        """An idle tenant is remembered only while it is ahead of its share of what others wait for."""
+        queue.entry = 0
+        weight = queue.flow.weight
+        self._active[weight] -= 1
+        if not self._active[weight]:
+            del self._active[weight]
+        if not self._active:
+            self._tenants.clear()
+            self._ready.clear()
+        elif queue.flow.finish <= self._clock.virtual:
             del self._tenants[name]
-        elif len(self._tenants) > 2 * len(self._ready) + 1_024:
+        elif len(self._tenants) > self._sweep_at:
             virtual = self._clock.virtual
             self._tenants = {key: kept for key, kept in self._tenants.items() if kept.count or kept.flow.finish > virtual}
+            self._sweep_at = 2 * len(self._tenants) + _IDLE_TENANTS

@@ -14,13 +14,14 @@ not counting what is placed on other replicas while a promoted head's replica dr
 replica's drain for each promoted job ahead that fits nowhere. A property test holds the work form.
 """
 
-import heapq
 import math
+from collections.abc import Iterator
 
 from deployments.scheduling.fair import FairClock
 from deployments.scheduling.lane import Lane
 from deployments.scheduling.policy import Order, Policy
 from deployments.scheduling.request import Job
+from deployments.scheduling.wakeups import Wakeups
 
 PROMOTED = "promoted"
 
@@ -33,8 +34,9 @@ class Lanes:
         self.largest_cost = 1.0
         self._clock = FairClock()
         self._sequence = 0
-        self._promotions: list[tuple[float, int, Job]] = []
-        self._expiries: list[tuple[float, int, Job]] = []
+        self._tickets = 0
+        self._promotions = Wakeups()
+        self._expiries = Wakeups()
         self.policy = policy
         self.lanes: list[Lane] = []
         self.promoted = Lane(PROMOTED, policy.promoted_share, by_deadline=False)
@@ -51,21 +53,26 @@ class Lanes:
         return self.promoted.work + sum(lane.work for lane in self.lanes)
 
     def configure(self, policy: Policy) -> None:
-        """Changes lanes, weights and order. What waits moves to the lane that is now its own; the promoted stay promoted."""
-        waiting = sorted((job for job in self.jobs.values() if job.lane is not self.promoted), key=lambda job: job.sequence)
+        """Changes lanes, weights and order. What waits moves to the lane that is now its own (refused ones to its head); the promoted stay so."""
+        waiting = sorted(self.jobs.values(), key=lambda job: job.sequence)
         total = sum(lane.weight for lane in policy.lanes)
+        finishes = {lane.name: lane.flow.finish for lane in self.lanes}
         self.policy = policy
         self.lanes = [
             Lane(lane.name, (1.0 - policy.promoted_share) * lane.weight / total, by_deadline=policy.order is Order.DEADLINE) for lane in policy.lanes
         ]
-        for lane in self.all:
-            lane.tenant_weights = {name: tenant.weight for name, tenant in policy.tenants.items()}
+        for lane in self.lanes:
+            lane.flow.finish = finishes.get(lane.name, 0.0)
         self.promoted.flow.weight = policy.promoted_share
-        for job in self.jobs.values():
-            self._find_home(job)
+        for lane in self.all:
+            lane.reweigh({name: tenant.weight for name, tenant in policy.tenants.items()})
+        self._promotions.clear()
+        self._expiries.clear()
         for job in waiting:
-            self._push(job, self.lanes[job.home])
-            self._time_promotion(job)
+            self.find_home(job)
+            if job.promoted_s is None:
+                self._push(job, self.lanes[job.home])
+            self._time(job)
 
     def next_sequence(self) -> int:
         """The next number in order of arrival."""
@@ -73,31 +80,18 @@ class Lanes:
         return self._sequence
 
     def enter(self, job: Job) -> None:
-        """A new job waits in its lane."""
+        """A job waits: in its lane, or, where it was promoted before, among the promoted. One whose replica refused it waits at the head."""
         self.jobs[job.request.request_id] = job
         self.largest_cost = max(self.largest_cost, job.cost)
-        self._find_home(job)
-        self._push(job, self.lanes[job.home])
-        self._time_promotion(job)
-        heapq.heappush(self._expiries, (job.request.expires_s, job.number, job))
-
-    def enter_front(self, job: Job) -> None:
-        """A job whose replica refused it waits at the head of the lane that it left."""
-        self.jobs[job.request.request_id] = job
-        self._find_home(job)  # the lanes may have changed since it was placed
-        lane = self.lanes[job.home] if job.promoted_s is None else self.promoted
-        if not lane.count:
-            self._clock.activate(lane.flow)
-        lane.push_front(job)
-        if job.promoted_s is None:
-            self._time_promotion(job)
-        heapq.heappush(self._expiries, (job.request.expires_s, job.number, job))
+        self.find_home(job)  # the lanes may have changed since it was booked
+        self._push(job, self.lanes[job.home] if job.promoted_s is None else self.promoted)
+        self._time(job)
 
     def leave(self, job: Job) -> None:
         """A job goes without being served."""
         assert job.lane is not None
         job.lane.remove(job)
-        del self.jobs[job.request.request_id]
+        self._gone(job)
 
     def due(self, passed_over: list[Lane]) -> Lane | None:
         """The backlogged lane that is served next, of those not passed over already."""
@@ -113,7 +107,7 @@ class Lanes:
     def serve(self, lane: Lane, job: Job, passed_over: list[Lane]) -> None:
         """The head of `lane` is placed; the lanes passed over for it keep a claim of at most one request."""
         lane.take(job)
-        del self.jobs[job.request.request_id]
+        self._gone(job)
         if job.attempt == 1:  # a refused job was charged the first time
             self._clock.charge(lane.flow, job.cost)
             for other in passed_over:
@@ -121,50 +115,48 @@ class Lanes:
 
     def promote(self, now: float) -> None:
         """Moves the jobs that have waited long enough to the promoted."""
-        promotions = self._promotions
-        while promotions and promotions[0][0] <= now:
-            promote_s, _, job = heapq.heappop(promotions)
-            if job.lane is None or job.promoted_s is not None or promote_s != job.promote_s:
-                continue
+        for job in self._promotions.due(now):
+            assert job.lane is not None
             job.lane.remove(job)
             job.promoted_s = now
             job.latest_start_s = math.inf
             job.sequence = self.next_sequence()
             self._push(job, self.promoted)
 
-    def expire(self, now: float) -> list[Job]:
-        """Takes out the jobs whose wait is given up."""
-        expired: list[Job] = []
-        expiries = self._expiries
-        while expiries and expiries[0][0] <= now:
-            _, _, job = heapq.heappop(expiries)
-            if job.lane is not None and self.jobs.get(job.request.request_id) is job:
-                self.leave(job)
-                expired.append(job)
-        return expired
+    def expire(self, now: float) -> Iterator[Job]:
+        """Takes out the jobs whose wait is given up, one at a time: what is not asked for stays."""
+        for job in self._expiries.due(now):
+            self.leave(job)
+            yield job
 
     def next_wakeup(self) -> float | None:
         """When a promotion or the end of a wait comes next."""
-        return min((time for time in (_top(self._promotions), _top(self._expiries)) if time is not None), default=None)
+        return min((time for time in (self._promotions.next_s(), self._expiries.next_s()) if time is not None), default=None)
 
-    def _find_home(self, job: Job) -> None:
-        job.home = self.policy.lane_of(job.prefill_tokens + job.output_tokens * job.request.sequences)
-        if self.policy.order is Order.ARRIVAL or job.promoted_s is not None:
-            job.latest_start_s = math.inf
+    def find_home(self, job: Job) -> None:
+        """The lane of a job by what it is booked with, as the lanes are now."""
+        policy = self.policy
+        job.home = policy.lane_of(job.prefill_tokens + job.output_tokens * job.request.sequences)
+        job.home_name = policy.lanes[job.home].name
+        job.latest_start_s = math.inf if policy.order is Order.ARRIVAL or job.promoted_s is not None else job.deadline_s
 
     def _push(self, job: Job, lane: Lane) -> None:
         if not lane.count:
             self._clock.activate(lane.flow)
-        lane.push(job)
+        if job.attempt:
+            lane.push_front(job)
+        else:
+            lane.push(job)
 
-    def _time_promotion(self, job: Job) -> None:
-        job.promote_s = job.request.arrived_s + self.policy.lanes[job.home].max_wait_s
-        if job.promote_s < job.request.expires_s:
-            heapq.heappush(self._promotions, (job.promote_s, job.number, job))
+    def _time(self, job: Job) -> None:
+        self._tickets += 1
+        job.ticket = self._tickets
+        self._expiries.add(job.request.expires_s, job)
+        promote_s = job.request.arrived_s + self.policy.lanes[job.home].max_wait_s
+        if job.promoted_s is None and promote_s < job.request.expires_s:
+            self._promotions.add(promote_s, job)
 
-
-def _top(heap: list[tuple[float, int, Job]]) -> float | None:
-    """The first time in the heap whose job still waits."""
-    while heap and heap[0][2].lane is None:
-        heapq.heappop(heap)
-    return heap[0][0] if heap else None
+    def _gone(self, job: Job) -> None:
+        del self.jobs[job.request.request_id]
+        self._expiries.trim(len(self.jobs))
+        self._promotions.trim(len(self.jobs))

@@ -11,7 +11,7 @@ class Lease:
     """`lease_id` is unique in its scheduler; `attempt` counts the placements of the request from 1 on, under whatever owner.
 
     `prefill_tokens` (uncached prompt, over all sequences), `kv_tokens` and `sequences` are what the replica is booked with;
-    `output_tokens` is what was expected of each sequence, `home` the index of the lane by length.
+    `output_tokens` is what was expected of each sequence, `home` the index of the lane by length, as the lanes were when it was placed.
     """
 
     lease_id: int

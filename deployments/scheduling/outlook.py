@@ -17,7 +17,8 @@ class Outlooks:
         self._lanes = lanes
         self._rate = rate
         self._starting = starting
-        self._late_rates: dict[str, Meter] = {}
+        self.late_rates: dict[str, Meter] = {}
+        """How fast late ones are placed, by the name of their lane."""
 
     def of(self, job: Job, now: float) -> Outlook:
         """The job's outlook, before it enters its lane."""
@@ -44,6 +45,12 @@ class Outlooks:
         late_s = promoted_s if not late_rate else min(promoted_s, slack_s + (lane.late_work + cost) / late_rate)
         return Outlook(timely_s, slack_s, max(slack_s, start_s + late_s))
 
+    def reload(self, names: set[str], now: float) -> None:
+        """The lanes are new, with these names: no late one is known to wait in any."""
+        self.late_rates = {name: meter for name, meter in self.late_rates.items() if name in names}
+        for meter in self.late_rates.values():
+            meter.run(False, now)
+
     def tick(self, now: float) -> None:
         """Time in which late ones wait counts for their rate."""
         for lane in self._lanes.lanes:
@@ -57,7 +64,7 @@ class Outlooks:
         self._late_rate(lane).add(cost, now)
 
     def _late_rate(self, lane: str) -> Meter:
-        meter = self._late_rates.get(lane)
+        meter = self.late_rates.get(lane)
         if meter is None:
-            meter = self._late_rates[lane] = Meter()
+            meter = self.late_rates[lane] = Meter()
         return meter

@@ -14,24 +14,24 @@ _LAMBDA = math.log(2) / 20.0
 class Meter:
     """A decayed rate over the time in which it runs."""
 
-    __slots__ = ("_at_s", "_running", "_time_s", "_work")
+    __slots__ = ("_at_s", "_time_s", "_work", "running")
 
     def __init__(self) -> None:
         self._work = 0.0
         self._time_s = 0.0
         self._at_s = 0.0
-        self._running = False
+        self.running = False
 
     def run(self, running: bool, now: float) -> None:
         """Whether the time from now on counts."""
-        if running is not self._running:
+        if running is not self.running:
             self._advance(now)
-            self._running = running
+            self.running = running
             self._at_s = now
 
     def add(self, work: float, now: float) -> None:
         """That much was done."""
-        if self._running:
+        if self.running:
             self._advance(now)
             self._work += work
 
@@ -41,7 +41,7 @@ class Meter:
         return self._work / self._time_s if self._time_s > 0.1 and self._work > 0 else None
 
     def _advance(self, now: float) -> None:
-        if self._running and now > self._at_s:
+        if self.running and now > self._at_s:
             decay = math.exp(-_LAMBDA * (now - self._at_s))
             self._work *= decay
             self._time_s = self._time_s * decay + (1.0 - decay) / _LAMBDA

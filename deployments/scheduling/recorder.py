@@ -24,7 +24,7 @@ from deployments.scheduling.request import Request
 from deployments.scheduling.scheduler import Scheduler
 from deployments.scheduling.step import Step
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 class RecordingScheduler(Scheduler):

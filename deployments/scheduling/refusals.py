@@ -34,13 +34,15 @@ class Refusals:
             self._count(job, rejection)
         return rejection
 
-    def turn_away(self, now: float) -> tuple[TurnedAway, ...]:
-        """Those that wait for a replica in vain are told so as soon as that is known, while there is time to go elsewhere."""
+    def turn_away(self, decided: list[TurnedAway], now: float) -> None:
+        """Those that wait for a replica in vain are told so as soon as that is known, while there is time to go elsewhere.
+
+        Each is added to `decided` as it leaves its lane.
+        """
+        if self._starting.wait_s(now):
+            for job in [job for job in self._lanes.jobs.values() if self._starting.is_too_late_for(job.request, now)]:
+                self._turn_away(job, decided, now)
         self._starting.doubt = False
-        if not self._starting.wait_s(now):
-            return ()
-        gone = [job for job in self._lanes.jobs.values() if self._starting.is_too_late_for(job.request, now)]
-        return tuple(TurnedAway(job.request, self._turned_away(job, now)) for job in gone)
 
     def _rejection(self, job: Job, leased: bool, now: float, admitted: bool) -> Admission | None:
         if job.request.request_id in self._lanes.jobs or (leased and not admitted):
@@ -55,13 +57,13 @@ class Refusals:
         cause = self._forecasts.reject_cause(job)
         return None if cause is None else self._forecasts.rejection(job, cause, now)
 
-    def _turned_away(self, job: Job, now: float) -> Admission:
-        self._forecasts.gave_up(job, now)
-        self._lanes.leave(job)
-        self._limits.end(job)
+    def _turn_away(self, job: Job, decided: list[TurnedAway], now: float) -> None:
         rejection = self._forecasts.rejection(job, RejectCause.STARTING, now)
+        self._lanes.leave(job)
+        decided.append(TurnedAway(job.request, rejection))
+        self._limits.end(job)
         self._count(job, rejection)
-        return rejection
+        self._forecasts.gave_up(job, now)
 
     def _count(self, job: Job, rejection: Admission) -> None:
         if rejection.cause is not None:

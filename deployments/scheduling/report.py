@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 def take_snapshot(scheduler: "Scheduler", now: float, etas: bool) -> Snapshot:
     """Everything that others may know of the scheduler, at `now`. `etas`: with what would be promised, which is most of the work."""
     books, tally = scheduler.books, scheduler.tally
+    lanes = {lane.name for lane in scheduler.lanes.lanes}
     return Snapshot(
         lanes=tuple(_lane(scheduler, lane, now, etas) for lane in scheduler.lanes.all),
         replicas=tuple(_replica(replica) for replica in scheduler.fleet.by_id.values()),
@@ -28,9 +29,9 @@ def take_snapshot(scheduler: "Scheduler", now: float, etas: bool) -> Snapshot:
         other_lane=books.other_lane / books.settled if books.settled else None,
         prefix_trust=books.prefixes.trust,
         flows=tuple(
-            FlowStats(scheduler.lanes.policy.lanes[home].name, name, f.arrived, f.work, f.prompt_tokens, f.kept, f.missed, f.slo_s)
-            for (home, name), f in tally.flows.items()
-            if home < len(scheduler.lanes.policy.lanes)
+            FlowStats(lane, name, f.arrived, f.work, f.prompt_tokens, f.kept, f.missed, f.slo_s)
+            for (lane, name), f in tally.flows.items()
+            if lane in lanes
         ),
         finished=tally.finished,
         finished_work=tally.finished_work,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from deployments.scheduling.eta import Promise
+from deployments.scheduling.eta import LaneEta, Promise
 
 if TYPE_CHECKING:
     from deployments.scheduling.lane import Lane
@@ -37,9 +37,10 @@ class Job:
     """A request in the scheduler: what it is booked with. Mutable, and never seen outside.
 
     `cost` is its work in prefill tokens (uncached prompt plus weighted output), `kv_tokens` what its KV blocks are booked with. `lane` is the lane
-    (or the promoted one) in which it waits; None once it is placed or gone. `home` is the index of its lane by length, which never changes.
-    `number` counts the arrivals, `sequence` orders it in its lane. `limited`: it counts against its tenant's limits. `late`: it waits behind those
-    that can still meet their deadline; `came_late`: its lane's forecasts know that. `promise`: the wait that was told (eta.py).
+    (or the promoted one) in which it waits; None once it is placed or gone. `home` is the index of its lane by length, `home_name` that lane's name;
+    both change only with the lanes, while it waits. `sequence` orders it in its lane; `ticket` names this time that it waits. `limited`: it counts
+    against its tenant's limits. `late`: it waits behind those that can still meet their deadline; `came_late`: its lane's forecasts know that.
+    `promise`: the wait that was told (eta.py); `eta`: who told it, and is told of the outcome, whatever the lanes are called by then.
     """
 
     __slots__ = (
@@ -48,28 +49,30 @@ class Job:
         "cost",
         "credit_tokens",
         "deadline_s",
+        "eta",
         "home",
+        "home_name",
         "kv_tokens",
         "lane",
         "late",
         "latest_start_s",
         "limited",
-        "number",
         "output_tokens",
         "prefill_tokens",
         "promise",
-        "promote_s",
         "promoted_s",
         "request",
         "sequence",
+        "ticket",
     )
 
     def __init__(self, request: Request, sequence: int) -> None:
         self.request = request
-        self.number = sequence
         self.sequence = sequence
+        self.ticket = 0
         self.attempt = 0
         self.home = 0
+        self.home_name = ""
         self.lane: Lane | None = None
         self.cost = 0.0
         self.credit_tokens = 0
@@ -80,7 +83,7 @@ class Job:
         self.latest_start_s = request.deadline_s
         self.late = False
         self.limited = False
-        self.promote_s = 0.0
         self.promoted_s: float | None = None
         self.came_late = False
         self.promise: Promise | None = None
+        self.eta: LaneEta | None = None

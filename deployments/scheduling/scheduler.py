@@ -9,8 +9,9 @@ them; a lease ends exactly once; no replica holds more than its budgets, save on
 decisions.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import replace
+from typing import NamedTuple
 
 from deployments.scheduling.admission import Admission, Forecasts
 from deployments.scheduling.books import Books
@@ -31,10 +32,8 @@ from deployments.scheduling.report import take_snapshot
 from deployments.scheduling.request import Job, Request
 from deployments.scheduling.snapshot import Snapshot
 from deployments.scheduling.starting import Starting
-from deployments.scheduling.step import Step
+from deployments.scheduling.step import Decided, Step
 from deployments.scheduling.tally import Tally
-
-_NOTHING = Step((), ())
 
 
 class Scheduler:
@@ -61,6 +60,8 @@ class Scheduler:
         self.waits: dict[str, WaitReason] = {}
         """What the heads that were looked at wait for; the others wait for any replica to open."""
         self._outliers = Outliers(self.fleet)
+        self._decided = Decided()
+        self._to_learn: deque[_Placed] = deque()
         self._leased_ids: set[str] = set()
         self._next_lease = 0
 
@@ -69,6 +70,7 @@ class Scheduler:
         for lane in self.lanes.all:
             self.holds.end(lane)
         self.lanes.configure(policy)
+        self.forecasts.reload(now)
         self.limits.configure(policy.tenants, now)
 
     def submit(self, request: Request, now: float, admitted: bool = False) -> Admission:
@@ -79,18 +81,18 @@ class Scheduler:
         self.submitted += 1
         job = Job(request, self.lanes.next_sequence())
         self.books.book(job, self.lanes.policy)
+        self.lanes.find_home(job)
         self.tally.arrived(job)
-        name = self.lanes.policy.lanes[job.home].name
         rejection = self.refusals.at_the_door(job, request.request_id in self._leased_ids, now, admitted)
         if rejection is not None:
             return rejection
         self.limits.begin(job)
         if not self.lanes.jobs and isinstance(self.fleet.fitting(job), list):
             self.lanes.enter(job)
-            return Admission(AdmissionKind.ADMIT, name)
+            return Admission(AdmissionKind.ADMIT, job.home_name)
         eta = self.forecasts.promise(job, now)
         self.lanes.enter(job)
-        return Admission(AdmissionKind.QUEUE, name, eta_s=eta)
+        return Admission(AdmissionKind.QUEUE, job.home_name, eta_s=eta)
 
     def adopt(self, told: Lease, started: bool, now: float) -> Lease | None:
         """Books a lease of an owner that is gone, as the replica tells of it. `started`: its prompt is prefilled. None for an unknown replica."""
@@ -99,10 +101,10 @@ class Scheduler:
             return None
         policy = self.lanes.policy
         job = Job(told.request, self.lanes.next_sequence())
-        job.home = min(told.home, len(policy.lanes) - 1)
         job.attempt = told.attempt - told.request.attempts
         job.prefill_tokens, job.kv_tokens, job.output_tokens = told.prefill_tokens, told.kv_tokens, told.output_tokens
         job.cost = job.prefill_tokens + policy.decode_weight * job.output_tokens * told.sequences
+        self.lanes.find_home(job)  # `told.home` is an index into the lanes of its owner
         self.limits.adopt(job)
         self.adopted += 1
         self._next_lease += 1
@@ -130,7 +132,7 @@ class Scheduler:
             replica = self.fleet.by_id[lease.replica_id]
             if replica.first_token(lease):
                 self.fleet.touch(replica)
-                self.tally.first_token(lease.home, lease.request, now)
+                self.tally.first_token(self.leases[lease.lease_id][1], now)
 
     def release(self, lease: Lease, ending: Ending, usage: Usage | None, now: float) -> bool:
         """Ends a lease. False when it had ended before, and then nothing changes. `REFUSED` puts its request back at its lane's head."""
@@ -141,12 +143,12 @@ class Scheduler:
         self._leased_ids.discard(lease.request.request_id)
         replica = self.fleet.by_id[lease.replica_id]
         if replica.first_token(lease):
-            self.tally.ended_unanswered(lease.home, lease.request, ending, now)
+            self.tally.ended_unanswered(job, ending, now)
         replica.unbind(lease)
         self.fleet.touch(replica)
         self.endings[ending.value] += 1
         if ending is Ending.REFUSED:
-            self.lanes.enter_front(job)
+            self.lanes.enter(job)
             self.starting.doubt = True
         else:
             self.limits.end(job)
@@ -154,10 +156,10 @@ class Scheduler:
             self.rate.finished.add(job.cost, now)
             self.tally.finished += 1
             self.tally.finished_work += job.cost
-            if usage is not None:
-                self.learn(lease, usage, now)
         if not self.leases:
             self.rate.finished.run(False, now)
+        if usage is not None and ending is Ending.FINISHED:
+            self.learn(lease, usage, now)
         return True
 
     def learn(self, lease: Lease, usage: Usage, now: float) -> None:
@@ -214,27 +216,23 @@ class Scheduler:
         return lost
 
     def step(self, now: float) -> Step:
-        """Gives up waits that ran out or will, promotes, then places jobs by the lanes' shares until no lane's head fits."""
-        turned_away = self.refusals.turn_away(now) if self.starting.doubt else ()
-        expired = self.lanes.expire(now)
-        for gone in expired:
-            self.forecasts.gave_up(gone, now)
-            self.tally.gave_up(gone, now)
-            self.limits.end(gone)
+        """Gives up waits that ran out or will, promotes, then places jobs by the lanes' shares until no lane's head fits.
+
+        What it decided is handed over whole, by the next step where this one raises (`step.Decided`).
+        """
+        self._end_waits(now)
         self.lanes.promote(now)
         self._outliers.judge(now)
-        placements: list[Placement] = []
         if self.waits:
             self.waits.clear()
         if self.lanes.jobs and (self.holds.by_lane or self.fleet.any_open):
-            self._place_all(placements, now)
+            self._place_all(now)
+            self._learn_from_placements(now)
             self.forecasts.stepped(now)
         if self.holds.by_lane:
             self.holds.end_idle(self.lanes.all)
         self.rate.placed.run(bool(self.lanes.jobs) and self.fleet.any_ready, now)
-        if not placements and not expired and not turned_away:
-            return _NOTHING
-        return Step(tuple(placements), tuple(gone.request for gone in expired), turned_away)
+        return self._decided.hand_over()
 
     def next_wakeup(self) -> float | None:
         """When `step` must run though nothing else happens: the next promotion or end of a wait. None: never."""
@@ -244,7 +242,16 @@ class Scheduler:
         """The books at this moment; without `etas` in a quarter of the time."""
         return take_snapshot(self, now, etas)
 
-    def _place_all(self, placements: list[Placement], now: float) -> None:
+    def _end_waits(self, now: float) -> None:
+        if self.starting.doubt:
+            self.refusals.turn_away(self._decided.turned_away, now)
+        for gone in self.lanes.expire(now):
+            self._decided.expired.append(gone.request)
+            self.limits.end(gone)
+            self.tally.gave_up(gone, now)
+            self.forecasts.gave_up(gone, now)
+
+    def _place_all(self, now: float) -> None:
         passed_over: list[Lane] = []
         while (self.holds.by_lane or self.fleet.any_open) and (lane := self.lanes.due(passed_over)) is not None:
             if (job := lane.head(now)) is None:
@@ -255,7 +262,7 @@ class Scheduler:
                 self.holds.begin(lane, job, picked)
                 passed_over.append(lane)
                 continue
-            placements.append(self._place(lane, job, *picked, passed_over, now))
+            self._place(lane, job, *picked, passed_over, now)
             if picked[1] is PickReason.HELD:
                 passed_over.clear()  # what the hold kept from them is free again: whoever is due looks anew
 
@@ -273,24 +280,32 @@ class Scheduler:
         warm = [r for name in warm_ids if (r := self.fleet.by_id.get(name)) is not None and r.open and r.wait_reason(job) is None]
         return pick(job, fitting, warm, prefixes, self.lanes.policy.stickiness_ms)
 
-    def _place(self, lane: Lane, job: Job, replica: Replica, reason: PickReason, passed_over: list[Lane], now: float) -> Placement:
-        request, was_late = job.request, job.late
+    def _place(self, lane: Lane, job: Job, replica: Replica, reason: PickReason, passed_over: list[Lane], now: float) -> None:
+        """First all that is computed, then the books and what is handed over, then what is learned from it."""
+        request, promoted = job.request, job.promoted_s is not None
+        prefill = uncached_tokens(job, replica, self.books.prefixes) if request.prefix else job.prefill_tokens
+        attempt, lease_id = request.attempts + job.attempt + 1, self._next_lease + 1
+        lease = Lease(lease_id, request, replica.replica_id, now, attempt, prefill, job.kv_tokens, job.output_tokens, job.home)
+        told = None if job.promise is None else (job.promise.p50_s, job.promise.p95_s)
+        placement = Placement(request, lease, reason, lane.name, promoted, now - request.arrived_s, told)
+        learned = _Placed(job, lane.name, job.late)
         job.attempt += 1
+        self._next_lease = lease_id
         self.lanes.serve(lane, job, passed_over)
         self.holds.end(lane)
-        self._next_lease += 1
-        prefill = uncached_tokens(job, replica, self.books.prefixes) if request.prefix else job.prefill_tokens
-        attempt = request.attempts + job.attempt
-        lease = Lease(self._next_lease, request, replica.replica_id, now, attempt, prefill, job.kv_tokens, job.output_tokens, job.home)
         self._bind(lease, job, replica, now)
+        self._decided.placements.append(placement)
+        self.placed += 1
+        self.promoted += promoted and job.attempt == 1
+        self._to_learn.append(learned)
         if request.prefix:
             self.books.prefixes.add(request.prefix, replica.replica_id, replica.capacity.kv_tokens // max(1, request.chunk_tokens))
-        self.placed += 1
-        self.promoted += job.promoted_s is not None and job.attempt == 1
-        self.rate.placed.add(job.cost, now)
-        self.forecasts.placed(job, lane.name, was_late, now)
-        told = None if job.promise is None else (job.promise.p50_s, job.promise.p95_s)
-        return Placement(request, lease, reason, lane.name, job.promoted_s is not None, now - request.arrived_s, told)
+
+    def _learn_from_placements(self, now: float) -> None:
+        while self._to_learn:
+            placed = self._to_learn.popleft()
+            self.rate.placed.add(placed.job.cost, now)
+            self.forecasts.placed(placed.job, placed.lane, placed.was_late, now)
 
     def _bind(self, lease: Lease, job: Job, replica: Replica, now: float) -> None:
         replica.bind(lease)
@@ -298,3 +313,11 @@ class Scheduler:
         self.leases[lease.lease_id] = (lease, job)
         self._leased_ids.add(lease.request.request_id)
         self.rate.finished.run(True, now)
+
+
+class _Placed(NamedTuple):
+    """A placement of which rates and forecasts do not know yet: of which job, from which lane, and whether it came too late for its deadline."""
+
+    job: Job
+    lane: str
+    was_late: bool

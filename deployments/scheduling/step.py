@@ -1,6 +1,6 @@
 """What one step of the scheduler decided."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from deployments.scheduling.admission import Admission
 from deployments.scheduling.lease import Placement
@@ -22,3 +22,27 @@ class Step:
     placements: tuple[Placement, ...]
     expired: tuple[Request, ...]
     turned_away: tuple[TurnedAway, ...] = ()
+
+
+_NOTHING = Step((), ())
+
+
+@dataclass(slots=True)
+class Decided:
+    """What is on the books and not yet handed to the shell.
+
+    A decision is added in the same moment as it changes the books, before anything is counted or learned from it. So whatever raises later in the
+    step, no lease and no request is lost: the next step hands them over.
+    """
+
+    placements: list[Placement] = field(default_factory=list)
+    expired: list[Request] = field(default_factory=list)
+    turned_away: list[TurnedAway] = field(default_factory=list)
+
+    def hand_over(self) -> Step:
+        """All of it, once."""
+        if not (self.placements or self.expired or self.turned_away):
+            return _NOTHING
+        step = Step(tuple(self.placements), tuple(self.expired), tuple(self.turned_away))
+        self.placements, self.expired, self.turned_away = [], [], []
+        return step

@@ -1,13 +1,14 @@
 """What came and what became of it, counted since the start, by lane and class: the flows that metrics and autoscaling take differences of.
 
 A promise is the request's time to first token: kept when the first token came by its deadline, missed when it came later or never (rejected for
-capacity, given up waiting, lost). A request that its client cancelled before its deadline, or that broke its own tenant's limit, is neither.
+capacity, given up waiting, lost). A request that its client cancelled before its deadline, or that broke its own tenant's limit, is neither. All
+counts for the lane, by its name, in which the request waited last.
 """
 
 from dataclasses import dataclass, field
 
 from deployments.scheduling.reasons import Ending, RejectCause
-from deployments.scheduling.request import Job, Request
+from deployments.scheduling.request import Job
 
 _OWN_FAULT = frozenset({RejectCause.DUPLICATE_ID, RejectCause.TENANT_REQUESTS, RejectCause.TENANT_TOKENS, RejectCause.TENANT_CONCURRENCY})
 
@@ -28,7 +29,7 @@ class Flow:
 class Tally:
     """Of one model. `finished` requests had booked `finished_work`; the engines counted `output_tokens` for those that they told of."""
 
-    flows: dict[tuple[int, str], Flow] = field(default_factory=dict)
+    flows: dict[tuple[str, str], Flow] = field(default_factory=dict)
     finished: int = 0
     finished_work: float = 0.0
     output_tokens: int = 0
@@ -37,7 +38,7 @@ class Tally:
     def arrived(self, job: Job) -> None:
         """A request came, whatever becomes of it."""
         request = job.request
-        flow = self._flow(job.home, request)
+        flow = self._flow(job)
         flow.arrived += 1
         flow.work += job.cost
         flow.prompt_tokens += request.prompt_tokens * request.sequences
@@ -46,12 +47,12 @@ class Tally:
     def rejected(self, job: Job, cause: RejectCause) -> None:
         """It was turned away."""
         if cause not in _OWN_FAULT:
-            self._flow(job.home, job.request).missed += 1
+            self._flow(job).missed += 1
 
-    def first_token(self, home: int, request: Request, now: float) -> None:
+    def first_token(self, job: Job, now: float) -> None:
         """Its first token came."""
-        flow = self._flow(home, request)
-        if now <= request.deadline_s:
+        flow = self._flow(job)
+        if now <= job.request.deadline_s:
             flow.kept += 1
         else:
             flow.missed += 1
@@ -59,15 +60,15 @@ class Tally:
     def gave_up(self, job: Job, now: float) -> None:
         """It left its lane unplaced."""
         if now > job.request.deadline_s:
-            self._flow(job.home, job.request).missed += 1
+            self._flow(job).missed += 1
 
-    def ended_unanswered(self, home: int, request: Request, ending: Ending, now: float) -> None:
+    def ended_unanswered(self, job: Job, ending: Ending, now: float) -> None:
         """Its lease ended before its first token. One that waits again (`REFUSED`) may still be in time."""
-        if ending is Ending.FAILED or (ending is Ending.CANCELLED and now > request.deadline_s):
-            self._flow(home, request).missed += 1
+        if ending is Ending.FAILED or (ending is Ending.CANCELLED and now > job.request.deadline_s):
+            self._flow(job).missed += 1
 
-    def _flow(self, home: int, request: Request) -> Flow:
-        key = (home, request.traffic_class)
+    def _flow(self, job: Job) -> Flow:
+        key = (job.home_name, job.request.traffic_class)
         flow = self.flows.get(key)
         if flow is None:
             flow = self.flows[key] = Flow()

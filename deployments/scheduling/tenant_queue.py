@@ -39,14 +39,16 @@ class TenantQueue:
 
     def left(self, job: Job) -> None:
         """A job left, from wherever it stood."""
+        lane = self._lane
         self.count -= 1
         if job.late:
             job.late = False
-            self._lane.late_work -= job.cost
+            lane.late -= 1
+            lane.late_work = lane.late_work - job.cost if lane.late else 0.0
         self.work = self.work - job.cost if self.count else 0.0
         if len(self._viable) + len(self._late) > 2 * self.count + _SLACK:
-            self._viable = [entry for entry in self._viable if entry[2].lane is self._lane]
-            self._late = [entry for entry in self._late if entry[2].lane is self._lane]
+            self._viable = [entry for entry in self._viable if entry[2].lane is lane]
+            self._late = [entry for entry in self._late if entry[2].lane is lane]
             heapq.heapify(self._viable)
             heapq.heapify(self._late)
 
@@ -61,6 +63,7 @@ class TenantQueue:
             elif job.latest_start_s < now:
                 heapq.heappush(late, heapq.heappop(viable))
                 job.late = True
+                lane.late += 1
                 lane.late_work += job.cost
                 lane.turned_late.append(job)
             else:
