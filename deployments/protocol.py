@@ -1,9 +1,9 @@
 """What a gateway and an engine replica say to each other over HTTP, beside the OpenAI requests themselves.
 
 Every request to a replica carries `Authorization: Bearer <the cluster's secret>`. The gateway keeps one `GET FEED_PATH` open to each replica: the
-replica answers with one JSON object a line (NDJSON), each a `Hello`, `Load` or `Finished`, for as long as it lives; the end of that stream is how a
-gateway learns, within milliseconds, that a replica's process is gone. Durations are seconds, measured on the replica's own monotonic clock; no
-absolute time crosses the wire.
+replica answers with one JSON object a line (NDJSON), each a `Hello`, `Load`, `FirstTokens` or `Finished`, for as long as it lives; the end of that
+stream is how a gateway learns, within milliseconds, that a replica's process is gone. Durations are seconds, measured on the replica's own monotonic
+clock; no absolute time crosses the wire.
 """
 
 import dataclasses
@@ -102,6 +102,16 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
+class FirstTokens:
+    """The first tokens of these requests are there: all prompts of each are prefilled, for all its sequences. One message for a step of the engine.
+
+    An answer that is not streamed has its first byte after its last token, so that no byte tells of this.
+    """
+
+    request_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """The end of one HTTP exchange, with the engine's own statistics over all its sequences (prompts x n).
 
@@ -125,7 +135,7 @@ class Finished:
     booking: str = ""
 
 
-Message = Hello | Load | Finished
+Message = Hello | Load | FirstTokens | Finished
 
 
 def encode(message: Message) -> bytes:
@@ -143,8 +153,16 @@ def decode(line: bytes) -> Message:
         if kind == "load":
             reason = fields.get("drains_for")
             return Load(**fields | {"state": ReplicaState(fields["state"]), "drains_for": None if reason is None else DrainReason(reason)})
+        if kind == "firsttokens":
+            return FirstTokens(_texts(fields["request_ids"]))
         if kind == "finished":
             return Finished(**fields)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a feed message: {line[:200]!r}") from error
     raise ValueError(f"not a feed message: {line[:200]!r}")
+
+
+def _texts(found: Any) -> tuple[str, ...]:
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise TypeError("not a list of strings")
+    return tuple(found)

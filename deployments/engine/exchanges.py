@@ -1,15 +1,17 @@
 """The books of a replica's HTTP exchanges: when each began, what the engine did for it, how it ended.
 
-Pure: times come in as arguments, reports go out through `emit`. `guard.py` opens and closes exchanges; `vllm_app.py` says which engine requests
-belong to the exchange that is being served (by a context variable, so that no id has to be parsed and a body's own `request_id` cannot confuse us);
-`stats.py` brings the engine's statistics of each finished sequence.
+Pure: times come in as arguments, reports go out through `emit`, first tokens through `tell`. `guard.py` opens and closes exchanges; `vllm_app.py`
+says which engine requests belong to the exchange that is being served (by a context variable, so that no id has to be parsed and a body's own
+`request_id` cannot confuse us); `stats.py` brings the engine's statistics of each finished sequence; after each step of the engine, `stepped` looks
+which first tokens are there.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from deployments.protocol import Finished
+from deployments.protocol import Finished, FirstTokens
 
 SETTLE_S = 0.1
 """How long an ended exchange waits for statistics that are still owed (seconds); an aborted request's never come."""
@@ -31,9 +33,18 @@ class SequenceStats:
     decode_s: float
 
 
+class Sequence(Protocol):
+    """A sequence in the engine, as vLLM keeps it."""
+
+    @property
+    def is_prefilling(self) -> bool:
+        """Whether its first token is not there yet."""
+
+
 @dataclass(eq=False, slots=True)
 class Exchange:
-    """One HTTP exchange. `owed` counts sequences that the engine has accepted and not yet finished."""
+    """One HTTP exchange. `owed` counts sequences that the engine has accepted and not yet finished; `coming` those of them that it was not yet seen
+    to have. `answered`: the first token of each sequence is there."""
 
     request_id: str
     started: float
@@ -43,6 +54,9 @@ class Exchange:
     ended: float | None = None
     status: int = CLIENT_LEFT
     owed: int = 0
+    coming: int = 0
+    prefilling: list[Sequence] = field(default_factory=list)
+    answered: bool = False
     sequences: list[SequenceStats] = field(default_factory=list)
 
 
@@ -53,9 +67,11 @@ current: ContextVar[Exchange | None] = ContextVar("raylane_exchange", default=No
 class Exchanges:
     """Open exchanges, those that wait for their statistics, and which engine request belongs to which."""
 
-    def __init__(self, emit: Callable[[Finished], None]) -> None:
+    def __init__(self, emit: Callable[[Finished], None], tell: Callable[[FirstTokens], None]) -> None:
         self._emit = emit
+        self._tell = tell
         self._open: set[Exchange] = set()
+        self._prefilling: dict[Exchange, None] = {}
         self._settling: set[Exchange] = set()
         self._by_engine_id: dict[str, Exchange] = {}
         self._engine_ids: dict[Exchange, list[str]] = {}
@@ -90,6 +106,7 @@ class Exchanges:
         exchange = current.get()
         if exchange is not None:
             exchange.owed += sequences
+            exchange.coming += sequences
             self._by_engine_id[engine_id] = exchange
             self._engine_ids.setdefault(exchange, []).append(engine_id)
 
@@ -98,6 +115,32 @@ class Exchanges:
         exchange = self._by_engine_id.pop(engine_id, None)
         if exchange is not None:
             exchange.owed -= sequences
+            exchange.coming -= sequences
+
+    def expect(self, count: int, sequences: Iterable[Sequence]) -> None:
+        """The engine has `count` sequences that the calling task's exchange was booked with: these, and others that have ended."""
+        exchange = current.get()
+        if exchange is None or exchange.answered or exchange.ended is not None:
+            return
+        exchange.coming -= count
+        exchange.prefilling += sequences
+        self._prefilling[exchange] = None
+        self.stepped()
+
+    def stepped(self) -> None:
+        """The engine has taken a step: tells which exchanges have got their first tokens."""
+        if not self._prefilling:
+            return
+        answered = []
+        for exchange in self._prefilling:
+            exchange.prefilling = [sequence for sequence in exchange.prefilling if sequence.is_prefilling]
+            if not exchange.prefilling and exchange.coming <= 0:
+                exchange.answered = True
+                answered.append(exchange)
+        for exchange in answered:
+            del self._prefilling[exchange]
+        if answered:
+            self._tell(FirstTokens(tuple(exchange.request_id for exchange in answered)))
 
     def record(self, engine_id: str, stats: SequenceStats) -> None:
         """Adds a finished sequence's statistics; an id that no exchange accepted is ignored."""
@@ -113,6 +156,8 @@ class Exchanges:
         """Closes an exchange. False: statistics are owed to it, so that it is reported when they come, or at the latest by `settle`."""
         exchange.ended = now
         self._open.discard(exchange)
+        self._prefilling.pop(exchange, None)
+        exchange.prefilling.clear()
         if exchange.owed > 0:
             self._settling.add(exchange)
             return False

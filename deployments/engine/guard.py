@@ -115,7 +115,7 @@ class Guard:
             await _overtaken(send, epoch, self._fence.highest)
         else:
             running = [
-                {"request_id": exchange.request_id, "booking": exchange.booking, "started": exchange.first_byte is not None}
+                {"request_id": exchange.request_id, "booking": exchange.booking, "started": exchange.answered or exchange.first_byte is not None}
                 for exchange in self._exchanges.running
             ]
             await _respond(send, 200, {"epoch": epoch, "running": running})

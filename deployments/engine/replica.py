@@ -60,8 +60,8 @@ class Replica:
         self._secret = secret
         self._start_backend = start_backend
         self._feed = Feed(lambda: Hello(self.facts, self.state), self._load_message)
-        self._exchanges = Exchanges(self._exchange_ended)
-        self._load = EngineLoad(changed=self._feed.changed)
+        self._exchanges = Exchanges(self._exchange_ended, self._feed.tell)
+        self._load = EngineLoad(changed=self._engine_stepped)
         self._watchdog = Watchdog(model.health.stall_s)
         self._drained = asyncio.Event()
         self._stopping: asyncio.Task[None] | None = None
@@ -156,9 +156,13 @@ class Replica:
         self._feed.changed()
         self._check_drained()
 
+    def _engine_stepped(self) -> None:
+        self._exchanges.stepped()
+        self._feed.changed()
+
     def _exchange_ended(self, finished: Finished) -> None:
         telemetry.count(finished)
-        self._feed.finished(finished)
+        self._feed.tell(finished)
         self._feed.changed()
         self._check_drained()
 

@@ -47,10 +47,19 @@ class BookedLLM(AsyncLLM):  # type: ignore[misc]
         if exchange is not None:  # the lane decides, not the client
             kwargs["priority"] = exchange.priority
         try:
-            return await super().add_request(request_id, prompt, params, *args, **kwargs)
+            collector = await super().add_request(request_id, prompt, params, *args, **kwargs)
         except BaseException:
             self.exchanges.retract(request_id, sequences)
             raise
+        self.exchanges.expect(sequences, self._states(collector.request_id))
+        return collector
+
+    def _states(self, internal_id: str) -> list[Any]:
+        """The states of a request's sequences, those that have ended left out; vLLM's output processor says in each when its first token came."""
+        processor = self.output_processor
+        parent = processor.parent_requests.get(internal_id)
+        ids = (internal_id,) if parent is None else parent.child_requests
+        return [state for one in ids if (state := processor.request_states.get(one)) is not None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import aiohttp
 
 from deployments.listing import Listing
 from deployments.ownership.desk import Desk
-from deployments.protocol import FEED_PATH, HEARTBEAT_S, Finished, Hello, Load, ReplicaFacts, ReplicaState, decode
+from deployments.protocol import FEED_PATH, HEARTBEAT_S, Finished, FirstTokens, Hello, Load, ReplicaFacts, ReplicaState, decode
 
 log = logging.getLogger("raylane.feeds")
 
@@ -26,15 +26,18 @@ LOST_AFTER_S = 30.0
 RECONNECTS = 3
 WATCH_S = 5.0
 
+OnAccount = Callable[[FirstTokens | Finished], None]
+"""Told what an engine says of requests, whoever's they are."""
+
 
 class ReplicaFeed:
     """The feed of one replica, until it is lost. `load` is what it last said of itself."""
 
-    def __init__(self, facts: ReplicaFacts, desk: Desk, on_finished: Callable[[Finished], None]) -> None:
+    def __init__(self, facts: ReplicaFacts, desk: Desk, on_account: OnAccount) -> None:
         self.facts = facts
         self.load: Load | None = None
         self._desk = desk
-        self._on_finished = on_finished
+        self._on_account = on_account
         self._state: ReplicaState | None = None
 
     async def run(self, session: aiohttp.ClientSession) -> None:
@@ -85,9 +88,12 @@ class ReplicaFeed:
             case Load(state=state) as load:
                 self.load = load
                 self._become(state)
+            case FirstTokens() as first:
+                self._on_account(first)
+                self._desk.first_tokens(first)
             case Finished() as finished:
                 self._desk.finished(finished)
-                self._on_finished(finished)
+                self._on_account(finished)
 
     def _become(self, state: ReplicaState | None) -> None:
         """Follows the replica's state; None: silent. A ready replica that the owner set aside (no connection) comes back at its next word."""
@@ -106,13 +112,13 @@ class Feeds:
         self,
         desks: Mapping[str, Desk],
         session: aiohttp.ClientSession,
-        on_finished: Callable[[Finished], None],
+        on_account: OnAccount,
         on_listing: Callable[[Listing], None],
     ) -> None:
         self.by_replica: dict[str, ReplicaFeed] = {}
         self._desks = desks
         self._session = session
-        self._on_finished = on_finished
+        self._on_account = on_account
         self._on_listing = on_listing
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -141,7 +147,7 @@ class Feeds:
         desk = self._desks.get(facts.model)
         if facts.replica_id in self.by_replica or desk is None:
             return
-        feed = ReplicaFeed(facts, desk, self._on_finished)
+        feed = ReplicaFeed(facts, desk, self._on_account)
         self.by_replica[facts.replica_id] = feed
         task = asyncio.create_task(self._run(feed), name=f"feed-{facts.replica_id}")
         self._tasks.add(task)

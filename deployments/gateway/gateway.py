@@ -68,7 +68,7 @@ class Gateway:
         self._session = _engine_session(secret, settings.timeouts.connect_s)
         self._closed = Later(self._tell)
         self.service = Service(spec, models, self.gateway_id, self._session, self._closed.add)
-        self.feeds = Feeds(self.service.desks, self._session, self.service.finished, self._told)
+        self.feeds = Feeds(self.service.desks, self._session, self.service.account, self._told)
         self.url = _url(settings.host, settings.port)
         self.peers = Peers(self.gateway_id, self._session)
         open_ledgers = lambda: len(self.service.closing) + len(self._closed)  # noqa: E731

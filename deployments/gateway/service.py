@@ -24,7 +24,7 @@ from deployments.gateway.placed import run_leased
 from deployments.gateway.prefix import CHUNK_CHARS, CHUNK_IDS
 from deployments.gateway.tenants import KeyRing
 from deployments.ownership.desk import Desk
-from deployments.protocol import Finished
+from deployments.protocol import Finished, FirstTokens
 from deployments.scheduling import Request
 from deployments.telemetry.closing import Closing
 from deployments.telemetry.ledger import Ledger, Outcome
@@ -72,9 +72,12 @@ class Service:
         """The models and adapters that can be asked for."""
         return list(self._served)
 
-    def finished(self, message: Finished) -> None:
-        """An engine's statistics of a request came over a feed."""
-        self.closing.finished(message)
+    def account(self, message: FirstTokens | Finished) -> None:
+        """An engine's account of requests came over a feed: whose first tokens are there, or the statistics of one that ended."""
+        if isinstance(message, Finished):
+            self.closing.finished(message)
+        else:
+            self.closing.first_tokens(message, time.monotonic())
 
     def sweep(self) -> None:
         """Ends what is late. Called every `flow.SWEEP_S`."""

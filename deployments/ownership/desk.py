@@ -15,7 +15,7 @@ from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.losses import Losses
 from deployments.ownership.replicas import Replicas
 from deployments.ownership.roles import Owner
-from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, ReplicaFacts, ReplicaState
+from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, FirstTokens, ReplicaFacts, ReplicaState
 from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Snapshot
 
 SAME_TIME_S = 0.5
@@ -38,8 +38,8 @@ class Rejected(Exception):
 
 @dataclass(slots=True, eq=False)
 class _Ticket:
-    """One request. `owner` has it, under whichever epoch; None: nobody does, and it may be handed on from `again_s` on. `complete`: its replica has
-    sent the whole answer, and may go."""
+    """One request. `owner` has it, under whichever epoch; None: nobody does, and it may be handed on from `again_s` on. `answered`: its first token
+    is there. `complete`: its replica has sent the whole answer, and may go."""
 
     request: Request
     admission: asyncio.Future[Admission]
@@ -50,6 +50,7 @@ class _Ticket:
     lease: Lease | None = None
     url: str = ""
     epoch: int = 0
+    answered: bool = False
     complete: bool = False
     tell_lost: Callable[[], None] | None = None
 
@@ -153,9 +154,21 @@ class Desk:
         return {EPOCH_HEADER: str(epoch), BOOKING_HEADER: booking_of(lease, self._gateway_id).encode()}
 
     def first_token(self, lease: Lease) -> None:
-        """The first byte of the answer came."""
-        if self._owner is not None:
-            self._owner.first_token(lease.engine_id)
+        """The first token is there: by the replica's word, or by the first byte of the answer. The owner is told once."""
+        ticket = self._tickets.get(lease.request.request_id)
+        if ticket is not None and ticket.lease is not None and ticket.lease.engine_id == lease.engine_id and not ticket.answered:
+            ticket.answered = True
+            if self._owner is not None:
+                self._owner.first_token(lease.engine_id)
+
+    def first_tokens(self, message: FirstTokens) -> None:
+        """A replica's word of first tokens. The owner hears it for those that other gateways hold, too, and for those that nobody holds any more."""
+        for engine_id in message.request_ids:
+            ticket = self._tickets.get(engine_id.rpartition("-")[0])
+            if ticket is not None and ticket.lease is not None and ticket.lease.engine_id == engine_id:
+                self.first_token(ticket.lease)
+            elif self.own is not None:
+                self.own.first_token(engine_id)
 
     def release(self, lease: Lease, ending: Ending) -> None:
         """Ends a lease; one that ended before (its replica was lost) is left alone."""
@@ -282,7 +295,7 @@ class Desk:
         ticket = self._tickets[lease.request.request_id]
         ticket.request = replace(ticket.request, attempts=lease.attempt)
         ticket.placement = asyncio.get_running_loop().create_future()
-        ticket.lease, ticket.owner, ticket.tell_lost, ticket.complete = None, None, None, False
+        ticket.lease, ticket.owner, ticket.tell_lost, ticket.answered, ticket.complete = None, None, None, False, False
         return ticket
 
     def _give_up(self, ticket: _Ticket) -> None:

@@ -107,6 +107,7 @@ class SimulatedApp:
         except ValueError as problem:
             self._exchanges.retract(engine_id, len(outbox.jobs))
             raise AskError(str(problem)) from problem
+        self._exchanges.expect(len(outbox.jobs), outbox.jobs)
 
     def _check_context(self, ask: Ask) -> None:
         context, longest = self._model.settings.max_model_len, max(ask.prompts)

@@ -150,7 +150,7 @@ class Driver:
         self._began_s, self._steps = now, steps
         for sequence in boundary.first:
             job: Job = sequence.tag
-            job.first_s, job.first_step = now, steps
+            job.first_s, job.first_step, job.is_prefilling = now, steps, False
             if job.open and job.stepwise and sequence.output > 1:
                 job.listener.reached(job, 1)
                 self._schedule(job, 1 + self._per_chunk)

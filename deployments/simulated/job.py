@@ -21,7 +21,7 @@ class Listener(Protocol):
 class Job:
     """One sequence. Times are the engine's seconds; `began_s`: when it left the engine's own queue first."""
 
-    __slots__ = ("added_s", "began_s", "ended_s", "first_s", "first_step", "listener", "open", "order", "sequence", "stepwise")
+    __slots__ = ("added_s", "began_s", "ended_s", "first_s", "first_step", "is_prefilling", "listener", "open", "order", "sequence", "stepwise")
 
     def __init__(self, listener: Listener, prompt: int, output: int, stepwise: bool) -> None:
         self.listener = listener
@@ -29,6 +29,7 @@ class Job:
         self.stepwise = stepwise
         """Whether its tokens are to be told as they come, and not only at the end."""
         self.open = True
+        self.is_prefilling = True
         self.added_s = self.began_s = self.first_s = self.ended_s = 0.0
         self.first_step = 0
         """The engine's count of steps when its first token was there."""

@@ -83,7 +83,7 @@ class Outbox:
             cached_tokens=sequence.cached,
             output_tokens=sequence.output,
             preemptions=int(sequence.order != job.order),
-            queued_s=(job.began_s - job.added_s) / speed,
+            queued_s=max(0.0, job.began_s - job.added_s) / speed,  # it may begin with a step that was due before it came
             prefill_s=(job.first_s - job.began_s) / speed,
             decode_s=(job.ended_s - job.first_s) / speed,
         )

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from deployments.protocol import Finished
+from deployments.protocol import Finished, FirstTokens
 from deployments.telemetry.ledger import Ledger
 
 
@@ -28,6 +28,13 @@ class Closing:
         ledger.finished = message
         if message.request_id in self._ended:
             self._close(message.request_id)
+
+    def first_tokens(self, message: FirstTokens, now: float) -> None:
+        """The first tokens of requests are there."""
+        for engine_id in message.request_ids:
+            ledger = self._open.get(engine_id)
+            if ledger is not None and ledger.first_token_s is None:
+                ledger.first_token_s = now
 
     def forget(self, ledger: Ledger) -> None:
         """The engine refused the request: nothing comes under that id."""

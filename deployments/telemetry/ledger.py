@@ -78,6 +78,8 @@ class Ledger:
     waits_since_s: float | None = None
     lane_left_s: float | None = None
     placed_s: float | None = None
+    first_token_s: float | None = None
+    """When the replica's word came that the first token of each sequence is there; None where it did not come."""
     first_byte_s: float | None = None
     last_byte_s: float | None = None
     """When the engine's part was over: its last byte, or the moment at which it was given up."""
@@ -116,7 +118,7 @@ class Ledger:
         if self.placed_s is not None:
             self.refused_s += now - self.placed_s
         self.waits_since_s = now
-        self.placed_s = self.last_byte_s = self.replica_id = self.pick = None
+        self.placed_s = self.first_token_s = self.last_byte_s = self.replica_id = self.pick = None
 
     @property
     def wall_s(self) -> float:
@@ -127,12 +129,15 @@ class Ledger:
     def ttft_s(self) -> float | None:
         """Time to first token: until the first byte of the engine's answer was at the gateway.
 
-        An answer that is not streamed comes with its last token: its decode time, by the engine's account, is taken off; without that it is unknown.
+        An answer that is not streamed comes with its last token: the replica tells of the first. Where that word did not come, the decode time, by
+        the engine's account, is taken off; without that it is unknown.
         """
         if self.first_byte_s is None or self.placed_s is None:
             return None
         if self.stream:
             return self.first_byte_s - self.arrived_s
+        if self.first_token_s is not None:
+            return min(self.first_token_s, self.first_byte_s) - self.arrived_s
         done = self.finished
         if done is None or done.sequences < 1:
             return None
@@ -184,7 +189,10 @@ class Ledger:
             f"{Stage.LANE};dur={self.lane_s * 1e3:.2f}",
         ]
         if self.placed_s is not None and self.first_byte_s is not None:
-            known.append(f"{Stage.ENGINE};dur={(self.first_byte_s - self.placed_s) * 1e3:.2f}")
+            first = self.first_byte_s if self.stream or self.first_token_s is None else min(self.first_token_s, self.first_byte_s)
+            known.append(f"{Stage.ENGINE};dur={(first - self.placed_s) * 1e3:.2f}")
+            if first < self.first_byte_s:
+                known.append(f"{Stage.DECODE};dur={(self.first_byte_s - first) * 1e3:.2f}")
         return ", ".join(known)
 
     def record(self) -> dict[str, object]:

@@ -28,7 +28,7 @@ class RequestMetrics:
         def histogram(name: str, text: str, bounds: tuple[float, ...], labels: tuple[str, ...] = _BY_LENGTH) -> Histogram:
             return Histogram(name, text, labels, buckets=bounds, registry=registry)
 
-        self.ttft = histogram("raylane_ttft_seconds", "From a request's arrival to the first byte of its answer.", TTFT_BOUNDS_S)
+        self.ttft = histogram("raylane_ttft_seconds", "From arrival to the first token (of a whole answer: as the engine tells).", TTFT_BOUNDS_S)
         self.itl = histogram("raylane_itl_seconds", "Between two pieces of a streamed answer.", ITL_BOUNDS_S)
         self.tpot = histogram("raylane_tpot_seconds", "Per output token after the first.", ITL_BOUNDS_S)
         self.e2e = histogram("raylane_e2e_seconds", "From a request's arrival to the end of its answer.", E2E_BOUNDS_S)

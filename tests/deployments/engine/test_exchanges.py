@@ -1,5 +1,7 @@
 """The books of HTTP exchanges."""
 
+from dataclasses import dataclass
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +14,8 @@ class Desk:
 
     def __init__(self) -> None:
         self.reports: list[Finished] = []
-        self.books = Exchanges(self.reports.append)
+        self.first: list[tuple[str, ...]] = []
+        self.books = Exchanges(self.reports.append, lambda message: self.first.append(message.request_ids))
 
     def begin(self, request_id: str, **engine_ids: int) -> Exchange:
         """Opens an exchange that asks the engine for these requests (id: sequences)."""
@@ -22,6 +25,13 @@ class Desk:
             self.books.accept(engine_id, sequences)
         current.reset(token)
         return exchange
+
+
+@dataclass(eq=False)
+class Sequence:
+    """A sequence in the engine."""
+
+    is_prefilling: bool = True
 
 
 def stats(output_tokens: int, decode_s: float = 0.0) -> SequenceStats:
@@ -106,3 +116,60 @@ def test_every_exchange_is_reported_once_and_no_token_is_lost(data: st.DataObjec
     assert desk.books.idle
     assert sorted(report.request_id for report in desk.reports) == sorted(f"r{i}" for i in range(len(sizes)))
     assert {report.request_id: report.output_tokens for report in desk.reports} == {f"r{i}": sum(size) for i, size in enumerate(sizes)}
+
+
+def expect(desk: Desk, exchange: Exchange, count: int, *sequences: Sequence) -> None:
+    """As the task that serves the exchange does, once the engine has its sequences."""
+    token = current.set(exchange)
+    desk.books.expect(count, sequences)
+    current.reset(token)
+
+
+def test_first_tokens_are_told_once_for_a_step_when_all_prompts_and_sequences_have_theirs() -> None:
+    desk = Desk()
+    several, single = desk.begin("several", a=2, b=1), desk.begin("single", c=1)
+    first, second, third, other = (Sequence() for _ in range(4))
+    expect(desk, several, 2, first, second)
+    expect(desk, single, 1, other)
+    first.is_prefilling = second.is_prefilling = False
+    desk.books.stepped()
+    assert desk.first == []  # the second prompt is on its way into the engine
+    expect(desk, several, 1, third)
+    desk.books.stepped()
+    assert desk.first == []
+    third.is_prefilling = other.is_prefilling = False
+    desk.books.stepped()
+    desk.books.stepped()
+    assert desk.first == [("several", "single")]
+    assert several.answered
+    assert single.answered
+
+
+def test_a_request_that_ended_before_it_was_looked_at_has_its_first_token() -> None:
+    desk = Desk()
+    expect(desk, desk.begin("r", a=2), 2)
+    assert desk.first == [("r",)]
+
+
+def test_an_exchange_that_ended_without_a_first_token_is_told_of_no_more() -> None:
+    desk = Desk()
+    exchange = desk.begin("r", a=2)
+    sequence = Sequence()
+    expect(desk, exchange, 1, sequence)
+    desk.books.end(exchange, now=11.0)
+    expect(desk, exchange, 1, Sequence())
+    sequence.is_prefilling = False
+    desk.books.stepped()
+    assert desk.first == []
+    assert not desk.books._prefilling
+
+
+def test_a_sequence_that_the_engine_refused_is_not_waited_for() -> None:
+    desk = Desk()
+    exchange = desk.begin("r", a=1, b=1)
+    sequence = Sequence()
+    expect(desk, exchange, 1, sequence)
+    desk.books.retract("b", 1)
+    sequence.is_prefilling = False
+    desk.books.stepped()
+    assert desk.first == [("r",)]

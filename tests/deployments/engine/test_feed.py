@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from deployments.engine.feed import Feed, Subscription
-from deployments.protocol import HEARTBEAT_S, LOAD_INTERVAL_S, Finished, Hello, Load, Message, ReplicaFacts, ReplicaState, decode
+from deployments.protocol import HEARTBEAT_S, LOAD_INTERVAL_S, Finished, FirstTokens, Hello, Load, Message, ReplicaFacts, ReplicaState, decode
 
 FACTS = ReplicaFacts("r", "m", "http://127.0.0.1:1", 1, "n", "generate", 4096, 8, 2048, 65_536)
+FIRST = FirstTokens(("id", "other"))
 FINISHED = Finished("id", 200, 1, 5, 0, 3, 0, 0.0, 0.1, 0.2, 0.1, 0.3)
 
 
@@ -52,11 +53,12 @@ async def test_a_subscription_begins_with_who_and_how_busy(engine: Engine) -> No
     assert await read(engine.feed.subscribe()) == [Hello(FACTS, ReplicaState.READY), engine.load]
 
 
-async def test_every_subscriber_hears_of_a_finished_exchange_at_once(engine: Engine) -> None:
+async def test_every_subscriber_hears_of_first_tokens_and_of_a_finished_exchange_at_once(engine: Engine) -> None:
     subscriptions = [engine.feed.subscribe() for _ in range(3)]
-    engine.feed.finished(FINISHED)
+    engine.feed.tell(FIRST)
+    engine.feed.tell(FINISHED)
     for subscription in subscriptions:
-        assert (await read(subscription))[-1] == FINISHED
+        assert (await read(subscription))[-2:] == [FIRST, FINISHED]
 
 
 async def test_a_changed_load_is_told_at_once_and_then_not_too_often(engine: Engine) -> None:
@@ -91,19 +93,19 @@ async def test_a_load_that_does_not_change_is_a_heartbeat(engine: Engine) -> Non
 async def test_a_subscriber_that_does_not_read_is_dropped_and_the_others_are_not(engine: Engine) -> None:
     slow, quick = engine.feed.subscribe(), engine.feed.subscribe()
     for _ in range(20_000):
-        engine.feed.finished(FINISHED)
+        engine.feed.tell(FINISHED)
         if not quick.is_empty:
             await read(quick)
         if slow.dropped.is_set():
             break
     assert slow.dropped.is_set()
-    engine.feed.finished(FINISHED)
+    engine.feed.tell(FINISHED)
     assert await read(quick) == [FINISHED]
 
 
 async def test_a_closed_feed_says_what_it_had_to_say_and_ends(engine: Engine) -> None:
     before = engine.feed.subscribe()
-    engine.feed.finished(FINISHED)
+    engine.feed.tell(FINISHED)
     engine.feed.close()
     for subscription in (before, engine.feed.subscribe()):
         _, more = await subscription.read()

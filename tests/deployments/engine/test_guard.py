@@ -44,7 +44,7 @@ class Behind:
         self.go = asyncio.Event()
         self.go.set()
         self.reports: asyncio.Queue[Finished] = asyncio.Queue()
-        self.books = Exchanges(self.reports.put_nowait)
+        self.books = Exchanges(self.reports.put_nowait, lambda first: None)
         load = Load(ReplicaState.READY, 0, 0, 0, 0.0)
         self.feed = Feed(lambda: Hello(FACTS, self.state), lambda: load)
         self.guard = Guard(self, SECRET, self.books, self.feed, lambda: self.state, self.drain)
@@ -172,9 +172,9 @@ async def test_the_feed_flows_until_it_is_closed(behind: Behind, session: aiohtt
         assert isinstance(decode(await response.content.readline()), Hello)
         assert isinstance(decode(await response.content.readline()), Load)
         finished = Finished("id", 200, 1, 5, 0, 3, 0, 0.0, 0.1, 0.2, 0.1, 0.3)
-        behind.feed.finished(finished)
+        behind.feed.tell(finished)
         assert decode(await response.content.readline()) == finished
-        behind.feed.finished(finished)
+        behind.feed.tell(finished)
         behind.feed.close()
         assert decode(await response.content.readline()) == finished
         assert await response.content.read() == b""
@@ -186,7 +186,7 @@ async def test_a_feed_that_nobody_reads_is_hung_up(behind: Behind, session: aioh
         finished = Finished("x" * 4_096, 200, 1, 5, 0, 3, 0, 0.0, 0.1, 0.2, 0.1, 0.3)
         async with asyncio.timeout(20):
             while behind.feed.subscribers:
-                behind.feed.finished(finished)
+                behind.feed.tell(finished)
                 await asyncio.sleep(0)
 
 

@@ -20,7 +20,7 @@ import aiohttp
 import pytest
 
 from cluster.spec import EngineSettings, Health, Model
-from deployments.protocol import DRAINING_CODE, FEED_PATH, REQUEST_ID_HEADER, Finished, Hello, Load, Message, ReplicaState, decode
+from deployments.protocol import DRAINING_CODE, FEED_PATH, REQUEST_ID_HEADER, Finished, FirstTokens, Hello, Load, Message, ReplicaState, decode
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
 
@@ -137,6 +137,38 @@ async def test_the_feed_tells_load_and_tokens(replica: Replica) -> None:
         finished = await until(messages, lambda message: isinstance(message, Finished) and message.request_id == "feed-2")
         assert (finished.sequences, finished.output_tokens) == (1, 5)
         await until(messages, lambda message: isinstance(message, Load) and message.running == message.exchanges == 0)
+
+
+async def test_the_feed_tells_of_first_tokens_once_before_the_end(replica: Replica) -> None:
+    ask = {"model": "demo", "max_tokens": 40, "min_tokens": 40, "prompt": [[7, 8, 9], list(range(300)), [5] * 700], "n": 2}
+    whole = {**ask, "prompt": list(range(900)), "n": 1}
+    bodies = {
+        "first-many": ask,
+        "first-one": whole,
+        "first-stream": {**whole, "stream": True},
+        "first-last": {**whole, "max_tokens": 1, "min_tokens": 1},
+    }
+    async with replica.session() as session, feed(session) as messages:
+
+        async def post(name: str) -> None:
+            async with session.post("/v1/completions", json=bodies[name], headers=request_id(name)) as response:
+                assert response.status == 200
+                await response.read()
+
+        async with asyncio.TaskGroup() as group:
+            for name in bodies:
+                group.create_task(post(name))
+            told: list[str] = []
+            finished: dict[str, Finished] = {}
+            while len(finished) < len(bodies):
+                message = await until(messages, lambda message: isinstance(message, FirstTokens | Finished))
+                if isinstance(message, FirstTokens):
+                    assert not set(message.request_ids) & set(finished)
+                    told += message.request_ids
+                else:
+                    finished[message.request_id] = message
+        assert sorted(told) == sorted(bodies)
+        assert finished["first-many"].sequences == 6
 
 
 async def test_metrics_show_the_engines_counters_and_ours(replica: Replica) -> None:

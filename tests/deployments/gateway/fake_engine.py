@@ -22,6 +22,7 @@ from deployments.protocol import (
     HEARTBEAT_S,
     STALE_EPOCH_CODE,
     Finished,
+    FirstTokens,
     Hello,
     Load,
     ReplicaFacts,
@@ -101,6 +102,10 @@ class FakeEngine:
         """Changes the state, and says so."""
         self.state = state
         await self.say(encode(self._load()))
+
+    async def first_tokens(self, *request_ids: str) -> None:
+        """Tells that the first tokens of these are there; of none: of all that run."""
+        await self.say(encode(FirstTokens(request_ids or tuple(self.running))))
 
     def end_feeds(self) -> None:
         """Ends every open feed."""

@@ -1,0 +1,117 @@
+"""The engine's word of first tokens: what it does for answers that are not streamed, whose first byte comes after their last token."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tests.deployments.gateway.fake_engine import FakeEngine, event, good, pieces, waiting
+from tests.deployments.gateway.rig import ASK, Rig, until
+
+MakeRig = Callable[..., Awaitable[Rig]]
+LONG = {**ASK, "prompt": list(range(900)), "max_tokens": 100}
+
+
+async def test_a_first_token_gives_the_prefill_budget_back_while_the_answer_runs(make_rig: MakeRig) -> None:
+    rig = await make_rig(engines=0)
+    engine = await rig.add(FakeEngine(max_num_seqs=16))
+    hold = asyncio.Event()
+    engine.behave = waiting(hold)
+    asked = [asyncio.create_task(rig.ask(LONG)) for _ in range(12)]
+    while engine.open < 12:  # they come as the budget lets them
+        known = engine.open
+        await engine.first_tokens()
+        await until(lambda known=known: engine.open > known)  # type: ignore[misc]
+    await engine.first_tokens()
+    await until(lambda: rig.owner.snapshot().replicas[0].prefill_tokens == 0)
+    assert rig.owner.snapshot().replicas[0].leases == 12
+    hold.set()
+    assert {status for status, _ in await asyncio.gather(*asked)} == {200}
+
+
+async def test_ttft_of_a_whole_answer_is_that_of_its_first_token(make_rig: MakeRig) -> None:
+    rig = await make_rig(classes=[{"name": "interactive", "ttft_ms": 300}])
+    engine = rig.engines[0]
+    hold = asyncio.Event()
+    engine.behave = waiting(hold)
+    engine.tells = False
+    async with asyncio.TaskGroup() as group:
+        asked = group.create_task(_headers(rig))
+        await until(lambda: engine.open == 1)
+        await engine.first_tokens()
+        told_s = time.monotonic()
+        await until(lambda: any(flow.kept for flow in rig.owner.scheduler.tally.flows.values()))
+        await until(lambda: time.monotonic() > told_s + 0.3)  # the deadline passes while the answer runs
+        hold.set()
+    (flow,) = rig.owner.scheduler.tally.flows.values()
+    assert (flow.kept, flow.missed) == (1, 0)
+    ledger = await rig.last()
+    assert ledger.ttft_s is not None
+    assert ledger.ttft_s < 0.3 < ledger.wall_s
+    assert rig.owner.latencies(60.0).ttft_p50_s < 0.3
+    timing = dict(part.split(";dur=") for part in asked.result()["server-timing"].split(", "))
+    assert float(timing["engine"]) < 300 < float(timing["decode"])
+
+
+async def test_the_owner_is_told_once_by_the_byte_or_by_the_engine(rig: Rig) -> None:
+    told = _count_first_tokens(rig)
+    engine = rig.engines[0]
+    hold, begun = asyncio.Event(), asyncio.Event()
+    engine.behave = pieces(event("a"), hold, event("b"))
+    asked = asyncio.create_task(rig.ask({**ASK, "stream": True}))
+    await until(lambda: told)  # by the byte
+    await engine.first_tokens()
+    engine.behave = waiting(begun, pieces(event("a")))
+    other = asyncio.create_task(rig.ask({**ASK, "stream": True}))
+    await until(lambda: engine.open == 2)
+    await engine.first_tokens()
+    await until(lambda: len(told) == 2)  # by the engine
+    begun.set()
+    hold.set()
+    await asyncio.gather(asked, other)
+    await rig.settled()
+    assert len(told) == len(set(told)) == 2
+
+
+async def test_a_word_of_a_lease_that_is_not_the_request_s_any_more_is_nothing(rig: Rig) -> None:
+    told = _count_first_tokens(rig)
+    engine = rig.engines[0]
+    hold = asyncio.Event()
+    engine.behave = waiting(hold)
+    asked = asyncio.create_task(rig.ask())
+    await until(lambda: engine.open == 1)
+    (engine_id,) = engine.running
+    await engine.first_tokens("nobody-1", engine_id.rpartition("-")[0] + "-7", "")
+    await engine.first_tokens(engine_id)
+    await until(lambda: told)
+    hold.set()
+    await asked
+    assert told == [engine_id]
+
+
+async def test_without_the_engine_s_word_the_answer_tells(rig: Rig) -> None:
+    told = _count_first_tokens(rig)
+    rig.engines[0].behave = good
+    assert (await rig.ask())[0] == 200
+    assert len(told) == 1
+    assert (await rig.last()).ttft_s is not None  # by the engine's statistics
+
+
+async def _headers(rig: Rig) -> Any:
+    async with rig.post("/v1/completions", ASK) as response:
+        await response.read()
+        return response.headers
+
+
+def _count_first_tokens(rig: Rig) -> list[str]:
+    """The leases of which the scheduler is told that their first token came."""
+    told: list[str] = []
+    scheduler = rig.owner.scheduler
+    tell = scheduler.first_token
+
+    def note(lease: Any, now: float) -> None:
+        told.append(lease.engine_id)
+        tell(lease, now)
+
+    scheduler.first_token = note  # type: ignore[method-assign]
+    return told

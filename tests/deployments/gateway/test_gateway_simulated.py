@@ -1,0 +1,107 @@
+"""The gateway before a simulated engine: the scheduler is given the same facts as in the simulator, whether answers are streamed or not."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autoscaling.simulator.cell import Cell, CellSettings
+from autoscaling.simulator.workload import plain_workload
+from cluster.spec import Model
+from deployments.engine.replica import Identity, Replica
+from deployments.engine_model.cost_file import cost_file, write_cost_file
+from deployments.engine_model.cost_model import CostModel, line, plain_attention
+from deployments.engine_model.limits import Limits
+from deployments.scheduling import Policy, Scheduler
+from deployments.simulated.backend import start_simulated
+from tests.deployments.gateway.rig import SECRET, Rig, until
+
+LIMITS = Limits(sequences=64, step_tokens=2_048, kv_tokens=400_000)
+COST = CostModel(line(0.004, 1e-5), line(0.0, 0.0), plain_attention(0.0, 0.0))
+PROMPT_TOKENS = 900
+SPEED = 4.0
+
+
+@pytest.fixture
+async def rig(make_rig: Callable[..., Awaitable[Rig]], tmp_path: Path) -> AsyncIterator[Rig]:
+    """A gateway with one simulated engine of 64 seats."""
+    costs = tmp_path / "costs.json"
+    write_cost_file(costs, cost_file("m-simulated", "nothing", "roofline", LIMITS, COST))
+    model = {
+        "name": "m-simulated",
+        "source": "org/m",
+        "engine": "simulated",
+        "simulated": {"costs": str(costs), "tokens_per_chunk": 8, "speed": SPEED},
+        "settings": {"max_model_len": 4_096, "max_num_seqs": LIMITS.sequences, "max_num_batched_tokens": LIMITS.step_tokens},
+    }
+    rig = await make_rig(engines=0, models=[model])
+    replica = Replica(Model.model_validate(model), Identity("r", "node", "127.0.0.1"), SECRET, start_simulated)
+    await replica.start()
+    await rig.directory.register(replica.facts)
+    await until(lambda: "r" in rig.owner.scheduler.fleet.by_id)
+    try:
+        yield rig
+    finally:
+        await replica.stop()
+
+
+async def ask(rig: Rig, stream: bool, output_tokens: int) -> None:
+    body = {"model": "m-simulated", "prompt": list(range(PROMPT_TOKENS)), "max_tokens": output_tokens, "stream": stream}
+    status, _ = await rig.ask(body)
+    assert status == 200
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_the_scheduler_is_given_the_same_facts_as_in_the_simulator(rig: Rig, stream: bool) -> None:
+    output_tokens = 200
+    cell = Cell(CellSettings(1, LIMITS, Policy()), COST, plain_workload(np.array([0.0]), np.array([PROMPT_TOKENS]), np.array([output_tokens])))
+    simulated = facts_of(cell.scheduler)
+    cell.run()
+    live = facts_of(rig.owner.scheduler)
+    await ask(rig, stream, output_tokens)
+    await until(lambda: len(live) == 4)
+    assert [name for name, _ in simulated] == ["submit", "first_token", "release", "learn"]
+    assert [name for name, _ in live[:2]] == ["submit", "first_token"]
+    assert {name for name, _ in live[2:]} == {"release", "learn"}  # the answer and the engine's account of it come by two connections
+    assert first_token_at(simulated) < 0.1
+    assert first_token_at(live) < 0.5  # a busy machine is late; at the answer's end it would be 1
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("stream", [True, False])
+async def test_the_engine_s_seats_fill_whether_answers_are_streamed_or_not(rig: Rig, stream: bool) -> None:
+    asked = [asyncio.create_task(ask(rig, stream, 2_000)) for _ in range(128)]
+    try:
+        await until(lambda: len(rig.owner.scheduler.leases) >= LIMITS.sequences or any(one.done() for one in asked))
+        assert not any(one.done() for one in asked)
+    finally:
+        for one in asked:
+            one.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+
+
+def facts_of(scheduler: Scheduler) -> list[tuple[str, float]]:
+    """The facts that the scheduler is given from now on, and when."""
+    facts: list[tuple[str, float]] = []
+
+    def noting(name: str) -> None:
+        call = getattr(scheduler, name)
+
+        def note(*arguments: Any) -> Any:
+            facts.append((name, next(one for one in reversed(arguments) if isinstance(one, float))))
+            return call(*arguments)
+
+        setattr(scheduler, name, note)
+
+    for name in ("submit", "first_token", "release", "learn"):
+        noting(name)
+    return facts
+
+
+def first_token_at(facts: list[tuple[str, float]]) -> float:
+    """Which share of a request's time had passed when its first token was there."""
+    times = dict(facts)
+    return (times["first_token"] - times["submit"]) / (times["release"] - times["submit"])
