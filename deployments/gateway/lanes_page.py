@@ -11,7 +11,6 @@ from starlette.routing import Route
 
 from deployments.gateway.connection import Receive, Scope, Send
 from deployments.ownership.desk import Desk
-from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.messages import LANES_PATH, MOST_LINE_BYTES, SILENT_AFTER_S, decode
 from deployments.ownership.session import Session
 
@@ -36,16 +35,19 @@ class LanesPage:
             await _answer(send, 401)
             return
         query = parse_qs(scope["query_string"].decode("latin-1"))
-        model, gateway_id, epoch = (query.get(name, [""])[0] for name in ("model", "gateway", "epoch"))
+        model, gateway_id, epoch, channel = (query.get(name, [""])[0] for name in ("model", "gateway", "epoch", "channel"))
         owner = desk.own if (desk := self._desks.get(model)) is not None else None
         if scope["method"] != "POST" or owner is None or str(owner.epoch) != epoch:
             await _answer(send, 409)
             return
-        await _carry(owner, gateway_id, receive, send)
+        session = Session(owner, gateway_id, int(channel) if channel.isdecimal() and channel.isascii() else 0)
+        if session.is_open:
+            await _carry(session, receive, send)
+        else:
+            await _answer(send, 409)
 
 
-async def _carry(owner: LaneOwner, gateway_id: str, receive: Receive, send: Send) -> None:
-    session = Session(owner, gateway_id)
+async def _carry(session: Session, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/x-ndjson")]})
     tasks = [asyncio.create_task(_speak(session, send)), asyncio.create_task(_listen(session, receive))]
     try:
@@ -57,7 +59,7 @@ async def _carry(owner: LaneOwner, gateway_id: str, receive: Receive, send: Send
         results = await asyncio.gather(*tasks, return_exceptions=True)
     for error in results:
         if isinstance(error, Exception):
-            log.warning("the channel of gateway %s broke: %r", gateway_id, error)
+            log.warning("the channel of gateway %s broke: %r", session.gateway_id, error)
     with contextlib.suppress(OSError):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 

@@ -61,6 +61,7 @@ class Allegiance:
         self._log_folder = log_folder
         self._told: Ownership | None = None
         self._channel: asyncio.Task[None] | None = None
+        self._channels = 0
         self._claims: dict[str, asyncio.Task[None]] = {}
         self._orphans: asyncio.Task[None] | None = None
         desk.on_ready = self._claim
@@ -158,7 +159,8 @@ class Allegiance:
         wait_s = RETRY_S
         while True:
             began_s = time.monotonic()
-            remote = RemoteOwner(ownership)
+            self._channels += 1
+            remote = RemoteOwner(ownership, self._channels)
             try:
                 await remote.run(self._session, self._gateway_id, lambda remote=remote: self.desk.follow(remote))  # type: ignore[misc]
                 log.info("model %s: gateway %s closed the channel", ownership.model, ownership.gateway_id)

@@ -6,33 +6,19 @@ itself. A lease whose holder is gone (its gateway died) stands until the replica
 
 import asyncio
 import time
-from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import replace
 
+from deployments.ownership.channels import Channels
 from deployments.ownership.decision_log import DecisionLog
+from deployments.ownership.entries import OVER, Entries, Entry, EntryState, split
 from deployments.ownership.replicas import Replicas
 from deployments.ownership.roles import Holder
-from deployments.ownership.running import Running
+from deployments.ownership.running import Running, usage_of
 from deployments.protocol import Finished, ReplicaFacts, ReplicaState
 from deployments.scaling.latency import Latencies, LatencyWindow
-from deployments.scheduling import Binding, Capacity, Ending, Lease, Policy, Request, Scheduler, Snapshot, Usage
+from deployments.scheduling import Binding, Capacity, Ending, Lease, Policy, Request, Scheduler, Snapshot
 from deployments.scheduling.recorder import RecordingScheduler
-
-_T = TypeVar("_T")
-_REMEMBERED = 8_192
-"""So many ended leases, and so many that the engines said to have ended, are remembered: the two come in either order."""
-
-
-@dataclass(slots=True)
-class _Held:
-    """`answered`: its first token came, or came under an owner before, who alone knows when it was asked for."""
-
-    lease: Lease
-    holder: Holder | None
-    answered: bool = False
-
 
 _DEFAULT_BINDING = Binding()
 
@@ -50,13 +36,9 @@ class LaneOwner:
         self.reconciled = 0
         """How often a replica's word of what runs disagreed with the books, which were then mended."""
         self._binding = binding
-        self._joined: set[Holder] = set()
-        self._waiting: dict[str, Holder] = {}
-        self._held: dict[str, _Held] = {}
-        self._declared: dict[str, Holder] = {}
-        self._ended: OrderedDict[str, Lease] = OrderedDict()
-        self._finished: OrderedDict[str, bool] = OrderedDict()
-        self._orphans: set[str] = set()
+        self.entries = Entries()
+        """What is known of each request."""
+        self._channels = Channels()
         self._latencies = LatencyWindow()
         self._closed = False
         self._timer: asyncio.TimerHandle | None = None
@@ -73,52 +55,58 @@ class LaneOwner:
         self._step()
 
     def submit(self, holder: Holder, request: Request, admitted: bool = False) -> None:
-        """Takes a request into the lane, or turns it away."""
-        admission = self.scheduler.submit(request, _now(), admitted)
-        if admission.accepted:
-            self._waiting[request.request_id] = holder
-        holder.admitted(request.request_id, admission)
-        if admission.accepted:
-            self._step()
+        """Takes a request into the lane, or turns it away. One that is known here is recognised, whatever became of what was said before of it.
+
+        `request.attempts` is the last attempt that the holder has heard of. No later one is issued again, whoever issued it.
+        """
+        entry = self.entries.get(request.request_id)
+        if entry is None or entry.state in OVER:
+            self._enter(holder, request, admitted, 0 if entry is None else entry.attempt)
+        elif entry.holder is not None and entry.holder is not holder:
+            holder.admitted(request.request_id, self.scheduler.submit(request, _now()))
+        elif entry.state is EntryState.WAITING and request.attempts <= entry.attempt:
+            self._admit(entry, holder)
+        elif entry.holder is None or request.attempts >= entry.attempt:
+            self._wait_again(entry, holder, request)
 
     def cancel(self, request_id: str) -> None:
         """A request that waits is given up."""
-        if self._waiting.pop(request_id, None) is not None:
-            self.scheduler.cancel(request_id, _now())
+        entry = self.entries.get(request_id)
+        if entry is not None and entry.state is EntryState.WAITING:
+            self._withdraw(entry)
             self._step()
 
     def hold(self, holder: Holder, engine_id: str) -> None:
         """A lease of an owner before is the holder's: true as soon as its replica says so too."""
-        held = self._held.get(engine_id)
-        if held is not None:
-            held.holder = holder
-            self._orphans.discard(engine_id)
-        elif engine_id not in self._finished:
-            self._declared[engine_id] = holder
+        entry = self.entries.of_engine_id(engine_id)
+        if entry is not None and entry.state is EntryState.ORPHANED:
+            self.entries.move(entry, EntryState.RUNNING)
+            entry.holder = holder
+        elif (named := split(engine_id)) is not None and self.entries.is_news(*named):
+            self.entries.begin(*named, EntryState.DECLARED, holder)
 
     def first_token(self, engine_id: str) -> None:
         """The first byte of the answer came."""
-        held = self._held.get(engine_id)
-        if held is None:
+        entry = self.entries.of_engine_id(engine_id)
+        if entry is None or (lease := entry.booked) is None:
             return
         now = _now()
-        if not held.answered:
-            held.answered = True
-            self._latencies.first_token(now - held.lease.request.arrived_s, now)
-        self.scheduler.first_token(held.lease, now)
+        if not entry.answered:
+            entry.answered = True
+            self._latencies.first_token(now - lease.request.arrived_s, now)
+        self.scheduler.first_token(lease, now)
         self._step()
 
     def release(self, engine_id: str, ending: Ending) -> None:
         """Ends a lease; one that ended before (its replica was lost) is left alone."""
-        self._declared.pop(engine_id, None)
-        held = self._held.pop(engine_id, None)
-        if held is None:
+        entry = self.entries.of_engine_id(engine_id)
+        if entry is None:
             return
-        self._orphans.discard(engine_id)
-        self.scheduler.release(held.lease, ending, None, _now())
-        if engine_id not in self._finished:
-            _remember(self._ended, engine_id, held.lease)
-        self._step()
+        if entry.state is EntryState.DECLARED:
+            self.entries.move(entry, EntryState.CLOSED)
+        elif entry.booked is not None:
+            self._end(entry, ending, EntryState.ENDED if entry.state is EntryState.RUNNING else EntryState.CLOSED)
+            self._step()
 
     def refused(self, holder: Holder, lease: Lease, state: ReplicaState | None) -> None:
         """The replica took no work (it drains; None: no connection): the request waits again, before all others of its lane."""
@@ -127,60 +115,66 @@ class LaneOwner:
 
     def again(self, holder: Holder, lease: Lease) -> None:
         """A lease was of no use, and that is not its replica's fault: the request waits again."""
-        self._declared.pop(lease.engine_id, None)
-        held = self._held.pop(lease.engine_id, None)
-        if held is not None and self.scheduler.release(held.lease, Ending.REFUSED, None, _now()):
-            self._waiting[lease.request.request_id] = holder
-            self._step()
-        else:  # the replica was lost before, or the lease was another owner's: the request is nowhere, so it waits anew
-            self.submit(holder, replace(lease.request, attempts=lease.attempt), admitted=True)
+        self.submit(holder, replace(lease.request, attempts=lease.attempt), admitted=True)
 
     def finished(self, message: Finished) -> None:
         """An engine's account of a request, which may come before or after its lease ends."""
-        engine_id = message.request_id
-        _remember(self._finished, engine_id, message.sequences > 0)
-        held = self._held.get(engine_id)
         if message.sequences:
             self._latencies.ended(message.decode_s, message.output_tokens / message.sequences, _now())
-        lease = held.lease if held is not None else self._ended.pop(engine_id, None)
-        if lease is not None:
-            self.scheduler.learn(lease, _usage(message), _now())
-        if held is not None and held.holder is None:
-            self.release(engine_id, Ending.FINISHED if message.sequences else Ending.FAILED)
+        entry, named = self.entries.of_engine_id(message.request_id), split(message.request_id)
+        if entry is None:
+            if named is not None and self.entries.is_news(*named):
+                self.entries.begin(*named, EntryState.CLOSED)
+        elif entry.state is EntryState.DECLARED:
+            self.entries.move(entry, EntryState.CLOSED)
+        elif entry.lease is not None and entry.state in (EntryState.RUNNING, EntryState.ORPHANED, EntryState.ENDED):
+            self.scheduler.learn(entry.lease, usage_of(message), _now())
+            if entry.state is EntryState.RUNNING:
+                self.entries.move(entry, EntryState.ANSWERED if message.sequences else EntryState.ABORTED)
+            elif entry.state is EntryState.ENDED:
+                self.entries.move(entry, EntryState.CLOSED)
+            else:
+                self.release(message.request_id, Ending.FINISHED if message.sequences else Ending.FAILED)
 
-    def join(self, holder: Holder) -> None:
-        """A holder wants to be told when this owner decides nothing more."""
-        self._joined.add(holder)
+    def join(self, holder: Holder, gateway_id: str, channel: int) -> bool:
+        """Another gateway's channel opens, which wants to be told when this owner decides nothing more. False where a later one came first."""
+        return self._channels.open(holder, gateway_id, channel)
 
     def left(self, holder: Holder) -> None:
         """A holder is gone: what waits for it is given up, what runs for it stands until its replica says that it ended."""
-        self._joined.discard(holder)
-        for request_id in [key for key, value in self._waiting.items() if value is holder]:
-            del self._waiting[request_id]
-            self.scheduler.cancel(request_id, _now())
-        for engine_id, held in self._held.items():
-            if held.holder is holder:
-                held.holder = None
-                self._orphans.add(engine_id)
-        self._declared = {key: value for key, value in self._declared.items() if value is not holder}
+        self._channels.ended(holder)
+        for entry in self.entries:
+            if entry.holder is not holder:
+                continue
+            if entry.state is EntryState.WAITING:
+                self._withdraw(entry)
+            elif entry.state is EntryState.RUNNING:
+                self.entries.move(entry, EntryState.ORPHANED)
+                entry.holder = None
+            elif entry.state is EntryState.DECLARED:
+                self.entries.move(entry, EntryState.CLOSED)
+            else:
+                self._end(entry, _ending_of(entry), EntryState.CLOSED)
         self._step()
 
     @property
     def replicas_of_orphans(self) -> set[str]:
         """The replicas on which leases run that nobody holds: they are asked now and then."""
-        return {self._held[engine_id].lease.replica_id for engine_id in self._orphans}
+        if not self.entries.counts[EntryState.ORPHANED]:
+            return set()
+        return {entry.lease.replica_id for entry in self.entries if entry.state is EntryState.ORPHANED and entry.lease is not None}
 
     def replica_up(self, facts: ReplicaFacts, running: Iterable[Running] = ()) -> None:
         """A replica is ready (or ready again), knows this owner's epoch, and runs what it says."""
         now = _now()
         self.scheduler.replica_up(facts.replica_id, self._capacity(facts), now)
         told = {one.lease.engine_id: one for one in running}
-        for engine_id, one in told.items():
-            if engine_id not in self._held and engine_id not in self._ended and engine_id not in self._finished:
-                self._adopt(engine_id, one, now)
-        for engine_id in [key for key in self._orphans if key not in told and self._held[key].lease.replica_id == facts.replica_id]:
-            self.reconciled += 1
-            self.release(engine_id, Ending.FAILED)
+        for one in told.values():
+            self._adopt(one, now)
+        for entry in self._leased_on(facts.replica_id):
+            if entry.state is EntryState.ORPHANED and entry.lease is not None and entry.lease.engine_id not in told:
+                self.reconciled += 1
+                self._end(entry, Ending.FAILED, EntryState.CLOSED)
         self._step()
 
     def replica_state(self, replica_id: str, state: ReplicaState | None) -> None:
@@ -195,12 +189,9 @@ class LaneOwner:
     def replica_lost(self, replica_id: str) -> None:
         """A replica's process is gone: its leases end as failed, but for those whose whole answer it has sent. Who streams from it sees that by
         itself."""
-        whole = [key for key, held in self._held.items() if held.lease.replica_id == replica_id and self._finished.get(key)]
-        for engine_id in whole:
-            self.release(engine_id, Ending.FINISHED)
-        for lease in self.scheduler.replica_lost(replica_id, _now()):
-            self._held.pop(lease.engine_id, None)
-            self._orphans.discard(lease.engine_id)
+        for entry in self._leased_on(replica_id):
+            self._end(entry, _ending_of(entry), EntryState.CLOSED)
+        self.scheduler.replica_lost(replica_id, _now())
         self._step()
 
     def cordon(self, replica_ids: frozenset[str]) -> None:
@@ -231,20 +222,69 @@ class LaneOwner:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        for holder in tuple(self._joined):
-            holder.moved()
+        self._channels.end_all()
         if self._log is not None:
             self._log.close()
 
-    def _adopt(self, engine_id: str, running: Running, now: float) -> None:
-        lease = self.scheduler.adopt(running.lease, running.started, now)
+    def _enter(self, holder: Holder, request: Request, admitted: bool, issued: int) -> None:
+        """A request that is nowhere here, of which attempts up to `issued` are known: into the lane, if there is room."""
+        request = replace(request, attempts=max(request.attempts, issued))
+        admission = self.scheduler.submit(request, _now(), admitted)
+        if admission.accepted:
+            entry = self.entries.begin(request.request_id, request.attempts, EntryState.WAITING, holder)
+            entry.admission = admission
+        holder.admitted(request.request_id, admission)
+        if admission.accepted:
+            self._step()
+
+    def _wait_again(self, entry: Entry, holder: Holder, request: Request) -> None:
+        """What is known here is of no use: its replica took no work, or its holder never heard of it. It waits again, for the next attempt."""
+        lease = entry.booked
+        if lease is not None and not entry.adopted and request.attempts <= entry.attempt:
+            self.scheduler.release(lease, Ending.REFUSED, None, _now())
+            self.entries.begin(entry.request_id, entry.attempt, EntryState.WAITING, holder)
+            self._admit(entry, holder)
+            self._step()
+            return
+        if lease is not None:  # the books know too little of the request
+            self._end(entry, Ending.FAILED, EntryState.CLOSED)
+        elif entry.state is EntryState.WAITING:
+            self._withdraw(entry)
+        else:
+            self.entries.move(entry, EntryState.CLOSED)
+        self._enter(holder, request, True, entry.attempt)
+
+    def _admit(self, entry: Entry, holder: Holder) -> None:
+        """Says again what the holder was told, who may not have heard it."""
+        assert entry.admission is not None
+        holder.admitted(entry.request_id, entry.admission)
+
+    def _withdraw(self, entry: Entry) -> None:
+        self.scheduler.cancel(entry.request_id, _now())
+        self.entries.move(entry, EntryState.CLOSED)
+
+    def _end(self, entry: Entry, ending: Ending, state: EntryState) -> None:
+        assert entry.lease is not None
+        self.scheduler.release(entry.lease, ending, None, _now())
+        self.entries.move(entry, state)
+
+    def _leased_on(self, replica_id: str) -> list[Entry]:
+        return [entry for entry in self.entries if (lease := entry.booked) is not None and lease.replica_id == replica_id]
+
+    def _adopt(self, running: Running, now: float) -> None:
+        told = running.lease
+        entry = self.entries.of_engine_id(told.engine_id)
+        declared = entry is not None and entry.state is EntryState.DECLARED
+        if not declared and not self.entries.is_news(told.request.request_id, told.attempt):
+            return
+        lease = self.scheduler.adopt(told, running.started, now)
         if lease is None:
             return
         self.reconciled += 1
-        holder = self._declared.pop(engine_id, None)
-        self._held[engine_id] = _Held(lease, holder, answered=True)
-        if holder is None:
-            self._orphans.add(engine_id)
+        holder = entry.holder if entry is not None and declared else None
+        state = EntryState.ORPHANED if holder is None else EntryState.RUNNING
+        entry = self.entries.begin(told.request.request_id, told.attempt, state, holder, lease)
+        entry.adopted = entry.answered = True
 
     def _capacity(self, facts: ReplicaFacts) -> Capacity:
         return self._binding.capacity(facts.max_num_seqs, facts.kv_tokens, facts.max_num_batched_tokens)
@@ -254,14 +294,25 @@ class LaneOwner:
             return
         step = self.scheduler.step(_now())
         for request in step.expired:
-            self._waiting.pop(request.request_id).expired(request.request_id)
+            self._left_lane(request.request_id).expired(request.request_id)
         for gone in step.turned_away:
-            self._waiting.pop(gone.request.request_id).admitted(gone.request.request_id, gone.admission)
+            self._left_lane(gone.request.request_id).admitted(gone.request.request_id, gone.admission)
         for placement in step.placements:
-            holder = self._waiting.pop(placement.request.request_id)
-            self._held[placement.lease.engine_id] = _Held(placement.lease, holder)
+            holder = self._left_lane(placement.request.request_id, placement.lease)
             holder.placed(placement, self.replicas.url_of(placement.replica_id) or "")
         self._arm()
+
+    def _left_lane(self, request_id: str, lease: Lease | None = None) -> Holder:
+        """Whoever held a request that waited, and waits no more."""
+        entry = self.entries.get(request_id)
+        assert entry is not None
+        holder = entry.holder
+        assert holder is not None
+        if lease is None:
+            self.entries.move(entry, EntryState.CLOSED)
+        else:
+            self.entries.place(entry, lease)
+        return holder
 
     def _arm(self) -> None:
         wakeup = self.scheduler.next_wakeup()
@@ -284,11 +335,6 @@ def _now() -> float:
     return time.monotonic_ns() / 1e9
 
 
-def _remember(kept: OrderedDict[str, _T], key: str, value: _T) -> None:
-    kept[key] = value
-    if len(kept) > _REMEMBERED:
-        kept.popitem(last=False)
-
-
-def _usage(done: Finished) -> Usage:
-    return Usage(done.prompt_tokens, done.cached_tokens, done.output_tokens, done.preemptions, done.sequences, done.prefill_s, done.decode_s)
+def _ending_of(entry: Entry) -> Ending:
+    """How a lease ended whose holder or replica is gone."""
+    return Ending.FINISHED if entry.state is EntryState.ANSWERED else Ending.FAILED

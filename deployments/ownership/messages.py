@@ -12,7 +12,8 @@ from typing import Any
 from deployments.scheduling import Admission, AdmissionKind, Ending, Lease, PickReason, Placement, RejectCause, Request
 
 LANES_PATH = "/raylane/lanes"
-"""POST `LANES_PATH?model=...&gateway=...&epoch=...` opens the exchange; 409 where that gateway does not own the model under that epoch."""
+"""POST `LANES_PATH?model=...&gateway=...&epoch=...&channel=...` opens the exchange. `channel` numbers those that the gateway opens: a later one ends
+those before. 409 where the other does not own the model under that epoch, or a later channel of the gateway came first."""
 BEAT_S = 0.5
 SILENT_AFTER_S = 2.5
 """Who said nothing for so long is given up."""

@@ -37,10 +37,14 @@ class NotOwner(Exception):
 
 
 class RemoteOwner:
-    """One channel to the owner. `run` carries it; once that has ended, nothing is sent and nobody is told anything any more."""
+    """One channel to the owner. `run` carries it; once that has ended, nothing is sent and nobody is told anything any more.
 
-    def __init__(self, ownership: Ownership) -> None:
+    `channel` is larger than that of any that this gateway has opened before, so that the owner knows which is the last.
+    """
+
+    def __init__(self, ownership: Ownership, channel: int = 0) -> None:
         self.epoch = ownership.epoch
+        self._channel = channel
         self._ownership = ownership
         self._outbox = Outbox()
         self._requests: dict[str, tuple[Holder, Request]] = {}
@@ -48,7 +52,7 @@ class RemoteOwner:
 
     async def run(self, session: aiohttp.ClientSession, gateway_id: str, opened: Callable[[], None]) -> None:
         """Opens the channel, calls `opened`, and carries it until it breaks. Raises NotOwner, TimeoutError (silence), aiohttp.ClientError."""
-        query = {"model": self._ownership.model, "gateway": gateway_id, "epoch": str(self.epoch)}
+        query = {"model": self._ownership.model, "gateway": gateway_id, "epoch": str(self.epoch), "channel": str(self._channel)}
         try:
             async with asyncio.timeout(SILENT_AFTER_S):
                 response = await session.post(self._ownership.url + LANES_PATH, params=query, data=self._body())

@@ -25,17 +25,21 @@ from deployments.scheduling import Admission, Lease, Placement
 
 
 class Session:
-    """The holder that stands for another gateway, as long as its channel stands."""
+    """The holder that stands for another gateway, as long as its channel stands. `channel` numbers those that it has opened.
 
-    def __init__(self, owner: LaneOwner, gateway_id: str) -> None:
+    It is closed from the start (`is_open`) where a later one of that gateway came first.
+    """
+
+    def __init__(self, owner: LaneOwner, gateway_id: str, channel: int = 0) -> None:
         self.gateway_id = gateway_id
         self._owner = owner
         self._outbox = Outbox()
-        self._open = True
-        owner.join(self)
+        self.is_open = owner.join(self, gateway_id, channel)
 
     def take(self, message: Message) -> None:
-        """Does what the other gateway asks."""
+        """Does what the other gateway asks; nothing once it is closed."""
+        if not self.is_open:
+            return
         owner, now = self._owner, time.monotonic()
         match message:
             case Submit(waiting, admitted):
@@ -62,8 +66,8 @@ class Session:
 
     def end(self) -> None:
         """The channel broke, or is to: what waits is given up here (the other gateway takes it to the next owner)."""
-        if self._open:
-            self._open = False
+        if self.is_open:
+            self.is_open = False
             self._outbox.close()
             self._owner.left(self)
 

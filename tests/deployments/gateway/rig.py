@@ -136,9 +136,7 @@ class Rig:
             assert not len(desk)
             if (own := desk.own) is None or (snapshot := desk.snapshot()) is None:
                 continue
-            assert not own._waiting
-            assert not own._held
-            assert not own._orphans
+            assert not own.entries.live
             assert sum(lane.waiting for lane in snapshot.lanes) == 0
             assert sum(lane.work_tokens for lane in snapshot.lanes) == 0
             assert all(replica.leases == replica.sequences == replica.kv_tokens == replica.prefill_tokens == 0 for replica in snapshot.replicas), (

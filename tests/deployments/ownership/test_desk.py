@@ -53,8 +53,7 @@ async def desk() -> AsyncIterator[Desk]:
     assert sum(lane.waiting for lane in snapshot.lanes) == 0
     assert not len(desk)
     assert desk.own is not None
-    assert not desk.own._waiting
-    assert not desk.own._held
+    assert not desk.own.entries.live
 
 
 async def wait(desk: Desk, one: Request) -> Placement:

@@ -142,7 +142,7 @@ async def test_a_holder_dies(make_cell: MakeCell) -> None:
     await until(lambda: sum(lane.waiting for lane in staying.owner.snapshot().lanes) == 4)
     await cell.crash(dying)
     await asyncio.gather(*lost, return_exceptions=True)
-    await until(lambda: not staying.owner._held and not staying.owner._waiting)
+    await until(lambda: not staying.owner.entries.live)
     assert staying.owner.epoch == 1
 
 

@@ -1,0 +1,173 @@
+"""The owner's one table: an entry for each request, in one state at a time. Pure: no clock, no scheduler.
+
+A request is placed under numbered attempts, and its engine id is `request id - attempt`. An entry knows the last attempt that was issued, by whatever
+owner, and attempts only grow: that is why no id is placed twice, even where a holder that lost its channel submits what was placed a moment ago.
+
+    state      what it means                                    goes to
+    WAITING    it is in its lane                                RUNNING: placed. CLOSED: cancelled, expired, turned away, or its holder is gone
+    DECLARED   its holder runs it under an earlier owner; no    RUNNING: its replica says so too. CLOSED: it ended, or its replica refused it,
+               replica has said so yet, so nothing is booked    or its holder is gone
+    RUNNING    leased, and its holder is known                  ORPHANED: its holder is gone. ANSWERED, ABORTED: its engine's account came.
+                                                                ENDED: released. WAITING: refused. CLOSED: its replica is lost
+    ORPHANED   leased, and nobody here holds it                 RUNNING: its holder is back. CLOSED: its engine's account came, or its replica
+                                                                does not run it, or is lost. WAITING: its holder had never heard of the placement
+    ANSWERED   leased; its engine has sent the whole answer     CLOSED: released, or its holder is gone. WAITING: as RUNNING
+    ABORTED    leased; its engine ended it without an answer    CLOSED, WAITING: as ANSWERED
+    ENDED      the lease ended; its engine's account is due     CLOSED: the account came. And as CLOSED
+    CLOSED     nothing more is to come of this attempt          WAITING: submitted again. DECLARED, RUNNING, ORPHANED, CLOSED: a later attempt,
+                                                                issued by an earlier owner
+
+A new entry begins as WAITING (submitted), DECLARED (its holder has it), RUNNING or ORPHANED (adopted from a replica's word) or CLOSED (an account of
+something unknown here, which must not be adopted afterwards). The last `REMEMBERED` that ended are remembered.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from deployments.ownership.roles import Holder
+from deployments.scheduling import Admission, Lease
+
+REMEMBERED = 16_384
+"""So many ended attempts are remembered: an engine's account, a replica's word and a holder's may each come late."""
+
+
+class EntryState(StrEnum):
+    """See the module's docstring."""
+
+    WAITING = "waiting"
+    DECLARED = "declared"
+    RUNNING = "running"
+    ORPHANED = "orphaned"
+    ANSWERED = "answered"
+    ABORTED = "aborted"
+    ENDED = "ended"
+    CLOSED = "closed"
+
+
+_S = EntryState
+BOOKED = frozenset({_S.RUNNING, _S.ORPHANED, _S.ANSWERED, _S.ABORTED})
+"""A lease stands in the scheduler's books."""
+OVER = frozenset({_S.ENDED, _S.CLOSED})
+"""Nobody waits and nothing is leased."""
+_BEGINS = frozenset({_S.WAITING, _S.DECLARED, _S.RUNNING, _S.ORPHANED})
+_NEXT: dict[EntryState, frozenset[EntryState]] = {
+    _S.WAITING: frozenset({_S.RUNNING, _S.CLOSED}),
+    _S.DECLARED: frozenset({_S.RUNNING, _S.CLOSED}),
+    _S.RUNNING: frozenset({_S.ORPHANED, _S.ANSWERED, _S.ABORTED, _S.ENDED, _S.WAITING, _S.CLOSED}),
+    _S.ORPHANED: frozenset({_S.RUNNING, _S.WAITING, _S.CLOSED}),
+    _S.ANSWERED: frozenset({_S.WAITING, _S.CLOSED}),
+    _S.ABORTED: frozenset({_S.WAITING, _S.CLOSED}),
+    _S.ENDED: _BEGINS | {_S.CLOSED},
+    _S.CLOSED: _BEGINS | {_S.CLOSED},
+}
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One request. `attempt`: the last that was issued (0: none). `lease`: that of the attempt, from its placement to its account. `adopted`: it was
+    an earlier owner's, who alone knows when it was asked for. `admission`: what its holder was told."""
+
+    request_id: str
+    attempt: int
+    state: EntryState
+    holder: Holder | None = None
+    lease: Lease | None = None
+    admission: Admission | None = None
+    adopted: bool = False
+    answered: bool = False
+
+    @property
+    def booked(self) -> Lease | None:
+        """The lease, while it stands in the scheduler's books."""
+        return self.lease if self.state in BOOKED else None
+
+
+class Entries:
+    """By request id. `counts` says how many are in each state."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[EntryState] = Counter()
+        self._entries: dict[str, Entry] = {}
+        self._over: deque[tuple[str, int]] = deque()
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(tuple(self._entries.values()))
+
+    @property
+    def live(self) -> int:
+        """How many are not over."""
+        return len(self._entries) - sum(self.counts[state] for state in OVER)
+
+    def get(self, request_id: str) -> Entry | None:
+        """The request's entry."""
+        return self._entries.get(request_id)
+
+    def of_engine_id(self, engine_id: str) -> Entry | None:
+        """The entry whose last attempt has that id; None where there is none, or a later attempt."""
+        named = split(engine_id)
+        entry = None if named is None else self._entries.get(named[0])
+        return entry if entry is not None and named is not None and entry.attempt == named[1] else None
+
+    def is_news(self, request_id: str, attempt: int) -> bool:
+        """Whether that attempt is later than all that is known of its request, of which nothing waits and nothing is leased."""
+        entry = self._entries.get(request_id)
+        return entry is None or (entry.state in OVER and entry.attempt < attempt)
+
+    def begin(self, request_id: str, attempt: int, state: EntryState, holder: Holder | None = None, lease: Lease | None = None) -> Entry:
+        """The entry of a request that is new here, or was over, or goes on with another attempt."""
+        entry = self._entries.get(request_id)
+        if entry is None:
+            entry = self._entries[request_id] = Entry(request_id, attempt, state)
+            self.counts[state] += 1
+        else:
+            self._change(entry, state)
+        assert attempt >= entry.attempt, f"{request_id}: attempt {attempt} after {entry.attempt}"
+        entry.attempt, entry.holder, entry.lease = attempt, holder, lease
+        entry.adopted = entry.answered = False
+        if state in OVER:
+            self._remember(entry)
+        return entry
+
+    def move(self, entry: Entry, state: EntryState) -> None:
+        """The entry's next state, of the same attempt."""
+        was_over = entry.state in OVER
+        self._change(entry, state)
+        if state is EntryState.CLOSED:
+            entry.lease = None
+        if state in OVER and not was_over:
+            entry.holder = entry.admission = None
+            self._remember(entry)
+
+    def place(self, entry: Entry, lease: Lease) -> None:
+        """What waited has a lease, under the next attempt."""
+        self._change(entry, EntryState.RUNNING)
+        entry.lease, entry.attempt = lease, lease.attempt
+
+    def _change(self, entry: Entry, state: EntryState) -> None:
+        assert state in _NEXT[entry.state], f"{entry.request_id}-{entry.attempt}: {entry.state} -> {state}"
+        self.counts[entry.state] -= 1
+        self.counts[state] += 1
+        entry.state = state
+
+    def _remember(self, entry: Entry) -> None:
+        if not entry.attempt:  # it was never placed
+            self._forget(entry)
+            return
+        self._over.append((entry.request_id, entry.attempt))
+        if len(self._over) > REMEMBERED:
+            request_id, attempt = self._over.popleft()
+            oldest = self._entries.get(request_id)
+            if oldest is not None and oldest.state in OVER and oldest.attempt == attempt:
+                self._forget(oldest)
+
+    def _forget(self, entry: Entry) -> None:
+        self.counts[entry.state] -= 1
+        del self._entries[entry.request_id]
+
+
+def split(engine_id: str) -> tuple[str, int] | None:
+    """The request's id and the attempt in an engine's id; None where it names no lease (the tokenizer's)."""
+    request_id, _, attempt = engine_id.rpartition("-")
+    return (request_id, int(attempt)) if request_id and attempt.isdecimal() and attempt.isascii() else None
