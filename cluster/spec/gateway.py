@@ -35,11 +35,12 @@ class Timeouts(Section):
 
 
 class Limits(Section):
-    """What is refused before any queueing: `max_body_bytes` a request body, `max_sequences` (prompts x n) in one request, `max_waiting` requests
-    waiting for one model.
+    """What is refused before any queueing: `max_body_bytes` a request body, `max_values` the JSON values in it (each token id is one),
+    `max_sequences` (prompts x n) in one request, `max_waiting` requests waiting for one model.
     """
 
     max_body_bytes: Annotated[int, Field(ge=1_024, le=1 << 30)] = 8 << 20
+    max_values: Annotated[int, Field(ge=1_024, le=1 << 24)] = 1 << 18
     max_sequences: Annotated[int, Field(ge=1, le=1_000_000)] = 2_048
     max_waiting: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from deployments.gateway.errors import ApiError, ErrorCode
-from deployments.gateway.inquiry import shown
+from deployments.gateway.fields import shown
 
 
 def chosen(what: str, name: str, known: Iterable[str]) -> str:

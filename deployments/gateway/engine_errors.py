@@ -8,6 +8,8 @@ import json
 import re
 from typing import Any
 
+import msgspec
+
 from deployments.gateway.endpoints import BodyKind, Endpoint
 from deployments.gateway.errors import ApiError, ErrorCode
 
@@ -18,6 +20,8 @@ _TOO_LONG = ("input_tokens", "input_text")
 _PROMPT_FIELDS = {BodyKind.CHAT: "messages", BodyKind.RESPONSE: "input", BodyKind.EMBEDDING: "input"}
 _WORD = re.compile(r"[a-z_]+")
 _SHOWN_CHARS = 2_000
+_MOST_WORDS = 100
+_ABSENT = msgspec.Raw(b"")
 
 
 def engine_error(status: int, payload: bytes, kind: BodyKind, body: bytes) -> ApiError:
@@ -58,13 +62,18 @@ def _error_object(payload: bytes) -> dict[str, Any]:
 
 
 def _named_field(message: str, body: bytes) -> str | None:
-    """The first field of the request that the message names. `model` is left out: it is a common word."""
+    """The first field of the request that the message names. `model` is left out: it is a common word.
+
+    Whatever the body's size, nothing of it is built.
+    """
+    words = [word for word in dict.fromkeys(_WORD.findall(message)) if word != "model"][:_MOST_WORDS]
+    asked = [(f"word{number}", msgspec.Raw, _ABSENT) for number in range(len(words))]
+    fields = msgspec.defstruct("Fields", asked, rename={name: word for (name, _, _), word in zip(asked, words, strict=True)})
     try:
-        fields = json.loads(body)
-    except ValueError:
+        found = msgspec.json.decode(body, type=fields)
+    except (msgspec.DecodeError, RecursionError):
         return None
-    words = _WORD.findall(message) if isinstance(fields, dict) else []
-    return next((word for word in words if word in fields and word != "model"), None)
+    return next((word for (name, _, _), word in zip(asked, words, strict=True) if getattr(found, name)), None)
 
 
 def _text(value: object) -> str | None:

@@ -1,70 +1,49 @@
 """Reads from a request's body what routing needs, and nothing else: model, stream, lengths. The body itself goes on to the engine untouched.
 
-The pydantic models ignore unknown fields, since the engine judges those, and are strict about the few that the gateway acts on.
+Unknown fields are passed over, since the engine judges those; the few that the gateway acts on are read strictly. Whatever the body, the work and the
+memory are bounded: its values are counted first (`structure.py`), a field stays bytes until it is read, and of long texts only the beginning is
+(`prompt.py`). The parser is msgspec's: it passes over what nobody asks for without building it, and ends at the first error.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import msgspec
+from msgspec import Raw
 
 from deployments.gateway.endpoints import BodyKind
 from deployments.gateway.errors import ApiError, ErrorCode
-from deployments.gateway.prefix import chat_text, ids_prefix, text_prefix
+from deployments.gateway.fields import ABSENT, count_of, flag_of, is_null, name_of, not_allowed
+from deployments.gateway.prompt import MOST_OTHER_VALUES, Prompt, read_conversation, read_prompt
+from deployments.gateway.structure import containers_at_most, structure_of
 
-Count = Annotated[int, Field(ge=1)]
-PromptText = str | list[int] | list[str] | list[list[int]]
-_TEXT = "a text, a list of texts, token ids, or a list of lists of token ids"
-
-
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
-    model: str
-    stream: bool | None = False
-
-
-class _Chat(_Body):
-    messages: Annotated[list[dict[str, Any]], Field(min_length=1)]
-    max_tokens: Count | None = None
-    max_completion_tokens: Count | None = None
-    n: Annotated[int, Field(ge=1, le=128)] | None = None
-    tools: Any = None
-
-
-class _Completion(_Body):
-    prompt: PromptText
-    max_tokens: Count | None = None
-    n: Annotated[int, Field(ge=1, le=128)] | None = None
-
-
-class _Embedding(_Body):
-    input: PromptText
-
-
-class _Response(_Body):
-    input: str | Annotated[list[dict[str, Any]], Field(min_length=1)]
-    instructions: str | None = None
-    tools: Any = None
-    max_output_tokens: Count | None = None
-    store: bool | None = None
-    background: bool | None = None
-    previous_response_id: str | None = None
-
-
-class _Tokenizer(_Body):
-    model: str | None = None  # type: ignore[assignment]
-
-
-_FORMS: dict[BodyKind, type[_Body]] = {
-    BodyKind.CHAT: _Chat,
-    BodyKind.COMPLETION: _Completion,
-    BodyKind.EMBEDDING: _Embedding,
-    BodyKind.RESPONSE: _Response,
-    BodyKind.TOKENIZER: _Tokenizer,
-}
+MOST_DEPTH = 128
+"""Objects and lists in one another. Tools' schemas have some ten; parsers that are called again for each level run out of stack at a thousand."""
+MOST_VALUES = 1 << 18
+_MOST_SEQUENCES = 128
 _DEFAULT_COMPLETION_TOKENS = 16
 """What vLLM generates for /v1/completions when max_tokens is absent (OpenAI's default)."""
+
+
+class _Fields(msgspec.Struct, gc=False):
+    """The fields that the gateway looks at, in all kinds of bodies. Of two with one name the last counts, as with every parser in use."""
+
+    model: Raw = ABSENT
+    stream: Raw = ABSENT
+    messages: Raw = ABSENT
+    prompt: Raw = ABSENT
+    input: Raw = ABSENT
+    instructions: Raw = ABSENT
+    tools: Raw = ABSENT
+    n: Raw = ABSENT
+    max_tokens: Raw = ABSENT
+    max_completion_tokens: Raw = ABSENT
+    max_output_tokens: Raw = ABSENT
+    store: Raw = ABSENT
+    background: Raw = ABSENT
+    previous_response_id: Raw = ABSENT
+
+
+_FIELDS = msgspec.json.Decoder(_Fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,102 +66,92 @@ class Inquiry:
     prefix: tuple[int, ...] = ()
 
 
-def read_inquiry(kind: BodyKind, body: bytes) -> Inquiry:
-    """The inquiry in a JSON body. Raises ApiError that names the field, its value and what is allowed."""
+def read_inquiry(kind: BodyKind, body: bytes, most_values: int = MOST_VALUES) -> Inquiry:
+    """The inquiry in a JSON body of at most `most_values` values. Raises ApiError that names the field, its value and what is allowed."""
+    values = _values_of(body, most_values)
     try:
-        form = _FORMS[kind].model_validate_json(body)
-    except ValidationError as error:
-        raise _as_api_error(_FORMS[kind], error) from None
-    match form:
-        case _Chat():
-            field = "max_completion_tokens" if form.max_completion_tokens is not None else "max_tokens"
-            limit = form.max_completion_tokens if form.max_completion_tokens is not None else form.max_tokens
-            prefix = text_prefix(chat_text(form.messages, form.tools))
-            return _inquiry(form, text_chars(form.messages), 0, limit, field, "messages", form.n or 1, prefix)
-        case _Completion():
-            chars, ids, prompts = _measure("prompt", form.prompt)
-            limit = _DEFAULT_COMPLETION_TOKENS if form.max_tokens is None else form.max_tokens
-            return _inquiry(form, chars, ids, limit, "max_tokens", "prompt", prompts * (form.n or 1), _prefix(form.prompt))
-        case _Embedding():
-            chars, ids, prompts = _measure("input", form.input)
-            return _inquiry(form, chars, ids, 0, "", "input", prompts)
-        case _Response():
-            _refuse_state(form)
-            chars = text_chars(form.input) + len(form.instructions or "")
-            prefix = text_prefix(_response_text(form))
-            return _inquiry(form, chars, 0, form.max_output_tokens, "max_output_tokens", "input", 1, prefix)
-        case _:
-            return _inquiry(form, 0, 0, 0, "", "prompt", 1)
+        fields = _FIELDS.decode(body)
+    except msgspec.ValidationError:
+        raise ApiError(ErrorCode.INVALID_JSON, "the body must be a JSON object") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _not_json(error) from None
+    try:
+        return _READERS[kind](fields, values)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _not_json(error) from None
 
 
-def _inquiry(
-    form: _Body, chars: int, ids: int, limit: int | None, limit_field: str, prompt_field: str, sequences: int, prefix: tuple[int, ...] = ()
-) -> Inquiry:
-    return Inquiry(form.model or "", bool(form.stream), chars, ids, limit, limit_field, prompt_field, sequences, prefix)
+def _chat(fields: _Fields, values: int) -> Inquiry:
+    limit, limit_field = count_of("max_completion_tokens", fields.max_completion_tokens), "max_completion_tokens"
+    if limit is None:
+        limit, limit_field = count_of("max_tokens", fields.max_tokens), "max_tokens"
+    prompt = read_conversation("messages", fields.messages, values, fields.tools)
+    return _inquiry(fields, prompt, "messages", limit, limit_field, _n(fields))
 
 
-def _prefix(prompt: PromptText) -> tuple[int, ...]:
-    if isinstance(prompt, str):
-        return text_prefix(prompt)
-    ids = [item for item in prompt if isinstance(item, int)]
-    return ids_prefix(ids) if len(ids) == len(prompt) else ()
+def _completion(fields: _Fields, values: int) -> Inquiry:
+    limit = count_of("max_tokens", fields.max_tokens) or _DEFAULT_COMPLETION_TOKENS
+    return _inquiry(fields, read_prompt("prompt", fields.prompt, values), "prompt", limit, "max_tokens", _n(fields))
 
 
-def _response_text(form: _Response) -> str:
-    messages = [{"role": "user", "content": form.input}] if isinstance(form.input, str) else form.input
-    return chat_text(([{"role": "system", "content": form.instructions}] if form.instructions else []) + messages, form.tools)
+def _embedding(fields: _Fields, values: int) -> Inquiry:
+    return _inquiry(fields, read_prompt("input", fields.input, values), "input", 0, "")
 
 
-def _measure(field: str, prompt: PromptText) -> tuple[int, int, int]:
-    """Characters and ids of the longest prompt, and how many prompts there are."""
-    if isinstance(prompt, str):
-        return len(prompt), 0, 1
-    if not prompt:
-        raise ApiError(ErrorCode.INVALID_VALUE, f"{field} = []: an empty list; allowed: {_TEXT}", param=field)
-    if isinstance(prompt[0], int):
-        return 0, len(prompt), 1
-    texts = [len(item) for item in prompt if isinstance(item, str)]
-    ids = [len(item) for item in prompt if isinstance(item, list)]
-    return max(texts, default=0), max(ids, default=0), len(prompt)
+def _response(fields: _Fields, values: int) -> Inquiry:
+    _refuse_state(fields)
+    limit = count_of("max_output_tokens", fields.max_output_tokens)
+    prompt = read_conversation("input", fields.input, values, fields.tools, fields.instructions, or_text=True)
+    return _inquiry(fields, prompt, "input", limit, "max_output_tokens")
 
 
-def text_chars(value: object) -> int:
-    """The characters of all text in a message list: contents, parts, tool calls."""
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, dict):
-        return sum(text_chars(item) for key, item in value.items() if key not in ("image_url", "input_audio", "file"))
-    if isinstance(value, list):
-        return sum(text_chars(item) for item in value)
-    return 0
+def _tokenizer(fields: _Fields, values: int) -> Inquiry:
+    model = name_of("model", fields.model, optional=True)
+    return Inquiry(model, flag_of("stream", fields.stream), 0, 0, 0, "", "prompt", 1)
 
 
-def _refuse_state(form: _Response) -> None:
-    refused: tuple[tuple[Literal["store", "background", "previous_response_id"], bool], ...] = (
-        ("store", form.store is True),
-        ("background", form.background is True),
-        ("previous_response_id", form.previous_response_id is not None),
-    )
-    for name, is_set in refused:
-        if is_set:
-            message = f"{name} = {getattr(form, name)!r}: responses are stateless here; allowed: leave {name} out"
-            raise ApiError(ErrorCode.UNSUPPORTED, message, param=name)
+_READERS = {
+    BodyKind.CHAT: _chat,
+    BodyKind.COMPLETION: _completion,
+    BodyKind.EMBEDDING: _embedding,
+    BodyKind.RESPONSE: _response,
+    BodyKind.TOKENIZER: _tokenizer,
+}
 
 
-def _as_api_error(form: type[_Body], error: ValidationError) -> ApiError:
-    problem = error.errors(include_url=False)[0]
-    if problem["type"] == "json_invalid":
-        return ApiError(ErrorCode.INVALID_JSON, f"the body is not valid JSON: {problem['msg']}")
-    if not problem["loc"]:
-        return ApiError(ErrorCode.INVALID_JSON, "the body must be a JSON object")
-    param = str(problem["loc"][0])
-    if problem["type"] == "missing":
-        return ApiError(ErrorCode.INVALID_VALUE, f"{param}: missing, and it is required", param=param)
-    allowed = f"allowed: {_TEXT}" if form.model_fields[param].annotation == PromptText else problem["msg"]
-    return ApiError(ErrorCode.INVALID_VALUE, f"{param} = {shown(problem['input'])}: {allowed}", param=param)
+def _inquiry(fields: _Fields, prompt: Prompt, prompt_field: str, limit: int | None, limit_field: str, n: int = 1) -> Inquiry:
+    model, stream = name_of("model", fields.model, optional=False), flag_of("stream", fields.stream)
+    return Inquiry(model, stream, prompt.chars, prompt.ids, limit, limit_field, prompt_field, prompt.count * n, prompt.prefix)
 
 
-def shown(value: object) -> str:
-    """A value of the client's, short enough for an error message."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+def _n(fields: _Fields) -> int:
+    return count_of("n", fields.n, _MOST_SEQUENCES) or 1
+
+
+def _values_of(body: bytes, most_values: int) -> int:
+    """How many values a body has (of a small one, at most). Raises ApiError for too many, or too deep ones."""
+    if len(body) <= MOST_OTHER_VALUES and containers_at_most(body) <= MOST_DEPTH:
+        return len(body)
+    structure = structure_of(body, most_values, MOST_DEPTH)
+    if structure.depth > MOST_DEPTH:
+        message = f"the body has {structure.depth} or more objects and lists in one another; allowed: at most {MOST_DEPTH}"
+        raise ApiError(ErrorCode.BODY_TOO_LARGE, message)
+    if structure.values > most_values:
+        message = f"the body has {structure.values} or more values; allowed: at most gateway.limits.max_values = {most_values}"
+        raise ApiError(ErrorCode.BODY_TOO_LARGE, message)
+    return structure.values
+
+
+def _refuse_state(fields: _Fields) -> None:
+    for name, value, refused in (
+        ("store", fields.store, flag_of("store", fields.store)),
+        ("background", fields.background, flag_of("background", fields.background)),
+        ("previous_response_id", fields.previous_response_id, not is_null(fields.previous_response_id)),
+    ):
+        if refused:
+            error = not_allowed(name, value, f"leave {name} out, since responses are stateless here")
+            raise ApiError(ErrorCode.UNSUPPORTED, error.message, param=name)
+
+
+def _not_json(error: Exception) -> ApiError:
+    return ApiError(ErrorCode.INVALID_JSON, f"the body is not valid JSON: {str(error)[:100]}")

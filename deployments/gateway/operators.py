@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from cluster.spec import ClusterSpec
 from deployments.gateway.errors import ApiError, ErrorCode
-from deployments.gateway.inquiry import shown
+from deployments.gateway.fields import shown
 from deployments.gateway.live_spec import LIVE, changes_between
 from deployments.gateway.operators_only import operators_only
 from deployments.gateway.own_page import Handler, OwnPage

@@ -20,7 +20,7 @@ from deployments.controls.orders import Orders
 from deployments.gateway.chosen_replica import chosen
 from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.feeds import ReplicaFeed
-from deployments.gateway.inquiry import shown
+from deployments.gateway.fields import shown
 from deployments.gateway.operators_only import operators_only
 from deployments.gateway.order_forms import ControlForm, CordonForm, DrainForm, ReleaseForm, read_form
 from deployments.gateway.orders_shown import shown_orders

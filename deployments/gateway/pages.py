@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from cluster.spec import Model
 from deployments.gateway.errors import ApiError, ErrorCode
-from deployments.gateway.inquiry import shown
+from deployments.gateway.fields import shown
 from deployments.gateway.own_page import OwnPage
 from deployments.gateway.service import Service
 from deployments.gateway.status import Status

@@ -1,48 +1,106 @@
 """Hashes of a prompt's leading chunks, each chained to the one before, so that one hash names a whole prefix: what cache credit is known by.
 
-The text is brought to one form first (roles and contents in order, tools before them, as chat templates put them), so that two bodies with the same
-prompt hash alike whatever their other fields. What a chat template adds is not seen here; `PrefixIndex.trust` learns what a credit is worth.
+`Text` gathers a prompt of text in one form (roles and contents in order, tools before them, as chat templates put them), so that two bodies with the
+same prompt hash alike whatever their other fields. What a chat template adds is not seen here; `PrefixIndex.trust` learns what a credit is worth.
 """
 
 import hashlib
-import json
-from collections.abc import Iterable, Sequence
-from typing import Any
+import re
+from collections.abc import Iterable
+from itertools import islice
+
+import msgspec
 
 CHUNK_CHARS = 256
 """About 64 tokens of English, four of vLLM's blocks: short enough to see a system prompt, long enough to be cheap."""
 CHUNK_IDS = 64
+_CHUNK_OF_IDS = re.compile(rb"[^,]++(?:,[^,]++){%d}" % (CHUNK_IDS - 1))
 _MOST_CHUNKS = 1_024
 _DIGEST_BYTES = 8
+_HASHED_CHARS = CHUNK_CHARS * _MOST_CHUNKS
+_DECODED_BYTES = 1 << 20
+"""So much of a body's text is decoded and counted to the character; what comes after is taken to have as many characters a byte."""
+_HEAD_BYTES = 1 << 18
+_LONGEST_CHAR = 12
+"""Bytes of a character in JSON: of a pair of escaped surrogates."""
 
 
-def text_prefix(text: str) -> tuple[int, ...]:
-    """The hashes of the whole chunks of a text, at most `_MOST_CHUNKS`."""
-    whole = min(len(text) // CHUNK_CHARS, _MOST_CHUNKS)
-    return _chained(text[index * CHUNK_CHARS : (index + 1) * CHUNK_CHARS].encode("utf-8", "surrogatepass") for index in range(whole))
+class Text:
+    """The text of one prompt: its characters, and its beginning."""
+
+    def __init__(self) -> None:
+        self._chars = 0
+        self._decoded = 0
+        self._bytes_beyond = 0
+        self._pieces: list[str] = []
+        self._room = _HASHED_CHARS
+
+    @property
+    def chars(self) -> int:
+        """How many characters it has; beyond the first MiB an estimate."""
+        return self._chars + round(self._bytes_beyond * self._chars / self._decoded) if self._decoded else self._chars
+
+    def add(self, value: msgspec.Raw) -> None:
+        """A JSON string follows; any other value says nothing. Raises msgspec.DecodeError and UnicodeDecodeError."""
+        if not value or memoryview(value)[0] != 0x22:
+            return
+        size = len(value) - 2
+        if size <= _DECODED_BYTES - self._decoded:
+            text, read = msgspec.json.decode(value, type=str), size
+        elif self._decoded + _HEAD_BYTES <= _DECODED_BYTES:
+            text, read = _head(value)
+        else:
+            text, read = "", 0
+        self._chars += len(text)
+        self._decoded += read
+        self._bytes_beyond += size - read
+        self._keep(text)
+
+    def add_json(self, value: msgspec.Raw) -> None:
+        """A value follows that the prompt has as JSON. Its characters are taken to be its bytes."""
+        self._chars += len(value)
+        self._decoded += len(value)
+        self.mark_json(value)
+
+    def mark_json(self, value: msgspec.Raw) -> None:
+        """What follows belongs to the prompt's identity, but its characters are counted otherwise, or not."""
+        self._keep(bytes(memoryview(value)[: self._room]).decode(errors="replace"))
+
+    def mark(self, separator: str) -> None:
+        """A part of the prompt ends here, or begins."""
+        self._keep(separator)
+
+    def prefix(self, salt: bytes = b"") -> tuple[int, ...]:
+        """The hashes of its whole chunks, at most `_MOST_CHUNKS`; of another `salt`, others."""
+        text = "".join(self._pieces)
+        whole = min(len(text) // CHUNK_CHARS, _MOST_CHUNKS)
+        return _chained((text[at * CHUNK_CHARS : (at + 1) * CHUNK_CHARS].encode() for at in range(whole)), salt)
+
+    def _keep(self, piece: str) -> None:
+        if self._room and piece:
+            self._pieces.append(piece[: self._room])
+            self._room -= len(self._pieces[-1])
 
 
-def ids_prefix(ids: Sequence[int]) -> tuple[int, ...]:
-    """The hashes of the whole chunks of a prompt given as token ids."""
-    whole = min(len(ids) // CHUNK_IDS, _MOST_CHUNKS)
-    return _chained(",".join(map(str, ids[index * CHUNK_IDS : (index + 1) * CHUNK_IDS])).encode() for index in range(whole))
+def ids_prefix(ids: bytes, salt: bytes = b"") -> tuple[int, ...]:
+    """The hashes of the whole chunks of a prompt given as token ids: a JSON list's inside without white space."""
+    return _chained((found[0] for found in islice(_CHUNK_OF_IDS.finditer(ids), _MOST_CHUNKS)), salt)
 
 
-def chat_text(messages: Iterable[dict[str, Any]], tools: object) -> str:
-    """A conversation in one form."""
-    pieces = [] if not tools else [json.dumps(tools, sort_keys=True, separators=(",", ":"))]
-    for message in messages:
-        content = message.get("content")
-        shown = content if isinstance(content, str) else json.dumps(content, sort_keys=True, separators=(",", ":"))
-        pieces.append(f"\x1e{message.get('role')}\x1f{shown}")
-        if calls := message.get("tool_calls"):
-            pieces.append(json.dumps(calls, sort_keys=True, separators=(",", ":")))
-    return "".join(pieces)
+def _head(value: msgspec.Raw) -> tuple[str, int]:
+    """The first characters of a long JSON string, and of how many bytes they are made. It must not be cut within a character."""
+    start = bytes(memoryview(value)[:_HEAD_BYTES])
+    for end in range(_HEAD_BYTES, _HEAD_BYTES - _LONGEST_CHAR, -1):
+        try:
+            return msgspec.json.decode(start[:end] + b'"', type=str), end - 1
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue
+    raise msgspec.DecodeError("a text holds a character that is not valid")
 
 
-def _chained(chunks: Iterable[bytes]) -> tuple[int, ...]:
+def _chained(chunks: Iterable[bytes], salt: bytes) -> tuple[int, ...]:
     hashes: list[int] = []
-    before = b""
+    before = salt
     for chunk in chunks:
         before = hashlib.blake2b(before + chunk, digest_size=_DIGEST_BYTES).digest()
         hashes.append(int.from_bytes(before, "big"))

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from deployments.gateway.errors import ApiError, ErrorCode
-from deployments.gateway.inquiry import shown
+from deployments.gateway.fields import shown
 from deployments.gateway.operators_only import operators_only
 from deployments.gateway.own_page import OwnPage
 from deployments.gateway.service import Service

@@ -17,11 +17,13 @@ from deployments.gateway.connection import Connection, Receive, Scope, Send
 from deployments.gateway.direct import run_direct
 from deployments.gateway.endpoints import Endpoint, Task
 from deployments.gateway.errors import ApiError, ErrorCode
+from deployments.gateway.fields import shown
 from deployments.gateway.flow import Aborted, Cause, Flow, Flows
-from deployments.gateway.inquiry import Inquiry, read_inquiry, shown
+from deployments.gateway.inquiry import Inquiry
 from deployments.gateway.lengths import TokenRatio
 from deployments.gateway.placed import run_leased
 from deployments.gateway.prefix import CHUNK_CHARS, CHUNK_IDS
+from deployments.gateway.reader import Reader
 from deployments.gateway.tenants import KeyRing
 from deployments.ownership.desk import Desk
 from deployments.protocol import Finished, FirstTokens
@@ -55,6 +57,7 @@ class Service:
         self._ratios = {model.name: TokenRatio() for model in models}
         self._on_closed = on_closed
         self.closing = Closing(self._close)
+        self._reader = Reader()
 
     def configure(self, spec: ClusterSpec) -> None:
         """Takes over what can change of a spec while the cell runs (`live_spec.py`). Requests under way keep the time-outs that they began with."""
@@ -123,9 +126,7 @@ class Service:
         tenant = self.keys.tenant_of(client.headers.get(b"authorization", b""))
         flow.ledger.tenant = tenant.name if tenant else ""
         body = await client.read_body()
-        began = time.thread_time()
-        inquiry = read_inquiry(endpoint.body, body)
-        flow.ledger.read_s = time.thread_time() - began
+        inquiry, flow.ledger.read_s = await self._reader.read(endpoint.body, body, self.settings.limits.max_values)
         desk = self._desk(inquiry, endpoint)
         flow.ledger.model, flow.ledger.stream = desk.model.name, inquiry.stream
         client.watch()

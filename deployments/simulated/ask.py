@@ -6,21 +6,27 @@ log probabilities, stop words) is read over: the answer is filler whatever is as
 
 import math
 import random
+import re
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import msgspec
+from msgspec import Meta, Raw
 
 from cluster.spec import Simulated
 from deployments.gateway.endpoints import BodyKind
-from deployments.gateway.inquiry import PromptText, text_chars
+from deployments.gateway.errors import ApiError
+from deployments.gateway.fields import ABSENT
 from deployments.gateway.lengths import TokenRatio
+from deployments.gateway.prompt import MOST_OTHER_VALUES, read_conversation
 
 _RATIO = TokenRatio()
 _COMPLETION_TOKENS = 16
 """What vLLM generates for /v1/completions when max_tokens is absent."""
-Count = Annotated[int, Field(ge=1)]
-_Form = TypeVar("_Form", bound=BaseModel)
+_PATH = re.compile(r"`\$\.(\w+)")
+"""Where msgspec says which field is at fault."""
+Count = Annotated[int, Meta(ge=1)]
+_Form = TypeVar("_Form", bound=msgspec.Struct)
 
 
 class AskError(ValueError):
@@ -32,36 +38,30 @@ class AskError(ValueError):
         self.status = status
 
 
-class _StreamOptions(BaseModel):
+class _StreamOptions(msgspec.Struct):
     include_usage: bool | None = False
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="ignore")
+class _Body(msgspec.Struct):
+    """vLLM's fields of a chat and of a completion that matter here. Its numbers may be given as texts, as vLLM's may."""
 
     model: str | None = None
+    messages: Raw = ABSENT
+    prompt: Raw = ABSENT
     stream: bool | None = False
     stream_options: _StreamOptions | None = None
     max_tokens: Count | None = None
-    min_tokens: Annotated[int, Field(ge=0)] | None = None
+    max_completion_tokens: Count | None = None
+    min_tokens: Annotated[int, Meta(ge=0)] | None = None
     ignore_eos: bool = False
-    n: Annotated[int, Field(ge=1, le=16_384)] | None = None
+    n: Annotated[int, Meta(ge=1, le=16_384)] | None = None
     seed: int | None = None
 
 
-class _Chat(_Body):
-    messages: list[dict[str, Any]]
-    max_completion_tokens: Count | None = None
-
-
-class _Completion(_Body):
-    prompt: PromptText
-
-
-class _Tokenize(BaseModel):
+class _Tokenize(msgspec.Struct):
     model: str | None = None
     prompt: str | None = None
-    messages: list[dict[str, Any]] | None = None
+    messages: Raw = ABSENT
     tokens: list[int] | None = None
     return_token_strs: bool | None = False
 
@@ -82,13 +82,11 @@ class Ask:
 
 def read_ask(kind: BodyKind, body: bytes, model: str, request_id: str) -> Ask:
     """The request in a body. Raises AskError."""
+    form = _parsed(_Body, body)
     if kind is BodyKind.CHAT:
-        chat = _parsed(_Chat, body)
-        prompts: tuple[int, ...] = (_RATIO.tokens(text_chars(chat.messages), 0),)
-        return _ask(chat, prompts, chat.max_completion_tokens or chat.max_tokens, model, request_id)
-    completion = _parsed(_Completion, body)
-    limit = completion.max_tokens or max(_COMPLETION_TOKENS, completion.min_tokens or 0)
-    return _ask(completion, _prompts(completion.prompt), limit, model, request_id)
+        return _ask(form, (_chat_tokens(form.messages, len(body)),), form.max_completion_tokens or form.max_tokens, model, request_id)
+    limit = form.max_tokens or max(_COMPLETION_TOKENS, form.min_tokens or 0)
+    return _ask(form, _prompts(form.prompt), limit, model, request_id)
 
 
 def answer_tokens(ask: Ask, number: int, room: int, simulated: Simulated) -> tuple[int, bool]:
@@ -121,9 +119,9 @@ class Tokenizing:
 def read_tokenizing(body: bytes) -> Tokenizing:
     """The request in a body. Raises AskError."""
     given = _parsed(_Tokenize, body)
-    text = given.prompt if given.prompt is not None else "".join(str(message.get("content") or "") for message in given.messages or ())
-    chars = len(text) if given.messages is None else text_chars(given.messages)
-    return Tokenizing(text, _RATIO.tokens(chars, 0), tuple(given.tokens or ()), bool(given.return_token_strs))
+    text = given.prompt or ""
+    count = _RATIO.tokens(len(text), 0) if not given.messages else _chat_tokens(given.messages, len(body))
+    return Tokenizing(text, count, tuple(given.tokens or ()), bool(given.return_token_strs))
 
 
 def _ask(form: _Body, prompts: tuple[int, ...], limit: int | None, model: str, request_id: str) -> Ask:
@@ -134,12 +132,23 @@ def _ask(form: _Body, prompts: tuple[int, ...], limit: int | None, model: str, r
     return Ask(bool(form.stream), bool(options and options.include_usage), prompts, form.n or 1, limit, form.min_tokens or 0, form.ignore_eos, seed)
 
 
-def _prompts(prompt: PromptText) -> tuple[int, ...]:
-    if isinstance(prompt, str):
-        return (_RATIO.tokens(len(prompt), 0),)
-    if prompt and isinstance(prompt[0], int):
-        return (len(prompt),)
-    found = tuple(_RATIO.tokens(len(one), 0) if isinstance(one, str) else max(1, len(one)) for one in prompt if not isinstance(one, int))
+def _chat_tokens(messages: Raw, values: int) -> int:
+    try:
+        return _RATIO.tokens(read_conversation("messages", messages, min(values, MOST_OTHER_VALUES)).chars, 0)
+    except ApiError as error:
+        raise AskError(error.message, error.param) from None
+
+
+def _prompts(prompt: Raw) -> tuple[int, ...]:
+    try:
+        given = msgspec.json.decode(prompt or b"null", type=str | list[int | str | list[int]])
+    except msgspec.ValidationError as error:
+        raise AskError(f"prompt: {error}", "prompt") from None
+    if isinstance(given, str):
+        return (_RATIO.tokens(len(given), 0),)
+    if given and isinstance(given[0], int):
+        return (len(given),)
+    found = tuple(_RATIO.tokens(len(one), 0) if isinstance(one, str) else max(1, len(one)) for one in given if not isinstance(one, int))
     if not found:
         raise AskError("prompt: an empty list", "prompt")
     return found
@@ -147,8 +156,7 @@ def _prompts(prompt: PromptText) -> tuple[int, ...]:
 
 def _parsed(form: type[_Form], body: bytes) -> _Form:
     try:
-        return form.model_validate_json(body)
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        param = str(problem["loc"][0]) if problem["loc"] else None
-        raise AskError(f"{param or 'body'}: {problem['msg']}", param) from None
+        return msgspec.json.decode(body, type=form, strict=False)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        named = _PATH.search(str(error))
+        raise AskError(f"{named[1] if named else 'body'}: {error}", named[1] if named else None) from None

@@ -76,7 +76,7 @@ def test_what_is_read_of_chats() -> None:
     parts = [{"type": "text", "text": "abc"}, {"type": "image_url", "image_url": {"url": "data:" + "x" * 1_000}}]
     chat = {"model": "demo", "messages": [{"role": "user", "content": parts}, {"role": "assistant", "content": None, "tool_calls": [{"id": "12"}]}]}
     inquiry = read(BodyKind.CHAT, chat)
-    assert (inquiry.prompt_chars, inquiry.max_tokens) == (len("usertextabcimage_urlassistant12"), None)
+    assert (inquiry.prompt_chars, inquiry.max_tokens) == (len("userabcassistant" + '[{"id": "12"}]'), None)
     assert read(BodyKind.CHAT, {**chat, "max_tokens": 3, "max_completion_tokens": 4}).max_tokens == 4
     assert read(BodyKind.CHAT, {**chat, "max_tokens": 3}).max_tokens_field == "max_tokens"
 

@@ -1,0 +1,80 @@
+"""Single fields of a request's body, read strictly from their JSON bytes; and how a value is shown to the client that sent it.
+
+Every reader takes the field's name and its bytes (empty where the field is absent) and raises ApiError for a value that is not allowed.
+"""
+
+import re
+
+import msgspec
+from msgspec import Raw
+
+from deployments.gateway.errors import ApiError, ErrorCode
+
+ABSENT = Raw(b"")
+_INTEGER = re.compile(rb"-?[0-9]{1,18}")
+_NULL = b"null"
+_FLAGS = {b"": False, b"null": False, b"false": False, b"true": True}
+_SHOWN_CHARS = 60
+_LONGEST_NAME = 1 << 16
+"""Bytes of a model's name that is read at all."""
+
+
+def is_null(value: Raw) -> bool:
+    """Whether a field is absent or null."""
+    return not value or (len(value) == len(_NULL) and bytes(value) == _NULL)
+
+
+def begins_with(value: Raw, char: bytes) -> bool:
+    """Whether a value is one of those that begin so: a text with a quotation mark, a list with a bracket."""
+    return len(value) > 0 and memoryview(value)[0] == char[0]
+
+
+def name_of(field: str, value: Raw, optional: bool) -> str:
+    """A text, which only where it is optional may be absent or null, and then is empty."""
+    if is_null(value) and (optional or not value):
+        if optional:
+            return ""
+        raise missing(field)
+    if not begins_with(value, b'"'):
+        raise not_allowed(field, value, "a text")
+    if len(value) > _LONGEST_NAME:
+        raise not_allowed(field, value, f"a text of at most {_LONGEST_NAME} bytes")
+    return msgspec.json.decode(value, type=str)
+
+
+def flag_of(field: str, value: Raw) -> bool:
+    """True or false; absent and null are false."""
+    found = _FLAGS.get(bytes(memoryview(value)[: len(_NULL) + 2]))
+    if found is None:
+        raise not_allowed(field, value, "true or false")
+    return found
+
+
+def count_of(field: str, value: Raw, most: int = 10**18 - 1) -> int | None:
+    """An integer from 1 to `most`, or None where the field is absent or null."""
+    if is_null(value):
+        return None
+    digits = bytes(memoryview(value)[:20])
+    if not _INTEGER.fullmatch(digits) or not 1 <= int(digits) <= most:
+        raise not_allowed(field, value, f"an integer from 1 to {most}")
+    return int(digits)
+
+
+def missing(field: str) -> ApiError:
+    """A field is required and absent."""
+    return ApiError(ErrorCode.INVALID_VALUE, f"{field}: missing, and it is required", param=field)
+
+
+def not_allowed(field: str, value: Raw, allowed: str) -> ApiError:
+    """A field has a value that it may not have."""
+    start = bytes(memoryview(value)[: 4 * _SHOWN_CHARS]).decode(errors="replace")
+    return ApiError(ErrorCode.INVALID_VALUE, f"{field} = {_cut(start)}: allowed: {allowed}", param=field)
+
+
+def shown(value: object) -> str:
+    """A value of the client's, short enough for an error message."""
+    return _cut(repr(value[:_SHOWN_CHARS] if isinstance(value, str) else value))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 3] + "..."

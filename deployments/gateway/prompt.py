@@ -1,0 +1,184 @@
+"""The prompts in a request's body: how long they are, how many, and the hashes of their beginning.
+
+They are read from their JSON bytes, and lists of token ids are never built. What is counted is an estimate by nature (a chat template adds its own
+tokens); `lengths.py` learns what it is worth.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+from msgspec import Raw
+
+from deployments.gateway.errors import ApiError, ErrorCode
+from deployments.gateway.fields import ABSENT, begins_with, is_null, missing, not_allowed
+from deployments.gateway.prefix import Text, ids_prefix
+
+MOST_OTHER_VALUES = 1 << 16
+"""Values of a body other than the token ids of its prompts. A hundred tools with twenty parameters each have ten thousand."""
+MOST_MESSAGES = 1 << 12
+"""Messages and parts of messages in one conversation."""
+
+_PROMPTS = "a text, a list of texts, token ids, or a list of lists of token ids"
+_IDS = b"0123456789- \t\r\n"
+"""What a list of token ids is made of, beside its brackets and commas."""
+_LISTS_OF_IDS = re.compile(rb"\[\[,*+\](?:,\[,*+\])*+\]")
+"""A list of such lists without that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """`chars` of text in the longest of `count` prompts, and its token `ids` where ids were sent. `prefix`: the only prompt's hashes."""
+
+    chars: int
+    ids: int
+    count: int
+    prefix: tuple[int, ...] = ()
+
+
+class _Message(msgspec.Struct, gc=False):
+    """A message of a chat, or an item of a response's input: what of it templates put into prompts."""
+
+    role: Raw = ABSENT
+    name: Raw = ABSENT
+    content: Raw = ABSENT
+    reasoning_content: Raw = ABSENT
+    tool_calls: Raw = ABSENT
+    arguments: Raw = ABSENT
+    output: Raw = ABSENT
+
+
+class _Part(msgspec.Struct, gc=False):
+    """A part of a message: its text, or what tells one picture, sound or file from another."""
+
+    text: Raw = ABSENT
+    image_url: Raw = ABSENT
+    video_url: Raw = ABSENT
+    audio_url: Raw = ABSENT
+    input_audio: Raw = ABSENT
+    file: Raw = ABSENT
+
+
+_MESSAGES = msgspec.json.Decoder(list[_Message])
+_PARTS = msgspec.json.Decoder(list[_Part])
+_ITEMS = msgspec.json.Decoder(list[Raw])
+
+
+def read_prompt(field: str, value: Raw, values: int) -> Prompt:
+    """The prompts of a completion or an embedding, in a body of `values` values. Raises ApiError, msgspec.DecodeError and UnicodeDecodeError."""
+    if not value:
+        raise missing(field)
+    if begins_with(value, b'"'):
+        check_other_values(values)
+        return _one_text(value)
+    if not begins_with(value, b"["):
+        raise not_allowed(field, value, _PROMPTS)
+    shape = bytes(value).translate(None, _IDS)
+    if shape.translate(None, b",") == b"[]":
+        return _one_list_of_ids(field, value, values)
+    if _LISTS_OF_IDS.fullmatch(shape):
+        check_other_values(values - shape.count(b","))
+        lists = shape[2:-2].split(b"],[")
+        return Prompt(0, max(map(len, lists)) + 1, len(lists))
+    check_other_values(values)
+    texts = _ITEMS.decode(value)
+    if not all(begins_with(text, b'"') for text in texts):
+        raise not_allowed(field, value, _PROMPTS)
+    return Prompt(_one_text(max(texts, key=len)).chars, 0, len(texts))
+
+
+def read_conversation(field: str, value: Raw, values: int, tools: Raw = ABSENT, instructions: Raw = ABSENT, or_text: bool = False) -> Prompt:
+    """The one prompt that a chat's messages make, or a response's input. Raises ApiError, msgspec.DecodeError and UnicodeDecodeError."""
+    check_other_values(values)
+    if not value:
+        raise missing(field)
+    text = Text()
+    if not is_null(tools):
+        text.mark_json(tools)
+    if begins_with(instructions, b'"'):
+        text.mark("\x1esystem\x1f")
+        text.add(instructions)
+    if or_text and begins_with(value, b'"'):
+        text.mark("\x1euser\x1f")
+        text.add(value)
+    else:
+        _add_all(text, _messages(field, value, or_text))
+    return Prompt(text.chars, 0, 1, text.prefix())
+
+
+def check_other_values(values: int) -> None:
+    """Raises ApiError for a body with too many values that are no token ids of a prompt."""
+    if values > MOST_OTHER_VALUES:
+        message = f"the body has {values} values that are not token ids of a prompt; allowed: at most {MOST_OTHER_VALUES}"
+        raise ApiError(ErrorCode.BODY_TOO_LARGE, message)
+
+
+def _one_text(value: Raw) -> Prompt:
+    text = Text()
+    text.add(value)
+    return Prompt(text.chars, 0, 1, text.prefix())
+
+
+def _one_list_of_ids(field: str, value: Raw, values: int) -> Prompt:
+    inside = bytes(value).translate(None, b"[] \t\r\n")
+    if not inside:
+        raise not_allowed(field, value, _PROMPTS)
+    count = inside.count(b",") + 1
+    check_other_values(values - count)
+    return Prompt(0, count, 1, ids_prefix(inside))
+
+
+def _messages(field: str, value: Raw, or_text: bool) -> list[_Message]:
+    allowed = f"a list of objects, not empty{', or a text' if or_text else ''}"
+    try:
+        messages = _MESSAGES.decode(value)
+    except msgspec.ValidationError:
+        raise not_allowed(field, value, allowed) from None
+    if not messages:
+        raise not_allowed(field, value, allowed)
+    return messages
+
+
+def _add_all(text: Text, messages: Sequence[_Message]) -> None:
+    seen = 0
+    for message in messages:
+        seen += 1 + _add(text, message)
+        if seen > MOST_MESSAGES or len(messages) > MOST_MESSAGES:
+            count = max(seen, len(messages))
+            counted = f"the conversation has {count} messages and parts of messages or more"
+            raise ApiError(ErrorCode.BODY_TOO_LARGE, f"{counted}; allowed: at most {MOST_MESSAGES}")
+
+
+def _add(text: Text, message: _Message) -> int:
+    """Adds a message. Returns of how many parts it is."""
+    text.mark("\x1e")
+    text.add(message.role)
+    text.mark("\x1f")
+    parts = _add_content(text, message.content) + _add_content(text, message.output)
+    for more in (message.name, message.reasoning_content, message.arguments):
+        if more:
+            text.add(more)
+    if not is_null(message.tool_calls):
+        text.add_json(message.tool_calls)
+    return parts
+
+
+def _add_content(text: Text, content: Raw) -> int:
+    if not begins_with(content, b"["):
+        text.add(content)
+        return 0
+    try:
+        parts = _PARTS.decode(content)
+    except msgspec.ValidationError:  # a list with bare texts in it, which some templates take
+        text.add_json(content)
+        return 0
+    if len(parts) > MOST_MESSAGES:
+        return len(parts)
+    for part in parts:
+        if part.text:
+            text.add(part.text)
+        else:
+            for other in (part.image_url, part.video_url, part.audio_url, part.input_audio, part.file):
+                text.mark_json(other)
+    return len(parts)
