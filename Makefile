@@ -5,7 +5,7 @@ SPEC ?=
 export PYTHON
 RUN := .venv/bin/python -m
 
-.PHONY: help dev install serve test test-fast test-live bench lint lock clean
+.PHONY: help dev install serve test test-fast test-live mutants bench lint lock clean
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
@@ -35,6 +35,10 @@ test: lint       ## everything that gates: lint, all tests without Ray, one live
 
 test-live: dev   ## the longer live suites: storms, kills, cancellation at scale
 	$(RUN) pytest -m long
+	$(MAKE) mutants
+
+mutants: dev     ## draws 300 mutants of the scheduler and of ownership; fails when the tests kill under 90 % (SEED=n repeats a draw)
+	$(RUN) tests.mutation $(if $(SEED),--seed $(SEED))
 
 bench: dev       ## the benchmarks: serving against bare vLLM and ray.serve.llm
 	$(RUN) benchmarks.serving
