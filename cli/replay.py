@@ -66,6 +66,8 @@ def _logs(files: list[Path]) -> dict[Path, list[Path]]:
 def _replay_scheduling(files: list[Path], any_code: bool, told: str) -> None:
     found = replay(all_lines_of(files), any_code)
     console.print(f"{told}{found.inputs} inputs, {found.placed} placements")
+    if found.gaps:
+        console.print(f"[yellow]{told}inputs are missing in {found.gaps} place(s), where the log could not be written[/]")
     if found.difference is not None:
         different = found.difference
         fail(f"{told}line {different.line}, {different.method}: recorded {different.recorded}, decided now {different.replayed}")

@@ -55,7 +55,7 @@ def fetch_report(base: str) -> dict[str, Any]:
 def _view(report: dict[str, Any]) -> RenderableType:
     gateway = report["gateway"]
     head = f"[bold]{report['cluster']}[/]  {gateway['url']}  up {gateway['uptime_s']:.0f} s  {in_gateways(report)}"
-    return Group(head, *(table for model in report["models"] for table in (_model_table(model), _replica_table(model))))
+    return Group(head, *log_lines(report), *(table for model in report["models"] for table in (_model_table(model), _replica_table(model))))
 
 
 def in_gateways(report: dict[str, Any]) -> str:
@@ -65,6 +65,15 @@ def in_gateways(report: dict[str, Any]) -> str:
     where = "the gateway" if len(gateways) == 1 else f"{len(gateways)} gateways"
     lost = sum(model["lost_requests"] for model in report["models"])
     return f"{flows} requests in {where}" + (f", [red]{lost} lost with gateways that died[/]" if lost else "")
+
+
+def log_lines(report: dict[str, Any]) -> list[str]:
+    """A line for each log that cannot be written now."""
+    return [
+        f"[red]gateway {gateway['id']}: log {escape(one['name'])} cannot be written ({escape(one['error'])}), {one['lost_lines']} lines lost[/]"
+        for gateway in report["gateways"]
+        for one in gateway.get("failing_logs", ())
+    ]
 
 
 def simulated_mark(model: dict[str, Any]) -> str:

@@ -31,10 +31,12 @@ _MOST_STATE_BYTES = 64 << 20
 
 
 class Begin(StrEnum):
-    """Why there is a header. After `START` and `CONFIGURED` the state is another than the lines before it lead to; else it is that one."""
+    """Why there is a header. After a `CHECKPOINT` the state is the one that the lines before it lead to, else another one."""
 
     START = "start"
     CONFIGURED = "configured"
+    RESUMED = "resumed"
+    """Lines were lost, since the log could not be written."""
     CHECKPOINT = "checkpoint"
 
 

@@ -35,7 +35,7 @@ def read_log(lines: Iterable[str], torn: bool = True) -> Iterator[tuple[int, Hea
     tree: Tree | None = None
     kept: tuple[int, str] | None = None
     for number, line in enumerate(lines, 1):
-        if kept is not None:
+        if kept is not None and not (line.startswith("{") and _is_torn(kept, tree)):
             yield kept[0], (entry := _entry(*kept, tree))[0]
             tree = entry[1]
         kept = (number, line)
@@ -48,6 +48,15 @@ def read_log(lines: Iterable[str], torn: bool = True) -> Iterator[tuple[int, Hea
             return
         raise
     yield kept[0], last
+
+
+def _is_torn(kept: tuple[int, str], tree: Tree | None) -> bool:
+    """Whether it is a part of a line, left by a write that failed; the header after it makes up for it."""
+    try:
+        _entry(*kept, tree)
+    except LogError:
+        return kept[0] > 1
+    return False
 
 
 def _entry(number: int, line: str, tree: Tree | None) -> tuple[Header | Record, Tree | None]:

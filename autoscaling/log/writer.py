@@ -16,6 +16,7 @@ from autoscaling.scaler.decision import Decision
 from autoscaling.shadow.pair import Pair
 from autoscaling.signals.signals import Signals
 from deployments.ownership.decision_log import DecisionLog, in_file_name
+from deployments.telemetry.log_health import LogHealth
 
 PREFIX = "scaling-"
 MOST_BYTES = 16 << 20
@@ -32,8 +33,7 @@ class ScalingLog:
     """`before` each decision and `after` it, with the same times."""
 
     def __init__(self, folder: Path, model: str, region: str, most_bytes: int = MOST_BYTES) -> None:
-        self._folder, self._most_bytes = folder, most_bytes
-        self._file: DecisionLog | None = None
+        self._file = DecisionLog(folder, log_name(model), LogHealth(log_name(model)), most_bytes, each_line=True)
         self._model, self._region = model, region
         self._begin: Begin | None = Begin.START
         self._tree: Tree | None = None
@@ -45,25 +45,32 @@ class ScalingLog:
         self._begin = self._begin or Begin.CONFIGURED
 
     def before(self, pair: Pair, ns: int, unix_ns: int) -> None:
-        """`pair` will decide next. Raises OSError."""
-        if self._file is None:
-            self._file = DecisionLog(self._folder, log_name(self._model), self._most_bytes, each_line=True)
+        """`pair` will decide next."""
         due = self._file.due()
+        if due and self._file.broken:
+            self._begin = Begin.RESUMED
         if due or self._begin is not None or ns - self._header_ns >= CHECKPOINT_S * 1e9:
             self._file.write(header_of(pair, self._begin or Begin.CHECKPOINT, self._model, self._region, ns, unix_ns).line())
             self._begin, self._tree, self._header_ns = None, None, ns
 
     def after(self, ns: int, unix_ns: int, signals: Signals, controls: tuple[Control, ...], decision: Decision) -> None:
-        """It has decided. Terms are written where the number or the reason changes. Raises OSError."""
+        """It has decided. Terms are written where the number or the reason changes."""
         told = decision.changes or decision.reason != self._reason
         self._reason = decision.reason
         tree = [signals_tree(signals), controls_tree(controls), decision_tree(decision, told)]
         change = tree if self._tree is None else difference(self._tree, tree)
         self._tree = tree
-        if self._file is not None:
-            self._file.write(json.dumps([ns, unix_ns, change], separators=(",", ":")))
+        self._file.write(json.dumps([ns, unix_ns, change], separators=(",", ":")))
+
+    def lost(self, error: Exception) -> None:
+        """A line could not be made; what follows replays from a new header."""
+        self._file.lost(error)
+
+    @property
+    def failing(self) -> bool:
+        """Whether it cannot be written now; it goes on by itself as soon as it can."""
+        return self._file.broken
 
     def close(self) -> None:
         """Ends the log."""
-        if self._file is not None:
-            self._file.close()
+        self._file.close()

@@ -57,7 +57,6 @@ class ModelScaling:
         if known is not None:
             self._clock = Clock(known.ns, known.unix_ns)
         self._log = ScalingLog(folder, model, region)
-        self._no_log = False
         self._starts = StartUps(facts.setup.plant.start_up_s)
         self._foreign = self._pair.scaler.foreign_writes
         self._revert_ns = 0
@@ -94,13 +93,12 @@ class ModelScaling:
 
     def _decide(self, ns: int, unix_ns: int, applied: int, controls: tuple[Control, ...]) -> None:
         signals = self._signals(ns, unix_ns, applied)
-        self._no_log = not self._written(lambda: self._log.before(self._pair, ns, unix_ns))
+        self._write(lambda: self._log.before(self._pair, ns, unix_ns))
         decision = self._pair.decide(signals, controls)
         self._handover.ask(decision.requested)
         seen = signals.age_s <= self._pair.scaler.bounds.stale_s
         self._decided, self._words, self._due_ns = decision, controls, ns + (round(self._facts.setup.period_s * 1e9) if seen else 0)
-        if not self._no_log:
-            self._no_log = not self._written(lambda: self._log.after(ns, unix_ns, signals, controls, decision))
+        self._write(lambda: self._log.after(ns, unix_ns, signals, controls, decision))
         self._cell.publish(self._state(signals, decision))
 
     def close(self) -> None:
@@ -155,7 +153,7 @@ class ModelScaling:
             decision,
             foreign_write=self._foreign > foreign,
             bad_spec=self._facts.bad,
-            no_log=self._no_log,
+            no_log=self._log.failing,
             forecast_failed=signals.forecast_failed,
             rolled_back=self._pair.reverted is not None,
         )
@@ -184,14 +182,12 @@ class ModelScaling:
             self._told_standing, self._standing_s = {} if standing is None else asdict(standing), now + _STANDING_S
         return self._told_standing
 
-    def _written(self, write: Callable[[], None]) -> bool:
+    def _write(self, write: Callable[[], None]) -> None:
+        """Writes something down, which takes no decision with it, whatever goes wrong."""
         try:
             write()
-        except OSError as error:
-            log.debug("the log of scaling decisions cannot be written: %s", error)
-            self._log.configured()  # a line is missing: what follows replays from a new header
-            return False
-        return True
+        except Exception as error:
+            self._log.lost(error)
 
     def _revert(self) -> None:
         """Has the spec say what is already done: the promoted law is the shadow again."""

@@ -1,11 +1,10 @@
 """The audit: every act of an operator, a line each, in a file that is only ever appended to. The directory writes it, and reads it at its start."""
 
 import logging
-import os
 from pathlib import Path
-from typing import BinaryIO
 
 from deployments.controls.act import Act, read_act
+from deployments.whole_lines import WholeLines
 
 log = logging.getLogger("raylane.controls")
 
@@ -19,11 +18,18 @@ class Audit:
         self._path = path
 
     def read(self) -> list[Act]:
-        """All acts, in order. A line that is none (a write that was cut short) is left out, and logged."""
-        if self._path is None or not self._path.exists():
+        """All acts, in order. A line that is none (a write that was cut short) is left out, and logged; so are all where the file cannot be read."""
+        if self._path is None:
+            return []
+        try:
+            text = self._path.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return []
+        except OSError as error:  # without a directory nothing is served
+            log.error("what operators had ordered is not in force, since it cannot be read: %s", error)
             return []
         acts = []
-        for number, line in enumerate(self._path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+        for number, line in enumerate(text.splitlines(), 1):
             try:
                 acts.append(read_act(line))
             except ValueError as error:
@@ -31,20 +37,11 @@ class Audit:
         return acts
 
     def write(self, act: Act) -> None:
-        """Appends an act. Raises OSError."""
+        """Appends an act. Raises OSError; the act is not in the file then, unless the disk refuses to take it out again."""
         if self._path is None:
             return
-        with self._path.open("ab+") as file:
-            if _is_cut_short(file):
-                file.write(b"\n")
-            file.write(act.line().encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-
-
-def _is_cut_short(file: BinaryIO) -> bool:
-    """Whether the last line has no end: a write that did not come to its own."""
-    if not file.tell():
-        return False
-    file.seek(-1, os.SEEK_END)
-    return file.read(1) != b"\n"
+        file = WholeLines(self._path)
+        try:
+            file.add(act.line().encode() + b"\n", on_disk=True)
+        finally:
+            file.close()

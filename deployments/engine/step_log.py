@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from deployments.telemetry.line_log import LineLog
+from deployments.telemetry.log_health import LogHealth
 
 
 class IterationDetails(Protocol):
@@ -26,16 +27,20 @@ class IterationDetails(Protocol):
 class StepLog:
     """Writes one replica's steps to a file."""
 
-    def __init__(self, path: Path) -> None:
-        self._lines = LineLog(path)
+    def __init__(self, path: Path, health: LogHealth) -> None:
+        self._lines = LineLog(path, health)
+        self._first: str | None = None
+        """The line about the engine, until it is written."""
 
     def begin(self, max_num_seqs: int, max_num_batched_tokens: int, kv_tokens: int, block_tokens: int) -> None:
         """The engine is up, and has not taken a step."""
         facts = {"max_num_seqs": max_num_seqs, "max_num_batched_tokens": max_num_batched_tokens, "kv_tokens": kv_tokens, "block_tokens": block_tokens}
-        self._lines.write(json.dumps(facts))
+        self._first = json.dumps(facts)
+        self._write_first()
 
     def write(self, details: IterationDetails, running: int, waiting: int, kv_usage: float, now: float) -> None:
         """Notes a step whose outputs arrived at `now`."""
+        self._write_first()
         self._lines.write(
             json.dumps(
                 {
@@ -49,6 +54,10 @@ class StepLog:
                 }
             )
         )
+
+    def _write_first(self) -> None:
+        if self._first is not None and self._lines.write(self._first):
+            self._first = None
 
     def close(self) -> None:
         """Closes the file."""

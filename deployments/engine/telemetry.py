@@ -6,9 +6,10 @@ Not here: anything that vLLM counts already (running, waiting, KV use, step time
 import asyncio
 import time
 
-from prometheus_client import Counter, Gauge
+from prometheus_client import REGISTRY, Counter, Gauge
 
 from deployments.protocol import Finished, ReplicaState
+from deployments.telemetry.log_health import Logs
 
 EXCHANGES = Gauge("raylane_engine_exchanges_open", "HTTP exchanges that this replica is serving.")
 STATE = Gauge("raylane_engine_state", "1 for the state that this replica is in.", ["state"])
@@ -16,6 +17,8 @@ DRAINS = Counter("raylane_engine_drains", "1 once this replica drains, by reason
 FINISHED = Counter("raylane_engine_exchanges_finished", "HTTP exchanges that have ended, by HTTP status (499: the client left first).", ["status"])
 TOKENS = Counter("raylane_engine_tokens", "Tokens of the sequences that finished, by kind; prompts count once for each sequence.", ["kind"])
 LOOP_LAG = Gauge("raylane_engine_loop_lag_seconds", "How late the event loop ran its last timer.")
+LOGS = Logs()
+REGISTRY.register(LOGS)
 
 _LAG_EVERY_S = 0.25
 

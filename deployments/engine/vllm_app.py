@@ -22,6 +22,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 
 from cluster.spec import Model
+from deployments.engine import telemetry
 from deployments.engine.args import namespace
 from deployments.engine.backend import Capacity
 from deployments.engine.exchanges import Exchanges, current
@@ -122,7 +123,7 @@ async def start_vllm(model: Model, load: EngineLoad, exchanges: Exchanges) -> Vl
     """
     args = namespace(model)
     config = AsyncEngineArgs.from_cli_args(args).create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
-    steps = StepLog(Path(model.step_log) / f"steps-{os.getpid()}.jsonl") if model.step_log else None
+    steps = StepLog(Path(model.step_log) / f"steps-{os.getpid()}.jsonl", telemetry.LOGS.named("steps")) if model.step_log else None
     try:
         engine = BookedLLM.from_vllm_config(config, stat_loggers=[lambda _config, _index: EngineStats(load, exchanges, steps)])
     except RuntimeError as error:  # "see root cause above", which nobody can who reads this one

@@ -40,6 +40,7 @@ from deployments.scheduling.from_spec import binding_of, policy_of
 from deployments.telemetry.journal import Journal
 from deployments.telemetry.later import Later
 from deployments.telemetry.ledger import Ledger
+from deployments.telemetry.log_health import Logs
 from deployments.telemetry.loop_lag import LoopLag
 from deployments.telemetry.metrics import LaneGauges, RequestMetrics
 from deployments.telemetry.ownership import OwnershipMetrics, standing_of
@@ -72,17 +73,20 @@ class Gateway:
         self.url = _url(settings.host, settings.port)
         self.peers = Peers(self.gateway_id, self._session)
         open_ledgers = lambda: len(self.service.closing) + len(self._closed)  # noqa: E731
+        self._logs = Logs()
         self._announced = Announced()
-        self._status = Status(spec, self.service, self.feeds, self.peers, self._announced, self.url, str(run_dir), open_ledgers)
+        self._status = Status(spec, self.service, self.feeds, self.peers, self._announced, self.url, str(run_dir), open_ledgers, self._logs)
         self._metrics = RequestMetrics(registry, [*(endpoint.path for endpoint in ENDPOINTS), "/v1/models"])
         registry.register(LaneGauges(self._snapshots))
         if settings.simulator_error is not None:
             registry.register(SimulatorErrorMetrics(Path(settings.simulator_error)))
         registry.register(OwnershipMetrics(lambda: {name: standing_of(allegiance) for name, allegiance in self._allegiances.items()}))
         registry.register(ScalingMetrics(self._announced, lambda: [name for name, desk in self.service.desks.items() if desk.own is not None]))
+        registry.register(self._logs)
         self._journal = Journal(
             run_dir / "logs" / "access.jsonl" if settings.access_log else None,
             Path(settings.trace_file) if settings.trace_file else None,
+            self._logs,
         )
         self._decision_logs = Path(settings.decision_log) if settings.decision_log else None
         self._recent = Recent()
@@ -112,7 +116,8 @@ class Gateway:
         member = Member(self.gateway_id, self.peers.own_url, tuple(self.service.desks))
         self._membership = Membership(directory, member, lambda: {name: epoch for name, one in self._allegiances.items() if (epoch := one.epoch)})
         for name, desk in self.service.desks.items():
-            self._allegiances[name] = Allegiance(desk, self.gateway_id, self._session, self._membership, self._policy, self._decision_logs)
+            health = self._logs.named(f"decisions of {name}") if self._decision_logs else None
+            self._allegiances[name] = Allegiance(desk, self.gateway_id, self._session, self._membership, self._policy, self._decision_logs, health)
         await self._server.start()
         self._joining = asyncio.create_task(self._membership.run())
         self._tasks = [asyncio.create_task(work) for work in (self.feeds.follow(directory), self._sweep(), self._lag.run(), self._closed.run())]

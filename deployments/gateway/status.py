@@ -15,6 +15,7 @@ from deployments.gateway.service import Service
 from deployments.ownership.desk import Desk
 from deployments.scheduling import ReplicaStats, Snapshot
 from deployments.telemetry.ledger import Ledger, Outcome
+from deployments.telemetry.log_health import Logs
 from deployments.telemetry.window import Window
 
 WINDOW_S = 60.0
@@ -34,6 +35,7 @@ class Status:
         url: str,
         run_dir: str,
         open_ledgers: Callable[[], int],
+        logs: Logs,
     ) -> None:
         self._spec = spec
         self._service = service
@@ -43,6 +45,7 @@ class Status:
         self._url = url
         self._run_dir = run_dir
         self._open_ledgers = open_ledgers
+        self._logs = logs
         self._started_s = time.monotonic()
         self._ttft_s = {name: Window(WINDOW_S) for name in service.desks}
 
@@ -86,6 +89,7 @@ class Status:
                 "flows": len(self._service.flows),
                 "open_ledgers": self._open_ledgers(),
                 "draining": self._service.leaving,
+                "failing_logs": [{"name": one.name, "error": one.error, "lost_lines": one.lost_lines} for one in self._logs.failing()],
             },
             "run_dir": self._run_dir,
             "models": [self._model(name, desk) for name, desk in self._service.desks.items()],

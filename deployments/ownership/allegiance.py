@@ -21,6 +21,7 @@ from deployments.ownership.owners import Ownership
 from deployments.ownership.remote_owner import NotOwner, RemoteOwner
 from deployments.protocol import ReplicaFacts
 from deployments.scheduling import Binding, Policy
+from deployments.telemetry.log_health import LogHealth
 
 log = logging.getLogger("raylane.ownership")
 
@@ -50,6 +51,7 @@ class Allegiance:
         registrar: Registrar,
         settings: Callable[[], tuple[Policy, Binding]],
         log_folder: Path | None = None,
+        log_health: LogHealth | None = None,
     ) -> None:
         self.desk = desk
         self.taken_over = 0
@@ -59,6 +61,7 @@ class Allegiance:
         self._registrar = registrar
         self._settings = settings
         self._log_folder = log_folder
+        self._log_health = log_health or LogHealth("decisions")
         self._told: Ownership | None = None
         self._channel: asyncio.Task[None] | None = None
         self._channels = 0
@@ -120,7 +123,8 @@ class Allegiance:
     def _log(self, ownership: Ownership) -> DecisionLog | None:
         if self._log_folder is None:
             return None
-        return DecisionLog(self._log_folder, f"{in_file_name(ownership.model)}-epoch-{ownership.epoch}-{self._gateway_id}")
+        name = f"{in_file_name(ownership.model)}-epoch-{ownership.epoch}-{self._gateway_id}"
+        return DecisionLog(self._log_folder, name, self._log_health)
 
     def _claim(self, facts: ReplicaFacts) -> None:
         owner = self.desk.own

@@ -30,7 +30,7 @@ class LaneOwner:
         self, policy: Policy, binding: Binding = _DEFAULT_BINDING, epoch: int = 1, replicas: Replicas | None = None, log: DecisionLog | None = None
     ) -> None:
         self.epoch = epoch
-        self.scheduler = Scheduler(policy) if log is None else RecordingScheduler(policy, log.write, log.due)
+        self.scheduler = Scheduler(policy) if log is None else RecordingScheduler(policy, log.write, log.due, log.lost)
         self._log = log
         self.replicas = replicas or Replicas()
         self.reconciled = 0

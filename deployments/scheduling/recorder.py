@@ -1,8 +1,11 @@
 """A scheduler that writes down every input in its order, with every decision, so that a run can be replayed and checked (`replay.py`).
 
-A log is JSON lines. The first is a header: schema version, hash of this room's code, the time, and the whole state of the scheduler (what it had
-learned included), so that each file of a log replays alone. Then one line an input: `[ns, method, arguments, decision]`, the time in integer
-nanoseconds of the shell's monotonic clock. Reading a snapshot or the next wake-up changes nothing, so it is no input.
+A log is JSON lines. The first is a header: schema version, hash of this room's code, the time, how many inputs there were before it, and the whole
+state of the scheduler (what it had learned included), so that each file of a log replays alone. Then one line an input: `[ns, method, arguments,
+decision]`, the time in integer nanoseconds of the shell's monotonic clock. Reading a snapshot or the next wake-up changes nothing, so it is no input.
+
+A log that cannot be written costs its lines and nothing else: what the scheduler decided stands and reaches the caller. The next header makes up for
+what is missing, and tells it by its count of inputs.
 """
 
 import base64
@@ -28,18 +31,30 @@ SCHEMA_VERSION = 3
 
 
 class RecordingScheduler(Scheduler):
-    """`write` gets each line, without its end. `due` is asked before each input whether a new file of the log begins with it."""
+    """`write` gets each line, without its end. `due` is asked before each input whether a header is wanted before it.
 
-    def __init__(self, policy: Policy, write: Callable[[str], None], due: Callable[[], bool] = lambda: False) -> None:
+    `lost` hears of an input whose line could not be made or written: the state and the log do not agree from there on, until the next header.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        write: Callable[[str], None],
+        due: Callable[[], bool] = lambda: False,
+        lost: Callable[[Exception], None] = lambda error: None,
+    ) -> None:
         super().__init__(policy)
         self._write = write
         self._due = due
+        self._lost = lost
         self._nested = False
+        self._inputs = 0
 
     def begin(self, now: float) -> None:
         """Writes a header: what follows replays from here."""
         state = base64.b64encode(pickle.dumps(self, protocol=5)).decode()
-        self._write(json.dumps({"schema": SCHEMA_VERSION, "code": code_hash(), "ns": nanoseconds(now), "state": state}, separators=(",", ":")))
+        header = {"schema": SCHEMA_VERSION, "code": code_hash(), "ns": nanoseconds(now), "inputs": self._inputs, "state": state}
+        self._write(json.dumps(header, separators=(",", ":")))
 
     def configure(self, policy: Policy, now: float) -> None:
         """See Scheduler."""
@@ -113,19 +128,29 @@ class RecordingScheduler(Scheduler):
     def _record(self, now: float, method: str, arguments: tuple[object, ...], call: Callable[[], Any]) -> Any:
         if self._nested:  # the scheduler calls itself, which is no input
             return call()
-        if self._due():
-            self.begin(now)
+        self._try(lambda: self.begin(now) if self._due() else None)
         self._nested = True
         try:
             result = call()
+        except Exception as error:  # the caller gets it; who knows what has changed before
+            self._lost(error)
+            raise
         finally:
             self._nested = False
-        self._write(json.dumps([nanoseconds(now), method, plain(arguments), decision(method, result)], separators=(",", ":")))
+            self._inputs += 1
+        self._try(lambda: self._write(json.dumps([nanoseconds(now), method, plain(arguments), decision(method, result)], separators=(",", ":"))))
         return result
+
+    def _try(self, note: Callable[[], None]) -> None:
+        """Writes something down. A log takes nothing with it: whatever goes wrong is the log's own affair."""
+        try:
+            note()
+        except Exception as error:
+            self._lost(error)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Its state is that of a plain scheduler: where it writes to is no part of it."""
-        own = ("_write", "_due", "_nested")
+        own = ("_write", "_due", "_lost", "_nested", "_inputs")
         return _restore, ({name: value for name, value in self.__dict__.items() if name not in own},)
 
 

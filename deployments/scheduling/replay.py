@@ -6,7 +6,7 @@ A header holds pickled state; it is read by an unpickler that makes nothing but 
 
 import base64
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,34 +57,58 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """`inputs` fed, of which `placed` placements; `difference`: None where every decision was the recorded one."""
+    """`inputs` fed, of which `placed` placements; `difference`: None where every decision was the recorded one.
+
+    `gaps`: so often inputs are missing, since the log could not be written; the replay goes on from the header after them.
+    """
 
     inputs: int
     placed: int
     difference: Difference | None
+    gaps: int = 0
 
 
 def replay(lines: Iterable[str], any_code: bool = False) -> Replay:
-    """Replays a log (whole files, in order; a header in the middle must agree with the state reached). Raises ReplayError.
+    """Replays a log (whole files, in order; a header in the middle must agree with the state reached, or tell of a gap). Raises ReplayError.
 
     `any_code`: also where the log was recorded by other code, to see what a change decides differently.
     """
     scheduler: Scheduler | None = None
-    inputs = placed = 0
-    for number, line in enumerate(lines, 1):
-        entry = _parsed(line, number)
+    inputs = placed = gaps = recorded_inputs = 0
+    for number, entry in _entries(lines):
         if isinstance(entry, dict):
-            scheduler = _restored(entry, number, any_code) if scheduler is None else scheduler
+            before = _inputs_before(entry, number)
+            gaps += scheduler is not None and before != recorded_inputs
+            if scheduler is None or before != recorded_inputs:
+                scheduler, recorded_inputs = _restored(entry, number, any_code), before
             continue
         if scheduler is None:
             raise ReplayError(f"line {number}: a log begins with a header")
         ns, method, arguments, recorded = entry
         replayed = json.loads(json.dumps(decision(method, _call(scheduler, method, arguments, ns / 1e9))))
         inputs += 1
+        recorded_inputs += 1
         placed += len(replayed["placed"]) if method == "step" else 0
         if replayed != recorded:
-            return Replay(inputs, placed, Difference(number, method, recorded, replayed))
-    return Replay(inputs, placed, None)
+            return Replay(inputs, placed, Difference(number, method, recorded, replayed), gaps)
+    return Replay(inputs, placed, None, gaps)
+
+
+def _entries(lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
+    """The lines, read, with their numbers. A part of a line before a header, or at the end, is passed over: its writer was cut short."""
+    torn: ReplayError | None = None
+    for number, line in enumerate(lines, 1):
+        try:
+            entry = _parsed(line, number)
+        except ReplayError as error:
+            if torn is not None or number == 1:
+                raise torn or error from None
+            torn = error
+            continue
+        if torn is not None and not isinstance(entry, dict):
+            raise torn
+        torn = None
+        yield number, entry
 
 
 def _parsed(line: str, number: int) -> Any:
@@ -95,6 +119,13 @@ def _parsed(line: str, number: int) -> Any:
     if not isinstance(entry, dict) and not (isinstance(entry, list) and len(entry) == 4):
         raise ReplayError(f"line {number}: {line[:80]!r}: neither a header nor an input")
     return entry
+
+
+def _inputs_before(header: dict[str, Any], number: int) -> int:
+    count = header.get("inputs", 0)
+    if type(count) is not int or count < 0:
+        raise ReplayError(f"line {number}: inputs = {count!r}; allowed: a whole number, at least 0")
+    return count
 
 
 def _restored(header: dict[str, Any], number: int, any_code: bool) -> Scheduler:

@@ -8,14 +8,15 @@ from pathlib import Path
 
 from deployments.telemetry.ledger import Ledger
 from deployments.telemetry.line_log import LineLog
+from deployments.telemetry.log_health import Logs
 
 
 class Journal:
     """Appends one JSON line a request to each file that was asked for."""
 
-    def __init__(self, access_log: Path | None, trace_file: Path | None) -> None:
-        self._access = LineLog(access_log) if access_log is not None else None
-        self._trace = LineLog(trace_file) if trace_file is not None else None
+    def __init__(self, access_log: Path | None, trace_file: Path | None, logs: Logs) -> None:
+        self._access = LineLog(access_log, logs.named("access")) if access_log is not None else None
+        self._trace = LineLog(trace_file, logs.named("trace")) if trace_file is not None else None
 
     def write(self, ledger: Ledger) -> None:
         """Writes a closed ledger."""

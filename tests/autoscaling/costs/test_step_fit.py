@@ -19,6 +19,7 @@ from autoscaling.costs.step_fit import fit_steps
 from autoscaling.costs.steps import EngineFacts, EngineSteps, StepLine, StepLogError, StepSample, read_step_log, samples
 from deployments.engine.step_log import StepLog
 from deployments.engine_model.cost_model import Chunk
+from deployments.telemetry.log_health import LogHealth
 
 FACTS = EngineFacts(64, 2_048, 65_536, 128)
 
@@ -88,7 +89,7 @@ def test_a_prompt_that_goes_on_brings_its_past() -> None:
 
 def test_the_log_is_read_as_it_is_written(tmp_path: Path) -> None:
     path = tmp_path / "steps.jsonl"
-    log = StepLog(path)
+    log = StepLog(path, LogHealth("steps"))
     log.begin(64, 2_048, 65_536, 128)
     log.write(SimpleNamespace(num_ctx_requests=1, num_ctx_tokens=7, num_generation_requests=2), 3, 4, 0.25, 12.5)
     log.close()

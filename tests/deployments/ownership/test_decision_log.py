@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from cli.main import app
 from deployments.ownership import decision_log
 from deployments.ownership.decision_log import DecisionLog, in_file_name, model_in
+from deployments.telemetry.log_health import LogHealth
 from tests.deployments.gateway.fake_engine import DONE, event, pieces
 from tests.deployments.gateway.rig import ASK
 from tests.deployments.ownership.conftest import Cell
@@ -56,7 +57,7 @@ async def test_what_gateways_decided_replays(make_cell: MakeCell, tmp_path: Path
 
 
 def test_a_full_file_is_rotated_and_the_oldest_goes(tmp_path: Path) -> None:
-    log = DecisionLog(tmp_path, "m", most_bytes=10)
+    log = DecisionLog(tmp_path, "m", LogHealth("m"), most_bytes=10)
     for number in range(decision_log.KEPT + 3):
         assert log.due()
         log.write(f"file {number:02}")
@@ -82,24 +83,31 @@ def test_the_command_says_what_is_no_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_where_no_file_can_be_opened_none_is_lost(full: bool, tmp_path: Path) -> None:
+def test_where_no_file_can_be_opened_none_is_lost(full: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decision_log, "RETRY_S", 0.0)
     path = tmp_path / "m.jsonl"
     for number in range(decision_log.KEPT + 1):
         path.with_name(f"m.jsonl.{number}" if number else "m.jsonl").write_text(f"file {number}\n")
-    log = DecisionLog(tmp_path, "m", most_bytes=10, each_line=True)
+    health = LogHealth("m")
+    log = DecisionLog(tmp_path, "m", health, most_bytes=10, each_line=True)
     if full:
         assert log.due()
         log.write("a full file")
     before = {file.name: file.read_text() for file in tmp_path.iterdir()}
     obstacle = tmp_path / "m.jsonl.new"
     obstacle.mkdir()
+    assert log.due()
+    log.write("a header that has no place")
     for _ in range(decision_log.KEPT + 2):
-        with pytest.raises(OSError, match="Is a directory"):
-            log.due()
+        assert not log.due()
+        log.write("a line that has none")
+    assert (log.broken, health.lost_lines) == (True, decision_log.KEPT + 3)
+    assert "Is a directory" in (health.error or "")
     obstacle.rmdir()
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == before
     assert log.due()
     log.write("another")
+    assert not log.broken
     assert path.read_text() == "another\n"
     assert (tmp_path / "m.jsonl.1").read_text() == before["m.jsonl"]
     log.close()

@@ -14,6 +14,7 @@ from deployments.telemetry import line_log
 from deployments.telemetry.buckets import PROMPT_BOUNDS, prompt_bucket
 from deployments.telemetry.journal import Journal
 from deployments.telemetry.ledger import Ledger, Outcome
+from deployments.telemetry.log_health import Logs
 from deployments.telemetry.loop_lag import LoopLag
 from deployments.telemetry.metrics import RequestMetrics
 
@@ -91,7 +92,7 @@ async def test_a_blocked_loop_shows() -> None:
 
 
 def test_the_journal_writes_a_line_each(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "logs" / "access.jsonl", tmp_path / "trace.jsonl")
+    journal = Journal(tmp_path / "logs" / "access.jsonl", tmp_path / "trace.jsonl", Logs())
     for _ in range(3):
         journal.write(ledger(status=200))
     journal.close()
@@ -104,15 +105,15 @@ def test_the_journal_writes_a_line_each(tmp_path: Path) -> None:
 
 
 def test_a_journal_of_nothing_writes_nothing(tmp_path: Path) -> None:
-    journal = Journal(None, None)
+    journal = Journal(None, None, Logs())
     journal.write(ledger())
     journal.close()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_files_stay_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_log, "_MAX_BYTES", 2_000)
-    journal = Journal(tmp_path / "access.jsonl", None)
+    monkeypatch.setattr(line_log, "MOST_BYTES", 2_000)
+    journal = Journal(tmp_path / "access.jsonl", None, Logs())
     for _ in range(200):
         journal.write(ledger(status=200))
     journal.close()

@@ -1,0 +1,42 @@
+"""A gateway whose logs lie on a full disk: it serves as before, says so, and writes again when there is room."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from cli.status import log_lines
+from deployments.ownership import decision_log
+from deployments.scheduling.replay import replay
+from tests.deployments.gateway.rig import ASK, Rig
+from tests.small_disk import small_disk
+
+MakeRig = Callable[..., Awaitable[Rig]]
+
+
+async def test_a_full_disk_ends_no_request(make_rig: MakeRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decision_log, "RETRY_S", 0.0)
+    with small_disk(tmp_path / "disk") as disk:
+        rig = await make_rig(decision_log=str(disk.path / "decisions"), trace_file=str(disk.path / "trace.jsonl"))
+
+        async def load() -> None:
+            answers = await asyncio.gather(*(rig.ask({**ASK, "stream": number % 2 == 0}) for number in range(20)))
+            assert {status for status, _ in answers} == {200}
+            await rig.settled()
+
+        await load()
+        disk.fill()
+        await load()
+        await load()
+        status = rig.gateway._status.here()["gateway"]
+        assert {one["name"] for one in status["failing_logs"]} == {"trace", "decisions of demo"}
+        assert all("No space left" in line for line in log_lines({"gateways": [status]}))
+        assert rig.gateway._logs.named("trace").lost_lines > 10
+        disk.free()
+        await load()
+        assert rig.gateway._status.here()["gateway"]["failing_logs"] == []
+        placed = rig.owner.snapshot().placed
+        await rig.gateway.stop()
+        found = replay(line for file in (disk.path / "decisions").glob("*.jsonl") for line in file.read_text().splitlines(keepends=True))
+        assert (found.difference, found.gaps > 0, 20 < found.placed < placed == 80) == (None, True, True)
