@@ -3,10 +3,10 @@
 The writers are found in the source, so that a new one is not forgotten here.
 """
 
+import ast
 import io
 import json
 import logging
-import re
 import shutil
 import sys
 import threading
@@ -315,24 +315,25 @@ def test_a_read_only_disk_from_the_start(name: str, disk: SmallDisk) -> None:
     writer.check(gaps=name != "decisions")  # whose first header is the first line that there is
 
 
+ROOMS = ("deployments", "autoscaling/log", "autoscaling/serve", "autoscaling/forecast", "autoscaling/scaler", "autoscaling/laws")
+"""What runs in a gateway, a replica, the directory or the controller."""
+SHARED = {"deployments/whole_lines.py", "deployments/telemetry/line_log.py", "deployments/ownership/decision_log.py"}
+
+
 def test_no_other_module_writes_files() -> None:
-    """Of those that run in a gateway, a replica, the directory or the controller."""
-    pattern = re.compile(r"\bopen\(|\.write_(text|bytes)\(|FileHandler|NamedTemporaryFile|os\.open")
-    opens = {
-        str(path.relative_to(ROOT))
-        for room in ("deployments", "autoscaling/log", "autoscaling/serve", "autoscaling/forecast", "autoscaling/scaler", "autoscaling/laws")
-        for path in (ROOT / room).rglob("*.py")
-        for line in path.read_text().splitlines()
-        if pattern.search(line) and not re.search(r"def \w*open\(|any_open\(|is_open\(|closing\.open\(|_open\(|open\(encoding|open\(\"rb\"\)", line)
-    }
-    assert opens == {"deployments/whole_lines.py"}
-    users = {
-        str(path.relative_to(ROOT))
-        for room in ("deployments", "autoscaling/log", "autoscaling/serve", "autoscaling/forecast")
-        for path in (ROOT / room).rglob("*.py")
-        if re.search(r"\b(WholeLines|LineLog|DecisionLog|write_json|write_whole)\(", path.read_text())
-    } - {"deployments/whole_lines.py", "deployments/telemetry/line_log.py", "deployments/ownership/decision_log.py"}
-    assert users - BY_COMMANDS == set(USERS)
+    calls: dict[str, set[str]] = {}
+    for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and (name := ast.unparse(node.func).rpartition(".")[2]):
+                modes = {value.value for value in (*node.args, *(keyword.value for keyword in node.keywords)) if isinstance(value, ast.Constant)}
+                opens = name == "open" and (
+                    ast.unparse(node.func) == "os.open" or modes & {"w", "a", "x", "wb", "ab", "xb", "r+", "rb+", "a+", "ab+"}
+                )
+                writes = opens or name in ("write_text", "write_bytes", "NamedTemporaryFile") or name.endswith("FileHandler")
+                calls.setdefault("opens" if writes else name, set()).add(str(path.relative_to(ROOT)))
+    assert calls["opens"] == {"deployments/whole_lines.py"}
+    users = set().union(*(calls.get(name, set()) for name in ("WholeLines", "LineLog", "DecisionLog", "write_json", "write_whole")))
+    assert users - SHARED - BY_COMMANDS == set(USERS)
     assert sorted(name for names in USERS.values() for name in names) == sorted(WRITERS)
 
 
