@@ -9,7 +9,6 @@ from tests.deployments.gateway.fake_engine import FakeEngine, event, good, piece
 from tests.deployments.gateway.rig import ASK, Rig, until
 
 MakeRig = Callable[..., Awaitable[Rig]]
-LONG = {**ASK, "prompt": list(range(900)), "max_tokens": 100}
 
 
 async def test_a_first_token_gives_the_prefill_budget_back_while_the_answer_runs(make_rig: MakeRig) -> None:
@@ -17,7 +16,7 @@ async def test_a_first_token_gives_the_prefill_budget_back_while_the_answer_runs
     engine = await rig.add(FakeEngine(max_num_seqs=16))
     hold = asyncio.Event()
     engine.behave = waiting(hold)
-    asked = [asyncio.create_task(rig.ask(LONG)) for _ in range(12)]
+    asked = [asyncio.create_task(rig.ask({**ASK, "prompt": list(range(number, number + 900))})) for number in range(12)]
     while engine.open < 12:  # they come as the budget lets them
         known = engine.open
         await engine.first_tokens()

@@ -48,8 +48,9 @@ async def rig(make_rig: Callable[..., Awaitable[Rig]], tmp_path: Path) -> AsyncI
         await replica.stop()
 
 
-async def ask(rig: Rig, stream: bool, output_tokens: int) -> None:
-    body = {"model": "m-simulated", "prompt": list(range(PROMPT_TOKENS)), "max_tokens": output_tokens, "stream": stream}
+async def ask(rig: Rig, stream: bool, output_tokens: int, number: int = 0) -> None:
+    """Asks with a prompt that shares its beginning with no other number's."""
+    body = {"model": "m-simulated", "prompt": list(range(number, number + PROMPT_TOKENS)), "max_tokens": output_tokens, "stream": stream}
     status, _ = await rig.ask(body)
     assert status == 200
 
@@ -73,7 +74,7 @@ async def test_the_scheduler_is_given_the_same_facts_as_in_the_simulator(rig: Ri
 @pytest.mark.whole
 @pytest.mark.parametrize("stream", [True, False])
 async def test_the_engine_s_seats_fill_whether_answers_are_streamed_or_not(rig: Rig, stream: bool) -> None:
-    asked = [asyncio.create_task(ask(rig, stream, 2_000)) for _ in range(128)]
+    asked = [asyncio.create_task(ask(rig, stream, 2_000, number)) for number in range(128)]
     try:
         await until(lambda: len(rig.owner.scheduler.leases) >= LIMITS.sequences or any(one.done() for one in asked))
         assert not any(one.done() for one in asked)
