@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.serving.compare import Choice, compare
-from benchmarks.serving.contest import Shape
+from benchmarks.serving.contest import Shape, Streamed
 from benchmarks.serving.points import parse_points
 from benchmarks.serving.program import console, run_program, write_json
 from benchmarks.serving.report import render
@@ -25,9 +25,10 @@ def main(
     points: Annotated[str, Option(help="Concurrencies, or multiples of max_num_seqs.")] = "8,32,64,4x",
     sides: Annotated[str, Option(help="The first is compared with each of the others.")] = ",".join(SIDES),
     round_s: Annotated[float, Option(help="About how long a turn is, in seconds.")] = 10.0,
-    input_tokens: Annotated[int, Option(min=1)] = 64,
+    prompt_tokens: Annotated[int, Option(min=1)] = 64,
     output_tokens: Annotated[int, Option(min=1)] = 64,
-    singles: Annotated[int, Option(min=1, help="Spaced single requests a side.")] = 200,
+    stream: Annotated[Streamed, Option(help="Whether the rounds' answers are streamed; mixed: to every other client.")] = Streamed.YES,
+    singles: Annotated[int, Option(min=0, help="Spaced single requests a side, always streamed.")] = 200,
     single_every_s: Annotated[float, Option(help="Seconds from one single request to the next, the sides in turns.")] = 0.15,
     source: Annotated[str | None, Option(help="Another model than the spec's: a folder or a hub name.")] = None,
     alone: Annotated[bool, Option("--alone", help="Measure each rival once more with nobody else up.")] = False,
@@ -35,7 +36,7 @@ def main(
     quick: Annotated[bool, Option("--quick", help="2 rounds of 3 s and 20 singles: whether it works, not a measurement.")] = False,
 ) -> None:
     """Compare our endpoint with bare vLLM and with ray.serve.llm: one machine, one run, in turns."""
-    shape = Shape(input_tokens, output_tokens, rounds, round_s, singles, single_every_s)
+    shape = Shape(prompt_tokens, output_tokens, rounds, round_s, singles, single_every_s, stream)
     if quick:
         shape = dataclasses.replace(shape, rounds=2, round_s=3.0, singles=20)
     chosen = _sides(sides)
@@ -44,6 +45,8 @@ def main(
         concurrencies = parse_points(points, parse_spec(text).models[0].settings.max_num_seqs)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="'--points'") from error
+    if stream is Streamed.MIXED and any(concurrency % 2 for concurrency in concurrencies):
+        raise typer.BadParameter(f"{points!r} with --stream mixed; allowed: even numbers of clients", param_hint="'--points'")
     choice = Choice(chosen, concurrencies, shape, alone)
     result = run_program(lambda folder: compare(write_spec(folder, text), folder, choice, console.print))
     console.print(render(result))

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.serving.contest import Contender, Plan, Shape, contest_point, contest_singles, solo_point
+from benchmarks.serving.contest import Contender, Plan, Shape, contender, contest_point, contest_singles, solo_point
 from benchmarks.serving.machine import run_facts
 from benchmarks.serving.sides import Side, SideName, make_side
-from cli.bench.client import Client
 from cli.bench.vocabulary import measure_vocabulary
 from cli.server_process import cpu_seconds, end_descendants, pss_mib
 from cluster.spec import ClusterSpec
@@ -61,23 +60,27 @@ async def compare(spec: ClusterSpec, folder: Path, choice: Choice, say: Say) -> 
 
 
 async def _compare_pair(ours: Side, rival: Side, spec: ClusterSpec, choice: Choice, say: Say) -> dict[str, Any]:
-    async with Client(ours.url, "completions") as our_client, Client(rival.url, "completions") as rival_client:
-        model = spec.models[0].name
-        plan = Plan(choice.shape, model, await measure_vocabulary(our_client, model))
-        contenders = Contender(ours.name, our_client), Contender(rival.name, rival_client)
+    async with contender(ours.name, ours.url) as us, contender(rival.name, rival.url) as them:
+        plan = await _plan(us, spec, choice)
+        contenders = us, them
         found: dict[str, Any] = {"ours": ours.name, "rival": rival.name, "prompts": plan.vocabulary.how, "points": []}
         for concurrency in choice.points:
             point = await contest_point(*contenders, concurrency, plan)
             found["points"].append(point)
             say(f"{ours.name} / {rival.name} at {concurrency}: {point['ratio']['median']:.3f}")
-        found["singles"] = await contest_singles(*contenders, plan)
+        found["singles"] = await contest_singles(*contenders, plan) if choice.shape.singles else None
     return found
 
 
 async def _measure_alone(side: Side, spec: ClusterSpec, choice: Choice) -> list[dict[str, Any]]:
-    async with Client(side.url, "completions") as client:
-        plan = Plan(choice.shape, spec.models[0].name, await measure_vocabulary(client, spec.models[0].name))
-        return [await solo_point(Contender(side.name, client), concurrency, plan) for concurrency in choice.points]
+    async with contender(side.name, side.url) as alone:
+        plan = await _plan(alone, spec, choice)
+        return [await solo_point(alone, concurrency, plan) for concurrency in choice.points]
+
+
+async def _plan(side: Contender, spec: ClusterSpec, choice: Choice) -> Plan:
+    model = spec.models[0].name
+    return Plan(choice.shape, model, await measure_vocabulary(side.client, model))
 
 
 @asynccontextmanager

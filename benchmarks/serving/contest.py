@@ -6,7 +6,10 @@ so that a slow drift of the machine favours nobody. The client is `raylane bench
 
 import asyncio
 import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -29,16 +32,26 @@ _SINGLES_BEFORE = 5
 """Spaced requests of each side that are sent first and not counted."""
 
 
+class Streamed(StrEnum):
+    """Whether a round's answers are streamed; `MIXED`: to every other client."""
+
+    YES = "yes"
+    NO = "no"
+    MIXED = "mixed"
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a comparison is made of. `round_s` is about how long a turn is, `single_every_s` the time from one spaced request to the next."""
+    """What a comparison is made of. `round_s` is about how long a turn is, `single_every_s` the time from one spaced request to the next; those are
+    always streamed."""
 
-    input_tokens: int = 64
+    prompt_tokens: int = 64
     output_tokens: int = 64
     rounds: int = 5
     round_s: float = 10.0
     singles: int = 200
     single_every_s: float = 0.15
+    stream: Streamed = Streamed.YES
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +62,29 @@ class Plan:
     model: str
     vocabulary: Vocabulary
 
-    def prompts(self, seed: int) -> Prompts:
+    def prompts(self, seed: int, stream: bool = True) -> Prompts:
         """A fresh source of requests; the same seed gives the same ones."""
-        return Prompts(self.vocabulary, RequestOptions(self.model, "completions", ignore_eos=True), seed)
+        return Prompts(self.vocabulary, RequestOptions(self.model, "completions", stream, ignore_eos=True), seed)
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A side of a contest: its name and a client that is connected to it."""
+    """A side of a contest: its name, and clients that are connected to it: one whose answers are streamed, one that gets them whole."""
 
     name: str
     client: Client
+    whole: Client
+
+    def clients(self, stream: Streamed) -> tuple[Client, ...]:
+        """Those that play a round."""
+        return {Streamed.YES: (self.client,), Streamed.NO: (self.whole,), Streamed.MIXED: (self.client, self.whole)}[stream]
+
+
+@asynccontextmanager
+async def contender(name: str, url: str) -> AsyncIterator[Contender]:
+    """The side at `url`."""
+    async with Client(url, "completions") as client, Client(url, "completions", stream=False) as whole:
+        yield Contender(name, client, whole)
 
 
 async def contest_point(ours: Contender, rival: Contender, concurrency: int, plan: Plan) -> dict[str, Any]:
@@ -101,7 +126,7 @@ async def contest_singles(ours: Contender, rival: Contender, plan: Plan) -> dict
         for side in (ours, rival):
             await asyncio.sleep(max(0.0, due - loop.time()))
             due = loop.time() + shape.single_every_s
-            samples[side.name].append(await side.client.send(prompts[side.name].body(shape.input_tokens, shape.output_tokens)))
+            samples[side.name].append(await side.client.send(prompts[side.name].body(shape.prompt_tokens, shape.output_tokens)))
     counted = {name: taken[_SINGLES_BEFORE:] for name, taken in samples.items()}
     pairs = [(a.ttft_s, b.ttft_s) for a, b in zip(counted[ours.name], counted[rival.name], strict=True)]
     differences = [(a - b) * 1_000 for a, b in pairs if a is not None and b is not None]
@@ -138,10 +163,14 @@ async def _turn(side: Contender, concurrency: int, requests: int, plan: Plan, se
 
 
 async def _play(side: Contender, concurrency: int, requests: int, plan: Plan, seed: int) -> Record:
-    prompt, output = Fixed(plan.shape.input_tokens), Fixed(plan.shape.output_tokens)
+    prompt, output = Fixed(plan.shape.prompt_tokens), Fixed(plan.shape.output_tokens)
     record = Record()
-    load = drawn_load(prompt, output, Pace(concurrency=concurrency), Extent(requests=requests), seed)
-    await play(side.client, plan.prompts(seed), load, record)
+    clients = side.clients(plan.shape.stream)
+    async with asyncio.TaskGroup() as group:
+        for number, client in enumerate(clients):
+            pace, extent = Pace(concurrency=concurrency // len(clients)), Extent(requests=requests // len(clients))
+            load = drawn_load(prompt, output, pace, extent, seed + number)
+            group.create_task(play(client, plan.prompts(seed + number, client.stream), load, record))
     return record
 
 

@@ -13,7 +13,8 @@ def render(result: dict[str, Any]) -> Group:
     versions = ", ".join(f"{name} {found}" for name, found in machine["versions"].items())
     facts = f"{machine['cores']} cores of {machine['processor']}, load {machine['load_average'][0]} at the start; {versions}; model {result['model']}"
     failed = sum(turn["failed"] for turn in _turns(result))
-    return Group(_throughput(result), _singles(result), Text(facts), Text(f"{failed} failed requests", style="red" if failed else "green"))
+    tables = [_throughput(result), *([_singles(result)] if result["shape"]["singles"] else [])]
+    return Group(*tables, Text(_shape(result["shape"])), Text(facts), Text(f"{failed} failed requests", style="red" if failed else "green"))
 
 
 def _throughput(result: dict[str, Any]) -> Table:
@@ -35,6 +36,11 @@ def _throughput(result: dict[str, Any]) -> Table:
                 _ms(rival["ttft_p50_ms"]),
             )
     return table
+
+
+def _shape(shape: dict[str, Any]) -> str:
+    how = {"yes": "streamed", "no": "not streamed", "mixed": "every other one streamed"}[shape["stream"]]
+    return f"{shape['prompt_tokens']} tokens of prompt, {shape['output_tokens']} of output, {how}; {shape['rounds']} rounds"
 
 
 def _singles(result: dict[str, Any]) -> Table:

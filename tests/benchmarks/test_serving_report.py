@@ -1,25 +1,31 @@
 """The comparison's tables, and the contest itself against a small real server that counts."""
 
+import dataclasses
 import io
 from typing import Any
 
+import pytest
 from aiohttp import web
 from rich.console import Console
 
-from benchmarks.serving.contest import Contender, Plan, Shape, contest_point, contest_singles
+from benchmarks.serving.contest import Plan, Shape, Streamed, contender, contest_point, contest_singles
 from benchmarks.serving.report import render
-from cli.bench.client import Client
 from cli.bench.vocabulary import TokenIds
 
 EVENTS = b'data: {"choices":[{"text":"x"}]}\n\n' * 2 + b'data: {"choices":[],"usage":{"prompt_tokens":4,"completion_tokens":2}}\n\ndata: [DONE]\n\n'
 
 
-async def _contest() -> tuple[dict[str, Any], dict[str, list[list[int]]]]:
-    prompts: dict[str, list[list[int]]] = {"ours": [], "rival": []}
+WHOLE = {"choices": [{"text": "xx"}], "usage": {"prompt_tokens": 4, "completion_tokens": 2}}
+SHAPE = Shape(4, 2, rounds=3, round_s=0.05, singles=4, single_every_s=0.01)
+
+
+async def _contest(stream: Streamed = Streamed.YES) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
+    asked: dict[str, list[dict[str, Any]]] = {"ours": [], "rival": []}
 
     async def answer(request: web.Request) -> web.Response:
-        prompts[request.match_info["side"]].append((await request.json())["prompt"])
-        return web.Response(body=EVENTS)
+        body = await request.json()
+        asked[request.match_info["side"]].append(body)
+        return web.Response(body=EVENTS) if body["stream"] else web.json_response(WHOLE)
 
     app = web.Application()
     app.router.add_post("/{side}/v1/completions", answer)
@@ -27,16 +33,17 @@ async def _contest() -> tuple[dict[str, Any], dict[str, list[list[int]]]]:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    plan = Plan(Shape(4, 2, rounds=3, round_s=0.05, singles=4, single_every_s=0.01), "m", TokenIds(tuple(range(1_000))))
-    async with Client(f"{url}/ours", "completions") as ours, Client(f"{url}/rival", "completions") as rival:
-        sides = Contender("ours", ours), Contender("rival", rival)
-        found = {"ours": "ours", "rival": "rival", "points": [await contest_point(*sides, 2, plan)], "singles": await contest_singles(*sides, plan)}
+    plan = Plan(dataclasses.replace(SHAPE, stream=stream), "m", TokenIds(tuple(range(1_000))))
+    async with contender("ours", f"{url}/ours") as ours, contender("rival", f"{url}/rival") as rival:
+        points = [await contest_point(ours, rival, 2, plan)]
+        singles = await contest_singles(ours, rival, plan) if stream is Streamed.YES else None
     await runner.cleanup()
-    return found, prompts
+    return {"ours": "ours", "rival": "rival", "points": points, "singles": singles}, asked
 
 
 async def test_both_sides_get_the_same_prompts_and_no_prompt_twice() -> None:
-    found, prompts = await _contest()
+    found, asked = await _contest()
+    prompts = {side: [body["prompt"] for body in bodies] for side, bodies in asked.items()}
     (point,) = found["points"]
     # Each side is warmed up with prompts of its own; a warm-up is two waves of two clients.
     measured = {side: sent[4:] for side, sent in prompts.items()}
@@ -48,12 +55,23 @@ async def test_both_sides_get_the_same_prompts_and_no_prompt_twice() -> None:
     assert found["singles"]["ttft_ms"]["ours"]["count"] == 4
 
 
+@pytest.mark.parametrize("stream", [Streamed.NO, Streamed.MIXED])
+async def test_answers_come_whole_to_all_clients_or_to_every_other(stream: Streamed) -> None:
+    found, asked = await _contest(stream)
+    rounds = found["points"][0]["rounds"]
+    assert all(each[side]["failed"] == 0 and each[side]["tokens_per_s"] > 0 for each in rounds for side in ("ours", "rival"))
+    for bodies in asked.values():
+        streamed = sum(body["stream"] for body in bodies)
+        assert streamed == (len(bodies) // 2 if stream is Streamed.MIXED else 0)
+
+
 async def test_the_tables_show_ratios_and_machine() -> None:
     found, _ = await _contest()
     machine = {"cores": 2, "processor": "some processor", "load_average": [0.5, 0, 0], "versions": {"vllm": "0.32.0"}}
     console = Console(file=io.StringIO(), width=160)
-    console.print(render({"machine": machine, "model": "demo", "comparisons": [found]}))
+    console.print(render({"machine": machine, "model": "demo", "shape": dataclasses.asdict(SHAPE), "comparisons": [found]}))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert f"{found['points'][0]['ratio']['median']:.3f}" in text
+    assert "4 tokens of prompt, 2 of output, streamed" in text
     assert "2 cores of some processor" in text
     assert "0 failed requests" in text
