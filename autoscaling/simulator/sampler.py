@@ -95,7 +95,6 @@ def _waits(cell: "Cell") -> tuple[tuple[str, WaitReason], ...]:
 
 
 def _held_back(cell: "Cell", lane: Lane) -> WaitReason | None:
-    """What a lane for which a replica is held waits for there: the scheduler itself says only that all replicas are reserved. By its oldest request,
-    since looking at the head would change whose turn it is."""
-    held, job = cell.scheduler.holds.by_lane.get(lane.name), lane.oldest()
-    return None if held is None or job is None else held.wait_reason(job)
+    """What a lane for which a replica is held waits for there: the scheduler itself says only that all replicas are reserved."""
+    hold = cell.scheduler.holds.by_lane.get(lane.name)
+    return None if hold is None else hold.waits_for

@@ -42,6 +42,8 @@ class Lane:
         """...their work."""
         self.late_waits = False
         """Whether there was any at the last step."""
+        self.reserved: Job | None = None
+        """The job for which a replica is kept free (holds.py): it stays the head until it is placed or gone."""
         self.turned_late: list[Job] = []
         """Those whose latest start was found to have passed, for the forecasts to take."""
         self._clock = FairClock()
@@ -90,7 +92,10 @@ class Lane:
             self._became_idle(job.request.tenant, queue)
 
     def head(self, now: float) -> Job | None:
-        """The job that is next: of the tenant whose turn it is, the one with the earliest deadline."""
+        """The job that is next: the reserved one; else the first that was refused; else, of the tenant whose turn it is, that with the earliest
+        deadline."""
+        if self.reserved is not None:
+            return self.reserved
         if self._front:
             return next(iter(self._front))
         ready = self._ready
@@ -144,6 +149,8 @@ class Lane:
 
     def _leave(self, job: Job) -> None:
         job.lane = None
+        if job is self.reserved:
+            self.reserved = None
         self.count -= 1
         self.work = self.work - job.cost if self.count else 0.0
         if len(self._arrivals) > 2 * self.count + _SLACK:

@@ -1,17 +1,27 @@
 """The lanes of a model: which lane a job waits in, which lane is served next, and who is promoted.
 
-Starvation bound. L lanes with weights w(g) that sum to 1 - phi, the promoted with phi; C the largest admitted cost; P the promoted work ahead of a
-promoted job when it was promoted or promoted before it is served (at most what the lanes' caps let in). While the job waits among the promoted, that
-flow is backlogged, so by fair queueing (fair.py) each lane g is served at most
+Starvation bound, of what is placed between the promotion of a job X and its lease. L lanes have weights w(g) that sum to 1 - phi, the promoted have
+phi; C is the largest admitted cost; P is the promoted work placed meanwhile; k counts the drains meanwhile, in which a replica is kept free for a
+promoted head that fits nowhere (holds.py). What is placed on other replicas during a drain is not counted as work: that wait is the drain's.
 
-    S(g) <= w(g) * S(promoted) / phi + C + w(g) * C / phi,      and S(promoted) <= P,
+Between two drains the promoted are backlogged and their head is placed when it is due, so by fair queueing (fair.py) each lane g is served at most
+w(g) * (P + C) / phi + C, plus C where it was passed over before and kept a claim of one request. During a drain on another replica the lanes may be
+passed over anew, so each stretch between drains adds 2 C a lane. In sum the work is at most
 
-plus C where it was passed over before and kept a claim of one request. Summed over the lanes, the work placed between promotion and lease is at most
+    (P + C) / phi + 2 * L * C * (k + 1)          with one replica: without k, since nothing is placed while it drains
 
-    (P + C) / phi + 2 * L * C
+    P <= Q + sum over the other tenants b that are promoted meanwhile of  w(b) * ((Q + C) / w(a) + C / w_min) + C
 
-not counting what is placed on other replicas while a promoted head's replica drains for it (holds.py). In time: that over the service rate, plus one
-replica's drain for each promoted job ahead that fits nowhere. A property test holds the work form.
+where a is X's tenant, Q its promoted work ahead of X, and w here the tenants' weights: a tenant comes between X and its turn with its share and one
+request, however many tenants there are. What replicas refused and a reservation put before X comes on top of P.
+
+In time, with D the longest that a lease runs and R the rate at which the replicas work while none of them is empty:
+
+    (work) / R + (2 k + 1) * D
+
+since a reserved replica is given to the job it is reserved for and to nobody else: a drain ends within D, and what runs on the others when it ends
+does within another D. No job has more than one drain. All this depends on replicas that stay ready and on lanes that are not reloaded (both end a
+reservation, and it begins anew), and P on how many tenants there are. A property test holds both forms on saturated replicas.
 """
 
 import math

@@ -223,14 +223,14 @@ class Scheduler:
         self._end_waits(now)
         self.lanes.promote(now)
         self._outliers.judge(now)
+        if self.holds.by_lane:
+            self.holds.end_stale()
         if self.waits:
             self.waits.clear()
         if self.lanes.jobs and (self.holds.by_lane or self.fleet.any_open):
             self._place_all(now)
             self._learn_from_placements(now)
             self.forecasts.stepped(now)
-        if self.holds.by_lane:
-            self.holds.end_idle(self.lanes.all)
         self.rate.placed.run(bool(self.lanes.jobs) and self.fleet.any_ready, now)
         return self._decided.hand_over()
 
@@ -267,7 +267,7 @@ class Scheduler:
                 passed_over.clear()  # what the hold kept from them is free again: whoever is due looks anew
 
     def _find(self, lane: Lane, job: Job) -> tuple[Replica, PickReason] | WaitReason:
-        held = self.holds.of(lane)
+        held = self.holds.of(lane, job)
         if held is not None:
             waits = held.wait_reason(job)
             if waits is None:

@@ -1,0 +1,128 @@
+"""A small world in simulated time: each lease runs for its cost over the speed of a sequence, and what became of each promoted request is kept."""
+
+import heapq
+import math
+from collections import deque
+from dataclasses import dataclass, field
+
+from deployments.scheduling import Ending, Lease, Placement, Request, Scheduler, WaitReason
+from deployments.scheduling.lane import Lane
+from deployments.scheduling.lanes import PROMOTED
+from deployments.scheduling.request import Job
+
+
+@dataclass(slots=True)
+class Promotion:
+    """One promoted request, from its promotion until it was placed: `work` placed meanwhile, the promoted's part of it and from which other tenants,
+    and how often a replica drained for a promoted one (this one included). What was placed elsewhere during a drain does not count as work.
+    """
+
+    promoted_s: float
+    tenant: str
+    own_ahead: float
+    """Work of its own tenant that was promoted before it and waited still."""
+    drains: int
+    placed_s: float = math.nan
+    work: float = 0.0
+    promoted_work: float = 0.0
+    others: set[str] = field(default_factory=set)
+
+    @property
+    def wait_s(self) -> float:
+        """From promotion to lease."""
+        return self.placed_s - self.promoted_s
+
+
+class TimedWorld:
+    """`speed`: tokens of cost a second, of each sequence that runs."""
+
+    def __init__(self, scheduler: Scheduler, speed: float) -> None:
+        self.scheduler = scheduler
+        self.speed = speed
+        self.now = 0.0
+        self.longest_s = 0.0
+        """The longest that any lease ran."""
+        self.promotions: dict[str, Promotion] = {}
+        self.placed: list[str] = []
+        self.reservations: list[tuple[str, float]] = []
+        """Each time that a replica began to drain for a promoted request: for which, and when."""
+        self._waiting: dict[str, Promotion] = {}
+        self._costs: dict[str, float] = {}
+        self._ends: list[tuple[float, int, Lease]] = []
+        self._draining = False
+        self._drains_from: deque[int] = deque()
+        self._begin = scheduler.holds.begin
+        scheduler.holds.begin = self._hold_begins  # type: ignore[method-assign]
+
+    def submit(self, request: Request) -> None:
+        """A request arrives now; it must be admitted."""
+        assert self.scheduler.submit(request, self.now).accepted
+        self._costs[request.request_id] = self.scheduler.lanes.jobs[request.request_id].cost
+        self._step()
+
+    def run_to(self, until: float) -> None:
+        """Ends leases and wakes the scheduler until then."""
+        while (at := self._next_s()) <= until:
+            self.now = max(self.now, at)
+            if self._ends and self._ends[0][0] <= self.now:
+                lease = heapq.heappop(self._ends)[2]
+                self.scheduler.first_token(lease, self.now)
+                self.scheduler.release(lease, Ending.FINISHED, None, self.now)
+            self._step()
+        self.now = max(self.now, until)
+
+    def finish(self) -> None:
+        """Runs until nothing waits or runs."""
+        while (at := self._next_s()) < math.inf:
+            self.run_to(at)
+
+    def _step(self) -> None:
+        self._see_promotions()
+        for placement in self.scheduler.step(self.now).placements:
+            if self._drains_from and self._drains_from[0] == len(self.placed):
+                self._drain()
+            self._account(placement)
+        while self._drains_from:
+            self._drain()
+
+    def _account(self, placement: Placement) -> None:
+        name = placement.request.request_id
+        cost = self._costs[name]
+        self.placed.append(name)
+        self.longest_s = max(self.longest_s, cost / self.speed)
+        heapq.heappush(self._ends, (self.now + cost / self.speed, placement.lease.lease_id, placement.lease))
+        if placement.promoted:
+            self._draining = False
+            self._waiting.pop(name).placed_s = self.now
+        if self._draining:
+            return
+        for waiting in self._waiting.values():
+            waiting.work += cost
+            if placement.promoted:
+                waiting.promoted_work += cost
+                waiting.others |= {placement.request.tenant} - {waiting.tenant}
+
+    def _drain(self) -> None:
+        self._drains_from.popleft()
+        self._draining = True
+        for waiting in self._waiting.values():
+            waiting.drains += 1
+
+    def _hold_begins(self, lane: Lane, job: Job, waits: WaitReason) -> None:
+        before = self.scheduler.holds.by_lane.get(PROMOTED)
+        self._begin(lane, job, waits)
+        if self.scheduler.holds.by_lane.get(PROMOTED) is not before:
+            self._drains_from.append(self.scheduler.placed)
+            self.reservations.append((job.request.request_id, self.now))
+
+    def _see_promotions(self) -> None:
+        self.scheduler.lanes.promote(self.now)
+        promoted = [job for job in self.scheduler.lanes.jobs.values() if job.promoted_s is not None and job.request.request_id not in self.promotions]
+        for job in sorted(promoted, key=lambda job: job.sequence):
+            name, tenant = job.request.request_id, job.request.tenant
+            ahead = sum(self._costs[other] for other, waiting in self._waiting.items() if waiting.tenant == tenant)
+            self.promotions[name] = self._waiting[name] = Promotion(self.now, tenant, ahead, int(self._draining))
+
+    def _next_s(self) -> float:
+        wakeup = self.scheduler.next_wakeup()
+        return min(self._ends[0][0] if self._ends else math.inf, math.inf if wakeup is None else max(wakeup, self.now))
