@@ -15,7 +15,11 @@ from cluster.spec.traffic import DEFAULT_CLASSES, DEFAULT_LANES, Lane, Schedulin
 
 
 class ClusterSpec(Section):
-    """What a team has (regions, pools), serves (models), promises (classes) and allows (lanes, autoscaling, gateway)."""
+    """What a team has (regions, pools), serves (models), promises (classes) and allows (lanes, autoscaling, gateway).
+
+    `prefix_sharing`: who may find a prompt's beginning in an engine's prefix cache that somebody else sent. By default only its own `tenant`, since
+    the time to the first token tells whether it was there; `cluster`: all tenants, which is quicker where they trust each other and send the same.
+    """
 
     version: Literal[1] = 1
     name: Name
@@ -25,6 +29,7 @@ class ClusterSpec(Section):
     lanes: Annotated[tuple[Lane, ...], Field(min_length=1)] = DEFAULT_LANES
     scheduling: Scheduling = Scheduling()
     tenants: tuple[Tenant, ...] = ()
+    prefix_sharing: Literal["tenant", "cluster"] = "tenant"
     autoscaling: Autoscaling = Autoscaling()
     gateway: Gateway = Gateway()
 

@@ -15,6 +15,10 @@ _INTEGER = re.compile(rb"-?[0-9]{1,18}")
 _NULL = b"null"
 _FLAGS = {b"": False, b"null": False, b"false": False, b"true": True}
 _SHOWN_CHARS = 60
+_LONGEST_SALT = 128
+_LONGEST_CHAR = 12
+"""Bytes of a character in JSON: of a pair of escaped surrogates."""
+_SALT = re.compile(r"[^@/\\\0]+")
 _LONGEST_NAME = 1 << 16
 """Bytes of a model's name that is read at all."""
 
@@ -58,6 +62,17 @@ def count_of(field: str, value: Raw, most: int = 10**18 - 1) -> int | None:
     if not _INTEGER.fullmatch(digits) or not 1 <= int(digits) <= most:
         raise not_allowed(field, value, f"an integer from 1 to {most}")
     return int(digits)
+
+
+def salt_given(field: str, value: Raw) -> str | None:
+    """A client's own salt, of the form that vLLM allows, or None."""
+    if is_null(value):
+        return None
+    if begins_with(value, b'"') and len(value) <= _LONGEST_SALT * _LONGEST_CHAR + 2:
+        salt = msgspec.json.decode(value, type=str)
+        if 1 <= len(salt) <= _LONGEST_SALT and _SALT.fullmatch(salt):
+            return salt
+    raise not_allowed(field, value, f"a text of 1 to {_LONGEST_SALT} characters, without @ / \\ and NUL")
 
 
 def missing(field: str) -> ApiError:

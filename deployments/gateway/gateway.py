@@ -68,7 +68,7 @@ class Gateway:
         self._settings = settings
         self._session = _engine_session(secret, settings.timeouts.connect_s)
         self._closed = Later(self._tell)
-        self.service = Service(spec, models, self.gateway_id, self._session, self._closed.add)
+        self.service = Service(spec, models, self.gateway_id, self._session, self._closed.add, secret)
         self.feeds = Feeds(self.service.desks, self._session, self.service.account, self._told)
         self.url = _url(settings.host, settings.port)
         self.peers = Peers(self.gateway_id, self._session)

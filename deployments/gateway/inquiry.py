@@ -5,15 +5,17 @@ memory are bounded: its values are counted first (`structure.py`), a field stays
 (`prompt.py`). The parser is msgspec's: it passes over what nobody asks for without building it, and ends at the first error.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 from msgspec import Raw
 
 from deployments.gateway.endpoints import BodyKind
 from deployments.gateway.errors import ApiError, ErrorCode
-from deployments.gateway.fields import ABSENT, count_of, flag_of, is_null, name_of, not_allowed
+from deployments.gateway.fields import ABSENT, count_of, flag_of, is_null, name_of, not_allowed, salt_given
+from deployments.gateway.prefix import Hashing
 from deployments.gateway.prompt import MOST_OTHER_VALUES, Prompt, read_conversation, read_prompt
+from deployments.gateway.salts import SaltOf
 from deployments.gateway.structure import containers_at_most, structure_of
 
 MOST_DEPTH = 128
@@ -41,6 +43,7 @@ class _Fields(msgspec.Struct, gc=False):
     store: Raw = ABSENT
     background: Raw = ABSENT
     previous_response_id: Raw = ABSENT
+    cache_salt: Raw = ABSENT
 
 
 _FIELDS = msgspec.json.Decoder(_Fields)
@@ -52,7 +55,8 @@ class Inquiry:
 
     `prompt_chars` counts the characters of text in the longest of its prompts and `prompt_ids` its token ids where the client sent ids;
     `max_tokens` is the client's bound on the output (None: the context's end), `sequences` prompts x n. `prefix`: the hashes of its leading chunks
-    (of the only prompt; several have none).
+    (of the only prompt; several have none). `cache_salt`: the salt of its prompts in the engine's prefix cache, None: none. The hashes are salted
+    alike, so that what the engine does not share gives no credit.
     """
 
     model: str
@@ -64,10 +68,14 @@ class Inquiry:
     prompt_field: str
     sequences: int
     prefix: tuple[int, ...] = ()
+    cache_salt: str | None = None
 
 
-def read_inquiry(kind: BodyKind, body: bytes, most_values: int = MOST_VALUES) -> Inquiry:
-    """The inquiry in a JSON body of at most `most_values` values. Raises ApiError that names the field, its value and what is allowed."""
+def read_inquiry(kind: BodyKind, body: bytes, most_values: int = MOST_VALUES, salt_of: SaltOf | None = None) -> Inquiry:
+    """The inquiry in a JSON body of at most `most_values` values, whose prompt is to be salted by `salt_of`.
+
+    Raises ApiError that names the field, its value and what is allowed.
+    """
     values = _values_of(body, most_values)
     try:
         fields = _FIELDS.decode(body)
@@ -76,36 +84,39 @@ def read_inquiry(kind: BodyKind, body: bytes, most_values: int = MOST_VALUES) ->
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _not_json(error) from None
     try:
-        return _READERS[kind](fields, values)
+        given = salt_given("cache_salt", fields.cache_salt)
+        salt = given if salt_of is None or kind is BodyKind.TOKENIZER else salt_of(given)
+        inquiry = _READERS[kind](fields, values, Hashing((salt or "").encode()))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _not_json(error) from None
+    return inquiry if salt is None else replace(inquiry, cache_salt=salt)
 
 
-def _chat(fields: _Fields, values: int) -> Inquiry:
+def _chat(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
     limit, limit_field = count_of("max_completion_tokens", fields.max_completion_tokens), "max_completion_tokens"
     if limit is None:
         limit, limit_field = count_of("max_tokens", fields.max_tokens), "max_tokens"
-    prompt = read_conversation("messages", fields.messages, values, fields.tools)
+    prompt = read_conversation("messages", fields.messages, values, hashing, fields.tools)
     return _inquiry(fields, prompt, "messages", limit, limit_field, _n(fields))
 
 
-def _completion(fields: _Fields, values: int) -> Inquiry:
+def _completion(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
     limit = count_of("max_tokens", fields.max_tokens) or _DEFAULT_COMPLETION_TOKENS
-    return _inquiry(fields, read_prompt("prompt", fields.prompt, values), "prompt", limit, "max_tokens", _n(fields))
+    return _inquiry(fields, read_prompt("prompt", fields.prompt, values, hashing), "prompt", limit, "max_tokens", _n(fields))
 
 
-def _embedding(fields: _Fields, values: int) -> Inquiry:
-    return _inquiry(fields, read_prompt("input", fields.input, values), "input", 0, "")
+def _embedding(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
+    return _inquiry(fields, read_prompt("input", fields.input, values, hashing), "input", 0, "")
 
 
-def _response(fields: _Fields, values: int) -> Inquiry:
+def _response(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
     _refuse_state(fields)
     limit = count_of("max_output_tokens", fields.max_output_tokens)
-    prompt = read_conversation("input", fields.input, values, fields.tools, fields.instructions, or_text=True)
+    prompt = read_conversation("input", fields.input, values, hashing, fields.tools, fields.instructions, or_text=True)
     return _inquiry(fields, prompt, "input", limit, "max_output_tokens")
 
 
-def _tokenizer(fields: _Fields, values: int) -> Inquiry:
+def _tokenizer(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
     model = name_of("model", fields.model, optional=True)
     return Inquiry(model, flag_of("stream", fields.stream), 0, 0, 0, "", "prompt", 1)
 

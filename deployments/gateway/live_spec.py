@@ -5,7 +5,18 @@ from typing import Any
 
 from cluster.spec import ClusterSpec
 
-LIVE = ("lanes", "classes", "scheduling", "tenants", "gateway.limits", "gateway.timeouts", "autoscaling", "models.*.replicas", "models.*.autoscaling")
+LIVE = (
+    "lanes",
+    "classes",
+    "scheduling",
+    "tenants",
+    "prefix_sharing",
+    "gateway.limits",
+    "gateway.timeouts",
+    "autoscaling",
+    "models.*.replicas",
+    "models.*.autoscaling",
+)
 """The sections that are taken over at once, by the gateways or by what scales the models (`*`: any name); all else needs a restart."""
 
 _LIVE_PATHS = tuple(tuple(section.split(".")) for section in LIVE)

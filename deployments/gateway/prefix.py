@@ -7,6 +7,7 @@ same prompt hash alike whatever their other fields. What a chat template adds is
 import hashlib
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import islice
 
 import msgspec
@@ -23,6 +24,17 @@ _DECODED_BYTES = 1 << 20
 _HEAD_BYTES = 1 << 18
 _LONGEST_CHAR = 12
 """Bytes of a character in JSON: of a pair of escaped surrogates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hashing:
+    """How a prompt is hashed: of another `salt`, all hashes are others. `chunk_chars`: of how many characters of text a chunk is."""
+
+    salt: bytes = b""
+    chunk_chars: int = CHUNK_CHARS
+
+
+PLAIN = Hashing()
 
 
 class Text:
@@ -70,11 +82,9 @@ class Text:
         """A part of the prompt ends here, or begins."""
         self._keep(separator)
 
-    def prefix(self, salt: bytes = b"") -> tuple[int, ...]:
-        """The hashes of its whole chunks, at most `_MOST_CHUNKS`; of another `salt`, others."""
-        text = "".join(self._pieces)
-        whole = min(len(text) // CHUNK_CHARS, _MOST_CHUNKS)
-        return _chained((text[at * CHUNK_CHARS : (at + 1) * CHUNK_CHARS].encode() for at in range(whole)), salt)
+    def prefix(self, hashing: Hashing) -> tuple[int, ...]:
+        """The hashes of its whole chunks, at most `_MOST_CHUNKS`."""
+        return text_prefix("".join(self._pieces), hashing)
 
     def _keep(self, piece: str) -> None:
         if self._room and piece:
@@ -82,9 +92,16 @@ class Text:
             self._room -= len(self._pieces[-1])
 
 
-def ids_prefix(ids: bytes, salt: bytes = b"") -> tuple[int, ...]:
+def text_prefix(text: str, hashing: Hashing) -> tuple[int, ...]:
+    """The hashes of the whole chunks of a text, at most `_MOST_CHUNKS`."""
+    size = hashing.chunk_chars
+    whole = min(len(text) // size, _MOST_CHUNKS)
+    return _chained((text[at * size : (at + 1) * size].encode() for at in range(whole)), hashing.salt)
+
+
+def ids_prefix(ids: bytes, hashing: Hashing) -> tuple[int, ...]:
     """The hashes of the whole chunks of a prompt given as token ids: a JSON list's inside without white space."""
-    return _chained((found[0] for found in islice(_CHUNK_OF_IDS.finditer(ids), _MOST_CHUNKS)), salt)
+    return _chained((found[0] for found in islice(_CHUNK_OF_IDS.finditer(ids), _MOST_CHUNKS)), hashing.salt)
 
 
 def _head(value: msgspec.Raw) -> tuple[str, int]:

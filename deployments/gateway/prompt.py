@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.fields import ABSENT, begins_with, is_null, missing, not_allowed
-from deployments.gateway.prefix import Text, ids_prefix
+from deployments.gateway.prefix import PLAIN, Hashing, Text, ids_prefix
 
 MOST_OTHER_VALUES = 1 << 16
 """Values of a body other than the token ids of its prompts. A hundred tools with twenty parameters each have ten thousand."""
@@ -65,18 +65,18 @@ _PARTS = msgspec.json.Decoder(list[_Part])
 _ITEMS = msgspec.json.Decoder(list[Raw])
 
 
-def read_prompt(field: str, value: Raw, values: int) -> Prompt:
+def read_prompt(field: str, value: Raw, values: int, hashing: Hashing = PLAIN) -> Prompt:
     """The prompts of a completion or an embedding, in a body of `values` values. Raises ApiError, msgspec.DecodeError and UnicodeDecodeError."""
     if not value:
         raise missing(field)
     if begins_with(value, b'"'):
         check_other_values(values)
-        return _one_text(value)
+        return _one_text(value, hashing)
     if not begins_with(value, b"["):
         raise not_allowed(field, value, _PROMPTS)
     shape = bytes(value).translate(None, _IDS)
     if shape.translate(None, b",") == b"[]":
-        return _one_list_of_ids(field, value, values)
+        return _one_list_of_ids(field, value, values, hashing)
     if _LISTS_OF_IDS.fullmatch(shape):
         check_other_values(values - shape.count(b","))
         lists = shape[2:-2].split(b"],[")
@@ -85,10 +85,12 @@ def read_prompt(field: str, value: Raw, values: int) -> Prompt:
     texts = _ITEMS.decode(value)
     if not all(begins_with(text, b'"') for text in texts):
         raise not_allowed(field, value, _PROMPTS)
-    return Prompt(_one_text(max(texts, key=len)).chars, 0, len(texts))
+    return Prompt(_one_text(max(texts, key=len), hashing).chars, 0, len(texts))
 
 
-def read_conversation(field: str, value: Raw, values: int, tools: Raw = ABSENT, instructions: Raw = ABSENT, or_text: bool = False) -> Prompt:
+def read_conversation(
+    field: str, value: Raw, values: int, hashing: Hashing = PLAIN, tools: Raw = ABSENT, instructions: Raw = ABSENT, or_text: bool = False
+) -> Prompt:
     """The one prompt that a chat's messages make, or a response's input. Raises ApiError, msgspec.DecodeError and UnicodeDecodeError."""
     check_other_values(values)
     if not value:
@@ -104,7 +106,7 @@ def read_conversation(field: str, value: Raw, values: int, tools: Raw = ABSENT, 
         text.add(value)
     else:
         _add_all(text, _messages(field, value, or_text))
-    return Prompt(text.chars, 0, 1, text.prefix())
+    return Prompt(text.chars, 0, 1, text.prefix(hashing))
 
 
 def check_other_values(values: int) -> None:
@@ -114,19 +116,19 @@ def check_other_values(values: int) -> None:
         raise ApiError(ErrorCode.BODY_TOO_LARGE, message)
 
 
-def _one_text(value: Raw) -> Prompt:
+def _one_text(value: Raw, hashing: Hashing) -> Prompt:
     text = Text()
     text.add(value)
-    return Prompt(text.chars, 0, 1, text.prefix())
+    return Prompt(text.chars, 0, 1, text.prefix(hashing))
 
 
-def _one_list_of_ids(field: str, value: Raw, values: int) -> Prompt:
+def _one_list_of_ids(field: str, value: Raw, values: int, hashing: Hashing) -> Prompt:
     inside = bytes(value).translate(None, b"[] \t\r\n")
     if not inside:
         raise not_allowed(field, value, _PROMPTS)
     count = inside.count(b",") + 1
     check_other_values(values - count)
-    return Prompt(0, count, 1, ids_prefix(inside))
+    return Prompt(0, count, 1, ids_prefix(inside, hashing))
 
 
 def _messages(field: str, value: Raw, or_text: bool) -> list[_Message]:

@@ -3,12 +3,23 @@
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from deployments.gateway.endpoints import BodyKind
 from deployments.gateway.inquiry import Inquiry, read_inquiry
+from deployments.gateway.salts import SaltOf, with_salt
 
 _AT_ONCE_BYTES = 1 << 18
 """A body of no more bytes takes at most some milliseconds, and handing it to a thread a tenth of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was read, the body for the engine (as it came, but for a salt), and the seconds of CPU that it took."""
+
+    inquiry: Inquiry
+    body: bytes
+    cpu_s: float
 
 
 class Reader:
@@ -17,14 +28,16 @@ class Reader:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "body-reader")
 
-    async def read(self, kind: BodyKind, body: bytes, most_values: int) -> tuple[Inquiry, float]:
-        """The inquiry in a body, and the seconds of CPU that it took. Raises ApiError."""
+    async def read(self, kind: BodyKind, body: bytes, most_values: int, salt_of: SaltOf | None) -> Reading:
+        """The inquiry in a body, and the body to send on. Raises ApiError."""
         if len(body) <= _AT_ONCE_BYTES:
-            return _timed(kind, body, most_values)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, _timed, kind, body, most_values)
+            return _read(kind, body, most_values, salt_of)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, _read, kind, body, most_values, salt_of)
 
 
-def _timed(kind: BodyKind, body: bytes, most_values: int) -> tuple[Inquiry, float]:
+def _read(kind: BodyKind, body: bytes, most_values: int, salt_of: SaltOf | None) -> Reading:
     began = time.thread_time()
-    inquiry = read_inquiry(kind, body, most_values)
-    return inquiry, time.thread_time() - began
+    inquiry = read_inquiry(kind, body, most_values, salt_of)
+    if salt_of is not None and kind is not BodyKind.TOKENIZER and inquiry.cache_salt is not None:
+        body = with_salt(body, inquiry.cache_salt)
+    return Reading(inquiry, body, time.thread_time() - began)

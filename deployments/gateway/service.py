@@ -24,6 +24,7 @@ from deployments.gateway.lengths import TokenRatio
 from deployments.gateway.placed import run_leased
 from deployments.gateway.prefix import CHUNK_CHARS, CHUNK_IDS
 from deployments.gateway.reader import Reader
+from deployments.gateway.salts import Salts
 from deployments.gateway.tenants import KeyRing
 from deployments.ownership.desk import Desk
 from deployments.protocol import Finished, FirstTokens
@@ -40,7 +41,13 @@ class Service:
     """Everything that lives as long as the gateway: a desk for each model, flows, ledgers that close."""
 
     def __init__(
-        self, spec: ClusterSpec, models: tuple[Model, ...], gateway_id: str, session: aiohttp.ClientSession, on_closed: Callable[[Ledger], None]
+        self,
+        spec: ClusterSpec,
+        models: tuple[Model, ...],
+        gateway_id: str,
+        session: aiohttp.ClientSession,
+        on_closed: Callable[[Ledger], None],
+        secret: str,
     ) -> None:
         self.settings = spec.gateway
         self.session = session
@@ -53,6 +60,8 @@ class Service:
         self.desks = {model.name: Desk(model, gateway_id) for model in models}
         self._spec = spec
         self.keys = KeyRing(spec.tenants)
+        self._secret = secret
+        self._salts = Salts(spec, secret)
         self._served = {name: self.desks[model.name] for model in models for name in model.served_names}
         self._ratios = {model.name: TokenRatio() for model in models}
         self._on_closed = on_closed
@@ -64,6 +73,7 @@ class Service:
         self._spec = spec
         self.settings = spec.gateway
         self.keys = KeyRing(spec.tenants)
+        self._salts = Salts(spec, self._secret)
 
     @property
     def spec(self) -> ClusterSpec:
@@ -126,7 +136,8 @@ class Service:
         tenant = self.keys.tenant_of(client.headers.get(b"authorization", b""))
         flow.ledger.tenant = tenant.name if tenant else ""
         body = await client.read_body()
-        inquiry, flow.ledger.read_s = await self._reader.read(endpoint.body, body, self.settings.limits.max_values)
+        reading = await self._reader.read(endpoint.body, body, self.settings.limits.max_values, self._salts.of(tenant))
+        inquiry, body, flow.ledger.read_s = reading.inquiry, reading.body, reading.cpu_s
         desk = self._desk(inquiry, endpoint)
         flow.ledger.model, flow.ledger.stream = desk.model.name, inquiry.stream
         client.watch()

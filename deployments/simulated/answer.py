@@ -13,9 +13,9 @@ FINGERPRINT = "raylane-simulated"
 DONE = b"data: [DONE]\n\n"
 
 
-def usage(prompt: int, output: int) -> dict[str, Any]:
+def usage(prompt: int, output: int, cached: int) -> dict[str, Any]:
     """OpenAI's usage."""
-    details = {"cached_tokens": 0}
+    details = {"cached_tokens": cached}
     return {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output, "prompt_tokens_details": details}
 
 
@@ -38,12 +38,12 @@ class Events:
             choice = b'{"index":%d,"text":"%s","logprobs":null,"finish_reason":%s}' % (index, text, reason)
         return self._head + choice + b"]}\n\n"
 
-    def usage(self, prompt: int, output: int) -> bytes:
+    def usage(self, prompt: int, output: int, cached: int) -> bytes:
         """The event that ends a stream whose client asked for the usage."""
-        return self._head + b'],"usage":' + _dumped(usage(prompt, output)) + b"}\n\n"
+        return self._head + b'],"usage":' + _dumped(usage(prompt, output, cached)) + b"}\n\n"
 
 
-def whole(kind: BodyKind, answer_id: str, created: int, model: str, choices: list[tuple[int, str]], prompt: int) -> bytes:
+def whole(kind: BodyKind, answer_id: str, created: int, model: str, choices: list[tuple[int, str]], prompt: int, cached: int) -> bytes:
     """A whole answer. `choices`: the tokens of each, and why it ended."""
     is_chat = kind is BodyKind.CHAT
     listed: list[dict[str, Any]] = []
@@ -52,7 +52,7 @@ def whole(kind: BodyKind, answer_id: str, created: int, model: str, choices: lis
         said = {"message": {"role": "assistant", "content": text, "tool_calls": []}} if is_chat else {"text": text}
         listed.append({"index": index, **said, "logprobs": None, "finish_reason": finish})
     frame = _frame("chat.completion" if is_chat else "text_completion", answer_id, created, model)
-    return _dumped({**frame, "choices": listed, "usage": usage(prompt, sum(tokens for tokens, _ in choices))})
+    return _dumped({**frame, "choices": listed, "usage": usage(prompt, sum(tokens for tokens, _ in choices), cached)})
 
 
 def error(message: str, param: str | None, status: int) -> bytes:

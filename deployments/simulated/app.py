@@ -90,16 +90,17 @@ class SimulatedApp:
                 if outbox.broken:
                     raise AskError("the simulated engine has died", status=500)
                 if outbox.done:
-                    await _respond(send, 200, whole(kind, answer_id, created, self._model.name, outbox.choices, sum(ask.prompts)))
+                    await _respond(send, 200, whole(kind, answer_id, created, self._model.name, outbox.choices, sum(ask.prompts), outbox.cached))
         finally:
             gone.cancel()
             for job in outbox.jobs:
                 self._driver.drop(job)
 
     def _submit(self, ask: Ask, engine_id: str, outbox: Outbox) -> None:
-        for number, prompt in enumerate(prompt for prompt in ask.prompts for _ in range(ask.n)):
+        asked = zip(ask.prompts, ask.prefixes, strict=True)
+        for number, (prompt, prefix) in enumerate(one for one in asked for _ in range(ask.n)):
             tokens, by_itself = answer_tokens(ask, number, self._model.settings.max_model_len - prompt, self._simulated)
-            outbox.expect(Job(outbox, prompt, tokens, ask.stream), "stop" if by_itself else "length")
+            outbox.expect(Job(outbox, prompt, tokens, ask.stream, prefix), "stop" if by_itself else "length")
         self._exchanges.accept(engine_id, len(outbox.jobs))
         try:
             for job in outbox.jobs:
@@ -142,7 +143,7 @@ async def _stream(send: Send, outbox: Outbox, events: Events, ask: Ask) -> None:
             piece += b"data: " + error("the simulated engine has died", None, 500) + b"\n\n" + DONE
         elif outbox.done:
             output = sum(tokens for tokens, _ in outbox.choices)
-            piece += (events.usage(sum(ask.prompts), output) if ask.include_usage else b"") + DONE
+            piece += (events.usage(sum(ask.prompts), output, outbox.cached) if ask.include_usage else b"") + DONE
         ends = outbox.done or outbox.broken
         await send({"type": "http.response.body", "body": piece, "more_body": not ends})
         if ends:

@@ -7,6 +7,7 @@ log probabilities, stop words) is read over: the answer is filler whatever is as
 import math
 import random
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
@@ -16,8 +17,9 @@ from msgspec import Meta, Raw
 from cluster.spec import Simulated
 from deployments.gateway.endpoints import BodyKind
 from deployments.gateway.errors import ApiError
-from deployments.gateway.fields import ABSENT
+from deployments.gateway.fields import ABSENT, salt_given
 from deployments.gateway.lengths import TokenRatio
+from deployments.gateway.prefix import CHUNK_IDS, PLAIN, Hashing, ids_prefix, text_prefix
 from deployments.gateway.prompt import MOST_OTHER_VALUES, read_conversation
 
 _RATIO = TokenRatio()
@@ -25,6 +27,11 @@ _COMPLETION_TOKENS = 16
 """What vLLM generates for /v1/completions when max_tokens is absent."""
 _PATH = re.compile(r"`\$\.(\w+)")
 """Where msgspec says which field is at fault."""
+CHUNK_TOKENS = CHUNK_IDS
+"""Tokens of a prompt that the prefix cache knows by one hash."""
+_CHUNK_CHARS = _RATIO.chars_of(CHUNK_TOKENS)
+_Prompt = tuple[int, tuple[int, ...]]
+"""The tokens of a prompt, and the hashes of its chunks."""
 Count = Annotated[int, Meta(ge=1)]
 _Form = TypeVar("_Form", bound=msgspec.Struct)
 
@@ -56,6 +63,7 @@ class _Body(msgspec.Struct):
     ignore_eos: bool = False
     n: Annotated[int, Meta(ge=1, le=16_384)] | None = None
     seed: int | None = None
+    cache_salt: Raw = ABSENT
 
 
 class _Tokenize(msgspec.Struct):
@@ -68,7 +76,10 @@ class _Tokenize(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request to generate. `prompts`: the tokens of each; `max_tokens` None: as many as fit; `seed`: what the lengths are drawn by."""
+    """A request to generate. `prompts`: the tokens of each; `max_tokens` None: as many as fit; `seed`: what the lengths are drawn by.
+
+    `prefixes`: the hashes of each prompt's chunks of `CHUNK_TOKENS`, salted as vLLM's are.
+    """
 
     stream: bool
     include_usage: bool
@@ -78,15 +89,17 @@ class Ask:
     min_tokens: int
     ignore_eos: bool
     seed: str
+    prefixes: tuple[tuple[int, ...], ...] = ()
 
 
 def read_ask(kind: BodyKind, body: bytes, model: str, request_id: str) -> Ask:
     """The request in a body. Raises AskError."""
     form = _parsed(_Body, body)
+    hashing = Hashing((_salt(form.cache_salt) or "").encode(), _CHUNK_CHARS)
     if kind is BodyKind.CHAT:
-        return _ask(form, (_chat_tokens(form.messages, len(body)),), form.max_completion_tokens or form.max_tokens, model, request_id)
+        return _ask(form, [_chat_prompt(form.messages, len(body), hashing)], form.max_completion_tokens or form.max_tokens, model, request_id)
     limit = form.max_tokens or max(_COMPLETION_TOKENS, form.min_tokens or 0)
-    return _ask(form, _prompts(form.prompt), limit, model, request_id)
+    return _ask(form, _prompts(form.prompt, hashing), limit, model, request_id)
 
 
 def answer_tokens(ask: Ask, number: int, room: int, simulated: Simulated) -> tuple[int, bool]:
@@ -120,38 +133,63 @@ def read_tokenizing(body: bytes) -> Tokenizing:
     """The request in a body. Raises AskError."""
     given = _parsed(_Tokenize, body)
     text = given.prompt or ""
-    count = _RATIO.tokens(len(text), 0) if not given.messages else _chat_tokens(given.messages, len(body))
+    count = _RATIO.tokens(len(text), 0) if not given.messages else _chat_prompt(given.messages, len(body), PLAIN)[0]
     return Tokenizing(text, count, tuple(given.tokens or ()), bool(given.return_token_strs))
 
 
-def _ask(form: _Body, prompts: tuple[int, ...], limit: int | None, model: str, request_id: str) -> Ask:
+def _ask(form: _Body, prompts: Sequence[_Prompt], limit: int | None, model: str, request_id: str) -> Ask:
     if form.model not in (None, model):
         raise AskError(f"The model `{form.model}` does not exist.", "model", 404)
     options = form.stream_options
-    seed = request_id if form.seed is None else str(form.seed)
-    return Ask(bool(form.stream), bool(options and options.include_usage), prompts, form.n or 1, limit, form.min_tokens or 0, form.ignore_eos, seed)
+    return Ask(
+        stream=bool(form.stream),
+        include_usage=bool(options and options.include_usage),
+        prompts=tuple(tokens for tokens, _ in prompts),
+        n=form.n or 1,
+        max_tokens=limit,
+        min_tokens=form.min_tokens or 0,
+        ignore_eos=form.ignore_eos,
+        seed=request_id if form.seed is None else str(form.seed),
+        prefixes=tuple(prefix for _, prefix in prompts),
+    )
 
 
-def _chat_tokens(messages: Raw, values: int) -> int:
+def _chat_prompt(messages: Raw, values: int, hashing: Hashing) -> _Prompt:
     try:
-        return _RATIO.tokens(read_conversation("messages", messages, min(values, MOST_OTHER_VALUES)).chars, 0)
+        prompt = read_conversation("messages", messages, min(values, MOST_OTHER_VALUES), hashing)
     except ApiError as error:
         raise AskError(error.message, error.param) from None
+    return _RATIO.tokens(prompt.chars, 0), prompt.prefix
 
 
-def _prompts(prompt: Raw) -> tuple[int, ...]:
+def _prompts(prompt: Raw, hashing: Hashing) -> list[_Prompt]:
     try:
         given = msgspec.json.decode(prompt or b"null", type=str | list[int | str | list[int]])
     except msgspec.ValidationError as error:
         raise AskError(f"prompt: {error}", "prompt") from None
     if isinstance(given, str):
-        return (_RATIO.tokens(len(given), 0),)
+        return [_text_prompt(given, hashing)]
     if given and isinstance(given[0], int):
-        return (len(given),)
-    found = tuple(_RATIO.tokens(len(one), 0) if isinstance(one, str) else max(1, len(one)) for one in given if not isinstance(one, int))
+        return [_ids_prompt([one for one in given if isinstance(one, int)], hashing)]
+    found = [_text_prompt(one, hashing) if isinstance(one, str) else _ids_prompt(one, hashing) for one in given if not isinstance(one, int)]
     if not found:
         raise AskError("prompt: an empty list", "prompt")
     return found
+
+
+def _text_prompt(text: str, hashing: Hashing) -> _Prompt:
+    return _RATIO.tokens(len(text), 0), text_prefix(text, hashing)
+
+
+def _ids_prompt(ids: list[int], hashing: Hashing) -> _Prompt:
+    return max(1, len(ids)), ids_prefix(",".join(map(str, ids)).encode(), hashing)
+
+
+def _salt(value: Raw) -> str | None:
+    try:
+        return salt_given("cache_salt", value)
+    except ApiError as error:
+        raise AskError(error.message, error.param) from None
 
 
 def _parsed(form: type[_Form], body: bytes) -> _Form:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+from dataclasses import replace
 
 from prometheus_client import Gauge, Histogram
 
@@ -13,6 +14,7 @@ from deployments.engine.load import EngineLoad
 from deployments.engine_model.engine import Engine
 from deployments.gateway.garbage import calm_garbage_collector
 from deployments.simulated.app import SimulatedApp
+from deployments.simulated.ask import CHUNK_TOKENS
 from deployments.simulated.costs import read_costs
 from deployments.simulated.driver import Driver
 from deployments.telemetry.buckets import LAG_BOUNDS_S
@@ -78,7 +80,8 @@ async def start_simulated(model: Model, load: EngineLoad, exchanges: Exchanges) 
     costs = read_costs(model)
     await asyncio.sleep(model.simulated.start_up_s)
     cost = costs.cost_model()
-    engine = Engine(costs.limits(), cost)
+    chunk = CHUNK_TOKENS if model.settings.prefix_caching and CHUNK_TOKENS % costs.engine.block_tokens == 0 else 0
+    engine = Engine(replace(costs.limits(), chunk_tokens=chunk), cost)
     driver = Driver(engine, load, model.simulated.tokens_per_chunk, model.simulated.speed, LATE.observe)
     RUNNING.labels(model.name).set_function(lambda: load.running)
     WAITING.labels(model.name).set_function(lambda: load.waiting)

@@ -23,9 +23,9 @@ class Job:
 
     __slots__ = ("added_s", "began_s", "ended_s", "first_s", "first_step", "is_prefilling", "listener", "open", "order", "sequence", "stepwise")
 
-    def __init__(self, listener: Listener, prompt: int, output: int, stepwise: bool) -> None:
+    def __init__(self, listener: Listener, prompt: int, output: int, stepwise: bool, prefix: tuple[int, ...] = ()) -> None:
         self.listener = listener
-        self.sequence = Sequence(self, prompt, 0, output)
+        self.sequence = Sequence(self, prompt, 0, output, prefix)
         self.stepwise = stepwise
         """Whether its tokens are to be told as they come, and not only at the end."""
         self.open = True

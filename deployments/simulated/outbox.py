@@ -41,6 +41,11 @@ class Outbox:
         """The tokens of each job, and why it ended."""
         return [(job.sequence.output, reason) for job, (_, reason) in self._reasons.items()]
 
+    @property
+    def cached(self) -> int:
+        """Prompt tokens of all jobs that the prefix cache had."""
+        return sum(job.sequence.cached for job in self.jobs)
+
     async def take(self) -> bytes:
         """The bytes that wait; waits for some, for the end, or for whatever breaks the answer off."""
         await self._wake.wait()

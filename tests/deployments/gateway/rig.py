@@ -235,6 +235,7 @@ def make_spec(
     models: list[dict[str, Any]] | None = None,
     tenants: list[dict[str, Any]] | None = None,
     classes: list[dict[str, Any]] | None = None,
+    prefix_sharing: str = "tenant",
     **gateway: Any,
 ) -> ClusterSpec:
     """A spec of one cell."""
@@ -245,6 +246,7 @@ def make_spec(
             "regions": [{"name": "here", "pools": [{"name": "cpu"}]}],
             "models": models or [{"name": "demo", "source": "/nowhere", "settings": settings}],
             "tenants": tenants or [],
+            "prefix_sharing": prefix_sharing,
             **({"classes": classes} if classes else {}),
             "gateway": {"port": port, "timeouts": timeouts, "limits": limits, "drain_s": 1.0, **gateway},
         }

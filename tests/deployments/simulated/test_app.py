@@ -26,6 +26,7 @@ from deployments.protocol import (
     ReplicaState,
     decode,
 )
+from deployments.simulated.ask import CHUNK_TOKENS
 from tests.deployments.gateway.rig import until
 from tests.deployments.simulated.conftest import SECRET, STEP_S
 
@@ -128,6 +129,20 @@ async def test_the_length_of_an_answer_without_a_bound_is_drawn_by_its_seed(sess
     assert drawn[0] == drawn[1]
     assert len(set(drawn)) > 1
     assert await length(min_tokens=7) == 7
+
+
+@pytest.mark.parametrize("prompt", ["one two " * 200, list(range(500)), [list(range(500))]])
+async def test_prompts_of_one_salt_share_the_prefix_cache_and_others_do_not(session: aiohttp.ClientSession, prompt: Any) -> None:
+    """As vLLM's do, chat or completion: whole chunks, and never the last token."""
+
+    async def cached(**salt: str) -> int:
+        body = {"model": "m-simulated", "prompt": prompt, "max_tokens": 1, **salt}
+        async with session.post("/v1/completions", json=body) as response:
+            return int((await response.json())["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+    whole = 7 * CHUNK_TOKENS if isinstance(prompt, list) else 8 * CHUNK_TOKENS
+    assert [await cached(), await cached(), await cached(cache_salt="a"), await cached(cache_salt="b")] == [0, whole, 0, 0]
+    assert [await cached(cache_salt="a"), await cached(cache_salt="b"), await cached()] == [whole] * 3
 
 
 @pytest.mark.parametrize(
