@@ -3,7 +3,8 @@ in force, what operators have ordered, what autoscalers have decided, and the cl
 
 Replicas and gateways register with it again and again (so a restarted directory fills itself), gateways wait on it for changes. Nothing on a
 request's path calls it: gateways go on with what they know, owners with what they own, while it, or Ray's head, is down. Whether a listed replica
-lives is not decided here but by its feed. Operators' orders are in a file of the run directory (`controls/audit.py`), which it reads at its start.
+lives is not decided here but by its feed. Operators' orders and the epochs of ownership are in files of the run directory (`controls/audit.py`,
+`ownership/epoch_file.py`), which it reads at its start.
 """
 
 import asyncio
@@ -18,6 +19,8 @@ from deployments.controls.act import Act
 from deployments.controls.audit import FILE_NAME, Audit
 from deployments.controls.orders import OrderBook, Orders
 from deployments.listing import Listing
+from deployments.ownership.epoch_file import FILE_NAME as EPOCH_FILE_NAME
+from deployments.ownership.epoch_file import EpochFile
 from deployments.ownership.owners import Owners, Ownership
 from deployments.protocol import ReplicaFacts
 from deployments.scaling.state import ScalingBoard, ScalingState
@@ -32,11 +35,12 @@ FORGET_CORDON_AFTER_S = 600.0
 
 
 class Directory:
-    """The actor's class. `run_dir` holds the operators' orders; without one they end with the actor."""
+    """The actor's class. `run_dir` holds the operators' orders and the epochs; without one they end with the actor."""
 
     def __init__(self, secret: str, gateways: int = 1, run_dir: str | None = None) -> None:
         self._secret = secret
-        self._owners = Owners(time.monotonic(), gateways)
+        self._epoch_file = EpochFile(None if run_dir is None else Path(run_dir) / EPOCH_FILE_NAME)
+        self._owners = Owners(time.monotonic(), gateways, self._epoch_file.read())
         self._replicas: dict[str, ReplicaFacts] = {}
         self._seen: dict[str, float] = {}
         self._version = 0
@@ -51,8 +55,9 @@ class Directory:
         """The bearer token that every path of a replica's port asks for."""
         return self._secret
 
-    async def register(self, facts: ReplicaFacts) -> None:
-        """Lists a replica, or keeps it listed."""
+    async def register(self, facts: ReplicaFacts, epoch: int = 0) -> None:
+        """Lists a replica, or keeps it listed. `epoch` is the highest that it has seen."""
+        self._owners.saw({facts.model: epoch})
         self._seen[facts.replica_id] = time.monotonic()
         if facts.replica_id in self._book.cordons:
             self._cordons_seen[facts.replica_id] = time.monotonic()
@@ -66,9 +71,10 @@ class Directory:
         if self._replicas.pop(replica_id, None) is not None or uncordoned:
             await self._publish()
 
-    async def join(self, gateway_id: str, url: str, models: Sequence[str], owned: Mapping[str, int]) -> None:
-        """A gateway lives and listens for the others at `url`; under the epochs of `owned` it believes to own models."""
-        await self._changing(lambda now: self._owners.register(gateway_id, url, models, owned, now))
+    async def join(self, gateway_id: str, url: str, models: Sequence[str], owned: Mapping[str, int], seen: Mapping[str, int]) -> None:
+        """A gateway lives and listens for the others at `url`; under the epochs of `owned` it believes to own models, those of `seen` are the highest
+        that it has heard of."""
+        await self._changing(lambda now: self._owners.register(gateway_id, url, models, owned, now, seen))
 
     async def leave(self, gateway_id: str) -> None:
         """A gateway stops; returns once its models have other owners, if there is another gateway."""
@@ -155,6 +161,7 @@ class Directory:
     async def _changing(self, change: Callable[[float], None]) -> None:
         before = self._ownership
         change(time.monotonic())
+        self._epoch_file.write(self._owners.epochs)  # before anyone hears of a new one
         if self._ownership != before:
             await self._publish()
 

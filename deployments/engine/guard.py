@@ -57,6 +57,11 @@ class Guard:
         self._drain = drain
         self._fence = Fence()
 
+    @property
+    def epoch(self) -> int:
+        """The highest that it has seen."""
+        return self._fence.highest
+
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """One HTTP exchange."""
         headers: list[tuple[bytes, bytes]] = scope["headers"]

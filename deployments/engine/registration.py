@@ -25,18 +25,18 @@ _ANSWER_S = 5.0
 async def keep_registered(replica: "Replica", directory: Any) -> None:
     """Registers `replica` again and again while it is ready, then takes it off the list."""
     while not replica.left_ready.is_set():
-        directory = await _tell(directory, "register", replica.facts)
+        directory = await _tell(directory, "register", replica.facts, replica.epoch)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(REGISTER_EVERY_S):
                 await replica.left_ready.wait()
     await _tell(directory, "deregister", replica.facts.replica_id)
 
 
-async def _tell(directory: Any, method: str, argument: object) -> Any:
+async def _tell(directory: Any, method: str, *arguments: object) -> Any:
     """Calls the directory, and returns the handle to call next time: that of its successor when it is gone for good."""
     try:
         async with asyncio.timeout(_ANSWER_S):
-            await getattr(directory, method).remote(argument)
+            await getattr(directory, method).remote(*arguments)
     except RayActorError as error:
         logger.warning("the directory is gone (%s); looking for another", error)
         with contextlib.suppress(ValueError):

@@ -63,6 +63,7 @@ class Replica:
         self._exchanges = Exchanges(self._exchange_ended, self._feed.tell)
         self._load = EngineLoad(changed=self._engine_stepped)
         self._watchdog = Watchdog(model.health.stall_s)
+        self._guard: Guard | None = None
         self._drained = asyncio.Event()
         self._stopping: asyncio.Task[None] | None = None
         self._probe: asyncio.Task[None] | None = None
@@ -72,7 +73,7 @@ class Replica:
         """Starts the engine and the HTTP server; returns when requests are served."""
         begun = time.monotonic()
         self._backend = await self._start_backend(self._model, self._load, self._exchanges)
-        guard = Guard(self._backend.asgi, self._secret, self._exchanges, self._feed, lambda: self.state, self.drain)
+        self._guard = guard = Guard(self._backend.asgi, self._secret, self._exchanges, self._feed, lambda: self.state, self.drain)
         self._server = HttpServer(guard, self._identity.host, 0, keep_alive_s=_KEEP_ALIVE_S)
         self.facts = _facts(self._model, self._identity, self._server.port, self._backend)
         await self._server.start()
@@ -80,6 +81,11 @@ class Replica:
         telemetry.show_state(self.state)
         telemetry.EXCHANGES.set_function(lambda: len(self._exchanges))
         logger.info("serving %s at %s after %.1f s", self._model.name, self.facts.url, time.monotonic() - begun)
+
+    @property
+    def epoch(self) -> int:
+        """The highest epoch of an owner that it has seen."""
+        return 0 if self._guard is None else self._guard.epoch
 
     @property
     def state(self) -> ReplicaState:

@@ -34,7 +34,7 @@ from deployments.gateway.status import Status
 from deployments.http_server import HttpServer
 from deployments.listing import Listing
 from deployments.ownership.allegiance import Allegiance
-from deployments.ownership.membership import Member, Membership
+from deployments.ownership.membership import Epochs, Member, Membership
 from deployments.scheduling import Binding, Policy, Snapshot
 from deployments.scheduling.from_spec import binding_of, policy_of
 from deployments.telemetry.journal import Journal
@@ -114,7 +114,7 @@ class Gateway:
         self._directory = directory
         await self._cell_server.start()
         member = Member(self.gateway_id, self.peers.own_url, tuple(self.service.desks))
-        self._membership = Membership(directory, member, lambda: {name: epoch for name, one in self._allegiances.items() if (epoch := one.epoch)})
+        self._membership = Membership(directory, member, self._epochs)
         for name, desk in self.service.desks.items():
             health = self._logs.named(f"decisions of {name}") if self._decision_logs else None
             self._allegiances[name] = Allegiance(desk, self.gateway_id, self._session, self._membership, self._policy, self._decision_logs, health)
@@ -211,6 +211,10 @@ class Gateway:
             await self._directory.restore.remote(spec_json)
         except Exception as error:  # any failure of Ray; the next listing asks again
             log.warning("the directory was not told the spec: %r", error)
+
+    def _epochs(self) -> Epochs:
+        owned = {name: epoch for name, one in self._allegiances.items() if (epoch := one.epoch)}
+        return Epochs(owned, {name: one.highest for name, one in self._allegiances.items()})
 
     def _policy(self) -> tuple[Policy, Binding]:
         spec = self.service.spec

@@ -56,6 +56,8 @@ class Allegiance:
         self.desk = desk
         self.taken_over = 0
         """How often this gateway became the owner."""
+        self.highest = 0
+        """The highest epoch of the model that this gateway has heard of."""
         self._gateway_id = gateway_id
         self._session = session
         self._registrar = registrar
@@ -81,6 +83,7 @@ class Allegiance:
         if ownership == known or ownership is None or (known is not None and ownership.epoch < known.epoch):
             return
         self._told = ownership
+        self.highest = max(self.highest, ownership.epoch)
         self._let_go()
         if ownership.gateway_id == self._gateway_id:
             self._take_over(ownership)
@@ -95,6 +98,7 @@ class Allegiance:
     def overtaken(self, highest: int) -> None:
         """An engine has seen an epoch that is higher than this gateway's own: it owns nothing any more."""
         log.warning("model %s: epoch %s was overtaken by %d", self.desk.model.name, self.epoch, highest)
+        self.highest = max(self.highest, highest)
         self._let_go()
         self._registrar.overtaken(self.desk.model.name, highest)
 

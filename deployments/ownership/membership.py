@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,20 +22,29 @@ class Member:
     models: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Epochs:
+    """Of models, as a gateway knows them: under which it owns some, and the highest that it has heard of."""
+
+    owned: dict[str, int]
+    seen: dict[str, int]
+
+
 class Membership:
     """`directory` is an actor's handle. Everything but `leave` returns at once: the directory may be down."""
 
-    def __init__(self, directory: Any, member: Member, owned: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(self, directory: Any, member: Member, epochs: Callable[[], Epochs]) -> None:
         self._directory = directory
         self._member = member
-        self._owned = owned
+        self._epochs = epochs
         self._told: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     async def run(self) -> None:
         """Registers again and again, for ever."""
         member = self._member
         while True:
-            await self._tell("join", member.gateway_id, member.url, member.models, dict(self._owned()))
+            epochs = self._epochs()
+            await self._tell("join", member.gateway_id, member.url, member.models, epochs.owned, epochs.seen)
             await asyncio.sleep(JOIN_EVERY_S)
 
     async def leave(self) -> None:

@@ -1,18 +1,23 @@
 """Which gateway owns which model's decisions, and under which epoch. Pure: the directory holds it, the tests drive it.
 
 An epoch is issued once, for one gateway, and only grows; the engines refuse what was overtaken (`engine/fence.py`), so nothing here has to be right
-about who is alive: a gateway that is given up too early loses its models, and nothing else. A directory that restarts knows nothing: it learns the
-epochs from the gateways that register, and, where one was missed, from the engine that refused it (`overtaken`).
+about who is alive: a gateway that is given up too early loses its models, and nothing else.
+
+That no epoch is issued twice rests on what the directory knows when it starts again: the epochs that it kept (`epoch_file.py`), and where those are
+lost, what gateways and replicas have seen and tell as they register. An epoch above all of these is new. Where an epoch is missed all the same (its
+file is lost, and nobody who has seen it has registered yet), the first engine that has seen it refuses the new owner, and says so (`overtaken`).
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 SILENT_AFTER_S = 6.0
 """A gateway that did not register for so long is given up."""
 SETTLE_S = 5.0
 """A new directory gives out no model that nobody claims before all gateways that are expected have registered, or this long has passed."""
 _REMEMBERED = 64
+_NONE: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +40,13 @@ class _Gateway:
 class Owners:
     """The owners of a cell's models. `lost` names the gateways that were given up last, as opposed to those that left."""
 
-    def __init__(self, now: float, expected: int = 1) -> None:
+    def __init__(self, now: float, expected: int = 1, epochs: Mapping[str, int] = _NONE) -> None:
         self.owned: dict[str, Ownership] = {}
         self.lost: tuple[str, ...] = ()
+        self.epochs: dict[str, int] = dict(epochs)
+        """The highest epoch of each model that was issued, or that anyone has seen."""
         self._gateways: dict[str, _Gateway] = {}
-        self._epochs: dict[str, int] = {}
+        self._had_owner: set[str] = set()
         self._expected = expected
         self._settled_s = now + SETTLE_S
 
@@ -48,15 +55,26 @@ class Owners:
         """The gateways that live, with their addresses."""
         return {gateway_id: gateway.url for gateway_id, gateway in self._gateways.items()}
 
-    def register(self, gateway_id: str, url: str, models: Iterable[str], owned: Mapping[str, int], now: float) -> None:
-        """A gateway lives. `models` are those that it could own, `owned` the epochs under which it believes to own some."""
+    def register(
+        self, gateway_id: str, url: str, models: Iterable[str], owned: Mapping[str, int], now: float, seen: Mapping[str, int] = _NONE
+    ) -> None:
+        """A gateway lives. `models` are those that it could own, `owned` the epochs under which it believes to own some, `seen` the highest that it
+        has heard of."""
         self._gateways[gateway_id] = _Gateway(url, now, frozenset(models))
         self.lost = tuple(lost for lost in self.lost if lost != gateway_id)
         for model, epoch in owned.items():
-            if epoch > self._epochs.get(model, 0):  # this directory is younger than that epoch
-                self._epochs[model] = epoch
-                self.owned[model] = Ownership(model, epoch, gateway_id, url)
+            owner = self.owned.get(model)
+            if owner is not None and owner.epoch == epoch and owner.gateway_id != gateway_id:  # issued twice, since what was kept was lost
+                del self.owned[model]
+            elif epoch >= self.epochs.get(model, 0) and (owner is None or epoch > owner.epoch):  # this directory is younger than that owner
+                self._own(Ownership(model, epoch, gateway_id, url))
+        self.saw(seen)
         self.assign(now)
+
+    def saw(self, seen: Mapping[str, int]) -> None:
+        """Someone has seen those epochs: they are not issued again."""
+        for model, epoch in seen.items():
+            self.epochs[model] = max(epoch, self.epochs.get(model, 0))
 
     def leave(self, gateway_id: str, now: float) -> None:
         """A gateway stops: its models go to others. An unknown one is no error."""
@@ -69,23 +87,26 @@ class Owners:
         self.assign(now)
 
     def overtaken(self, model: str, highest: int, now: float) -> None:
-        """An engine has seen an epoch that is higher than the owner's: the model gets one above it."""
-        if highest >= self._epochs.get(model, 0):
-            self._epochs[model] = highest
-            self.owned.pop(model, None)
-            self.assign(now)
+        """An engine has refused an owner, since it has seen the epoch `highest`. Where that is the rightful owner's, or an earlier one, the refused
+        was an owner before; where it is higher, the model gets one above it."""
+        self.saw({model: highest})
+        owner = self.owned.get(model)
+        if owner is not None and owner.epoch < highest:
+            del self.owned[model]
+        self.assign(now)
 
     def assign(self, now: float) -> None:
         """Gives up the silent, and gives each model without a living owner to the gateway that owns the fewest. Called now and then."""
         for gateway_id in [key for key, gateway in self._gateways.items() if now - gateway.seen_s > SILENT_AFTER_S]:
             self._lose(gateway_id)
+        settled = len(self._gateways) >= self._expected or now >= self._settled_s
         wanted = {model for gateway in self._gateways.values() for model in gateway.models}
         for model in sorted(wanted | self.owned.keys()):
             owner = self.owned.get(model)
-            if owner is not None and owner.gateway_id in self._gateways:
-                continue
+            if owner is not None and owner.gateway_id in self._gateways and (owner.epoch == self.epochs[model] or not settled):
+                continue  # of an epoch above the owner's, the owner may be about to register; the others would not follow this one
             self.owned.pop(model, None)
-            if len(self._gateways) >= self._expected or now >= self._settled_s or self._epochs.get(model):
+            if settled or model in self._had_owner:
                 self._give(model)
 
     def _lose(self, gateway_id: str) -> None:
@@ -99,5 +120,9 @@ class Owners:
             return
         load = {gateway_id: sum(owner.gateway_id == gateway_id for owner in self.owned.values()) for gateway_id in able}
         chosen = min(able, key=lambda gateway_id: (load[gateway_id], gateway_id))
-        epoch = self._epochs[model] = self._epochs.get(model, 0) + 1
-        self.owned[model] = Ownership(model, epoch, chosen, self._gateways[chosen].url)
+        self._own(Ownership(model, self.epochs.get(model, 0) + 1, chosen, self._gateways[chosen].url))
+
+    def _own(self, ownership: Ownership) -> None:
+        self.owned[ownership.model] = ownership
+        self.epochs[ownership.model] = ownership.epoch
+        self._had_owner.add(ownership.model)

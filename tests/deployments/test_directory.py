@@ -139,3 +139,53 @@ async def test_what_an_autoscaler_decides_is_heard() -> None:
     await one.scaling(state)
     assert (await one.watch(listing.version, 0.05)).version == listing.version, "the same again is no news"
     assert (await one.watch(-1, 1.0)).scaling.decisions == (("demo", "backlog", 2),)
+
+
+def epoch_of(listing: Listing) -> tuple[str, int]:
+    (owner,) = listing.owners
+    return owner.gateway_id, owner.epoch
+
+
+async def test_no_epoch_is_issued_again_by_a_directory_that_restarts(tmp_path: Path) -> None:
+    one = Directory("secret", run_dir=str(tmp_path))
+    await one.join("g1", "u1", ["demo"], {}, {})
+    assert epoch_of(await one.watch(-1, 1.0)) == ("g1", 1)
+    await one.give_up("g1")
+    await one.join("g2", "u2", ["demo"], {}, {})
+    assert epoch_of(await one.watch(-1, 1.0)) == ("g2", 2)
+    again = Directory("secret", run_dir=str(tmp_path))
+    await again.join("g3", "u3", ["demo"], {}, {})  # neither g1 nor g2 has registered, nor any replica
+    assert epoch_of(await again.watch(-1, 1.0)) == ("g3", 3)
+
+
+async def test_an_epoch_is_on_the_disk_before_anyone_hears_of_it(tmp_path: Path) -> None:
+    one = Directory("secret", run_dir=str(tmp_path))
+    version = (await one.watch(-1, 1.0)).version
+    heard = asyncio.create_task(one.watch(version, 30.0))
+    await asyncio.sleep(0)
+    await one.join("g1", "u1", ["demo"], {}, {})
+    assert (tmp_path / "epochs.json").read_text() == '{"demo": 1}'
+    assert epoch_of(await heard) == ("g1", 1)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"demo": -1}', '{"demo": "2"}', '{"demo"'])
+async def test_where_the_epochs_are_lost_replicas_and_gateways_know_them(tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "epochs.json").write_text(content)
+    one = Directory("secret", run_dir=str(tmp_path))
+    assert "epochs.json" in caplog.text
+    await one.register(facts(), 4)
+    await one.join("g1", "u1", ["demo"], {}, {"demo": 3})
+    assert epoch_of(await one.watch(-1, 1.0)) == ("g1", 5)
+
+
+async def test_a_full_disk_does_not_keep_a_model_from_moving(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    one = Directory("secret", run_dir=str(tmp_path))
+    await one.join("g1", "u1", ["demo"], {}, {})
+    (tmp_path / "epochs.json.new").mkdir()  # stands in for a full disk: nothing can be written there
+    await one.give_up("g1")
+    await one.join("g2", "u2", ["demo"], {}, {})
+    assert epoch_of(await one.watch(-1, 1.0)) == ("g2", 2)
+    assert "cannot be written" in caplog.text
+    (tmp_path / "epochs.json.new").rmdir()
+    await one.watch(-1, 0.0)
+    assert (tmp_path / "epochs.json").read_text() == '{"demo": 2}'

@@ -1,106 +1,179 @@
-"""Owners: epochs only grow, every model has a living owner when there is one, and a restarted directory falls behind nobody."""
+"""Owners: an epoch is issued once, a stale gateway deposes nobody, and every model gets a living owner whom the others follow."""
 
 import hypothesis.strategies as st
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from deployments.ownership.owners import SETTLE_S, SILENT_AFTER_S, Owners
+from deployments.ownership.owners import SETTLE_S, SILENT_AFTER_S, Owners, Ownership
 
-MODELS = ("m1", "m2", "m3")
+MODELS = ("m1", "m2")
 GATEWAYS = ("g1", "g2", "g3")
+ONE_GATEWAY, ONE_MODEL = st.sampled_from(GATEWAYS), st.sampled_from(MODELS)
+
+
+class Member:
+    """A gateway: what it was told last of each model (`allegiance.py`), and where an engine has refused it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.told: dict[str, Ownership] = {}
+        self.highest: dict[str, int] = {}
+        self.deposed: dict[str, int] = {}
+
+    @property
+    def owned(self) -> dict[str, int]:
+        mine = {model: word.epoch for model, word in self.told.items() if word.gateway_id == self.name}
+        return {model: epoch for model, epoch in mine.items() if self.deposed.get(model) != epoch}
+
+    def hear(self, owners: Owners) -> None:
+        for model, word in owners.owned.items():
+            if model not in self.told or word.epoch >= self.told[model].epoch:
+                self.told[model] = word
+                self.highest[model] = max(word.epoch, self.highest.get(model, 0))
 
 
 class OwnersMachine(RuleBasedStateMachine):
-    """Gateways come, stop, fall silent; directories restart; engines remember the highest epoch that they were shown."""
+    """Gateways come, stop, fall silent, hear late or never; directories restart with the epochs that they kept; engines remember the highest epoch
+    that they were shown."""
+
+    KEEPS = True
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.owners = Owners(self.now)
-        self.alive: dict[str, float] = {}
-        self.believes: dict[str, dict[str, int]] = {name: {} for name in GATEWAYS}
+        self.kept: dict[str, int] = {}
+        self.owners = Owners(self.now, expected=2)
+        self.members = {name: Member(name) for name in GATEWAYS}
         self.engine = dict.fromkeys(MODELS, 0)
         self.issued: dict[tuple[str, int], str] = {}
+        self.before: dict[str, Ownership] = {}
+        self.reported = dict.fromkeys(MODELS, 0)
 
-    def _heard(self) -> None:
-        """What living gateways hear from the directory; an owner shows itself to the engine."""
+    def changed(self, reported: dict[str, int] | None = None) -> None:
+        """What the directory decided is written down, then heard of. `reported`: the epochs that somebody told it just before."""
+        for model, epoch in (reported or {}).items():
+            self.reported[model] = max(epoch, self.reported[model])
         for model, owner in self.owners.owned.items():
-            assert self.issued.setdefault((model, owner.epoch), owner.gateway_id) == owner.gateway_id or owner.epoch <= self.engine[model]
-            for gateway in self.alive:
-                self.believes[gateway].pop(model, None)
-            if owner.gateway_id in self.alive:
-                self.believes[owner.gateway_id][model] = owner.epoch
-                if owner.epoch < self.engine[model]:
-                    self.owners.overtaken(model, self.engine[model], self.now)
-                    self._heard()
-                    return
-                self.engine[model] = owner.epoch
+            believed = self.members[owner.gateway_id].owned.get(model) == owner.epoch
+            if owner != self.before.get(model) and not believed:
+                assert owner.epoch > self.reported[model], "a new epoch is above all that anyone reported"
+            if self.KEEPS:
+                assert self.issued.setdefault((model, owner.epoch), owner.gateway_id) == owner.gateway_id, "an epoch has one owner"
+        self.before = dict(self.owners.owned)
+        self.kept = dict(self.owners.epochs)
 
-    @rule(gateway=st.sampled_from(GATEWAYS), passed=st.floats(0, 2))
-    def register(self, gateway: str, passed: float) -> None:
+    @rule(gateway=ONE_GATEWAY, passed=st.floats(0, 2))
+    def registers(self, gateway: str, passed: float) -> None:
         self.now += passed
-        self.alive[gateway] = self.now
-        self.owners.register(gateway, f"http://{gateway}", MODELS, self.believes[gateway], self.now)
-        self._forget()
-        self._heard()
+        member = self.members[gateway]
+        self.owners.register(gateway, f"http://{gateway}", MODELS, member.owned, self.now, dict(member.highest))
+        self.changed(member.highest)
 
-    @precondition(lambda self: self.alive)
-    @rule(data=st.data())
-    def leave(self, data: st.DataObject) -> None:
-        gateway = data.draw(st.sampled_from(sorted(self.alive)))
-        del self.alive[gateway]
-        self.believes[gateway] = {}
+    @rule(gateway=ONE_GATEWAY)
+    def hears(self, gateway: str) -> None:
+        self.members[gateway].hear(self.owners)
+
+    @rule(gateway=ONE_GATEWAY, model=ONE_MODEL)
+    def shows_itself_to_an_engine(self, gateway: str, model: str) -> None:
+        member = self.members[gateway]
+        epoch = member.owned.get(model)
+        if epoch is None:
+            return
+        highest = self.engine[model]
+        if epoch >= highest:
+            assert not self.KEEPS or self.issued[model, epoch] == gateway, "an engine never takes the word of two owners under one epoch"
+            self.engine[model] = epoch
+            return
+        member.deposed[model] = epoch
+        member.highest[model] = max(highest, member.highest[model])
+        before = self.owners.owned.get(model)
+        self.owners.overtaken(model, highest, self.now)
+        if before is not None and before.epoch >= highest and self.now >= SETTLE_S and before.epoch == self.kept.get(model):
+            assert self.owners.owned.get(model) == before or before.gateway_id not in self.owners.gateways, "a stale gateway deposes nobody"
+        self.changed({model: highest})
+
+    @rule(model=ONE_MODEL)
+    def a_replica_registers(self, model: str) -> None:
+        self.owners.saw({model: self.engine[model]})
+        self.changed({model: self.engine[model]})
+
+    @rule(gateway=ONE_GATEWAY)
+    def leaves(self, gateway: str) -> None:
+        self.members[gateway] = Member(gateway)
         self.owners.leave(gateway, self.now)
-        self._heard()
+        self.changed()
 
-    @precondition(lambda self: self.alive)
-    @rule(data=st.data())
-    def given_up(self, data: st.DataObject) -> None:
+    @rule(gateway=ONE_GATEWAY)
+    def is_given_up(self, gateway: str) -> None:
         """Another gateway doubts one that may well live: it goes on believing, until it hears or an engine tells it."""
-        gateway = data.draw(st.sampled_from(sorted(self.alive)))
         self.owners.give_up(gateway, self.now)
         assert gateway in self.owners.lost
         assert gateway not in {owner.gateway_id for owner in self.owners.owned.values()}
-        del self.alive[gateway]
-        self._heard()
+        self.changed()
 
     @rule(passed=st.floats(0, 8))
     def time_passes(self, passed: float) -> None:
         self.now += passed
         self.owners.assign(self.now)
-        self._forget()
-        self._heard()
+        self.changed()
+
+    @rule()
+    def the_directory_restarts(self) -> None:
+        self.owners = Owners(self.now, expected=2, epochs=self.kept)
+        self.before = {}
+
+    @invariant()
+    def owners_live(self) -> None:
+        for owner in self.owners.owned.values():
+            assert owner.gateway_id in self.owners.gateways
+            assert owner.epoch >= 1
+
+    def teardown(self) -> None:
+        """Once all can talk to each other again, each model has an owner that all follow and no engine refuses."""
+        for _ in range(3):
+            self.now += SETTLE_S
+            for name in GATEWAYS:
+                self.registers(name, 0.0)
+            for name in GATEWAYS:
+                self.hears(name)
+                for model in MODELS:
+                    self.shows_itself_to_an_engine(name, model)
+        for model in MODELS:
+            assert len({member.told[model] for member in self.members.values()}) == 1
+            owner = self.owners.owned[model]
+            assert self.members[owner.gateway_id].owned[model] == owner.epoch == self.engine[model]
+
+
+class ForgetfulMachine(OwnersMachine):
+    """The same where what a directory kept is lost with it: it issues nothing that anyone has reported to it, and in the end all follow one owner."""
+
+    KEEPS = False
 
     @rule()
     def the_directory_restarts(self) -> None:
         self.owners = Owners(self.now, expected=2)
-
-    def _forget(self) -> None:
-        self.alive = {name: seen for name, seen in self.alive.items() if self.now - seen <= SILENT_AFTER_S}
-
-    @invariant()
-    def owners_live_and_are_not_behind(self) -> None:
-        for model, owner in self.owners.owned.items():
-            assert owner.gateway_id in self.owners.gateways
-            assert owner.epoch >= 1
-            assert owner.epoch >= self.engine[model] or owner.gateway_id not in self.alive
+        self.before = {}
+        self.reported = dict.fromkeys(MODELS, 0)
 
 
 TestOwners = OwnersMachine.TestCase
 TestOwners.settings = settings(max_examples=200, stateful_step_count=40)
+TestForgetful = ForgetfulMachine.TestCase
+TestForgetful.settings = settings(max_examples=100, stateful_step_count=40)
 
 
 def test_models_are_spread_and_move_when_their_owner_leaves() -> None:
     owners = Owners(0.0)
+    models = (*MODELS, "m3")
     for gateway in GATEWAYS:
-        owners.register(gateway, gateway, MODELS, {}, SETTLE_S)
+        owners.register(gateway, gateway, models, {}, SETTLE_S)
     owners.assign(SETTLE_S)
     first = dict(owners.owned)
     assert first["m1"].epoch == 1
     owners.leave(first["m1"].gateway_id, 2.0)
     assert owners.owned["m1"].epoch == 2
     assert owners.owned["m1"].gateway_id != first["m1"].gateway_id
-    kept = [model for model in MODELS if first[model].gateway_id != first["m1"].gateway_id]
+    kept = [model for model in models if first[model].gateway_id != first["m1"].gateway_id]
     assert all(owners.owned[model] == first[model] for model in kept)
 
 
@@ -113,6 +186,21 @@ def test_who_is_silent_loses_its_models() -> None:
     assert all(owner.epoch == 2 for owner in owners.owned.values())
 
 
+def test_a_stale_gateways_report_deposes_nobody() -> None:
+    owners = Owners(0.0)
+    owners.register("g1", "u1", ["m1"], {}, 1.0)
+    owners.register("g2", "u2", ["m1"], {}, 1.0)
+    owners.give_up("g1", 2.0)
+    rightful = owners.owned["m1"]
+    assert (rightful.gateway_id, rightful.epoch) == ("g2", 2)
+    owners.register("g1", "u1", ["m1"], {"m1": 1}, 3.0)
+    owners.overtaken("m1", 2, 3.0)  # an engine told g1, which had not heard
+    owners.overtaken("m1", 1, 3.0)
+    assert owners.owned["m1"] == rightful
+    owners.overtaken("m1", 7, 3.0)
+    assert owners.owned["m1"].epoch == 8
+
+
 def test_a_restarted_directory_believes_the_owners() -> None:
     owners = Owners(100.0, expected=3)
     owners.register("g2", "u2", MODELS, {}, 100.1)
@@ -123,3 +211,26 @@ def test_a_restarted_directory_believes_the_owners() -> None:
     assert owners.owned["m2"].epoch == 1
     owners.overtaken("m2", 9, 102.0)
     assert owners.owned["m2"].epoch == 10
+
+
+def test_a_restarted_directory_gives_the_owner_time_to_register_and_issues_no_epoch_again() -> None:
+    owners = Owners(100.0, expected=3, epochs={"m1": 7})
+    owners.register("g2", "u2", ["m1"], {}, 100.1)
+    assert owners.owned == {}
+    owners.register("g1", "u1", ["m1"], {"m1": 7}, 100.2)
+    assert (owners.owned["m1"].gateway_id, owners.owned["m1"].epoch) == ("g1", 7)
+    owners = Owners(100.0, expected=3, epochs={"m1": 7})
+    owners.register("g2", "u2", ["m1"], {}, 100.0 + SETTLE_S)
+    assert owners.owned["m1"].epoch == 8
+
+
+def test_what_the_others_have_heard_of_is_not_issued_again_though_nothing_was_kept() -> None:
+    """They would not follow it: an epoch that is no higher than the last they heard of is no news to them."""
+    owners = Owners(100.0, expected=2)
+    owners.register("g2", "u2", ["m1"], {}, 100.1, {"m1": 5})
+    owners.register("g3", "u3", ["m1"], {}, 100.2, {"m1": 4})
+    assert owners.owned["m1"].epoch == 6
+    owners = Owners(100.0)
+    owners.saw({"m1": 3})  # a replica
+    owners.register("g2", "u2", ["m1"], {}, 100.1)
+    assert owners.owned["m1"].epoch == 4
