@@ -26,6 +26,7 @@ from tests.mutation.population import Mutant, mutants_of
 from tests.mutation.tree import copy_tree, sources, without_property_decorators
 
 NEEDED = 0.9
+_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _DEAD = ("killed", "timeout", "segfault", "suspicious")
 
 
@@ -78,7 +79,8 @@ def _fates(tree: Path, drawn: list[Mutant]) -> dict[str, str]:
             codes |= json.loads(found.read_text())["exit_code_by_key"]
     fates = {mutant.name: status_by_exit_code[codes.get(mutant.name)] for mutant in drawn}
     if ran.returncode != 0 or "not checked" in fates.values():
-        raise SystemExit(f"mutmut failed with exit status {ran.returncode}:\n{ran.stdout[-8_000:]}")
+        said = "\n".join(line for line in ran.stdout.splitlines() if line[:1] not in _SPINNER)
+        raise SystemExit(f"mutmut failed with exit status {ran.returncode} (do the tests pass without a mutant?):\n{said[-8_000:]}")
     return fates
 
 

@@ -1,0 +1,191 @@
+"""What is promised, number by number: worked by hand from the formulas in eta.py."""
+
+import math
+
+import pytest
+
+from deployments.scheduling.eta import FLOOR_S, LaneEta, Outlook, Promise, _at, _ratio, _Ratios, _Recent, _size, _stretched
+
+NEVER = math.inf
+
+
+def taught(waits: list[float], forecast_s: float = 1.0, slack_s: float = NEVER) -> LaneEta:
+    """One that saw requests with that forecast wait so long, all in time, a second apart. What it learned of its own coverage is put back."""
+    eta = LaneEta()
+    for number, wait_s in enumerate(waits):
+        eta.observe(eta.promise(Outlook(forecast_s, slack_s, 10.0)), wait_s, False, float(number))
+    eta._slack = {False: [0.0, 0.0], True: [0.0, 0.0]}
+    return eta
+
+
+def test_before_anything_is_known_the_forecast_is_told_and_twice_it() -> None:
+    assert LaneEta().predict(Outlook(1.0, NEVER, 9.0)) == Promise(Outlook(1.0, NEVER, 9.0), 1.0, 2.04, (False, False))
+
+
+def test_a_forecast_that_ends_after_the_latest_start_is_told_as_late() -> None:
+    told = LaneEta().predict(Outlook(1.0, 1.5, 9.0))
+    assert (told.p50_s, told.late) == (1.0, (False, True))
+    assert told.p95_s == pytest.approx(9.0)
+    assert LaneEta().predict(Outlook(1.0, 1.0, 9.0)).late == (False, True), "at the latest start it is still in time"
+
+
+def test_what_is_told_stretches_the_forecast_by_what_happened() -> None:
+    eta = taught([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0])
+    told = eta.predict(Outlook(1.0, NEVER, 10.0))
+    assert told.p50_s == pytest.approx(5.0)
+    assert told.p95_s == pytest.approx(9.02 * (8.02 / 9.02) ** 0.4 - 0.02), "between the last two logs, 0.6 of the way"
+    doubled = eta.predict(Outlook(2.02, NEVER, 10.0))
+    assert doubled.p50_s == pytest.approx(5.02 * 2 - 0.02)
+
+
+def test_a_share_that_came_late_makes_the_p95_late() -> None:
+    eta = taught([1.0] * 8, slack_s=5.0)
+    late = [eta.promise(Outlook(1.0, 5.0, 10.0)) for _ in range(2)]
+    for number, promise in enumerate(late):
+        eta.came_late(promise, 10.0 + number)
+    told = eta.predict(Outlook(1.0, 5.0, 10.0))
+    assert told.p50_s == pytest.approx(1.0)
+    assert told.late == (False, True)
+    assert told.p95_s == pytest.approx(10.0), "of late ones nothing is known: their forecast as it is"
+    for number in range(8):  # late ones wait half as long again as was forecast, to twice
+        eta._late.add(10.0, math.log((15.0 + 5 * (number % 2) + FLOOR_S) / (10.0 + FLOOR_S)), 20.0 + number)
+    told = eta.predict(Outlook(1.0, 5.0, 10.0))
+    # 8 of 10 are in time, so of the late ones the quantile (0.95 - 0.8) / 0.2 = 0.75 is told: the last four of eight came after 20 s
+    assert told.p95_s == pytest.approx(20.0)
+
+
+def test_a_late_wait_is_told_no_shorter_than_the_latest_start() -> None:
+    eta = LaneEta()
+    for number in range(8):
+        eta._late.add(10.0, -3.0, float(number))
+    assert eta.predict(Outlook(60.0, 5.0, 10.0)).p50_s == pytest.approx(5.0)
+    assert eta.predict(Outlook(60.0, 50.0, 10.0)).p50_s == pytest.approx(10.0), "nor, where that is sooner, than its forecast"
+
+
+def test_where_all_came_late_the_level_itself_is_taken() -> None:
+    eta = LaneEta()
+    for number in range(9):
+        eta._timely.add(1.0, NEVER, float(number))
+        eta._late.add(10.0, float(number) / 10, float(number))
+    told = eta.predict(Outlook(1.0, 5.0, 10.0))
+    assert told.p50_s == pytest.approx((10.02) * math.exp(0.4) - 0.02)
+    assert told.late == (True, True)
+
+
+def test_the_p95_is_never_below_the_p50_nor_the_p50_below_nothing() -> None:
+    eta = taught([0.0] * 9)
+    eta._slack[False] = [-9.0, -20.0]
+    told = eta.predict(Outlook(1.0, NEVER, 9.0))
+    assert told.p50_s == told.p95_s == 0.0
+    eta._slack[False] = [1.0, -1.0]
+    told = eta.predict(Outlook(5.0, NEVER, 9.0))
+    assert told.p95_s == told.p50_s > 0
+
+
+def test_each_outcome_moves_the_slack_by_its_gain() -> None:
+    eta = LaneEta()
+    promise = eta.promise(Outlook(1.0, NEVER, 9.0))
+    eta.observe(promise, 1.5, False, 0.0)  # beyond the p50, within the p95; nothing else is open
+    assert eta._slack[False] == pytest.approx([0.05 * 0.5, 0.05 * -0.05])
+    assert (eta.p50.within, eta.p50.total, eta.p95.within, eta.p95.total) == (0, 1, 1, 1)
+    assert eta._slack[True] == [0.0, 0.0]
+
+
+def test_a_wait_as_long_as_told_is_within() -> None:
+    eta = LaneEta()
+    eta.observe(eta.promise(Outlook(1.0, NEVER, 9.0)), 1.0, False, 0.0)
+    assert eta.p50.within == 1
+
+
+def test_many_open_promises_make_the_gain_small() -> None:
+    eta = LaneEta()
+    promises = [eta.promise(Outlook(1.0, NEVER, 9.0)) for _ in range(41)]
+    eta.observe(promises[0], 1.5, False, 0.0)
+    assert eta._slack[False][0] == pytest.approx(0.05 / (1 + 40 / 20) * 0.5)
+    for promise in promises[1:]:
+        eta.gave_up(promise, 0.1)
+    assert eta.open == 0
+    assert (eta.p50.censored, eta.p95.censored, eta.p95.total) == (40, 40, 1)
+
+
+def test_one_given_up_at_its_p95_is_censored_and_after_it_missed() -> None:
+    eta = LaneEta()
+    eta.gave_up(eta.promise(Outlook(1.0, NEVER, 9.0)), 2.04)
+    assert (eta.p95.censored, eta.p95.total) == (1, 0)
+    eta.gave_up(eta.promise(Outlook(1.0, NEVER, 9.0)), 2.05)
+    assert (eta.p95.total, eta.p95.within, eta.p50.total) == (1, 0, 1)
+    assert eta.open == 0
+
+
+def test_a_late_outcome_teaches_the_late_ones_alone() -> None:
+    eta = LaneEta()
+    for number in range(8):
+        eta.observe(eta.promise(Outlook(1.0, 5.0, 10.0)), 20.0, True, float(number))
+    assert eta._timely.near(1.0) is None
+    assert eta._late.near(10.0) == pytest.approx([math.log(20.02 / 10.02)] * 8)
+
+
+def test_the_last_slack_is_remembered() -> None:
+    eta = LaneEta()
+    assert eta.slack_s == NEVER
+    eta.promise(Outlook(1.0, 4.5, 9.0))
+    assert eta.slack_s == 4.5
+
+
+def test_ratios_are_kept_by_size_and_the_nearest_size_with_enough_speaks() -> None:
+    ratios = _Ratios()
+    for number in range(7):
+        ratios.add(1.0, 0.1, float(number))
+    assert ratios.near(1.0) is None, "seven are too few"
+    ratios.add(1.0, 0.1, 7.0)
+    assert ratios.near(1.0) == ratios.near(1.5) == ratios.near(1_000.0) == [0.1] * 8
+    for number in range(8):
+        ratios.add(4.0**5, 0.2, float(number))
+    assert ratios.near(4.0**4) == [0.2] * 8
+    assert ratios.near(4.0) == [0.1] * 8
+    for number in range(7):
+        ratios.add(4.0, 0.3, float(number))
+    assert ratios.near(4.0) == [0.1] * 8, "its own size has too few yet"
+    ratios.add(4.0, 0.3, 8.0)
+    assert ratios.near(4.0) == [0.3] * 8
+    assert ratios.near(4.0**3) == [0.3] * 8, "of two as near the smaller"
+
+
+@pytest.mark.parametrize(("forecast_s", "size"), [(0.0, -3), (1.0, 0), (1.9, 0), (2.1, 1), (16.0, 2)])
+def test_forecasts_within_a_factor_of_four_are_of_one_size(forecast_s: float, size: int) -> None:
+    assert _size(forecast_s) == size
+
+
+def test_recent_ratios_are_thinned_in_time_and_bounded() -> None:
+    recent = _Recent()
+    for number in range(8):
+        recent.add(float(8 - number), 0.0)
+    assert recent.ordered == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
+    recent.add(99.0, 0.19)
+    assert 99.0 not in recent.ordered
+    recent.add(9.0, 0.2)
+    assert recent.ordered[-1] == 9.0
+    recent.add(99.0, 0.3)
+    assert 99.0 not in recent.ordered, "the last one was at 0.2"
+    for number in range(391):
+        recent.add(0.5, 1.0 + number)
+    assert len(recent.ordered) == 400
+    recent.add(0.6, 1_000.0)
+    assert len(recent.ordered) == 400
+    assert 8.0 not in recent.ordered, "the first that came is the first that goes"
+    assert recent.ordered[-2:] == [7.0, 9.0]
+
+
+def test_a_quantile_lies_between_two_in_proportion_and_at_the_larger_where_that_has_no_end() -> None:
+    assert _at([1.0, 2.0, 4.0], 0.5) == 2.0
+    assert _at([1.0, 2.0, 4.0], 0.75) == 3.0
+    assert _at([1.0, 2.0, 4.0], 1.0) == 4.0
+    assert _at([7.0], 0.95) == 7.0
+    assert _at([1.0, 2.0, NEVER], 0.5) == 2.0
+    assert _at([1.0, 2.0, NEVER], 0.6) == NEVER
+
+
+def test_a_ratio_and_what_it_stretches_are_each_others_inverse() -> None:
+    assert _ratio(1.98, 0.98) == pytest.approx(math.log(2))
+    assert _stretched(0.98, math.log(2)) == pytest.approx(1.98)
+    assert _stretched(0.98, NEVER) == NEVER

@@ -1,0 +1,52 @@
+"""Every setting of the spec reaches the scheduler's policy."""
+
+from cluster.spec import ClusterSpec
+from deployments.scheduling import Capacity, LanePolicy, Order, Policy, TenantPolicy
+from deployments.scheduling.binding import Binding
+from deployments.scheduling.from_spec import binding_of, policy_of
+
+SETTINGS = {
+    "lanes": [
+        {"name": "short", "up_to_tokens": 300, "weight": 5, "max_wait_s": 7, "cap_s": 70},
+        {"name": "long", "weight": 2, "max_wait_s": 11, "cap_s": 110},
+    ],
+    "scheduling": {
+        "order": "arrival",
+        "promoted_share": 0.3,
+        "decode_weight": 6,
+        "stickiness_ms": 80,
+        "bind_ahead": 0.5,
+        "prefill_steps": 4,
+    },
+}
+
+
+def test_a_policy_is_made_of_every_setting() -> None:
+    spec = ClusterSpec.model_validate(
+        {
+            "name": "test",
+            "regions": [{"name": "here", "pools": [{"name": "cpu"}]}],
+            "models": [{"name": "demo", "source": "/nowhere", "settings": {"max_model_len": 1_024}}],
+            **SETTINGS,
+            "gateway": {"limits": {"max_waiting": 123}},
+            "tenants": [
+                {"name": "a", "keys": ["sha256:" + "0" * 64], "weight": 3, "requests_per_minute": 60, "tokens_per_minute": 9000, "max_concurrency": 8}
+            ],
+        }
+    )
+    assert policy_of(spec) == Policy(
+        lanes=(LanePolicy("short", 300, 5.0, 7.0, 70.0), LanePolicy("long", None, 2.0, 11.0, 110.0)),
+        order=Order.ARRIVAL,
+        promoted_share=0.3,
+        decode_weight=6.0,
+        max_waiting=123,
+        stickiness_ms=80.0,
+        tenants={"a": TenantPolicy(3.0, 60.0, 9_000.0, 8)},
+    )
+    assert binding_of(spec) == Binding(0.5, 4)
+
+
+def test_the_budgets_of_a_replica() -> None:
+    assert Binding(0.5, 3).capacity(10, 5_000, 512) == Capacity(10, 5, 5_000, 512, 3)
+    assert Binding(0.25, 2).capacity(10, 1, 1).ahead == 2, "2.5 is rounded to even"
+    assert Binding(0.0).capacity(8, 1, 1).ahead == 1, "one is always ahead, or the engine would run dry between two steps"
