@@ -68,6 +68,7 @@ def read_booking(text: str) -> Booking:
         raise ValueError(f"not a booking: {text[:200]!r}") from error
     names = (booking.gateway_id, booking.request_id, booking.tenant)
     sizes = (booking.prompt_tokens, booking.sequences, booking.prefill_tokens, booking.kv_tokens, booking.output_tokens, booking.home)
-    if not all(type(name) is str for name in names) or not all(type(size) is int and size >= 0 for size in (*sizes, booking.attempt - 1)):
+    whole = all(type(size) is int and size >= 0 for size in (booking.attempt, *sizes))
+    if not whole or booking.attempt == 0 or not all(type(name) is str for name in names):
         raise ValueError(f"not a booking: {text[:200]!r}")
     return booking

@@ -1,0 +1,123 @@
+"""A claim and its answers, over real HTTP: what runs, a later epoch, and whatever else a replica may say."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from deployments.ownership import claims
+from deployments.ownership.booking import Booking
+from deployments.ownership.claims import ClaimFailed, Overtaken, claim, overtaken_by
+from deployments.ownership.running import Running
+from deployments.protocol import CLAIM_PATH, STALE_EPOCH_CODE, ReplicaFacts
+
+BOOKING = Booking("g1", "q", 4, "b", 70, 30, 2, 140, 300, 31, 1)
+Claim = Callable[[web.Response], Awaitable[list[Running]]]
+
+
+@pytest.fixture
+async def asked() -> list[object]:
+    """What the replica was asked."""
+    return []
+
+
+@pytest.fixture
+async def claimed(asked: list[object]) -> AsyncIterator[Claim]:
+    """Claims epoch 7 of a replica that answers as it is told."""
+    answers: list[web.Response] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(await request.json())
+        return answers.pop()
+
+    app = web.Application()
+    app.router.add_post(CLAIM_PATH, answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    facts = ReplicaFacts("r1", "demo", f"http://127.0.0.1:{runner.addresses[0][1]}", 1, "n", "generate", 1_024, 8, 2_048, 65_536)
+    async with aiohttp.ClientSession() as session:
+
+        async def ask(response: web.Response) -> list[Running]:
+            answers.append(response)
+            return await claim(session, facts, 7, 100.0)
+
+        yield ask
+    await runner.cleanup()
+
+
+def runs(booking: str, started: object) -> dict[str, object]:
+    return {"request_id": "q-4", "booking": booking, "started": started}
+
+
+async def test_what_runs_is_told_with_its_booking(claimed: Claim, asked: list[object]) -> None:
+    told = [runs(BOOKING.encode(), True), runs("", False), runs(BOOKING.encode(), False)]
+    found = await claimed(web.json_response({"epoch": 7, "running": told}))
+    lease = BOOKING.lease("r1", 100.0)
+    assert found == [Running(lease, True), Running(lease, False)]
+    assert asked == [{"epoch": 7}]
+
+
+async def test_a_later_epoch_is_named(claimed: Claim) -> None:
+    refusal = {"error": {"code": STALE_EPOCH_CODE, "highest": 9}}
+    with pytest.raises(Overtaken) as overtaken:
+        await claimed(web.json_response(refusal, status=409))
+    assert overtaken.value.highest == 9
+    assert overtaken.value.args == (9,)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "says"),
+    [
+        (500, "{}", r"^500: b'\{\}'$"),
+        (409, '{"error":{"code":"other"}}', r"^409: b'"),
+        (200, "nonsense", r"^not an answer to a claim: b'nonsense'$"),
+        (200, "[]", r"^not an answer to a claim: b'\[\]'$"),
+        (200, "{}", r"^not an answer to a claim: b'\{\}'$"),
+        (200, '{"running":[{"booking":"x"}]}', r"^not an answer to a claim: "),
+        (409, "{}", r"^not an answer to a claim: "),
+        (200, "x" * 500, r"^not an answer to a claim: b'x{200}'$"),
+        (500, '"' + "x" * 500 + '"', r"""^500: b'"x{199}'$"""),
+    ],
+)
+async def test_any_other_answer_is_a_failed_claim(claimed: Claim, status: int, body: str, says: str) -> None:
+    with pytest.raises(ClaimFailed, match=says):
+        await claimed(web.Response(status=status, text=body))
+
+
+async def test_a_replica_that_cannot_be_reached_or_says_nothing_is_a_failed_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claims, "_ANSWER_S", 0.05)
+
+    async def says_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(says_nothing, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    facts = ReplicaFacts("r1", "demo", url, 1, "n", "generate", 1_024, 8, 2_048, 65_536)
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(ClaimFailed, match=r"^TimeoutError\(\)$"):
+            await claim(session, facts, 7, 100.0)
+        server.close()
+        with pytest.raises(ClaimFailed, match=r"Connect"):
+            await claim(session, facts, 7, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "highest"),
+    [
+        (409, {"error": {"code": STALE_EPOCH_CODE, "highest": 9}}, 9),
+        (409, {"error": {"code": "other", "highest": 9}}, None),
+        (200, {"error": {"code": STALE_EPOCH_CODE, "highest": 9}}, None),
+        (409, {"error": {"code": STALE_EPOCH_CODE}}, None),
+        (409, {"error": {"code": STALE_EPOCH_CODE, "highest": "x"}}, None),
+        (409, {}, None),
+        (409, [], None),
+    ],
+)
+def test_an_engines_refusal_names_the_highest_epoch(status: int, answer: object, highest: int | None) -> None:
+    assert overtaken_by(status, json.dumps(answer).encode()) == highest
+    assert overtaken_by(409, b"nonsense") is None
