@@ -141,7 +141,8 @@ def test_a_header_holds_the_state_and_what_made_it() -> None:
     scheduler.begin(2.5)
     header = json.loads(lines[-1])
     assert {key: header[key] for key in ("schema", "code", "ns")} == {"schema": SCHEMA_VERSION, "code": code_hash(), "ns": 2_500_000_000}
-    assert set(header) == {"schema", "code", "ns", "state"}
+    assert set(header) == {"schema", "code", "ns", "inputs", "state"}
+    assert header["inputs"] == 2
     assert ": " not in lines[-1]
     state = load_state(base64.b64decode(header["state"]), ("deployments.scheduling",), (("deployments.scheduling.recorder", "_restore"),))
     assert type(state) is Scheduler

@@ -1,0 +1,73 @@
+"""Which promises count as kept, which as missed, and which as neither."""
+
+import dataclasses
+
+import pytest
+
+from deployments.scheduling import Ending, RejectCause
+from deployments.scheduling.request import Job
+from deployments.scheduling.tally import Flow, Tally
+from tests.deployments.scheduling.world import make_request
+
+
+def job(name: str = "q", lane: str = "short") -> Job:
+    """Two sequences of 70 tokens that arrived at 10, with a first token promised by 15."""
+    made = Job(dataclasses.replace(make_request(name, 70, now=10.0, sequences=2), traffic_class="batch"), 1)
+    made.home_name, made.cost = lane, 300.0
+    return made
+
+
+@pytest.fixture
+def tally() -> Tally:
+    return Tally()
+
+
+def outcome(tally: Tally) -> tuple[int, int]:
+    """Kept and missed."""
+    flow = tally.flows.get(("short", "batch"), Flow())
+    return flow.kept, flow.missed
+
+
+def test_arrivals_are_counted_by_lane_and_class(tally: Tally) -> None:
+    for _ in range(2):
+        tally.arrived(job())
+    tally.arrived(job(lane="long"))
+    assert tally.flows == {("short", "batch"): Flow(2, 600.0, 280, 0, 0, 5.0), ("long", "batch"): Flow(1, 300.0, 140, 0, 0, 5.0)}
+
+
+@pytest.mark.parametrize(("now", "counts"), [(14.9, (2, 0)), (15.0, (2, 0)), (15.1, (0, 2))])
+def test_a_first_token_by_the_deadline_keeps_the_promise(tally: Tally, now: float, counts: tuple[int, int]) -> None:
+    for _ in range(2):
+        tally.first_token(job(), now)
+    assert outcome(tally) == counts
+
+
+@pytest.mark.parametrize(("now", "missed"), [(15.0, 0), (15.1, 2)])
+def test_who_gave_up_before_the_deadline_is_neither(tally: Tally, now: float, missed: int) -> None:
+    for _ in range(2):
+        tally.gave_up(job(), now)
+    assert outcome(tally) == (0, missed)
+
+
+@pytest.mark.parametrize(
+    ("ending", "now", "missed"),
+    [
+        (Ending.FAILED, 11.0, 2),
+        (Ending.CANCELLED, 15.0, 0),
+        (Ending.CANCELLED, 15.1, 2),
+        (Ending.REFUSED, 99.0, 0),
+        (Ending.FINISHED, 99.0, 0),
+    ],
+)
+def test_a_lease_that_ended_without_a_first_token(tally: Tally, ending: Ending, now: float, missed: int) -> None:
+    for _ in range(2):
+        tally.ended_unanswered(job(), ending, now)
+    assert outcome(tally) == (0, missed)
+
+
+@pytest.mark.parametrize("cause", RejectCause)
+def test_only_want_of_capacity_breaks_a_promise(tally: Tally, cause: RejectCause) -> None:
+    own = {RejectCause.DUPLICATE_ID, RejectCause.TENANT_REQUESTS, RejectCause.TENANT_TOKENS, RejectCause.TENANT_CONCURRENCY}
+    for _ in range(2):
+        tally.rejected(job(), cause)
+    assert outcome(tally) == (0, 0 if cause in own else 2)
