@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from deployments.ownership import membership
-from deployments.ownership.membership import Member, Membership
+from deployments.ownership.membership import Epochs, Member, Membership
 
 
 class Directory:
@@ -41,20 +41,25 @@ class Directory:
             await self.called.wait_for(lambda: len(self.calls) >= calls)
 
 
+def nothing() -> Epochs:
+    """A gateway that owns nothing and has seen nothing."""
+    return Epochs({}, {})
+
+
 MEMBER = Member("g1", "http://g1", ("m1", "m2"))
 
 
 async def test_it_registers_again_and_again_with_what_it_owns_then(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(membership, "JOIN_EVERY_S", 0.001)
-    directory, owned = Directory(), {"m1": 3}
-    running = asyncio.create_task(Membership(directory, MEMBER, lambda: owned).run())
+    directory, now = Directory(), [Epochs({"m1": 3}, {"m1": 3, "m2": 2})]
+    running = asyncio.create_task(Membership(directory, MEMBER, lambda: now[0]).run())
     await directory.until(2)
-    owned["m2"] = 4
+    now[0] = Epochs({"m1": 3, "m2": 4}, {"m1": 3, "m2": 4})
     seen = len(directory.calls)
     await directory.until(seen + 2)
     running.cancel()
-    assert directory.calls[0] == ("join", "g1", "http://g1", ("m1", "m2"), {"m1": 3})
-    assert directory.calls[-1] == ("join", "g1", "http://g1", ("m1", "m2"), {"m1": 3, "m2": 4})
+    assert directory.calls[0] == ("join", "g1", "http://g1", ("m1", "m2"), {"m1": 3}, {"m1": 3, "m2": 2})
+    assert directory.calls[-1] == ("join", "g1", "http://g1", ("m1", "m2"), {"m1": 3, "m2": 4}, {"m1": 3, "m2": 4})
 
 
 async def test_a_directory_that_fails_or_is_slow_is_asked_again(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -63,7 +68,7 @@ async def test_a_directory_that_fails_or_is_slow_is_asked_again(monkeypatch: pyt
     directory = Directory()
     directory.fails = True
     with caplog.at_level(logging.WARNING):
-        running = asyncio.create_task(Membership(directory, MEMBER, dict).run())
+        running = asyncio.create_task(Membership(directory, MEMBER, nothing).run())
         await directory.until(3)
         directory.fails = False
         directory.answers.clear()
@@ -76,7 +81,7 @@ async def test_a_directory_that_fails_or_is_slow_is_asked_again(monkeypatch: pyt
 async def test_one_call_at_a_time_about_one_thing() -> None:
     directory = Directory()
     directory.answers.clear()
-    member = Membership(directory, MEMBER, dict)
+    member = Membership(directory, MEMBER, nothing)
     for _ in range(3):
         member.doubt("g2")
         member.doubt("g3")
@@ -93,5 +98,5 @@ async def test_one_call_at_a_time_about_one_thing() -> None:
 
 async def test_it_says_goodbye() -> None:
     directory = Directory()
-    await Membership(directory, MEMBER, dict).leave()
+    await Membership(directory, MEMBER, nothing).leave()
     assert directory.calls == [("leave", "g1")]
