@@ -12,7 +12,7 @@ from deployments.scheduling.replica import Capacity, Replica, ReplicaStatus
 from deployments.scheduling.request import Job
 
 PROBES = 4
-"""So many of the least loaded replicas are looked at for each job."""
+"""So many of the least loaded replicas are looked at for each job, and, where it fits on none of them, as many of those with the most free KV."""
 
 
 class Fleet:
@@ -57,6 +57,7 @@ class Fleet:
         """The replica is gone."""
         del self.by_id[replica.replica_id]
         replica.version = self._next_version()
+        self._trim()
 
     def touch(self, replica: Replica) -> None:
         """The replica's books changed."""
@@ -64,12 +65,17 @@ class Fleet:
         if replica.open:
             heapq.heappush(self._by_load, (replica.prefill_tokens, replica.sequences, replica.replica_id, replica.version, replica))
             heapq.heappush(self._by_kv, (replica.kv_tokens - replica.capacity.kv_tokens, replica.replica_id, replica.version, replica))
-            if len(self._by_load) > 4 * len(self.by_id) + 64:
-                self._by_load = [entry for entry in self._by_load if entry[3] == entry[4].version]
-                heapq.heapify(self._by_load)
-            if len(self._by_kv) > 4 * len(self.by_id) + 64:
-                self._by_kv = [entry for entry in self._by_kv if entry[2] == entry[3].version]
-                heapq.heapify(self._by_kv)
+        self._trim()
+
+    def _trim(self) -> None:
+        """Drops the dead entries of both orders where they outnumber the living."""
+        most = 4 * len(self.by_id) + 64
+        if len(self._by_load) > most:
+            self._by_load = [entry for entry in self._by_load if entry[3] == entry[4].version]
+            heapq.heapify(self._by_load)
+        if len(self._by_kv) > most:
+            self._by_kv = [entry for entry in self._by_kv if entry[2] == entry[3].version]
+            heapq.heapify(self._by_kv)
 
     def _next_version(self) -> int:
         self._versions += 1
@@ -89,7 +95,10 @@ class Fleet:
         return any(replica.status is ReplicaStatus.READY for replica in self.by_id.values())
 
     def fitting(self, job: Job) -> list[Replica] | WaitReason:
-        """Some of the least loaded open replicas that `job` fits on, or what it waits for."""
+        """Some of the open replicas that `job` fits on, of the least loaded or else of those with the most free KV; or what it waits for.
+
+        Looks at a few, however many there are: a job that fits nowhere is asked for at each step.
+        """
         found: list[Replica] = []
         waits: WaitReason | None = None
         for replica in self._least_loaded(PROBES):
@@ -111,6 +120,10 @@ class Fleet:
                 return replica
         return None
 
+    def likely(self) -> list[Replica]:
+        """The open replicas on which a job may fit soonest: the least loaded, and those with the most free KV."""
+        return list({replica.replica_id: replica for replica in (*self._least_loaded(PROBES), *self._most_free(PROBES))}.values())
+
     def _least_loaded(self, most: int) -> list[Replica]:
         """So many open replicas, least loaded first. What was looked at goes back into the heap; what is out of date does not."""
         heap = self._by_load
@@ -123,17 +136,26 @@ class Fleet:
             heapq.heappush(heap, entry)
         return [entry[4] for entry in seen]
 
+    def _most_free(self, most: int) -> list[Replica]:
+        """So many open replicas, that with the most free KV first."""
+        heap = self._by_kv
+        seen: list[tuple[int, str, int, Replica]] = []
+        while heap and len(seen) < most:
+            entry = heapq.heappop(heap)
+            if entry[2] == entry[3].version:
+                seen.append(entry)
+        for entry in seen:
+            heapq.heappush(heap, entry)
+        return [entry[3] for entry in seen]
+
     def _fits_rarely(self, job: Job, waits: WaitReason) -> list[Replica] | WaitReason:
-        """The least loaded have no room for it: does the one with the most free KV? If so, one of all is looked for."""
+        """The least loaded have no room for it: does one of those with the most free KV?"""
         heap = self._by_kv
         while heap and heap[0][2] != heap[0][3].version:
             heapq.heappop(heap)
         if not heap or -heap[0][0] < job.kv_tokens:
             return waits
-        for replica in self.by_id.values():
-            if replica.open and replica.wait_reason(job) is None:
-                return [replica]
-        return waits
+        return [replica for replica in self._most_free(PROBES) if replica.wait_reason(job) is None][:1] or waits
 
     @property
     def is_deserted(self) -> bool:

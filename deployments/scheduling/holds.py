@@ -65,9 +65,8 @@ class Holds:
             self._fleet.touch(replica)
 
     def _soonest(self, job: Job) -> Replica | None:
-        """The replica on which the job will fit soonest. Looks at all: it is asked once for each promoted head."""
-        free = [replica for replica in self._fleet.by_id.values() if replica.status is ReplicaStatus.READY and replica.held_by is None]
-        return min(free, key=lambda replica: (_missing(replica, job), replica.prefill_tokens, replica.replica_id), default=None)
+        """The replica on which the job will fit soonest, of the few that are likely to: it is asked again at each step until there is one."""
+        return min(self._fleet.likely(), key=lambda replica: (_missing(replica, job), replica.prefill_tokens, replica.replica_id), default=None)
 
     def end(self, lane: Lane) -> None:
         """The lane needs its hold no longer."""

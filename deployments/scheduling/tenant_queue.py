@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from deployments.scheduling.lane import Lane
 
 _Heap = list[tuple[float, int, Job]]
-_SLACK = 64
+_SLACK = 8
 
 
 class TenantQueue:
@@ -45,7 +45,12 @@ class TenantQueue:
             job.late = False
             lane.late -= 1
             lane.late_work = lane.late_work - job.cost if lane.late else 0.0
-        self.work = self.work - job.cost if self.count else 0.0
+        if not self.count:
+            self.work = 0.0
+            self._viable.clear()
+            self._late.clear()
+            return
+        self.work -= job.cost
         if len(self._viable) + len(self._late) > 2 * self.count + _SLACK:
             self._viable = [entry for entry in self._viable if entry[2].lane is lane]
             self._late = [entry for entry in self._late if entry[2].lane is lane]
