@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 
 from deployments.scheduling import AdmissionKind, Ending, Policy, RejectCause, Scheduler, TenantPolicy, Usage
-from deployments.scheduling.limits import Bucket
+from deployments.scheduling.limits import Bucket, TenantLimits, booked_tokens
+from deployments.scheduling.request import Job
 from tests.deployments.scheduling.world import CAPACITY, make_request
 
 ASKS = st.lists(st.tuples(st.floats(0, 30), st.floats(0.1, 150)), min_size=1, max_size=60)
@@ -110,3 +111,107 @@ def test_the_engines_count_settles_what_was_booked() -> None:
     assert ask(scheduler, "q1", "a", prompt=200, output=1) is RejectCause.TENANT_TOKENS
     scheduler.release(lease, Ending.FINISHED, Usage(100, 0, 10, 0), 0.0)
     assert ask(scheduler, "q2", "a", prompt=200, output=1) is None
+
+
+def test_a_bucket_flows_back_evenly_and_is_never_fuller_than_a_minutes_worth() -> None:
+    bucket = Bucket(60.0, 100.0)
+    bucket.take(60.0)
+    assert bucket.wait_s(1.0, 100.0) == pytest.approx(1.0)
+    assert bucket.wait_s(30.0, 110.0) == pytest.approx(20.0)
+    bucket.take(-1_000.0)
+    assert bucket.wait_s(60.0, 110.0) == 0.0
+    bucket.take(60.0)
+    assert bucket.wait_s(60.0, 500.0) == 0.0
+    bucket.take(60.0)
+    assert bucket.wait_s(60.0, 500.0) == pytest.approx(60.0)
+
+
+def test_a_larger_limit_is_resized_as_of_now() -> None:
+    bucket = Bucket(60.0, 0.0)
+    bucket.take(60.0)
+    bucket.resize(120.0, 30.0)  # 30 flowed back before, 60 are new
+    assert bucket.wait_s(90.0, 30.0) == 0.0
+    assert bucket.wait_s(92.0, 30.0) == pytest.approx(1.0)
+
+
+def job_of(tenant: str, prompt: int = 100, sequences: int = 1) -> Job:
+    """A job of that tenant, with 50 tokens of output expected of each sequence."""
+    job = Job(make_request("q", prompt, tenant=tenant, sequences=sequences), 1)
+    job.output_tokens = 50
+    return job
+
+
+def limits_of(**settings: float) -> TenantLimits:
+    """Limits of tenant a."""
+    limits = TenantLimits()
+    limits.configure({"a": TenantPolicy(**settings)}, 0.0)  # type: ignore[arg-type]
+    return limits
+
+
+def test_a_job_counts_its_prompt_and_output_for_each_sequence() -> None:
+    assert booked_tokens(job_of("a", 100, 3)) == 450
+
+
+def test_each_limit_names_itself_and_the_wait() -> None:
+    limits = limits_of(requests_per_minute=2.0, tokens_per_minute=300.0, max_concurrency=3)
+    jobs = [job_of("a") for _ in range(3)]
+    assert limits.reject(jobs[0], 0.0) is None
+    limits.begin(jobs[0])
+    limits.begin(jobs[1])
+    assert limits.reject(jobs[2], 0.0) == (RejectCause.TENANT_REQUESTS, pytest.approx(30.0))
+    limits.begin(jobs[2])
+    assert limits.reject(job_of("a"), 0.0) == (RejectCause.TENANT_CONCURRENCY, 1.0)
+    limits.end(jobs[0])
+    limits.end(jobs[0])  # once and for all
+    assert limits.at_once("a") == 2
+    assert limits.reject(job_of("a", 600), 60.0) == (RejectCause.TENANT_TOKENS, pytest.approx(30.0))
+    assert limits.reject(job_of("a"), 60.0) is None
+
+
+def test_tenants_without_a_policy_have_no_limits_and_are_not_remembered() -> None:
+    limits = limits_of(max_concurrency=1)
+    stranger = job_of("b")
+    for _ in range(3):
+        assert limits.reject(stranger, 0.0) is None
+        limits.begin(stranger)
+        limits.adopt(stranger)
+    limits.settle("b", 1, 2)
+    limits.end(stranger)
+    assert limits.at_once("b") == 0
+    assert not stranger.limited
+
+
+def test_an_adopted_lease_counts_among_those_at_once_alone() -> None:
+    limits = limits_of(requests_per_minute=1.0, tokens_per_minute=150.0, max_concurrency=3)
+    adopted = [job_of("a") for _ in range(2)]
+    for job in adopted:
+        limits.adopt(job)
+    assert limits.at_once("a") == 2
+    assert limits.reject(job_of("a"), 0.0) is None
+    for job in adopted:
+        limits.end(job)
+    assert limits.at_once("a") == 0
+
+
+def test_a_reload_keeps_what_runs_and_what_was_used() -> None:
+    limits = limits_of(requests_per_minute=1.0, max_concurrency=1)
+    running = job_of("a")
+    limits.begin(running)
+    limits.configure({}, 0.0)
+    assert limits.reject(job_of("a"), 0.0) is None, "no policy, no limit"
+    assert limits.at_once("a") == 1
+    limits.configure({"a": TenantPolicy(max_concurrency=1)}, 0.0)
+    assert limits.reject(job_of("a"), 0.0) == (RejectCause.TENANT_CONCURRENCY, 1.0)
+    limits.end(running)
+    limits.configure({}, 0.0)
+    limits.configure({"a": TenantPolicy(requests_per_minute=1.0)}, 0.0)
+    assert limits.reject(job_of("a"), 0.0) is None, "what nobody used meanwhile is forgotten"
+
+
+def test_a_debt_of_tokens_is_settled_by_the_engines_count() -> None:
+    limits = limits_of(tokens_per_minute=600.0)
+    limits.begin(job_of("a", 100))
+    limits.settle("a", 150, 450)
+    assert limits.reject(job_of("a", 150), 0.0) == (RejectCause.TENANT_TOKENS, pytest.approx(5.0))
+    limits.settle("a", 150, 100)
+    assert limits.reject(job_of("a", 150), 0.0) is None

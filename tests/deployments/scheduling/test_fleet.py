@@ -1,0 +1,160 @@
+"""Which replica is found for a job, and what is said where none is."""
+
+import pytest
+
+from deployments.scheduling import Capacity, Lease, WaitReason
+from deployments.scheduling.fleet import PROBES, Fleet
+from deployments.scheduling.replica import ReplicaStatus
+from deployments.scheduling.request import Job
+from tests.deployments.scheduling.world import make_request
+
+CAPACITY = Capacity(sequences=4, ahead=1, kv_tokens=1_000, step_tokens=300)
+
+
+def job(kv: int = 100, prefill: int = 10, sequences: int = 1) -> Job:
+    """One that is booked with that."""
+    made = Job(make_request("j", sequences=sequences), 1)
+    made.kv_tokens, made.prefill_tokens = kv, prefill
+    return made
+
+
+class World:
+    """A fleet of replicas `r0`, `r1`, ... and a way to load them."""
+
+    def __init__(self, replicas: int) -> None:
+        self.fleet = Fleet()
+        self.leases = 0
+        for number in range(replicas):
+            self.fleet.up(f"r{number}", CAPACITY)
+
+    def load(self, name: str, kv: int = 10, prefill: int = 0, sequences: int = 1) -> Lease:
+        """Binds a lease with those books."""
+        self.leases += 1
+        lease = Lease(self.leases, make_request(f"q{self.leases}", sequences=sequences), name, 0.0, 1, prefill, kv, 5, 0)
+        self.fleet.by_id[name].bind(lease)
+        self.fleet.touch(self.fleet.by_id[name])
+        return lease
+
+    def found(self, asks: Job) -> list[str]:
+        """The names of what fits."""
+        fitting = self.fleet.fitting(asks)
+        assert isinstance(fitting, list), fitting
+        return [replica.replica_id for replica in fitting]
+
+
+def test_the_least_loaded_come_first_and_no_more_than_are_probed() -> None:
+    world = World(6)
+    for name, prefill, sequences in (("r0", 90, 1), ("r1", 30, 2), ("r2", 30, 1), ("r4", 60, 1), ("r5", 20, 3)):
+        world.load(name, prefill=prefill, sequences=sequences)
+    assert PROBES == 4
+    assert world.found(job()) == ["r3", "r5", "r2", "r1"]
+    assert world.found(job()) == ["r3", "r5", "r2", "r1"], "looking changes nothing"
+
+
+def test_one_whose_books_changed_is_found_in_its_new_place() -> None:
+    world = World(2)
+    world.load("r0", prefill=200)
+    lease = world.load("r1", prefill=300)
+    assert world.found(job()) == ["r0", "r1"]
+    assert world.fleet.by_id["r1"].first_token(lease)
+    world.fleet.touch(world.fleet.by_id["r1"])
+    assert world.found(job()) == ["r1", "r0"]
+
+
+def test_behind_one_without_prefill_budget_nobody_is_looked_at() -> None:
+    world = World(2)
+    for name in ("r0", "r1"):
+        world.load(name, prefill=590)
+    assert world.fleet.fitting(job(prefill=20)) is WaitReason.PREFILL_BUDGET
+    assert world.found(job(prefill=10)) == ["r0", "r1"]
+
+
+def test_a_job_that_fits_few_is_placed_by_free_kv() -> None:
+    world = World(6)
+    for number in range(6):
+        world.load(f"r{number}", kv=900, prefill=number)
+    assert world.fleet.fitting(job(kv=200)) is WaitReason.KV_TOKENS
+    world.load("r5", kv=-300, prefill=90)  # room for 400 on the one that is loaded most
+    assert world.found(job(kv=400)) == ["r5"]
+    assert world.fleet.fitting(job(kv=401)) is WaitReason.KV_TOKENS
+
+
+def test_what_the_freest_cannot_take_for_another_reason_waits_for_what_the_least_loaded_lack() -> None:
+    world = World(6)
+    for number in range(5):
+        world.load(f"r{number}", kv=900, prefill=number)
+    world.load("r5", kv=100, prefill=595)
+    assert world.fleet.fitting(job(kv=200, prefill=10)) is WaitReason.KV_TOKENS
+    world.load("r5", kv=1, sequences=3)
+    assert world.fleet.fitting(job(kv=200, prefill=0, sequences=2)) is WaitReason.KV_TOKENS
+
+
+def test_who_lacks_nothing_but_prefill_budget_is_found() -> None:
+    world = World(3)
+    world.load("r0", kv=1_000)
+    world.load("r1", prefill=590)
+    world.load("r2", prefill=595)
+    short = world.fleet.short_of_prefill(job(prefill=20))
+    assert short is not None
+    assert short.replica_id == "r1"
+    assert world.fleet.short_of_prefill(job(prefill=1)) is None
+
+
+def test_why_none_is_open() -> None:
+    world = World(0)
+    assert world.fleet.why_none_is_open() is WaitReason.NO_READY_REPLICA
+    world.fleet.up("r0", CAPACITY)
+    assert world.fleet.why_none_is_open() is WaitReason.SEQUENCES
+    world.fleet.reserved = 1
+    assert world.fleet.why_none_is_open() is WaitReason.RESERVED
+    world.fleet.set_status("r0", ReplicaStatus.SUSPECT)
+    assert world.fleet.why_none_is_open() is WaitReason.NO_READY_REPLICA
+    assert world.fleet.fitting(job()) is WaitReason.NO_READY_REPLICA
+
+
+def test_open_ready_and_deserted() -> None:
+    world = World(1)
+    fleet = world.fleet
+    assert (fleet.any_open, fleet.any_ready, fleet.is_deserted) == (True, True, False)
+    lease = world.load("r0", sequences=5)
+    assert (fleet.any_open, fleet.any_ready, fleet.is_deserted) == (False, True, False)
+    fleet.by_id["r0"].unbind(lease)
+    fleet.set_status("r0", ReplicaStatus.SUSPECT)
+    assert (fleet.any_open, fleet.any_ready, fleet.is_deserted) == (False, False, False)
+    fleet.set_status("r0", ReplicaStatus.DRAINING)
+    assert (fleet.any_open, fleet.any_ready, fleet.is_deserted) == (False, False, True)
+    fleet.set_status("nobody", ReplicaStatus.READY)
+    fleet.remove(fleet.up("r0", CAPACITY))
+    assert (fleet.any_open, fleet.any_ready, fleet.is_deserted, fleet.by_id) == (False, False, True, {})
+
+
+def test_a_known_replica_keeps_its_leases_and_gets_the_new_capacity() -> None:
+    world = World(1)
+    lease = world.load("r0")
+    larger = Capacity(9, 1, 2_000, 300)
+    assert world.fleet.up("r0", larger) is world.fleet.by_id["r0"]
+    assert (world.fleet.by_id["r0"].capacity, world.fleet.by_id["r0"].leases) == (larger, {1: lease})
+    assert world.found(job(kv=1_900)) == ["r0"]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_cordon_stands_whatever_a_replica_says(known: bool) -> None:
+    world = World(int(known))
+    world.fleet.cordon("r0", True)
+    replica = world.fleet.up("r0", CAPACITY)
+    assert (replica.status, world.fleet.any_open) == (ReplicaStatus.CORDONED, False)
+    world.fleet.set_status("r0", ReplicaStatus.SUSPECT)
+    world.fleet.cordon("r0", False)
+    assert replica.status is ReplicaStatus.SUSPECT
+    world.fleet.up("r0", CAPACITY)
+    assert (replica.status, world.fleet.any_open) == (ReplicaStatus.READY, True)
+
+
+def test_dead_entries_are_dropped() -> None:
+    world = World(3)
+    for _ in range(2_000):
+        world.fleet.touch(world.fleet.by_id["r0"])
+    assert len(world.fleet._by_load) <= 4 * 3 + 64
+    assert len(world.fleet._by_kv) <= 4 * 3 + 64
+    assert world.found(job()) == ["r0", "r1", "r2"]
+    assert world.found(job(kv=1_000)) == ["r0", "r1", "r2"]
