@@ -51,7 +51,7 @@ class Boot:
             while not self._stop.is_set():
                 self._note(serve.status().applications)
                 live.update(Group(*(Spinner("dots", Text.from_markup(line)) for line in self._lines.values())))
-                if self._ready():
+                if self._ready(secret):
                     return True
                 if time.monotonic() > deadline:
                     raise BootError("not ready in time: " + "; ".join(self._lines.values()))
@@ -84,10 +84,10 @@ class Boot:
         lines = [line for line in message.splitlines() if line.strip()]
         return f"{name} could not start: {lines[-1].strip() if lines else 'no reason given'}\n  the whole message: {log}"
 
-    def _ready(self) -> bool:
+    def _ready(self, secret: str) -> bool:
         try:
             ready = get(self._url + "/ready", timeout_s=1).status_code == 200
-            report = get(self._url + "/raylane/status", timeout_s=1).json() if ready else {}
+            report = get(self._url + "/raylane/status", 1, secret).json() if ready else {}
         except requests.RequestException:
             return False
         return ready and all(len(model["replicas"]) >= model["wanted_replicas"] for model in report["models"])

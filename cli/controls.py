@@ -8,7 +8,7 @@ import typer
 
 from cli.console import console, fail
 from cli.duration import seconds_of, shown_span
-from cli.local_http import base_url, get, no_answer
+from cli.local_http import base_url, no_answer, read
 from cli.order import Url, Why, order, show
 
 Model = Annotated[str, typer.Argument(help="The model's name, as in the spec.")]
@@ -36,7 +36,7 @@ def controls(url: Url = None, as_json: Annotated[bool, typer.Option("--json", he
     """Show what is held, pinned and cordoned: until when, by whom, why."""
     base = base_url(url)
     try:
-        response = get(base + "/raylane/controls", timeout_s=10)
+        response = read(base, "/raylane/controls", timeout_s=10)
         response.raise_for_status()
         answer = response.json()
     except (requests.RequestException, ValueError) as error:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from typing import NoReturn
+from urllib.parse import urlsplit
 
 import requests
 
@@ -10,11 +11,21 @@ from cli.console import fail
 from cli.run_dir import RunDir, known_clusters
 
 
-def get(url: str, timeout_s: float) -> requests.Response:
-    """The answer to a GET. Raises requests.RequestException."""
+def get(url: str, timeout_s: float, secret: str | None = None) -> requests.Response:
+    """The answer to a GET that carries the cluster's secret, if one is given. Raises requests.RequestException."""
     with requests.Session() as session:
         session.trust_env = False
-        return session.get(url, timeout=timeout_s)
+        headers = {} if secret is None else {"authorization": f"Bearer {secret}"}
+        return session.get(url, headers=headers, timeout=timeout_s)
+
+
+def read(base: str, path: str, timeout_s: float) -> requests.Response:
+    """The answer of the gateway at `base` to a GET of one of its operators' pages; ends the command where it does not know our secret. Raises
+    requests.RequestException."""
+    response = get(base + path, timeout_s, known_secret(base))
+    if response.status_code == requests.codes.unauthorized:
+        _no_secret(base)
+    return response
 
 
 def put(url: str, body: str, params: Mapping[str, str], secret: str, timeout_s: float) -> requests.Response:
@@ -56,8 +67,25 @@ def no_answer(base: str, error: Exception) -> NoReturn:
 
 
 def secret_of(base: str) -> str:
-    """The cluster's secret: of the cluster on this machine that answers there, else from the environment's RAYLANE_SECRET."""
+    """The cluster's secret: of the cluster on this machine that answers there, else from the environment's RAYLANE_SECRET; ends the command where
+    there is none."""
+    return known_secret(base) or _no_secret(base)
+
+
+def known_secret(base: str) -> str | None:
+    """As `secret_of`; None where there is none."""
     for state in known_clusters():
-        if state.url.rstrip("/") == base:
+        if _place(state.url) == _place(base):
             return (RunDir(state.name).path / "secret").read_text()
-    return os.environ.get("RAYLANE_SECRET") or fail(f"the secret of the cluster at {base} is needed", mend="set RAYLANE_SECRET")
+    return os.environ.get("RAYLANE_SECRET")
+
+
+def _place(url: str) -> tuple[str, int | None]:
+    """Host and port; this machine's loopback under one name."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    return "localhost" if host in ("127.0.0.1", "::1") else host, parts.port
+
+
+def _no_secret(base: str) -> NoReturn:
+    fail(f"the secret of the cluster at {base} is needed", mend="set RAYLANE_SECRET")

@@ -50,6 +50,7 @@ class PrivateCell:
         (folder / "spec.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
         environment = {key: value for key, value in os.environ.items() if key not in _FOREIGN} | {"RAYLANE_HOME": str(folder / "home")}
         command = [sys.executable, "-m", "cli.main", "up", str(folder / "spec.yaml")]
+        self._secret_file = folder / "home" / str(content["name"]) / "secret"
         self._server = ServerProcess(command, environment, self._is_ready, folder / "up.log")
 
     async def __aenter__(self) -> Self:
@@ -66,7 +67,8 @@ class PrivateCell:
 
     async def report(self) -> dict[str, Any]:
         """What the gateway says of the model (`/raylane/status`)."""
-        async with aiohttp.ClientSession() as session, session.get(self.url + "/raylane/status") as response:
+        headers = {"authorization": f"Bearer {self._secret_file.read_text()}"}
+        async with aiohttp.ClientSession(headers=headers) as session, session.get(self.url + "/raylane/status") as response:
             model: dict[str, Any] = (await response.json())["models"][0]
             return model
 

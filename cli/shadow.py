@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from cli.console import console, fail
-from cli.local_http import base_url, get, no_answer
+from cli.local_http import base_url, no_answer, read
 from cli.order import Url, Why, order
 
 shadow = typer.Typer(help="A second scaling law that runs beside the active one: compare, promote, take back.", no_args_is_help=True)
@@ -22,7 +22,7 @@ def report(model: Model, url: Url = None, as_json: Annotated[bool, typer.Option(
     """Compare the active law and its shadow on the traffic since both run."""
     base = base_url(url)
     try:
-        answer = get(base + "/raylane/status", timeout_s=10).json()
+        answer = read(base, "/raylane/status", timeout_s=10).json()
     except (requests.RequestException, ValueError) as error:
         no_answer(base, error)
     found = next((one for one in answer["models"] if one["name"] == model), None)

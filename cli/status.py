@@ -13,7 +13,7 @@ from rich.table import Table
 
 from cli.console import console
 from cli.duration import shown_span
-from cli.local_http import base_url, get, no_answer
+from cli.local_http import base_url, no_answer, read
 
 _REFRESH_S = 1.0
 
@@ -44,7 +44,7 @@ def status(
 def fetch_report(base: str) -> dict[str, Any]:
     """The gateway's report, or the command's end with a message."""
     try:
-        response = get(base + "/raylane/status", timeout_s=5)
+        response = read(base, "/raylane/status", timeout_s=5)
         response.raise_for_status()
         report: dict[str, Any] = response.json()
     except (requests.RequestException, ValueError) as error:

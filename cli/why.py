@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.console import console, fail
-from cli.local_http import base_url, get, no_answer
+from cli.local_http import base_url, no_answer, read
 
 _BAR_WIDTH = 40
 _COLOURS = {"lane": "yellow", "engine_queue": "yellow", "prefill": "cyan", "decode": "green", "client_stall": "magenta"}
@@ -26,7 +26,7 @@ def why(
     """Explain one of the last requests: its ledger, and each decision with its reason."""
     base = base_url(url)
     try:
-        response = get(f"{base}/raylane/requests/{quote(request_id, safe='')}", timeout_s=5)
+        response = read(base, f"/raylane/requests/{quote(request_id, safe='')}", timeout_s=5)
         answer: dict[str, Any] = response.json()
     except (requests.RequestException, ValueError) as error:
         no_answer(base, error)

@@ -1,51 +1,96 @@
 """uvicorn's HTTP/1.1 protocol with the limits that it lacks, for servers that face clients of any manners.
 
-- A request's head must be whole within `HEAD_S` and `HEAD_BYTES`; uvicorn waits for ever, and keeps all that comes.
+- Every state of a connection ends: a request's head must be whole within `HEAD_S` and `HEAD_BYTES`, its body within `ClientLimits.body_due_s` (also
+  where it was answered before its body came), and an idle or closing connection is dropped after the keep-alive time.
 - What a client does not read is not kept: writing waits as soon as the kernel takes no more, and an idle or closing connection with unread bytes is
-  dropped after the keep-alive time, where uvicorn would wait for the client for ever.
-- What is not HTTP gets its 400 in OpenAI's error format.
+  dropped, where uvicorn would wait for the client for ever.
+- A request that a proxy might read otherwise is refused (`http_head.py`), and fields behind a chunked body are passed over.
+- An HTTP/1.0 client gets no chunks.
+- What comes while an answer is on its way is read on and kept, up to `MOST_PIPELINED` requests: uvicorn stops to read then, and misses that a client
+  leaves.
+- What is refused gets its answer in OpenAI's error format.
 - A client that offers an upgrade (Java's offers h2c with every request) is answered as if it had not; uvicorn's parser would drop the request's body.
 """
 
 import asyncio
 import json
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from deployments.http_head import BadHead, check_head
 
 HEAD_S = 30.0
 HEAD_BYTES = 64 << 10
+MOST_PIPELINED = 16
+"""So many requests, with 64 KiB of body each, may wait on a connection for the one before them; nobody who means well sends more."""
+LATER_S = 5.0
+"""A body that is too slow is ended by the app, in its own words; if it does not, by the protocol, so much later."""
 _UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 
 
-class GuardedProtocol(HttpToolsProtocol):
-    """One connection."""
+@dataclass(frozen=True, slots=True)
+class ClientLimits:
+    """A body must have come `body_s` seconds after its head, and a second later for each `body_bytes_per_s` bytes of it. `connections`: so many at
+    once; one more is refused."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    body_s: float = 30.0
+    body_bytes_per_s: int = 1_024
+    connections: int = 1_000_000
+
+    def body_due_s(self, received: int) -> float:
+        """How long after its head a body may still be coming, of which so many bytes have come (as Apache's `RequestReadTimeout` with `MinRate`)."""
+        return self.body_s + received / self.body_bytes_per_s
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """One connection. `limits` are asked for when they are needed: they may change."""
+
+    def __init__(self, limits: Callable[[], ClientLimits], **given: Any) -> None:
+        super().__init__(**given)
+        self._limits = limits
         self._in_head = True
         self._head_bytes = 0
         self._turns = 0
         self._head_timer: asyncio.TimerHandle | None = None
+        self._body_timer: asyncio.TimerHandle | None = None
+        self._body_bytes = 0
+        self._body_began_s = 0.0
+        self._refusal = BadHead("Invalid HTTP request received.")
+        self._answering: RequestResponseCycle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client connected: it owes the head of a request."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(0)
         self._arm()
+        most = self._limits().connections
+        if len(self.connections) > most:
+            self._refuse(503, f"{most} connections are open, which is the limit; try again later", "overloaded", "overloaded_error")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
+        """The connection is gone. uvicorn tells it to the last request alone, and the one that is being answered may be another."""
         self._disarm()
+        self._end_body()
         self._unset_keepalive_if_required()  # uvicorn leaves the timer to itself where the connection broke
+        answering = self._answering
+        if answering is not None and not answering.response_complete:
+            answering.disconnected = True
+            answering.message_event.set()
+        self.pipeline.clear()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Bytes came. Counts those of a head that is not whole yet."""
         turns = self._turns
         super().data_received(_without_upgrade(data) if self._in_head else data)
-        if not self._in_head or self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        if not self._in_head:
+            self._await_body()
             return
         if self._turns == turns:  # else what belongs to the head is unknown, but less than one read
             self._head_bytes += len(data)
@@ -55,19 +100,45 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._head_bytes and self._head_timer is None:
             self._arm()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A field came. Behind the body there are some, too, which no proxy has looked at: they are none of the request's."""
+        if self._in_head:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
-        """The head is whole."""
+        """The head is whole. Raises BadHead, which ends the parsing."""
+        try:
+            check_head(self.parser.get_http_version(), self.headers)
+            if len(self.pipeline) >= MOST_PIPELINED:
+                raise BadHead(f"over {MOST_PIPELINED} requests wait on this connection for their turn")
+        except BadHead as error:
+            self._refusal = error
+            raise
         self._in_head = False
-        self._head_bytes = 0
+        self._head_bytes = self._body_bytes = 0
+        self._body_began_s = self.loop.time()
         self._turns += 1
         self._disarm()
         super().on_headers_complete()
+        if self.cycle is not self._answering:
+            self.flow.resume_reading()
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body came."""
+        self._body_bytes += len(body)
+        super().on_body(body)
+        if self.flow.read_paused and self.cycle is not self._answering:
+            self.transport.abort()
 
     def on_message_complete(self) -> None:
         """The body is whole; what comes next is another head."""
         self._in_head = True
         self._turns += 1
+        self._end_body()
         super().on_message_complete()
+        if self.cycle.response_complete and not self.transport.is_closing():  # it was answered before: the connection is idle only from now on
+            self._unset_keepalive_if_required()
+            self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def on_response_complete(self) -> None:
         """The answer is written, if not yet read."""
@@ -80,12 +151,25 @@ class GuardedProtocol(HttpToolsProtocol):
         self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        """What came is not HTTP."""
-        self._refuse(400, msg)
+        """What came is not HTTP, or is ambiguous."""
+        self._refuse(400, str(self._refusal))
 
-    def _refuse(self, status: int, message: str) -> None:
-        error = {"message": message, "type": "invalid_request_error", "param": None, "code": "invalid_http"}
-        body = json.dumps({"error": error}).encode()
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answering = cycle
+        if cycle.scope["http_version"] == "1.0":
+            cycle.__class__ = _WithoutChunks
+        super()._start_asgi_task(cycle, app)
+
+    def _refuse(self, status: int, message: str, code: str = "invalid_http", kind: str = "invalid_request_error") -> None:
+        """Answers, and ends the connection; only the latter where an answer has begun, or is still to come to a request before."""
+        answering = self._answering
+        if answering is not None and not answering.response_complete:
+            if answering.response_started or self._in_head or answering is not self.cycle:
+                self.transport.abort()
+                return
+            answering.disconnected = True  # it has this answer, and the app's would be a second one
+            answering.message_event.set()
+        body = json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}}).encode()
         head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
         self.transport.write(STATUS_LINE[status] + head + body)
         self.transport.close()
@@ -104,6 +188,42 @@ class GuardedProtocol(HttpToolsProtocol):
             self.transport.abort()
         else:
             self._arm()  # half a next request came early; the one before it may take its time
+
+    def _await_body(self) -> None:
+        if self._body_timer is None:
+            self._body_timer = self.loop.call_later(self._limits().body_s, self._on_body_timer)
+
+    def _end_body(self) -> None:
+        if self._body_timer is not None:
+            self._body_timer.cancel()
+            self._body_timer = None
+
+    def _on_body_timer(self) -> None:
+        """Ends a connection whose body has not come in time. While an app answers as it reads, the time is the app's own affair, and so it is while
+        nothing is read, since enough has come."""
+        now, limits = self.loop.time(), self._limits()
+        if self.flow.read_paused or (self.cycle.response_started and not self.cycle.response_complete):
+            self._body_began_s, self._body_bytes = now, 0
+        due_s = self._body_began_s + limits.body_due_s(self._body_bytes) + (0.0 if self.cycle.response_complete else LATER_S)
+        if now < due_s:
+            self._body_timer = self.loop.call_later(due_s - now, self._on_body_timer)
+        elif self.cycle.response_complete:
+            self.transport.abort()
+        else:
+            told = f"the body came too slowly: {self._body_bytes} bytes in {now - self._body_began_s:.0f} s"
+            self._refuse(408, told, "client_too_slow")
+
+
+class _WithoutChunks(RequestResponseCycle):
+    """The answer to an HTTP/1.0 client, which knows no chunks: a body of unknown length ends with the connection."""
+
+    async def send(self, message: Any) -> None:
+        """As uvicorn's, but for the framing."""
+        if message["type"] == "http.response.start":
+            self.chunked_encoding = False
+        elif self.scope["method"] != "HEAD":
+            self.expected_content_length = len(message.get("body", b""))
+        await super().send(message)
 
 
 def _without_upgrade(data: bytes) -> bytes:

@@ -5,19 +5,32 @@ throughput (docs/decisions/0002).
 """
 
 import asyncio
+import functools
 import math
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import uvicorn
 
-from deployments.http_protocol import GuardedProtocol
+from deployments.http_protocol import ClientLimits, GuardedProtocol
 
 
 class HttpServer:
-    """One uvicorn server. `start` returns once it listens; `stop` closes the socket at once and waits for open exchanges up to `drain_s`."""
+    """One uvicorn server. `start` returns once it listens; `stop` closes the socket at once and waits for open exchanges up to `drain_s`.
 
-    def __init__(self, app: Any, host: str, port: int, keep_alive_s: float, reuse_port: bool = False) -> None:
+    `limits` may change while it runs.
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        host: str,
+        port: int,
+        keep_alive_s: float,
+        reuse_port: bool = False,
+        limits: Callable[[], ClientLimits] = ClientLimits,
+    ) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -28,10 +41,12 @@ class HttpServer:
         except OSError:
             self._socket.close()
             raise
+        self._protocol = functools.partial(GuardedProtocol, limits)
         config = uvicorn.Config(
             app,
             interface="asgi3",
-            http=GuardedProtocol,
+            http=self._protocol,  # type: ignore[arg-type]  # it is called, not subclassed
+            proxy_headers=False,  # a client is who it is, whatever it says of itself
             loop="none",
             lifespan="off",
             ws="none",
@@ -76,7 +91,7 @@ class HttpServer:
             server.close()
         for connection in accepted:
             await loop.connect_accepted_socket(
-                lambda: GuardedProtocol(config=config, server_state=self._server.server_state, app_state={}), connection
+                lambda: self._protocol(config=config, server_state=self._server.server_state, app_state={}), connection
             )
 
     async def stop(self, drain_s: float) -> None:

@@ -57,7 +57,7 @@ async def _measure(folder: Path, clients: int, source: str | None, seed: int) ->
         if not isinstance(vocabulary, TokenIds):
             raise NeverError("the endpoint's /tokenize gave no token ids")
         async with aiohttp.ClientSession() as session:
-            books = BooksWatch(session, side.url)
+            books = BooksWatch(session, side.url, folder)
             status = await books.report()
             async with EngineWatch(session, engine_url(status), engine_headers(status)) as engine:
                 trials = Trials(side.url, model.name, model.settings.max_model_len, vocabulary.ids, books, engine, seed)

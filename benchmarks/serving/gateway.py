@@ -19,9 +19,11 @@ class Counts:
     endings: dict[str, int]
 
 
-async def read_status(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
-    """The gateway's report. Raises aiohttp.ClientError."""
-    async with session.get(url + STATUS_PATH) as response:
+async def read_status(session: aiohttp.ClientSession, url: str, folder: Path) -> dict[str, Any]:
+    """The gateway's report; `folder` is the one that its side was made with. Raises aiohttp.ClientError, OSError."""
+    (secret,) = (folder / "home").glob("*/secret")
+    headers = {"Authorization": f"Bearer {secret.read_text(encoding='utf-8')}"}
+    async with session.get(url + STATUS_PATH, headers=headers) as response:
         response.raise_for_status()
         report: dict[str, Any] = await response.json()
     return report

@@ -61,7 +61,7 @@ class Contender:
         """Brings it up, and learns what the model's tokens are."""
         await self.side.server.start()
         async with aiohttp.ClientSession() as session:
-            status = await read_status(session, self.side.url)
+            status = await read_status(session, self.side.url, self.side.folder)
         self._processes = [psutil.Process(gateway["pid"]) for gateway in status["gateways"]]
         if len(self._processes) != self.gateways:
             raise RuntimeError(f"{len(self._processes)} gateways are up; wanted: {self.gateways}")

@@ -65,7 +65,7 @@ async def _measure(folder: Path, requests: int, concurrency: int, output_tokens:
         try:
             await side.server.start()
             async with aiohttp.ClientSession() as session:
-                pid = gateway_pid(await read_status(session, side.url))
+                pid = gateway_pid(await read_status(session, side.url, folder))
             sizes = [await _settled_mib(pid)]
             async with Client(side.url, "completions") as client:
                 vocabulary = await measure_vocabulary(client, spec.models[0].name)

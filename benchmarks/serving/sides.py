@@ -34,11 +34,12 @@ _ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A server under test: where it answers, and its process."""
+    """A server under test: where it answers, its process, and the folder of its spec and logs."""
 
     name: SideName
     url: str
     server: ServerProcess
+    folder: Path
 
 
 def make_side(name: SideName, spec: ClusterSpec, folder: Path) -> Side:
@@ -46,7 +47,9 @@ def make_side(name: SideName, spec: ClusterSpec, folder: Path) -> Side:
     port = spec.gateway.port if name == "raylane" else free_port()
     url = f"http://127.0.0.1:{port}"
     is_ready = functools.partial(_answers, url, _READY[name], spec.models[0].name)
-    return Side(name, url, ServerProcess(_command(name, spec, folder, port), _environment(name, spec, folder), is_ready, folder / f"{name}.log"))
+    return Side(
+        name, url, ServerProcess(_command(name, spec, folder, port), _environment(name, spec, folder), is_ready, folder / f"{name}.log"), folder
+    )
 
 
 async def _answers(url: str, path: str, model: str) -> bool:

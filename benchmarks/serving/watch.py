@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -69,9 +70,10 @@ class EngineWatch:
 class BooksWatch:
     """The gateway's books, asked for again and again."""
 
-    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+    def __init__(self, session: aiohttp.ClientSession, url: str, folder: Path) -> None:
         self._session = session
         self._url = url
+        self._folder = folder
 
     async def now(self) -> Counts:
         """The books at this moment."""
@@ -79,7 +81,7 @@ class BooksWatch:
 
     async def report(self) -> dict[str, Any]:
         """The gateway's whole status."""
-        return await read_status(self._session, self._url)
+        return await read_status(self._session, self._url, self._folder)
 
     async def until(self, holds: Callable[[Counts], bool], timeout_s: float) -> float:
         """The monotonic time at which an answer of which `holds` is true came. Raises NeverError."""

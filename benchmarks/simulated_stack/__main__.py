@@ -79,12 +79,12 @@ async def _measure(spec: ClusterSpec, schedule: Schedule, folder: Path) -> dict[
     command = [sys.executable, "-m", "cli.main", "up", str(folder / "spec.yaml")]
     timeout = aiohttp.ClientTimeout(total=60)
     async with aiohttp.ClientSession(timeout=timeout) as session:
-        server = ServerProcess(command, env, lambda: _is_whole(session, url, model.replicas.count), folder / "up.log")
+        server = ServerProcess(command, env, lambda: _is_whole(session, url, folder, model.replicas.count), folder / "up.log")
         try:
             start_s = await server.start()
             console.print(f"{model.replicas.count} replicas up in {start_s:.0f} s; {len(schedule)} requests ...", style="dim")
             await asyncio.sleep(_WARM_S)
-            gauges = Gauges(session, await read_status(session, url), server.tree())
+            gauges = Gauges(session, await read_status(session, url, folder), server.tree())
             idle = await gauges.read()
             await asyncio.sleep(_IDLE_S)
             before = await gauges.read()
@@ -114,11 +114,11 @@ async def _measure(spec: ClusterSpec, schedule: Schedule, folder: Path) -> dict[
     }
 
 
-async def _is_whole(session: aiohttp.ClientSession, url: str, replicas: int) -> bool:
+async def _is_whole(session: aiohttp.ClientSession, url: str, folder: Path, replicas: int) -> bool:
     """Whether all replicas are ready."""
     try:
-        status = await read_status(session, url)
-    except (aiohttp.ClientError, TimeoutError, OSError):
+        status = await read_status(session, url, folder)
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError):  # the last: there is no secret yet
         return False
     return [replica["state"] for replica in status["models"][0]["replicas"]].count("ready") == replicas
 

@@ -36,10 +36,13 @@ class Timeouts(Section):
 
 class Limits(Section):
     """What is refused before any queueing: `max_body_bytes` a request body, `max_values` the JSON values in it (each token id is one),
-    `max_sequences` (prompts x n) in one request, `max_waiting` requests waiting for one model.
+    `max_sequences` (prompts x n) in one request, `max_waiting` requests waiting for one model, `max_connections` of clients at once.
+    `min_body_bytes_per_s`: a body may take `timeouts.client_stall_s`, and a second more for each so many bytes of it.
     """
 
     max_body_bytes: Annotated[int, Field(ge=1_024, le=1 << 30)] = 8 << 20
+    min_body_bytes_per_s: Annotated[int, Field(ge=1, le=1 << 30)] = 1_024
+    max_connections: Annotated[int, Field(ge=1, le=1_000_000)] = 50_000
     max_values: Annotated[int, Field(ge=1_024, le=1 << 24)] = 1 << 18
     max_sequences: Annotated[int, Field(ge=1, le=1_000_000)] = 2_048
     max_waiting: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000

@@ -10,6 +10,7 @@ from typing import Any
 from deployments.gateway.endpoints import Endpoint
 from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.flow import Aborted, Cause, Flow, Hop
+from deployments.http_protocol import ClientLimits
 from deployments.telemetry.ledger import Ledger
 
 Scope = MutableMapping[str, Any]
@@ -37,11 +38,34 @@ def answer_headers(ledger: Ledger) -> list[tuple[bytes, bytes]]:
     return headers
 
 
+def cut(send: Send) -> None:
+    """Drops the connection of an exchange at once, with what was not sent: the only way to be rid of a client that does not read.
+
+    uvicorn has no call for that, so this reaches into its exchange. A reset, since after a mere close the kernel would keep the unread bytes for
+    minutes, and a client that comes back would see an end like any other.
+    """
+    exchange: Any = getattr(send, "__self__", None)
+    if exchange is None or exchange.disconnected:
+        return
+    exchange.disconnected = True  # or uvicorn would complain that the answer is not complete
+    connection = exchange.transport.get_extra_info("socket")
+    if connection is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+    exchange.transport.abort()
+
+
 class Connection:
     """One HTTP exchange with a client. `is_last` says, when the answer begins, whether the connection is to end with it."""
 
     def __init__(
-        self, scope: Scope, receive: Receive, send: Send, flow: Flow, max_body_bytes: int, is_last: Callable[[], bool] = lambda: False
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        flow: Flow,
+        max_body_bytes: int,
+        limits: ClientLimits,
+        is_last: Callable[[], bool] = lambda: False,
     ) -> None:
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.method: str = scope["method"]
@@ -51,6 +75,7 @@ class Connection:
         self._send = send
         self._flow = flow
         self._max_body_bytes = max_body_bytes
+        self._limits = limits
         self._is_last = is_last
         self._watcher: asyncio.Task[None] | None = None
 
@@ -60,9 +85,9 @@ class Connection:
         if announced.isdigit() and int(announced) > self._max_body_bytes:
             raise self._too_large(int(announced))
         pieces: list[bytes] = []
-        size = 0
+        size, began_s = 0, time.monotonic()
         while True:
-            self._flow.wait_for(Hop.UPLOAD, time.monotonic())
+            self._flow.wait_for(Hop.UPLOAD, time.monotonic(), began_s + self._limits.body_due_s(size))
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise Aborted(Cause.CLIENT_GONE, None)
@@ -120,19 +145,8 @@ class Connection:
             self.cut()
 
     def cut(self) -> None:
-        """Drops the connection at once, with what was not sent: the only way to be rid of a client that does not read.
-
-        uvicorn has no call for that, so this reaches into its exchange. A reset, since after a mere close the kernel would keep the unread bytes for
-        minutes, and a client that comes back would see an end like any other.
-        """
-        exchange: Any = getattr(self._send, "__self__", None)
-        if exchange is None or exchange.disconnected:
-            return
-        exchange.disconnected = True  # or uvicorn would complain that the answer is not complete
-        connection = exchange.transport.get_extra_info("socket")
-        if connection is not None:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-        exchange.transport.abort()
+        """Drops the connection at once, with what was not sent."""
+        cut(self._send)
 
     async def _fail_whole(self, error: ApiError) -> None:
         payload = error.payload()

@@ -6,6 +6,7 @@ that cancellation into `Aborted`.
 """
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from enum import StrEnum
@@ -64,10 +65,10 @@ class Flow:
         """Why the flow ends early, if it does."""
         return self._cause
 
-    def wait_for(self, hop: Hop, now: float) -> None:
-        """From `now` on the flow waits for `hop`."""
+    def wait_for(self, hop: Hop, now: float, at_most_until_s: float = math.inf) -> None:
+        """From `now` on the flow waits for `hop`; no longer than `at_most_until_s`."""
         self._hop = hop
-        self._deadline_s = now + self._limit_s(hop)
+        self._deadline_s = min(now + self._limit_s(hop), at_most_until_s)
 
     def expire(self, now: float) -> None:
         """Ends the flow if a deadline has passed."""
@@ -130,7 +131,9 @@ class Flow:
         times = self._timeouts
         match self._hop:
             case Hop.UPLOAD:
-                return ApiError(ErrorCode.CLIENT_TOO_SLOW, f"no byte of the body came for client_stall_s = {times.client_stall_s:g} s")
+                stall_s = times.client_stall_s
+                told = f"the body came too slowly: nothing for client_stall_s = {stall_s:g} s, or after these less than limits.min_body_bytes_per_s"
+                return ApiError(ErrorCode.CLIENT_TOO_SLOW, told, headers={"connection": "close"})
             case Hop.FIRST_BYTE:
                 return ApiError(ErrorCode.FIRST_BYTE_TIMEOUT, f"the replica did not answer within first_byte_s = {times.first_byte_s:g} s")
             case Hop.BETWEEN_BYTES:

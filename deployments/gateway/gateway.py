@@ -91,14 +91,15 @@ class Gateway:
         self._decision_logs = Path(settings.decision_log) if settings.decision_log else None
         self._recent = Recent()
         self._lag = LoopLag(registry)
-        operators = OperatorPages(self.service, self._status, self._recent, self.peers, registry, secret, self._apply)
-        orders = OrderPages(self.service, self.feeds.by_replica, self._announced, self._session, secret, self._order)
-        shadow = ShadowPage(self.service, self._announced, secret, self._exchange)
+        operators = OperatorPages(self.service, self._status, self._recent, self.peers, registry, self._apply)
+        orders = OrderPages(self.service, self.feeds.by_replica, self._announced, self._session, self._order)
+        shadow = ShadowPage(self.service, self._announced, self._exchange)
         own = [*OwnPages(self.service, self._status).routes(), *operators.routes(), *orders.routes(), shadow.route()]
         shared_port = settings.replicas > 1
-        self._server = HttpServer(build_app(self.service, own), settings.host, settings.port, settings.timeouts.keep_alive_s, shared_port)
-        for_cell = [LanesPage(self.service.desks, secret).route(), ScalingPage(self.service, secret).route()]
-        self._cell_server = HttpServer(build_cell_app(self.service, [*own, *for_cell]), cell_host, 0, settings.timeouts.keep_alive_s)
+        keep_alive_s, limits = settings.timeouts.keep_alive_s, lambda: self.service.client_limits
+        self._server = HttpServer(build_app(self.service, own, secret), settings.host, settings.port, keep_alive_s, shared_port, limits)
+        for_cell = [LanesPage(self.service.desks).route(), ScalingPage(self.service).route()]
+        self._cell_server = HttpServer(build_cell_app(self.service, [*own, *for_cell], secret), cell_host, 0, keep_alive_s, limits=limits)
         self.peers.own_url = _url(cell_host, self._cell_server.port)
         self._tasks: list[asyncio.Task[None]] = []
         self._allegiances: dict[str, Allegiance] = {}

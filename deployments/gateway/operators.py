@@ -1,4 +1,4 @@
-"""The operators' pages: metrics, status, one request's record, the spec in force. `operators_only.py` says who may see them."""
+"""The operators' pages: metrics, status, one request's record, the spec in force. `access.py` says who may see them."""
 
 from collections.abc import Awaitable, Callable
 from urllib.parse import quote
@@ -14,8 +14,7 @@ from cluster.spec import ClusterSpec
 from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.fields import shown
 from deployments.gateway.live_spec import LIVE, changes_between
-from deployments.gateway.operators_only import operators_only
-from deployments.gateway.own_page import Handler, OwnPage
+from deployments.gateway.own_page import Handler, OwnPage, body_of
 from deployments.gateway.peers import Peers
 from deployments.gateway.service import Service
 from deployments.gateway.status import Status
@@ -34,7 +33,6 @@ class OperatorPages:
         recent: Recent,
         peers: Peers,
         registry: CollectorRegistry,
-        secret: str,
         apply: Callable[[ClusterSpec], Awaitable[None]],
     ) -> None:
         self._service = service
@@ -42,7 +40,6 @@ class OperatorPages:
         self._recent = recent
         self._peers = peers
         self._registry = registry
-        self._secret = secret
         self._apply = apply
 
     def routes(self) -> list[Route]:
@@ -82,9 +79,7 @@ class OperatorPages:
         """The spec in force; PUT changes what can change without a restart, all of it or nothing. `?dry_run=1` only says what would change."""
         if request.method != "PUT":
             return Response(self._service.spec.model_dump_json(), media_type="application/json")
-        body = await request.body()
-        if len(body) > _MOST_SPEC_BYTES:
-            raise ApiError(ErrorCode.BODY_TOO_LARGE, f"the spec has {len(body)} bytes; allowed: at most {_MOST_SPEC_BYTES}")
+        body = await body_of(request, _MOST_SPEC_BYTES)
         try:
             wanted = ClusterSpec.model_validate_json(body)
         except ValidationError as error:
@@ -105,7 +100,7 @@ class OperatorPages:
         return JSONResponse(answers[0]) if answers else None
 
     def _route(self, path: str, handler: Handler, methods: tuple[str, ...] = ("GET", "HEAD")) -> Route:
-        return Route(path, OwnPage(operators_only(handler, self._secret), self._service, methods, quiet=True))
+        return Route(path, OwnPage(handler, self._service, methods, quiet=True))
 
 
 def _here(request: Request) -> bool:

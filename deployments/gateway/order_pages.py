@@ -21,10 +21,9 @@ from deployments.gateway.chosen_replica import chosen
 from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.feeds import ReplicaFeed
 from deployments.gateway.fields import shown
-from deployments.gateway.operators_only import operators_only
 from deployments.gateway.order_forms import ControlForm, CordonForm, DrainForm, ReleaseForm, read_form
 from deployments.gateway.orders_shown import shown_orders
-from deployments.gateway.own_page import Handler, OwnPage
+from deployments.gateway.own_page import Handler, OwnPage, body_of
 from deployments.gateway.service import Service
 from deployments.protocol import DRAIN_PATH, DrainReason, ReplicaFacts
 
@@ -43,14 +42,12 @@ class OrderPages:
         feeds: Mapping[str, ReplicaFeed],
         announced: Announced,
         session: aiohttp.ClientSession,
-        secret: str,
         order: Callable[[Act], Awaitable[Orders]],
     ) -> None:
         self._service = service
         self._feeds = feeds
         self._announced = announced
         self._session = session
-        self._secret = secret
         self._order = order
 
     def routes(self) -> list[Route]:
@@ -66,7 +63,7 @@ class OrderPages:
         """What is in force; POST holds or pins the number of a model's replicas."""
         if request.method != "POST":
             return JSONResponse(shown_orders(self._announced.orders))
-        form = read_form(ControlForm, await _body(request))
+        form = read_form(ControlForm, await body_of(request, _MOST_BYTES))
         most = self._model(form.model).replicas.max
         if most is not None and form.replicas > most:
             message = f"replicas = {form.replicas}: allowed: at most {most}, the model's replicas.max"
@@ -77,13 +74,13 @@ class OrderPages:
 
     async def release(self, request: Request) -> Response:
         """Ends what holds or pins a model."""
-        form = read_form(ReleaseForm, await _body(request))
+        form = read_form(ReleaseForm, await body_of(request, _MOST_BYTES))
         self._model(form.model)
         return await self._in_force(Act(time.time(), ActKind.RELEASE, form.model, form.by, form.why))
 
     async def cordon(self, request: Request) -> Response:
         """Keeps new work off a replica, or no more."""
-        form = read_form(CordonForm, await _body(request))
+        form = read_form(CordonForm, await body_of(request, _MOST_BYTES))
         models = {cordon.replica_id: cordon.model for cordon in self._announced.orders.cordons}
         if not form.undo:
             models = {replica_id: feed.facts.model for replica_id, feed in self._feeds.items()}
@@ -93,7 +90,7 @@ class OrderPages:
 
     async def drain(self, request: Request) -> Response:
         """Has replicas drain: they finish what they have, take nothing new, and are replaced."""
-        form = read_form(DrainForm, await _body(request))
+        form = read_form(DrainForm, await body_of(request, _MOST_BYTES))
         there = [feed.facts for feed in self._feeds.values()]
         if form.replica is not None:
             wanted = chosen("replica", form.replica, (facts.replica_id for facts in there))
@@ -142,11 +139,4 @@ class OrderPages:
         return self._service.spec.model(name)
 
     def _route(self, path: str, handler: Handler, methods: tuple[str, ...] = ("POST",)) -> Route:
-        return Route(path, OwnPage(operators_only(handler, self._secret), self._service, methods))
-
-
-async def _body(request: Request) -> bytes:
-    body = await request.body()
-    if len(body) > _MOST_BYTES:
-        raise ApiError(ErrorCode.BODY_TOO_LARGE, f"the order has {len(body)} bytes; allowed: at most {_MOST_BYTES}")
-    return body
+        return Route(path, OwnPage(handler, self._service, methods))

@@ -1,13 +1,14 @@
 """A page that the gateway answers itself: its errors' form, its request id, its line in the journal."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from deployments.gateway.connection import Receive, Scope, Send
+from deployments.gateway.connection import Receive, Scope, Send, cut
 from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.service import Service, new_ledger, outcome_of
 
@@ -36,6 +37,8 @@ class OwnPage:
         ledger = new_ledger(scope, scope["path"][:_PATH_CHARS])
         try:
             response = await self._answer(scope, receive)
+        except ClientDisconnect:
+            return
         except ApiError as error:
             ledger.error = error.error.code
             response = _error_response(error)
@@ -46,7 +49,11 @@ class OwnPage:
         response.headers["x-request-id"] = ledger.request_id
         if self._service.leaving:
             response.headers["connection"] = "close"
-        await response(scope, receive, send)
+        try:
+            async with asyncio.timeout(self._service.settings.timeouts.client_stall_s):
+                await response(scope, receive, send)
+        except TimeoutError:  # it has not read the answers before this one
+            cut(send)
         if not self._quiet:
             ledger.status, ledger.bytes_out, ledger.ended_s = response.status_code, len(response.body), time.monotonic()
             ledger.outcome = outcome_of(ledger)
@@ -57,6 +64,16 @@ class OwnPage:
             allowed = ", ".join(self._methods)
             raise ApiError(ErrorCode.METHOD_NOT_ALLOWED, f"{scope['method']} {scope['path']}: allowed: {allowed}", headers={"allow": allowed})
         return await self._handler(Request(scope, receive))
+
+
+async def body_of(request: Request, most_bytes: int) -> bytes:
+    """The body of a request to an own page. Raises ApiError as soon as it is longer than that."""
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > most_bytes:
+            raise ApiError(ErrorCode.BODY_TOO_LARGE, f"the body has over {most_bytes} bytes", headers={"connection": "close"})
+    return bytes(body)
 
 
 def _error_response(error: ApiError) -> Response:

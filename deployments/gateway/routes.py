@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
+from deployments.gateway.access import behind_doors
 from deployments.gateway.connection import Receive, Scope, Send
 from deployments.gateway.endpoints import ENDPOINTS, Endpoint
 from deployments.gateway.errors import ApiError, ErrorCode
@@ -26,15 +27,19 @@ class RelayedEndpoint:
         await self._service.handle(self._endpoint, scope, receive, send)
 
 
-def build_app(service: Service, own: Sequence[Route]) -> Router:
+def build_app(service: Service, own: Sequence[Route], secret: str) -> Router:
     """The gateway's whole ASGI app. A bare Router: middleware would wrap `send` and cost a layer on every piece of a stream."""
-    relayed = [Route(endpoint.path, RelayedEndpoint(service, endpoint)) for endpoint in ENDPOINTS]
-    return Router([*relayed, *own], default=OwnPage(_not_found, service, methods=None), redirect_slashes=False)
+    return build_cell_app(service, [*(Route(endpoint.path, RelayedEndpoint(service, endpoint)) for endpoint in ENDPOINTS), *own], secret)
 
 
-def build_cell_app(service: Service, own: Sequence[Route]) -> Router:
-    """The app of the port for the cell: the gateway's own pages, and no requests of clients."""
-    return Router(list(own), default=OwnPage(_not_found, service, methods=None), redirect_slashes=False)
+def build_cell_app(service: Service, own: Sequence[Route], secret: str) -> Router:
+    """The app of the port for the cell: the gateway's own pages, and no requests of clients. `access.py` says who may ask for what."""
+    routes = behind_doors(own, secret, OwnPage(_unauthorized, service, methods=None))
+    return Router(routes, default=OwnPage(_not_found, service, methods=None), redirect_slashes=False)
+
+
+async def _unauthorized(request: Request) -> Response:
+    raise ApiError(ErrorCode.UNAUTHORIZED, "this page needs `Authorization: Bearer <the cluster's secret>`", headers={"www-authenticate": "Bearer"})
 
 
 async def _not_found(request: Request) -> Response:

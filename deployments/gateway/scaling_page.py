@@ -8,7 +8,6 @@ from starlette.routing import Route
 
 from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.fields import shown
-from deployments.gateway.operators_only import operators_only
 from deployments.gateway.own_page import OwnPage
 from deployments.gateway.service import Service
 from deployments.ownership.desk import Desk
@@ -19,14 +18,13 @@ from deployments.scaling.latency import LONGEST_SPAN_S
 class ScalingPage:
     """Asked some times a second for each model: nothing here waits, or looks at more than the scheduler's own sums."""
 
-    def __init__(self, service: Service, secret: str) -> None:
+    def __init__(self, service: Service) -> None:
         self._service = service
         self._desks: Mapping[str, Desk] = service.desks
-        self._secret = secret
 
     def route(self) -> Route:
         """Its route, on the server for the cell."""
-        return Route(SCALING_PATH + "/{model:path}", OwnPage(operators_only(self.books, self._secret, open_here=False), self._service, quiet=True))
+        return Route(SCALING_PATH + "/{model:path}", OwnPage(self.books, self._service, quiet=True))
 
     async def books(self, request: Request) -> Response:
         """The books of one model."""

@@ -26,6 +26,7 @@ from deployments.gateway.prefix import CHUNK_CHARS, CHUNK_IDS
 from deployments.gateway.reader import Reader
 from deployments.gateway.salts import Salts
 from deployments.gateway.tenants import KeyRing
+from deployments.http_protocol import ClientLimits
 from deployments.ownership.desk import Desk
 from deployments.protocol import Finished, FirstTokens
 from deployments.scheduling import Request
@@ -76,6 +77,12 @@ class Service:
         self._salts = Salts(spec, self._secret)
 
     @property
+    def client_limits(self) -> ClientLimits:
+        """What is asked of clients' connections."""
+        limits = self.settings.limits
+        return ClientLimits(self.settings.timeouts.client_stall_s, limits.min_body_bytes_per_s, limits.max_connections)
+
+    @property
     def spec(self) -> ClusterSpec:
         """The spec in force."""
         return self._spec
@@ -105,7 +112,7 @@ class Service:
         ledger = new_ledger(scope, endpoint.path)
         ledger.gateway = self._gateway_id
         flow = Flow(ledger, self.settings.timeouts)
-        client = Connection(scope, receive, send, flow, self.settings.limits.max_body_bytes, lambda: self.leaving)
+        client = Connection(scope, receive, send, flow, self.settings.limits.max_body_bytes, self.client_limits, lambda: self.leaving)
         async with self.flows.hold(flow):
             try:
                 with flow.guard():

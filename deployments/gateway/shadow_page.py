@@ -17,9 +17,8 @@ from deployments.announced import Announced
 from deployments.controls.act import Act, ActKind
 from deployments.controls.promotion import standing
 from deployments.gateway.errors import ApiError, ErrorCode
-from deployments.gateway.operators_only import operators_only
 from deployments.gateway.order_forms import ShadowForm, read_form
-from deployments.gateway.own_page import OwnPage
+from deployments.gateway.own_page import OwnPage, body_of
 from deployments.gateway.service import Service
 
 SHADOW_PATH = "/raylane/shadow"
@@ -43,24 +42,19 @@ class ShadowPage:
         self,
         service: Service,
         announced: Announced,
-        secret: str,
         exchange: Callable[[Callable[[ClusterSpec], Exchange]], Awaitable[Exchange | None]],
     ) -> None:
         self._service = service
         self._announced = announced
-        self._secret = secret
         self._exchange = exchange
 
     def route(self) -> Route:
         """Its route."""
-        return Route(SHADOW_PATH, OwnPage(operators_only(self.exchange, self._secret), self._service, ("POST",)))
+        return Route(SHADOW_PATH, OwnPage(self.exchange, self._service, ("POST",)))
 
     async def exchange(self, request: Request) -> Response:
         """Promotes the shadow, or takes the last promotion back. It is written down and done, or neither; which, is unknown where no answer comes."""
-        body = await request.body()
-        if len(body) > _MOST_BYTES:
-            raise ApiError(ErrorCode.BODY_TOO_LARGE, f"the order has {len(body)} bytes; allowed: at most {_MOST_BYTES}")
-        form = read_form(ShadowForm, body)
+        form = read_form(ShadowForm, await body_of(request, _MOST_BYTES))
         try:
             async with asyncio.timeout(_ANSWER_S):
                 done = await self._exchange(lambda spec: self._exchanged(spec, form))

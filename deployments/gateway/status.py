@@ -60,7 +60,7 @@ class Status:
         return [name for name, desk in self._service.desks.items() if spec.least_replicas(spec.model(name)) > 0 and not desk.is_ready]
 
     def targets(self) -> list[dict[str, Any]]:
-        """Prometheus' http_sd form. An engine's /metrics asks for the cluster's secret, a gateway's for nothing on its own machine."""
+        """Prometheus' http_sd form. All of them ask for the cluster's secret."""
         cell = {"__metrics_path__": "/metrics", "cell": self._spec.name}
         gateways = {self._peers.gateway_id: self._peers.own_url, **self._peers.urls}
         groups = [

@@ -206,7 +206,7 @@ def test_no_proxy_stands_between(page: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert run("status", "--url", page, "--json").exit_code == 0
     bringing = boot.Boot.__new__(boot.Boot)
     bringing._url = page
-    assert bringing._ready()
+    assert bringing._ready("the-secret")
 
 
 def test_doctor_names_what_is_missing(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:

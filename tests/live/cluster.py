@@ -46,9 +46,18 @@ class LiveCluster:
         command = [sys.executable, "-m", "cli.main", *arguments]
         return subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=STOP_S)
 
+    def ask(self, path: str, url: str | None = None) -> requests.Response:
+        """The answer to a GET with the cluster's secret."""
+        return requests.get((url or self.url) + path, headers=self.credentials, timeout=30)
+
+    @property
+    def credentials(self) -> dict[str, str]:
+        """The headers that open operators' pages."""
+        return {"authorization": f"Bearer {self.secret()}"}
+
     def model(self) -> dict[str, Any]:
         """What the gateway reports of the model."""
-        report = requests.get(self.url + "/raylane/status", timeout=30).json()
+        report = self.ask("/raylane/status").json()
         return dict(report["models"][0])
 
     def replicas(self) -> list[dict[str, Any]]:
@@ -57,11 +66,11 @@ class LiveCluster:
 
     def gateway_pid(self) -> int:
         """The gateway's process."""
-        return int(requests.get(self.url + "/raylane/status", timeout=30).json()["gateway"]["pid"])
+        return int(self.ask("/raylane/status").json()["gateway"]["pid"])
 
     def gateways(self) -> dict[str, int]:
         """The gateways that live, and their processes."""
-        report = requests.get(self.url + "/raylane/status", timeout=30).json()
+        report = self.ask("/raylane/status").json()
         return {gateway["id"]: gateway["pid"] for gateway in report["gateways"]}
 
     def secret(self) -> str:
@@ -74,7 +83,7 @@ class LiveCluster:
 
     def quiet(self) -> bool:
         """No flow, no lease, nobody waits, and the engines say the same."""
-        report = requests.get(self.url + "/raylane/status", timeout=30).json()
+        report = self.ask("/raylane/status").json()
         model = report["models"][0]
         idle = all((r["engine_running"], r["engine_waiting"], r["engine_exchanges"], r["kv_usage"]) == (0, 0, 0, 0) for r in model["replicas"])
         waiting = sum(lane["waiting"] for lane in model["lanes"])

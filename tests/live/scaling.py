@@ -39,7 +39,7 @@ def records(cell: LiveCluster) -> list[Record]:
 
 def metric(cell: LiveCluster, name: str) -> dict[str, float]:
     """A metric's samples by their labels."""
-    lines = [one for one in requests.get(cell.url + "/metrics", timeout=30).text.splitlines() if one.startswith(name + "{")]
+    lines = [one for one in cell.ask("/metrics").text.splitlines() if one.startswith(name + "{")]
     return {one[len(name) : one.rindex(" ")]: float(one.rsplit(" ", 1)[1]) for one in lines}
 
 
@@ -54,7 +54,7 @@ def names(cell: LiveCluster) -> set[str]:
 
 def apply(cell: LiveCluster, **changes: Any) -> None:
     """Changes the model's or the cluster's section of the spec in force, by the real command."""
-    spec = requests.get(cell.url + "/raylane/spec", timeout=30).json()
+    spec = cell.ask("/raylane/spec").json()
     for section, values in changes.items():
         part = spec["autoscaling"] if section == "autoscaling" else spec["models"][0]["replicas"]
         part |= values

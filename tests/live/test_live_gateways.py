@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import psutil
 import pytest
-import requests
 
 from tests.live.clients import Answer, ask, clients
 from tests.live.cluster import ROOT, LiveCluster, eventually, live_cluster
@@ -120,7 +119,7 @@ async def test_a_frozen_owner_gets_its_way_no_more(pair: LiveCluster, tell: list
         process.suspend()
         began_s = time.monotonic()
         try:
-            await asyncio.to_thread(eventually, lambda: owns(survivor, before["epoch"]))
+            await asyncio.to_thread(eventually, lambda: owns(pair, survivor, before["epoch"]))
             frozen["takeover_s"] = time.monotonic() - began_s
             await asyncio.sleep(3)
         finally:
@@ -168,11 +167,11 @@ def ray_address(cluster: LiveCluster) -> str:
 
 def cell_urls(cluster: LiveCluster, but: str) -> list[str]:
     """Where the gateways listen for their cell, one left out."""
-    report = requests.get(cluster.url + "/raylane/status", timeout=30).json()
+    report = cluster.ask("/raylane/status").json()
     return [gateway["cell_url"] for gateway in report["gateways"] if gateway["id"] != but]
 
 
-def owns(cell_url: str, above: int) -> bool:
+def owns(cluster: LiveCluster, cell_url: str, above: int) -> bool:
     """Whether that gateway owns the model under a later epoch."""
-    (model,) = requests.get(cell_url + "/raylane/status?here=1", timeout=30).json()["models"]
+    (model,) = cluster.ask("/raylane/status?here=1", cell_url).json()["models"]
     return model["owner"] is not None and model["epoch"] > above

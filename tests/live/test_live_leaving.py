@@ -23,7 +23,7 @@ async def stream(session: aiohttp.ClientSession, cluster: LiveCluster, **fields:
 
 async def in_the_lane(session: aiohttp.ClientSession, cluster: LiveCluster) -> tuple[int, int]:
     """How many wait, and how many were ever submitted."""
-    async with session.get(cluster.url + "/raylane/status") as response:
+    async with session.get(cluster.url + "/raylane/status", headers=cluster.credentials) as response:
         model = (await response.json())["models"][0]
         return sum(lane["waiting"] for lane in model["lanes"]), model["submitted"]
 

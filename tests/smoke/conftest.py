@@ -33,8 +33,12 @@ class LiveCluster:
 
     def status(self) -> dict[str, object]:
         """The gateway's report."""
-        report: dict[str, object] = requests.get(self.url + "/raylane/status", timeout=10).json()
+        report: dict[str, object] = self.ask("/raylane/status").json()
         return report
+
+    def ask(self, path: str) -> requests.Response:
+        """The answer to a GET with the cluster's secret."""
+        return requests.get(self.url + path, headers={"authorization": f"Bearer {(self.run_dir / 'secret').read_text()}"}, timeout=10)
 
     @property
     def run_dir(self) -> Path:

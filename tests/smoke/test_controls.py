@@ -171,7 +171,7 @@ def test_a_spot_notice_drains_and_replaces_without_an_error(cluster: LiveCluster
 def test_a_hold_outlives_the_directory(cluster: LiveCluster) -> None:
     assert "at least 2 replicas" in done(cluster, "hold", MODEL, "2", "--for", "30m", "--why", "a test")
     assert MODEL in done(cluster, "controls")
-    metrics = requests.get(cluster.url + "/metrics", timeout=10).text
+    metrics = cluster.ask("/metrics").text
     assert f'raylane_control{{kind="hold",model="{MODEL}"}} 2.0' in metrics
     (actor,) = [process for process in cluster.family() if "Directory" in "".join(process.cmdline())]
     os.kill(actor.pid, signal.SIGKILL)
@@ -194,7 +194,7 @@ def test_a_hold_outlives_the_directory(cluster: LiveCluster) -> None:
 
 def test_the_owner_shows_its_books(cluster: LiveCluster) -> None:
     ask(cluster)
-    gateway = requests.get(cluster.url + "/raylane/status", timeout=10).json()["gateway"]
+    gateway = cluster.ask("/raylane/status").json()["gateway"]
     url = gateway["cell_url"] + f"{SCALING_PATH}/{MODEL}"
     assert requests.get(url, timeout=10).status_code == 401
     answer = requests.get(url, params={"latency_span_s": "600"}, headers={"authorization": f"Bearer {cluster.secret()}"}, timeout=10)

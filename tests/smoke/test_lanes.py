@@ -20,7 +20,7 @@ LONG: dict[str, Any] = {"model": "demo", "prompt": "one two three " * 1_500, "ma
 
 def changed_spec(cluster: LiveCluster, file: Path, **sections: Any) -> Path:
     """The running spec with other sections, as a file."""
-    spec = requests.get(cluster.url + "/raylane/spec", timeout=10).json()
+    spec = cluster.ask("/raylane/spec").json()
     file.write_text(yaml.safe_dump({**spec, **sections}))
     return file
 

@@ -28,11 +28,12 @@ def prometheus(cluster: LiveCluster) -> Iterator[str]:
     if PROMETHEUS is None:
         pytest.skip("prometheus is not installed: apt-get install prometheus")
     folder = Path(tempfile.mkdtemp(prefix="raylane-prometheus-"))
+    authorization = {"credentials_file": str(cluster.run_dir / "secret")}
     scrape = {
         "job_name": "raylane",
         "scrape_interval": "1s",
-        "http_sd_configs": [{"url": cluster.url + "/raylane/http_sd", "refresh_interval": "1s"}],
-        "authorization": {"credentials_file": str(cluster.run_dir / "secret")},
+        "http_sd_configs": [{"url": cluster.url + "/raylane/http_sd", "refresh_interval": "1s", "authorization": authorization}],
+        "authorization": authorization,
     }
     (folder / "config.yaml").write_text(yaml.safe_dump({"scrape_configs": [scrape]}))
     address = f"127.0.0.1:{free_port()}"
@@ -77,7 +78,7 @@ def test_prometheus_finds_and_scrapes_every_process(cluster: LiveCluster, promet
 def test_metric_names_are_prometheus_own_way(cluster: LiveCluster) -> None:
     if PROMTOOL is None:
         pytest.skip("promtool is not installed: apt-get install prometheus")
-    metrics = requests.get(cluster.url + "/metrics", timeout=10).content
+    metrics = cluster.ask("/metrics").content
     checked = subprocess.run([PROMTOOL, "check", "metrics"], input=metrics, capture_output=True, timeout=60)
     complaints = [line for line in checked.stdout.decode().splitlines() + checked.stderr.decode().splitlines() if line.startswith("raylane")]
     assert complaints == []

@@ -90,7 +90,7 @@ def test_the_ledger_adds_up(cluster: LiveCluster) -> None:
 
 def test_metrics_tell_tokens_by_the_engines_own_count(cluster: LiveCluster) -> None:
     def tokens() -> float:
-        lines = requests.get(cluster.url + "/metrics", timeout=10).text.splitlines()
+        lines = cluster.ask("/metrics").text.splitlines()
         return sum(float(line.split()[-1]) for line in lines if line.startswith('raylane_tokens_total{kind="out"'))
 
     requests.post(cluster.url + "/v1/completions", json=BODY, timeout=60)
@@ -98,7 +98,7 @@ def test_metrics_tell_tokens_by_the_engines_own_count(cluster: LiveCluster) -> N
     before = tokens()
     requests.post(cluster.url + "/v1/completions", json=BODY, timeout=60)
     eventually(lambda: tokens() - before == 24)
-    groups = requests.get(cluster.url + "/raylane/http_sd", timeout=10).json()
+    groups = cluster.ask("/raylane/http_sd").json()
     assert [group["labels"]["raylane_role"] for group in groups] == ["gateway", "engine", "engine"]
 
 

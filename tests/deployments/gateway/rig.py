@@ -23,6 +23,7 @@ from tests.deployments.gateway.fake_engine import FakeEngine
 SECRET = "the-secret"
 PATIENCE_S = 20.0
 ASK = {"model": "demo", "prompt": "one two three", "max_tokens": 3}
+CREDENTIALS = {"authorization": f"Bearer {SECRET}"}
 CHAT = {"model": "demo", "messages": [{"role": "user", "content": "one two three"}], "max_tokens": 3}
 
 

@@ -11,7 +11,7 @@ import aiohttp
 from cluster.spec import ClusterSpec
 from deployments.gateway.tenants import digest_of
 from tests.deployments.gateway.fake_engine import waiting
-from tests.deployments.gateway.rig import ASK, SECRET, Rig, until
+from tests.deployments.gateway.rig import ASK, CREDENTIALS, SECRET, Rig, until
 
 
 async def put(rig: Rig, spec: Any, secret: str = SECRET, **params: str) -> tuple[int, dict[str, Any]]:
@@ -78,9 +78,9 @@ async def test_a_request_is_explained(make_rig: Callable[..., Awaitable[Rig]]) -
         assert response.status == 200
     await rig.last()
     async with aiohttp.ClientSession() as session:
-        async with session.get(rig.url + "/raylane/requests/mine%2F1") as response:
+        async with session.get(rig.url + "/raylane/requests/mine%2F1", headers=CREDENTIALS) as response:
             record = await response.json()
-        async with session.get(rig.url + "/raylane/requests/nobody") as response:
+        async with session.get(rig.url + "/raylane/requests/nobody", headers=CREDENTIALS) as response:
             assert response.status == 404
     assert record["request_id"] == "mine/1"
     assert [decision["verdict"] for decision in record["decisions"]] == ["admitted", "placed"]

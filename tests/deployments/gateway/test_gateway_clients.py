@@ -13,7 +13,7 @@ import pytest
 from deployments import http_protocol
 from deployments.telemetry.ledger import Outcome
 from tests.deployments.gateway.fake_engine import DONE, FakeEngine, event, pieces, waiting
-from tests.deployments.gateway.rig import ASK, Rig, head, openai_error, until
+from tests.deployments.gateway.rig import ASK, CREDENTIALS, Rig, head, openai_error, until
 
 MakeRig = Callable[..., Awaitable[Rig]]
 STREAM = {**ASK, "stream": True}
@@ -184,7 +184,7 @@ async def test_a_wrong_method(rig: Rig) -> None:
         if method in allowed:
             continue
         client = await rig.connect()
-        await client.request(path, b"", method)
+        await client.request(path, b"", method, **CREDENTIALS)
         status, headers, body = await client.answer()
         assert (status, headers["allow"]) == (405, allowed)
         assert openai_error(body)["code"] == "method_not_allowed"
@@ -253,7 +253,7 @@ async def test_two_requests_with_one_id(rig: Rig) -> None:
 
 async def test_two_id_headers(rig: Rig) -> None:
     client = await rig.connect()
-    client.writer.write(b"GET /health HTTP/1.1\r\nx-request-id: one\r\nX-Request-Id: two\r\n\r\n")
+    client.writer.write(b"GET /health HTTP/1.1\r\nhost: x\r\nx-request-id: one\r\nX-Request-Id: two\r\n\r\n")
     assert (await client.answer())[1]["x-request-id"] == "one"
     client.leave()
 

@@ -12,7 +12,7 @@ import pytest
 from deployments.controls.act import ActKind
 from deployments.protocol import ReplicaState
 from tests.deployments.gateway.fake_engine import FakeEngine, waiting
-from tests.deployments.gateway.rig import SECRET, Rig, openai_error, until
+from tests.deployments.gateway.rig import CREDENTIALS, SECRET, Rig, openai_error, until
 
 MakeRig = Callable[..., Awaitable[Rig]]
 BY: dict[str, Any] = {"by": "me", "why": "a test"}
@@ -36,8 +36,8 @@ async def post(rig: Rig, path: str, body: Any, secret: str = SECRET) -> tuple[in
 
 
 async def get(rig: Rig, path: str) -> Any:
-    """What this machine may read."""
-    async with aiohttp.ClientSession() as session, session.get(rig.url + path) as response:
+    """What an operator reads."""
+    async with aiohttp.ClientSession(headers=CREDENTIALS) as session, session.get(rig.url + path) as response:
         payload = await response.read()
         return json.loads(payload) if response.content_type == "application/json" else payload.decode()
 

@@ -156,7 +156,7 @@ async def test_a_slow_upload(make_rig: MakeRig) -> None:
 
 
 async def test_a_steady_upload_may_take_longer(make_rig: MakeRig) -> None:
-    rig = await make_rig(timeouts={"client_stall_s": 0.4})
+    rig = await make_rig(timeouts={"client_stall_s": 0.4}, limits={"min_body_bytes_per_s": 20})
     client = await rig.connect()
     body = json.dumps(ASK).encode()
     client.writer.write(head("POST", "/v1/completions", len(body)))
@@ -168,7 +168,9 @@ async def test_a_steady_upload_may_take_longer(make_rig: MakeRig) -> None:
 
 
 async def test_an_upload_is_bounded_by_the_total(make_rig: MakeRig) -> None:
-    rig = await make_rig(timeouts={"total_s": 0.8, "connect_s": 0.5, "between_bytes_s": 0.5, "client_stall_s": 0.5})
+    rig = await make_rig(
+        timeouts={"total_s": 0.8, "connect_s": 0.5, "between_bytes_s": 0.5, "client_stall_s": 0.5}, limits={"min_body_bytes_per_s": 1}
+    )
     client = await rig.connect()
     client.writer.write(head("POST", "/v1/completions", 1_000))
 

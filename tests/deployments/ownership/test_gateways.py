@@ -10,7 +10,7 @@ import pytest
 from deployments.ownership import messages
 from deployments.ownership.owners import Ownership
 from tests.deployments.gateway.fake_engine import DONE, event, pieces, waiting
-from tests.deployments.gateway.rig import ASK, SECRET, Rig, until
+from tests.deployments.gateway.rig import ASK, CREDENTIALS, SECRET, Rig, until
 from tests.deployments.ownership.conftest import Cell
 
 MakeCell = Callable[..., Awaitable[Cell]]
@@ -224,18 +224,18 @@ async def test_status_is_the_cells_whoever_is_asked(make_cell: MakeCell) -> None
         await rig.last()
     async with aiohttp.ClientSession() as session:
         for rig in cell.rigs:
-            async with session.get(rig.url + "/raylane/status") as response:
+            async with session.get(rig.url + "/raylane/status", headers=CREDENTIALS) as response:
                 report = await response.json()
             model = report["models"][0]
             assert (model["placed"], model["endings"]["finished"], model["owner"]) == (2, 2, cell.owner.gateway.gateway_id)
             assert model["ttft_ms"]["requests"] == 2
             assert {line["id"] for line in report["gateways"]} == {rig.gateway.gateway_id for rig in cell.rigs}
             for asked in cell.rigs:
-                async with session.get(f"{rig.url}/raylane/requests/at-{asked.port}") as response:
+                async with session.get(f"{rig.url}/raylane/requests/at-{asked.port}", headers=CREDENTIALS) as response:
                     assert (await response.json())["request_id"] == f"at-{asked.port}"
-            async with session.get(f"{rig.url}/raylane/requests/nobody") as response:
+            async with session.get(f"{rig.url}/raylane/requests/nobody", headers=CREDENTIALS) as response:
                 assert response.status == 404
-            async with session.get(rig.url + "/raylane/http_sd") as response:
+            async with session.get(rig.url + "/raylane/http_sd", headers=CREDENTIALS) as response:
                 roles = [group["labels"]["raylane_role"] for group in await response.json()]
             assert sorted(roles) == ["engine", "gateway", "gateway"]
 

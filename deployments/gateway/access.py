@@ -1,0 +1,73 @@
+"""Who may ask for what: a closed table of all the paths that a gateway serves, on both of its ports. A path that is not in it cannot be served.
+
+Where a request comes from says nothing: behind a reverse proxy or a load balancer on the same machine everybody comes from loopback.
+"""
+
+import hmac
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from types import MappingProxyType
+
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from deployments.gateway.connection import Receive, Scope, Send
+
+
+class Access(StrEnum):
+    """What a path asks for."""
+
+    OPEN = "open"
+    """Nothing: load balancers ask for it, and it says nothing of anybody's requests."""
+    KEY = "key"
+    """A tenant's key, where the spec has tenants; whose it is, is the path's own affair."""
+    SECRET = "secret"
+    """The cluster's secret, as a bearer token: it shows or changes what is not the asker's alone."""
+
+
+ACCESS: Mapping[str, Access] = MappingProxyType(
+    {
+        "/health": Access.OPEN,
+        "/ready": Access.OPEN,
+        "/v1/models": Access.KEY,
+        "/v1/models/{name:path}": Access.KEY,
+        "/v1/chat/completions": Access.KEY,
+        "/v1/completions": Access.KEY,
+        "/v1/responses": Access.KEY,
+        "/v1/embeddings": Access.KEY,
+        "/tokenize": Access.KEY,
+        "/detokenize": Access.KEY,
+        "/metrics": Access.SECRET,
+        "/raylane/status": Access.SECRET,
+        "/raylane/http_sd": Access.SECRET,
+        "/raylane/requests/{request_id:path}": Access.SECRET,
+        "/raylane/spec": Access.SECRET,
+        "/raylane/controls": Access.SECRET,
+        "/raylane/release": Access.SECRET,
+        "/raylane/cordon": Access.SECRET,
+        "/raylane/drain": Access.SECRET,
+        "/raylane/shadow": Access.SECRET,
+        "/raylane/scaling/{model:path}": Access.SECRET,
+        "/raylane/lanes": Access.SECRET,
+    }
+)
+
+
+class Door:
+    """The ASGI app behind a path that asks for the secret. Who has none gets `refusal` instead."""
+
+    def __init__(self, app: ASGIApp, secret: str, refusal: ASGIApp) -> None:
+        self._app = app
+        self._credentials = b"Bearer " + secret.encode()
+        self._refusal = refusal
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One exchange; nothing of it is read before the secret was seen."""
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        enters = len(given) == 1 and hmac.compare_digest(given[0], self._credentials)
+        await (self._app if enters else self._refusal)(scope, receive, send)
+
+
+def behind_doors(routes: Sequence[Route], secret: str, refusal: ASGIApp) -> list[Route]:
+    """The routes, each asking for what the table says. Raises KeyError for a path that is not in it."""
+    return [Route(route.path, Door(route.app, secret, refusal)) if ACCESS[route.path] is Access.SECRET else route for route in routes]

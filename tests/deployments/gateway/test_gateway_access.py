@@ -1,0 +1,115 @@
+"""Who may ask for what: every path of both ports against the closed table, from loopback, which counts for nothing."""
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from starlette.routing import Route
+
+from deployments.gateway.access import ACCESS, Access, behind_doors
+from deployments.gateway.endpoints import ENDPOINTS
+from deployments.gateway.tenants import digest_of
+from deployments.http_server import HttpServer
+from tests.deployments.gateway.rig import ASK, CREDENTIALS, SECRET, RawClient, Rig, openai_error
+
+MakeRig = Callable[..., Awaitable[Rig]]
+KEY = "the-tenant's-key"
+TENANTS = [{"name": "search", "keys": [digest_of(KEY)], "classes": ["interactive"]}]
+GIVEN: dict[str, dict[str, str]] = {
+    "nothing": {},
+    "a proxy's word": {"x-forwarded-for": "127.0.0.1", "x-forwarded-proto": "http", "forwarded": "for=127.0.0.1", "x-real-ip": "127.0.0.1"},
+    "a wrong secret": {"authorization": "Bearer wrong"},
+    "an empty secret": {"authorization": "Bearer "},
+    "no secret at all": {"authorization": ""},
+    "the secret alone": {"authorization": SECRET},
+    "the secret as a password": {"authorization": f"Basic {SECRET}"},
+    "more than the secret": {"authorization": f"Bearer {SECRET}x"},
+    "a part of the secret": {"authorization": f"Bearer {SECRET[:-1]}"},
+    "no text": {"authorization": "Bearer \xfc"},
+}
+
+
+def routes(server: HttpServer) -> list[Route]:
+    return [route for route in server._server.config.app.routes if isinstance(route, Route)]  # type: ignore[union-attr]
+
+
+def servers(rig: Rig) -> dict[int, HttpServer]:
+    return {rig.port: rig.gateway._server, rig.gateway._cell_server.port: rig.gateway._cell_server}
+
+
+async def status_of(port: int, path: str, method: str, headers: dict[str, str]) -> tuple[int, bytes]:
+    client = await RawClient.connect(port)
+    await client.request(re.sub(r"{\w+:path}", "demo", path), json.dumps(ASK).encode() if method == "POST" else b"", method, **headers)
+    status, _, body = await client.answer()
+    client.leave()
+    return status, body
+
+
+async def test_every_path_asks_for_what_the_table_says(make_rig: MakeRig, subtests: pytest.Subtests) -> None:
+    rig = await make_rig(tenants=TENANTS)
+    methods = ("GET", "POST", "PUT", "DELETE")
+    for port, server in servers(rig).items():
+        for route in routes(server):
+            access = ACCESS[route.path]
+            for name, headers in GIVEN.items():
+                with subtests.test(path=route.path, cell=port != rig.port, given=name):
+                    answers = await asyncio.gather(*(status_of(port, route.path, method, headers) for method in methods))
+                    if access is Access.SECRET:
+                        assert [status for status, _ in answers] == [401] * len(methods)
+                        assert all(openai_error(body)["code"] == "unauthorized" for _, body in answers)
+                    elif access is Access.OPEN:
+                        assert answers[0][0] == 200
+                    else:
+                        assert all(status in (401, 405) for status, _ in answers)
+                        assert 401 in [status for status, _ in answers]
+    assert not rig.engines[0].seen
+
+
+async def test_with_what_it_asks_for_each_opens(make_rig: MakeRig, subtests: pytest.Subtests) -> None:
+    rig = await make_rig(tenants=TENANTS)
+    given: dict[Access, dict[str, str]] = {Access.OPEN: {}, Access.KEY: {"authorization": f"Bearer {KEY}"}, Access.SECRET: CREDENTIALS}
+    for port, server in servers(rig).items():
+        for route in routes(server):
+            with subtests.test(path=route.path, cell=port != rig.port):
+                for method in ("GET", "POST", "PUT"):
+                    assert (await status_of(port, route.path, method, given[ACCESS[route.path]]))[0] != 401
+
+
+async def test_a_tenant_key_opens_nothing_of_operators(make_rig: MakeRig) -> None:
+    rig = await make_rig(tenants=TENANTS)
+    for port, server in servers(rig).items():
+        for route in routes(server):
+            if ACCESS[route.path] is Access.SECRET:
+                assert (await status_of(port, route.path, "GET", {"authorization": f"Bearer {KEY}"}))[0] == 401
+
+
+async def test_the_table_and_the_routes_are_the_same(rig: Rig) -> None:
+    served = {route.path for server in servers(rig).values() for route in routes(server)}
+    assert served == set(ACCESS)
+    assert {path for path, access in ACCESS.items() if access is Access.OPEN} == {"/health", "/ready"}
+    assert {endpoint.path for endpoint in ENDPOINTS} < {path for path, access in ACCESS.items() if access is Access.KEY}
+
+
+def test_a_path_that_is_not_in_the_table_cannot_be_served() -> None:
+    async def page(*_: Any) -> None: ...
+
+    with pytest.raises(KeyError, match="/raylane/new"):
+        behind_doors([Route("/raylane/new", page)], SECRET, page)
+
+
+async def test_a_peer_on_loopback_does_not_choose_its_address(rig: Rig) -> None:
+    """uvicorn would take `x-forwarded-for` from it."""
+    seen: list[Any] = []
+    config = rig.gateway._server._server.config
+    app = config.loaded_app
+
+    async def noting(scope: Any, receive: Any, send: Any) -> None:
+        seen.append((scope["client"][0], scope["scheme"]))
+        await app(scope, receive, send)
+
+    config.loaded_app = noting
+    await status_of(rig.port, "/health", "GET", {"x-forwarded-for": "10.1.2.3", "x-forwarded-proto": "https"})
+    assert seen == [("127.0.0.1", "http")]

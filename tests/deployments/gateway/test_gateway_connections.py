@@ -1,0 +1,275 @@
+"""Connections end, whatever state a client leaves them in; what is ambiguous is refused. Raw sockets against the gateway's real servers."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from deployments import http_protocol
+from deployments.http_head import BadHead, check_head
+from deployments.telemetry.ledger import Outcome
+from tests.deployments.gateway.fake_engine import DONE, event, pieces
+from tests.deployments.gateway.rig import ASK, SECRET, RawClient, Rig, head, openai_error, until
+
+MakeRig = Callable[..., Awaitable[Rig]]
+QUICK = {"client_stall_s": 0.3, "keep_alive_s": 1.0}
+POST = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\n"
+CHUNKED = POST + b"transfer-encoding: chunked\r\n\r\n"
+HEALTH = b"GET /health HTTP/1.1\r\nhost: x\r\n"
+SPEC = b"PUT /raylane/spec HTTP/1.1\r\nhost: x\r\nauthorization: Bearer " + SECRET.encode() + b"\r\n"
+STATES: dict[str, tuple[bytes, bytes]] = {
+    "connected": (b"", b""),
+    "empty lines": (b"\r\n", b"\r\n"),
+    "half a first line": (b"GET /hea", b"x"),
+    "half a head": (HEALTH, b"x"),
+    "a head of many fields": (HEALTH, b"x: y\r\n"),
+    "no body": (POST + b"content-length: 100000\r\n\r\n", b""),
+    "half a body": (POST + b"content-length: 100000\r\n\r\n{", b" "),
+    "no chunk": (CHUNKED, b""),
+    "half a chunk's size": (CHUNKED + b"0", b"0"),
+    "half a chunk's extension": (CHUNKED + b"5;x", b"x"),
+    "half a chunk": (CHUNKED + b"fffff\r\n{", b" "),
+    "small chunks": (CHUNKED, b"1\r\n \r\n"),
+    "half a trailer": (CHUNKED + b"1\r\n{\r\n0\r\nx: ", b"x"),
+    "many trailers": (CHUNKED + b"1\r\n{\r\n0\r\n", b"x: y\r\n"),
+    "asks whether to continue": (POST + b"expect: 100-continue\r\ncontent-length: 100000\r\n\r\n", b""),
+    "answered before its body": (HEALTH + b"content-length: 1000000\r\n\r\n", b" "),
+    "answered before its chunks": (HEALTH + b"transfer-encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+    "answered before its trailers": (HEALTH + b"transfer-encoding: chunked\r\n\r\n0\r\n", b"x: y\r\n"),
+    "refused before its body": (b"POST /v1/models HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n", b" "),
+    "an own page's body": (SPEC + b"content-length: 1000000\r\n\r\n", b" "),
+    "idle": (HEALTH + b"\r\n", b""),
+    "half a next head": (HEALTH + b"\r\nGET /hea", b"x"),
+    "idle after a late body": (HEALTH + b"content-length: 1\r\n\r\n ", b""),
+}
+"""What a client has sent when it stops, and what it may send piece by piece for ever without ending anything."""
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_protocol, "HEAD_S", 0.3)
+    monkeypatch.setattr(http_protocol, "LATER_S", 0.3)
+
+
+async def ends(client: RawClient, sent: bytes, drip: bytes) -> None:
+    """Sends, and then drop by drop, until the connection is ended."""
+    client.writer.write(sent)
+    ended = asyncio.create_task(client.is_cut())
+    while drip and not ended.done():
+        client.writer.write(drip)
+        await asyncio.wait([ended], timeout=0.05)
+    assert await ended
+
+
+@pytest.mark.usefixtures("quick")
+async def test_whatever_state_a_client_stops_in_is_ended(make_rig: MakeRig, subtests: pytest.Subtests) -> None:
+    rig = await make_rig(timeouts=QUICK, limits={"min_body_bytes_per_s": 100_000})
+    cases = {
+        (name, port, drips): sent for name, sent in STATES.items() for port in (rig.port, rig.gateway._cell_server.port) for drips in (False, True)
+    }
+    results = await asyncio.gather(
+        *(_ends(port, sent, drip if drips else b"") for (_, port, drips), (sent, drip) in cases.items()), return_exceptions=True
+    )
+    for (name, port, drips), result in zip(cases, results, strict=True):
+        with subtests.test(name=name, cell=port != rig.port, drips=drips):
+            assert result is None
+    for server in (rig.gateway._server, rig.gateway._cell_server):
+        await until(lambda server=server: not server._server.server_state.connections)  # type: ignore[misc]
+
+
+async def _ends(port: int, sent: bytes, drip: bytes) -> None:
+    await ends(await RawClient.connect(port), sent, drip)
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_client_that_reads_none_of_its_answers_is_ended(make_rig: MakeRig) -> None:
+    rig = await make_rig(timeouts=QUICK)
+    client = await rig.connect(small=True)
+    connections = rig.gateway._server._server.server_state.connections
+    await until(lambda: connections)
+    while connections:
+        client.writer.write(head("GET", "/metrics", 0, authorization=f"Bearer {SECRET}"))
+        await asyncio.sleep(0.005)
+
+
+async def test_a_body_that_trickles_is_told_that_it_is_too_slow(make_rig: MakeRig) -> None:
+    rig = await make_rig(timeouts={"client_stall_s": 0.5}, limits={"min_body_bytes_per_s": 1_000})
+    client = await rig.connect()
+    client.writer.write(head("POST", "/v1/completions", 100_000))
+    answer = asyncio.create_task(client.answer())
+    while not answer.done():
+        client.writer.write(b" ")
+        await asyncio.wait([answer], timeout=0.02)
+    status, headers, body = await answer
+    assert (status, headers["connection"], openai_error(body)["code"]) == (408, "close", "client_too_slow")
+    ledger = await rig.last()
+    assert (ledger.outcome, ledger.error) == (Outcome.FAILED, "client_too_slow")
+    assert await client.is_cut()
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_slow_but_honest_body_passes(make_rig: MakeRig) -> None:
+    """It takes several times as long as a body of one byte may, at four times the rate that is asked for."""
+    rig = await make_rig(timeouts=QUICK, limits={"min_body_bytes_per_s": 16_384})
+    client = await rig.connect()
+    body = json.dumps(ASK).encode().ljust(64 << 10)
+    client.writer.write(head("POST", "/v1/completions", len(body)))
+    for at in range(0, len(body), 4 << 10):
+        client.writer.write(body[at : at + (4 << 10)])
+        await asyncio.sleep(1 / 16)
+    assert (await client.answer())[0] == 200
+    client.leave()
+
+
+async def test_a_body_after_its_answer_leaves_the_connection_in_step(rig: Rig) -> None:
+    client = await rig.connect()
+    client.writer.write(HEALTH + b"content-length: 10\r\n\r\n")
+    assert (await client.answer())[0] == 200
+    client.writer.write(b"x" * 10)
+    await client.request("/v1/completions", ASK)
+    assert (await client.answer())[0] == 200
+    client.leave()
+
+
+AMBIGUOUS = {
+    "no host": b"POST /v1/completions HTTP/1.1\r\ncontent-length: 3\r\n\r\nabc",
+    "two hosts": POST + b"host: y\r\ncontent-length: 3\r\n\r\nabc",
+    "the same host twice": POST + b"host: x\r\ncontent-length: 3\r\n\r\nabc",
+    "two hosts in 1.0": b"POST /v1/completions HTTP/1.0\r\nhost: x\r\nhost: y\r\n\r\n",
+    "a host with a space": b"GET /health HTTP/1.1\r\nhost: a b\r\n\r\n",
+    "a host with a path": b"GET /health HTTP/1.1\r\nhost: a/b\r\n\r\n",
+    "two authorizations": POST + b"authorization: Bearer a\r\nauthorization: Bearer b\r\ncontent-length: 3\r\n\r\nabc",
+    "a length twice": POST + b"content-length: 3\r\ncontent-length: 3\r\n\r\nabc",
+    "two lengths": POST + b"content-length: 3\r\ncontent-length: 5\r\n\r\nabcde",
+    "a list of lengths": POST + b"content-length: 3, 3\r\n\r\nabc",
+    "a length with a sign": POST + b"content-length: +3\r\n\r\nabc",
+    "a negative length": POST + b"content-length: -3\r\n\r\nabc",
+    "a hexadecimal length": POST + b"content-length: 0x3\r\n\r\nabc",
+    "an empty length": POST + b"content-length: \r\n\r\n",
+    "a length that overflows": POST + b"content-length: 99999999999999999999\r\n\r\nabc",
+    "a length and chunks": POST + b"content-length: 3\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    "chunks and a length": POST + b"transfer-encoding: chunked\r\ncontent-length: 3\r\n\r\n0\r\n\r\n",
+    "chunked twice": POST + b"transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    "chunked, then more": POST + b"transfer-encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+    "compressed chunks": POST + b"transfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    "almost chunked": POST + b"transfer-encoding: xchunked\r\n\r\n0\r\n\r\n",
+    "identity": POST + b"transfer-encoding: identity\r\n\r\n",
+    "a space before the colon": POST + b"transfer-encoding : chunked\r\n\r\n0\r\n\r\n",
+    "a vertical tab": POST + b"transfer-encoding: \x0bchunked\r\n\r\n0\r\n\r\n",
+    "chunks in 1.0": b"POST /v1/completions HTTP/1.0\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    "a folded field": b"GET /health HTTP/1.1\r\nhost: x\r\nx: a\r\n b\r\n\r\n",
+    "bare line feeds": b"GET /health HTTP/1.1\nhost: x\n\n",
+    "a bare carriage return": b"GET /health HTTP/1.1\r\nhost: x\r\nx: a\rb\r\n\r\n",
+    "a zero byte": b"GET /health HTTP/1.1\r\nhost: x\r\nx: a\x00b\r\n\r\n",
+    "a field without a colon": b"GET /health HTTP/1.1\r\nhost: x\r\nxyz\r\n\r\n",
+    "a chunk size with 0x": CHUNKED + b"0x3\r\nabc\r\n0\r\n\r\n",
+    "a negative chunk size": CHUNKED + b"-3\r\nabc\r\n0\r\n\r\n",
+    "a chunk size that overflows": CHUNKED + b"fffffffffffffffff\r\nabc\r\n0\r\n\r\n",
+    "a chunk size and a space": CHUNKED + b"3 \r\nabc\r\n0\r\n\r\n",
+    "chunks with bare line feeds": CHUNKED + b"3\nabc\n0\n\n",
+    "a chunk longer than it says": CHUNKED + b"3\r\nabcde\r\n0\r\n\r\n",
+    "HTTP 0.9": b"GET /health\r\n\r\n",
+    "HTTP 2": b"GET /health HTTP/2.0\r\nhost: x\r\n\r\n",
+    "HTTP 2's preface": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "a tunnel": b"CONNECT x:1 HTTP/1.1\r\nhost: x\r\n\r\n",
+}
+
+
+async def test_what_a_proxy_may_read_otherwise_is_refused(rig: Rig, subtests: pytest.Subtests) -> None:
+    for name, sent in AMBIGUOUS.items():
+        with subtests.test(name=name):
+            client = await rig.connect()
+            client.writer.write(sent + HEALTH + b"\r\n")  # what a smuggler would have behind it
+            status, headers, body = await client.answer()
+            assert (status, headers["connection"], openai_error(body)["code"]) == (400, "close", "invalid_http")
+            assert await client.reader.read() == b""
+    assert not rig.engines[0].seen
+
+
+def test_heads_that_the_parser_refuses_by_itself_are_refused_here_too() -> None:
+    """Should it become lenient one day."""
+    host = (b"host", b"x")
+    for fields in (
+        [host, (b"content-length", b"3"), (b"content-length", b"3")],
+        [host, (b"content-length", b"3"), (b"transfer-encoding", b"chunked")],
+        [host, (b"transfer-encoding", b"chunked"), (b"transfer-encoding", b"chunked")],
+    ):
+        with pytest.raises(BadHead):
+            check_head("1.1", fields)
+    check_head("1.1", [host, (b"transfer-encoding", b"Chunked")])
+    check_head("1.1", [(b"host", b""), (b"content-length", b"3")])
+    check_head("1.1", [(b"host", b"[::1]:8000")])
+    check_head("1.0", [])
+
+
+async def test_fields_behind_the_body_are_none_of_the_request(rig: Rig) -> None:
+    """A proxy that takes `authorization` or a class out of the head has not looked at them."""
+    client = await rig.connect()
+    body = json.dumps(ASK).encode()
+    trailers = f"authorization: Bearer {SECRET}\r\nx-request-id: theirs\r\n\r\n".encode()
+    client.writer.write(b"GET /raylane/status HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
+    client.writer.write(b"%x\r\n" % len(body) + body + b"\r\n0\r\n" + trailers)
+    status, headers, _ = await client.answer()
+    assert (status, headers["x-request-id"] == "theirs") == (401, False)
+    client.leave()
+
+
+async def test_an_http_1_0_client_gets_no_chunks(rig: Rig) -> None:
+    rig.engines[0].behave = pieces(event("a"), 0.01, event("b"), DONE)
+    client = await rig.connect()
+    body = json.dumps({**ASK, "stream": True}).encode()
+    client.writer.write(b"POST /v1/completions HTTP/1.0\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+    status, headers = await client.answer_head()
+    assert (status, headers["connection"], "transfer-encoding" in headers, "content-length" in headers) == (200, "close", False, False)
+    assert await client.reader.read() == event("a") + event("b") + DONE
+    assert (await rig.last()).outcome is Outcome.OK
+
+
+async def test_a_client_that_leaves_is_noticed_though_it_has_asked_ahead(rig: Rig) -> None:
+    engine = rig.engines[0]
+    engine.behave = pieces(event("a"), asyncio.Event())
+    client = await rig.connect({**ASK, "stream": True})
+    await client.answer_head()
+    client.writer.write((HEALTH + b"\r\n") * 3)
+    await asyncio.sleep(0.05)
+    client.leave()
+    await until(lambda: engine.aborted == 1)
+    assert (await rig.last()).outcome is Outcome.CANCELLED
+
+
+async def test_a_long_body_far_ahead_is_refused(rig: Rig) -> None:
+    engine = rig.engines[0]
+    engine.behave = pieces(event("a"), asyncio.Event())
+    client = await rig.connect({**ASK, "stream": True})
+    await client.answer_head()
+    client.writer.write(head("POST", "/v1/completions", 1_000_000) + b" " * 1_000_000)
+    assert await client.is_cut()
+    await until(lambda: engine.aborted == 1)
+
+
+async def test_asking_far_ahead_is_refused(rig: Rig) -> None:
+    engine = rig.engines[0]
+    engine.behave = pieces(event("a"), asyncio.Event())
+    client = await rig.connect({**ASK, "stream": True})
+    await client.answer_head()
+    client.writer.write((HEALTH + b"\r\n") * (http_protocol.MOST_PIPELINED + 2))
+    assert await client.is_cut()
+    await until(lambda: engine.aborted == 1)
+
+
+async def test_one_connection_too_many_is_refused_and_the_next_is_not(make_rig: MakeRig) -> None:
+    rig = await make_rig(limits={"max_connections": 3})
+    connections = rig.gateway._server._server.server_state.connections
+    clients = [await rig.connect() for _ in range(3)]
+    await until(lambda: len(connections) == 3)
+    refused = await rig.connect()
+    status, _, body = await refused.answer()
+    assert (status, openai_error(body)["code"]) == (503, "overloaded")
+    assert await refused.is_cut()
+    clients.pop().leave()
+    await until(lambda: len(connections) == 2)
+    last = await rig.connect(ASK)
+    assert (await last.answer())[0] == 200
+    for client in (*clients, last):
+        client.leave()
