@@ -40,7 +40,7 @@ def _deep(draw: random.Random, size: int) -> bytes:
 
 def _number(draw: random.Random, size: int) -> bytes:
     sign, digits = draw.choice([b"", b"-"]), b"9" * size
-    return sign + draw.choice([digits, b"0." + digits, b"1e" + digits, b"1" + digits + b"." + digits[: size // 2]])
+    return sign + draw.choice([digits, b"0." + digits, b"1e" + digits, b"1" + digits[: size // 2] + b"." + digits[: size // 2]])
 
 
 def _keys(draw: random.Random, size: int) -> bytes:
@@ -75,13 +75,13 @@ _FILLERS: tuple[_Filler, ...] = (
 )
 
 
-def body_of(draw: random.Random, size: int) -> tuple[str, bytes]:
+def body_of(draw: random.Random, size: int, model: str = "demo") -> tuple[str, bytes]:
     """A path and a body for it, of about `size` bytes and no more than that many and a few hundred."""
     path = draw.choice(PATHS)
     field = draw.choice(_FIELDS) if draw.random() < 0.6 else _prompt_field(path)
     members = [b'"%s":%s' % (field.encode(), draw.choice(_FILLERS)(draw, size))]
-    for name, value in (("model", b'"demo"'), (_prompt_field(path), _plain(path)), ("max_tokens", b"2")):
-        if name != field and draw.random() < 0.95:
+    for name, value in (("model", b'"%s"' % model.encode()), (_prompt_field(path), _plain(path)), ("max_tokens", b"2")):
+        if name != field and (name == "max_tokens" or draw.random() < 0.95):
             members.append(b'"%s":%s' % (name.encode(), value))
     draw.shuffle(members)
     body = b"{" + b",".join(members) + b"}"

@@ -141,7 +141,7 @@ def _n(fields: _Fields) -> int:
 
 def _values_of(body: bytes, most_values: int) -> int:
     """How many values a body has (of a small one, at most). Raises ApiError for too many, or too deep ones."""
-    if len(body) <= MOST_OTHER_VALUES and containers_at_most(body) <= MOST_DEPTH:
+    if len(body) <= min(MOST_OTHER_VALUES, most_values) and containers_at_most(body) <= MOST_DEPTH:
         return len(body)
     structure = structure_of(body, most_values, MOST_DEPTH)
     if structure.depth > MOST_DEPTH:

@@ -121,6 +121,8 @@ def test_the_bounds_are_named() -> None:
     ids = b'{"model":"m","prompt":[%s1]}' % (b"1," * MOST_VALUES)
     assert f"gateway.limits.max_values = {MOST_VALUES}" in refusal(BodyKind.COMPLETION, ids).message
     assert read_inquiry(BodyKind.COMPLETION, ids, 2 * MOST_VALUES).prompt_ids == MOST_VALUES + 1
+    with pytest.raises(ApiError, match=r"gateway\.limits\.max_values = 1024"):
+        read_inquiry(BodyKind.COMPLETION, b'{"model":"m","prompt":[%s1]}' % (b"1," * 1_024), 1_024)
     other = b'{"model":"m","prompt":"x","stop":[%s1]}' % (b"1," * MOST_OTHER_VALUES)
     assert f"not token ids of a prompt; allowed: at most {MOST_OTHER_VALUES}" in refusal(BodyKind.COMPLETION, other).message
     chat = b'{"model":"m","messages":[%s{}]}' % (b"{}," * MOST_MESSAGES)
