@@ -37,6 +37,12 @@ DRAINING_CODE = "draining"
 UNHEALTHY_CODE = "unhealthy"
 """...and with which a replica does whose engine is dead or stuck. After either, the request may be placed elsewhere."""
 
+ENGINE_DIED_HEADER = "x-raylane-engine-died"
+"""`true` on an error answer, or a stream that begins with an error, given while the engine is dead or stuck: it is not the request's fault."""
+
+ERROR_EVENT = b'data: {"error":'
+"""How vLLM's event begins that tells of an error in a stream; a token's text cannot, since its quotation marks are escaped."""
+
 STALE_EPOCH_CODE = "stale_epoch"
 """The `error.code` of the 409 for an epoch that was overtaken; `error.highest` is the highest. Nothing was done."""
 DUPLICATE_CODE = "duplicate_request_id"

@@ -56,6 +56,9 @@ class Gateway(Section):
 
     `replicas` gateways share the port where they share a node. One that stops lets running requests end for `drain_s` (seconds); where others take
     over, it goes on serving the connections that it has for `lame_duck_s` first, and tells each client to connect anew.
+
+    A streamed request that waits gets its 200 after `heartbeat_s` (seconds; 0: never) and an SSE comment each time that these have passed, until its
+    first token.
     """
 
     host: str = "127.0.0.1"
@@ -70,6 +73,7 @@ class Gateway(Section):
     replicas: Annotated[int, Field(ge=1, le=64)] = 1
     drain_s: Seconds = 10.0
     lame_duck_s: Seconds = 1.0
+    heartbeat_s: Annotated[float, Field(ge=0, le=3_600)] = 15.0
 
     @field_validator("trace_file", "decision_log", "simulator_error")
     @classmethod

@@ -21,7 +21,9 @@ from deployments.protocol import (
     DRAIN_PATH,
     DRAINING_CODE,
     DUPLICATE_CODE,
+    ENGINE_DIED_HEADER,
     EPOCH_HEADER,
+    ERROR_EVENT,
     FEED_PATH,
     PRIORITY_HEADER,
     REQUEST_ID_HEADER,
@@ -103,11 +105,32 @@ class Guard:
         exchange = self._exchanges.begin(request_id, time.monotonic(), _number(headers, PRIORITY_HEADER), _text(headers, BOOKING_HEADER))
         token = current.set(exchange)
         try:
-            await self._app(scope, receive, _timed(send, exchange))
+            await self._app(scope, receive, self._noting(send, exchange))
         finally:
             current.reset(token)
             if not self._exchanges.end(exchange, time.monotonic()):
                 asyncio.get_running_loop().call_later(SETTLE_S, self._exchanges.settle, exchange)
+
+    def _noting(self, send: Send, exchange: Exchange) -> Send:
+        """Notes the status and the first byte. The head waits for the first piece of the body, which may show that the engine has died."""
+        head: Message | None = None
+
+        async def note(message: Message) -> None:
+            nonlocal head
+            if message["type"] == "http.response.start":
+                exchange.status, head = message["status"], message
+                return
+            body = message.get("body", b"")
+            if exchange.first_byte is None and body:
+                exchange.first_byte = time.monotonic()
+            if head is not None:
+                if (head["status"] >= 500 or body.startswith(ERROR_EVENT)) and self._state() is ReplicaState.UNHEALTHY:
+                    head["headers"] = [*head.get("headers", ()), (ENGINE_DIED_HEADER.encode(), b"true")]
+                first, head = head, None
+                await send(first)
+            await send(message)
+
+        return note
 
     async def _serve_claim(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["method"] != "POST":
@@ -205,17 +228,6 @@ def _drain_reason(body: bytes) -> DrainReason | None:
         return DrainReason(json.loads(body)["reason"])
     except (ValueError, KeyError, TypeError):
         return None
-
-
-def _timed(send: Send, exchange: Exchange) -> Send:
-    async def timed_send(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            exchange.status = message["status"]
-        elif exchange.first_byte is None and message.get("body"):
-            exchange.first_byte = time.monotonic()
-        await send(message)
-
-    return timed_send
 
 
 async def _overtaken(send: Send, epoch: int, highest: int) -> None:

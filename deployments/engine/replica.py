@@ -90,7 +90,7 @@ class Replica:
     @property
     def state(self) -> ReplicaState:
         """Where the replica stands: one whose engine is gone is not merely draining."""
-        if self.verdict is not Verdict.HEALTHY:
+        if self.verdict is not Verdict.HEALTHY or self._backend.dead:
             return ReplicaState.UNHEALTHY
         return ReplicaState.READY if self.drains_for is None else ReplicaState.DRAINING
 

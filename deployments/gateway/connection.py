@@ -4,7 +4,7 @@ import asyncio
 import socket
 import struct
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
 from deployments.gateway.endpoints import Endpoint
@@ -35,6 +35,20 @@ def answer_headers(ledger: Ledger) -> list[tuple[bytes, bytes]]:
         headers.append((b"x-raylane-lane", ledger.lane.encode()))
     if ledger.replica_id is not None:
         headers.append((b"x-raylane-placement", f"{ledger.replica_id}; reason={ledger.pick}".encode()))
+    if ledger.resubmitted is not None:
+        headers.append((b"x-raylane-resubmitted", ledger.resubmitted.encode()))
+    return headers
+
+
+def waiting_headers(ledger: Ledger) -> list[tuple[bytes, bytes]]:
+    """Those of an answer whose head goes out while its request waits: what only the placement or the engine's answer tells is left out."""
+    headers = [
+        (b"content-type", b"text/event-stream; charset=utf-8"),
+        (b"x-request-id", ledger.request_id.encode()),
+        (b"x-raylane-gateway", ledger.gateway.encode()),
+    ]
+    if ledger.lane is not None:
+        headers.append((b"x-raylane-lane", ledger.lane.encode()))
     return headers
 
 
@@ -69,6 +83,11 @@ class Connection:
     ) -> None:
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.method: str = scope["method"]
+        self.answered = False
+        """Whether any of the answer was sent: comments on the wait are none of it."""
+        self.commented = False
+        """Whether comments on the wait were sent, so that the answer can only be a stream any more."""
+        self._commenting: asyncio.Task[None] | None = None
         self._started = False
         self._streaming = False
         self._receive = receive
@@ -106,9 +125,25 @@ class Connection:
         """The answer is complete: what the client does now is its own affair."""
         if self._watcher is not None:
             self._watcher.cancel()
+        if self._commenting is not None:
+            self._commenting.cancel()
+
+    def comment(self, comment: bytes, marks: Sequence[tuple[bytes, bytes]]) -> asyncio.Task[None] | None:
+        """Begins to send a comment on the wait; the first goes out with the head of a stream, of which `marks` are a part. None once the answer has
+        begun."""
+        if self.answered:
+            return None
+        self.commented = True
+        self._commenting = asyncio.create_task(self._comment(comment, marks))
+        return self._commenting
 
     async def start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        """Sends the status line and headers."""
+        """Sends the status line and headers, unless they went out with a comment."""
+        await self._end_comments()
+        if not self._started:
+            await self._start(status, headers)
+
+    async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self._started = True
         self._flow.ledger.status = status
         if self._is_last():
@@ -135,6 +170,7 @@ class Connection:
         """Tells the client of an error: an HTTP error while nothing was sent, else the last event of its stream; cuts a client that does not read."""
         try:
             async with asyncio.timeout(patience_s):
+                await self._end_comments()
                 if not self._started:
                     await self._fail_whole(error)
                 elif self._streaming:
@@ -147,6 +183,17 @@ class Connection:
     def cut(self) -> None:
         """Drops the connection at once, with what was not sent."""
         cut(self._send)
+
+    async def _comment(self, comment: bytes, marks: Sequence[tuple[bytes, bytes]]) -> None:
+        if not self._started:
+            await self._start(200, [*waiting_headers(self._flow.ledger), *marks])
+        await self.write(comment)
+
+    async def _end_comments(self) -> None:
+        """From now on nothing but the answer is sent; a comment that is being sent ends first."""
+        self.answered = True
+        if self._commenting is not None:
+            await asyncio.wait([self._commenting])
 
     async def _fail_whole(self, error: ApiError) -> None:
         payload = error.payload()

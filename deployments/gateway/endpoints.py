@@ -32,6 +32,11 @@ class Endpoint:
     leased: bool = True
     named_sse: bool = False
 
+    @property
+    def streams(self) -> bool:
+        """Whether its answers come as event streams where the client asks for that."""
+        return self.task is Task.GENERATE
+
 
 ENDPOINTS = (
     Endpoint("/v1/chat/completions", BodyKind.CHAT, Task.GENERATE),

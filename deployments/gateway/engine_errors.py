@@ -12,9 +12,8 @@ import msgspec
 
 from deployments.gateway.endpoints import BodyKind, Endpoint
 from deployments.gateway.errors import ApiError, ErrorCode
+from deployments.protocol import ERROR_EVENT
 
-ERROR_EVENT = b'data: {"error":'
-"""How vLLM's event begins that tells of an error in a stream; a token's text cannot, since its quotation marks are escaped."""
 _TOO_LONG = ("input_tokens", "input_text")
 """What vLLM calls the field of a prompt that is over the context by its tokens, or surely so by its characters."""
 _PROMPT_FIELDS = {BodyKind.CHAT: "messages", BodyKind.RESPONSE: "input", BodyKind.EMBEDDING: "input"}

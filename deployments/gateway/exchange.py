@@ -3,15 +3,20 @@
 import io
 import json
 from collections.abc import Mapping
+from enum import StrEnum
 
 import aiohttp
 
 from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.ownership.claims import overtaken_by
 from deployments.protocol import DRAINING_CODE, REQUEST_ID_HEADER, SIMULATED_HEADER, UNHEALTHY_CODE, ReplicaState
+from deployments.telemetry.decisions import Verdict
 
 UNREACHABLE = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 """No connection was made, so the replica did not see the request. (A connection that broke later says nothing of that.)"""
+
+SIMULATED_MARK = (SIMULATED_HEADER.encode(), b"true")
+"""What an answer of a simulated engine carries to the client."""
 
 _REFUSALS = {DRAINING_CODE: ReplicaState.DRAINING, UNHEALTHY_CODE: ReplicaState.UNHEALTHY}
 _NOTHING: Mapping[str, str] = {}
@@ -24,6 +29,8 @@ class Refused(Exception):
 
     Or its owner was overtaken by another, and `highest` is the highest epoch that the replica knows.
     """
+
+    verdict = Verdict.REFUSED
 
     def __init__(self, state: ReplicaState | None, highest: int | None = None) -> None:
         super().__init__(state)
@@ -38,6 +45,23 @@ class Refused(Exception):
         return self.state.value if self.state else "unreachable"
 
 
+class Death(StrEnum):
+    """Why a request that was at a replica is placed again though work was done for it."""
+
+    REPLICA_LOST = "replica_lost"
+    ENGINE_DIED = "engine_died"
+
+
+class Died(Exception):
+    """The replica died, or its engine did, before a byte of the answer had reached the client. The request may be placed elsewhere, once."""
+
+    verdict = Verdict.RESUBMITTED
+
+    def __init__(self, death: Death) -> None:
+        super().__init__(death.value)
+        self.reason = death.value
+
+
 def lost() -> ApiError:
     """The error of a request whose replica went away."""
     return ApiError(ErrorCode.REPLICA_LOST, "the replica that ran this request was lost; the request may be sent again")
@@ -46,13 +70,13 @@ def lost() -> ApiError:
 async def post(session: aiohttp.ClientSession, url: str, engine_id: str, body: bytes, more: Mapping[str, str] = _NOTHING) -> aiohttp.ClientResponse:
     """Sends a request, with `more` headers.
 
-    Returns when the head of its answer came. Raises aiohttp.ClientError, and ApiError for an answer that is none.
+    Returns when the head of its answer came. Raises aiohttp.ClientError, also for an answer that is none.
     """
     headers = {REQUEST_ID_HEADER: engine_id, "content-type": "application/json", **more}
     response = await session.post(url, data=body if len(body) <= _COPIED_BYTES else io.BytesIO(body), headers=headers, allow_redirects=False)
     if not 200 <= response.status < 600:
         response.close()
-        raise lost()
+        raise aiohttp.ClientPayloadError(f"status {response.status}")
     return response
 
 
@@ -78,7 +102,7 @@ def content_type(response: aiohttp.ClientResponse) -> bytes:
 
 def marks(response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
     """The mark of a simulated engine, where the answer carries it."""
-    return [(SIMULATED_HEADER.encode(), b"true")] if SIMULATED_HEADER in response.headers else []
+    return [SIMULATED_MARK] if SIMULATED_HEADER in response.headers else []
 
 
 def sized(payload: bytes) -> list[tuple[bytes, bytes]]:

@@ -7,7 +7,7 @@ that cancellation into `Aborted`.
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from enum import StrEnum
 
@@ -16,6 +16,7 @@ from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.telemetry.ledger import Ledger
 
 SWEEP_S = 0.25
+Beat = Callable[[float], None]
 
 
 class Hop(StrEnum):
@@ -59,6 +60,8 @@ class Flow:
         self._deadline_s = ledger.arrived_s + timeouts.client_stall_s
         self._cause: Cause | None = None
         self._task: asyncio.Task[object] | None = None
+        self.beat: Beat | None = None
+        """Called with the time at each sweep while the flow waits for a place or for its first byte."""
 
     @property
     def cause(self) -> Cause | None:
@@ -71,11 +74,13 @@ class Flow:
         self._deadline_s = min(now + self._limit_s(hop), at_most_until_s)
 
     def expire(self, now: float) -> None:
-        """Ends the flow if a deadline has passed."""
+        """Ends the flow if a deadline has passed; else lets a heartbeat out where one is due."""
         if now > self._total_s:
             self.abort(Cause.TOTAL)
         elif now > self._deadline_s:
             self.abort(Cause.DEADLINE)
+        elif self.beat is not None and self._hop in (Hop.LANE, Hop.FIRST_BYTE):
+            self.beat(now)
 
     def abort(self, cause: Cause) -> None:
         """Ends the flow early. The first cause counts."""

@@ -13,6 +13,7 @@ LIVE = (
     "prefix_sharing",
     "gateway.limits",
     "gateway.timeouts",
+    "gateway.heartbeat_s",
     "autoscaling",
     "models.*.replicas",
     "models.*.autoscaling",

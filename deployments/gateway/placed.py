@@ -1,4 +1,4 @@
-"""From the lane to the end of the answer: waits for a lease, relays, and waits again when a replica took no work."""
+"""From the lane to the end of the answer: waits for a lease, relays, and waits again when a replica took no work, or died at it."""
 
 import time
 from collections.abc import Iterator
@@ -7,11 +7,13 @@ from typing import Protocol
 
 import aiohttp
 
+from cluster.spec import Gateway
 from deployments.gateway.connection import Connection
 from deployments.gateway.endpoints import Endpoint
 from deployments.gateway.errors import ApiError, ErrorCode
-from deployments.gateway.exchange import Refused
+from deployments.gateway.exchange import Died, Refused
 from deployments.gateway.flow import Flow, Hop
+from deployments.gateway.heartbeat import Heartbeat
 from deployments.gateway.relay import Relay
 from deployments.ownership.desk import Desk, QueueTimeout, Rejected
 from deployments.scheduling import Admission, AdmissionKind, Placement, RejectCause, Request
@@ -25,12 +27,15 @@ class Shared(Protocol):
 
     session: aiohttp.ClientSession
     closing: Closing
+    settings: Gateway
 
 
 async def run_leased(shared: Shared, desk: Desk, request: Request, flow: Flow, client: Connection, endpoint: Endpoint, body: bytes) -> None:
     """Runs a request that needs a lease to its end. Raises ApiError, or what cancelled the flow."""
-    ledger = flow.ledger
-    flow.wait_for(Hop.LANE, time.monotonic())
+    ledger, now = flow.ledger, time.monotonic()
+    flow.wait_for(Hop.LANE, now)
+    if ledger.stream and endpoint.streams and shared.settings.heartbeat_s > 0:
+        flow.beat = Heartbeat(client, ledger, shared.settings.heartbeat_s, now, desk.model.engine == "simulated").turn
     with _waiting(desk, request, flow):
         admission = await desk.submit(request)
     note_admission(ledger, request, admission)
@@ -43,12 +48,14 @@ async def run_leased(shared: Shared, desk: Desk, request: Request, flow: Flow, c
         note_placement(ledger, placement)
         shared.closing.open(ledger)
         try:
-            await Relay(shared.session, desk, placement.lease, flow, client, endpoint).run(body)
+            await Relay(shared.session, desk, placement.lease, flow, client, endpoint, again=ledger.resubmitted is None).run(body)
             return
-        except Refused as refused:
+        except (Refused, Died) as gone:
             shared.closing.forget(ledger)
             now = time.monotonic()
-            ledger.decide(Verdict.REFUSED, refused.reason, now, replica=placement.replica_id)
+            ledger.decide(gone.verdict, gone.reason, now, replica=placement.replica_id)
+            if isinstance(gone, Died):
+                ledger.resubmitted = gone.reason
             ledger.refused(now)
 
 

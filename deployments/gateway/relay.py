@@ -1,40 +1,49 @@
 """The relay: sends a placed request to its replica and the replica's bytes to the client, untouched (but for errors: `engine_errors.py`).
 
-A lease is ended here, exactly once, whatever happens. The answer's headers go out with its first body byte: until then a refused request can go to
-another replica and a failure can still be a proper HTTP error; after that a failure becomes an SSE error event, never a silent end.
+A lease is ended here, exactly once, whatever happens. The answer's headers go out with its first body byte: until then a request that its replica
+refused, or died with, can go to another one, and a failure can still be a proper HTTP error; after that a failure becomes an SSE error event, never a
+silent end. So it does where comments on the wait went out before (`heartbeat.py`).
 """
 
+import asyncio
 import time
 
 import aiohttp
 
 from deployments.gateway.connection import Connection, answer_headers
 from deployments.gateway.endpoints import Endpoint
-from deployments.gateway.engine_errors import ERROR_EVENT, engine_error, rewrite_error_events
-from deployments.gateway.exchange import UNREACHABLE, Refused, content_type, lost, marks, post, refusal, sized
+from deployments.gateway.engine_errors import engine_error, rewrite_error_events
+from deployments.gateway.errors import ApiError, ErrorCode
+from deployments.gateway.exchange import UNREACHABLE, Death, Died, Refused, content_type, lost, marks, post, refusal, sized
 from deployments.gateway.flow import Cause, Flow, Hop
 from deployments.gateway.sse import Events
 from deployments.ownership.desk import Desk
-from deployments.protocol import PRIORITY_HEADER
+from deployments.protocol import ENGINE_DIED_HEADER, ERROR_EVENT, PRIORITY_HEADER, ReplicaState
 from deployments.scheduling import Ending, Lease
 from deployments.telemetry.ledger import Ledger
 
 
 class Relay:
-    """Relays one placed request. Made anew for each lease."""
+    """Relays one placed request. Made anew for each lease. `again`: if the replica dies, the request may be placed again."""
 
-    def __init__(self, session: aiohttp.ClientSession, desk: Desk, lease: Lease, flow: Flow, client: Connection, endpoint: Endpoint) -> None:
+    def __init__(
+        self, session: aiohttp.ClientSession, desk: Desk, lease: Lease, flow: Flow, client: Connection, endpoint: Endpoint, again: bool
+    ) -> None:
         self._session = session
         self._desk = desk
         self._lease = lease
         self._flow = flow
         self._client = client
         self._endpoint = endpoint
+        self._again = again
+        self._died = False
+        self._task: asyncio.Task[object] | None = None
         self._ledger: Ledger = flow.ledger
 
     async def run(self, body: bytes) -> None:
-        """Relays to the end. Raises Refused, ApiError, or what cancelled the flow; the lease is ended in each case."""
-        self._desk.when_lost(self._lease, lambda: self._flow.abort(Cause.REPLICA_LOST))
+        """Relays to the end. Raises Refused, Died, ApiError, or what cancelled the flow; the lease is ended in each case."""
+        self._task = asyncio.current_task()
+        self._desk.when_lost(self._lease, self._replica_lost)
         try:
             await self._exchange(body)
         except Refused as refused:
@@ -46,10 +55,39 @@ class Relay:
         except UNREACHABLE as error:
             self._desk.refused(self._lease, None)
             raise Refused(None) from error
+        except Died:
+            self._desk.refused(self._lease, ReplicaState.UNHEALTHY)
+            raise
         except aiohttp.ClientError as error:
-            raise lost() from error
+            if not self._may_go_again:
+                raise lost() from error
+            self._desk.refused(self._lease, None)
+            raise Died(Death.REPLICA_LOST) from error
+        except asyncio.CancelledError:
+            if not self._is_for_loss():
+                raise
+            self._desk.refused(self._lease, None)
+            raise Died(Death.REPLICA_LOST) from None
         finally:
             self._leave()
+
+    @property
+    def _may_go_again(self) -> bool:
+        """Whether the request may be placed again: nothing of an answer has reached its client, and it may wait still."""
+        return self._again and not self._client.answered and self._lease.request.expires_s > time.monotonic()
+
+    def _replica_lost(self) -> None:
+        if self._may_go_again and self._task is not None:
+            self._died = True
+            self._task.cancel()
+        else:
+            self._flow.abort(Cause.REPLICA_LOST)
+
+    def _is_for_loss(self) -> bool:
+        """Whether the replica's loss alone cancelled the task."""
+        if self._died and self._task is not None:
+            self._task.uncancel()
+        return self._died and self._flow.cause is None
 
     async def _exchange(self, body: bytes) -> None:
         url = self._desk.url_of(self._lease)
@@ -68,6 +106,8 @@ class Relay:
         return {PRIORITY_HEADER: str(self._lease.home), **self._desk.credentials(self._lease)}
 
     async def _answer(self, response: aiohttp.ClientResponse, body: bytes) -> None:
+        if ENGINE_DIED_HEADER in response.headers and self._may_go_again:
+            raise Died(Death.ENGINE_DIED)
         if response.content_type == "text/event-stream":
             await self._stream(response, body)
             return
@@ -80,7 +120,11 @@ class Relay:
         self._end(Ending.FINISHED if response.status < 500 else Ending.FAILED)
         if response.status >= 400:
             error = engine_error(response.status, payload, self._endpoint.body, body)
+            if self._client.commented:
+                raise error
             payload, kind, ledger.error = error.payload(), b"application/json", error.error.code
+        elif self._client.commented:
+            raise ApiError(ErrorCode.ENGINE_ERROR, "the engine did not stream its answer")
         self._flow.wait_for(Hop.CLIENT, ledger.last_byte_s)
         try:
             await self._client.start(response.status, [(b"content-type", kind), *sized(payload), *marks(response), *answer_headers(ledger)])
@@ -117,7 +161,7 @@ class Relay:
             elif sent:
                 ledger.engine_wait_s += ledger.last_byte_s - sent
         if not sent:
-            raise lost()
+            raise aiohttp.ClientPayloadError("the stream ended before its first byte")
         self._end(Ending.FINISHED if ledger.error is None else Ending.FAILED)
         flow.wait_for(Hop.CLIENT, ledger.last_byte_s)
         try:

@@ -5,7 +5,10 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """What was decided. The first three are the scheduler's admission, the last three end a request or an attempt."""
+    """What was decided. The first three are the scheduler's admission, the last three end a request or an attempt.
+
+    `REFUSED`: a replica took no work. `RESUBMITTED`: it died at the work, or its engine did. After either the request waits again.
+    """
 
     ADMITTED = "admitted"
     QUEUED = "queued"

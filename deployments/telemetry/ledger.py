@@ -71,6 +71,8 @@ class Ledger:
     promoted: bool = False
     eta_s: tuple[float, float] | None = None
     attempts: int = 0
+    resubmitted: str | None = None
+    """Why it was placed again though a replica had worked on it."""
     prompt_chars: int = 0
     expected_prompt_tokens: int = 0
     max_tokens: int | None = None
@@ -218,6 +220,7 @@ class Ledger:
             "promoted": self.promoted,
             "eta_s": None if self.eta_s is None else [_rounded(eta) for eta in self.eta_s],
             "attempts": self.attempts,
+            "resubmitted": self.resubmitted,
             "read_s": _rounded(self.read_s),
             "prompt_chars": self.prompt_chars,
             "expected_prompt_tokens": self.expected_prompt_tokens,

@@ -41,6 +41,9 @@ class RequestMetrics:
         self.tokens = Counter(
             "raylane_tokens", "Tokens by the engine's own count: in, out, cached (a part of in).", ("model", "kind"), registry=registry
         )
+        self.resubmitted = Counter(
+            "raylane_resubmitted", "Requests placed again since their replica or its engine had died, by why.", ("model", "reason"), registry=registry
+        )
         self.tenant_requests = Counter("raylane_tenant_requests", "Requests of each tenant.", ("tenant", "model", "outcome"), registry=registry)
         self.tenant_tokens = Counter("raylane_tenant_tokens", "Tokens of each tenant: in, out.", ("tenant", "model", "kind"), registry=registry)
         self.read = histogram("raylane_read_seconds", "CPU time to read a body and estimate its tokens.", _READ_BOUNDS_S, ("model",))
@@ -60,6 +63,8 @@ class RequestMetrics:
             self.tenant_requests.labels(tenant, model, ledger.outcome.value).inc()
         if ledger.submitted_s is None:
             return
+        if ledger.resubmitted:
+            self.resubmitted.labels(model, ledger.resubmitted).inc()
         self.read.labels(model).observe(ledger.read_s)
         by_length = (model, prompt_bucket(_prompt_tokens(ledger)))
         self.queue_wait.labels(*by_length).observe(ledger.lane_s)

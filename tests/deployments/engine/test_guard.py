@@ -18,6 +18,7 @@ from deployments.protocol import (
     DRAIN_PATH,
     DRAINING_CODE,
     DUPLICATE_CODE,
+    ENGINE_DIED_HEADER,
     EPOCH_HEADER,
     FEED_PATH,
     REQUEST_ID_HEADER,
@@ -248,3 +249,36 @@ async def test_a_claim_that_is_none(session: aiohttp.ClientSession, body: bytes)
         assert response.status == 400
     async with session.get(CLAIM_PATH) as response:
         assert response.status == 405
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "body", "marked"),
+    [
+        (ReplicaState.UNHEALTHY, 500, b"{}", True),
+        (ReplicaState.UNHEALTHY, 200, b'data: {"error": {"code": 500}}\n\n', True),
+        (ReplicaState.UNHEALTHY, 200, b'data: {"choices": []}\n\n', False),
+        (ReplicaState.UNHEALTHY, 400, b"{}", False),
+        (ReplicaState.READY, 500, b"{}", False),
+        (ReplicaState.DRAINING, 500, b"{}", False),
+    ],
+)
+async def test_an_error_of_a_dead_engine_is_marked_as_such(state: ReplicaState, status: int, body: bytes, marked: bool) -> None:
+    behind = Behind()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/plain")]})
+        behind.state = state
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+        await send({"type": "http.response.body", "body": b"rest"})
+
+    behind.guard._app = app
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"authorization", f"Bearer {SECRET}".encode()), (b"x-raylane-epoch", b"1")]
+    await behind.guard({"path": "/v1/completions", "method": "POST", "headers": headers}, None, send)  # type: ignore[arg-type]
+    assert [message["type"].rpartition(".")[2] for message in sent] == ["start", "body", "body"]
+    assert (sent[0]["status"], sent[1]["body"] + sent[2]["body"]) == (status, body + b"rest")
+    assert ((ENGINE_DIED_HEADER.encode(), b"true") in sent[0]["headers"]) is marked

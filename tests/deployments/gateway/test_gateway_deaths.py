@@ -1,0 +1,193 @@
+"""A replica dies, or its engine does, before a byte of the answer has reached the client: the request is placed again, once."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from deployments.gateway.flow import Cause
+from deployments.protocol import ENGINE_DIED_HEADER
+from deployments.telemetry.decisions import Verdict
+from deployments.telemetry.ledger import Outcome
+from tests.deployments.gateway.fake_engine import DONE, Behaviour, FakeEngine, dying, event, good, pieces, waiting, whole
+from tests.deployments.gateway.rig import ASK, Rig, until
+
+MakeRig = Callable[..., Awaitable[Rig]]
+STREAM = {**ASK, "stream": True}
+both = pytest.mark.parametrize("ask", [ASK, STREAM], ids=["whole", "stream"])
+
+
+def with_dead_engine(ask: dict[str, Any]) -> Behaviour:
+    """What a replica's guard lets through of an engine that has died."""
+    error = b'{"error":{"message":"EngineCore encountered an issue.","type":"InternalServerError","param":null,"code":500}}'
+
+    async def behave(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        mark = {ENGINE_DIED_HEADER: "true"}
+        if not ask.get("stream"):
+            return web.Response(status=500, body=error, content_type="application/json", headers=mark)
+        response = web.StreamResponse(headers={"content-type": "text/event-stream", **mark})
+        await response.prepare(request)
+        await response.write(b"data: " + error + b"\n\n" + DONE)
+        return response
+
+    return behave
+
+
+async def two(make_rig: MakeRig) -> tuple[Rig, asyncio.Event]:
+    """A gateway with two engines that answer nothing before the event."""
+    rig = await make_rig(engines=2)
+    hold = asyncio.Event()
+    for engine in rig.engines:
+        engine.behave = waiting(hold)
+    return rig, hold
+
+
+async def asked(rig: Rig, ask: dict[str, Any]) -> tuple[asyncio.Task[Any], FakeEngine, FakeEngine]:
+    """A request under way, the engine that has it, and the other one."""
+
+    async def post() -> tuple[int, Any, bytes]:
+        async with rig.post("/v1/completions", ask) as response:
+            return response.status, response.headers, await response.read()
+
+    task = asyncio.create_task(post())
+    await until(lambda: any(engine.open for engine in rig.engines))
+    first, second = sorted(rig.engines, key=lambda engine: -engine.open)
+    return task, first, second
+
+
+@both
+async def test_a_killed_replica_s_request_is_placed_again(make_rig: MakeRig, ask: dict[str, Any]) -> None:
+    rig, hold = await two(make_rig)
+    task, victim, survivor = await asked(rig, ask)
+    await victim.kill()
+    await until(lambda: survivor.open)
+    hold.set()
+    status, headers, payload = await task
+    assert (status, headers["x-raylane-resubmitted"]) == (200, "replica_lost")
+    assert headers["x-raylane-placement"].startswith(survivor.facts.replica_id)
+    assert payload.count(b"data: ") == (4 if "stream" in ask else 0)
+    ledger = await rig.last()
+    assert (ledger.outcome, ledger.attempts, ledger.resubmitted) == (Outcome.OK, 2, "replica_lost")
+    again = [decision for decision in ledger.decisions if decision.verdict is Verdict.RESUBMITTED]
+    assert [(decision.reason, decision.facts["replica"]) for decision in again] == [("replica_lost", victim.facts.replica_id)]
+    ids = [seen.headers["x-request-id"] for engine in (victim, survivor) for seen in engine.seen]
+    assert [one.rpartition("-")[2] for one in ids] == ["1", "2"]
+    async with aiohttp.ClientSession() as session, session.get(rig.url + "/metrics") as response:
+        assert 'raylane_resubmitted_total{model="demo",reason="replica_lost"} 1.0' in await response.text()
+
+
+@both
+async def test_the_feed_s_word_of_a_loss_is_enough(make_rig: MakeRig, ask: dict[str, Any]) -> None:
+    rig, hold = await two(make_rig)
+    task, victim, survivor = await asked(rig, ask)
+    rig.desk.replica_lost(victim.facts.replica_id)  # its machine is gone, and no connection broke
+    await until(lambda: survivor.open)
+    await until(lambda: victim.aborted)
+    hold.set()
+    assert (await task)[0] == 200
+
+
+@both
+async def test_the_second_death_is_the_client_s(make_rig: MakeRig, ask: dict[str, Any]) -> None:
+    rig = await make_rig(engines=2)
+    for engine in rig.engines:
+        engine.behave = dying()
+    status, error = await rig.error(ask)
+    assert (status, error["code"]) == (502, "replica_lost")
+    assert sum(len(engine.seen) for engine in rig.engines) == 2
+
+
+@both
+async def test_a_dead_engine_in_a_living_replica(make_rig: MakeRig, ask: dict[str, Any]) -> None:
+    rig = await make_rig(engines=2)
+    dead = [with_dead_engine(ask)]
+    for engine in rig.engines:
+        engine.behave = lambda request, body: (dead.pop() if dead else good)(request, body)
+    status, payload = await rig.ask(ask)
+    assert (status, b"error" in payload) == (200, False)
+    ledger = await rig.last()
+    assert (ledger.outcome, ledger.attempts, ledger.resubmitted) == (Outcome.OK, 2, "engine_died")
+    assert {len(engine.seen) for engine in rig.engines} == {1}  # not there again
+
+
+@both
+async def test_two_dead_engines_are_the_client_s_error(make_rig: MakeRig, ask: dict[str, Any]) -> None:
+    rig = await make_rig(engines=2)
+    for engine in rig.engines:
+        engine.behave = with_dead_engine(ask)
+    _, payload = await rig.ask(ask)
+    assert b'"code": "engine_error"' in payload
+    assert sum(len(engine.seen) for engine in rig.engines) == 2
+    assert (await rig.last()).resubmitted == "engine_died"
+
+
+async def test_an_error_of_the_request_s_own_is_not_placed_again(make_rig: MakeRig) -> None:
+    rig = await make_rig(engines=2)
+    for engine in rig.engines:
+        engine.behave = whole(b'{"error":{"message":"boom","code":500}}', status=500)
+    assert (await rig.ask())[0] == 500
+    assert sum(len(engine.seen) for engine in rig.engines) == 1
+
+
+async def test_a_byte_that_came_counts(make_rig: MakeRig) -> None:
+    rig = await make_rig(engines=2)
+    for engine in rig.engines:
+        engine.behave = dying(event("a"), 0.05)
+    _, payload = await rig.ask(STREAM)
+    assert b"replica_lost" in payload
+    assert sum(len(engine.seen) for engine in rig.engines) == 1
+
+
+async def test_its_age_counts(make_rig: MakeRig) -> None:
+    rig = await make_rig(engines=2, timeouts={"queue_wait_s": 0.2})
+    hold = asyncio.Event()
+    for engine in rig.engines:
+        engine.behave = waiting(hold)
+    task, victim, survivor = await asked(rig, ASK)
+    request = next(iter(rig.owner.scheduler.leases.values()))[0].request
+    await until(lambda: asyncio.get_running_loop().time() > request.expires_s)  # both clocks are the monotonic one
+    await victim.kill()
+    status, _, payload = await task
+    assert (status, b"replica_lost" in payload) == (502, True)
+    assert not survivor.seen
+
+
+async def test_the_same_request_comes_back_with_its_times(make_rig: MakeRig) -> None:
+    rig, hold = await two(make_rig)
+    task, victim, survivor = await asked(rig, ASK)
+    (before,) = [lease.request for lease, _ in rig.owner.scheduler.leases.values()]
+    rig.desk.replica_lost(victim.facts.replica_id)
+    await until(lambda: survivor.open)
+    (after,) = [lease.request for lease, _ in rig.owner.scheduler.leases.values()]
+    assert (after.arrived_s, after.deadline_s, after.expires_s) == (before.arrived_s, before.deadline_s, before.expires_s)
+    hold.set()
+    await task
+
+
+async def test_a_client_that_left_in_the_same_moment_is_not_served(make_rig: MakeRig) -> None:
+    rig, hold = await two(make_rig)
+    task, victim, survivor = await asked(rig, ASK)
+    rig.desk.replica_lost(victim.facts.replica_id)
+    (flow,) = rig.service.flows._flows
+    flow.abort(Cause.CLIENT_GONE)
+    assert (await rig.last()).outcome is Outcome.CANCELLED
+    assert not survivor.seen
+    hold.set()
+    with pytest.raises(aiohttp.ClientError):
+        await task
+
+
+async def test_a_loss_in_a_stream_that_has_begun_is_told(make_rig: MakeRig) -> None:
+    rig = await make_rig(engines=2)
+    hold = asyncio.Event()
+    for engine in rig.engines:
+        engine.behave = pieces(event("a"), hold)
+    async with rig.post("/v1/completions", STREAM) as response:
+        await response.content.readline()
+        victim = next(engine for engine in rig.engines if engine.open)
+        rig.desk.replica_lost(victim.facts.replica_id)
+        assert b"replica_lost" in await response.read()
+    hold.set()
