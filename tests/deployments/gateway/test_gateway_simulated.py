@@ -22,7 +22,7 @@ from tests.deployments.gateway.rig import SECRET, Rig, until
 LIMITS = Limits(sequences=64, step_tokens=2_048, kv_tokens=400_000)
 COST = CostModel(line(0.004, 1e-5), line(0.0, 0.0), plain_attention(0.0, 0.0))
 PROMPT_TOKENS = 900
-SPEED = 4.0
+SPEED = 2.0
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ async def rig(make_rig: Callable[..., Awaitable[Rig]], tmp_path: Path) -> AsyncI
         "name": "m-simulated",
         "source": "org/m",
         "engine": "simulated",
-        "simulated": {"costs": str(costs), "tokens_per_chunk": 8, "speed": SPEED},
+        "simulated": {"costs": str(costs), "tokens_per_chunk": 64, "speed": SPEED},
         "settings": {"max_model_len": 4_096, "max_num_seqs": LIMITS.sequences, "max_num_batched_tokens": LIMITS.step_tokens},
     }
     rig = await make_rig(engines=0, models=[model])
@@ -74,7 +74,7 @@ async def test_the_scheduler_is_given_the_same_facts_as_in_the_simulator(rig: Ri
 @pytest.mark.whole
 @pytest.mark.parametrize("stream", [True, False])
 async def test_the_engine_s_seats_fill_whether_answers_are_streamed_or_not(rig: Rig, stream: bool) -> None:
-    asked = [asyncio.create_task(ask(rig, stream, 2_000, number)) for number in range(128)]
+    asked = [asyncio.create_task(ask(rig, stream, 3_000, number)) for number in range(128)]
     try:
         await until(lambda: len(rig.owner.scheduler.leases) >= LIMITS.sequences or any(one.done() for one in asked))
         assert not any(one.done() for one in asked)
