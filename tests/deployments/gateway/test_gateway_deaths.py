@@ -13,7 +13,7 @@ from deployments.protocol import ENGINE_DIED_HEADER
 from deployments.telemetry.decisions import Verdict
 from deployments.telemetry.ledger import Outcome
 from tests.deployments.gateway.fake_engine import DONE, Behaviour, FakeEngine, dying, event, good, pieces, waiting, whole
-from tests.deployments.gateway.rig import ASK, Rig, until
+from tests.deployments.gateway.rig import ASK, CREDENTIALS, Rig, until
 
 MakeRig = Callable[..., Awaitable[Rig]]
 STREAM = {**ASK, "stream": True}
@@ -75,7 +75,7 @@ async def test_a_killed_replica_s_request_is_placed_again(make_rig: MakeRig, ask
     assert [(decision.reason, decision.facts["replica"]) for decision in again] == [("replica_lost", victim.facts.replica_id)]
     ids = [seen.headers["x-request-id"] for engine in (victim, survivor) for seen in engine.seen]
     assert [one.rpartition("-")[2] for one in ids] == ["1", "2"]
-    async with aiohttp.ClientSession() as session, session.get(rig.url + "/metrics") as response:
+    async with aiohttp.ClientSession() as session, session.get(rig.url + "/metrics", headers=CREDENTIALS) as response:
         assert 'raylane_resubmitted_total{model="demo",reason="replica_lost"} 1.0' in await response.text()
 
 
