@@ -35,6 +35,8 @@ def read_log(lines: Iterable[str], torn: bool = True) -> Iterator[tuple[int, Hea
     tree: Tree | None = None
     kept: tuple[int, str] | None = None
     for number, line in enumerate(lines, 1):
+        if not line.strip():  # no more of a line than its end was written
+            continue
         if kept is not None and not (line.startswith("{") and _is_torn(kept, tree)):
             yield kept[0], (entry := _entry(*kept, tree))[0]
             tree = entry[1]

@@ -95,15 +95,15 @@ def replay(lines: Iterable[str], any_code: bool = False) -> Replay:
 
 
 def _entries(lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
-    """The lines, read, with their numbers. A part of a line before a header, or at the end, is passed over: its writer was cut short."""
+    """The lines, read, with their numbers. Parts of lines before a header, or at the end, are passed over: their writer was cut short."""
     torn: ReplayError | None = None
     for number, line in enumerate(lines, 1):
         try:
             entry = _parsed(line, number)
         except ReplayError as error:
-            if torn is not None or number == 1:
-                raise torn or error from None
-            torn = error
+            if number == 1:
+                raise
+            torn = torn or error
             continue
         if torn is not None and not isinstance(entry, dict):
             raise torn

@@ -4,9 +4,12 @@ The writers are found in the source, so that a new one is not forgotten here.
 """
 
 import ast
+import errno
 import io
 import json
 import logging
+import os
+import random
 import shutil
 import sys
 import threading
@@ -14,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 
@@ -22,11 +25,13 @@ from autoscaling.forecast.kept import read_history
 from autoscaling.log.files import log_files
 from autoscaling.log.replay import replay as replay_scaling
 from autoscaling.serve.foresight import Foresight
+from deployments import whole_lines
 from deployments.controls.act import Act, ActKind
 from deployments.controls.audit import Audit
 from deployments.engine.step_log import StepLog
 from deployments.ownership import decision_log
 from deployments.ownership.decision_log import DecisionLog
+from deployments.ownership.epoch_file import EpochFile
 from deployments.scheduling.recorder import RecordingScheduler
 from deployments.scheduling.replay import replay
 from deployments.telemetry import log_health
@@ -222,6 +227,27 @@ class Arrivals:
         pass
 
 
+class Epochs:
+    """Written whole each time; what it could not write it writes with the next."""
+
+    raises = False
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "epochs.json"
+        self.file = EpochFile(self.path)
+        self.epoch = 0
+
+    def write(self) -> None:
+        self.epoch += 1
+        self.file.write({f"model-{number}": self.epoch for number in range(500)})
+
+    def check(self, gaps: bool) -> None:
+        assert EpochFile(self.path).read() == {f"model-{number}": self.epoch for number in range(500)}
+
+    def close(self) -> None:
+        pass
+
+
 WRITERS: dict[str, Callable[[Path], Writer]] = {
     "decisions": Decisions,
     "scaling": Scaling,
@@ -230,6 +256,7 @@ WRITERS: dict[str, Callable[[Path], Writer]] = {
     "steps": steps,  # type: ignore[dict-item]
     "controls": Controls,  # type: ignore[dict-item]
     "arrivals": Arrivals,  # type: ignore[dict-item]
+    "epochs": Epochs,  # type: ignore[dict-item]
 }
 """Every file that a gateway, a replica, the directory or the controller goes on writing to."""
 
@@ -240,6 +267,7 @@ USERS = {
     "deployments/engine/step_log.py": ("steps",),
     "deployments/controls/audit.py": ("controls",),
     "autoscaling/forecast/kept.py": ("arrivals",),
+    "deployments/ownership/epoch_file.py": ("epochs",),
 }
 """Where they are written."""
 BY_COMMANDS = {"deployments/telemetry/published_error.py", "deployments/engine_model/cost_file.py"}
@@ -256,7 +284,7 @@ def test_a_full_disk_costs_lines_and_nothing_else(name: str, disk: SmallDisk) ->
     disk.free()
     for _ in range(LINES):
         writer.write()
-    assert writer.raises or name == "arrivals" or not writer.failing()
+    assert writer.raises or name in ("arrivals", "epochs") or not writer.failing()
     writer.close()
     writer.check(gaps=True)
 
@@ -276,7 +304,7 @@ def fails(writer: Writer) -> None:
             write_often(writer)
         with pytest.raises(OSError, match="No space"):
             writer.write()
-    assert writer.raises or isinstance(writer, Arrivals) or writer.failing()
+    assert writer.raises or isinstance(writer, Arrivals | Epochs) or writer.failing()
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -287,7 +315,7 @@ def test_a_folder_that_is_removed_is_made_again(name: str, tmp_path: Path) -> No
     for _ in range(3):
         writer.write()
     shutil.rmtree(folder)
-    if name in ("controls", "arrivals"):  # in the run directory itself, or beside what is there: whoever runs the cluster makes it
+    if name in ("controls", "arrivals", "epochs"):  # in the run directory itself, or beside what is there: whoever runs the cluster makes it
         folder.mkdir()
         if isinstance(writer, Controls):
             writer.written = 0
@@ -307,7 +335,7 @@ def test_a_read_only_disk_from_the_start(name: str, disk: SmallDisk) -> None:
                 writer.write()
         else:
             writer.write()
-    assert writer.raises or isinstance(writer, Arrivals) or writer.failing()
+    assert writer.raises or isinstance(writer, Arrivals | Epochs) or writer.failing()
     disk.read_only(False)
     for _ in range(2 * LINES):
         writer.write()
@@ -331,8 +359,7 @@ def test_no_other_module_writes_files() -> None:
                 )
                 writes = opens or name in ("write_text", "write_bytes", "NamedTemporaryFile") or name.endswith("FileHandler")
                 calls.setdefault("opens" if writes else name, set()).add(str(path.relative_to(ROOT)))
-    assert calls["opens"] == {"deployments/whole_lines.py"}
-    users = set().union(*(calls.get(name, set()) for name in ("WholeLines", "LineLog", "DecisionLog", "write_json", "write_whole")))
+    users = calls["opens"].union(*(calls.get(name, set()) for name in ("WholeLines", "LineLog", "DecisionLog", "write_json", "write_whole")))
     assert users - SHARED - BY_COMMANDS == set(USERS)
     assert sorted(name for names in USERS.values() for name in names) == sorted(WRITERS)
 
@@ -367,6 +394,63 @@ def test_what_was_decided_is_the_same_over_a_full_disk(disk: SmallDisk) -> None:
     assert 0.2 * len(lines) < found.inputs < 0.8 * len(lines)
     for file in files:
         assert replay(file.read_text().splitlines(keepends=True)).difference is None, "each file replays alone"
+
+
+class WornDisk:
+    """The `os` of `whole_lines.py` over a disk that refuses things at random, also in the middle of a line, and also to take it back."""
+
+    def __init__(self, seed: int) -> None:
+        self._dice = random.Random(seed)
+        self.refused = 0
+        self.kept = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def open(self, *arguments: Any) -> int:
+        self._refuse(0.1, errno.EACCES)
+        return os.open(*arguments)
+
+    def stat(self, path: Path) -> os.stat_result:
+        self._refuse(0.02, errno.EIO)
+        return os.stat(path)
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        self._refuse(0.25, errno.ENOSPC)
+        return os.write(descriptor, data[: self._dice.randrange(1, len(data) + 1)] if self._dice.random() < 0.5 else data)
+
+    def ftruncate(self, descriptor: int, length: int) -> None:
+        self.kept += 1
+        self._refuse(0.5, errno.EIO)
+        self.kept -= 1
+        os.ftruncate(descriptor, length)
+
+    def _refuse(self, chance: float, number: int) -> None:
+        if self._dice.random() < chance:
+            self.refused += 1
+            raise OSError(number, os.strerror(number))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_a_disk_refuses_the_rest_replays(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    worn = WornDisk(seed)
+    monkeypatch.setattr(whole_lines, "os", worn)
+    monkeypatch.setattr(decision_log, "_BUFFER_BYTES", 2_000)
+    health = LogHealth("decisions")
+    log = DecisionLog(tmp_path, "m", health, most_bytes=400_000)
+    lines: list[str] = []
+    scheduler, twin = RecordingScheduler(POLICY, log.write, log.due, log.lost), RecordingScheduler(POLICY, lines.append)
+    for one in (scheduler, twin):
+        drive(one, seed, turns=250)
+    log.close()
+    assert scheduler.placed == twin.placed > 20
+    files = sorted(tmp_path.glob("m.jsonl*"), key=lambda file: -int(file.suffix[1:]) if file.suffix[1:].isdigit() else 0)
+    found = replay(line for file in files for line in file.read_text().splitlines(keepends=True))
+    assert found.difference is None
+    assert worn.refused > 5
+    assert found.gaps > 0
+    assert health.lost_lines > 0
+    assert len(lines) - health.lost_lines <= found.inputs < len(lines)
 
 
 def test_an_order_that_is_not_on_the_disk_is_not_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
