@@ -189,13 +189,13 @@ class Desk:
     def overtaken(self, lease: Lease, highest: int) -> None:
         """The engine has seen a later epoch than the lease's, `highest`: nothing was done, and the request waits for the later owner."""
         ticket = self._wait_again(lease)
+        if self._owner is not None:  # also a later owner was told of the lease
+            self._owner.release(lease.engine_id, Ending.FAILED)
         if self._owner is not None and self._owner.epoch > ticket.epoch:
             ticket.again_s = 0.0
             self.hand_on(time.monotonic())
             return
         ticket.again_s = time.monotonic() + RESUBMIT_S
-        if self._owner is not None:
-            self._owner.release(lease.engine_id, Ending.FAILED)
         if self.own is not None:
             self.on_overtaken(highest)
 
@@ -301,6 +301,9 @@ class Desk:
     def _give_up(self, ticket: _Ticket) -> None:
         """Nobody waits for the ticket any more."""
         request_id = ticket.request.request_id
+        for answer in (ticket.admission, ticket.placement):
+            if answer.done() and not answer.cancelled():
+                answer.exception()  # one that came in the same moment is nobody's; asyncio would log it
         if self._tickets.pop(request_id, None) is None or self._owner is None:
             return
         if ticket.lease is not None:

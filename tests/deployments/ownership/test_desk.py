@@ -9,6 +9,7 @@ import pytest
 
 from cluster.spec import EngineSettings, Model
 from deployments.ownership.desk import Desk, QueueTimeout, Rejected
+from deployments.ownership.entries import EntryState
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.protocol import Finished, ReplicaFacts, ReplicaState
 from deployments.scheduling import Binding, Ending, Placement, Policy, RejectCause, Request, Snapshot
@@ -306,3 +307,19 @@ async def test_the_next_owner_knows_of_cordons_and_starts() -> None:
     desk.cordon(frozenset())
     assert desk.is_ready
     desk.release((await wait(desk, request("a"))).lease, Ending.FINISHED)
+
+
+async def test_a_lease_that_was_declared_to_the_next_owner_and_overtaken_is_not_remembered_for_ever() -> None:
+    """Its request's wait is over in the same moment, so nobody submits it again."""
+    desk = make_desk()
+    desk.replica_up(facts())
+    placement = await wait(desk, request("a", wait_s=0.02))
+    await asyncio.sleep(0.03)
+    owner = LaneOwner(Policy(), epoch=2, replicas=desk.replicas)
+    desk.follow(owner)
+    assert owner.entries.counts[EntryState.DECLARED] == 1
+    desk.overtaken(placement.lease, 2)
+    with pytest.raises(QueueTimeout):
+        await desk.placement(placement.request)
+    assert owner.entries.live == 0
+    assert not len(desk)

@@ -1,0 +1,392 @@
+"""A cell in virtual time, whose connections break, delay and repeat: the real desk, allegiance, channel, page and owner; a network, engines, clients
+and a directory's shell that are none. What it does is drawn from its dice, so one seed gives one run.
+"""
+
+import asyncio
+import random
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, cast
+from urllib.parse import urlencode
+
+import aiohttp
+
+from cluster.spec import EngineSettings, Model
+from deployments.engine.fence import Fence
+from deployments.gateway.lanes_page import LanesPage
+from deployments.ownership.allegiance import Allegiance
+from deployments.ownership.booking import read_booking
+from deployments.ownership.claims import ClaimFailed, Overtaken
+from deployments.ownership.desk import Desk, QueueTimeout, Rejected
+from deployments.ownership.owners import Owners
+from deployments.ownership.running import Running
+from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, ReplicaFacts, ReplicaState
+from deployments.scheduling import Binding, Ending, Lease, Policy, Request
+
+MODEL = Model(name="demo", source="/nowhere", settings=EngineSettings(max_model_len=1_024))
+JOIN_EVERY_S = 1.0
+SWEEP_S = 0.25
+SEATS = 2
+TICK_S = 1e-6
+"""Between two things that happen in order: what is due in the same moment happens in any."""
+
+
+class Wire:
+    """One direction of a channel: lines arrive in order, late, and now and then twice. Once it is cut, what is under way arrives in part."""
+
+    def __init__(self, cell: "Cell") -> None:
+        self._cell = cell
+        self._queue: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._last_s = 0.0
+        self._cut_s: float | None = None
+
+    def send(self, line: bytes) -> None:
+        for _ in range(1 + (self._cell.dice.random() < self._cell.doubles)):
+            self._last_s = max(self._last_s + TICK_S, self._cell.now + self._cell.delay())
+            self._cell.loop.call_at(self._last_s, self._arrive, line)
+
+    def _arrive(self, line: bytes) -> None:
+        if self._cut_s is None or self._cell.now <= self._cut_s:
+            self._queue.put_nowait(line)
+
+    def cut(self, noticed_in_s: float) -> None:
+        """Nothing arrives from some moment soon on; the reader hears of it after that."""
+        if self._cut_s is None:
+            self._cut_s = self._cell.now + self._cell.dice.choice((0.0, self._cell.delay(), 2 * self._cell.delay()))
+            self._cell.loop.call_at(self._cut_s + noticed_in_s, self._queue.put_nowait, None)
+
+    async def read(self) -> bytes | None:
+        return await self._queue.get()
+
+
+class Channel:
+    """An HTTP exchange between two gateways; the caller's view of the answer."""
+
+    def __init__(self, cell: "Cell") -> None:
+        self._cell = cell
+        self.up, self.down = Wire(cell), Wire(cell)
+        self.content = self
+        self.status = 0
+        self.opened: asyncio.Future[int] = cell.loop.create_future()
+
+    def cut(self) -> None:
+        """Breaks it; each end hears of that at once, or late."""
+        self.up.cut(self._cell.dice.choice((0.0, 0.3, 3.0)))
+        self.down.cut(self._cell.dice.choice((0.0, 0.3, 3.0)))
+
+    async def pump(self, lines: AsyncIterator[bytes]) -> None:
+        async for piece in lines:
+            for line in piece.splitlines(keepends=True):
+                self.up.send(line)
+
+    async def readline(self) -> bytes:
+        line = await self.down.read()
+        if line is None:
+            raise aiohttp.ClientPayloadError("cut")
+        return line
+
+    def close(self) -> None:
+        self.up.cut(self._cell.dice.choice((0.0, 0.3)))
+        self.down.cut(0.0)
+
+    async def serve(self, page: LanesPage, query: Mapping[str, str]) -> None:
+        scope: Any = {"type": "http", "method": "POST", "headers": [], "query_string": urlencode(query).encode()}
+
+        async def receive() -> Any:
+            line = await self.up.read()
+            return {"type": "http.disconnect"} if line is None else {"type": "http.request", "body": line, "more_body": True}
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                if not self.opened.done():
+                    self.opened.set_result(message["status"])
+            else:
+                for line in message["body"].splitlines(keepends=True):
+                    self.down.send(line)
+
+        await page(scope, receive, send)
+        self.down.cut(0.0)
+
+
+class Session:
+    """A gateway's way to other gateways, in place of aiohttp's."""
+
+    def __init__(self, cell: "Cell") -> None:
+        self._cell = cell
+
+    async def post(self, url: str, params: Mapping[str, str], data: AsyncIterator[bytes]) -> Channel:
+        await asyncio.sleep(self._cell.delay())
+        target = next((one for one in self._cell.gateways if url.startswith(one.url)), None)
+        if target is None or self._cell.cut_off & {target.name, params["gateway"]}:
+            raise aiohttp.ClientConnectionError("refused")
+        channel = Channel(self._cell)
+        self._cell.channels.append(channel)
+        self._cell.spawn(channel.pump(data))
+        late = self._cell.delay()
+        self._cell.loop.call_later(late, lambda: self._cell.spawn(channel.serve(target.page, params)))
+        channel.status = await channel.opened
+        await asyncio.sleep(self._cell.delay())
+        return channel
+
+
+class Engine:
+    """A replica: a fence, what runs, and which ids it ever got."""
+
+    def __init__(self, cell: "Cell", name: str) -> None:
+        self.cell = cell
+        self.name = name
+        self.facts = ReplicaFacts(name, "demo", f"http://{name}", 1, "n", "generate", 1_024, SEATS, 2_048, 65_536)
+        self.fence = Fence()
+        self.running: dict[str, str] = {}
+        self.started: set[str] = set()
+        self.alive = True
+        self.drains = False
+        self.died: asyncio.Future[None] = cell.loop.create_future()
+
+    def claim(self, epoch: int) -> list[Running]:
+        if not self.fence.admits(epoch):
+            raise Overtaken(self.fence.highest)
+        told = [(name, booking) for name, booking in self.running.items()]
+        return [Running(read_booking(booking).lease(self.name, self.cell.now), name in self.started) for name, booking in told]
+
+    def end(self, engine_id: str, whole: bool) -> None:
+        """The exchange is over: every gateway's feed says so."""
+        booking = self.running.pop(engine_id, None)
+        if booking is not None and self.alive:
+            told = Finished(engine_id, 200 if whole else 499, int(whole), 10, 0, 5, 0, 0.0, 0.1, 0.1, 0.1, 0.2, "" if whole else booking)
+            self.cell.tell_all(self, lambda gateway: gateway.desk.finished(told))
+
+
+class Gateway:
+    """The real desk and its allegiance, and clients."""
+
+    def __init__(self, cell: "Cell", name: str) -> None:
+        self.cell = cell
+        self.name = name
+        self.url = f"http://{name}"
+        self.desk = Desk(MODEL, name)
+        self.page = LanesPage({"demo": self.desk})
+        session = cast(aiohttp.ClientSession, Session(cell))
+        self.allegiance = Allegiance(self.desk, name, session, self, lambda: (Policy(), Binding()))
+        self.feeds: dict[str, float] = {}
+        self.tasks = [cell.spawn(self._join()), cell.spawn(self._sweep())]
+
+    def overtaken(self, model: str, highest: int) -> None:
+        self.cell.directory_hears(lambda owners, now: owners.overtaken(model, highest, now))
+
+    def doubt(self, gateway_id: str) -> None:
+        self.cell.directory_hears(lambda owners, now: owners.give_up(gateway_id, now))
+
+    async def _join(self) -> None:
+        while True:
+            epoch, highest = self.allegiance.epoch, self.allegiance.highest
+            owned = {} if epoch is None else {"demo": epoch}
+            self.cell.directory_hears(lambda owners, now, owned=owned, highest=highest: self._register(owners, now, owned, highest))
+            await asyncio.sleep(JOIN_EVERY_S)
+
+    def _register(self, owners: Owners, now: float, owned: dict[str, int], highest: int) -> None:
+        if self in self.cell.gateways:
+            owners.register(self.name, self.url, ["demo"], owned, now, {"demo": highest})
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            self.desk.hand_on(self.cell.now)
+
+    async def client(self, request: Request) -> str:
+        """One client's request to its end, as `gateway/placed.py` and `relay.py` run it; in one word."""
+        try:
+            if not (await self.desk.submit(request)).accepted:
+                return "rejected"
+            while True:
+                placement = await self.desk.placement(request)
+                outcome = await self._relay(placement.lease)
+                if outcome is not None:
+                    return outcome
+        except QueueTimeout:
+            return "expired"
+        except Rejected:
+            return "rejected"
+        except asyncio.CancelledError:
+            return "cancelled"
+
+    async def _relay(self, lease: Lease) -> str | None:
+        lost: asyncio.Future[None] = self.cell.loop.create_future()
+        self.desk.when_lost(lease, lambda: lost.done() or lost.set_result(None))
+        credentials = self.desk.credentials(lease)
+        url = self.desk.url_of(lease)
+        ending = Ending.FAILED
+        try:
+            if url is None:
+                self.desk.refused(lease, None)
+                return None
+            await asyncio.sleep(self.cell.delay())
+            engine = self.cell.engines[url.removeprefix("http://")]
+            if not engine.alive:
+                self.desk.refused(lease, None)
+                return None
+            if engine.drains:
+                self.desk.refused(lease, ReplicaState.DRAINING)
+                return None
+            if not engine.fence.admits(int(credentials[EPOCH_HEADER])):
+                self.desk.overtaken(lease, engine.fence.highest)
+                return None
+            self.cell.reached[lease.engine_id] += 1
+            engine.running[lease.engine_id] = credentials[BOOKING_HEADER]
+            whole = False
+            try:
+                whole = await self._stream(engine, lease, lost)
+            finally:
+                self.cell.loop.call_later(self.cell.delay(), engine.end, lease.engine_id, whole)
+            ending = Ending.FINISHED if whole else Ending.FAILED
+            return "answered" if whole else "failed"
+        except asyncio.CancelledError:
+            ending = Ending.CANCELLED
+            raise
+        finally:
+            self.desk.release(lease, ending)
+
+    async def _stream(self, engine: Engine, lease: Lease, lost: asyncio.Future[None]) -> bool:
+        """Whether the whole answer came."""
+        for part in range(2):
+            working = self.cell.spawn(asyncio.sleep(self.cell.dice.choice((0.0, 0.01, 0.2, 2.0))))
+            await asyncio.wait((working, lost, engine.died), return_when=asyncio.FIRST_COMPLETED)
+            if lost.done() or not engine.alive:
+                working.cancel()
+                return False
+            if not part:
+                engine.started.add(lease.engine_id)
+                self.desk.first_token(lease)
+        return True
+
+
+class Cell:
+    """All of it. `doubles` is how likely a line arrives twice; `deaf`: the directory hears and says nothing."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, seed: int, gateways: int, doubles: float) -> None:
+        self.loop = loop
+        self.dice = random.Random(seed)
+        self.doubles = doubles
+        self.deaf = False
+        self.cut_off: set[str] = set()
+        self.channels: deque[Channel] = deque(maxlen=16)
+        self.reached: Counter[str] = Counter()
+        self.engines: dict[str, Engine] = {}
+        self.gateways: list[Gateway] = []
+        self.clients: dict[str, asyncio.Task[str]] = {}
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.owners = Owners(self.now, gateways)
+        self._names = 0
+        for _ in range(gateways):
+            self.add_gateway()
+        self.add_engine()
+
+    @property
+    def now(self) -> float:
+        return self.loop.time()
+
+    def delay(self) -> float:
+        """Of one message (seconds): mostly short."""
+        return self.dice.choice((0.0, 0.001, 0.001, 0.01, 0.05, 0.3))
+
+    def spawn(self, work: Any) -> asyncio.Task[Any]:
+        task = asyncio.ensure_future(work, loop=self.loop)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+    def name(self, kind: str) -> str:
+        self._names += 1
+        return f"{kind}{self._names}"
+
+    def add_gateway(self) -> None:
+        gateway = Gateway(self, self.name("g"))
+        self.gateways.append(gateway)
+        for engine in self.engines.values():
+            if engine.alive and not engine.drains:
+                self._tell(engine, gateway, lambda one, engine=engine: one.desk.replica_up(engine.facts))
+
+    def crash(self, gateway: Gateway) -> None:
+        """A killed process: its connections break, it says nothing more, its engines drop what they ran for it."""
+        self.gateways.remove(gateway)
+        for channel in self.channels:
+            channel.cut()
+        for task in gateway.tasks:
+            task.cancel()
+        gateway.allegiance.close()
+        gateway.desk.follow(None)
+        for name in [name for name in self.clients if name.endswith(f"@{gateway.name}")]:
+            self.clients.pop(name).cancel()
+
+    def add_engine(self) -> None:
+        engine = Engine(self, self.name("r"))
+        self.engines[engine.name] = engine
+        self.tell_all(engine, lambda gateway: gateway.desk.replica_up(engine.facts))
+
+    def kill(self, engine: Engine) -> None:
+        """Its process is gone: whoever reads from it hears so, its feeds break."""
+        engine.alive = False
+        engine.running.clear()
+        engine.died.set_result(None)
+        self.tell_all(engine, lambda gateway: gateway.desk.replica_lost(engine.name))
+
+    def drain(self, engine: Engine) -> None:
+        """It takes no new work, and goes once it has none."""
+        engine.drains = True
+        self.tell_all(engine, lambda gateway: gateway.desk.replica_state(engine.name, ReplicaState.DRAINING))
+        self.spawn(self._end_drained(engine))
+
+    async def _end_drained(self, engine: Engine) -> None:
+        for _ in range(1_000):
+            await asyncio.sleep(0.5)
+            if not engine.running:
+                break
+        if engine.alive:
+            self.kill(engine)
+
+    def falls_silent(self, engine: Engine) -> None:
+        """Its feed is silent for one gateway, then back."""
+        gateway = self.dice.choice(self.gateways)
+        self._tell(engine, gateway, lambda one: one.desk.replica_state(engine.name, None))
+        self._tell(engine, gateway, lambda one: one.desk.replica_up(engine.facts) if engine.alive and not engine.drains else None)
+
+    def tell_all(self, engine: Engine, what: Callable[[Gateway], None]) -> None:
+        """Each gateway's feed of that engine brings it, in order."""
+        for gateway in self.gateways:
+            self._tell(engine, gateway, what)
+
+    def _tell(self, engine: Engine, gateway: Gateway, what: Callable[[Gateway], None]) -> None:
+        at_s = gateway.feeds[engine.name] = max(gateway.feeds.get(engine.name, 0.0) + TICK_S, self.now + self.delay())
+        self.loop.call_at(at_s, lambda: what(gateway) if gateway in self.gateways else None)
+
+    def submit(self, gateway: Gateway, wait_s: float) -> None:
+        """A client asks."""
+        name = f"{self.name('q')}@{gateway.name}"
+        request = Request(name, 10, 10, self.now, self.now + 1.0, self.now + wait_s)
+        self.clients[name] = self.spawn(gateway.client(request))
+
+    def directory_hears(self, what: Callable[[Owners, float], None]) -> None:
+        """A call that reaches the directory, or does not; what it changes is told to all."""
+        self.loop.call_later(self.delay(), self._directory_does, what)
+
+    def _directory_does(self, what: Callable[[Owners, float], None]) -> None:
+        if self.deaf:
+            return
+        what(self.owners, self.now)
+        self.owners.assign(self.now)
+        word = self.owners.owned.get("demo")
+        for gateway in self.gateways:
+            self.loop.call_later(self.delay(), lambda one=gateway, word=word: one.allegiance.told(word) if one in self.gateways else None)
+
+    def restart_directory(self) -> None:
+        self.owners = Owners(self.now, len(self.gateways), self.owners.epochs)
+
+    async def claim(self, session: object, facts: ReplicaFacts, epoch: int, now: float) -> list[Running]:
+        """In place of `claims.claim`."""
+        await asyncio.sleep(self.delay())
+        engine = self.engines[facts.replica_id]
+        if not engine.alive:
+            raise ClaimFailed("gone")
+        answer = engine.claim(epoch)
+        await asyncio.sleep(self.delay())
+        return answer
