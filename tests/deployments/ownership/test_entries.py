@@ -1,0 +1,158 @@
+"""The owner's table: which states follow which, what is news, what is remembered, and the counts."""
+
+import itertools
+
+import pytest
+
+from deployments.ownership import entries as module
+from deployments.ownership.channels import Channels
+from deployments.ownership.entries import BOOKED, OVER, Entries, EntryState, split
+from deployments.scheduling import Admission, AdmissionKind, Lease, Placement, Request
+
+S = EntryState
+NEXT = {
+    S.WAITING: {S.RUNNING, S.CLOSED},
+    S.DECLARED: {S.RUNNING, S.CLOSED},
+    S.RUNNING: {S.ORPHANED, S.ANSWERED, S.ABORTED, S.ENDED, S.WAITING, S.CLOSED},
+    S.ORPHANED: {S.RUNNING, S.WAITING, S.CLOSED},
+    S.ANSWERED: {S.WAITING, S.CLOSED},
+    S.ABORTED: {S.WAITING, S.CLOSED},
+    S.ENDED: {S.WAITING, S.DECLARED, S.RUNNING, S.ORPHANED, S.CLOSED},
+    S.CLOSED: {S.WAITING, S.DECLARED, S.RUNNING, S.ORPHANED, S.CLOSED},
+}
+
+
+class Nobody:
+    """A holder that hears what it is told."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def admitted(self, request_id: str, admission: Admission) -> None:
+        self.heard.append("admitted")
+
+    def placed(self, placement: Placement, url: str) -> None:
+        self.heard.append("placed")
+
+    def expired(self, request_id: str) -> None:
+        self.heard.append("expired")
+
+    def moved(self) -> None:
+        self.heard.append("moved")
+
+
+def lease(attempt: int = 1) -> Lease:
+    return Lease(9, Request("q", 70, 30, 0.0, 5.0, 60.0), "r1", 0.0, attempt, 70, 100, 30, 0)
+
+
+@pytest.mark.parametrize(("before", "after"), list(itertools.product(S, S)))
+def test_a_state_follows_only_where_the_table_says_so(before: EntryState, after: EntryState) -> None:
+    table = Entries()
+    entry = table.begin("q", 1, before, Nobody(), lease())
+    if after in NEXT[before]:
+        table.move(entry, after)
+        assert (entry.state, table.counts[before], table.counts[after]) == (after, int(before is after), 1)
+    else:
+        with pytest.raises(AssertionError, match=rf"^q-1: {before} -> {after}$"):
+            table.move(entry, after)
+
+
+def test_what_is_booked_and_what_is_over() -> None:
+    assert {S.RUNNING, S.ORPHANED, S.ANSWERED, S.ABORTED} == BOOKED
+    assert {S.ENDED, S.CLOSED} == OVER
+    for state in S:
+        table = Entries()
+        entry = table.begin("q", 1, state, None, lease())
+        assert entry.booked == (lease() if state in BOOKED else None)
+        assert table.live == int(state not in OVER)
+
+
+def test_an_end_forgets_the_holder_and_a_close_the_lease_too() -> None:
+    table = Entries()
+    entry = table.begin("q", 1, S.RUNNING, Nobody(), lease())
+    entry.admission = Admission(AdmissionKind.ADMIT, "short")
+    table.move(entry, S.ENDED)
+    assert (entry.holder, entry.admission, entry.lease) == (None, None, lease()), "its engine's account is due"
+    table.move(entry, S.CLOSED)
+    assert entry.lease is None
+
+
+def test_a_placement_is_the_next_attempt() -> None:
+    table = Entries()
+    entry = table.begin("q", 0, S.WAITING, Nobody())
+    table.place(entry, lease(1))
+    assert (entry.state, entry.attempt, entry.lease) == (S.RUNNING, 1, lease(1))
+    assert (table.counts[S.WAITING], table.counts[S.RUNNING]) == (0, 1)
+    assert table.of_engine_id("q-1") is entry
+    assert table.of_engine_id("q-2") is table.of_engine_id("q-0") is table.of_engine_id("q") is table.of_engine_id("p-1") is None
+
+
+def test_only_a_later_attempt_of_what_is_over_is_news() -> None:
+    table = Entries()
+    assert table.is_news("q", 1)
+    for state in S:
+        table = Entries()
+        table.begin("q", 3, state, None, lease(3))
+        assert [table.is_news("q", attempt) for attempt in (2, 3, 4)] == [False, False, state in OVER]
+
+
+def test_a_new_beginning_starts_afresh_and_never_with_an_earlier_attempt() -> None:
+    table = Entries()
+    entry = table.begin("q", 1, S.RUNNING, Nobody(), lease())
+    entry.adopted = entry.answered = True
+    table.move(entry, S.CLOSED)
+    holder = Nobody()
+    assert table.begin("q", 2, S.WAITING, holder) is entry
+    assert (entry.attempt, entry.holder, entry.lease, entry.adopted, entry.answered) == (2, holder, None, False, False)
+    assert list(table) == [entry]
+    assert table.live == 1
+    table.move(entry, S.CLOSED)
+    with pytest.raises(AssertionError, match=r"^q: attempt 1 after 2$"):
+        table.begin("q", 1, S.WAITING)
+
+
+def test_what_was_never_placed_is_forgotten_at_once() -> None:
+    table = Entries()
+    table.move(table.begin("q", 0, S.WAITING), S.CLOSED)
+    assert (list(table), +table.counts, table.live) == ([], {}, 0)
+
+
+def test_the_last_that_ended_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REMEMBERED", 3)
+    table = Entries()
+    for number in range(4):
+        table.begin(f"q{number}", 1, S.CLOSED)
+    assert [entry.request_id for entry in table] == ["q1", "q2", "q3"]
+    assert (table.counts[S.CLOSED], table.live) == (3, 0)
+    revived = table.begin("q1", 1, S.WAITING)
+    table.begin("q4", 1, S.CLOSED)
+    assert table.get("q1") is revived, "what waits again is not forgotten for what it was"
+    table.place(revived, lease(2))
+    table.move(revived, S.ENDED)
+    table.move(revived, S.CLOSED)  # ends once
+    table.begin("q5", 1, S.CLOSED)
+    table.begin("q6", 1, S.CLOSED)
+    assert [entry.request_id for entry in table] == ["q1", "q5", "q6"]
+
+
+@pytest.mark.parametrize(
+    ("engine_id", "named"),
+    [("q-1", ("q", 1)), ("a-b-12", ("a-b", 12)), ("q-", None), ("-1", None), ("q", None), ("q-x", None), ("q-²", None), ("q-٣", None), ("", None)],
+)
+def test_an_engines_id_names_request_and_attempt(engine_id: str, named: tuple[str, int] | None) -> None:
+    assert split(engine_id) == named
+
+
+def test_a_gateways_later_channel_ends_the_one_before() -> None:
+    channels, holders = Channels(), [Nobody() for _ in range(4)]
+    assert channels.open(holders[0], "g1", 3)
+    assert channels.open(holders[1], "g2", 1)
+    assert not channels.open(holders[2], "g1", 2), "it was opened before the other and came after it"
+    assert channels.open(holders[3], "g1", 4)
+    assert [holder.heard for holder in holders] == [["moved"], [], [], []]
+    channels.ended(holders[3])
+    channels.ended(holders[2])
+    assert not channels.open(holders[2], "g1", 3), "its number is remembered"
+    assert channels.open(holders[0], "g1", 4)
+    channels.end_all()
+    assert [holder.heard for holder in holders] == [["moved", "moved"], ["moved"], [], []]

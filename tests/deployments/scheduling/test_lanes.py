@@ -1,0 +1,305 @@
+"""Lanes and their queues, call by call: whose turn it is, what waits, what is charged, promoted, given up and remembered."""
+
+import dataclasses
+import math
+
+import pytest
+
+from deployments.scheduling import LanePolicy, Order, Policy, TenantPolicy
+from deployments.scheduling.lane import Claim, Lane
+from deployments.scheduling.lanes import Lanes
+from deployments.scheduling.request import Job
+from deployments.scheduling.wakeups import Wakeups
+from tests.deployments.scheduling.world import make_request
+
+POLICY = Policy(
+    (LanePolicy("short", 200, weight=3, max_wait_s=10), LanePolicy("long", None, weight=1, max_wait_s=40)),
+    promoted_share=0.2,
+    tenants={"b": TenantPolicy(3.0)},
+)
+
+
+def job(lanes: Lanes, name: str, cost: float = 100.0, tokens: int = 100, tenant: str = "", slo: float = 5.0, patience: float = 600.0) -> Job:
+    """A job of that cost that arrives at 0."""
+    made = Job(make_request(name, tokens, now=0.0, slo=slo, tenant=tenant, patience=patience), lanes.next_sequence())
+    made.prefill_tokens, made.cost = tokens, cost
+    return made
+
+
+def enter(lanes: Lanes, name: str, cost: float = 100.0, tokens: int = 100, tenant: str = "", slo: float = 5.0, patience: float = 600.0) -> Job:
+    """...and waits."""
+    made = job(lanes, name, cost, tokens, tenant, slo, patience)
+    lanes.enter(made)
+    return made
+
+
+def serve(lanes: Lanes, passed_over: tuple[str, ...] = (), now: float = 0.0) -> str:
+    """Serves the head of the lane that is due, after those were passed over."""
+    skipped = [lane for lane in lanes.all if lane.name in passed_over]
+    lane = lanes.due(skipped)
+    assert lane is not None
+    head = lane.head(now)
+    assert head is not None
+    head.attempt += 1
+    lanes.serve(lane, head, skipped)
+    return head.request.request_id
+
+
+def test_lanes_share_what_the_promoted_leave() -> None:
+    lanes = Lanes(POLICY)
+    assert [(lane.name, pytest.approx(lane.flow.weight)) for lane in lanes.all] == [("short", 0.6), ("long", 0.2), ("promoted", 0.2)]
+    assert [lane.by_deadline for lane in lanes.all] == [True, True, False]
+    assert [lane.by_deadline for lane in Lanes(dataclasses.replace(POLICY, order=Order.ARRIVAL)).all] == [False, False, False]
+
+
+def test_work_is_counted_as_it_comes_and_goes() -> None:
+    lanes = Lanes(POLICY)
+    first, second, third = enter(lanes, "a", 100), enter(lanes, "b", 30), enter(lanes, "c", 500, 1_000)
+    short, long, promoted = lanes.all
+    assert (short.count, short.work, long.count, long.work, lanes.work, lanes.largest_cost) == (2, 130, 1, 500, 630, 500)
+    lanes.promote(10.0)
+    assert (short.count, short.work, promoted.count, promoted.work, lanes.work) == (0, 0, 2, 130, 630)
+    lanes.leave(first)
+    assert (promoted.count, promoted.work, lanes.work) == (1, 30, 530)
+    lanes.leave(second)
+    lanes.leave(third)
+    assert (lanes.work, lanes.jobs, lanes.next_wakeup()) == (0, {}, None)
+
+
+def test_the_lane_that_has_had_least_for_its_share_is_due() -> None:
+    lanes = Lanes(POLICY)
+    for number in range(6):
+        enter(lanes, f"s{number}", 60.0)
+        enter(lanes, f"l{number}", 60.0, 1_000)
+    assert [serve(lanes)[0] for _ in range(9)] == ["s", "l", "s", "s", "s", "l", "s", "s", "l"]
+
+
+def test_the_promoted_come_first_among_equals() -> None:
+    lanes = Lanes(POLICY)
+    enter(lanes, "p")
+    lanes.promote(10.0)
+    enter(lanes, "s")
+    assert lanes.promoted.flow.start == lanes.lanes[0].flow.start
+    assert serve(lanes) == "p"
+
+
+def test_a_lane_that_is_passed_over_is_not_due_and_keeps_a_claim_of_one_request() -> None:
+    lanes = Lanes(POLICY)
+    enter(lanes, "l", 50.0, 1_000)
+    for number in range(100):
+        enter(lanes, f"s{number}", 60.0)
+    for _ in range(50):
+        assert serve(lanes, ("long",))[0] == "s"
+    virtual = lanes._clock.virtual
+    assert lanes.lanes[1].flow.start == pytest.approx(virtual - 60.0 / 0.2)
+    assert lanes.due(list(lanes.all)) is None
+
+
+def test_promotion_is_by_the_time_that_the_lane_says_and_in_that_order() -> None:
+    lanes = Lanes(POLICY)
+    one, two = enter(lanes, "one"), enter(lanes, "two", tokens=1_000)
+    assert lanes.next_wakeup() == 10.0
+    lanes.promote(9.9)
+    assert one.promoted_s is None
+    lanes.promote(10.0)
+    assert (one.promoted_s, one.lane, one.latest_start_s, two.promoted_s) == (10.0, lanes.promoted, math.inf, None)
+    assert lanes.next_wakeup() == 40.0
+    lanes.promote(41.0)
+    assert (one.promoted_s, two.promoted_s) == (10.0, 41.0)
+    assert [serve(lanes) for _ in range(2)] == ["one", "two"]
+
+
+def test_the_promoted_are_served_in_the_order_of_their_promotion() -> None:
+    lanes = Lanes(POLICY)
+    enter(lanes, "long", tokens=1_000)  # comes first, and is promoted last
+    for number in range(3):
+        enter(lanes, f"s{number}")
+    lanes.promote(10.0)
+    lanes.promote(40.0)
+    assert [serve(lanes) for _ in range(4)] == ["s0", "s1", "s2", "long"]
+
+
+def test_who_gives_up_before_its_promotion_is_never_promoted() -> None:
+    lanes = Lanes(POLICY)
+    enter(lanes, "hasty", patience=10.0)
+    assert lanes.next_wakeup() == 10.0
+    lanes.promote(10.0)
+    assert lanes.promoted.count == 0
+    assert list(lanes.expire(9.9)) == []
+    assert [gone.request.request_id for gone in lanes.expire(10.0)] == ["hasty"]
+    assert lanes.jobs == {}
+
+
+def test_the_earliest_deadline_comes_first_and_who_can_no_longer_meet_it_last() -> None:
+    lanes = Lanes(POLICY)
+    for name, slo in (("late", 1.0), ("third", 9.0), ("second", 3.0), ("lost", 1.5)):
+        enter(lanes, name, slo=slo)
+    lane = lanes.lanes[0]
+    assert [serve(lanes, now=2.0) for _ in range(4)] == ["second", "third", "late", "lost"]
+    assert (lane.late, lane.late_work) == (0, 0.0)
+
+
+def test_who_is_late_is_counted_and_told_of_once() -> None:
+    lanes = Lanes(POLICY)
+    jobs = [enter(lanes, f"q{number}", 50.0 + number, slo=1.0 + number) for number in range(3)]
+    lane = lanes.lanes[0]
+    for _ in range(2):
+        assert lane.head(2.5) is jobs[2]
+    assert (lane.late, lane.late_work, lane.turned_late) == (2, 101.0, jobs[:2])
+    assert lane.head(2.0) is jobs[2], "and does not become timely again"
+    lanes.leave(jobs[0])
+    assert (lane.late, lane.late_work) == (1, 51.0)
+    lanes.leave(jobs[1])
+    assert (lane.late, lane.late_work, jobs[1].late) == (0, 0.0, False)
+
+
+def test_exactly_at_its_latest_start_it_is_still_in_time() -> None:
+    lanes = Lanes(POLICY)
+    one = enter(lanes, "one", slo=2.0)
+    two = enter(lanes, "two", slo=9.0)
+    assert lanes.lanes[0].head(2.0) is one
+    assert lanes.lanes[0].head(2.001) is two
+
+
+def test_tenants_take_turns_by_weight() -> None:
+    lanes = Lanes(POLICY)
+    for number in range(8):
+        enter(lanes, f"a{number}", tenant="a")
+        enter(lanes, f"b{number}", tenant="b")
+    assert "".join(serve(lanes)[0] for _ in range(8)) == "abbbabbb"
+
+
+def test_a_claim_is_a_share_among_those_that_wait_now_and_oneself() -> None:
+    lanes = Lanes(POLICY)
+    lane = lanes.lanes[0]
+    assert lane.claim("b") == Claim(1.0, 0, 0.0)
+    enter(lanes, "a0", 30, tenant="a")
+    enter(lanes, "a1", 50, tenant="a")
+    assert lane.claim("a") == Claim(1.0, 2, 80.0)
+    assert lane.claim("b") == Claim(0.75, 0, 0.0)
+    assert lane.claim("c") == Claim(0.5, 0, 0.0)
+    b = enter(lanes, "b0", 20, tenant="b")
+    assert (lane.claim("a"), lane.claim("b"), lane.claim("c")) == (Claim(0.25, 2, 80.0), Claim(0.75, 1, 20.0), Claim(0.2, 0, 0.0))
+    lanes.leave(b)
+    assert lane.claim("a") == Claim(1.0, 2, 80.0)
+    lane.reweigh({"a": 4.0})
+    assert (lane.claim("a").share, lane.claim("b").share) == (1.0, 0.2)
+
+
+def test_a_refused_job_waits_before_all_others_and_is_charged_once() -> None:
+    lanes = Lanes(POLICY)
+    for number in range(3):
+        enter(lanes, f"q{number}", tenant="a")
+    first, second = lanes.jobs["q0"], lanes.jobs["q1"]
+    assert [serve(lanes), serve(lanes)] == ["q0", "q1"]
+    start, virtual = lanes.lanes[0].flow.start, lanes._clock.virtual
+    lanes.enter(second)
+    lanes.enter(first)
+    assert lanes.lanes[0].oldest() is first
+    assert [serve(lanes), serve(lanes)] == ["q1", "q0"]
+    assert (lanes.lanes[0].flow.start, lanes._clock.virtual) == (start, virtual)
+    lanes.enter(first)
+    lanes.leave(first)
+    assert serve(lanes) == "q2"
+
+
+def test_the_reserved_job_is_the_head_until_it_is_gone() -> None:
+    lanes = Lanes(POLICY)
+    enter(lanes, "first")
+    reserved = enter(lanes, "reserved", slo=60.0)
+    lane = lanes.lanes[0]
+    lane.reserved = reserved
+    assert lane.head(0.0) is reserved
+    lanes.leave(reserved)
+    assert (lane.reserved, lane.head(0.0)) == (None, lanes.jobs["first"])
+
+
+def test_the_oldest_is_who_came_first_whatever_became_of_others() -> None:
+    lanes = Lanes(POLICY)
+    jobs = [enter(lanes, f"q{number}", slo=9.0 - number) for number in range(3)]
+    lane = lanes.lanes[0]
+    assert lane.oldest() is jobs[0]
+    lanes.leave(jobs[0])
+    assert lane.oldest() is jobs[1]
+    lanes.leave(jobs[1])
+    lanes.leave(jobs[2])
+    assert lane.oldest() is None
+    assert Lane("x", 1.0, True).head(0.0) is None
+
+
+def test_the_lane_of_a_job_is_by_its_prompt_and_output_over_all_sequences() -> None:
+    lanes = Lanes(POLICY)
+    for tokens, output, sequences, home in ((150, 50, 1, 0), (151, 50, 1, 1), (100, 50, 2, 0), (101, 50, 2, 1)):
+        made = Job(make_request("q", sequences=sequences), 1)
+        made.prefill_tokens, made.output_tokens = tokens, output
+        lanes.find_home(made)
+        assert (made.home, made.home_name) == (home, ("short", "long")[home])
+
+
+@pytest.mark.parametrize(
+    ("order", "promoted_s", "latest"), [(Order.DEADLINE, None, 5.0), (Order.ARRIVAL, None, math.inf), (Order.DEADLINE, 3.0, math.inf)]
+)
+def test_only_a_deadline_makes_late(order: Order, promoted_s: float | None, latest: float) -> None:
+    lanes = Lanes(dataclasses.replace(POLICY, order=order))
+    made = job(lanes, "q")
+    made.promoted_s = promoted_s
+    lanes.find_home(made)
+    assert made.latest_start_s == latest
+
+
+def test_a_reload_moves_what_waits_and_keeps_what_was_served() -> None:
+    lanes = Lanes(POLICY)
+    enter(lanes, "served", 60.0)
+    serve(lanes)
+    for number in range(3):
+        enter(lanes, f"q{number}", 100.0 + number, slo=60.0)
+    earlier = enter(lanes, "earlier", slo=60.0)
+    earlier.request = dataclasses.replace(earlier.request, arrived_s=-10.0)
+    finish = lanes.lanes[0].flow.finish
+    assert finish == pytest.approx(60.0 / 0.6)
+    lanes.configure(dataclasses.replace(POLICY, lanes=(LanePolicy("tiny", 50), *POLICY.lanes), promoted_share=0.5))
+    assert [(lane.name, lane.count, lane.work) for lane in lanes.all] == [
+        ("tiny", 0, 0.0),
+        ("short", 4, 403.0),
+        ("long", 0, 0.0),
+        ("promoted", 0, 0.0),
+    ]
+    assert lanes.lanes[1].flow.finish == finish
+    assert lanes.lanes[1].flow.start == finish
+    assert lanes.promoted.flow.weight == 0.5
+    assert lanes.next_wakeup() == 0.0, "10 s after it arrived"
+    assert [serve(lanes) for _ in range(4)] == ["q0", "q1", "q2", "earlier"]
+
+
+def test_times_of_who_waits_no_more_or_anew_do_not_count() -> None:
+    lanes, wakeups = Lanes(POLICY), Wakeups()
+    one, two = enter(lanes, "one"), enter(lanes, "two")
+    wakeups.add(5.0, one)
+    wakeups.add(6.0, two)
+    assert wakeups.next_s() == 5.0
+    lanes.leave(one)
+    assert wakeups.next_s() == 6.0
+    two.ticket += 1
+    assert wakeups.next_s() is None
+    wakeups.add(8.0, two)
+    assert (list(wakeups.due(7.9)), wakeups.next_s()) == ([], 8.0)
+    assert list(wakeups.due(8.0)) == [two]
+    assert list(wakeups.due(9.0)) == []
+    wakeups.add(9.0, two)
+    wakeups.clear()
+    assert wakeups.next_s() is None
+
+
+def test_dead_times_are_dropped_when_they_outnumber_the_living() -> None:
+    lanes, wakeups = Lanes(POLICY), Wakeups()
+    living = enter(lanes, "living")
+    for number in range(66):
+        gone = enter(lanes, f"q{number}")
+        wakeups.add(float(number), gone)
+        lanes.leave(gone)
+    wakeups.trim(1)
+    assert len(wakeups._heap) == 66
+    wakeups.add(99.0, living)
+    wakeups.trim(1)
+    assert len(wakeups._heap) == 1
+    assert wakeups.next_s() == 99.0
