@@ -1,0 +1,230 @@
+"""This end of a channel, against an owner that says what the test tells it: what is sent, who is told, what crosses on the wire."""
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from deployments.ownership.messages import (
+    LANES_PATH,
+    Admitted,
+    Beat,
+    Cancel,
+    Expired,
+    FirstToken,
+    Hold,
+    Message,
+    Placed,
+    Refused,
+    Release,
+    Submit,
+    decode,
+    encode,
+)
+from deployments.ownership.owners import Ownership
+from deployments.ownership.remote_owner import NotOwner, RemoteOwner
+from deployments.protocol import ReplicaState
+from deployments.scheduling import Admission, AdmissionKind, Ending, Lease, PickReason, Placement, RejectCause, Request
+from tests.deployments.gateway.rig import until
+
+REQUEST = Request("q", 70, 30, 0.0, 5.0, 60.0, 2, "batch", "b", (7, 8), 64, 3)
+LEASE = Lease(0, REQUEST, "r1", 1.0, 4, 140, 300, 31, 1)
+PLACED = Placed("q", "r1", "http://r1", PickReason.LEAST_DECODE, "long", True, 3.5, [1.0, 2.0], 4, 140, 300, 31, 1)
+ADMITTED = Admitted("q", AdmissionKind.QUEUE, "long", None, [1.0, 2.0], None, None)
+REJECTED = dataclasses.replace(ADMITTED, kind=AdmissionKind.REJECT, cause=RejectCause.LANE_FULL)
+
+
+class Holder:
+    """Keeps what it was told, in order."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[object, ...]] = []
+
+    def admitted(self, request_id: str, admission: Admission) -> None:
+        self.heard.append(("admitted", request_id, admission))
+
+    def placed(self, placement: Placement, url: str) -> None:
+        self.heard.append(("placed", placement, url))
+
+    def expired(self, request_id: str) -> None:
+        self.heard.append(("expired", request_id))
+
+    def moved(self) -> None:
+        self.heard.append(("moved",))
+
+
+class Owner:
+    """The other end. `got` is what it was sent, beats apart."""
+
+    def __init__(self) -> None:
+        self.got: list[Message] = []
+        self.query: dict[str, str] = {}
+        self.status = 200
+        self._say: asyncio.Queue[Message | None] = asyncio.Queue()
+        self._news = asyncio.Condition()
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> str:
+        app = web.Application()
+        app.router.add_post(LANES_PATH, self._answer)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        return f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+
+    async def stop(self) -> None:
+        assert self._runner is not None
+        await self._runner.cleanup()
+
+    def say(self, *messages: Message) -> None:
+        for message in messages:
+            self._say.put_nowait(message)
+
+    def hang_up(self) -> None:
+        self._say.put_nowait(None)
+
+    async def until(self, count: int) -> list[Message]:
+        """Waits for so many messages."""
+        async with asyncio.timeout(20), self._news:
+            await self._news.wait_for(lambda: len(self.got) >= count)
+        return self.got
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        self.query = dict(request.query)
+        if self.status != 200:
+            return web.Response(status=self.status)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        listening = asyncio.create_task(self._listen(request))
+        while (message := await self._say.get()) is not None:
+            await response.write(encode(message))
+        listening.cancel()
+        return response
+
+    async def _listen(self, request: web.Request) -> None:
+        while line := await request.content.readline():
+            if not isinstance(message := decode(line), Beat):
+                async with self._news:
+                    self.got.append(message)
+                    self._news.notify_all()
+
+
+class Channel:
+    """A channel that stands."""
+
+    def __init__(self, owner: Owner, remote: RemoteOwner, running: asyncio.Task[None]) -> None:
+        self.owner, self.remote, self.running = owner, remote, running
+        self.holder = Holder()
+
+    async def heard(self, *messages: Message) -> list[tuple[object, ...]]:
+        """What the holder hears of these, each of which has been read when this returns."""
+        mark = Holder()
+        self.remote.submit(mark, dataclasses.replace(REQUEST, request_id="mark"))
+        self.owner.say(*messages, Expired("mark"))
+        await until(lambda: bool(mark.heard))
+        return self.holder.heard
+
+
+@pytest.fixture
+async def channel() -> AsyncIterator[Channel]:
+    owner = Owner()
+    url = await owner.start()
+    remote, opened = RemoteOwner(Ownership("demo", 7, "other", url), 5), asyncio.Event()
+    async with aiohttp.ClientSession() as session:
+        running = asyncio.create_task(remote.run(session, "me", opened.set))
+        owner.say(Beat())
+        await asyncio.wait_for(opened.wait(), 20)
+        yield Channel(owner, remote, running)
+        owner.hang_up()
+        await asyncio.wait_for(asyncio.wait([running]), 20)
+    await owner.stop()
+
+
+async def test_the_channel_names_itself(channel: Channel) -> None:
+    assert channel.owner.query == {"model": "demo", "gateway": "me", "epoch": "7", "channel": "5"}
+    assert channel.remote.epoch == 7
+
+
+async def test_everything_that_an_owner_is_told_is_sent(channel: Channel) -> None:
+    remote = channel.remote
+    remote.submit(channel.holder, REQUEST, True)
+    remote.cancel("q")
+    remote.cancel("q")
+    remote.hold(channel.holder, "q-1")
+    remote.first_token("q-2")
+    remote.release("q-3", Ending.CANCELLED)
+    remote.refused(channel.holder, LEASE, ReplicaState.DRAINING)
+    remote.refused(channel.holder, LEASE, None)
+    submit, *rest, drained, unreachable = await channel.owner.until(7)
+    assert isinstance(submit, Submit)
+    assert submit.admitted
+    assert dataclasses.replace(submit.waiting.request(0.0), arrived_s=0.0, deadline_s=5.0, expires_s=60.0) == REQUEST
+    assert rest == [Cancel("q"), Hold("q-1"), FirstToken("q-2"), Release("q-3", Ending.CANCELLED)], "what is given up already is not again"
+    for message, state in ((drained, "draining"), (unreachable, None)):
+        assert isinstance(message, Refused)
+        assert (message.waiting.request_id, message.replica_id, message.attempt, message.state) == ("q", "r1", 4, state)
+
+
+async def test_a_request_is_admitted_and_placed(channel: Channel) -> None:
+    channel.remote.submit(channel.holder, REQUEST)
+    admitted, placed = await channel.heard(ADMITTED, PLACED)
+    assert admitted == ("admitted", "q", ADMITTED.admission)
+    assert placed[0] == "placed"
+    assert placed[2] == "http://r1"
+    assert isinstance(placed[1], Placement)
+    assert placed[1].request == REQUEST
+    assert await channel.heard(PLACED, Expired("q")) == [admitted, placed], "it waits no more"
+
+
+async def test_a_refused_request_is_placed_again(channel: Channel) -> None:
+    channel.remote.refused(channel.holder, LEASE, None)
+    ((kind, _, _),) = await channel.heard(PLACED)
+    assert kind == "placed"
+
+
+@pytest.mark.parametrize("end", [REJECTED, Expired("q")])
+async def test_what_was_turned_away_or_expired_is_over(channel: Channel, end: Message) -> None:
+    channel.remote.submit(channel.holder, REQUEST)
+    assert len(await channel.heard(end)) == 1
+    channel.remote.cancel("q")
+    channel.remote.hold(channel.holder, "last")
+    assert Cancel("q") not in await channel.owner.until(3)
+    assert len(await channel.heard(end, end)) == 1
+
+
+async def test_a_cancel_that_crosses_the_admission_is_said_again(channel: Channel) -> None:
+    channel.remote.submit(channel.holder, REQUEST)
+    channel.remote.cancel("q")
+    assert await channel.heard(ADMITTED, REJECTED) == []
+    channel.remote.hold(channel.holder, "last")
+    sent = [message for message in await channel.owner.until(5) if isinstance(message, Cancel)]
+    assert sent == [Cancel("q"), Cancel("q")], "the second for the admission; a rejection needs none"
+
+
+async def test_a_cancel_that_crosses_the_placement_ends_the_lease(channel: Channel) -> None:
+    channel.remote.submit(channel.holder, REQUEST)
+    channel.remote.cancel("q")
+    assert await channel.heard(PLACED) == []
+    assert Release("q-4", Ending.CANCELLED) in await channel.owner.until(4)
+
+
+async def test_nothing_is_sent_after_the_end(channel: Channel) -> None:
+    channel.owner.hang_up()
+    await asyncio.wait_for(channel.running, 20)
+    channel.remote.submit(channel.holder, REQUEST)
+    assert channel.remote._outbox._lines == []
+    channel.owner.say(Beat())
+
+
+async def test_whoever_does_not_own_the_model_is_named() -> None:
+    owner = Owner()
+    owner.status = 409
+    url = await owner.start()
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(NotOwner, match=r"^other answered 409$"):
+            await RemoteOwner(Ownership("demo", 7, "other", url)).run(session, "me", lambda: None)
+    assert owner.query["channel"] == "0"
+    await owner.stop()

@@ -1,0 +1,161 @@
+"""The owner's end of a channel: what another gateway asks is done, what is decided is sent, and what is left when it breaks."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from deployments.ownership.lane_owner import LaneOwner
+from deployments.ownership.messages import (
+    Admitted,
+    Beat,
+    Cancel,
+    Expired,
+    FirstToken,
+    Hold,
+    Message,
+    Placed,
+    Refused,
+    Release,
+    Submit,
+    decode,
+    waiting_of,
+)
+from deployments.ownership.session import Session
+from deployments.protocol import ReplicaFacts
+from deployments.scheduling import AdmissionKind, Ending, Policy, Request
+from deployments.scheduling.replica import ReplicaStatus
+
+FACTS = ReplicaFacts("r1", "demo", "http://r1", 1, "n", "generate", 1_024, 8, 2_048, 65_536)
+
+
+def request(name: str = "q", wait_s: float = 60.0) -> Request:
+    now = time.monotonic()
+    return Request(name, 10, 10, now, now + 1.0, now + wait_s)
+
+
+def submit(name: str = "q", admitted: bool = False, wait_s: float = 60.0) -> Submit:
+    return Submit(waiting_of(request(name, wait_s), time.monotonic()), admitted)
+
+
+class Line:
+    """A session, and what it sends."""
+
+    def __init__(self, owner: LaneOwner, gateway: str = "other", channel: int = 1) -> None:
+        self.session = Session(owner, gateway, channel)
+        self._lines = self.session.lines()
+        self._read: list[Message] = []
+
+    async def sent(self, count: int) -> list[Message]:
+        """The next so many messages, beats apart."""
+        async with asyncio.timeout(20):
+            while len(self._read) < count:
+                piece = await anext(self._lines)
+                self._read += [message for line in piece.splitlines() if not isinstance(message := decode(line), Beat)]
+        found, self._read = self._read[:count], self._read[count:]
+        return found
+
+    async def rest(self) -> list[Message]:
+        """All that is still to come, once it has ended."""
+        return self._read + [m async for piece in self._lines for line in piece.splitlines() if not isinstance(m := decode(line), Beat)]
+
+
+@pytest.fixture
+async def owner() -> AsyncIterator[LaneOwner]:
+    made = LaneOwner(Policy(max_waiting=3))
+    made.replicas.up(FACTS)
+    yield made
+    made.close()
+
+
+async def test_a_channel_begins_with_a_sign_of_life(owner: LaneOwner) -> None:
+    assert decode(await anext(Session(owner, "other").lines())) == Beat()
+
+
+async def test_a_request_is_taken_through_its_life(owner: LaneOwner) -> None:
+    line = Line(owner)
+    line.session.take(submit())
+    (admitted,) = await line.sent(1)
+    assert isinstance(admitted, Admitted)
+    assert (admitted.request_id, admitted.kind) == ("q", AdmissionKind.QUEUE)
+    owner.replica_up(FACTS)
+    (placed,) = await line.sent(1)
+    assert isinstance(placed, Placed)
+    assert (placed.request_id, placed.replica_id, placed.url, placed.attempt) == ("q", "r1", "http://r1", 1)
+    replica = owner.scheduler.fleet.by_id["r1"]
+    assert replica.prefill_tokens == 10
+    line.session.take(FirstToken("q-1"))
+    assert replica.prefill_tokens == 0
+    line.session.take(Release("q-1", Ending.FINISHED))
+    assert (replica.leases, owner.scheduler.endings["finished"]) == ({}, 1)
+
+
+async def test_what_is_admitted_already_is_taken_in_whatever_the_caps_say(owner: LaneOwner) -> None:
+    line = Line(owner)
+    for number in range(4):
+        line.session.take(submit(f"q{number}"))
+    line.session.take(submit("handed on", admitted=True))
+    kinds = [message.kind for message in await line.sent(5) if isinstance(message, Admitted)]
+    assert kinds == [*[AdmissionKind.QUEUE] * 3, AdmissionKind.REJECT, AdmissionKind.QUEUE]
+
+
+async def test_a_refused_request_waits_again_and_its_replica_is_set_aside(owner: LaneOwner) -> None:
+    line = Line(owner)
+    owner.replica_up(FACTS)
+    line.session.take(submit())
+    await line.sent(2)
+    line.session.take(Refused(waiting_of(request(), time.monotonic()), "r1", 1, "draining"))
+    assert owner.scheduler.fleet.by_id["r1"].status is ReplicaStatus.DRAINING
+    assert owner.scheduler.endings["refused"] == 1
+    owner.replica_up(FACTS)
+    *_, placed = await line.sent(2)
+    assert isinstance(placed, Placed)
+    assert placed.attempt == 2
+    line.session.take(Refused(waiting_of(request(), time.monotonic()), "r1", 2, None))
+    assert owner.scheduler.fleet.by_id["r1"].status is ReplicaStatus.SUSPECT
+
+
+async def test_a_wait_that_ran_out_is_said(owner: LaneOwner) -> None:
+    line = Line(owner)
+    line.session.take(submit(wait_s=0.01))
+    _, expired = await line.sent(2)
+    assert expired == Expired("q")
+
+
+async def test_a_cancelled_request_is_gone(owner: LaneOwner) -> None:
+    line = Line(owner)
+    line.session.take(submit())
+    line.session.take(Cancel("q"))
+    assert (owner.scheduler.lanes.jobs, owner.entries.live) == ({}, 0)
+
+
+async def test_a_lease_of_an_owner_before_is_declared(owner: LaneOwner) -> None:
+    line = Line(owner)
+    line.session.take(Hold("q-3"))
+    line.session.take(Beat())
+    entry = owner.entries.get("q")
+    assert entry is not None
+    assert (entry.state, entry.attempt, entry.holder) == ("declared", 3, line.session)
+
+
+async def test_a_channel_that_broke_leaves_nothing_waiting_and_takes_nothing_more(owner: LaneOwner) -> None:
+    line = Line(owner)
+    line.session.take(submit())
+    line.session.end()
+    line.session.end()
+    assert (line.session.is_open, owner.scheduler.lanes.jobs) == (False, {})
+    line.session.take(submit("late"))
+    assert owner.scheduler.lanes.jobs == {}
+    assert [type(message) for message in await line.rest()] == [Admitted]
+
+
+async def test_a_later_channel_ends_the_one_before_and_an_earlier_one_is_closed_from_the_start(owner: LaneOwner) -> None:
+    first, second = Line(owner, channel=1), Line(owner, channel=3)
+    assert (first.session.is_open, second.session.is_open, second.session.gateway_id) == (False, True, "other")
+    overtaken = Line(owner, channel=2)
+    assert not overtaken.session.is_open
+    overtaken.session.take(submit())
+    assert owner.scheduler.lanes.jobs == {}
+    owner.close()
+    assert not second.session.is_open
