@@ -127,20 +127,27 @@ async def test_cancelled_in_the_moment_of_the_time_out(desk: Desk) -> None:
 
 
 async def test_refused_waits_again_and_first(desk: Desk) -> None:
+    """It waits again, and comes before two that waited since before it was refused: the next replica has room for one of these beside it."""
     desk.replica_up(facts("r1"))
-    placement = await wait(desk, request("a"))
-    other = asyncio.create_task(wait(desk, request("b")))
-    third = asyncio.create_task(wait(desk, request("c")))
+    placement, running = await wait(desk, request("a")), await wait(desk, request("b"))
+    waiting = [asyncio.create_task(wait(desk, request(name))) for name in "cd"]
     await asyncio.sleep(0)
+    assert not any(task.done() for task in waiting), "r1 is full"
     desk.refused(placement.lease, ReplicaState.DRAINING)
     assert not desk.replicas.is_ready("r1")
+    again = asyncio.create_task(desk.placement(placement.request))
+    await asyncio.sleep(0)
+    assert not again.done(), "it waits again"
     desk.replica_up(facts("r2"))
-    again = await desk.placement(placement.request)
-    assert (again.replica_id, again.lease.attempt) == ("r2", 2)
-    for task in (other, third):
-        desk.release((await task).lease, Ending.FINISHED)
-    desk.release(again.lease, Ending.FINISHED)
-    assert not desk.replicas.is_ready("r1")
+    first = await again
+    assert (first.replica_id, first.lease.attempt) == ("r2", 2)
+    second = await waiting[0]
+    await asyncio.sleep(0)
+    assert not waiting[1].done(), "it came first: one of the two that waited still does"
+    desk.release(first.lease, Ending.FINISHED)
+    third = await waiting[1]
+    for lease in (running.lease, second.lease, third.lease):
+        desk.release(lease, Ending.FINISHED)
 
 
 async def test_cancelled_after_a_refusal(desk: Desk) -> None:

@@ -1,4 +1,4 @@
-"""The scheduler's invariants over random schedules with cancels, losses, drains and reloads."""
+"""The scheduler's invariants over random schedules: cancels, losses, drains, reloads with many waiting, ends without a first token, failing logs."""
 
 import dataclasses
 
@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
 from deployments.scheduling import Ending, LanePolicy, Lease, Order, Policy, RejectCause, Request, Step, TenantPolicy, Usage
+from deployments.scheduling.recorder import RecordingScheduler
 from tests.deployments.scheduling.world import CAPACITY, LANES, POLICY, make_request, make_scheduler
 
 LIMITED = TenantPolicy(3.0, max_concurrency=6, tokens_per_minute=40_000.0)
@@ -16,11 +17,16 @@ POLICIES = (
     dataclasses.replace(POLICY, lanes=(LanePolicy("all", None, max_wait_s=15),)),
     dataclasses.replace(POLICY, order=Order.ARRIVAL, promoted_share=0.5, tenants={"b": LIMITED}),
     dataclasses.replace(POLICY, lanes=(*LANES[:2], LanePolicy("huge", None, weight=0.1, max_wait_s=5)), decode_weight=8.0),
+    dataclasses.replace(POLICY, lanes=(LanePolicy("tiny", 20, weight=9, max_wait_s=2), *LANES), tenants={"a": TenantPolicy(0.2), "b": LIMITED}),
+    dataclasses.replace(POLICY, lanes=(LanePolicy("quick", 300, max_wait_s=3), *LANES[2:]), promoted_share=0.05, max_waiting=90),
 )
 
 
 class SchedulerMachine(RuleBasedStateMachine):
-    """Drives two schedulers with the same inputs, in any order a gateway could, and keeps books of its own beside them."""
+    """Drives two schedulers with the same inputs, in any order a gateway could, and keeps books of its own beside them.
+
+    One of the two writes a log, on a disk that is full now and then.
+    """
 
     requests = Bundle("requests")
     leases = Bundle("leases")
@@ -28,7 +34,12 @@ class SchedulerMachine(RuleBasedStateMachine):
     @initialize(replicas=st.integers(0, 3), policy=st.sampled_from(POLICIES))
     def start(self, replicas: int, policy: Policy) -> None:
         self.now = 0.0
-        self.scheduler, self.twin = make_scheduler(replicas, policy), make_scheduler(replicas, policy)
+        self.disk_is_full = False
+        self.lines_lost = 0
+        self.scheduler, self.twin = make_scheduler(replicas, policy), self._recording(policy)
+        for number in range(replicas):
+            self.twin.replica_up(f"r{number}", CAPACITY, self.now)
+        self.prefilled: set[str] = set()
         self.replicas = {f"r{number}" for number in range(replicas)}
         self.fate: dict[str, str] = {}
         self.live: dict[str, Lease] = {}
@@ -62,13 +73,25 @@ class SchedulerMachine(RuleBasedStateMachine):
                 assert admission.cause in (RejectCause.MODEL_FULL, RejectCause.LANE_FULL) or (tenant == "b" and admission.cause in own)
             assert admission.retry_after_s is not None
             assert 1 <= admission.retry_after_s <= 600
-        elif tenant in self.scheduler.lanes.policy.tenants:
+        elif tenant == "b" and tenant in self.scheduler.lanes.policy.tenants:
             assert self.scheduler.limits.at_once(tenant) <= 6
         if admission.accepted:
             assert not self._in_vain(request)
         if admission.accepted and admission.eta_s is not None:
             assert 0 <= admission.eta_s[0] <= admission.eta_s[1]
         return name
+
+    @rule(
+        target=requests, number=st.integers(10, 30), prompt=st.integers(1, 900), patience=st.floats(0.5, 120), tenants=st.sampled_from(["a", "abc"])
+    )
+    def crowd(self, number: int, prompt: int, patience: float, tenants: str) -> object:
+        """Many at once: more than replicas have room for."""
+        return multiple(*(self.submit(prompt + 7 * n, 20, patience, 1, tenants[n % len(tenants)], 0) for n in range(number)))
+
+    @rule()
+    def disk(self) -> None:
+        """The disk under the log is full, or has room again."""
+        self.disk_is_full = not self.disk_is_full
 
     @rule(name=requests)
     def submit_again(self, name: str) -> None:
@@ -95,6 +118,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         current = self.live.get(lease.engine_id, lease if self.owners == 1 else None)
         if current is not None:
             self._both(lambda scheduler: scheduler.first_token(current, self.now))
+            if lease.engine_id in self.live:
+                self.prefilled.add(lease.engine_id)
 
     @rule(lease=leases, ending=st.sampled_from([Ending.FINISHED, Ending.CANCELLED, Ending.FAILED]), output=st.integers(0, 900))
     def release(self, lease: Lease, ending: Ending, output: int) -> None:
@@ -119,7 +144,8 @@ class SchedulerMachine(RuleBasedStateMachine):
     def another_owner(self, policy: Policy) -> None:
         """A new scheduler takes over: it adopts what the replicas run, and takes in what waits, whatever its caps and limits say."""
         self.owners += 1
-        self.scheduler, self.twin = make_scheduler(0, policy), make_scheduler(0, policy)
+        self.scheduler, self.twin = make_scheduler(0, policy), self._recording(policy)
+        self.prefilled.clear()  # a new owner hears of first tokens anew
         self.ready_at_s = None
         for name in sorted(self.cordoned):
             self._both(lambda scheduler, name=name: scheduler.replica_cordoned(name, self.now))
@@ -190,10 +216,37 @@ class SchedulerMachine(RuleBasedStateMachine):
             held = [lease for lease in self.live.values() if lease.replica_id == replica.replica_id]
             assert (replica.leases, replica.sequences) == (len(held), sum(lease.sequences for lease in held))
             assert replica.kv_tokens == sum(lease.kv_tokens for lease in held)
-            assert 0 <= replica.prefill_tokens <= sum(lease.prefill_tokens for lease in held)
+            assert replica.prefill_tokens == sum(lease.prefill_tokens for lease in held if lease.engine_id not in self.prefilled)
             if len(held) > 1:
                 assert replica.sequences <= CAPACITY.sequences + CAPACITY.ahead
                 assert replica.kv_tokens <= CAPACITY.kv_tokens
+
+    @invariant()
+    def counters_count_what_there_is(self) -> None:
+        scheduler = self.scheduler
+        flows = scheduler.tally.flows.values()
+        assert sum(flow.kept + flow.missed for flow in flows) <= sum(flow.arrived for flow in flows) + scheduler.adopted
+        for lane in scheduler.lanes.all:
+            mine = [job for job in scheduler.lanes.jobs.values() if job.lane is lane]
+            assert (lane.count, lane.late) == (len(mine), sum(job.late for job in mine))
+            assert lane.work == pytest.approx(sum(job.cost for job in mine))
+            assert lane.late_work == pytest.approx(sum(job.cost for job in mine if job.late))
+            tenants = {job.request.tenant: lane.claim(job.request.tenant) for job in mine if not job.attempt}
+            assert sum(claim.share for claim in tenants.values()) == pytest.approx(1.0 if tenants else 0.0)
+        promised = [job for job in scheduler.lanes.jobs.values() if job.promise is not None and not job.attempt]
+        etas = {id(eta): eta for eta in (*scheduler.forecasts.etas.values(), *(job.eta for job in promised if job.eta is not None))}
+        assert {key: eta.open for key, eta in etas.items()} == {key: sum(job.eta is eta for job in promised) for key, eta in etas.items()}
+        assert {name for name, _ in scheduler.forecasts.etas.items()} <= {lane.name for lane in scheduler.lanes.lanes}
+
+    @invariant()
+    def holds_are_for_somebody(self) -> None:
+        holds, fleet = self.scheduler.holds.by_lane, self.scheduler.fleet
+        assert fleet.reserved == len(holds) == len({hold.replica.replica_id for hold in holds.values()})
+        for name, hold in holds.items():
+            assert hold.replica.held_by == name == hold.lane.name
+            assert hold.lane in self.scheduler.lanes.all
+        held_by = {replica.replica_id: replica.held_by for replica in fleet.by_id.values() if replica.held_by is not None}
+        assert set(held_by.items()) <= {(hold.replica.replica_id, name) for name, hold in holds.items()}
 
     @invariant()
     def cordons_stand(self) -> None:
@@ -205,8 +258,9 @@ class SchedulerMachine(RuleBasedStateMachine):
     @invariant()
     def limits_count_what_waits_and_runs(self) -> None:
         mine = [job for job in self.scheduler.lanes.jobs.values() if job.limited] + [job for _, job in self.scheduler.leases.values() if job.limited]
-        assert {job.request.tenant for job in mine} <= {"b"}
-        assert self.scheduler.limits.at_once("b") == len(mine)
+        assert {job.request.tenant for job in mine} <= {"a", "b"}
+        for tenant in "ab":
+            assert self.scheduler.limits.at_once(tenant) == sum(job.request.tenant == tenant for job in mine)
 
     def _check(self, step: Step) -> None:
         for request in step.expired:
@@ -232,13 +286,24 @@ class SchedulerMachine(RuleBasedStateMachine):
         there = [r for r in self.scheduler.fleet.by_id.values() if r.told != "draining" and r.replica_id not in self.cordoned]
         return not there and self.ready_at_s is not None and self.ready_at_s > max(self.now, request.expires_s)
 
+    def _recording(self, policy: Policy) -> RecordingScheduler:
+        return RecordingScheduler(policy, self._write, lambda: self.disk_is_full, self._line_lost)
+
+    def _write(self, line: str) -> None:
+        if self.disk_is_full:
+            raise OSError(28, "No space left on device")
+
+    def _line_lost(self, error: Exception) -> None:
+        assert isinstance(error, OSError)
+        self.lines_lost += 1
+
     def _both(self, act: object) -> None:
         for scheduler in (self.scheduler, self.twin):
             act(scheduler)  # type: ignore[operator]
 
 
 TestScheduler = SchedulerMachine.TestCase
-TestScheduler.settings = settings(max_examples=150, stateful_step_count=40)
+TestScheduler.settings = settings(max_examples=80, stateful_step_count=40)
 
 
 @pytest.mark.long
