@@ -69,6 +69,8 @@ async def _one(session: aiohttp.ClientSession, url: str, body: bytes, index: int
             answers.lane[index] = response.headers.get("x-raylane-lane", "")
             answers.unmarked += "x-raylane-simulated" not in response.headers
             async for piece in response.content.iter_any():
+                if not last and piece.startswith(b":"):  # it waits
+                    continue
                 if not last:
                     answers.ttft_s[index] = time.monotonic() - sent_s
                 answers.pieces += 1

@@ -55,6 +55,8 @@ async def _read_events(response: aiohttp.ClientResponse, answer: Answer) -> None
         buffer += piece
         while b"\n\n" in buffer:
             event, buffer = buffer.split(b"\n\n", 1)
+            if event.startswith(b":"):  # it waits
+                continue
             data = event.removeprefix(b"data: ")
             if data == b"[DONE]":
                 answer.end = "done" if answer.code is None else "error"

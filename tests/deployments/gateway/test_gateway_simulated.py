@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +26,19 @@ PROMPT_TOKENS = 900
 SPEED = 2.0
 
 
-@pytest.fixture
-async def rig(make_rig: Callable[..., Awaitable[Rig]], tmp_path: Path) -> AsyncIterator[Rig]:
+@asynccontextmanager
+async def simulated(make_rig: Callable[..., Awaitable[Rig]], folder: Path, speed: float, **gateway: Any) -> AsyncIterator[Rig]:
     """A gateway with one simulated engine of 64 seats."""
-    costs = tmp_path / "costs.json"
+    costs = folder / "costs.json"
     write_cost_file(costs, cost_file("m-simulated", "nothing", "roofline", LIMITS, COST))
     model = {
         "name": "m-simulated",
         "source": "org/m",
         "engine": "simulated",
-        "simulated": {"costs": str(costs), "tokens_per_chunk": 64, "speed": SPEED},
+        "simulated": {"costs": str(costs), "tokens_per_chunk": 64, "speed": speed},
         "settings": {"max_model_len": 4_096, "max_num_seqs": LIMITS.sequences, "max_num_batched_tokens": LIMITS.step_tokens},
     }
-    rig = await make_rig(engines=0, models=[model])
+    rig = await make_rig(engines=0, models=[model], **gateway)
     replica = Replica(Model.model_validate(model), Identity("r", "node", "127.0.0.1"), SECRET, start_simulated)
     await replica.start()
     await rig.directory.register(replica.facts)
@@ -46,6 +47,13 @@ async def rig(make_rig: Callable[..., Awaitable[Rig]], tmp_path: Path) -> AsyncI
         yield rig
     finally:
         await replica.stop()
+
+
+@pytest.fixture
+async def rig(make_rig: Callable[..., Awaitable[Rig]], tmp_path: Path) -> AsyncIterator[Rig]:
+    """A gateway with one simulated engine of 64 seats, twice as fast as its costs say."""
+    async with simulated(make_rig, tmp_path, SPEED) as rig:
+        yield rig
 
 
 async def ask(rig: Rig, stream: bool, output_tokens: int, number: int = 0) -> None:
@@ -69,6 +77,16 @@ async def test_the_scheduler_is_given_the_same_facts_as_in_the_simulator(rig: Ri
     assert {name for name, _ in live[2:]} == {"release", "learn"}  # the answer and the engine's account of it come by two connections
     assert first_token_at(simulated) < 0.1
     assert first_token_at(live) < 0.5  # a busy machine is late; at the answer's end it would be 1
+
+
+async def test_a_stream_that_waits_at_a_simulated_engine_says_so(make_rig: Callable[..., Awaitable[Rig]], tmp_path: Path) -> None:
+    async with simulated(make_rig, tmp_path, speed=0.05, heartbeat_s=0.1) as rig:  # a step of prefill takes half a second
+        body = {"model": "m-simulated", "prompt": list(range(PROMPT_TOKENS)), "max_tokens": 2, "stream": True}
+        async with rig.post("/v1/completions", body) as response:
+            assert response.headers["x-raylane-simulated"] == "true"
+            first, *_, done = (await response.read()).removesuffix(b"\n\n").split(b"\n\n")
+    assert first == b": placed, waiting for the first token"
+    assert done == b"data: [DONE]"
 
 
 @pytest.mark.whole

@@ -1,0 +1,48 @@
+"""Answers that are not streamed, held by a gateway that does not own the model: their first tokens, and the death of their replica."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from tests.deployments.gateway.fake_engine import waiting
+from tests.deployments.gateway.rig import until
+from tests.deployments.ownership.conftest import Cell
+
+MakeCell = Callable[..., Awaitable[Cell]]
+
+
+async def test_the_owner_learns_of_first_tokens_once(make_cell: MakeCell) -> None:
+    cell = await make_cell()
+    (engine,) = cell.engines
+    engine.behave = waiting(hold := asyncio.Event())
+    asked = asyncio.create_task(cell.other.ask())
+    await until(lambda: engine.open)
+    owner = cell.owner.owner
+    assert owner.snapshot().replicas[0].prefill_tokens > 0
+    await engine.first_tokens()
+    await until(lambda: owner.snapshot().replicas[0].prefill_tokens == 0)
+    assert len(owner.scheduler.leases) == 1
+    hold.set()
+    assert (await asked)[0] == 200
+    await until(lambda: not owner.scheduler.leases)
+    assert sum(flow.kept + flow.missed for flow in owner.scheduler.tally.flows.values()) == 1
+    assert owner.latencies(60.0).requests == 1
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["held by the owner", "held by the other"])
+async def test_a_dead_replica_s_request_goes_to_the_other(make_cell: MakeCell, own: bool) -> None:
+    cell = await make_cell(engines=2)
+    hold = asyncio.Event()
+    for engine in cell.engines:
+        engine.behave = waiting(hold)
+    rig = cell.owner if own else cell.other
+    asked = asyncio.create_task(rig.ask())
+    await until(lambda: any(engine.open for engine in cell.engines))
+    victim, survivor = sorted(cell.engines, key=lambda engine: -engine.open)
+    await victim.kill()
+    await until(lambda: survivor.open)
+    hold.set()
+    assert (await asked)[0] == 200
+    assert (await rig.last()).resubmitted == "replica_lost"
+    assert [seen.headers["x-request-id"].rpartition("-")[2] for seen in (*victim.seen, *survivor.seen)] == ["1", "2"]
