@@ -44,6 +44,7 @@ def test_the_table_and_the_json_tell_the_same(files: tuple[str, str]) -> None:
     assert f"{report['lanes'][-1]['ttft_p99_ms']:.0f} ms" in shown.output
 
 
+@pytest.mark.whole
 def test_more_load_waits_longer_and_more_replicas_wait_less(files: tuple[str, str]) -> None:
     trace, costs = files
 

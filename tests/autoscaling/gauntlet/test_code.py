@@ -28,6 +28,7 @@ def other(traces: Path, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.whole
 def test_a_result_of_another_recording_is_none(traces: Path, other: Path, tmp_path: Path) -> None:
     memo = tmp_path / "memo.jsonl"
     for folder, lines in ((traces, 1), (traces, 1), (other, 2)):

@@ -39,6 +39,7 @@ def test_the_same_draw_is_the_same_play_and_another_is_another(name: str, traces
     assert not same(first, scenario.plays(Draw(0, True, traces)))
 
 
+@pytest.mark.whole
 @every_scenario
 def test_its_plays_are_of_a_sane_size(name: str, traces: Path) -> None:
     scenario = SCENARIOS[name]
@@ -88,6 +89,7 @@ def test_without_recordings_it_says_which_it_wants(name: str, tmp_path: Path) ->
             SCENARIOS[name].plays(Draw(0, False, folder))
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", [name for name, one in SCENARIOS.items() if one.needs_traces])
 def test_it_names_all_recordings_that_it_reads(name: str, traces: Path, tmp_path: Path) -> None:
     for file in trace_files(traces, SCENARIOS[name].reads):

@@ -35,6 +35,7 @@ def scenarios(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "SCENARIOS", {plays.__name__: Scenario(plays.__name__, "t", "c", 0.95, plays) for plays in (small, empty)})
 
 
+@pytest.mark.whole
 def test_what_the_memo_holds_in_another_shape_is_unknown(tmp_path: Path) -> None:
     memo = tmp_path / "memo.jsonl"
     calls: list[tuple[str, tuple[Any, ...]]] = [

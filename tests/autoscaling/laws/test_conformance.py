@@ -112,6 +112,7 @@ def test_its_settings_are_frozen_and_what_a_tuner_turns_are_settings_within_thei
             asked(make_law(name, {key: int(value) if span.integer else value}, PLANT), moment(ready=1))
 
 
+@pytest.mark.whole
 @every_law
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 10_000))
@@ -161,6 +162,7 @@ def test_no_load_adds_nothing(name: str) -> None:
         applied = number
 
 
+@pytest.mark.whole
 @every_law
 def test_what_a_burst_left_behind_goes_away_again(name: str) -> None:
     law, fluid = new(name), Fluid(lambda at: 50.0 if at < 300 else 0.2, replicas=2)
@@ -170,6 +172,7 @@ def test_what_a_burst_left_behind_goes_away_again(name: str) -> None:
     assert all(number <= quiet for _, number in fluid.play(law, 5 * HOUR_S, most=100))
 
 
+@pytest.mark.whole
 @every_law
 def test_steady_load_comes_to_rest(name: str) -> None:
     law, fluid = new(name), Fluid(lambda at: 40.0, replicas=4)  # two thirds of what they serve

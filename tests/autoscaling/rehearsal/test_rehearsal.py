@@ -43,6 +43,7 @@ def test_stages_add_up() -> None:
     np.testing.assert_allclose(run.stages_s["lane"] + run.stages_s["engine"], run.ttft_s)
 
 
+@pytest.mark.whole
 def test_a_closed_loop_finds_the_capacity() -> None:
     work = rehearsed(trace(), 8_192, 1.0, 5.0)
     capacity = simulated_capacity(SETTINGS, COST, work, 64)

@@ -54,6 +54,7 @@ def test_more_replicas_wait_less() -> None:
     assert waits[0] > waits[1] > waits[2]
 
 
+@pytest.mark.whole
 def test_short_ones_do_not_wait_for_long_ones() -> None:
     work = workload(3_000, 120.0)
     short = work.prompt_tokens + work.output_tokens <= 256

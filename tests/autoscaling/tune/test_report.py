@@ -25,10 +25,15 @@ pytestmark = pytest.mark.whole
 @pytest.fixture(scope="module")
 def tuned() -> tuple[Player, Advice, str]:
     """A short search, and its diff."""
+    return searched(8)
+
+
+def searched(most: int) -> tuple[Player, Advice, str]:
+    """A search of so many trials at most, and the diff of what it proposes."""
     case, spec = cases.case(), cases.spec()
     player = Player(case, time.monotonic)
     own, defaults = own_and_defaults(spec, spec.models[0])
-    trials = Search(player, space_of(case, own, defaults), case.setup.attainment, Budget(1e6, 8), time.monotonic).run(own, defaults)
+    trials = Search(player, space_of(case, own, defaults), case.setup.attainment, Budget(1e6, most), time.monotonic).run(own, defaults)
     advice = advise("demo", case.setup.law.name, case.setup.attainment, case.span_s, trials, Price("GPU", 2, 2.0), judge(None, "demo"), 60.0)
     chosen = advice.chosen.trial.candidate
     assert chosen is not None

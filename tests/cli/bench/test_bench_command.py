@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 
 from cli.bench import bench
 
+pytestmark = pytest.mark.whole  # each starts processes
+
 MAIN = "import typer; from cli.bench import bench; typer.run(bench)"
 
 

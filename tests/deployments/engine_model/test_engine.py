@@ -18,6 +18,7 @@ PREFIXES = st.sampled_from([(), (1,), (1, 2), (1, 2, 3), (1, 4), (5, 6, 7, 8, 9)
 REQUESTS = st.lists(st.tuples(st.floats(0, 0.3), st.integers(1, 900), st.integers(1, 120), PREFIXES, st.integers(0, 2)), min_size=1, max_size=40)
 
 
+@pytest.mark.whole
 @settings(max_examples=300, deadline=None)
 @given(REQUESTS, st.integers(1, 12), st.integers(64, 700), st.integers(1_100, 6_000), st.sampled_from([0.0, 3e-8, 1e-5]), st.sampled_from([0, 32]))
 def test_closed_forms_are_the_steps_that_they_stand_for(

@@ -46,6 +46,7 @@ def played(
     return Cell(CellSettings(replicas, LIMITS, Policy(lanes=LANES), scaling=scaling), COST, plain_workload(arrived, prompts, answers, 2.0)).run()
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("measured", [True, False])
 def test_a_ramp_up_and_down_loses_nothing_and_ends_where_it_began(measured: bool) -> None:
     out = played([(1, 300), (10, 300), (1, 900)], Bounds(1, 8), measured=measured)

@@ -2,26 +2,15 @@
 
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from autoscaling.simulator.report.page import render
 from tests.autoscaling.simulator.test_report import FACTS, run_of
+from tests.pages.browser import CHROMIUM, browse
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-pytestmark = [pytest.mark.live, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")]
-
-
-def browse(home: Path, page: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Opens the page, lets its scripts run for some seconds of its own time, and ends."""
-    assert CHROMIUM is not None
-    settings = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr", f"--user-data-dir={home}")
-    command = [CHROMIUM, *settings, "--virtual-time-budget=20000", *options, page.as_uri()]
-    return subprocess.run(command, capture_output=True, text=True, timeout=150, check=True)
+pytestmark = [pytest.mark.whole, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")]
 
 
 @pytest.fixture(scope="module")

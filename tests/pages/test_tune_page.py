@@ -5,19 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from autoscaling.tune.advice import Advice
-from autoscaling.tune.player import Player
 from autoscaling.tune.report.page import render
-from tests.autoscaling.tune.test_report import facts, tuned
-from tests.smoke.test_report_page import CHROMIUM, browse
+from tests.autoscaling.tune.test_report import facts, searched
+from tests.pages.browser import CHROMIUM, browse
 
-pytestmark = [pytest.mark.live, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")]
-__all__ = ["tuned"]  # a fixture
+pytestmark = [pytest.mark.whole, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")]
 
 
 @pytest.fixture(scope="module")
-def page(tuned: tuple[Player, Advice, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    player, advice, diff = tuned
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    player, advice, diff = searched(4)
     path = tmp_path_factory.mktemp("report") / "tuned.html"
     path.write_text(render(advice, player.load, facts(diff)), encoding="utf-8")
     return path

@@ -7,9 +7,9 @@ import pytest
 
 from autoscaling.gauntlet.report.page import render
 from tests.autoscaling.gauntlet.report.test_page import FACTS, some_results
-from tests.smoke.test_report_page import CHROMIUM, browse
+from tests.pages.browser import CHROMIUM, browse
 
-pytestmark = [pytest.mark.live, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")]
+pytestmark = [pytest.mark.whole, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")]
 
 
 @pytest.fixture(scope="module")
