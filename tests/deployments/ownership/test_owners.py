@@ -234,3 +234,95 @@ def test_what_the_others_have_heard_of_is_not_issued_again_though_nothing_was_ke
     owners.saw({"m1": 3})  # a replica
     owners.register("g2", "u2", ["m1"], {}, 100.1)
     assert owners.owned["m1"].epoch == 4
+
+
+def registered(*gateways: str, expected: int = 1, models: tuple[str, ...] = MODELS) -> Owners:
+    """A directory of those gateways, since a moment ago."""
+    owners = Owners(0.0, expected)
+    for gateway in gateways:
+        owners.register(gateway, f"http://{gateway}", models, {}, 1.0)
+    return owners
+
+
+def test_an_ownership_names_the_gateway_where_it_listens_and_its_epoch() -> None:
+    owners = registered("g1", models=("m1",))
+    assert owners.owned == {"m1": Ownership("m1", 1, "g1", "http://g1")}
+    assert (owners.gateways, owners.epochs) == ({"g1": "http://g1"}, {"m1": 1})
+
+
+def test_a_new_directory_waits_for_those_it_expects_or_until_it_has_settled() -> None:
+    owners = registered("g1", expected=2)
+    owners.assign(SETTLE_S - 0.1)
+    assert owners.owned == {}
+    owners.register("g2", "u2", MODELS, {}, SETTLE_S - 0.1)
+    assert len(owners.owned) == len(MODELS)
+    alone = registered("g1", expected=2)
+    alone.assign(SETTLE_S)
+    assert len(alone.owned) == len(MODELS)
+
+
+def test_a_model_goes_to_the_gateway_that_owns_the_fewest_of_those_that_can() -> None:
+    owners = Owners(0.0, 3)
+    owners.register("g3", "u3", ("m1", "m2", "m3", "m4"), {}, 1.0)
+    owners.register("g2", "u2", ("m1", "m2", "m3"), {}, 1.0)
+    owners.register("g1", "u1", ("m4",), {}, 1.0)
+    assert {model: owner.gateway_id for model, owner in owners.owned.items()} == {"m1": "g2", "m2": "g3", "m3": "g2", "m4": "g1"}
+
+
+def test_one_that_is_silent_for_just_so_long_still_lives() -> None:
+    owners = registered("g1")
+    owners.assign(1.0 + SILENT_AFTER_S)
+    assert (owners.gateways, owners.lost) == ({"g1": "http://g1"}, ())
+    owners.assign(1.0 + SILENT_AFTER_S + 0.1)
+    assert (owners.gateways, owners.lost, owners.owned) == ({}, ("g1",), {})
+
+
+def test_the_lost_are_told_apart_from_those_that_left_and_are_forgotten_when_they_return() -> None:
+    owners = registered("g1", "g2", "g3", "g4")
+    owners.leave("g1", 1.0)
+    owners.leave("nobody", 1.0)
+    owners.give_up("g2", 1.0)
+    owners.give_up("g2", 1.0)
+    owners.give_up("g3", 1.0)
+    assert owners.lost == ("g2", "g3")
+    owners.register("g2", "u2", MODELS, {}, 2.0)
+    assert owners.lost == ("g3",)
+    for number in range(70):
+        owners.give_up(f"x{number}", 2.0)
+    assert owners.lost == tuple(f"x{number}" for number in range(6, 70)), "the last 64"
+
+
+def test_a_model_that_had_an_owner_moves_at_once_where_one_that_had_none_waits() -> None:
+    owners = Owners(0.0, expected=3)
+    owners.register("g1", "u1", ("m1", "m2"), {"m1": 4}, 1.0)
+    owners.register("g2", "u2", ("m1", "m2"), {}, 1.0)
+    owners.give_up("g1", 1.0)
+    assert owners.owned == {"m1": Ownership("m1", 5, "g2", "u2")}
+
+
+def test_what_was_seen_is_never_issued_again_and_a_lower_one_changes_nothing() -> None:
+    owners = Owners(0.0, epochs={"m1": 6})
+    owners.saw({"m1": 9, "m2": 2})
+    owners.saw({"m1": 3})
+    owners.register("g1", "u1", ("m1", "m2", "m3"), {}, 1.0, {"m3": 5})
+    assert {model: owner.epoch for model, owner in owners.owned.items()} == {"m1": 10, "m2": 3, "m3": 6}
+
+
+def test_who_is_overtaken_by_a_higher_epoch_gets_one_above_it_and_by_its_own_nothing() -> None:
+    owners = registered("g1")
+    before = dict(owners.owned)
+    owners.overtaken("m1", 1, 2.0)
+    assert owners.owned == before
+    owners.overtaken("m1", 7, 2.0)
+    assert owners.owned == {**before, "m1": Ownership("m1", 8, "g1", "http://g1")}
+    owners.overtaken("unknown", 3, 2.0)
+    assert owners.epochs["unknown"] == 3
+    assert "unknown" not in owners.owned
+
+
+def test_an_epoch_that_two_gateways_claim_is_neithers() -> None:
+    owners = Owners(0.0, expected=2)
+    owners.register("g1", "u1", ("m1",), {"m1": 4}, 1.0)
+    owners.register("g2", "u2", ("m1",), {"m1": 4}, 1.0)
+    assert owners.owned["m1"].epoch == 5
+    assert owners.epochs == {"m1": 5}
