@@ -1,0 +1,313 @@
+"""The live shell of the scheduler, event by event: who is told what, which lease stands, what a replica's word changes."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from deployments.ownership.booking import Booking
+from deployments.ownership.entries import EntryState
+from deployments.ownership.lane_owner import LaneOwner
+from deployments.ownership.running import Running
+from deployments.protocol import Finished, ReplicaFacts, ReplicaState
+from deployments.scheduling import Admission, Binding, Capacity, Ending, LanePolicy, Lease, Placement, Policy, RejectCause, Request
+from deployments.scheduling.replica import ReplicaStatus
+from tests.deployments.gateway.rig import until
+
+
+def facts(name: str = "r1", max_num_seqs: int = 8) -> ReplicaFacts:
+    return ReplicaFacts(name, "demo", f"http://{name}", 1, "n", "generate", 1_024, max_num_seqs, 2_048, 65_536)
+
+
+def request(name: str = "q", attempts: int = 0, wait_s: float = 60.0) -> Request:
+    now = time.monotonic()
+    return Request(name, 10, 20, now, now + 1.0, now + wait_s, attempts=attempts)
+
+
+def account(engine_id: str, sequences: int = 1, output: int = 6) -> Finished:
+    return Finished(engine_id, 200, sequences, 10, 0, output, 0, 0.0, 0.1, 0.5, 0.1, 0.2)
+
+
+def running(name: str = "q", attempt: int = 1, replica: str = "r1", started: bool = False) -> Running:
+    """What a replica says that it runs."""
+    return Running(Booking("g", name, attempt, "", 10, 20, 1, 10, 30, 20, 0).lease(replica, time.monotonic()), started)
+
+
+class Holder:
+    """Keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.admissions: list[Admission] = []
+        self.placements: list[Placement] = []
+        self.urls: list[str] = []
+        self.expiries: list[str] = []
+        self.moves = 0
+
+    def admitted(self, request_id: str, admission: Admission) -> None:
+        self.admissions.append(admission)
+
+    def placed(self, placement: Placement, url: str) -> None:
+        self.placements.append(placement)
+        self.urls.append(url)
+
+    def expired(self, request_id: str) -> None:
+        self.expiries.append(request_id)
+
+    def moved(self) -> None:
+        self.moves += 1
+
+    @property
+    def leases(self) -> list[Lease]:
+        return [placement.lease for placement in self.placements]
+
+    @property
+    def engine_ids(self) -> list[str]:
+        return [lease.engine_id for lease in self.leases]
+
+
+@pytest.fixture
+def holder() -> Holder:
+    return Holder()
+
+
+@pytest.fixture
+async def owner() -> AsyncIterator[LaneOwner]:
+    """One with a replica."""
+    made = LaneOwner(Policy(max_waiting=3))
+    made.replicas.up(facts())
+    made.replica_up(facts())
+    yield made
+    made.close()
+
+
+def state(owner: LaneOwner, name: str = "q") -> EntryState | None:
+    entry = owner.entries.get(name)
+    return None if entry is None else entry.state
+
+
+async def test_a_request_is_admitted_placed_answered_and_ended(owner: LaneOwner, holder: Holder) -> None:
+    owner.submit(holder, request())
+    assert [admission.accepted for admission in holder.admissions] == [True]
+    assert (holder.engine_ids, holder.urls, state(owner)) == (["q-1"], ["http://r1"], EntryState.RUNNING)
+    owner.first_token("q-1")
+    owner.first_token("nobody-1")
+    owner.first_token("q-1")
+    assert owner.scheduler.fleet.by_id["r1"].prefill_tokens == 0
+    owner.release("q-1", Ending.FINISHED)
+    owner.release("q-1", Ending.FAILED)
+    owner.release("nobody-1", Ending.FAILED)
+    assert (state(owner), owner.snapshot().endings["finished"], owner.snapshot().endings["failed"]) == (EntryState.ENDED, 1, 0)
+    owner.finished(account("q-1"))
+    assert (state(owner), owner.snapshot().counted, owner.snapshot().output_tokens) == (EntryState.CLOSED, 1, 6)
+    owner.finished(account("q-1"))
+    assert owner.snapshot().counted == 1
+
+
+async def test_latencies_are_of_first_tokens_and_of_whole_answers(owner: LaneOwner, holder: Holder) -> None:
+    for name in ("a", "b"):
+        owner.submit(holder, request(name))
+        owner.first_token(f"{name}-1")
+        owner.first_token(f"{name}-1")
+    owner.finished(account("a-1", sequences=2, output=12))
+    owner.finished(account("b-1", sequences=0))
+    found = owner.latencies(60.0)
+    assert (found.span_s, found.requests) == (60.0, 2)
+    assert found.tpot_p90_s == pytest.approx(0.1), "half a second for the five tokens after the first; of the other nothing is told"
+    assert 0 < found.ttft_p50_s < 60
+
+
+async def test_an_account_before_the_end_tells_whether_the_answer_was_whole(owner: LaneOwner, holder: Holder) -> None:
+    for name, sequences in (("whole", 1), ("cut", 0)):
+        owner.submit(holder, request(name))
+        owner.finished(account(f"{name}-1", sequences))
+    assert (state(owner, "whole"), state(owner, "cut")) == (EntryState.ANSWERED, EntryState.ABORTED)
+    assert owner.snapshot().counted == 1
+    owner.replica_lost("r1")
+    endings = owner.snapshot().endings
+    assert (endings["finished"], endings["failed"]) == (1, 1)
+
+
+async def test_an_account_of_something_unknown_is_never_adopted_afterwards(owner: LaneOwner) -> None:
+    owner.finished(account("q-1"))
+    owner.finished(account("tokenizer"))
+    assert (state(owner), len(list(owner.entries))) == (EntryState.CLOSED, 1)
+    owner.replica_up(facts(), [running()])
+    assert (owner.snapshot().adopted, owner.reconciled) == (0, 0)
+    owner.replica_up(facts(), [running(attempt=2)])
+    assert (owner.snapshot().adopted, state(owner)) == (1, EntryState.ORPHANED)
+
+
+async def test_the_same_request_of_another_holder_is_a_duplicate(owner: LaneOwner, holder: Holder) -> None:
+    other = Holder()
+    owner.submit(holder, request())
+    owner.submit(other, request())
+    assert [admission.cause for admission in other.admissions] == [RejectCause.DUPLICATE_ID]
+    assert holder.engine_ids == ["q-1"]
+
+
+async def test_a_holder_that_asks_again_is_told_again(owner: LaneOwner, holder: Holder) -> None:
+    owner.replica_state("r1", None)
+    for _ in range(2):
+        owner.submit(holder, request())
+    assert len(holder.admissions) == 2
+    assert holder.admissions[0] is holder.admissions[1]
+    assert owner.snapshot().submitted == 1
+
+
+async def test_a_waiting_request_is_cancelled_and_a_running_one_not(owner: LaneOwner, holder: Holder) -> None:
+    owner.submit(holder, request("runs"))
+    owner.replica_state("r1", None)
+    owner.submit(holder, request("waits"))
+    for name in ("runs", "waits", "nobody"):
+        owner.cancel(name)
+    assert (state(owner, "runs"), state(owner, "waits")) == (EntryState.RUNNING, None)
+    assert owner.scheduler.lanes.jobs == {}
+
+
+async def test_a_rejected_request_leaves_nothing(owner: LaneOwner, holder: Holder) -> None:
+    owner.replica_state("r1", None)
+    for number in range(4):
+        owner.submit(holder, request(f"q{number}"))
+    assert [admission.accepted for admission in holder.admissions] == [True, True, True, False]
+    assert (state(owner, "q3"), owner.entries.live) == (None, 3)
+
+
+async def test_a_wait_ends_by_the_owners_own_timer(owner: LaneOwner, holder: Holder) -> None:
+    owner.replica_state("r1", None)
+    owner.submit(holder, request("later", wait_s=0.05))
+    owner.submit(holder, request("sooner", wait_s=0.01))
+    await until(lambda: len(holder.expiries) == 2)
+    assert holder.expiries == ["sooner", "later"]
+    assert owner.entries.live == 0
+
+
+async def test_what_would_wait_in_vain_is_turned_away(owner: LaneOwner, holder: Holder) -> None:
+    owner.replica_state("r1", ReplicaState.DRAINING)
+    owner.submit(holder, request())
+    owner.expect_replica(time.monotonic() + 300.0)
+    assert [admission.cause for admission in holder.admissions] == [None, RejectCause.STARTING]
+    assert state(owner) is None
+
+
+async def test_a_refused_lease_waits_again_first_under_the_next_attempt(owner: LaneOwner, holder: Holder) -> None:
+    owner.submit(holder, request())
+    owner.refused(holder, holder.leases[0], ReplicaState.DRAINING)
+    assert owner.scheduler.fleet.by_id["r1"].status is ReplicaStatus.DRAINING
+    assert not owner.replicas.is_ready("r1")
+    assert (state(owner), owner.snapshot().endings["refused"]) == (EntryState.WAITING, 1)
+    owner.replica_up(facts())
+    assert holder.engine_ids == ["q-1", "q-2"]
+    owner.again(holder, holder.leases[1])
+    assert holder.engine_ids == ["q-1", "q-2", "q-3"]
+    assert owner.scheduler.fleet.by_id["r1"].status is ReplicaStatus.READY, "that was not its replica's fault"
+
+
+async def test_a_request_that_comes_with_attempts_gets_the_next_one(owner: LaneOwner, holder: Holder) -> None:
+    owner.submit(holder, request(attempts=4), admitted=True)
+    assert holder.engine_ids == ["q-5"]
+
+
+async def test_a_lease_of_an_owner_before_is_booked_when_both_have_said_so(owner: LaneOwner, holder: Holder) -> None:
+    owner.hold(holder, "q-3")
+    assert (state(owner), owner.snapshot().adopted) == (EntryState.DECLARED, 0)
+    owner.replica_up(facts(), [running(attempt=3), running("r", 1, started=True)])
+    assert (state(owner), state(owner, "r")) == (EntryState.RUNNING, EntryState.ORPHANED)
+    assert (owner.snapshot().adopted, owner.reconciled, owner.replicas_of_orphans) == (2, 2, {"r1"})
+    assert owner.scheduler.fleet.by_id["r1"].prefill_tokens == 10, "the other has begun to answer"
+    owner.hold(holder, "r-1")
+    assert (state(owner, "r"), owner.replicas_of_orphans) == (EntryState.RUNNING, set())
+    owner.replica_up(facts(), [running(attempt=3)])
+    assert (owner.snapshot().adopted, state(owner, "r")) == (2, EntryState.RUNNING), "what is held is not a replica's to take away"
+
+
+async def test_an_orphan_that_its_replica_does_not_run_is_ended(owner: LaneOwner) -> None:
+    owner.replica_up(facts(), [running("a"), running("b")])
+    assert owner.reconciled == 2
+    owner.replica_up(facts(), [running("b")])
+    assert (state(owner, "a"), state(owner, "b"), owner.reconciled) == (EntryState.CLOSED, EntryState.ORPHANED, 3)
+    assert owner.snapshot().endings["failed"] == 1
+
+
+@pytest.mark.parametrize(("sequences", "ending"), [(1, "finished"), (0, "failed")])
+async def test_an_orphan_ends_with_its_engines_account(owner: LaneOwner, sequences: int, ending: str) -> None:
+    owner.replica_up(facts(), [running()])
+    owner.finished(account("q-1", sequences))
+    assert (state(owner), owner.snapshot().endings[ending]) == (EntryState.CLOSED, 1)
+
+
+async def test_a_declared_lease_ends_unbooked(owner: LaneOwner, holder: Holder) -> None:
+    for name, end in (
+        ("a", lambda: owner.release("a-1", Ending.FINISHED)),
+        ("b", lambda: owner.finished(account("b-1"))),
+        ("c", lambda: owner.left(holder)),
+    ):
+        owner.hold(holder, f"{name}-1")
+        end()
+        assert state(owner, name) is EntryState.CLOSED
+    owner.hold(holder, "nonsense")
+    assert owner.snapshot().endings == {"finished": 0, "cancelled": 0, "failed": 0, "refused": 0}
+
+
+async def test_a_holder_that_is_gone_leaves_what_runs_and_nothing_that_waits(owner: LaneOwner, holder: Holder) -> None:
+    stays = Holder()
+    for name in ("runs", "whole", "cut"):
+        owner.submit(holder, request(name))
+    owner.finished(account("whole-1"))
+    owner.finished(account("cut-1", 0))
+    owner.submit(stays, request("other"))
+    owner.replica_state("r1", None)
+    owner.submit(holder, request("waits"))
+    owner.left(holder)
+    states = {name: state(owner, name) for name in ("runs", "whole", "cut", "waits", "other")}
+    assert states == {"runs": EntryState.ORPHANED, "whole": EntryState.CLOSED, "cut": EntryState.CLOSED, "waits": None, "other": EntryState.RUNNING}
+    endings = owner.snapshot().endings
+    assert (endings["finished"], endings["failed"]) == (1, 1)
+    assert owner.scheduler.lanes.jobs == {}
+
+
+async def test_a_lost_replicas_leases_end_and_others_stand(owner: LaneOwner, holder: Holder) -> None:
+    owner.submit(holder, request("a"))
+    owner.replica_state("r1", None)
+    owner.replica_up(facts("r2"))
+    owner.submit(holder, request("b"))
+    owner.replica_lost("r1")
+    assert (state(owner, "a"), state(owner, "b")) == (EntryState.CLOSED, EntryState.RUNNING)
+    assert set(owner.scheduler.fleet.by_id) == {"r2"}
+
+
+async def test_what_a_replica_says_of_itself(owner: LaneOwner) -> None:
+    replica = owner.scheduler.fleet.by_id["r1"]
+    for said, shown in ((ReplicaState.DRAINING, "draining"), (ReplicaState.UNHEALTHY, "suspect"), (None, "suspect")):
+        owner.replicas.up(facts())
+        owner.replica_state("r1", said)
+        assert (replica.status.value, owner.replicas.is_ready("r1")) == (shown, False)
+
+
+async def test_cordons_are_set_and_lifted(owner: LaneOwner, holder: Holder) -> None:
+    owner.cordon(frozenset({"r1", "unknown"}))
+    owner.submit(holder, request())
+    assert (holder.placements, owner.scheduler.fleet.cordoned) == ([], {"r1", "unknown"})
+    owner.cordon(frozenset({"unknown"}))
+    assert (holder.engine_ids, owner.scheduler.fleet.cordoned) == (["q-1"], {"unknown"})
+
+
+async def test_new_settings_reach_lanes_and_replicas(owner: LaneOwner, holder: Holder) -> None:
+    owner.replicas.up(facts("unclaimed"))
+    owner.configure(Policy(lanes=(LanePolicy("only"),)), Binding(1.0, 5))
+    assert owner.scheduler.fleet.by_id["r1"].capacity == Capacity(8, 8, 65_536, 2_048, 5)
+    assert set(owner.scheduler.fleet.by_id) == {"r1"}, "a replica that has not seen the epoch is not used"
+    assert [lane.name for lane in owner.snapshot().lanes] == ["only", "promoted"]
+    owner.replica_up(facts("r2", 4))
+    assert owner.scheduler.fleet.by_id["r2"].capacity == Capacity(4, 4, 65_536, 2_048, 5)
+
+
+async def test_a_closed_owner_decides_nothing_more(owner: LaneOwner, holder: Holder) -> None:
+    assert owner.join(holder, "g", 1)
+    owner.replica_state("r1", None)
+    waiting = Holder()
+    owner.submit(waiting, request(wait_s=0.01))
+    owner.close()
+    owner.replica_up(facts())
+    await asyncio.sleep(0.03)
+    assert (holder.moves, waiting.placements, waiting.expiries) == (1, [], [])
