@@ -19,15 +19,16 @@ def check_head(version: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
     """Raises BadHead. `headers` with names in lower case."""
     if version not in ("1.0", "1.1"):
         raise BadHead(f"HTTP version {version}; allowed: 1.1, 1.0")
-    hosts = [value for name, value in headers if name == b"host"]
-    if len(hosts) > 1 or (not hosts and version == "1.1"):
-        raise BadHead(f"{len(hosts)} Host headers; allowed: exactly one" + (", or none in HTTP/1.0" if version == "1.0" else ""))
-    if hosts and not _HOST.fullmatch(hosts[0]):
+    names = [name for name, _ in headers]
+    hosts = names.count(b"host")
+    if hosts > 1 or (not hosts and version == "1.1"):
+        raise BadHead(f"{hosts} Host headers; allowed: exactly one" + (", or none in HTTP/1.0" if version == "1.0" else ""))
+    if hosts and not _HOST.fullmatch(headers[names.index(b"host")][1]):
         raise BadHead("the Host header is no host; allowed: a name or an address, with or without a port")
-    if sum(name == b"authorization" for name, _ in headers) > 1:
+    if names.count(b"authorization") > 1:
         raise BadHead("Authorization: allowed: once")
-    codings = [value for name, value in headers if name == b"transfer-encoding"]
-    if codings and (version == "1.0" or [coding.lower() for coding in codings] != [b"chunked"]):
+    codings = names.count(b"transfer-encoding")
+    if codings and (version == "1.0" or codings > 1 or headers[names.index(b"transfer-encoding")][1].lower() != b"chunked"):
         raise BadHead("Transfer-Encoding: allowed: chunked, once, and not in HTTP/1.0")
-    if sum(name == b"content-length" for name, _ in headers) > (0 if codings else 1):
+    if names.count(b"content-length") > (0 if codings else 1):
         raise BadHead("Content-Length: allowed: once, and not beside Transfer-Encoding")
