@@ -51,6 +51,8 @@ class ClusterSpec(Section):
                 self.pool_of(model, region)
             self._check_scaling(model)
         self._check_tenants()
+        if any(lane.name == "promoted" for lane in self.lanes):
+            raise ValueError("lanes.name = 'promoted': allowed: any other name; that is the lane of those that waited longer than their max_wait_s")
         bounds = [lane.up_to_tokens for lane in self.lanes]
         if bounds[-1] is not None or None in bounds[:-1] or sorted(bound for bound in bounds if bound) != bounds[:-1]:
             raise ValueError(f"lanes.up_to_tokens = {bounds}: allowed: ascending bounds, and none for the last lane alone")

@@ -76,6 +76,7 @@ REFUSED = [
     ("classes: [{name: A B, ttft_ms: 1}]", "classes.0.name = 'A B': allowed: a text of the form ^[a-z0-9]"),
     ("lanes: [{name: a, up_to_tokens: 5}]", "lanes.up_to_tokens = [5]: allowed: ascending bounds, and none for the last lane alone"),
     ("lanes: [{name: a, up_to_tokens: 5}, {name: b, up_to_tokens: 4}, {name: c}]", "lanes.up_to_tokens = [5, 4, None]: allowed: ascending"),
+    ("lanes: [{name: promoted}]", "lanes.name = 'promoted': allowed: any other name"),
     ("lanes: [{name: a}, {name: b}]", "lanes.up_to_tokens = [None, None]: allowed: ascending bounds"),
     ("scheduling: {promoted_share: 1}", "scheduling.promoted_share = 1: allowed: a number, above 0, below 1"),
     ("scheduling: {order: random}", "scheduling.order = 'random': allowed: deadline, arrival"),

@@ -1,6 +1,7 @@
 """The desk's races with its owner: whatever happens in one moment, no lease, no lane entry and no ticket is left."""
 
 import asyncio
+import dataclasses
 import random
 import time
 from collections.abc import AsyncIterator
@@ -127,9 +128,11 @@ async def test_cancelled_in_the_moment_of_the_time_out(desk: Desk) -> None:
 
 
 async def test_refused_waits_again_and_first(desk: Desk) -> None:
-    """It waits again, and comes before two that waited since before it was refused: the next replica has room for one of these beside it."""
+    """It waits again, and comes before two that wait with earlier deadlines: the next replica has room for one of these beside it."""
     desk.replica_up(facts("r1"))
-    placement, running = await wait(desk, request("a")), await wait(desk, request("b"))
+    patient = request("a")
+    patient = dataclasses.replace(patient, deadline_s=patient.deadline_s + 30.0)
+    placement, running = await wait(desk, patient), await wait(desk, request("b"))
     waiting = [asyncio.create_task(wait(desk, request(name))) for name in "cd"]
     await asyncio.sleep(0)
     assert not any(task.done() for task in waiting), "r1 is full"
@@ -139,9 +142,9 @@ async def test_refused_waits_again_and_first(desk: Desk) -> None:
     await asyncio.sleep(0)
     assert not again.done(), "it waits again"
     desk.replica_up(facts("r2"))
-    first = await again
+    first = await asyncio.wait_for(again, 10.0)
     assert (first.replica_id, first.lease.attempt) == ("r2", 2)
-    second = await waiting[0]
+    second = await asyncio.wait_for(waiting[0], 10.0)
     await asyncio.sleep(0)
     assert not waiting[1].done(), "it came first: one of the two that waited still does"
     desk.release(first.lease, Ending.FINISHED)
