@@ -23,6 +23,10 @@ def test_the_jitter_is_a_tenth_either_way_in_whole_seconds() -> None:
     assert [jittered_s(name, 10_000.0) for name in (LOW, HIGH)] == [600.0, 600.0]
 
 
+def test_nobody_stands_in_a_queue_that_has_just_begun() -> None:
+    assert RetryQueue().retry_after_s(HIGH, 1.0, 0.0, 10.0, 0.0) == 1.0
+
+
 def test_without_a_rate_it_is_five_seconds_or_the_start() -> None:
     assert RetryQueue().retry_after_s(MIDDLE, 10.0, 100.0, None, 7.0) == 5.0
     assert RetryQueue().retry_after_s(MIDDLE, 10.0, 100.0, None, 7.0, 42.0) == 42.0
