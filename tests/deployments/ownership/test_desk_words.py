@@ -238,7 +238,7 @@ async def test_an_overtaken_lease_goes_to_a_later_owner_that_is_known_already(at
     later = Owner(8)
     at.desk.follow(later)
     at.desk.overtaken(lease, 8)
-    assert later.told == [("hold", "q-1"), ("submit", "q", 1, True)]
+    assert later.told == [("hold", "q-1"), ("release", "q-1", Ending.FAILED), ("submit", "q", 1, True)]
 
 
 async def test_an_owner_that_is_overtaken_hears_of_it(at: Counter) -> None:
