@@ -1,6 +1,7 @@
 """A real cluster, brought up and taken down by the real command, and everything that a test may ask of it."""
 
 import asyncio
+import copy
 import json
 import os
 import random
@@ -29,7 +30,7 @@ PATIENCE_S = 120.0
 
 
 class LiveCluster:
-    """A cluster that `raylane up` holds. It has one model."""
+    """A cluster that `raylane up` holds; `of` says which of its models is meant, else it is the first."""
 
     def __init__(self, folder: Path, name: str, port: int, environment: dict[str, str], process: subprocess.Popen[bytes]) -> None:
         self.folder = folder
@@ -40,11 +41,24 @@ class LiveCluster:
         self.trace_file = folder / "trace.jsonl"
         self.log = folder / "up.log"
         self.run_dir = folder / "home" / name
+        self.meant: str | None = None
+
+    def of(self, model: str) -> "LiveCluster":
+        """The same cluster, as one that has this model."""
+        view = copy.copy(self)
+        view.meant = model
+        return view
 
     def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Runs `raylane` for this cluster."""
         command = [sys.executable, "-m", "cli.main", *arguments]
         return subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=STOP_S)
+
+    def done(self, *arguments: str) -> str:
+        """What `raylane` printed; it went well."""
+        result = self.cli(*arguments)
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
 
     def ask(self, path: str, url: str | None = None) -> requests.Response:
         """The answer to a GET with the cluster's secret."""
@@ -55,23 +69,34 @@ class LiveCluster:
         """The headers that open operators' pages."""
         return {"authorization": f"Bearer {self.secret()}"}
 
+    def status(self) -> dict[str, Any]:
+        """The gateways' report of the cell."""
+        return dict(self.ask("/raylane/status").json())
+
     def model(self) -> dict[str, Any]:
-        """What the gateway reports of the model."""
-        report = self.ask("/raylane/status").json()
-        return dict(report["models"][0])
+        """What the gateways report of the model."""
+        return self._model_in(self.status())
+
+    def _model_in(self, report: dict[str, Any]) -> dict[str, Any]:
+        return dict(next(model for model in report["models"] if self.meant in (None, model["name"])))
 
     def replicas(self) -> list[dict[str, Any]]:
-        """The replicas, as the gateway reports them."""
+        """The replicas, as the gateways report them."""
         return list(self.model()["replicas"])
 
     def gateway_pid(self) -> int:
         """The gateway's process."""
-        return int(self.ask("/raylane/status").json()["gateway"]["pid"])
+        return int(self.status()["gateway"]["pid"])
 
     def gateways(self) -> dict[str, int]:
         """The gateways that live, and their processes."""
-        report = self.ask("/raylane/status").json()
-        return {gateway["id"]: gateway["pid"] for gateway in report["gateways"]}
+        return {gateway["id"]: gateway["pid"] for gateway in self.status()["gateways"]}
+
+    def owner_url(self) -> str:
+        """Where the gateway that owns the model answers, whatever else answers at `url`: it alone tells the model's metrics and books."""
+        report = self.status()
+        owner = self._model_in(report)["owner"]
+        return str(next(gateway["cell_url"] for gateway in report["gateways"] if gateway["id"] == owner))
 
     def secret(self) -> str:
         """The cluster's secret."""
@@ -83,8 +108,8 @@ class LiveCluster:
 
     def quiet(self) -> bool:
         """No flow, no lease, nobody waits, and the engines say the same."""
-        report = self.ask("/raylane/status").json()
-        model = report["models"][0]
+        report = self.status()
+        model = self._model_in(report)
         idle = all((r["engine_running"], r["engine_waiting"], r["engine_exchanges"], r["kv_usage"]) == (0, 0, 0, 0) for r in model["replicas"])
         waiting = sum(lane["waiting"] for lane in model["lanes"])
         busy = any(gateway["flows"] or gateway["open_ledgers"] for gateway in report["gateways"])
@@ -98,8 +123,9 @@ class LiveCluster:
         return model
 
     def is_whole(self) -> bool:
-        """Whether both replicas are ready."""
-        return [replica["state"] for replica in self.replicas()] == ["ready", "ready"]
+        """Whether all replicas that there should be are ready, and no other is there."""
+        model = self.model()
+        return [replica["state"] for replica in model["replicas"]] == ["ready"] * model["wanted_replicas"]
 
     def family(self, pid: int | None = None) -> set[psutil.Process]:
         """A process (without one, `raylane up`) and all below it."""
@@ -150,6 +176,13 @@ def live_cluster(folder: Path, name: str, gateways: int = 1, replicas: int = 2) 
 @contextmanager
 def held(folder: Path, name: str, spec: dict[str, Any]) -> Iterator[LiveCluster]:
     """`raylane up` with that spec, ended as Ctrl-C would; nothing of it may be left then."""
+    with begun(folder, name, spec) as cluster, waited_for(cluster):
+        yield cluster
+
+
+@contextmanager
+def begun(folder: Path, name: str, spec: dict[str, Any]) -> Iterator[LiveCluster]:
+    """`raylane up` with that spec, not waited for: whoever has something else to do meanwhile."""
     port = free_port()
     spec["name"] = name
     spec["gateway"] |= {"port": port, "trace_file": str(folder / "trace.jsonl")}
@@ -158,15 +191,20 @@ def held(folder: Path, name: str, spec: dict[str, Any]) -> Iterator[LiveCluster]
     command = [sys.executable, "-m", "cli.main", "up", str(folder / "spec.yaml"), "--port", str(port)]
     with (folder / "up.log").open("wb") as log:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT)
-    cluster = LiveCluster(folder, name, port, environment, process)
     try:
-        _wait_ready(cluster)
-        yield cluster
-        _take_down(cluster)
+        yield LiveCluster(folder, name, port, environment, process)
     finally:
         if process.poll() is None:  # a test failed hard: end what we started, by its own way out
             process.terminate()
             process.wait(STOP_S)
+
+
+@contextmanager
+def waited_for(cluster: LiveCluster) -> Iterator[None]:
+    """The block has a cluster that is ready; after it the cluster is taken down, and nothing of it may be left."""
+    _wait_ready(cluster)
+    yield
+    _take_down(cluster)
 
 
 def _wait_ready(cluster: LiveCluster) -> None:

@@ -39,7 +39,7 @@ def records(cell: LiveCluster) -> list[Record]:
 
 def metric(cell: LiveCluster, name: str) -> dict[str, float]:
     """A metric's samples by their labels."""
-    lines = [one for one in cell.ask("/metrics").text.splitlines() if one.startswith(name + "{")]
+    lines = [one for one in cell.ask("/metrics", cell.owner_url()).text.splitlines() if one.startswith(name + "{")]
     return {one[len(name) : one.rindex(" ")]: float(one.rsplit(" ", 1)[1]) for one in lines}
 
 
@@ -56,7 +56,11 @@ def apply(cell: LiveCluster, **changes: Any) -> None:
     """Changes the model's or the cluster's section of the spec in force, by the real command."""
     spec = cell.ask("/raylane/spec").json()
     for section, values in changes.items():
-        part = spec["autoscaling"] if section == "autoscaling" else spec["models"][0]["replicas"]
+        part = (
+            spec["autoscaling"]
+            if section == "autoscaling"
+            else next(one for one in spec["models"] if one["name"] == cell.model()["name"])["replicas"]
+        )
         part |= values
     file = cell.folder / "changed.yaml"
     file.write_text(yaml.safe_dump(spec))

@@ -7,7 +7,7 @@ import openai
 import pytest
 import requests
 
-from tests.smoke.conftest import LiveCluster
+from tests.live.cluster import LiveCluster
 
 pytestmark = pytest.mark.live
 

@@ -6,7 +6,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.smoke.conftest import LiveCluster
+from tests.live.cluster import LiveCluster
 
 pytestmark = pytest.mark.live
 

@@ -9,8 +9,7 @@ import pytest
 import requests
 import yaml
 
-from tests.smoke.conftest import LiveCluster
-from tests.smoke.test_operations import eventually, model_of, quiet
+from tests.live.cluster import LiveCluster, eventually
 
 pytestmark = pytest.mark.live
 
@@ -29,11 +28,11 @@ def test_requests_go_to_lanes_by_length_and_each_is_explained(cluster: LiveClust
     for name, body, lane in (("short-one", SHORT, "short"), ("long-one", LONG, "long")):
         answer = requests.post(cluster.url + "/v1/completions", json=body, headers={"x-request-id": name}, timeout=60)
         assert answer.status_code == 200, answer.text
-        eventually(lambda name=name: cluster.cli("why", name, "--json").returncode == 0)  # type: ignore[misc]
-        record = json.loads(cluster.cli("why", name, "--json").stdout)
+        eventually(lambda name=name: cluster.ask(f"/raylane/requests/{name}").status_code == 200)  # type: ignore[misc]
+        record = json.loads(cluster.done("why", name, "--json"))
         assert record["lane"] == lane
         assert [decision["verdict"] for decision in record["decisions"]] == ["admitted", "placed"]
-        shown = cluster.cli("why", name).stdout
+        shown = cluster.done("why", name)
         assert "where its" in shown
         assert record["replica"] in shown
     assert "not among the last" in cluster.cli("why", "nobody").stderr
@@ -44,21 +43,20 @@ def test_top_shows_who_waits(cluster: LiveCluster) -> None:
         threading.Thread(
             target=requests.post,
             args=(cluster.url + "/v1/completions",),
-            kwargs={"json": {**SHORT, "max_tokens": 400, "ignore_eos": True}, "timeout": 120},
+            kwargs={"json": {**SHORT, "max_tokens": 120, "ignore_eos": True}, "timeout": 120},
         )
-        for _ in range(260)
+        for _ in range(220)  # 128 run
     ]
     for thread in crowd:
         thread.start()
-    eventually(lambda: model_of(cluster)["lanes"][1]["waiting"] > 0 or model_of(cluster)["lanes"][0]["waiting"] > 0)
+    eventually(lambda: cluster.model()["lanes"][1]["waiting"] > 0 or cluster.model()["lanes"][0]["waiting"] > 0)
     shown = cluster.cli("top", "--once")
     for thread in crowd:
         thread.join()
     assert shown.returncode == 0
     for word in ("short", "medium", "long", "promoted", "wait p50"):
         assert word in shown.stdout
-    eventually(lambda: quiet(cluster))
-    promised = sum(lane["eta_promised"] for lane in model_of(cluster)["lanes"])
+    promised = sum(lane["eta_promised"] for lane in cluster.settle()["lanes"])
     assert promised > 0
 
 

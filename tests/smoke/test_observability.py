@@ -12,8 +12,7 @@ import pytest
 import requests
 import yaml
 
-from tests.live.cluster import free_port
-from tests.smoke.conftest import LiveCluster
+from tests.live.cluster import LiveCluster, free_port
 
 pytestmark = pytest.mark.live
 
@@ -23,16 +22,16 @@ BODY = {"model": "demo", "prompt": "1, 2, 3,", "max_tokens": 16, "temperature": 
 
 
 @pytest.fixture(scope="module")
-def prometheus(cluster: LiveCluster) -> Iterator[str]:
+def prometheus(held_cluster: LiveCluster) -> Iterator[str]:
     """A Prometheus that finds the cluster's processes by itself, with the secret that engines ask for."""
     if PROMETHEUS is None:
         pytest.skip("prometheus is not installed: apt-get install prometheus")
     folder = Path(tempfile.mkdtemp(prefix="raylane-prometheus-"))
-    authorization = {"credentials_file": str(cluster.run_dir / "secret")}
+    authorization = {"type": "Bearer", "credentials_file": str(held_cluster.run_dir / "secret")}
     scrape = {
         "job_name": "raylane",
         "scrape_interval": "1s",
-        "http_sd_configs": [{"url": cluster.url + "/raylane/http_sd", "refresh_interval": "1s", "authorization": authorization}],
+        "http_sd_configs": [{"url": held_cluster.url + "/raylane/http_sd", "refresh_interval": "1s", "authorization": authorization}],
         "authorization": authorization,
     }
     (folder / "config.yaml").write_text(yaml.safe_dump({"scrape_configs": [scrape]}))

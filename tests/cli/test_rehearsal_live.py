@@ -19,7 +19,7 @@ from tests.live.cluster import ROOT
 
 pytestmark = pytest.mark.live
 
-CONTEXT, PLACES = 1_024, 16
+CONTEXT, PLACES = 512, 8
 
 
 def raylane(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -63,7 +63,7 @@ def test_a_rehearsal_publishes_its_error_and_replays_its_decisions(folder: Path)
     told = raylane(
         folder,
         *("rehearse", str(folder / "spec.yaml"), "--trace", str(folder / "trace.jsonl"), "--costs", str(folder / "costs.json")),
-        *("--out", str(folder / "error.json"), "--replicas", "1", "--runs", "1", "--seconds", "6", "--loads", "0.5,1.2", "--pin"),
+        *("--out", str(folder / "error.json"), "--replicas", "1", "--runs", "1", "--seconds", "5", "--loads", "0.5,1.2", "--pin"),
         *("--keep", str(folder / "kept")),
     )
     assert told.returncode == 0, told.stdout + told.stderr
@@ -82,17 +82,3 @@ def test_a_rehearsal_publishes_its_error_and_replays_its_decisions(folder: Path)
     )
     assert report.returncode == 0, report.stderr
     assert "x capacity" in (folder / "report.html").read_text(encoding="utf-8")
-
-
-def test_what_is_wrong_is_said(folder: Path) -> None:
-    costs, trace = str(folder / "costs.json"), str(folder / "trace.jsonl")
-    local = ("infra/specs/local.yaml",)
-    for arguments, said in (
-        (("calibrate", *local, "--out", str(folder / "none" / "c.json")), "does not exist"),
-        (("calibrate", *local, "--out", str(folder / "c.json"), "--model", "nobody"), "allowed: demo"),
-        (("rehearse", *local, "--trace", trace, "--costs", trace, "--out", str(folder / "e.json")), "trace.jsonl"),
-        (("rehearse", *local, "--trace", trace, "--costs", costs, "--out", str(folder / "e.json"), "--loads", "often"), "often"),
-    ):
-        told = raylane(folder, *arguments)
-        assert told.returncode == 2, told.stdout + told.stderr
-        assert said in told.stderr + told.stdout

@@ -1,0 +1,139 @@
+"""The cluster of simulated engines: two gateways, and two models that differ in how many replicas there are.
+
+`BIG` is the shipped spec's, with two replicas in a spot pool. `SMALL` follows the load: eight requests fill a replica, one to four may run.
+"""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deployments.engine_model.cost_file import cost_file, write_cost_file
+from deployments.engine_model.cost_model import CostModel, line, plain_attention
+from deployments.engine_model.limits import Limits
+from tests.live.cluster import ROOT, LiveCluster, eventually, held
+
+BIG, SMALL = "llama-3.1-8b-simulated", "small-simulated"
+REPLICAS, SEATS = 2, 32
+"""Of `BIG`, and how many requests each takes."""
+MOST = 4
+"""Replicas of `SMALL`."""
+SEQUENCES = 8
+"""What fills one of them."""
+PERIOD_S = 0.5
+"""How often its law is asked."""
+
+
+class Metadata:
+    """The page of a machine's metadata on which spot notices stand: tells so many who ask that there is one."""
+
+    def __init__(self) -> None:
+        self.notices = 0
+        self.lock = threading.Lock()
+        metadata = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                with metadata.lock:
+                    told, metadata.notices = metadata.notices > 0, max(0, metadata.notices - 1)
+                body = json.dumps({"action": "terminate", "time": "soon"}).encode() if told else b""
+                self.send_response(200 if told else 404)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def do_PUT(self) -> None:
+                self.send_response(404)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, *arguments: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/latest/meta-data/spot/instance-action"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+@pytest.fixture(scope="package")
+def metadata() -> Iterator[Metadata]:
+    page = Metadata()
+    yield page
+    page.server.shutdown()
+    page.server.server_close()
+
+
+@pytest.fixture(scope="package")
+def held_simulated(tmp_path_factory: pytest.TempPathFactory, metadata: Metadata) -> Iterator[LiveCluster]:
+    """Up for all tests of this folder; afterwards nothing of it may be left."""
+    folder = tmp_path_factory.mktemp("simulated")
+    with held(folder, "simulated", spec_in(folder, metadata.url)) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="package")
+def vllm_meanwhile(request: pytest.FixtureRequest, held_simulated: LiveCluster) -> None:
+    """Begins to bring the vLLM cluster up, if a test that comes later needs it: for modules that wait most of the time, and start few replicas."""
+    if any("held_cluster" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        request.getfixturevalue("begun_vllm")
+
+
+def spec_in(folder: Path, metadata_url: str) -> dict[str, Any]:
+    spec: dict[str, Any] = yaml.safe_load((ROOT / "infra/specs/simulated-h100.yaml").read_text())
+    (big,) = spec["models"]
+    big["replicas"]["count"] = REPLICAS
+    big["health"]["period_s"] = 1
+    big["settings"]["max_num_seqs"] = SEATS
+    costs = json.loads((ROOT / "infra/specs/simulated-h100.costs.json").read_text())
+    costs["engine"]["max_num_seqs"] = SEATS
+    (folder / "big.costs.json").write_text(json.dumps(costs))
+    big["simulated"]["costs"] = str(folder / "big.costs.json")
+    pools = spec["regions"][0]["pools"]
+    pools[0] |= {"spot": True, "spot_notice_url": metadata_url}
+    pools.append({"name": "cpu"})  # the small ones get no notices
+    spec["models"].append(small_in(folder))
+    spec["classes"] = [{"name": "interactive", "ttft_ms": 2_000}]
+    spec["gateway"]["replicas"] = 2
+    del spec["lanes"]  # the usual ones: the shipped spec's give up on waits that this test needs
+    return spec
+
+
+def small_in(folder: Path) -> dict[str, Any]:
+    """A replica answers about five requests of 60 tokens a second; it comes and goes in seconds."""
+    limits = Limits(SEQUENCES, 512, 60_000)
+    cost = CostModel(line(0.025, 5e-5), line(0.0, 1e-5), plain_attention(2e-8, 1e-10))
+    write_cost_file(folder / "costs.json", cost_file(SMALL, "nothing", "roofline", limits, cost))
+    quick = {"down_after_s": 4, "down_starts": 0, "zero_after_s": 5, "level_s": 10, "short_cost": 1, "burn": 1e6}
+    return {
+        "name": SMALL,
+        "source": "nothing",
+        "engine": "simulated",
+        "simulated": {"costs": str(folder / "costs.json"), "tokens_per_chunk": 16},
+        "settings": {"max_model_len": 4096, "max_num_seqs": SEQUENCES, "max_num_batched_tokens": 512},
+        "health": {"period_s": 5, "timeout_s": 60, "stall_s": 60},
+        "pool": "cpu",
+        "replicas": {"count": 1, "min": 1, "max": MOST},
+        "autoscaling": {"policy": "backlog", "period_s": PERIOD_S, "backlog": quick, "shadow": {"policy": "fixed"}},
+    }
+
+
+@pytest.fixture
+def simulated(held_simulated: LiveCluster) -> LiveCluster:
+    """`BIG`: all its replicas and both gateways are there, and nothing runs."""
+    cluster = held_simulated.of(BIG)
+    eventually(lambda: cluster.is_whole() and len(cluster.gateways()) == 2)
+    cluster.settle()
+    return cluster
+
+
+@pytest.fixture
+def scaled(held_simulated: LiveCluster) -> LiveCluster:
+    """`SMALL`, with nothing running."""
+    cluster = held_simulated.of(SMALL)
+    cluster.settle()
+    return cluster
