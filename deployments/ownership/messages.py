@@ -139,6 +139,11 @@ class Placed:
     output_tokens: int
     home: int
 
+    @property
+    def engine_id(self) -> str:
+        """The id under which the engine is to get it."""
+        return f"{self.request_id}-{self.attempt}"
+
     def placement(self, request: Request, now: float) -> Placement:
         """The placement of `request`, whose lease began now."""
         lease = Lease(0, request, self.replica_id, now, self.attempt, self.prefill_tokens, self.kv_tokens, self.output_tokens, self.home)

@@ -48,6 +48,7 @@ class RemoteOwner:
         self._ownership = ownership
         self._outbox = Outbox()
         self._requests: dict[str, tuple[Holder, Request]] = {}
+        self._leased: set[str] = set()
         self._ended = False
 
     async def run(self, session: aiohttp.ClientSession, gateway_id: str, opened: Callable[[], None]) -> None:
@@ -87,11 +88,13 @@ class RemoteOwner:
 
     def release(self, engine_id: str, ending: Ending) -> None:
         """See `roles.Owner`."""
+        self._leased.discard(engine_id)
         self._send(Release(engine_id, ending))
 
     def refused(self, holder: Holder, lease: Lease, state: ReplicaState | None) -> None:
         """See `roles.Owner`."""
         self._requests[lease.request.request_id] = holder, lease.request
+        self._leased.discard(lease.engine_id)
         waiting = waiting_of(lease.request, time.monotonic())
         self._send(Refused(waiting, lease.replica_id, lease.attempt, None if state is None else state.value))
 
@@ -106,9 +109,10 @@ class RemoteOwner:
 
     async def _listen(self, response: aiohttp.ClientResponse) -> None:
         async for line in _lines(response):
-            self._take(decode(line))
+            self.take(decode(line))
 
-    def _take(self, message: Message) -> None:
+    def take(self, message: Message) -> None:
+        """Hears what the owner says."""
         match message:
             case Admitted(request_id=request_id):
                 held = self._requests.get(request_id)
@@ -118,11 +122,13 @@ class RemoteOwner:
                         self._requests.pop(request_id, None)
                 elif message.admission.accepted:
                     self._send(Cancel(request_id))
-            case Placed(request_id=request_id):
+            case Placed(request_id=request_id, engine_id=engine_id):
                 held = self._requests.pop(request_id, None)
-                if held is None:  # it was given up while this was under way
-                    self._send(Release(f"{request_id}-{message.attempt}", Ending.CANCELLED))
+                if held is None:
+                    if engine_id not in self._leased:  # it was given up while this was under way
+                        self._send(Release(engine_id, Ending.CANCELLED))
                 else:
+                    self._leased.add(engine_id)
                     held[0].placed(message.placement(held[1], time.monotonic()), message.url)
             case Expired(request_id=request_id):
                 held = self._requests.pop(request_id, None)

@@ -169,6 +169,7 @@ class Gateway:
         session = cast(aiohttp.ClientSession, Session(cell))
         self.allegiance = Allegiance(self.desk, name, session, self, lambda: (Policy(), Binding()))
         self.feeds: dict[str, float] = {}
+        self.again: set[str] = set()
         self.tasks = [cell.spawn(self._join()), cell.spawn(self._sweep())]
 
     def overtaken(self, model: str, highest: int) -> None:
@@ -238,6 +239,10 @@ class Gateway:
                 whole = await self._stream(engine, lease, lost)
             finally:
                 self.cell.loop.call_later(self.cell.delay(), engine.end, lease.engine_id, whole)
+            if not whole and lease.engine_id not in engine.started and lease.request.request_id not in self.again:
+                self.again.add(lease.request.request_id)  # its client has seen nothing: once more
+                self.desk.refused(lease, None)
+                return None
             ending = Ending.FINISHED if whole else Ending.FAILED
             return "answered" if whole else "failed"
         except asyncio.CancelledError:

@@ -326,3 +326,12 @@ def test_an_epoch_that_two_gateways_claim_is_neithers() -> None:
     owners.register("g2", "u2", ("m1",), {"m1": 4}, 1.0)
     assert owners.owned["m1"].epoch == 5
     assert owners.epochs == {"m1": 5}
+
+
+def test_two_that_claim_one_epoch_get_a_new_one() -> None:
+    """What was kept was lost, and the epoch was issued again before its owner had registered."""
+    owners = Owners(0.0)
+    owners.register("g1", "u1", ["m1"], {}, SETTLE_S)
+    owners.register("g2", "u2", ["m1"], {"m1": 1}, SETTLE_S)
+    assert owners.owned["m1"].epoch == 2
+    assert owners.owned["m1"].gateway_id in {"g1", "g2"}

@@ -2,14 +2,18 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
+from deployments.ownership import entries as module
+from deployments.ownership.entries import Entries, EntryState
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.messages import Admitted, Cancel, Hold, Message, Placed, Refused, Release, Submit, decode, waiting_of
+from deployments.ownership.running import Running
 from deployments.ownership.session import Session
 from deployments.protocol import Finished, ReplicaFacts
-from deployments.scheduling import Ending, Policy, RejectCause, Request
+from deployments.scheduling import Ending, Lease, Policy, RejectCause, Request
 
 FACTS = ReplicaFacts("r1", "demo", "http://r1", 1, "n", "generate", 1_024, 8, 2_048, 65_536)
 
@@ -157,6 +161,15 @@ async def test_every_message_may_come_twice(owner: LaneOwner) -> None:
     assert owner.snapshot().placed == 2
 
 
+async def test_what_waits_and_is_submitted_again_is_answered_again(owner: LaneOwner) -> None:
+    channel = Channel(owner)
+    for _ in range(2):
+        channel.say(submit(admitted=False))
+    assert channel.admitted == [True, True]
+    assert len(owner.scheduler.lanes.jobs) == 1
+    channel.say(Cancel("a"))
+
+
 async def test_an_id_of_another_gateway_is_turned_away(owner: LaneOwner) -> None:
     mine, other = Channel(owner, "mine"), Channel(owner, "other")
     for _ in range(2):
@@ -186,3 +199,80 @@ async def test_a_lease_without_a_holder_ends_with_its_engines_account(owner: Lan
     channel.session.end()
     owner.finished(account("a-1", sequences))
     assert owner.snapshot().endings["finished" if sequences else "failed"] == 1
+
+
+async def test_what_ended_is_not_adopted_again(owner: LaneOwner) -> None:
+    """A claim was answered before the lease ended, and is heard of after that; also of a lease that only its holder had told of."""
+    owner.replica_up(FACTS)
+    channel = Channel(owner)
+    channel.say(submit())
+    told = Running(Lease(0, submit().waiting.request(time.monotonic()), "r1", 0.0, 1, 10, 20, 5, 0), True)
+    channel.say(Release("a-1", Ending.FINISHED))
+    owner.replica_up(FACTS, [told])
+    owner.finished(account("a-1"))
+    owner.replica_up(FACTS, [told])
+    declared = replace(told, lease=replace(told.lease, request=replace(told.lease.request, request_id="b")))
+    channel.say(Hold("b-1"), Release("b-1", Ending.FINISHED))
+    owner.replica_up(FACTS, [declared])
+    gone = replace(told, lease=replace(told.lease, request=replace(told.lease.request, request_id="c")))
+    owner.finished(account("c-1"))
+    owner.replica_up(FACTS, [gone])
+    assert owner.snapshot().adopted == 0
+
+
+async def test_a_lease_of_an_owner_before_is_its_holders_whoever_speaks_first(owner: LaneOwner) -> None:
+    request = submit().waiting.request(time.monotonic())
+    for name, holder_first in (("a", True), ("b", False)):
+        told = Running(Lease(0, replace(request, request_id=name), "r1", 0.0, 2, 10, 20, 5, 0), True)
+        channel = Channel(owner, name)
+        if holder_first:
+            channel.say(Hold(f"{name}-2"))
+        owner.replica_up(FACTS, [told])
+        if not holder_first:
+            assert owner.replicas_of_orphans == {"r1"}
+            channel.say(Hold(f"{name}-2"))
+        assert owner.replicas_of_orphans == set()
+        channel.say(Refused(waiting_of(replace(request, request_id=name), time.monotonic()), "r2", 2, None))
+        assert channel.placed == [f"{name}-3"], "an adopted one waits as its holder describes it"
+        channel.say(Release(f"{name}-3", Ending.FINISHED))
+    assert owner.snapshot().adopted == 2
+
+
+async def test_each_attempt_is_the_next_whatever_the_lease_was(owner: LaneOwner) -> None:
+    owner.replica_up(FACTS)
+    channel = Channel(owner)
+    channel.say(submit(attempts=4))
+    for attempt in (5, 6):
+        channel.say(Refused(submit().waiting, "r2", attempt, None))
+    owner.replica_lost("r1")
+    channel.say(Refused(submit().waiting, "r2", 7, None))
+    owner.replica_up(FACTS)
+    assert channel.placed == ["a-5", "a-6", "a-7", "a-8"]
+    channel.say(Release("a-8", Ending.FINISHED))
+
+
+def test_the_table_takes_no_other_way() -> None:
+    entries = Entries()
+    entry = entries.begin("a", 0, EntryState.WAITING)
+    for state in (EntryState.ORPHANED, EntryState.ENDED, EntryState.DECLARED):
+        with pytest.raises(AssertionError, match=rf"a-0: waiting -> {state}"):
+            entries.move(entry, state)
+    entries.move(entry, EntryState.CLOSED)
+    assert entries.get("a") is None, "one that was never placed is forgotten at once"
+    entries.begin("a", 2, EntryState.DECLARED)
+    with pytest.raises(AssertionError, match="attempt 1 after 2"):
+        entries.begin("a", 1, EntryState.RUNNING)
+
+
+def test_the_table_forgets_the_oldest_that_ended_and_nothing_that_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REMEMBERED", 3)
+    entries = Entries()
+    entries.begin("lives", 1, EntryState.DECLARED)
+    again = entries.begin("again", 1, EntryState.CLOSED)
+    entries.begin("again", 1, EntryState.WAITING)
+    for number in range(10):
+        entries.begin(str(number), 1, EntryState.CLOSED)
+    assert {entry.request_id for entry in entries} == {"lives", "again", "7", "8", "9"}
+    assert entries.live == 2
+    entries.move(again, EntryState.CLOSED)
+    assert {entry.request_id for entry in entries} == {"lives", "again", "8", "9"}
