@@ -86,9 +86,9 @@ class LaneOwner:
             self.entries.begin(*named, EntryState.DECLARED, holder)
 
     def first_token(self, engine_id: str) -> None:
-        """The first byte of the answer came."""
+        """The first token is there. Holders and replicas both tell; what is known is no news, but of an adopted lease nothing is."""
         entry = self.entries.of_engine_id(engine_id)
-        if entry is None or (lease := entry.booked) is None:
+        if entry is None or (lease := entry.booked) is None or (entry.answered and not entry.adopted):
             return
         now = _now()
         if not entry.answered:

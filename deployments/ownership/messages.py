@@ -79,7 +79,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class FirstToken:
-    """The first byte of a lease's answer came."""
+    """The first token of a lease is there: its prompt is prefilled."""
 
     engine_id: str
 

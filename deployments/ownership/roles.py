@@ -44,7 +44,7 @@ class Owner(Protocol):
         """The holder has a lease of an owner before."""
 
     def first_token(self, engine_id: str) -> None:
-        """The first byte of a lease's answer came."""
+        """The first token of a lease is there: its prompt is prefilled."""
 
     def release(self, engine_id: str, ending: Ending) -> None:
         """A lease ended."""
