@@ -138,6 +138,7 @@ def _tell(pipe: Connection, costs: dict[str, Cost]) -> None:
     except EOFError:
         os._exit(0)
     gc.collect()
+    os.set_blocking(pipe.fileno(), True)  # uvloop made it so that a long message is not written whole
     pipe.send(costs)
     costs.clear()
 
