@@ -1,6 +1,7 @@
 """The gateway before a simulated engine: the scheduler is given the same facts as in the simulator, whether answers are streamed or not."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,8 +17,10 @@ from deployments.engine.replica import Identity, Replica
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import Limits
+from deployments.gateway.tenants import digest_of
 from deployments.scheduling import Policy, Scheduler
 from deployments.simulated.backend import start_simulated
+from deployments.telemetry.decisions import Verdict
 from tests.deployments.gateway.rig import SECRET, Rig, until
 
 LIMITS = Limits(sequences=64, step_tokens=2_048, kv_tokens=400_000)
@@ -124,3 +127,22 @@ def first_token_at(facts: list[tuple[str, float]]) -> float:
     """Which share of a request's time had passed when its first token was there."""
     times = dict(facts)
     return (times["first_token"] - times["submit"]) / (times["release"] - times["submit"])
+
+
+@pytest.mark.parametrize(("sharing", "others"), [("tenant", 0), ("cluster", PROMPT_TOKENS // 64 * 64)])
+async def test_what_a_tenant_finds_cached(make_rig: Callable[..., Awaitable[Rig]], tmp_path: Path, sharing: str, others: int) -> None:
+    """By the engine's own count, and by the scheduler's credit."""
+    tenants = [{"name": name, "keys": [digest_of(f"key-{name}")]} for name in ("a", "b")]
+    async with simulated(make_rig, tmp_path, SPEED, tenants=tenants, prefix_sharing=sharing) as rig:
+        body = {"model": "m-simulated", "prompt": list(range(PROMPT_TOKENS)), "max_tokens": 2}
+        cached = []
+        for number, key in enumerate(("key-a", "key-a", "key-b", "key-b"), start=1):
+            status, payload = await rig.ask(body, headers={"authorization": f"Bearer {key}"})
+            assert status == 200
+            cached.append(json.loads(payload)["usage"]["prompt_tokens_details"]["cached_tokens"])
+            await until(lambda number=number: sum(ledger.finished is not None for ledger in rig.closed) == number)
+        mine = PROMPT_TOKENS // 64 * 64
+        assert cached == [0, mine, others, mine]
+        assert [ledger.finished.cached_tokens for ledger in rig.closed if ledger.finished] == cached
+        placed = [next(one for one in ledger.decisions if one.verdict is Verdict.PLACED) for ledger in rig.closed]
+        assert [one.facts["booked_prefill_tokens"] for one in placed] == [PROMPT_TOKENS - tokens for tokens in cached]
