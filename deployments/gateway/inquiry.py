@@ -106,7 +106,8 @@ def _completion(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
 
 
 def _embedding(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
-    return _inquiry(fields, read_prompt("input", fields.input, values, hashing), "input", 0, "")
+    prompt = replace(read_prompt("input", fields.input, values, hashing), prefix=())  # an embedding's prompts seldom begin alike
+    return _inquiry(fields, prompt, "input", 0, "")
 
 
 def _response(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:

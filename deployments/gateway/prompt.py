@@ -133,6 +133,8 @@ def _one_list_of_ids(field: str, value: Raw, values: int, hashing: Hashing) -> P
 
 def _messages(field: str, value: Raw, or_text: bool) -> list[_Message]:
     allowed = f"a list of objects, not empty{', or a text' if or_text else ''}"
+    if not begins_with(value, b"["):
+        raise not_allowed(field, value, allowed)
     try:
         messages = _MESSAGES.decode(value)
     except msgspec.ValidationError:

@@ -5,12 +5,14 @@ import json
 import random
 import tracemalloc
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.hostile.bodies import body_of, size_of
+from deployments.gateway import prefix
 from deployments.gateway.endpoints import ENDPOINTS, BodyKind
 from deployments.gateway.engine_errors import engine_error
 from deployments.gateway.errors import ApiError, ErrorCode
@@ -113,6 +115,24 @@ def test_very_long_texts_are_estimated_from_their_beginning(unit: str, ascii_onl
         text = "a" * shift + unit * (1_200_000 // len(json.dumps(unit, ensure_ascii=ascii_only).encode()))
         body = json.dumps({"model": "m", "prompt": text}, ensure_ascii=ascii_only).encode()
         assert read_inquiry(BodyKind.COMPLETION, body).prompt_chars == pytest.approx(len(text), rel=1e-3)
+
+
+def test_what_is_no_whole_chunk_of_ids_is_looked_at_once() -> None:
+    """A search from every one of its bytes took six seconds for three MiB of digits."""
+    tried = []
+
+    class Counting:
+        def match(self, ids: bytes, at: int) -> Any:
+            tried.append(at)
+            return chunk.match(ids, at)
+
+    chunk = prefix._CHUNK_OF_IDS
+    with mock.patch.object(prefix, "_CHUNK_OF_IDS", Counting()):
+        assert prefix.ids_prefix(b"1" * 1_000, prefix.PLAIN) == ()
+        assert tried == [0]
+        assert len(prefix.ids_prefix(b"7," * 130 + b"1" * 1_000, prefix.PLAIN)) == 2
+    assert tried == [0, 0, 128, 256]
+    assert read_inquiry(BodyKind.COMPLETION, b'{"model":"m","prompt":[%s]}' % (b"1" * (1 << 20))).prompt_ids == 1
 
 
 def test_the_bounds_are_named() -> None:
