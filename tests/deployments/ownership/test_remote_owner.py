@@ -177,6 +177,9 @@ async def test_a_request_is_admitted_and_placed(channel: Channel) -> None:
     assert isinstance(placed[1], Placement)
     assert placed[1].request == REQUEST
     assert await channel.heard(PLACED, Expired("q")) == [admitted, placed], "it waits no more"
+    channel.remote.hold(channel.holder, "last")
+    sent = await channel.owner.until(4)
+    assert [type(message) for message in sent] == [Submit, Submit, Submit, Hold], "what is said twice ends no lease"
 
 
 async def test_a_refused_request_is_placed_again(channel: Channel) -> None:

@@ -1,0 +1,217 @@
+"""Mutants made by hand: faults of meaning that no operator of a tool makes, as a wrong order, forgotten bookkeeping, a bound that is off by one.
+
+Each replaces one piece of text, which must stand in its file exactly once: where the code has moved, the patch is written anew, never dropped.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.mutation.tree import ROOT
+
+
+@dataclass(frozen=True)
+class Patch:
+    """`fault` says what the mutant does wrong."""
+
+    fault: str
+    file: str
+    was: str
+    now: str
+
+    @property
+    def tests(self) -> str:
+        """The tests that must kill it: those of its package."""
+        return f"tests/{self.file.rpartition('/')[0]}"
+
+    def applied(self) -> str:
+        """The mutated file. ValueError where the text does not stand in it exactly once, or where the result is no Python."""
+        code = (ROOT / self.file).read_text()
+        if (count := code.count(self.was)) != 1:
+            raise ValueError(f"{self.fault!r}: {self.file} holds {self.was!r} {count} times, must be once: write the patch anew")
+        mutated = code.replace(self.was, self.now)
+        compile(mutated, self.file, "exec")
+        return mutated
+
+    def apply(self, tree: Path) -> None:
+        """Writes the mutated file into a copy of the tree."""
+        (tree / self.file).write_text(self.applied())
+
+
+def _in(file: str, *patches: tuple[str, str, str]) -> list[Patch]:
+    return [Patch(fault, file, was, now) for fault, was, now in patches]
+
+
+SCHEDULING = [
+    *_in(
+        "deployments/scheduling/scheduler.py",
+        ("a leased id is never forgotten", "self._leased_ids.discard(lease.request.request_id)", "pass"),
+        ("holds survive a reload", "for lane in self.lanes.all:\n            self.holds.end(lane)", "pass"),
+        ("a lost replica's prefixes are kept", "self.books.prefixes.forget(replica_id)", "pass"),
+        ("an attempt is not counted", "job.attempt += 1", "job.attempt = 1"),
+        ("one that waited too long counts against its tenant for ever", "self.limits.end(gone)", "pass"),
+        (
+            "one that is cancelled while it waits counts against its tenant for ever",
+            "self.lanes.leave(job)\n        self.limits.end(job)",
+            "self.lanes.leave(job)",
+        ),
+        ("an adopted lease is not counted among its tenant's", "self.limits.adopt(job)", "pass"),
+        ("a first token leaves the fleet's order of load as it was", "self.fleet.touch(replica)\n                self.tally", "self.tally"),
+        ("time without any replica counts as time under load", "bool(self.lanes.jobs) and self.fleet.any_ready, now", "bool(self.lanes.jobs), now"),
+        ("a lane that was passed over is not asked again once a hold is used", "passed_over.clear()", "pass"),
+    ),
+    *_in(
+        "deployments/scheduling/lanes.py",
+        ("the promoted: last in, first out", "job.sequence = self.next_sequence()", "job.sequence = -self.next_sequence()"),
+        ("the promoted keep their order of arrival", "            job.sequence = self.next_sequence()\n", ""),
+        ("a refused job goes to the back", "if job.attempt:\n            lane.push_front(job)", "if False:\n            lane.push_front(job)"),
+        (
+            "after a reload nobody is promoted or given up",
+            "self._push(job, self.lanes[job.home])\n            self._time(job)",
+            "self._push(job, self.lanes[job.home])",
+        ),
+        ("a refused job is charged twice", "if job.attempt == 1:", "if job.attempt:"),
+        ("lanes passed over keep no claim", "self._clock.passed_over(other.flow, self.largest_cost)", "pass"),
+        ("the lane that had most is served next", "lane.flow.start < best.flow.start", "lane.flow.start > best.flow.start"),
+        ("work that waits forgets the promoted", "self.promoted.work + sum(", "sum("),
+    ),
+    *_in(
+        "deployments/scheduling/fair.py",
+        ("past service is forgotten when a flow becomes active", "max(self.virtual, flow.finish)", "self.virtual"),
+        ("idleness earns a share", "max(self.virtual, flow.finish)", "flow.finish"),
+        ("the claim of a flow passed over has no bound", "flow.start = max(flow.start, self.virtual - largest / flow.weight)", "pass"),
+    ),
+    *_in(
+        "deployments/scheduling/books.py",
+        ("KV is booked without output", "(request.prompt_tokens + p90) * sequences", "request.prompt_tokens * sequences"),
+        ("KV is booked at the mean of the output", "(request.prompt_tokens + p90) * sequences", "(request.prompt_tokens + mean) * sequences"),
+    ),
+    *_in(
+        "deployments/scheduling/admission.py",
+        ("the fair share of a full lane is not enforced", "claim.work + job.cost > claim.share * most", "claim.work + job.cost > most"),
+        ("one that gives up leaves its promise open", "job.eta.gave_up(job.promise, now - job.request.arrived_s)", "pass"),
+        ("the model's cap lets one too many in", "len(self._lanes.jobs) >= policy.max_waiting", "len(self._lanes.jobs) > policy.max_waiting"),
+    ),
+    *_in(
+        "deployments/scheduling/tenant_queue.py",
+        ("the hopeless come first", "while viable:\n            entry", "while viable and not late:\n            entry"),
+        ("late work is never taken off", "lane.late_work = lane.late_work - job.cost if lane.late else 0.0", "pass"),
+    ),
+    *_in(
+        "deployments/scheduling/replica.py",
+        ("one sequence fewer than fits", "> capacity.sequences + capacity.ahead", ">= capacity.sequences + capacity.ahead"),
+        ("KV of an ended lease stays booked", "self.kv_tokens -= lease.kv_tokens", "pass"),
+        ("a large prompt never begins beside others", "min(job.prefill_tokens, capacity.step_tokens)", "job.prefill_tokens"),
+    ),
+    *_in(
+        "deployments/scheduling/holds.py",
+        ("a hold outlives what waited for it", "if not hold.lane.count or (", "if ("),
+        ("what drained for a promoted job goes to whoever comes first", "lane.reserved = job if promoted else None", "lane.reserved = None"),
+        ("a replica is reserved for ever", "self._fleet.reserved -= 1", "pass"),
+    ),
+    *_in(
+        "deployments/scheduling/limits.py",
+        ("a minute's worth grows without end", "min(self._per_minute, self._level + (now", "(self._level + (now"),
+        ("what was booked too much is taken again", "use.tokens.take(used - booked)", "use.tokens.take(booked - used)"),
+    ),
+    *_in("deployments/scheduling/fleet.py", ("a replica that comes back is cordoned no more", "replica_id in self.cordoned)", "False)")),
+    *_in("deployments/scheduling/prefixes.py", ("the newest prefix is evicted", "known.popitem(last=False)", "known.popitem(last=True)")),
+    *_in(
+        "deployments/scheduling/retry.py",
+        ("all rejected callers come back together", "self._booked_until_s = min(start + cost / rate, now + MOST_S)", "pass"),
+    ),
+    *_in(
+        "deployments/scheduling/wakeups.py",
+        ("a time of an earlier wait counts in a later one", "entry[2].ticket == entry[1] and entry[2].lane is not None", "entry[2].lane is not None"),
+    ),
+    *_in(
+        "deployments/scheduling/outliers.py",
+        ("a forgiven replica keeps its old figures", "replica.tpot_s = None", "pass"),
+    ),
+    *_in(
+        "deployments/scheduling/tally.py",
+        (
+            "a cancel in time counts as a promise missed",
+            "(ending is Ending.CANCELLED and now > job.request.deadline_s)",
+            "ending is Ending.CANCELLED",
+        ),
+    ),
+]
+
+OWNERSHIP = [
+    *_in(
+        "deployments/ownership/allegiance.py",
+        ("an older word of the directory is followed", " or (known is not None and ownership.epoch < known.epoch):", ":"),
+        (
+            "the late claim of an owner that is gone gives it a replica",
+            "            if self.desk.own is owner and self.desk.replicas.is_ready(facts.replica_id):\n                owner.replica_up",
+            "            if True:\n                owner.replica_up",
+        ),
+        ("whoever was overtaken goes on as the owner", "self._let_go()\n        self._registrar.overtaken", "self._registrar.overtaken"),
+    ),
+    *_in(
+        "deployments/ownership/entries.py",
+        ("a lease that ended is adopted again", "entry.state in OVER and entry.attempt < attempt", "entry.state in OVER"),
+        ("what ended is remembered for ever", "if len(self._over) > REMEMBERED:", "if False:"),
+        ("what runs is forgotten with what ended before it", "if oldest is not None and oldest.state in OVER and", "if oldest is not None and"),
+    ),
+    *_in(
+        "deployments/ownership/remote_owner.py",
+        ("a cancel crosses the admission", "self._send(Cancel(request_id))\n            case", "pass\n            case"),
+        ("a cancel crosses the placement", "self._send(Release(engine_id, Ending.CANCELLED))", "pass"),
+        ("a placement that is said twice ends its lease", "if engine_id not in self._leased:", "if True:"),
+    ),
+    *_in(
+        "deployments/ownership/desk.py",
+        ("an attempt is not raised after a refusal", "ticket.request = replace(ticket.request, attempts=lease.attempt)", "pass"),
+        ("what was placed as it was given up keeps its lease", "self._owner.release(placement.lease.engine_id, Ending.CANCELLED)", "pass"),
+        (
+            "what was admitted is asked for as if it were new",
+            "owner.submit(self, ticket.request, ticket.admitted)",
+            "owner.submit(self, ticket.request, False)",
+        ),
+        (
+            "the owner hears of a first token with every byte",
+            "lease.engine_id == lease.engine_id and not ticket.answered:",
+            "lease.engine_id == lease.engine_id:",
+        ),
+        ("a whole answer is cut where its replica is lost after it", " and not ticket.complete:", ":"),
+    ),
+    *_in(
+        "deployments/ownership/lane_owner.py",
+        (
+            "an owner forgets the attempt that was refused",
+            "replace(lease.request, attempts=lease.attempt)",
+            "replace(lease.request, attempts=lease.attempt - 1)",
+        ),
+        (
+            "what a replica does not run stays on the books",
+            "self._end(entry, Ending.FAILED, EntryState.CLOSED)\n        self._step()",
+            "pass\n        self._step()",
+        ),
+        (
+            "what waited for a gateway that is gone goes on waiting",
+            "if entry.state is EntryState.WAITING:\n                self._withdraw(entry)",
+            "if entry.state is EntryState.WAITING:\n                pass",
+        ),
+    ),
+    *_in(
+        "deployments/ownership/owners.py",
+        (
+            "a second claim to an epoch deposes the rightful owner",
+            "(owner is None or epoch > owner.epoch)",
+            "(owner is None or epoch >= owner.epoch)",
+        ),
+        ("a lower epoch that is seen makes the next one lower", "max(epoch, self.epochs.get(model, 0))", "epoch"),
+        ("an epoch is issued twice", "self.epochs.get(model, 0) + 1, chosen", "self.epochs.get(model, 1), chosen"),
+        ("models go to the gateway that has most", "(load[gateway_id], gateway_id)", "(-load[gateway_id], gateway_id)"),
+    ),
+    *_in("deployments/ownership/channels.py", ("an overtaken channel is opened after all", "if number < last:", "if False:")),
+    *_in("deployments/ownership/session.py", ("a channel that broke leaves what waits behind", "self._owner.left(self)", "pass")),
+    *_in(
+        "deployments/ownership/outbox.py",
+        ("a closed outbox drops what is in it", "while not self._closed or self._lines:", "while not self._closed:"),
+    ),
+    *_in("deployments/ownership/losses.py", ("a death is counted again at every word of it", "dead - self._dead, dead", "dead, dead")),
+]
+
+PATCHES = SCHEDULING + OWNERSHIP
