@@ -7,4 +7,4 @@ compile() { ${NO_LINKS:+env -u UV_FIND_LINKS} uv pip compile pyproject.toml --ov
 compile --extra cpu --extra build --extra dev -o requirements/dev.lock
 compile --extra cpu --extra build -c requirements/dev.lock -o requirements/cpu.lock
 # The two engines pin different kernels' libraries, so the GPU lock shares with the CPU one only what raylane itself imports.
-NO_LINKS=1 compile --extra gpu --extra build -c <(grep -E '^(ray|pydantic|starlette|uvicorn|uvloop|httptools|aiohttp|prometheus-client|typer|rich|transformers|numpy|scipy|pandas|statsmodels|optuna|threadpoolctl|plotly|jinja2)==' requirements/dev.lock) -o requirements/gpu.lock
+NO_LINKS=1 compile --extra gpu --extra build -c <(grep -E '^(ray|pydantic|msgspec|starlette|uvicorn|uvloop|httptools|aiohttp|prometheus-client|typer|rich|transformers|numpy|scipy|pandas|statsmodels|optuna|threadpoolctl|plotly|jinja2)==' requirements/dev.lock) -o requirements/gpu.lock
