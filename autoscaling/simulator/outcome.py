@@ -25,6 +25,8 @@ class Outcome:
     placed_s: Column
     first_s: Column
     finished_s: Column
+    engine_queued_s: Column
+    """How long it waited inside the engine before its prefill began."""
     lane: NDArray[np.int8]
     replica: NDArray[np.int32]
     cause: NDArray[np.int8]
@@ -54,7 +56,7 @@ class Outcome:
         lane, cause = (np.full(count, -1, dtype=np.int8) for _ in range(2))
         replica = np.full(count, -1, dtype=np.int32)
         failed, promoted = (np.zeros(count, dtype=np.bool_) for _ in range(2))
-        columns = (unknown(), unknown(), unknown(), lane, replica, cause, unknown(), failed, promoted, unknown(), unknown())
+        columns = (unknown(), unknown(), unknown(), unknown(), lane, replica, cause, unknown(), failed, promoted, unknown(), unknown())
         return cls(arrived_s, prompt_tokens, output_tokens, *columns)
 
     @property

@@ -1,8 +1,8 @@
 """`python -m benchmarks.lanes`: lanes against first-in-first-out, and ablations, on real traces and the same engines.
 
-The capacity is measured first, in the same run: what a closed loop gets through. Then, for each load (a share of that capacity), every side plays the
-same arrivals, run until drained; sides change by applying another spec to the running cluster. `serve-llm` and `serve-llm-direct` are
-`ray.serve.llm`, which is up only while it plays.
+For each mix its capacity is measured first: what a closed loop gets through. Then, for each seed and each load (a share of that capacity), every side
+plays the same arrivals, run until drained; the sides take turns in who goes first, and change by applying another spec to the running cluster.
+`serve-llm` and `serve-llm-direct` are `ray.serve.llm`, which is up only while it plays.
 """
 
 import asyncio
@@ -16,10 +16,11 @@ import yaml
 from rich.table import Table
 
 from benchmarks.lanes.engine_queue import engine_queue
-from benchmarks.lanes.mix import Mix, Traffic
+from benchmarks.lanes.mix import MIXES, Mix, Traffic
 from benchmarks.lanes.policies import SIDES
 from benchmarks.lanes.promises import coverage, read_promises
-from benchmarks.lanes.results import LaneResult, by_lane, conserved_long_mean_s
+from benchmarks.lanes.results import by_lane, conserved_long_mean_s, times_to_first_token
+from benchmarks.lanes.verdict import SideResult, Verdict, judge, verdict_table
 from benchmarks.serving.program import console, run_program, write_json
 from benchmarks.serving.sides import SideName, make_side
 from benchmarks.serving.spec import one_replica_spec, write_spec
@@ -38,38 +39,48 @@ _TRACES = Path(__file__).parents[3] / "shared" / "data" / "traces"
 class Contest:
     """The running cluster and its traffic."""
 
-    def __init__(self, spec: ClusterSpec, folder: Path, traffic: Traffic, seed: int) -> None:
+    def __init__(self, spec: ClusterSpec, folder: Path, traces: Path) -> None:
         self._spec = spec
         self._folder = folder
-        self._traffic = traffic
-        self._seed = seed
+        self._traces = traces
         self._url = f"http://127.0.0.1:{spec.gateway.port}"
 
-    async def run(self, loads: list[float], sides: list[str], duration_s: float) -> dict[str, Any]:
-        """Starts the cluster, measures its capacity, plays all loads on all sides."""
+    async def run(self, mixes: list[str], seeds: list[int], loads: list[float], sides: list[str], duration_s: float) -> dict[str, Any]:
+        """Starts the cluster; of each mix, measures its capacity and plays all loads on all sides."""
         side = make_side("raylane", self._spec, self._folder)
         console.print("starting the cluster ...")
         await side.server.start()
         try:
             async with Client(self._url, "completions", timeout_s=3_600) as client:
                 vocabulary = await measure_vocabulary(client, self._spec.models[0].name)
-                await self._apply("fifo")
-                block = self._traffic.block(4_000, self._seed)
-                capacity = await closed_loop(client, self._prompts(vocabulary), block, _CLIENTS, min(60.0, duration_s))
-                scale, _, long_scale = self._traffic.scales
-                console.print(f"capacity: {capacity:.1f} requests/s of this mix (lengths x {scale:.3f}, long ones x {long_scale:.3f})")
-                runs = []
-                for number, load in enumerate(loads):
-                    mix = self._traffic.draw(load * capacity, duration_s, self._seed + 1 + number)
-                    order = sides if number % 2 == 0 else sides[::-1]
-                    results = {name: await self._play(client, vocabulary, mix, name) for name in order}
-                    runs.append({"load": load, "requests": len(mix), "sides": results})
-                    _show(load, results)
-                return {"capacity": capacity, "scales": self._traffic.scales, "duration_s": duration_s, "runs": runs}
+                found = [await self._contest(client, vocabulary, mix, seeds, loads, sides, duration_s) for mix in mixes]
+                return {"duration_s": duration_s, "mixes": found}
         finally:
             await side.server.stop()
 
-    async def _play(self, client: Client, vocabulary: Vocabulary, mix: Mix, name: str) -> dict[str, Any]:
+    async def _contest(
+        self, client: Client, vocabulary: Vocabulary, mix_name: str, seeds: list[int], loads: list[float], sides: list[str], duration_s: float
+    ) -> dict[str, Any]:
+        traffic = Traffic(self._traces, self._spec.models[0].settings.max_model_len, mix_name)
+        await self._apply("fifo")
+        block = traffic.block(4_000, seeds[0])
+        capacity = await closed_loop(client, self._prompts(vocabulary), block, _CLIENTS, min(60.0, duration_s))
+        scale, _, long_scale = traffic.scales
+        console.print(f"{mix_name}: {capacity:.1f} requests/s (lengths x {scale:.3f}, long ones x {long_scale:.3f})")
+        runs: list[dict[str, Any]] = []
+        for seed in seeds:
+            for number, load in enumerate(loads):
+                mix = traffic.draw(load * capacity, duration_s, seed + 1 + number)
+                order = sides if len(runs) % 2 == 0 else sides[::-1]
+                results = {name: await self._play(client, vocabulary, mix, name) for name in order}
+                runs.append({"seed": seed, "load": load, "requests": len(mix), "sides": results})
+                _show(load, results)
+        _judge_all(mix_name, runs)
+        for run in runs:
+            run["sides"] = {name: result.as_json() for name, result in run["sides"].items()}
+        return {"mix": mix_name, "capacity": capacity, "scales": traffic.scales, "runs": runs}
+
+    async def _play(self, client: Client, vocabulary: Vocabulary, mix: Mix, name: str) -> SideResult:
         for rival in _RIVALS:
             if name == rival:
                 return await self._play_rival(vocabulary, mix, rival)
@@ -79,7 +90,7 @@ class Contest:
         await asyncio.sleep(1.5)  # the last ledgers close
         return self._result(mix, played, name, since)
 
-    async def _play_rival(self, vocabulary: Vocabulary, mix: Mix, name: SideName) -> dict[str, Any]:
+    async def _play_rival(self, vocabulary: Vocabulary, mix: Mix, name: SideName) -> SideResult:
         side = make_side(name, self._spec, self._folder)
         await side.server.start()
         try:
@@ -88,23 +99,14 @@ class Contest:
         finally:
             await side.server.stop()
 
-    def _result(self, mix: Mix, played: Played, name: str, since: float) -> dict[str, Any]:
-        lanes = by_lane(mix, played)
+    def _result(self, mix: Mix, played: Played, name: str, since: float) -> SideResult:
         rate = played.output_tokens / played.elapsed_s
         console.print(f"  {name}: {len(mix)} requests in {played.elapsed_s:.0f} s, {rate:.0f} output tokens/s, failures {played.failures or 'none'}")
         files = sorted(self._folder.glob("trace.jsonl*"))  # a long run rotates it
         lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
         promises, queue = coverage(read_promises(lines, since)), engine_queue(lines, since)
-        console.print(f"    in the engine's own queue: p99 {1e3 * queue.queued_p99_s:.0f} ms, {queue.steps:.1f} median steps")
-        return {
-            "engine_queue": queue.as_json(),
-            "lanes": lanes,
-            "output_tokens_per_s": rate,
-            "elapsed_s": played.elapsed_s,
-            "late_s": played.late_s,
-            "failures": played.failures,
-            "promises": [lane.as_json() for lane in promises],
-        }
+        lanes = by_lane(mix, times_to_first_token(played))
+        return SideResult(lanes, promises, queue, rate, played.elapsed_s, played.late_s, played.failures, float(mix.arrivals_s[-1]))
 
     async def _apply(self, name: str) -> None:
         text = yaml.safe_load((self._folder / "spec.yaml").read_text(encoding="utf-8")) | SIDES[name]
@@ -118,28 +120,39 @@ class Contest:
 
     def _prompts(self, vocabulary: Vocabulary) -> Prompts:
         options = RequestOptions(self._spec.models[0].name, "completions", stream=True, ignore_eos=True)
-        return Prompts(vocabulary, options, self._seed)
+        return Prompts(vocabulary, options, 0)
 
 
-def _show(load: float, results: dict[str, dict[str, Any]]) -> None:
+def _show(load: float, results: dict[str, SideResult]) -> None:
     table = Table(title=f"{load:g} x capacity: time to first token in ms", title_justify="left")
     for column in ("side", "lane", "requests", "missed", "p50", "p99", "p99 fifo / this", "mean", "bound"):
         table.add_column(column, justify="left" if column in ("side", "lane") else "right")
-    fifo: list[LaneResult] | None = results["fifo"]["lanes"] if "fifo" in results else None
+    fifo = results.get("fifo")
     for name, result in results.items():
-        lanes: list[LaneResult] = result["lanes"]
-        for index, lane in enumerate(lanes):
-            gain = f"{fifo[index].ttft_p99_s / lane.ttft_p99_s:.2f}" if fifo else "-"
-            bound = f"{1e3 * conserved_long_mean_s(fifo, lanes):.0f}" if fifo and index == len(lanes) - 1 else ""
+        for index, lane in enumerate(result.lanes):
+            gain = f"{fifo.lanes[index].ttft_p99_s / lane.ttft_p99_s:.2f}" if fifo else "-"
+            bound = f"{1e3 * conserved_long_mean_s(fifo.lanes, result.lanes):.0f}" if fifo and index == len(result.lanes) - 1 else ""
             times = (f"{1e3 * value:.0f}" for value in (lane.ttft_p50_s, lane.ttft_p99_s))
             table.add_row(name, lane.lane, str(lane.requests), str(lane.missed), *times, gain, f"{1e3 * lane.ttft_mean_s:.0f}", bound)
     console.print(table)
     for name, result in results.items():
-        ratio = f", {result['output_tokens_per_s'] / results['fifo']['output_tokens_per_s']:.3f} of fifo's throughput" if fifo else ""
-        console.print(f"{name}{ratio}")
-        for lane_promises in result["promises"]:
-            console.print("  waits told in {lane}: {told}, within p50 {within_p50:.3f}, p95 {within_p95:.3f}, ".format(**lane_promises), end="")
-            console.print("pinball {pinball:.3f} s, the last minute's p95 {rival_pinball:.3f} s".format(**lane_promises))
+        ratio = f", {result.output_tokens_per_s / fifo.output_tokens_per_s:.3f} of fifo's throughput" if fifo else ""
+        console.print(f"{name}{ratio}; in the engine's own queue p99 {1e3 * result.engine_queue.queued_p99_s:.0f} ms")
+        for told in result.promises:
+            console.print(f"  waits told in {told.lane}: {told.told}, within p50 {told.within_p50:.3f}, p95 {told.within_p95:.3f}, ", end="")
+            console.print(f"pinball {told.pinball:.3f} s, the last minute's p95 {told.rival_pinball:.3f} s")
+
+
+def _judge_all(mix: str, runs: list[dict[str, Any]]) -> None:
+    for load in sorted({run["load"] for run in runs}):
+        judged: dict[str, list[tuple[str, Verdict]]] = {}
+        for run in runs:
+            sides: dict[str, SideResult] = run["sides"]
+            if run["load"] == load and "fifo" in sides:
+                for name in sides.keys() - {"fifo"}:
+                    judged.setdefault(name, []).append((f"seed {run['seed']}", judge(sides[name], sides["fifo"])))
+        for name, verdicts in judged.items():
+            console.print(verdict_table(f"{name} against fifo, {mix}, {load:g} x capacity", verdicts))
 
 
 def main(
@@ -147,13 +160,17 @@ def main(
     sides: Annotated[str, typer.Option(help=f"Some of: {', '.join((*SIDES, *_RIVALS))}.")] = "lanes,fifo",
     duration_s: Annotated[float, typer.Option(help="How long requests arrive, for each load and side.")] = 300.0,
     traces: Annotated[Path, typer.Option(help="The folder of the traces.")] = _TRACES,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    mixes: Annotated[str, typer.Option(help=f"Some of: {', '.join(MIXES)}.")] = "azure-mooncake",
+    seeds: Annotated[str, typer.Option(help="Of the arrivals; all loads are played for each.")] = "0",
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON.")] = None,
 ) -> None:
     """Compare lanes with first-in-first-out on real traces, on the same engines."""
     chosen = [name.strip() for name in sides.split(",")]
     if unknown := [name for name in chosen if name not in (*SIDES, *_RIVALS)]:
         raise typer.BadParameter(f"{unknown}: allowed: {', '.join((*SIDES, *_RIVALS))}", param_hint="'--sides'")
+    chosen_mixes = [name.strip() for name in mixes.split(",")]
+    if unknown := [name for name in chosen_mixes if name not in MIXES]:
+        raise typer.BadParameter(f"{unknown}: allowed: {', '.join(MIXES)}", param_hint="'--mixes'")
     text = one_replica_spec(free_port())
 
     async def work(folder: Path) -> dict[str, Any]:
@@ -161,14 +178,10 @@ def main(
         spec["gateway"] |= {"trace_file": str(folder / "trace.jsonl"), "timeouts": {"queue_wait_s": 1_800, "total_s": 3_600}}
         spec["classes"] = [{"name": "interactive", "ttft_ms": 5_000}]
         cluster = write_spec(folder, yaml.safe_dump(spec, sort_keys=False))
-        traffic = Traffic(traces, cluster.models[0].settings.max_model_len)
-        return await Contest(cluster, folder, traffic, seed).run([float(load) for load in loads.split(",")], chosen, duration_s)
+        figures = [float(load) for load in loads.split(",")]
+        return await Contest(cluster, folder, traces).run(chosen_mixes, [int(seed) for seed in seeds.split(",")], figures, chosen, duration_s)
 
-    result = run_program(work)
-    for run in result["runs"]:
-        for side in run["sides"].values():
-            side["lanes"] = [lane.as_json() for lane in side["lanes"]]
-    write_json(result, json_file)
+    write_json(run_program(work), json_file)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 """How long requests wait inside the engine, from the gateway's trace file, in steps of the engine. Pure."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+
+from autoscaling.workload.arrivals import FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,11 @@ def engine_queue(lines: Iterable[str], since_unix_s: float) -> EngineQueue:
             queued.append(record["stages_s"]["engine_queue"])
             if record["tpot_s"]:
                 steps.append(record["tpot_s"])
-    if not queued or not steps:
+    return of_times(queued, steps)
+
+
+def of_times(queued_s: Sequence[float] | FloatArray, steps_s: Sequence[float] | FloatArray) -> EngineQueue:
+    """From each request's time in the engine's queue, and its mean step."""
+    if not len(queued_s) or not len(steps_s):
         return EngineQueue(0, 0.0, 0.0, 0.0)
-    return EngineQueue(len(queued), float(np.quantile(queued, 0.99)), float(np.median(steps)), float(np.quantile(steps, 0.99)))
+    return EngineQueue(len(queued_s), float(np.quantile(queued_s, 0.99)), float(np.median(steps_s)), float(np.quantile(steps_s, 0.99)))

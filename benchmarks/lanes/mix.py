@@ -1,10 +1,13 @@
-"""The traffic of the benchmark: chat and code requests of Azure's 2023 traces with long prompts of Mooncake's, fitted to the model's context. Pure.
+"""The traffic of the benchmark: chat and code requests of Azure's 2023 traces with long prompts from elsewhere, fitted to the model's context. Pure.
 
 Each provider's lengths shrink by one factor, which makes its longest request fit: with a single factor for all, Mooncake's 126,000 tokens would leave
 chat prompts of 40 tokens, whose cost is that of their HTTP request. Arrivals keep the pattern of Azure's chat trace, stretched in time to the wanted
 rate; each is given to one of the three sources by a seeded draw.
+
+Mixes differ in where the long prompts come from: settings are chosen on one mix, and judged on the others.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,12 +16,38 @@ import numpy as np
 from autoscaling.workload.arrivals import FloatArray
 from autoscaling.workload.fitting import scale_lengths, scale_to_fit
 from autoscaling.workload.lengths import IntArray
+from autoscaling.workload.servegen import drawn_trace, read_tables
+from autoscaling.workload.trace import Trace
 from autoscaling.workload.traces import read_trace
 
-CHAT, CODE, LONG = "azure2023_conv.csv.gz", "azure2023_code.csv.gz", "mooncake_synthetic.jsonl.gz"
+CHAT, CODE = "azure2023_conv.csv.gz", "azure2023_code.csv.gz"
 SHARES = (0.70, 0.25, 0.05)
-_LONG_QUANTILE = 0.5
-"""Of Mooncake's prompts the longer half is taken."""
+_NOON_S, _HOUR_S = 12 * 3_600.0, 3_600.0
+_MOST = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Long:
+    """Where a mix has its long prompts from: the trace, and the quantile of its prompts from which on they are taken."""
+
+    read: Callable[[Path], Trace]
+    quantile: float
+
+
+def _recorded(name: str) -> Callable[[Path], Trace]:
+    return lambda folder: read_trace(folder / name)
+
+
+def _reasoning(folder: Path) -> Trace:
+    """An hour of ServeGen's deepseek-r1: its long prompts have long answers, unlike Mooncake's."""
+    return drawn_trace(read_tables(folder, "deepseek-r1"), _NOON_S, _NOON_S + _HOUR_S, 1.0, np.random.default_rng(0), _MOST)
+
+
+MIXES = {
+    "azure-mooncake": _Long(_recorded("mooncake_synthetic.jsonl.gz"), 0.5),
+    "azure-servegen": _Long(_reasoning, 0.95),
+    "azure-conversation": _Long(_recorded("mooncake_conversation.jsonl.gz"), 0.5),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +65,21 @@ class Mix:
 class Traffic:
     """Draws mixes from the traces in `folder`. Raises `autoscaling.workload.trace.TraceError`."""
 
-    def __init__(self, folder: Path, max_model_len: int) -> None:
-        chat, code, mooncake = (read_trace(folder / name) for name in (CHAT, CODE, LONG))
-        long = mooncake.prompt_tokens >= np.quantile(mooncake.prompt_tokens, _LONG_QUANTILE)
+    def __init__(self, folder: Path, max_model_len: int, mix: str = "azure-mooncake") -> None:
+        chat, code = (read_trace(folder / name) for name in (CHAT, CODE))
+        source = MIXES[mix]
+        whole = source.read(folder)
+        long = whole.prompt_tokens >= np.quantile(whole.prompt_tokens, source.quantile)
         self._gaps = np.diff(chat.arrived_s)
         self._sources = (
             (chat.prompt_tokens, chat.output_tokens),
             (code.prompt_tokens, code.output_tokens),
-            (mooncake.prompt_tokens[long], mooncake.output_tokens[long]),
+            (whole.prompt_tokens[long], whole.output_tokens[long]),
         )
         azure = scale_to_fit(
             np.concatenate([chat.prompt_tokens, code.prompt_tokens]), np.concatenate([chat.output_tokens, code.output_tokens]), max_model_len
         )
-        self.scales = (azure, azure, scale_to_fit(mooncake.prompt_tokens, mooncake.output_tokens, max_model_len))
+        self.scales = (azure, azure, scale_to_fit(whole.prompt_tokens, whole.output_tokens, max_model_len))
 
     def draw(self, rate: float, duration_s: float, seed: int) -> Mix:
         """The requests that arrive in `duration_s` seconds at `rate` a second."""

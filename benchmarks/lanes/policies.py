@@ -1,7 +1,7 @@
 """The policies that are compared, as sections of the spec: they are applied to one running cluster in turns, so that every side has the same engines.
 
 All have the same caps on what may wait: `LANES`' in sum. `unbound` binds everything at once that fits the KV cache: the queue is then the engine's
-own. `tight` binds one request ahead, and one step of prefill.
+own. `loose` binds a quarter of the engine's sequences ahead, and two steps of prefill.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ SIDES: dict[str, dict[str, Any]] = {
     "fifo": {"lanes": _ONE, "scheduling": {**_SCHEDULING, "order": "arrival"}},
     "round robin": {"lanes": _EVEN, "scheduling": {**_SCHEDULING, "order": "arrival"}},
     "deadline": {"lanes": _ONE, "scheduling": _SCHEDULING},
-    "tight": {"lanes": _ONE, "scheduling": {**_SCHEDULING, "order": "arrival", "bind_ahead": 0.0, "prefill_steps": 1}},
+    "loose": {"lanes": _ONE, "scheduling": {**_SCHEDULING, "order": "arrival", "bind_ahead": 0.25, "prefill_steps": 2}},
     "unbound": {"lanes": _ONE, "scheduling": {**_SCHEDULING, "order": "arrival", "bind_ahead": 1_000, "prefill_steps": 100_000}},
 }
 

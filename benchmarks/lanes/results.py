@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from autoscaling.workload.arrivals import FloatArray
 from benchmarks.lanes.mix import Mix
 from benchmarks.lanes.policies import LANES, lane_index
 from cli.bench.played import Played
@@ -38,15 +39,19 @@ class LaneResult:
         return asdict(self)
 
 
-def by_lane(mix: Mix, played: Played) -> list[LaneResult]:
-    """The results of a run, a lane each."""
+def times_to_first_token(played: Played) -> FloatArray:
+    """By request, in seconds; infinite for one that failed."""
+    return np.array([sample.ttft_s if sample.failure is None and sample.ttft_s is not None else math.inf for sample in played.samples])
+
+
+def by_lane(mix: Mix, ttft_s: FloatArray) -> list[LaneResult]:
+    """The results of a run, a lane each. `ttft_s`: by request, infinite for one without a first token."""
     lanes = np.array([lane_index(int(p), int(o)) for p, o in zip(mix.prompt_tokens, mix.output_tokens, strict=True)])
-    ttft = np.array([sample.ttft_s if sample.failure is None and sample.ttft_s is not None else math.inf for sample in played.samples])
     work = mix.prompt_tokens + DECODE_WEIGHT * mix.output_tokens
-    return [_lane(str(lane["name"]), ttft[lanes == index], work[lanes == index]) for index, lane in enumerate(LANES)]
+    return [_lane(str(lane["name"]), ttft_s[lanes == index], work[lanes == index]) for index, lane in enumerate(LANES)]
 
 
-def _lane(name: str, ttft: "np.ndarray[tuple[int], np.dtype[np.float64]]", work: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> LaneResult:
+def _lane(name: str, ttft: FloatArray, work: FloatArray) -> LaneResult:
     answered = np.isfinite(ttft)
     if not len(ttft):
         return LaneResult(name, 0, 0, math.nan, math.nan, math.nan, 0.0)
@@ -55,8 +60,9 @@ def _lane(name: str, ttft: "np.ndarray[tuple[int], np.dtype[np.float64]]", work:
     return LaneResult(name, len(ttft), int((~answered).sum()), float(p50), float(p99), weighted, float(work.sum()))
 
 
-def conserved_long_mean_s(fifo: list[LaneResult], lanes: list[LaneResult]) -> float:
-    """What the long lane's mean must be at least, given what the others gained."""
-    total = sum(lane.ttft_mean_s * lane.work for lane in fifo)
+def conserved_long_mean_s(fifo: list[LaneResult], lanes: list[LaneResult], slower: float = 1.0) -> float:
+    """What the long lane's mean must be at least, given what the others gained. `slower`: how many times as long everybody waits, on average, because
+    this side's engine was slower than that of first-in-first-out."""
+    total = sum(lane.ttft_mean_s * lane.work for lane in fifo) * slower
     others = sum(lane.ttft_mean_s * lane.work for lane in lanes[:-1])
     return (total - others) / lanes[-1].work

@@ -41,16 +41,16 @@ class Scheduling(Section):
     `order` inside a tenant's queue: `deadline` (by the class's TTFT) or `arrival`. `promoted_share`: the share of the work for requests past their
     lane's `max_wait_s`. `decode_weight`: what an output token costs, in prefill tokens. `stickiness_ms`: a cached prefix is left alone when using it
     would cost so much more expected TTFT than the best replica. `bind_ahead`: requests bound to a replica beyond those that it runs, as a share of
-    its max_num_seqs, so that a finished one is replaced at the next step. `prefill_steps`: steps' worth of tokens of which the prefill of a replica
-    may wait; one runs and one follows it.
+    its max_num_seqs, so that a finished one is replaced at the next step and not at the one after. `prefill_steps`: a replica gets the next prompt
+    while less than so many steps' worth of tokens (of max_num_batched_tokens) are to be prefilled there.
     """
 
     order: Literal["deadline", "arrival"] = "deadline"
     promoted_share: Annotated[float, Field(gt=0, lt=1)] = 0.25
     decode_weight: Annotated[float, Field(gt=0, le=1_000)] = 4.0
     stickiness_ms: Annotated[float, Field(ge=0, le=3_600_000)] = 100.0
-    bind_ahead: Annotated[float, Field(ge=0, le=1_000)] = 0.25
-    prefill_steps: Annotated[int, Field(ge=1, le=100_000)] = 2
+    bind_ahead: Annotated[float, Field(ge=0, le=1_000)] = 0.0
+    prefill_steps: Annotated[float, Field(gt=0, le=100_000)] = 1.0
 
 
 DEFAULT_CLASSES = (

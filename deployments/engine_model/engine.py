@@ -83,6 +83,7 @@ class Engine:
         full = len(self._running) >= self._limits.sequences
         self._came += 1
         sequence.came = self._came
+        sequence.added_s = now
         heapq.heappush(self._waiting, (sequence.priority, sequence.came, sequence))
         if self.next_s == math.inf:
             self._plan(now)

@@ -11,6 +11,7 @@ class Sequence:
     """
 
     __slots__ = (
+        "added_s",
         "begun_s",
         "cached",
         "came",
@@ -36,6 +37,8 @@ class Sequence:
         self.output = output
         self.prefix = prefix
         self.priority = priority
+        self.added_s = 0.0
+        """When the engine got it."""
         self.came = 0
         """Its number, by the order in which the engine got them."""
         self.cached = min(cached, prompt - 1)
@@ -54,3 +57,8 @@ class Sequence:
         """When its prefill first began."""
         self.first_s: float | None = None
         self.gone = False
+
+    @property
+    def queued_s(self) -> float:
+        """How long it waited inside the engine before its prefill first began; 0 while it waits."""
+        return 0.0 if self.begun_s is None else self.begun_s - self.added_s

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from deployments.scheduling.eta import LaneEta
+from deployments.scheduling.eta import LaneEta, Way
 from deployments.scheduling.lane import Lane
 from deployments.scheduling.lanes import Lanes
 from deployments.scheduling.outlook import Outlooks
@@ -51,6 +51,7 @@ class Forecasts:
     def promise(self, job: Job, now: float) -> tuple[float, float]:
         """The wait that a queued job may expect: p50 and p95, in seconds. Called before the job enters its lane."""
         job.eta = self._eta(job)
+        self.outlooks.arrived(job, now)
         job.promise = job.eta.promise(self.outlooks.of(job, now))
         return job.promise.p50_s, job.promise.p95_s
 
@@ -63,6 +64,7 @@ class Forecasts:
 
     def _turned_late(self, lane: Lane, now: float) -> None:
         for job in lane.turned_late:
+            self.outlooks.turned_late(job)
             if job.eta is not None and job.promise is not None and job.attempt == 0 and not job.came_late:
                 job.came_late = True
                 job.eta.came_late(job.promise, now)
@@ -72,13 +74,15 @@ class Forecasts:
         """A job was placed from `lane`: what was promised meets what happened."""
         if was_late:
             self.outlooks.placed_late(lane, job.cost, now)
+        self.outlooks.promotions.left(job)
         if job.eta is None or job.promise is None or job.attempt != 1:
             return
         eta, wait_s = job.eta, now - job.request.arrived_s
         if wait_s > job.promise.outlook.slack_s and not job.came_late:
             job.came_late = True
             eta.came_late(job.promise, now)
-        eta.observe(job.promise, wait_s, job.came_late, now)
+        way = Way.TIMELY if not job.came_late else Way.LATE if job.promoted_s is None else Way.PROMOTED
+        eta.observe(job.promise, wait_s, way, now)
 
     def shown(self, home: int, now: float) -> tuple[float, float] | None:
         """What a request like the last one would be told now in the lane of that index; None before any was told anything."""
@@ -89,7 +93,8 @@ class Forecasts:
         return told.p50_s, told.p95_s
 
     def gave_up(self, job: Job, now: float) -> None:
-        """A job left its lane unplaced."""
+        """A job leaves its lane unplaced."""
+        self.outlooks.promotions.left(job)
         if job.eta is not None and job.promise is not None and job.attempt == 0:
             job.eta.gave_up(job.promise, now - job.request.arrived_s)
 

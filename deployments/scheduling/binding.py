@@ -9,9 +9,9 @@ from deployments.scheduling.replica import Capacity
 class Binding:
     """How much is bound to a replica before its turn: see `Scheduling.bind_ahead` and `.prefill_steps` of the spec."""
 
-    ahead: float = 0.25
-    prefill_steps: int = 2
+    ahead: float = 0.0
+    prefill_steps: float = 1.0
 
     def capacity(self, max_num_seqs: int, kv_tokens: int, step_tokens: int) -> Capacity:
         """The budgets of a replica whose engine has these limits."""
-        return Capacity(max_num_seqs, max(1, round(max_num_seqs * self.ahead)), kv_tokens, step_tokens, self.prefill_steps)
+        return Capacity(max_num_seqs, round(max_num_seqs * self.ahead), kv_tokens, step_tokens, self.prefill_steps)

@@ -1,25 +1,30 @@
 """How long a request will wait, with honest quantiles.
 
-A request is served in one of two ways: in time, behind those of its lane that can still meet their deadlines; or late, after all of those or as one
-of the promoted. The two waits differ by an order of magnitude under overload, and which of them it will be is not certain. So the told quantiles are
-those of a mixture:
+A request is served in one of three ways: in time, behind those of its lane that can still meet their deadlines; late, after all of those; or
+promoted, once it has waited so long. The waits differ by an order of magnitude each under overload, and which of them it will be is not certain. So
+the told quantiles are those of a mixture:
 
-    timely(q) = (forecast in time + FLOOR) * exp(quantile q of the last ratios) - FLOOR        told where it ends before the latest start
-    late(q)   = (forecast late + FLOOR) * exp(quantile q' of the last ratios) - FLOOR           else; q' is what of q lies beyond the timely ones
+    timely(q)   = (forecast in time + FLOOR) * exp(quantile q of the last ratios) - FLOOR      told where it ends before the latest start
+    late(q')    = the same of the forecast late, where q' is what of q lies beyond the timely ones: told where it ends before the promotion
+    promoted(q") = the time of the promotion + the same of the forecast wait among the promoted, where q" is what of q' lies beyond the late ones
 
-The base forecasts come from the work ahead and the measured rates (`outlook.py`). A ratio is log((wait + FLOOR) / (forecast + FLOOR)) of what really
-happened; one that was forecast in time and came late counts as infinite, and is known as soon as its latest start has passed, long before it is
-served. Ratios are kept by the size of the forecast (a short wait errs by more, in proportion) and thinned in time, so that the last minutes speak and
-not the last seconds. A slack, which starts at 0, is added to each log and moved by each outcome, slack += gain * (missed - (1 - q)): that holds the
-long-run coverage at q whatever the traffic does (conformal inference under shift: Gibbs and Candes, NeurIPS 2021). The gain shrinks with the number
-of promises still open, since they will all err the same way before the first of them is known. A wait that was cancelled before its p95 says nothing
-(it is censored); one that was cancelled after it is a miss.
+The base forecasts come from the work ahead and the measured rates (`outlook.py`). A ratio is log((wait + FLOOR) / (forecast + FLOOR)) of what
+really happened; one that was forecast in time and came late counts as infinite, and is known as soon as its latest start has passed, long before it
+is served; so does one that came late and was promoted. Of the late ones the quick outcomes are known first, and would make all look quick: an
+outcome counts only when the request would have been promoted, and until some do, the 95th percentile of a late one is that of a promoted one.
+Ratios are kept by the size of the forecast (a short wait errs by more, in proportion) and thinned in time, so that the last minutes speak and not
+the last seconds. A slack for each of the three ways, which starts at 0, is added to each log and moved by each outcome, slack += gain * (missed -
+(1 - q)): that holds the long-run coverage at q whatever the traffic does (conformal inference under shift: Gibbs and Candes, NeurIPS 2021). The
+gain shrinks with the number of promises whose outcome is not known or does not count yet, since they will all err the same way before the first of
+them does. A wait that was cancelled before its p95 says nothing (it is censored); one that was cancelled after it is a miss.
 """
 
+import heapq
 import math
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import NamedTuple
 
 FLOOR_S = 0.02
@@ -29,6 +34,10 @@ _THIN_S = 0.2
 _LEAST = 8
 _GAIN = 0.05
 _OPEN_SCALE = 20.0
+_MOST_MATURING = 2_000
+_BLUR = 0.05
+_UNKNOWN = 3.0
+"""Nothing is known of waits of a kind: so many times the forecast is told as their 95th percentile."""
 
 
 @dataclass(slots=True)
@@ -40,21 +49,35 @@ class Coverage:
     censored: int = 0
 
 
+class Way(IntEnum):
+    """How a request comes to be served, by which its wait is forecast."""
+
+    TIMELY = 0
+    LATE = 1
+    PROMOTED = 2
+
+
+_BOTH_TIMELY = (Way.TIMELY, Way.TIMELY)
+
+
 class Outlook(NamedTuple):
-    """The base forecasts of one request in seconds: its wait if it is served in time, until its latest start, and its wait if it comes late."""
+    """The base forecasts of one request in seconds: its wait if it is served in time, until its latest start, and its wait if it comes late; until
+    its promotion, and its wait among the promoted."""
 
     timely_s: float
     slack_s: float
     late_s: float
+    promotion_s: float = math.inf
+    promoted_s: float = 0.0
 
 
 class Promise(NamedTuple):
-    """What was told (`p50_s`, `p95_s`), on which outlook. `late`: which of the two lies beyond the latest start."""
+    """What was told (`p50_s`, `p95_s`), on which outlook. `ways`: how the request would be served after waits as long as these two."""
 
     outlook: Outlook
     p50_s: float
     p95_s: float
-    late: tuple[bool, bool]
+    ways: tuple[Way, Way]
 
 
 class LaneEta:
@@ -67,7 +90,11 @@ class LaneEta:
         """What the last request had until its latest start."""
         self._timely = _Ratios()
         self._late = _Ratios()
-        self._slack = {False: [0.0, 0.0], True: [0.0, 0.0]}
+        self._promoted = _Ratios()
+        self._maturing: list[tuple[float, int, Promise, float, Way]] = []
+        """Outcomes that count later: when, a number, what was told, the wait and its way: a heap."""
+        self._observed = 0
+        self._slack = {way: [0.0, 0.0] for way in Way}
         self.open = 0
         """Promises whose outcome is not known yet."""
 
@@ -80,55 +107,89 @@ class LaneEta:
     def predict(self, outlook: Outlook) -> Promise:
         """What would be told."""
         ratios = self._timely.near(outlook.timely_s)
-        (p50, late50), (p95, late95) = self._quantile(0, outlook, ratios), self._quantile(1, outlook, ratios)
+        (p50, way50), (p95, way95) = self._quantile(0, outlook, ratios), self._quantile(1, outlook, ratios)
         p50 = max(0.0, p50)
-        return Promise(outlook, p50, max(p50, p95), (late50, late95))
+        return Promise(outlook, p50, max(p50, p95), (way50, way95))
 
     def came_late(self, promise: Promise, now: float) -> None:
         """The request has passed its latest start, unplaced."""
         self._timely.add(promise.outlook.timely_s, math.inf, now)
 
-    def observe(self, promise: Promise, wait_s: float, came_late: bool, now: float) -> None:
-        """The request waited `wait_s` and was placed; `came_late` was told of it or not."""
+    def observe(self, promise: Promise, wait_s: float, way: Way, now: float) -> None:
+        """The request waited `wait_s` and was placed in that way. Of one that was not in time, `came_late` was told before."""
         self.open -= 1
-        self._judge(promise, wait_s)
         outlook = promise.outlook
-        if came_late:
-            self._late.add(outlook.late_s, _ratio(wait_s, outlook.late_s), now)
-        else:
+        if way is Way.TIMELY:
             self._timely.add(outlook.timely_s, _ratio(wait_s, outlook.timely_s), now)
+        if way is Way.PROMOTED and outlook.promotion_s < math.inf:
+            floor_s = _blur_s(outlook)
+            ratio = _ratio(max(0.0, wait_s - outlook.promotion_s), outlook.promoted_s, floor_s)
+            self._promoted.add(outlook.promoted_s + floor_s, ratio, now)
+        self._count(promise, wait_s)
+        if way is Way.TIMELY and promise.ways == _BOTH_TIMELY:
+            self._move_slacks(promise, wait_s)
+        else:
+            self._observed += 1
+            due_s = now if outlook.promotion_s == math.inf else now - wait_s + outlook.promotion_s
+            heapq.heappush(self._maturing, (due_s, self._observed, promise, wait_s, way))
+        while self._maturing and (self._maturing[0][0] <= now or len(self._maturing) > _MOST_MATURING):
+            self._mature(*self._maturing[0])
+            heapq.heappop(self._maturing)
+
+    def _mature(self, due_s: float, _: int, promise: Promise, wait_s: float, way: Way) -> None:
+        """The request would have been promoted by now, as all that came before it."""
+        self._move_slacks(promise, wait_s)
+        late_s = promise.outlook.late_s
+        if way is not Way.TIMELY:
+            self._late.add(late_s, math.inf if way is Way.PROMOTED else _ratio(wait_s, late_s), due_s)
 
     def gave_up(self, promise: Promise, waited_s: float) -> None:
         """The request left the lane without being placed."""
         self.open -= 1
         if waited_s > promise.p95_s:
-            self._judge(promise, waited_s)
+            self._count(promise, waited_s)
+            self._move_slacks(promise, waited_s)
         else:
             self.p50.censored += 1
             self.p95.censored += 1
 
-    def _judge(self, promise: Promise, wait_s: float) -> None:
-        gain = _GAIN / (1.0 + self.open / _OPEN_SCALE)
-        for index, (coverage, told_s) in enumerate(((self.p50, promise.p50_s), (self.p95, promise.p95_s))):
-            missed = wait_s > told_s
+    def _count(self, promise: Promise, wait_s: float) -> None:
+        for coverage, told_s in ((self.p50, promise.p50_s), (self.p95, promise.p95_s)):
             coverage.total += 1
-            coverage.within += not missed
-            self._slack[promise.late[index]][index] += gain * (missed - (1.0 - _LEVELS[index]))
+            coverage.within += wait_s <= told_s
 
-    def _quantile(self, index: int, outlook: Outlook, ratios: list[float] | None) -> tuple[float, bool]:
-        """One told quantile, and whether it lies beyond the latest start. `ratios`: those of forecasts in time of that size."""
+    def _move_slacks(self, promise: Promise, wait_s: float) -> None:
+        gain = _GAIN / (1.0 + (self.open + len(self._maturing)) / _OPEN_SCALE)
+        for index, told_s in enumerate((promise.p50_s, promise.p95_s)):
+            self._slack[promise.ways[index]][index] += gain * ((wait_s > told_s) - (1.0 - _LEVELS[index]))
+
+    def _quantile(self, index: int, outlook: Outlook, ratios: list[float] | None) -> tuple[float, Way]:
+        """One told quantile, and the way of it. `ratios`: those of forecasts in time of that size."""
         level, slack_s = _LEVELS[index], outlook.slack_s
         if ratios is None:
-            timely_s = outlook.timely_s if index == 0 else 2.0 * (outlook.timely_s + FLOOR_S)
+            timely_s = outlook.timely_s if index == 0 else _stretched(outlook.timely_s, math.log(_UNKNOWN))
         else:
-            timely_s = _stretched(outlook.timely_s, _at(ratios, level) + self._slack[False][index])
+            timely_s = _stretched(outlook.timely_s, _at(ratios, level) + self._slack[Way.TIMELY][index])
         if timely_s <= slack_s and timely_s < math.inf:
-            return timely_s, False
-        in_time = 0.0 if ratios is None or slack_s == math.inf else bisect_right(ratios, _ratio(slack_s, outlook.timely_s)) / len(ratios)
-        beyond = max(0.0, (level - in_time) / (1.0 - in_time)) if in_time < 1.0 else level
-        known = self._late.near(outlook.late_s)
-        ratio = _at(known, beyond) if known is not None else 0.0
-        return max(min(slack_s, outlook.late_s), _stretched(outlook.late_s, ratio + self._slack[True][index])), True
+            return timely_s, Way.TIMELY
+        return self._beyond(index, _left(level, ratios, slack_s, outlook.timely_s), outlook)
+
+    def _beyond(self, index: int, level: float, outlook: Outlook) -> tuple[float, Way]:
+        """...of a request that comes late."""
+        least_s, until_s = min(outlook.slack_s, outlook.late_s), outlook.promotion_s
+        ratios = self._late.near(outlook.late_s)
+        ratio = 0.0 if ratios is None else _at(ratios, level)
+        late_s = max(least_s, _stretched(outlook.late_s, ratio + self._slack[Way.LATE][index]))
+        if until_s == math.inf or (late_s <= until_s and (ratios is not None or index == 0)):
+            return late_s, Way.LATE
+        level = _left(level, ratios, until_s, outlook.late_s)
+        floor_s = _blur_s(outlook)
+        ratios = self._promoted.near(outlook.promoted_s + floor_s)
+        if ratios is None:
+            promoted_s = outlook.promoted_s if index == 0 else _stretched(outlook.promoted_s, math.log(_UNKNOWN), floor_s)
+        else:
+            promoted_s = _stretched(outlook.promoted_s, _at(ratios, level) + self._slack[Way.PROMOTED][index], floor_s)
+        return until_s + max(0.0, promoted_s), Way.PROMOTED
 
 
 class _Ratios:
@@ -184,12 +245,25 @@ def _at(ordered: list[float], level: float) -> float:
     return below + (rank - low) * (above - below)
 
 
-def _ratio(wait_s: float, forecast_s: float) -> float:
-    return math.log((wait_s + FLOOR_S) / (forecast_s + FLOOR_S))
+def _left(level: float, ratios: list[float] | None, until_s: float, forecast_s: float) -> float:
+    """What of a level lies beyond the waits of up to `until_s`, as a level of those."""
+    if ratios is None or until_s == math.inf:
+        return level
+    within = bisect_right(ratios, _ratio(until_s, forecast_s)) / len(ratios)
+    return max(0.0, (level - within) / (1.0 - within)) if within < 1.0 else level
 
 
-def _stretched(forecast_s: float, ratio: float) -> float:
-    return (forecast_s + FLOOR_S) * math.exp(ratio) - FLOOR_S if ratio < math.inf else math.inf
+def _blur_s(outlook: Outlook) -> float:
+    """The floor of ratios among the promoted: the forecast reaches as far ahead as the promotion is, and what arrives until then is not known."""
+    return max(FLOOR_S, _BLUR * outlook.promotion_s)
+
+
+def _ratio(wait_s: float, forecast_s: float, floor_s: float = FLOOR_S) -> float:
+    return math.log((wait_s + floor_s) / (forecast_s + floor_s))
+
+
+def _stretched(forecast_s: float, ratio: float, floor_s: float = FLOOR_S) -> float:
+    return (forecast_s + floor_s) * math.exp(ratio) - floor_s if ratio < math.inf else math.inf
 
 
 def _size(forecast_s: float) -> int:

@@ -105,20 +105,11 @@ class Fleet:
             waits = replica.wait_reason(job)
             if waits is None:
                 found.append(replica)
-            elif waits is WaitReason.PREFILL_BUDGET:
-                break  # those behind have a larger backlog still
         if found:
             return found
         if waits is None:
             return self.why_none_is_open()
-        return waits if waits is WaitReason.PREFILL_BUDGET else self._fits_rarely(job, waits)
-
-    def short_of_prefill(self, job: Job) -> Replica | None:
-        """The open replica with the least prefill backlog, of the first few, on which `job` waits for nothing but that backlog."""
-        for replica in self._least_loaded(PROBES):
-            if replica.wait_reason(job) is WaitReason.PREFILL_BUDGET:
-                return replica
-        return None
+        return self._fits_rarely(job, waits)
 
     def likely(self) -> list[Replica]:
         """The open replicas on which a job may fit soonest: the least loaded, and those with the most free KV."""
@@ -164,6 +155,10 @@ class Fleet:
 
     def why_none_is_open(self) -> WaitReason:
         """What all lanes wait for while `any_open` is false."""
-        if all(replica.status is not ReplicaStatus.READY for replica in self.by_id.values()):
+        ready = [replica for replica in self.by_id.values() if replica.status is ReplicaStatus.READY]
+        if not ready:
             return WaitReason.NO_READY_REPLICA
-        return WaitReason.RESERVED if self.reserved else WaitReason.SEQUENCES
+        if self.reserved:
+            return WaitReason.RESERVED
+        prefilling = any(replica.prefill_tokens >= replica.capacity.prefill_budget for replica in ready)
+        return WaitReason.PREFILL_BUDGET if prefilling else WaitReason.SEQUENCES

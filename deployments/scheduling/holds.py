@@ -1,12 +1,9 @@
-"""Holds: a replica kept free of other work until the job that a lane is due to place fits on it.
+"""Holds: a replica kept free of other work until the head of the promoted fits on it, which is what bounds its wait (lanes.py).
 
-Two cases. The head of the promoted, whatever it waits for: that is what bounds its wait (lanes.py). And the head of any lane that waits only for the
-prefill backlog to shrink, a matter of a step or two: without it, small prompts would fill each gap and a large one would wait for its promotion.
-
-A hold names a job. That of the promoted is *reserved*: the job stays at the head of the promoted until it is placed or gone, so that neither another
-tenant's turn nor a refused request passes the drained room on. The hold of another lane goes over to whoever is at that lane's head. A lane holds at
-most one replica. A hold ends as its lane places something, its job is gone or its lane empties, the lanes are reloaded, or the replica takes no work
-any more: then the next step looks for another one.
+A hold names a job, which is *reserved*: it stays at the head of the promoted until it is placed or gone, so that neither another tenant's turn nor
+a refused request passes the drained room on. A hold ends as its job is placed or gone, the lanes are reloaded, or the replica takes no work any
+more: then the next step looks for another one. Heads of other lanes hold nothing: what keeps them off a replica (its sequences, its KV cache, what
+it has to prefill) keeps off those behind them as well, but for the KV cache, and then promotion bounds their wait.
 """
 
 from dataclasses import dataclass
@@ -51,16 +48,15 @@ class Holds:
         hold.job = job
         return hold.replica
 
-    def begin(self, lane: Lane, job: Job, waits: WaitReason) -> None:
-        """The lane's head fits nowhere: holds the replica on which it will fit soonest, where that is called for."""
-        promoted = lane.name == PROMOTED
-        if lane.name in self.by_lane or not (promoted or waits is WaitReason.PREFILL_BUDGET):
+    def begin(self, lane: Lane, job: Job) -> None:
+        """The lane's head fits nowhere: if it is the head of the promoted, holds the replica on which it will fit soonest."""
+        if lane.name != PROMOTED or lane.name in self.by_lane:
             return
-        replica = self._soonest(job) if promoted else self._fleet.short_of_prefill(job)
+        replica = self._soonest(job)
         if replica is not None:
             replica.held_by = lane.name
             self.by_lane[lane.name] = Hold(lane, job, replica)
-            lane.reserved = job if promoted else None
+            lane.reserved = job
             self._fleet.reserved += 1
             self._fleet.touch(replica)
 
@@ -81,7 +77,7 @@ class Holds:
     def end_stale(self) -> None:
         """Ends the holds of lanes in which nothing waits, and of reserved jobs that are gone."""
         for hold in list(self.by_lane.values()):
-            if not hold.lane.count or (hold.lane.name == PROMOTED and hold.lane.reserved is None):
+            if not hold.lane.count or hold.lane.reserved is None:
                 self.end(hold.lane)
 
 

@@ -31,15 +31,20 @@ class Capacity:
     """What an engine can hold.
 
     `sequences` run at once (vLLM's max_num_seqs), `ahead` more may be bound so that a finished one is replaced at the next step, `kv_tokens` fit
-    its KV blocks, and `step_tokens` is the token budget of one step (vLLM's max_num_batched_tokens), of which the prefill backlog may fill
-    `prefill_steps`.
+    its KV blocks, and `step_tokens` is the token budget of one step (vLLM's max_num_batched_tokens): a prompt is bound while less than
+    `prefill_steps` steps' worth of tokens are to be prefilled.
     """
 
     sequences: int
     ahead: int
     kv_tokens: int
     step_tokens: int
-    prefill_steps: int = 2
+    prefill_steps: float = 2.0
+
+    @property
+    def prefill_budget(self) -> float:
+        """Tokens to prefill from which on a replica gets no other prompt."""
+        return self.prefill_steps * self.step_tokens
 
 
 class Replica:
@@ -84,7 +89,12 @@ class Replica:
     @property
     def open(self) -> bool:
         """Whether anything at all could be placed here."""
-        return self.status is ReplicaStatus.READY and self.held_by is None and self.sequences < self.capacity.sequences + self.capacity.ahead
+        return (
+            self.status is ReplicaStatus.READY
+            and self.held_by is None
+            and self.sequences < self.capacity.sequences + self.capacity.ahead
+            and self.prefill_tokens < self.capacity.prefill_budget
+        )
 
     def become(self, told: ReplicaStatus, cordoned: bool) -> None:
         """Something was told of it. One that drains or is silent is shown as that, cordoned or not: it is the worse news."""
@@ -99,7 +109,8 @@ class Replica:
     def wait_reason(self, job: Job) -> WaitReason | None:
         """What keeps `job` off this replica, or None when it fits. A replica without leases takes any job that the engine accepts.
 
-        A prompt of more than a step counts as one step of the prefill backlog here, since it needs only to begin.
+        The prefill backlog is judged without the job's own prompt. So a large prompt needs no more room to begin than a small one, which would else
+        fill each gap before it; and a step is filled up, since the engine takes what is left of the step from the last prompt and goes on with it.
         """
         if not self.leases:
             return None
@@ -108,7 +119,7 @@ class Replica:
             return WaitReason.SEQUENCES
         if self.kv_tokens + job.kv_tokens > capacity.kv_tokens:
             return WaitReason.KV_TOKENS
-        if self.prefill_tokens + min(job.prefill_tokens, capacity.step_tokens) > capacity.prefill_steps * capacity.step_tokens:
+        if self.prefill_tokens >= capacity.prefill_budget:
             return WaitReason.PREFILL_BUDGET
         return None
 

@@ -259,7 +259,7 @@ class Scheduler:
             picked = self._find(lane, job)
             if isinstance(picked, WaitReason):
                 self.waits[lane.name] = picked
-                self.holds.begin(lane, job, picked)
+                self.holds.begin(lane, job)
                 passed_over.append(lane)
                 continue
             self._place(lane, job, *picked, passed_over, now)

@@ -8,15 +8,18 @@ import pytest
 import yaml
 
 from benchmarks.lanes.core import _SIDES, Cell
-from benchmarks.lanes.engine_queue import engine_queue
-from benchmarks.lanes.mix import Mix
+from benchmarks.lanes.engine_queue import EngineQueue, engine_queue
+from benchmarks.lanes.mix import Mix, Traffic
 from benchmarks.lanes.policies import LANES, SIDES, lane_index
-from benchmarks.lanes.promises import Promise, coverage, pinball, read_promises
-from benchmarks.lanes.results import LaneResult, by_lane, conserved_long_mean_s
+from benchmarks.lanes.promises import Coverage, Promise, coverage, pinball, read_promises
+from benchmarks.lanes.results import LaneResult, by_lane, conserved_long_mean_s, times_to_first_token
+from benchmarks.lanes.simulated import Rehearsal
+from benchmarks.lanes.verdict import SideResult, judge
 from cli.bench.played import Played
 from cli.bench.sample import Failure, FailureKind, Sample, Usage
 from cluster.shipped import shipped
 from cluster.spec import parse_spec
+from deployments.engine_model.cost_file import read_cost_file
 
 
 def sample(ttft_s: float | None) -> Sample:
@@ -42,7 +45,7 @@ def test_lanes_are_told_apart_by_length() -> None:
 def test_a_refused_request_is_infinitely_late() -> None:
     mix = Mix(np.zeros(4), np.array([10, 10, 10, 5_000]), np.array([1, 1, 1, 1]))
     played = Played(tuple(map(sample, (1.0, 3.0, None, 2.0))), 10.0, 0.0)
-    short, medium, long = by_lane(mix, played)
+    short, medium, long = by_lane(mix, times_to_first_token(played))
     assert (short.requests, short.missed, short.ttft_p50_s, short.ttft_mean_s) == (3, 1, 3.0, 2.0)
     assert math.isinf(short.ttft_p99_s)
     assert (medium.requests, long.requests, long.ttft_mean_s) == (0, 1, 2.0)
@@ -99,3 +102,42 @@ def test_the_engines_queue_is_read_in_steps() -> None:
     assert (found.requests, found.queued_p99_s, found.step_p50_s) == (101, pytest.approx(0.099), 0.02)
     assert found.steps == pytest.approx(4.95)
     assert engine_queue([], 0.0).requests == 0
+
+
+def side(throughput: float, elapsed_s: float, *means: float) -> SideResult:
+    """A side that played arrivals of 100 s, whose lanes' mean waits (and p99) are `means`."""
+    lanes = [LaneResult(name, 1, 0, mean, mean, mean, work) for name, mean, work in zip("abc", means, (10.0, 20.0, 30.0), strict=True)]
+    told = [Coverage(lane.lane, 10, 0.5, 0.95, 0, 0.0, 0.0) for lane in lanes]
+    return SideResult(lanes, told, EngineQueue(10, 0.1, 0.05, 0.2), throughput, elapsed_s, 0.0, {}, 100.0)
+
+
+def test_a_side_is_judged_by_what_it_gains_and_costs() -> None:
+    verdict = judge(side(9.6, 124.0, 1.0, 3.0, 12.0), side(10.0, 120.0, 6.0, 6.0, 6.0))
+    bound = (6 * 60 - 10 * 1 - 20 * 3) / 30
+    assert (verdict.short_gain, verdict.throughput, verdict.queue_steps) == (6.0, pytest.approx(0.96), 2.0)
+    assert verdict.long_cost == pytest.approx(12 / bound)
+    assert verdict.long_cost_alike == pytest.approx(12 / (bound + 0.2 * 6 * 60 / 30)), "a fifth more was left when the last request had come"
+    assert verdict.coverage == {"a": 0.95, "b": 0.95, "c": 0.95}
+
+
+class _Uniform(Traffic):
+    """Short and long requests, without a trace."""
+
+    def __init__(self) -> None:
+        draw = np.random.default_rng(1)
+        self._gaps = draw.exponential(size=5_000)
+        self._sources = tuple((draw.integers(*prompt, 500), draw.integers(2, 200, 500)) for prompt in ((20, 300), (100, 1_500), (3_000, 7_000)))
+        self.scales = (1.0, 1.0, 1.0)
+
+
+@pytest.mark.whole
+def test_lanes_played_in_virtual_time_keep_what_is_promised() -> None:
+    traffic = _Uniform()
+    rehearsal = Rehearsal(read_cost_file(shipped("specs/simulated-h100.costs.json")), traffic)
+    mix = traffic.draw(1.2 * rehearsal.capacity(0), 60.0, 1)
+    fifo, lanes, loose = (rehearsal.play(mix, name) for name in ("fifo", "lanes", "loose"))
+    verdict = judge(lanes, fifo)
+    assert not lanes.failures
+    assert verdict.short_gain > 10
+    assert verdict.throughput > 0.98
+    assert lanes.engine_queue.queued_p99_s < loose.engine_queue.queued_p99_s / 2, "what waits, waits in the lanes"

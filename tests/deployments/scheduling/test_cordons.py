@@ -83,8 +83,9 @@ def test_one_that_was_ejected_is_forgiven_behind_its_cordon() -> None:
 def test_a_cordon_ends_a_hold() -> None:
     scheduler = make_scheduler(replicas=1)
     scheduler.submit(make_request("first", prompt=3_000), 0.0)
-    scheduler.step(0.0)
-    scheduler.submit(make_request("large", prompt=3_500), 0.0)
+    (first,) = scheduler.step(0.0).placements
+    scheduler.first_token(first.lease, 1.0)
+    scheduler.submit(make_request("large", prompt=3_500), 1.0)
     scheduler.step(41.0)
     assert scheduler.snapshot(41.0).replicas[0].held_by == "promoted"
     scheduler.replica_cordoned("r0", 42.0)

@@ -8,12 +8,15 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from deployments.scheduling.drain import work_before
-from deployments.scheduling.eta import LaneEta, Outlook, Promise
+from deployments.scheduling.drain import fair_rates, work_before
+from deployments.scheduling.eta import LaneEta, Outlook, Promise, Way
 from deployments.scheduling.outputs import OutputLengths
 from deployments.scheduling.prefixes import PrefixIndex
+from deployments.scheduling.promotions import Offered, Promotions, Queue
 from deployments.scheduling.rate import Meter
+from deployments.scheduling.request import Job
 from deployments.scheduling.retry import LEAST_S, MOST_S, RetryQueue
+from tests.deployments.scheduling.world import make_request
 
 
 def test_output_lengths_are_learned_by_prompt_length() -> None:
@@ -91,7 +94,7 @@ def test_coverage_of_the_p95_is_95_percent_though_the_forecast_is_wrong_and_the_
         forecast = random_source.uniform(0.05, 5)
         scale = 0.5 if number < 3_000 else 3.0
         promise = eta.promise(Outlook(forecast, math.inf, forecast))
-        eta.observe(promise, forecast * scale * random_source.lognormvariate(0, 0.6), False, 0.3 * number)
+        eta.observe(promise, forecast * scale * random_source.lognormvariate(0, 0.6), Way.TIMELY, 0.3 * number)
     assert eta.p95.within / eta.p95.total == pytest.approx(0.95, abs=0.01)
     assert eta.p50.within / eta.p50.total == pytest.approx(0.5, abs=0.03)
 
@@ -111,7 +114,7 @@ def test_coverage_holds_where_some_come_late_and_nobody_knows_who(share_late: fl
                 eta.came_late(promise, at)
                 heapq.heappush(pending, (at - 5.0 + wait_s, number, promise, -wait_s, late))
             else:
-                eta.observe(promise, abs(wait_s), late, at)
+                eta.observe(promise, abs(wait_s), Way.LATE if late else Way.TIMELY, at)
         late = random_source.random() < share_late
         wait_s = random_source.uniform(50, 70) if late else min(5.0, random_source.lognormvariate(0, 0.4))
         promise = eta.promise(Outlook(1.0, 5.0, 60.0))
@@ -120,9 +123,54 @@ def test_coverage_holds_where_some_come_late_and_nobody_knows_who(share_late: fl
     assert eta.p50.within / eta.p50.total == pytest.approx(0.5, abs=0.12)
 
 
+@pytest.mark.parametrize("share_late", [0.3, 0.7])
+@pytest.mark.parametrize("quick", [0.2, 0.5, 0.8])
+def test_coverage_holds_from_the_start_though_the_quick_outcomes_are_known_first(share_late: float, quick: float) -> None:
+    """Of those that come late some are served after 6 to 40 s, the others promoted after 120 s: in the first two minutes only the former are
+    known."""
+    random_source = random.Random(3)
+    eta = LaneEta()
+    kept: dict[Promise, bool] = {}
+    events: list[tuple[float, int, bool, Promise, float, Way]] = []
+
+    def play(until_s: float) -> None:
+        while events and events[0][0] <= until_s:
+            at, _, ends, promise, wait_s, way = heapq.heappop(events)
+            if ends:
+                eta.observe(promise, wait_s, way, at)
+                kept[promise] = wait_s <= promise.p95_s
+            else:
+                eta.came_late(promise, at)
+
+    for number in range(1_000):
+        now = 0.3 * number
+        play(now)
+        way = Way.TIMELY if random_source.random() > share_late else Way.LATE if random_source.random() < quick else Way.PROMOTED
+        waits_s = {
+            Way.TIMELY: random_source.uniform(0.5, 4),
+            Way.LATE: random_source.uniform(6, 40),
+            Way.PROMOTED: 120 + random_source.uniform(0.2, 3),
+        }
+        promise = eta.promise(Outlook(1.0, 5.0, 20.0 + 1e-6 * number, 120.0, 1.0))
+        heapq.heappush(events, (now + waits_s[way], 2 * number, True, promise, waits_s[way], way))
+        if way is not Way.TIMELY:
+            heapq.heappush(events, (now + 5.0, 2 * number + 1, False, promise, 0.0, way))
+    play(math.inf)
+    early = [held for promise, held in kept.items() if 50 <= (promise.outlook.late_s - 20.0) * 1e6 < 400]
+    assert sum(early) / len(early) >= 0.95, "told before the first promotion is known"
+    assert eta.p95.within / eta.p95.total >= 0.88
+
+
+def test_a_late_request_is_told_its_promotion_before_anything_is_known() -> None:
+    told = LaneEta().promise(Outlook(30.0, 5.0, 20.0, 120.0, 2.0))
+    assert told.p50_s == 20.0
+    assert 122.0 <= told.p95_s <= 150.0
+    assert told.ways == (Way.LATE, Way.PROMOTED)
+
+
 def test_a_wait_given_up_early_is_censored_and_one_given_up_late_is_a_miss() -> None:
     eta = LaneEta()
-    promise = Promise(Outlook(1.0, 5.0, 9.0), 1.0, 2.0, (False, False))
+    promise = Promise(Outlook(1.0, 5.0, 9.0), 1.0, 2.0, (Way.TIMELY, Way.TIMELY))
     eta.gave_up(promise, 1.5)
     assert (eta.p95.total, eta.p95.censored) == (0, 1)
     eta.gave_up(promise, 2.5)
@@ -133,6 +181,58 @@ def test_a_wait_given_up_early_is_censored_and_one_given_up_late_is_a_miss() -> 
 def test_work_before_is_bounded_by_the_lanes_own_work_and_all_work(own: float, weight: float, others: list[tuple[float, float]]) -> None:
     placed = work_before(own, weight, others)
     assert own <= placed <= own + sum(work for work, _ in others) + 1e-6
+
+
+@given(st.floats(0.1, 1e4), st.lists(st.tuples(st.floats(0, 1e4), st.floats(0.01, 10)), min_size=1, max_size=5))
+def test_fair_rates_share_all_that_is_asked_for_and_favour_nobody(rate: float, flows: list[tuple[float, float]]) -> None:
+    given_rates = fair_rates(rate, flows)
+    assert sum(given_rates) == pytest.approx(min(rate, sum(offered for offered, _ in flows)), abs=1e-6)
+    level = max(got / weight for got, (_, weight) in zip(given_rates, flows, strict=True))
+    for got, (offered, weight) in zip(given_rates, flows, strict=True):
+        assert got <= offered + 1e-9
+        assert got == pytest.approx(offered) or got / weight >= level - 1e-6 * max(1.0, level)
+
+
+def late_job(name: str, cost: float) -> Job:
+    """A job that waits for its promotion."""
+    job = Job(make_request(name, 1, 1), 0)
+    job.cost = cost
+    return job
+
+
+def test_a_wave_of_promotions_is_seen_before_it_comes() -> None:
+    """600 of work turn late in a second, and are promoted 40 s later, where the promoted are served 10 a second."""
+    promotions = Promotions(48.0)
+    lanes, nobody = (Offered(0.0, 0.9, 48.0), Offered(90.0, 0.5, 48.0)), Queue(0.0, 0.1)
+    before = promotions.queue(48.0, 100.0, lanes, nobody, 0.0, ask_only=True)
+    jobs = [late_job(str(number), 100.0) for number in range(6)]
+    for job in jobs:
+        promotions.add(job, 40.5)
+    seen = promotions.queue(48.0, 100.0, lanes, nobody, 0.0, ask_only=True)
+    assert before.work == pytest.approx(0.0)
+    assert seen.work_per_s == pytest.approx(100 * 0.1 / 0.6)
+    assert seen.work == pytest.approx(600 - 9 * 100 * 0.1 / 0.6)  # eight whole seconds and the slice in which it comes
+    for job in jobs[:3]:
+        promotions.left(job)
+    assert promotions.queue(48.0, 100.0, lanes, nobody, 0.0, ask_only=True).work == pytest.approx(300 - 9 * 100 * 0.1 / 0.6)
+
+
+def test_a_lane_that_is_offered_too_much_will_crowd_the_promoted() -> None:
+    """The first lane overflows by 20 a second, which comes back 10 s later as promotions; asked 30 s ahead, 20 s of that have come."""
+    promotions = Promotions(48.0)
+    lanes = (Offered(120.0, 0.9, 10.0),)
+    seen = promotions.queue(30.0, 100.0, lanes, Queue(0.0, 0.1), 0.0, ask_only=True)
+    assert 100.0 < seen.work < 600.0
+    assert promotions.queue(9.0, 100.0, lanes, Queue(0.0, 0.1), 0.0, ask_only=True).work == 0.0
+
+
+def test_looking_at_the_promoted_changes_no_decision() -> None:
+    promotions, lanes = Promotions(48.0), (Offered(0.0, 0.9, 48.0),)
+    promotions.queue(48.0, 10.0, lanes, Queue(50.0, 0.1), 0.0, ask_only=True)
+    assert promotions.known(48.0, 0.1) is None
+    found = promotions.queue(48.0, 10.0, lanes, Queue(1_000.0, 0.1), 0.1, ask_only=False)
+    assert promotions.known(48.0, 0.5) is found
+    assert promotions.known(48.0, 0.7) is None
 
 
 def test_only_time_with_a_backlog_counts_for_the_rate() -> None:

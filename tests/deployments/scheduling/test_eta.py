@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from deployments.scheduling.eta import FLOOR_S, LaneEta, Outlook, Promise, _at, _ratio, _Ratios, _Recent, _size, _stretched
+from deployments.scheduling.eta import FLOOR_S, LaneEta, Outlook, Promise, Way, _at, _ratio, _Ratios, _Recent, _size, _stretched
 
 NEVER = math.inf
 
@@ -13,20 +13,20 @@ def taught(waits: list[float], forecast_s: float = 1.0, slack_s: float = NEVER) 
     """One that saw requests with that forecast wait so long, all in time, a second apart. What it learned of its own coverage is put back."""
     eta = LaneEta()
     for number, wait_s in enumerate(waits):
-        eta.observe(eta.promise(Outlook(forecast_s, slack_s, 10.0)), wait_s, False, float(number))
-    eta._slack = {False: [0.0, 0.0], True: [0.0, 0.0]}
+        eta.observe(eta.promise(Outlook(forecast_s, slack_s, 10.0)), wait_s, Way.TIMELY, float(number))
+    eta._slack = {way: [0.0, 0.0] for way in Way}
     return eta
 
 
-def test_before_anything_is_known_the_forecast_is_told_and_twice_it() -> None:
-    assert LaneEta().predict(Outlook(1.0, NEVER, 9.0)) == Promise(Outlook(1.0, NEVER, 9.0), 1.0, 2.04, (False, False))
+def test_before_anything_is_known_the_forecast_is_told_and_three_times_it() -> None:
+    assert LaneEta().predict(Outlook(1.0, NEVER, 9.0)) == Promise(Outlook(1.0, NEVER, 9.0), 1.0, pytest.approx(3.04), (Way.TIMELY, Way.TIMELY))
 
 
 def test_a_forecast_that_ends_after_the_latest_start_is_told_as_late() -> None:
     told = LaneEta().predict(Outlook(1.0, 1.5, 9.0))
-    assert (told.p50_s, told.late) == (1.0, (False, True))
+    assert (told.p50_s, told.ways) == (1.0, (Way.TIMELY, Way.LATE))
     assert told.p95_s == pytest.approx(9.0)
-    assert LaneEta().predict(Outlook(1.0, 1.0, 9.0)).late == (False, True), "at the latest start it is still in time"
+    assert LaneEta().predict(Outlook(1.0, 1.0, 9.0)).ways == (Way.TIMELY, Way.LATE), "at the latest start it is still in time"
 
 
 def test_what_is_told_stretches_the_forecast_by_what_happened() -> None:
@@ -45,7 +45,7 @@ def test_a_share_that_came_late_makes_the_p95_late() -> None:
         eta.came_late(promise, 10.0 + number)
     told = eta.predict(Outlook(1.0, 5.0, 10.0))
     assert told.p50_s == pytest.approx(1.0)
-    assert told.late == (False, True)
+    assert told.ways == (Way.TIMELY, Way.LATE)
     assert told.p95_s == pytest.approx(10.0), "of late ones nothing is known: their forecast as it is"
     for number in range(8):  # late ones wait half as long again as was forecast, to twice
         eta._late.add(10.0, math.log((15.0 + 5 * (number % 2) + FLOOR_S) / (10.0 + FLOOR_S)), 20.0 + number)
@@ -69,15 +69,15 @@ def test_where_all_came_late_the_level_itself_is_taken() -> None:
         eta._late.add(10.0, float(number) / 10, float(number))
     told = eta.predict(Outlook(1.0, 5.0, 10.0))
     assert told.p50_s == pytest.approx((10.02) * math.exp(0.4) - 0.02)
-    assert told.late == (True, True)
+    assert told.ways == (Way.LATE, Way.LATE)
 
 
 def test_the_p95_is_never_below_the_p50_nor_the_p50_below_nothing() -> None:
     eta = taught([0.0] * 9)
-    eta._slack[False] = [-9.0, -20.0]
+    eta._slack[Way.TIMELY] = [-9.0, -20.0]
     told = eta.predict(Outlook(1.0, NEVER, 9.0))
     assert told.p50_s == told.p95_s == 0.0
-    eta._slack[False] = [1.0, -1.0]
+    eta._slack[Way.TIMELY] = [1.0, -1.0]
     told = eta.predict(Outlook(5.0, NEVER, 9.0))
     assert told.p95_s == told.p50_s > 0
 
@@ -85,23 +85,23 @@ def test_the_p95_is_never_below_the_p50_nor_the_p50_below_nothing() -> None:
 def test_each_outcome_moves_the_slack_by_its_gain() -> None:
     eta = LaneEta()
     promise = eta.promise(Outlook(1.0, NEVER, 9.0))
-    eta.observe(promise, 1.5, False, 0.0)  # beyond the p50, within the p95; nothing else is open
-    assert eta._slack[False] == pytest.approx([0.05 * 0.5, 0.05 * -0.05])
+    eta.observe(promise, 1.5, Way.TIMELY, 0.0)  # beyond the p50, within the p95; nothing else is open
+    assert eta._slack[Way.TIMELY] == pytest.approx([0.05 * 0.5, 0.05 * -0.05])
     assert (eta.p50.within, eta.p50.total, eta.p95.within, eta.p95.total) == (0, 1, 1, 1)
-    assert eta._slack[True] == [0.0, 0.0]
+    assert eta._slack[Way.LATE] == [0.0, 0.0]
 
 
 def test_a_wait_as_long_as_told_is_within() -> None:
     eta = LaneEta()
-    eta.observe(eta.promise(Outlook(1.0, NEVER, 9.0)), 1.0, False, 0.0)
+    eta.observe(eta.promise(Outlook(1.0, NEVER, 9.0)), 1.0, Way.TIMELY, 0.0)
     assert eta.p50.within == 1
 
 
 def test_many_open_promises_make_the_gain_small() -> None:
     eta = LaneEta()
     promises = [eta.promise(Outlook(1.0, NEVER, 9.0)) for _ in range(41)]
-    eta.observe(promises[0], 1.5, False, 0.0)
-    assert eta._slack[False][0] == pytest.approx(0.05 / (1 + 40 / 20) * 0.5)
+    eta.observe(promises[0], 1.5, Way.TIMELY, 0.0)
+    assert eta._slack[Way.TIMELY][0] == pytest.approx(0.05 / (1 + 40 / 20) * 0.5)
     for promise in promises[1:]:
         eta.gave_up(promise, 0.1)
     assert eta.open == 0
@@ -110,9 +110,9 @@ def test_many_open_promises_make_the_gain_small() -> None:
 
 def test_one_given_up_at_its_p95_is_censored_and_after_it_missed() -> None:
     eta = LaneEta()
-    eta.gave_up(eta.promise(Outlook(1.0, NEVER, 9.0)), 2.04)
+    eta.gave_up(eta.promise(Outlook(1.0, NEVER, 9.0)), 3.04)
     assert (eta.p95.censored, eta.p95.total) == (1, 0)
-    eta.gave_up(eta.promise(Outlook(1.0, NEVER, 9.0)), 2.05)
+    eta.gave_up(eta.promise(Outlook(1.0, NEVER, 9.0)), 3.05)
     assert (eta.p95.total, eta.p95.within, eta.p50.total) == (1, 0, 1)
     assert eta.open == 0
 
@@ -120,9 +120,24 @@ def test_one_given_up_at_its_p95_is_censored_and_after_it_missed() -> None:
 def test_a_late_outcome_teaches_the_late_ones_alone() -> None:
     eta = LaneEta()
     for number in range(8):
-        eta.observe(eta.promise(Outlook(1.0, 5.0, 10.0)), 20.0, True, float(number))
+        eta.observe(eta.promise(Outlook(1.0, 5.0, 10.0)), 20.0, Way.LATE, float(number))
     assert eta._timely.near(1.0) is None
     assert eta._late.near(10.0) == pytest.approx([math.log(20.02 / 10.02)] * 8)
+
+
+def test_an_outcome_of_a_late_one_counts_when_it_would_have_been_promoted() -> None:
+    eta = LaneEta()
+    for number in range(8):
+        eta.observe(eta.promise(Outlook(30.0, 5.0, 10.0, 60.0, 2.0)), 20.0, Way.LATE, 20.0 + number)
+    assert eta._late.near(10.0) is None
+    assert eta._slack[Way.PROMOTED] == [0.0, 0.0]
+    promise = eta.promise(Outlook(30.0, 5.0, 10.0, 60.0, 2.0))
+    assert promise.p95_s == pytest.approx(60.0 + 3.0 * (2.0 + 3.0) - 3.0), "three times the forecast, blurred by a 20th of the minute"
+    eta.observe(promise, 64.0, Way.PROMOTED, 64.0)
+    assert eta._late.near(10.0) is None, "five of nine would have been promoted by now"
+    eta.observe(eta.promise(Outlook(30.0, 5.0, 10.0, 60.0, 2.0)), 68.0, Way.PROMOTED, 68.0)
+    assert eta._late.near(10.0) == [*[pytest.approx(math.log(20.02 / 10.02))] * 8, NEVER, NEVER]
+    assert eta._slack[Way.PROMOTED][1] < 0
 
 
 def test_the_last_slack_is_remembered() -> None:

@@ -61,12 +61,17 @@ def test_one_whose_books_changed_is_found_in_its_new_place() -> None:
     assert world.found(job()) == ["r1", "r0"]
 
 
-def test_behind_one_without_prefill_budget_nobody_is_looked_at() -> None:
+def test_one_that_has_a_budget_of_prompts_to_prefill_is_not_open() -> None:
     world = World(2)
-    for name in ("r0", "r1"):
-        world.load(name, prefill=590)
-    assert world.fleet.fitting(job(prefill=20)) is WaitReason.PREFILL_BUDGET
-    assert world.found(job(prefill=10)) == ["r0", "r1"]
+    world.load("r0", prefill=600)
+    lease = world.load("r1", prefill=599)
+    assert world.found(job(prefill=5_000)) == ["r1"]
+    world.load("r1", prefill=1)
+    assert not world.fleet.any_open
+    assert world.fleet.fitting(job(prefill=1)) is WaitReason.PREFILL_BUDGET
+    world.fleet.by_id["r1"].first_token(lease)
+    world.fleet.touch(world.fleet.by_id["r1"])
+    assert world.found(job(prefill=5_000)) == ["r1"]
 
 
 def test_a_job_that_fits_few_is_placed_by_free_kv() -> None:
@@ -83,21 +88,8 @@ def test_what_the_freest_cannot_take_for_another_reason_waits_for_what_the_least
     world = World(6)
     for number in range(5):
         world.load(f"r{number}", kv=900, prefill=number)
-    world.load("r5", kv=100, prefill=595)
-    assert world.fleet.fitting(job(kv=200, prefill=10)) is WaitReason.KV_TOKENS
-    world.load("r5", kv=1, sequences=3)
+    world.load("r5", kv=101, sequences=4, prefill=595)
     assert world.fleet.fitting(job(kv=200, prefill=0, sequences=2)) is WaitReason.KV_TOKENS
-
-
-def test_who_lacks_nothing_but_prefill_budget_is_found() -> None:
-    world = World(3)
-    world.load("r0", kv=1_000)
-    world.load("r1", prefill=590)
-    world.load("r2", prefill=595)
-    short = world.fleet.short_of_prefill(job(prefill=20))
-    assert short is not None
-    assert short.replica_id == "r1"
-    assert world.fleet.short_of_prefill(job(prefill=1)) is None
 
 
 def test_why_none_is_open() -> None:

@@ -49,4 +49,4 @@ def test_a_policy_is_made_of_every_setting() -> None:
 def test_the_budgets_of_a_replica() -> None:
     assert Binding(0.5, 3).capacity(10, 5_000, 512) == Capacity(10, 5, 5_000, 512, 3)
     assert Binding(0.25, 2).capacity(10, 1, 1).ahead == 2, "2.5 is rounded to even"
-    assert Binding(0.0).capacity(8, 1, 1).ahead == 1, "one is always ahead, or the engine would run dry between two steps"
+    assert Binding(0.0).capacity(8, 1, 1).ahead == 0, "nobody waits inside the engine for another to end"

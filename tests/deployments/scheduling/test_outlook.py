@@ -82,13 +82,14 @@ def test_the_late_are_not_in_the_way_of_who_can_be_in_time() -> None:
 def test_a_late_one_is_promoted_and_waits_behind_the_promoted() -> None:
     world = World()
     world.fill(short=600.0, late=600.0)
-    assert world.of(3.0).late_s == pytest.approx(10.0)
-    world.fill(short=900.0, late=600.0, promoted=100.0)
-    # while the promoted are served 100 with a share of 0.2, the short lane (0.6) gets the 300 that can be in time
-    assert world.of(3.0).late_s == pytest.approx(10.0 + 4.0, rel=0.01)
-    world.fill(short=10_600.0, late=600.0, promoted=100.0, long=50.0)
-    assert world.of(3.0).late_s == pytest.approx(10.0 + 4.5, rel=0.01)
-    assert world.of(3.0, home=1).late_s == pytest.approx(40.0 + 4.5, rel=0.01)
+    outlook = world.of(3.0, cost=50.0)
+    assert (outlook.late_s, outlook.promotion_s) == (10.0, 10.0)
+    assert outlook.promoted_s == pytest.approx(0.5, rel=0.01), "nobody else is promoted, and nothing arrives"
+    world.outlooks.reload({"short", "long"}, 100.0)
+    world.fill(promoted=2_000.0)
+    outlook = world.of(3.0)
+    assert outlook.promoted_s == pytest.approx(10.0, abs=1.0), "2,000 less what is served until then"
+    assert (world.of(3.0, home=1).promotion_s, world.of(3.0, home=1).promoted_s) == (40.0, pytest.approx(0.0))
 
 
 def test_where_late_ones_are_served_their_own_rate_speaks_if_that_is_sooner() -> None:
@@ -121,7 +122,8 @@ def test_only_time_in_which_late_ones_wait_counts_for_their_rate() -> None:
 def test_all_begins_when_there_is_a_replica() -> None:
     world = World(start_s=30.0)
     world.fill(short=600.0, late=200.0)
-    assert world.of(60.0) == Outlook(pytest.approx(34.0, rel=0.01), 60.0, 60.0)
+    assert world.of(60.0) == Outlook(pytest.approx(34.0, rel=0.01), 60.0, 60.0, 60.0, 0.0)
+    assert world.of(3.0).promotion_s == 30.0
     assert world.of(3.0).late_s == pytest.approx(30.0 + 10.0)
 
 

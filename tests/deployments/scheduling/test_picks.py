@@ -23,7 +23,7 @@ def test_the_least_loaded_replica_is_picked() -> None:
 
 
 def test_a_cached_prefix_is_used_until_it_costs_more_than_the_stickiness() -> None:
-    scheduler = make_scheduler(2, dataclasses.replace(POLICY, stickiness_ms=20.0), ROOMY)
+    scheduler = make_scheduler(2, dataclasses.replace(POLICY, stickiness_ms=20.0), dataclasses.replace(ROOMY, prefill_steps=2.0))
     prefix = tuple(range(5))
     assert place(scheduler, "a", prompt=400, prefix=prefix)[0] == "r0"
     lease = next(iter(scheduler.fleet.by_id["r0"].leases.values()))

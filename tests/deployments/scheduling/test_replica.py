@@ -41,10 +41,9 @@ def test_an_empty_replica_takes_anything() -> None:
         (lease(1, sequences=3), job(sequences=3), WaitReason.SEQUENCES),
         (lease(1, kv=600), job(kv=400), None),
         (lease(1, kv=600), job(kv=401), WaitReason.KV_TOKENS),
-        (lease(1, prefill=400), job(prefill=200), None),
-        (lease(1, prefill=400), job(prefill=201), WaitReason.PREFILL_BUDGET),
-        (lease(1, prefill=300), job(prefill=5_000), None),
-        (lease(1, prefill=301), job(prefill=5_000), WaitReason.PREFILL_BUDGET),
+        (lease(1, prefill=599), job(prefill=1), None),
+        (lease(1, prefill=599), job(prefill=5_000), None),
+        (lease(1, prefill=600), job(prefill=1), WaitReason.PREFILL_BUDGET),
     ],
 )
 def test_each_budget_is_filled_and_not_overdrawn(runs: Lease, asks: Job, waits: WaitReason | None) -> None:

@@ -5,7 +5,7 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 
-from deployments.scheduling import Ending, Lease, Placement, Request, Scheduler, WaitReason
+from deployments.scheduling import Ending, Lease, Placement, Request, Scheduler
 from deployments.scheduling.lane import Lane
 from deployments.scheduling.lanes import PROMOTED
 from deployments.scheduling.request import Job
@@ -108,9 +108,9 @@ class TimedWorld:
         for waiting in self._waiting.values():
             waiting.drains += 1
 
-    def _hold_begins(self, lane: Lane, job: Job, waits: WaitReason) -> None:
+    def _hold_begins(self, lane: Lane, job: Job) -> None:
         before = self.scheduler.holds.by_lane.get(PROMOTED)
-        self._begin(lane, job, waits)
+        self._begin(lane, job)
         if self.scheduler.holds.by_lane.get(PROMOTED) is not before:
             self._drains_from.append(self.scheduler.placed)
             self.reservations.append((job.request.request_id, self.now))

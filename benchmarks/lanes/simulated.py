@@ -1,0 +1,136 @@
+"""`python -m benchmarks.lanes.simulated`: the same contest in virtual time, a few seconds a pair.
+
+The same mixes, policies and judgement as `python -m benchmarks.lanes`; the simulator's cell (`autoscaling/simulator`) with a cost file instead of the
+running cluster. Made for ablations: many seeds are affordable, and no other load of the machine disturbs them.
+"""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+import yaml
+
+from autoscaling.simulator.cell import Cell, CellSettings
+from autoscaling.simulator.outcome import Outcome
+from autoscaling.simulator.workload import plain_workload
+from benchmarks.lanes.engine_queue import of_times
+from benchmarks.lanes.mix import MIXES, Mix, Traffic
+from benchmarks.lanes.policies import SIDES
+from benchmarks.lanes.promises import Promise, coverage
+from benchmarks.lanes.results import by_lane
+from benchmarks.lanes.verdict import SideResult, Verdict, judge, verdict_table
+from benchmarks.serving.program import console, write_json
+from benchmarks.serving.spec import one_replica_spec
+from cluster.spec import ClusterSpec, parse_spec
+from deployments.engine_model.cost_file import CostFile, read_cost_file
+from deployments.scheduling.from_spec import binding_of, policy_of
+
+CLIENTS = 256
+TTFT_SLO_S = 5.0
+_QUEUE_WAIT_S = 1_800.0
+_BLOCK = 4_000
+_TRACES = Path(__file__).parents[3] / "shared" / "data" / "traces"
+
+
+class Rehearsal:
+    """One simulated replica, and what it is to serve."""
+
+    def __init__(self, costs: CostFile, traffic: Traffic) -> None:
+        self._costs = costs
+        self._traffic = traffic
+
+    def capacity(self, seed: int) -> float:
+        """Requests a second that a closed loop gets through, the first and the last tenth left out."""
+        outcome = self._run(self._traffic.block(_BLOCK, seed), "fifo", CLIENTS)
+        ended = np.sort(outcome.finished_s)
+        low, high = np.quantile(ended, (0.1, 0.9))
+        return float(((ended >= low) & (ended < high)).sum() / (high - low))
+
+    def play(self, mix: Mix, side: str) -> SideResult:
+        """A side, until drained."""
+        out = self._run(mix, side, 0)
+        answered = ~np.isnan(out.first_s)
+        ttft_s = np.where(answered, out.ttft_s, np.inf)
+        decoded = answered & (out.output_tokens > 1)
+        return SideResult(
+            by_lane(mix, ttft_s),
+            coverage(_promises(out, [lane.name for lane in side_spec(side).lanes])),
+            of_times(out.engine_queued_s[answered], out.tpot_s[decoded]),
+            float(out.output_tokens[answered].sum() / out.ended_s),
+            out.ended_s,
+            0.0,
+            {"rejected": int(out.rejected.sum()), "expired": int(out.expired.sum())} if not answered.all() else {},
+            float(mix.arrivals_s[-1]),
+        )
+
+    def _run(self, mix: Mix, side: str, clients: int) -> Outcome:
+        spec = side_spec(side)
+        settings = CellSettings(
+            replicas=1,
+            limits=self._costs.limits(),
+            policy=policy_of(spec),
+            binding=binding_of(spec),
+            max_model_len=spec.models[0].settings.max_model_len,
+            queue_wait_s=_QUEUE_WAIT_S,
+            clients=clients,
+        )
+        workload = plain_workload(mix.arrivals_s, mix.prompt_tokens, mix.output_tokens, TTFT_SLO_S)
+        return Cell(settings, self._costs.cost_model(), workload).run()
+
+
+def side_spec(name: str) -> ClusterSpec:
+    """The spec of a side."""
+    return parse_spec(yaml.safe_dump(yaml.safe_load(one_replica_spec(8_000)) | json.loads(json.dumps(SIDES[name]))))
+
+
+def _promises(out: Outcome, lanes: list[str]) -> list[Promise]:
+    told = np.flatnonzero(~np.isnan(out.eta_p95_s) & ~out.rejected)
+    left_s = np.where(out.expired, out.expired_s, out.placed_s)
+    return [
+        Promise(
+            lanes[out.lane[one]],
+            float(out.arrived_s[one]),
+            float(out.eta_p50_s[one]),
+            float(out.eta_p95_s[one]),
+            float(left_s[one] - out.arrived_s[one]),
+            bool(np.isfinite(out.placed_s[one])),
+        )
+        for one in told
+    ]
+
+
+def main(
+    costs: Annotated[Path, typer.Argument(help="A cost file of the engine (`raylane calibrate`).")],
+    mixes: Annotated[str, typer.Option(help=f"Some of: {', '.join(MIXES)}.")] = "azure-mooncake",
+    sides: Annotated[str, typer.Option(help=f"Some of: {', '.join(SIDES)}; each against fifo.")] = "lanes",
+    seeds: Annotated[str, typer.Option(help="One pair of runs for each.")] = "0,1,2",
+    load: Annotated[float, typer.Option(help="Share of the capacity.")] = 1.2,
+    duration_s: Annotated[float, typer.Option(help="How long requests arrive.")] = 300.0,
+    traces: Annotated[Path, typer.Option(help="The folder of the traces.")] = _TRACES,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON.")] = None,
+) -> None:
+    """Compare lanes with first-in-first-out in virtual time."""
+    file = read_cost_file(costs)
+    context = parse_spec(one_replica_spec(8_000)).models[0].settings.max_model_len
+    found = []
+    for mix_name in mixes.split(","):
+        traffic = Traffic(traces, context, mix_name)
+        rehearsal = Rehearsal(file, traffic)
+        verdicts: dict[str, list[tuple[str, Verdict]]] = {side: [] for side in sides.split(",")}
+        for seed in map(int, seeds.split(",")):
+            capacity = rehearsal.capacity(seed)
+            mix = traffic.draw(load * capacity, duration_s, seed + 1)
+            fifo = rehearsal.play(mix, "fifo")
+            for side, known in verdicts.items():
+                known.append((f"seed {seed}, {capacity:.1f} requests/s", judge(rehearsal.play(mix, side), fifo)))
+        for side, known in verdicts.items():
+            console.print(verdict_table(f"{side} against fifo, {mix_name}, {load:g} x capacity", known))
+            found.append({"mix": mix_name, "side": side, "pairs": [{"of": name} | asdict(verdict) for name, verdict in known]})
+    write_json({"load": load, "duration_s": duration_s, "found": found}, json_file)
+
+
+if __name__ == "__main__":
+    typer.run(main)
