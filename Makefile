@@ -25,8 +25,8 @@ lint: dev        ## ruff and mypy over everything
 	.venv/bin/ruff format --check .
 	$(RUN) mypy
 
-# Several processes on few cores: one thread of BLAS each, or they spin while they wait for each other.
-SPREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(RUN) pytest -q -n 4 --dist worksteal
+# Several processes on few cores: one thread of BLAS each, or they spin while they wait for each other. Each imports all tests, so not those that need Ray.
+SPREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(RUN) pytest -q -n 4 --dist worksteal --ignore=tests/smoke --ignore=tests/live
 
 # The tests, collected once, beside lint: four processes that begin together would each compile all of them. What is wrong is told by the run itself.
 compiled: dev
