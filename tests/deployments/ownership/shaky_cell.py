@@ -34,8 +34,9 @@ TICK_S = 1e-6
 class Wire:
     """One direction of a channel: lines arrive in order, late, and now and then twice. Once it is cut, what is under way arrives in part."""
 
-    def __init__(self, cell: "Cell") -> None:
+    def __init__(self, cell: "Cell", break_it: Callable[[], None]) -> None:
         self._cell = cell
+        self._break = break_it
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._last_s = 0.0
         self._cut_s: float | None = None
@@ -44,6 +45,8 @@ class Wire:
         for _ in range(1 + (self._cell.dice.random() < self._cell.doubles)):
             self._last_s = max(self._last_s + TICK_S, self._cell.now + self._cell.delay())
             self._cell.loop.call_at(self._last_s, self._arrive, line)
+        if b'"beat"' not in line and self._cell.dice.random() < self._cell.breaks:
+            self._break()
 
     def _arrive(self, line: bytes) -> None:
         if self._cut_s is None or self._cell.now <= self._cut_s:
@@ -64,7 +67,7 @@ class Channel:
 
     def __init__(self, cell: "Cell") -> None:
         self._cell = cell
-        self.up, self.down = Wire(cell), Wire(cell)
+        self.up, self.down = Wire(cell, self.cut), Wire(cell, self.cut)
         self.content = self
         self.status = 0
         self.opened: asyncio.Future[int] = cell.loop.create_future()
@@ -266,12 +269,13 @@ class Gateway:
 
 
 class Cell:
-    """All of it. `doubles` is how likely a line arrives twice; `deaf`: the directory hears and says nothing."""
+    """All of it. `doubles` is how likely a line arrives twice, `breaks` how likely its channel breaks then; `deaf`: the directory hears nothing."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, seed: int, gateways: int, doubles: float) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, seed: int, gateways: int, doubles: float, breaks: float) -> None:
         self.loop = loop
         self.dice = random.Random(seed)
         self.doubles = doubles
+        self.breaks = breaks
         self.deaf = False
         self.cut_off: set[str] = set()
         self.channels: deque[Channel] = deque(maxlen=16)

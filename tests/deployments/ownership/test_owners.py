@@ -335,3 +335,13 @@ def test_two_that_claim_one_epoch_get_a_new_one() -> None:
     owners.register("g2", "u2", ["m1"], {"m1": 1}, SETTLE_S)
     assert owners.owned["m1"].epoch == 2
     assert owners.owned["m1"].gateway_id in {"g1", "g2"}
+
+
+def test_an_owner_behind_an_epoch_that_was_seen_is_replaced_once_that_ones_owner_had_time_to_register() -> None:
+    """Whoever has heard of the later epoch would not follow the earlier one."""
+    owners = Owners(0.0, expected=3)
+    owners.register("g1", "u1", ["m1"], {"m1": 5}, 1.0)
+    owners.register("g2", "u2", ["m1"], {}, 1.0, {"m1": 6})
+    assert (owners.owned["m1"].gateway_id, owners.owned["m1"].epoch) == ("g1", 5)
+    owners.assign(SETTLE_S)
+    assert owners.owned["m1"].epoch == 7

@@ -5,6 +5,7 @@ runs, and nothing waits that no client waits for.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
@@ -23,6 +24,19 @@ MOST_QUIET_S = 45.0
 """Longer than any request may wait, and than any owner takes to notice what it lost."""
 
 
+class Failures(logging.Handler):
+    """A channel survives a fault of the owner's, by breaking. Here it counts as one."""
+
+    def __init__(self, errors: list[dict[str, Any]]) -> None:
+        super().__init__()
+        self._errors = errors
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Takes a line of the log."""
+        if any(isinstance(argument, AssertionError | KeyError) for argument in record.args or ()):
+            self._errors.append({"message": record.getMessage()})
+
+
 class ShakyCell(RuleBasedStateMachine):
     """See the module's docstring."""
 
@@ -31,21 +45,30 @@ class ShakyCell(RuleBasedStateMachine):
         self.loop = VirtualLoop()
         self.errors: list[dict[str, Any]] = []
         self.loop.set_exception_handler(lambda loop, context: self.errors.append(context))
+        self.handler = Failures(self.errors)
+        logging.getLogger("raylane.ownership").addHandler(self.handler)
         self.stack = virtual_time(self.loop, allegiance, desk, lane_owner, remote_owner, session)
         self.stack.__enter__()
         self.cell: Cell
 
-    @initialize(seed=st.integers(0, 1 << 32), gateways=st.integers(2, 3), doubles=st.sampled_from([0.0, 0.0, 0.3]))
-    def begin(self, seed: int, gateways: int, doubles: float) -> None:
+    @initialize(
+        seed=st.integers(0, 1 << 32),
+        gateways=st.integers(2, 3),
+        doubles=st.sampled_from([0.0, 0.3]),
+        breaks=st.sampled_from([0.0, 0.1, 0.3]),
+        deaf=st.booleans(),
+    )
+    def begin(self, seed: int, gateways: int, doubles: float, breaks: float, deaf: bool) -> None:
         async def claim(*arguments: Any) -> list[Running]:
             return await self.cell.claim(*arguments)
 
         def make() -> None:
-            self.cell = Cell(self.loop, seed, gateways, doubles)
+            self.cell = Cell(self.loop, seed, gateways, doubles, breaks)
 
         self.claims = mock.patch.object(allegiance, "claim", claim)
         self.claims.start()
         self.passes(1.5, make)
+        self.cell.deaf = deaf
 
     def passes(self, seconds: float, act: Callable[[], None] = lambda: None) -> None:
         """Does something in the loop, then lets so much time pass."""
@@ -131,6 +154,7 @@ class ShakyCell(RuleBasedStateMachine):
             if hasattr(self, "cell"):
                 self.settles()
         finally:
+            logging.getLogger("raylane.ownership").removeHandler(self.handler)
             self.claims.stop()
             self.stack.__exit__(None, None, None)
             for task in asyncio.all_tasks(self.loop):
@@ -141,7 +165,7 @@ class ShakyCell(RuleBasedStateMachine):
     def settles(self) -> None:
         """Everything works again, nobody asks any more: all comes to an end, and nothing is left."""
         cell = self.cell
-        cell.deaf = False
+        cell.deaf, cell.breaks = False, 0.0
         self.passes(MOST_QUIET_S, cell.add_engine)
         assert {name: task for name, task in cell.clients.items() if not task.done()} == {}, "nothing hangs"
         ends = {task.result() for task in cell.clients.values() if not task.cancelled()}
