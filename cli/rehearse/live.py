@@ -47,8 +47,8 @@ class LivePlayer:
         return cls(cell, client, await measure_vocabulary(client, model), model, lanes)
 
     async def capacity(self, work: Workload, clients: int, warm_up: int) -> float:
-        """Requests a second that so many clients in a closed loop get through, after `warm_up` requests that do not count."""
-        await self._closed(work, clients, warm_up)
+        """Requests a second that so many clients in a closed loop get through, after at most `warm_up` requests that do not count."""
+        await self._closed(work, clients, min(warm_up, len(work)))
         return throughput(np.sort(np.array(await self._closed(work, clients, len(work)))))
 
     async def play(self, work: Workload) -> Lived:
