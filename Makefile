@@ -40,7 +40,7 @@ test: dev        ## everything that gates: lint, all tests without Ray, one live
 	$(SPREAD) -m "not live and not long"
 	$(RUN) pytest -m "live and not long" --durations=15
 
-test-live: dev   ## the longer live suites: storms, kills, cancellation at scale
+test-live: dev   ## the longer live suites: storms, kills, cancellation at scale; and mutants
 	$(RUN) pytest -m long
 	$(MAKE) mutants
 
