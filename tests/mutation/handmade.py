@@ -100,12 +100,16 @@ SCHEDULING = [
         "deployments/scheduling/replica.py",
         ("one sequence fewer than fits", "> capacity.sequences + capacity.ahead", ">= capacity.sequences + capacity.ahead"),
         ("KV of an ended lease stays booked", "self.kv_tokens -= lease.kv_tokens", "pass"),
-        ("a large prompt never begins beside others", "min(job.prefill_tokens, capacity.step_tokens)", "job.prefill_tokens"),
+        (
+            "a large prompt waits until all of it fits the prefill budget",
+            "if self.prefill_tokens >= capacity.prefill_budget:",
+            "if self.prefill_tokens + job.prefill_tokens > capacity.prefill_budget:",
+        ),
     ),
     *_in(
         "deployments/scheduling/holds.py",
-        ("a hold outlives what waited for it", "if not hold.lane.count or (", "if ("),
-        ("what drained for a promoted job goes to whoever comes first", "lane.reserved = job if promoted else None", "lane.reserved = None"),
+        ("a hold outlives what waited for it", "if not hold.lane.count or hold.lane.reserved is None:", "if False:"),
+        ("what drained for a promoted job goes to whoever comes first", "lane.reserved = job\n", "lane.reserved = None\n"),
         ("a replica is reserved for ever", "self._fleet.reserved -= 1", "pass"),
     ),
     *_in(
