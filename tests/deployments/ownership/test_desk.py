@@ -100,7 +100,7 @@ async def test_placed_after_the_cancellation_before_the_task_ran(desk: Desk) -> 
 
 async def test_the_place_of_a_cancelled_one_goes_to_the_next(desk: Desk) -> None:
     tasks = [await waiting(desk, name) for name in "abcd"]
-    desk.replica_up(facts(max_num_seqs=1))  # holds one, and one ahead
+    desk.replica_up(facts(max_num_seqs=2))
     tasks[0].cancel()
     await cancelled(tasks[0])
     placements = [await tasks[1], await tasks[2]]
@@ -129,7 +129,7 @@ async def test_cancelled_in_the_moment_of_the_time_out(desk: Desk) -> None:
 
 async def test_refused_waits_again_and_first(desk: Desk) -> None:
     """It waits again, and comes before two that wait with earlier deadlines: the next replica has room for one of these beside it."""
-    desk.replica_up(facts("r1"))
+    desk.replica_up(facts("r1", max_num_seqs=2))
     patient = request("a")
     patient = dataclasses.replace(patient, deadline_s=patient.deadline_s + 30.0)
     placement, running = await wait(desk, patient), await wait(desk, request("b"))
@@ -141,7 +141,7 @@ async def test_refused_waits_again_and_first(desk: Desk) -> None:
     again = asyncio.create_task(desk.placement(placement.request))
     await asyncio.sleep(0)
     assert not again.done(), "it waits again"
-    desk.replica_up(facts("r2"))
+    desk.replica_up(facts("r2", max_num_seqs=2))
     first = await asyncio.wait_for(again, 10.0)
     assert (first.replica_id, first.lease.attempt) == ("r2", 2)
     second = await asyncio.wait_for(waiting[0], 10.0)
