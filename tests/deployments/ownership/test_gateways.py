@@ -23,8 +23,8 @@ async def test_every_gateway_answers_and_one_decides(make_cell: MakeCell) -> Non
     for engine in cell.engines:
         engine.behave = pieces(event(), go, DONE)
     asks = [asyncio.create_task(rig.ask(STREAM)) for rig in cell.rigs for _ in range(4)]
-    await until(lambda: sum(len(engine.seen) for engine in cell.engines) >= 10)
-    assert [len(engine.seen) for engine in cell.engines] == [5, 5], "one scheduler balances for all"
+    await until(lambda: sum(len(engine.seen) for engine in cell.engines) >= 8)
+    assert [len(engine.seen) for engine in cell.engines] == [4, 4], "one scheduler balances for all"
     go.set()
     assert {status for status, _ in await asyncio.gather(*asks)} == {200}
     snapshot = cell.owner.owner.snapshot()
@@ -37,10 +37,10 @@ async def test_what_waits_at_another_gateway_waits_in_the_one_lane(make_cell: Ma
     go = asyncio.Event()
     cell.engines[0].behave = waiting(go)
     asks = [asyncio.create_task(rig.ask()) for rig in cell.rigs for _ in range(6)]
-    await until(lambda: sum(lane.waiting for lane in cell.owner.owner.snapshot().lanes) == 12 - 5)
+    await until(lambda: sum(lane.waiting for lane in cell.owner.owner.snapshot().lanes) == 12 - 4)
     leaver = asks.pop()
     leaver.cancel()
-    await until(lambda: sum(lane.waiting for lane in cell.owner.owner.snapshot().lanes) <= 6)
+    await until(lambda: sum(lane.waiting for lane in cell.owner.owner.snapshot().lanes) <= 7)
     go.set()
     assert {status for status, _ in await asyncio.gather(*asks)} == {200}
 
@@ -55,7 +55,7 @@ async def test_a_limit_is_the_cells(make_cell: MakeCell) -> None:
     cell.engines[0].behave = waiting(go)
     policy = cell.owner.owner.scheduler.lanes.policy
     cell.owner.owner.scheduler.lanes.policy = type(policy)(lanes=policy.lanes, max_waiting=1)
-    asks = [asyncio.create_task(cell.other.ask()) for _ in range(6)]
+    asks = [asyncio.create_task(cell.other.ask()) for _ in range(5)]
     await until(lambda: sum(lane.waiting for lane in cell.owner.owner.snapshot().lanes) == 1)
     status, error = await cell.other.error()
     assert (status, error["code"]) == (503, "overloaded")
@@ -105,7 +105,7 @@ async def test_the_owner_dies(make_cell: MakeCell) -> None:
     lost = [asyncio.create_task(dying.ask(STREAM)) for _ in range(8)]
     await until(lambda: sum(engine.open for engine in cell.engines) == 8)
     kept = [asyncio.create_task(staying.ask(STREAM)) for _ in range(12)]
-    await until(lambda: sum(lane.waiting for lane in dying.owner.snapshot().lanes) == 20 - 2 * 5)
+    await until(lambda: sum(lane.waiting for lane in dying.owner.snapshot().lanes) == 20 - 2 * 4)
     await cell.crash(dying)
     assert all(isinstance(result, aiohttp.ClientError) for result in await asyncio.gather(*lost, return_exceptions=True))
     await until(lambda: staying.desk.own is not None)
@@ -116,7 +116,7 @@ async def test_the_owner_dies(make_cell: MakeCell) -> None:
     answers = await asyncio.gather(*kept)
     assert {status for status, _ in answers} == {200}
     assert {body for _, body in answers} == {event("a") + event("b") + DONE}
-    assert 1 <= staying.desk.handed_on <= 10  # what the dying one's own end made room for may have been placed before it was gone
+    assert 1 <= staying.desk.handed_on <= 12  # what the dying one's own end made room for may have been placed before it was gone
 
 
 async def test_streams_outlive_the_owner(make_cell: MakeCell) -> None:
@@ -140,7 +140,7 @@ async def test_a_holder_dies(make_cell: MakeCell) -> None:
     staying, dying = cell.owner, cell.other
     cell.engines[0].behave = waiting(asyncio.Event())
     lost = [asyncio.create_task(dying.ask()) for _ in range(9)]
-    await until(lambda: sum(lane.waiting for lane in staying.owner.snapshot().lanes) == 4)
+    await until(lambda: sum(lane.waiting for lane in staying.owner.snapshot().lanes) == 5)
     await cell.crash(dying)
     await asyncio.gather(*lost, return_exceptions=True)
     await until(lambda: not staying.owner.entries.live)
