@@ -179,8 +179,8 @@ async def test_draining_finishes_what_runs_and_refuses_the_rest(make_rig: MakeRi
     release = asyncio.Event()
     engine.behave = pieces(event("a"), release, event("b"), DONE)
     await rig.add(engine)
-    running = [asyncio.create_task(rig.ask(STREAM)) for _ in range(4)]  # of which two wait in the lane
-    await until(lambda: rig.owner.snapshot().lanes[0].waiting == 2)
+    running = [asyncio.create_task(rig.ask(STREAM)) for _ in range(4)]  # of which three wait in the lane
+    await until(lambda: rig.owner.snapshot().lanes[0].waiting == 3)
     stopping = asyncio.create_task(rig.gateway.stop())
     await until(lambda: rig.service.draining)
     status, error = await rig.error()

@@ -47,19 +47,19 @@ async def test_the_books_are_the_schedulers(make_rig: MakeRig) -> None:
         assert (await rig.ask())[0] == 200
     rig.engines[0].behave = waiting(go)
     asks = [asyncio.create_task(rig.ask({**ASK, "stream": True}, headers={"x-raylane-class": "hasty"})) for _ in range(8)]
-    await until(lambda: sum(lane.waiting for lane in rig.owner.snapshot().lanes) == 3)
+    await until(lambda: sum(lane.waiting for lane in rig.owner.snapshot().lanes) == 4)
     told = await books(rig, latency_span_s="60")
     assert (told.model, told.epoch, told.age_s) == ("demo", 1, 0.0)
     assert told.attainment == {"interactive": 0.99, "hasty": 0.9}
-    assert [(replica.status, replica.sequences) for replica in told.snapshot.replicas] == [("ready", 5)]
-    assert sum(lane.waiting for lane in told.snapshot.lanes) == 3
+    assert [(replica.status, replica.sequences) for replica in told.snapshot.replicas] == [("ready", 4)]
+    assert sum(lane.waiting for lane in told.snapshot.lanes) == 4
     assert (told.snapshot.finished, told.snapshot.endings["finished"]) == (3, 3)
     assert told.latencies is not None
     assert (told.latencies.requests, told.latencies.span_s) == (3, 60.0)
     assert 0 < told.latencies.ttft_p50_s <= told.latencies.ttft_p90_s <= told.latencies.ttft_p99_s
     assert (await books(rig)).latencies is None
     signals = signals_from(told, Moment(1.0, 1e9, 1))
-    assert (signals.ready, signals.running, signals.waiting, signals.arrived, signals.starting) == (1, 5, 3, 11, 0)
+    assert (signals.ready, signals.running, signals.waiting, signals.arrived, signals.starting) == (1, 4, 4, 11, 0)
     assert {flow.traffic_class: flow.attainment for flow in signals.flows} == {"interactive": 0.99, "hasty": 0.9}
     go.set()
     assert {status for status, _ in await asyncio.gather(*asks)} == {200}
