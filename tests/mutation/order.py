@@ -12,7 +12,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _cost(item: pytest.Item) -> int:
     function = getattr(item, "function", None)
-    if "cell" in getattr(item, "fixturenames", ()):
+    if "make_cell" in getattr(item, "fixturenames", ()):
         return 3
     if inspect.iscoroutinefunction(function):
         return 2

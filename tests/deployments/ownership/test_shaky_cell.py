@@ -51,6 +51,12 @@ class ShakyCell(RuleBasedStateMachine):
         self.stack.__enter__()
         self.cell: Cell
 
+        async def claim(*arguments: Any) -> list[Running]:
+            return await self.cell.claim(*arguments)
+
+        self.claims = mock.patch.object(allegiance, "claim", claim)
+        self.claims.start()
+
     @initialize(
         seed=st.integers(0, 1 << 32),
         gateways=st.integers(2, 3),
@@ -59,14 +65,9 @@ class ShakyCell(RuleBasedStateMachine):
         deaf=st.booleans(),
     )
     def begin(self, seed: int, gateways: int, doubles: float, breaks: float, deaf: bool) -> None:
-        async def claim(*arguments: Any) -> list[Running]:
-            return await self.cell.claim(*arguments)
-
         def make() -> None:
             self.cell = Cell(self.loop, seed, gateways, doubles, breaks)
 
-        self.claims = mock.patch.object(allegiance, "claim", claim)
-        self.claims.start()
         self.passes(1.5, make)
         self.cell.deaf = deaf
 
