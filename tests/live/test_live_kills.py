@@ -10,8 +10,10 @@ import psutil
 import pytest
 import requests
 
+from deployments.protocol import Load, ReplicaState
 from tests.live.clients import Answer, ask, clients
 from tests.live.cluster import LiveCluster, eventually, live_cluster
+from tests.live.replica import Replica, until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1_200)]
 
@@ -138,6 +140,22 @@ async def test_an_engine_core_alone(cluster: LiveCluster, tell: list[str], numbe
     assert after["failed"] - before["failed"] >= len(dead) > 0
     codes = {answer.code for answer in dead}
     tell.append(f"EngineCore {number.name}: {len(dead)} told within {told_s:.1f} s ({codes}), replaced in {back_s:.0f} s")
+
+
+async def test_a_stopped_core_as_its_replica_tells(cluster: LiveCluster) -> None:
+    """At the replica's own door: its feed says that it is unhealthy, and then its streams end with an error within 5 s."""
+    replica = Replica(cluster, cluster.replicas()[0])
+    async with replica.session() as session, replica.feed(session) as messages, replica.stream(session, "stopped-1") as response:
+        await response.content.readline()
+        cluster.engine_core(replica.pid).send_signal(signal.SIGSTOP)
+        await until(messages, lambda message: isinstance(message, Load) and message.state is ReplicaState.UNHEALTHY)
+        rest = await asyncio.wait_for(response.content.read(), 5)
+        assert b'"error"' in rest
+    await asyncio.to_thread(eventually, lambda: replica.replica_id not in {r["replica_id"] for r in cluster.replicas()}, 180)
+    await asyncio.to_thread(eventually, cluster.is_whole, 180)
+    _, alive = await asyncio.to_thread(psutil.wait_procs, replica.family, 60)
+    assert not alive
+    await asyncio.to_thread(cluster.settle)
 
 
 async def test_a_stopped_replica(cluster: LiveCluster, tell: list[str]) -> None:
