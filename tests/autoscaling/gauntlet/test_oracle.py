@@ -56,7 +56,7 @@ def test_the_known_rate_keeps_the_promise_where_it_was_tuned() -> None:
 
 def test_the_known_rate_keeps_the_promise_where_that_takes_many_times_the_rate() -> None:
     play = small_play()
-    quiet = replace(play, load=Load(play.load.replicas / 8))
+    quiet = replace(play, load=Load(play.load.replicas / 12))
     headroom = tuned([quiet], TARGET, 1)
     assert headroom.h > 4
     assert played(quiet, headroom, TARGET).score.attainment >= TARGET
