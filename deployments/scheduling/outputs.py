@@ -72,7 +72,7 @@ class OutputLengths:
             prior = _PRIOR_TOKENS if limit is None else min(limit, _PRIOR_TOKENS)
             return prior, prior
         p90 = lengths.quantile(0.9)
-        return max(0, round(lengths.mean(limit))), p90 if limit is None else min(limit, p90)
+        return round(lengths.mean(limit)), p90 if limit is None else min(limit, p90)
 
     def observe(self, prompt_tokens: int, expected: int, tokens: int) -> None:
         """A sequence with that prompt gave `tokens`, where `expected` were expected."""

@@ -120,3 +120,20 @@ def test_every_model_has_a_name_of_its_own() -> None:
     for model in models:
         assert model_in(in_file_name(model)) == model
         assert "/" not in in_file_name(model)
+
+
+def test_each_line_that_is_lost_is_counted_once(tmp_path: Path) -> None:
+    health = LogHealth("m")
+    log = DecisionLog(tmp_path, "m", health)
+    assert log.due()
+    log.write("header")
+    for number in range(3):
+        assert not log.due()
+        log.write(f"line {number}")
+    (tmp_path / "m.jsonl").unlink()
+    log.lost(ValueError("no JSON"))
+    assert (health.lost_lines, log.broken) == (3 + 1, True), "those that waited for the file, and the one that could not be made"
+    assert health.error == "ValueError: no JSON"
+    log.write("while it is broken")
+    assert health.lost_lines == 5
+    log.close()

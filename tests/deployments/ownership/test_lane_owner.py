@@ -1,18 +1,22 @@
 """The live shell of the scheduler, event by event: who is told what, which lease stands, what a replica's word changes."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from deployments.ownership.booking import Booking
+from deployments.ownership.decision_log import DecisionLog
 from deployments.ownership.entries import EntryState
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.running import Running
 from deployments.protocol import Finished, ReplicaFacts, ReplicaState
 from deployments.scheduling import Admission, Binding, Capacity, Ending, LanePolicy, Lease, Placement, Policy, RejectCause, Request
 from deployments.scheduling.replica import ReplicaStatus
+from deployments.telemetry.log_health import LogHealth
 from tests.deployments.gateway.rig import until
 
 
@@ -311,3 +315,24 @@ async def test_a_closed_owner_decides_nothing_more(owner: LaneOwner, holder: Hol
     owner.replica_up(facts())
     await asyncio.sleep(0.03)
     assert (holder.moves, waiting.placements, waiting.expiries) == (1, [], [])
+
+
+async def test_every_input_is_written_with_its_time(tmp_path: Path) -> None:
+    health = LogHealth("demo")
+    log = DecisionLog(tmp_path, "demo", health, each_line=True)
+    owner = LaneOwner(Policy(), log=log)
+    owner.replicas.up(facts())
+    owner.replica_up(facts())
+    owner.cordon(frozenset({"r1"}))
+    owner.cordon(frozenset())
+    owner.expect_replica(None)
+    owner.replica_state("r1", ReplicaState.DRAINING)
+    owner.replica_state("r1", None)
+    owner.replica_lost("r1")
+    owner.close()
+    lines = [json.loads(line) for line in (tmp_path / "demo.jsonl").read_text().splitlines()][1:]
+    methods = [line[1] for line in lines if line[1] != "step"]
+    changes = ["replica_cordoned", "replica_uncordoned", "expect_replica", "replica_draining", "replica_suspect", "replica_lost"]
+    assert methods == ["replica_up", *changes]
+    assert all(type(line[0]) is int for line in lines)
+    assert (health.lost_lines, health.error) == (0, None)

@@ -65,6 +65,7 @@ def test_prompts_of_one_power_of_two_are_of_one_kind() -> None:
     assert outputs.expect(128, 100) == (100, 100)
     assert outputs.expect(128, 300) == (256, 256)
     assert outputs.expect(64, 10) == (10, 10)
+    assert outputs.expect(64, 0) == (0, 0), "nothing is asked for"
 
 
 def test_the_p90_is_the_ninth_of_ten() -> None:
