@@ -27,12 +27,14 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What to compare: the first of `sides` with each of the others, at the concurrencies `points`; `alone`: the others once more alone."""
+    """What to compare: the first of `sides` with each of the others, at the concurrencies `points`; `alone`: the others once more alone;
+    `checkout`: the folder of the side of that name."""
 
     sides: Sequence[SideName]
     points: Sequence[int]
     shape: Shape
     alone: bool
+    checkout: Path | None = None
 
 
 async def compare(spec: ClusterSpec, folder: Path, choice: Choice, say: Say) -> dict[str, Any]:
@@ -50,10 +52,10 @@ async def compare(spec: ClusterSpec, folder: Path, choice: Choice, say: Say) -> 
     }
     async with _running(make_side(first, spec, folder), result, say) as ours:
         for name in rivals:
-            async with _running(make_side(name, spec, folder), result, say) as rival:
+            async with _running(make_side(name, spec, folder, choice.checkout), result, say) as rival:
                 result["comparisons"].append(await _compare_pair(ours, rival, spec, choice, say))
     for name in rivals if choice.alone else ():
-        async with _running(make_side(name, spec, folder), result, say) as side:
+        async with _running(make_side(name, spec, folder, choice.checkout), result, say) as side:
             result["alone"][name] = await _measure_alone(side, spec, choice)
     result["left_behind_at_the_end"] = end_descendants()
     return result

@@ -4,6 +4,7 @@
 - `bare`: vLLM's own server, with nothing in front. It writes no access log (ours does): it is to have every advantage.
 - `serve-llm`: `ray.serve.llm` as its documentation starts it (Serve's Python proxy, an ingress, a handle to the engine).
 - `serve-llm-direct`: the same with direct streaming (HAProxy in front of vLLM's app inside the replica).
+- `checkout`: `raylane up` of another checkout, installed in its own `.venv`: whether a change made anything slower.
 """
 
 import functools
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import aiohttp
+import yaml
 
 from cli.private_cell import free_port
 from cli.server_process import ServerProcess
@@ -22,9 +24,10 @@ from cluster.spec import ClusterSpec
 from deployments.engine.args import arguments
 from deployments.engine.environment import replica_environment
 
-SideName = Literal["raylane", "bare", "serve-llm", "serve-llm-direct"]
+SideName = Literal["raylane", "bare", "serve-llm", "serve-llm-direct", "checkout"]
 SIDES: tuple[SideName, ...] = ("raylane", "bare", "serve-llm", "serve-llm-direct")
-_READY = {"raylane": "/ready", "bare": "/health", "serve-llm": "/v1/models", "serve-llm-direct": "/v1/models"}
+"""Those that need nothing but this checkout."""
+_READY = {"raylane": "/ready", "bare": "/health", "serve-llm": "/v1/models", "serve-llm-direct": "/v1/models", "checkout": "/ready"}
 _FOREIGN = ("VLLM_CPU_KVCACHE_SPACE", "RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "PYTHONPATH")
 _ONE_PROCESS = {"RAYLLM_VLLM_ENGINE_CLS": "benchmarks.serving.one_process_engine.OneProcessEngine"}
 _DIRECT_STREAMING = {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING": "1"}
@@ -42,14 +45,15 @@ class Side:
     folder: Path
 
 
-def make_side(name: SideName, spec: ClusterSpec, folder: Path) -> Side:
-    """The side of that name, not yet started. `folder` holds `spec.yaml`, and gets the logs."""
-    port = spec.gateway.port if name == "raylane" else free_port()
+def make_side(name: SideName, spec: ClusterSpec, folder: Path, checkout: Path | None = None) -> Side:
+    """The side of that name, not yet started. `folder` holds `spec.yaml`, and gets the logs; `checkout` is the other checkout's folder."""
+    if name == "checkout":
+        spec, folder = _moved(spec, folder / "checkout")
+    port = spec.gateway.port if name in ("raylane", "checkout") else free_port()
     url = f"http://127.0.0.1:{port}"
     is_ready = functools.partial(_answers, url, _READY[name], spec.models[0].name)
-    return Side(
-        name, url, ServerProcess(_command(name, spec, folder, port), _environment(name, spec, folder), is_ready, folder / f"{name}.log"), folder
-    )
+    command, environment = _command(name, spec, folder, port, checkout), _environment(name, spec, folder)
+    return Side(name, url, ServerProcess(command, environment, is_ready, folder / f"{name}.log"), folder)
 
 
 async def _answers(url: str, path: str, model: str) -> bool:
@@ -66,8 +70,23 @@ async def _answers(url: str, path: str, model: str) -> bool:
         return False
 
 
-def _command(name: SideName, spec: ClusterSpec, folder: Path, port: int) -> list[str]:
+def _moved(spec: ClusterSpec, folder: Path) -> tuple[ClusterSpec, Path]:
+    """The same spec for a second cluster of ours: another name and port, written into a folder of its own."""
+    port = free_port()
+    moved = spec.model_copy(update={"name": f"{spec.name}-checkout", "gateway": spec.gateway.model_copy(update={"port": port})})
+    text = yaml.safe_load((folder.parent / "spec.yaml").read_text(encoding="utf-8"))
+    text["name"], text["gateway"]["port"] = moved.name, port
+    folder.mkdir()
+    (folder / "spec.yaml").write_text(yaml.safe_dump(text, sort_keys=False), encoding="utf-8")
+    return moved, folder
+
+
+def _command(name: SideName, spec: ClusterSpec, folder: Path, port: int, checkout: Path | None) -> list[str]:
     match name:
+        case "checkout":
+            if checkout is None:
+                raise ValueError("the side `checkout` needs the folder of another checkout")
+            return [str(checkout / ".venv" / "bin" / "raylane"), "up", str(folder / "spec.yaml")]
         case "raylane":
             return [sys.executable, "-m", "cli.main", "up", str(folder / "spec.yaml")]
         case "bare":
@@ -80,7 +99,7 @@ def _command(name: SideName, spec: ClusterSpec, folder: Path, port: int) -> list
 def _environment(name: SideName, spec: ClusterSpec, folder: Path) -> dict[str, str]:
     """The caller's environment, less what would change an engine, plus what the side needs."""
     env = {key: value for key, value in os.environ.items() if key not in _FOREIGN} | {"RAYLANE_HOME": str(folder / "home")}
-    if name == "raylane":
+    if name in ("raylane", "checkout"):
         return env  # `up` gives its replica the engine's environment itself
     model = spec.models[0]
     env |= replica_environment(model, spec.pool_of(model, spec.regions[0]))

@@ -87,6 +87,19 @@ def test_all_sides_start_with_the_engines_environment(tmp_path: Path, monkeypatc
     assert "RAY_SERVE_ENABLE_HA_PROXY" not in environments["serve-llm"]
 
 
+def test_another_checkout_runs_its_own_code_under_another_name_and_port(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    spec = write_spec(tmp_path, one_replica_spec(free_port(), str(tmp_path)))
+    side = make_side("checkout", spec, tmp_path, tmp_path / "before")
+    moved = parse_spec((side.folder / "spec.yaml").read_text(encoding="utf-8"))
+    assert moved.name != spec.name
+    assert moved.gateway.port != spec.gateway.port
+    assert side.url == f"http://127.0.0.1:{moved.gateway.port}"
+    assert moved.models == spec.models
+    assert side.server._command == [str(tmp_path / "before/.venv/bin/raylane"), "up", str(side.folder / "spec.yaml")]
+    assert side.server._env["RAYLANE_HOME"] == str(side.folder / "home")
+
+
 def test_the_books_are_summed_over_models_and_lanes() -> None:
     books = counts(STATUS)
     assert (books.waiting, books.leases, books.endings) == (3, 5, {"finished": 5, "cancelled": 3})
