@@ -9,6 +9,8 @@
 - What comes while an answer is on its way is read on and kept, up to `MOST_PIPELINED` requests: uvicorn stops to read then, and misses that a client
   leaves.
 - What is refused gets its answer in OpenAI's error format.
+- A connection that ends while its client still sends is closed towards the client first, and what comes is read and thrown away for `LINGER_S`
+  (nginx's "lingering close"): the kernel answers bytes that nobody reads with a reset, which takes the answer from a client that has not read it yet.
 - A client that offers an upgrade (Java's offers h2c with every request) is answered as if it had not; uvicorn's parser would drop the request's body.
 """
 
@@ -29,6 +31,8 @@ MOST_PIPELINED = 16
 """So many requests, with 64 KiB of body each, may wait on a connection for the one before them; nobody who means well sends more."""
 LATER_S = 5.0
 """A body that is too slow is ended by the app, in its own words; if it does not, by the protocol, so much later."""
+LINGER_S = 5.0
+"""So long a client may go on sending after the answer that ends its connection."""
 _UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 
 
@@ -61,6 +65,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._body_began_s = 0.0
         self._refusal = BadHead("Invalid HTTP request received.")
         self._answering: RequestResponseCycle | None = None
+        self._lingering = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client connected: it owes the head of a request."""
@@ -85,9 +90,11 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes came. Counts those of a head that is not whole yet."""
+        if self._lingering:
+            return
         turns = self._turns
         super().data_received(_without_upgrade(data) if self._in_head else data)
-        if self.transport.is_closing():
+        if self._lingering or self.transport.is_closing():
             return
         if not self._in_head:
             self._await_body()
@@ -142,6 +149,9 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """The answer is written, if not yet read."""
+        if self._lingering:
+            self.server_state.total_requests += 1
+            return
         super().on_response_complete()
         if self.transport.is_closing():
             self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.transport.abort)
@@ -156,6 +166,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answering = cycle
+        cycle.transport = _Answered(self.transport, self.end)  # type: ignore[assignment]
         if cycle.scope["http_version"] == "1.0":
             cycle.__class__ = _WithoutChunks
         super()._start_asgi_task(cycle, app)
@@ -172,8 +183,24 @@ class GuardedProtocol(HttpToolsProtocol):
         body = json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}}).encode()
         head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
         self.transport.write(STATUS_LINE[status] + head + body)
-        self.transport.close()
-        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.transport.abort)
+        self._linger()
+
+    def end(self) -> None:
+        """The answer to the last request is written: ends the connection, after the rest of the body if that has not come."""
+        if self._in_head:
+            self.transport.close()
+        else:
+            self._linger()
+
+    def _linger(self) -> None:
+        """Ends our side, and reads on until the client ends its own, or `LINGER_S` are over."""
+        self._lingering = True
+        self._disarm()
+        self._end_body()
+        self._unset_keepalive_if_required()
+        self.flow.resume_reading()
+        self.transport.write_eof()
+        self.timeout_keep_alive_task = self.loop.call_later(LINGER_S, self.transport.abort)
 
     def _arm(self) -> None:
         self._head_timer = self.loop.call_later(HEAD_S, self._on_head_timer)
@@ -212,6 +239,17 @@ class GuardedProtocol(HttpToolsProtocol):
         else:
             told = f"the body came too slowly: {self._body_bytes} bytes in {now - self._body_began_s:.0f} s"
             self._refuse(408, told, "client_too_slow")
+
+
+class _Answered:
+    """The transport as an exchange sees it: closing it is the protocol's affair."""
+
+    def __init__(self, transport: asyncio.Transport, end: Callable[[], None]) -> None:
+        self._transport = transport
+        self.close = end
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 class _WithoutChunks(RequestResponseCycle):

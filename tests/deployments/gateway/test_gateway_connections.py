@@ -10,7 +10,7 @@ from deployments import http_protocol
 from deployments.http_head import BadHead, check_head
 from deployments.telemetry.ledger import Outcome
 from tests.deployments.gateway.fake_engine import DONE, event, pieces
-from tests.deployments.gateway.rig import ASK, SECRET, RawClient, Rig, head, openai_error, until
+from tests.deployments.gateway.rig import ASK, PATIENCE_S, SECRET, RawClient, Rig, head, openai_error, until
 
 MakeRig = Callable[..., Awaitable[Rig]]
 QUICK = {"client_stall_s": 0.3, "keep_alive_s": 1.0}
@@ -50,6 +50,7 @@ STATES: dict[str, tuple[bytes, bytes]] = {
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_protocol, "HEAD_S", 0.3)
     monkeypatch.setattr(http_protocol, "LATER_S", 0.3)
+    monkeypatch.setattr(http_protocol, "LINGER_S", 0.3)
 
 
 async def ends(client: RawClient, sent: bytes, drip: bytes) -> None:
@@ -106,6 +107,39 @@ async def test_a_body_that_trickles_is_told_that_it_is_too_slow(make_rig: MakeRi
     ledger = await rig.last()
     assert (ledger.outcome, ledger.error) == (Outcome.FAILED, "client_too_slow")
     assert await client.is_cut()
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "code"),
+    [
+        (head("POST", "/v1/completions", 1 << 40), 413, "body_too_large"),
+        (CHUNKED + b"no size\r\n", 400, "invalid_http"),
+        (b"not HTTP\r\n\r\n", 400, "invalid_http"),
+    ],
+    ids=["a body over the limit", "bad chunks", "no HTTP"],
+)
+async def test_a_client_that_is_still_sending_reads_why_it_is_refused(rig: Rig, sent: bytes, status: int, code: str) -> None:
+    """It sends more than the kernel keeps for anybody: had nobody read that, a reset would have taken the answer away."""
+    client = await rig.connect()
+    client.writer.write(sent)
+    await asyncio.wait_for(client.reader._wait_for_data("answer"), PATIENCE_S)  # type: ignore[attr-defined]  # the answer is there, and unread
+    for _ in range(256):
+        client.writer.write(b" " * 65_536)
+        await client.writer.drain()
+    told, headers, body = await client.answer()
+    assert (told, headers["connection"], openai_error(body)["code"]) == (status, "close", code)
+    assert await client.is_cut()
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_refused_client_that_never_stops_sending_is_cut(rig: Rig) -> None:
+    client = await rig.connect()
+    connections = rig.gateway._server._server.server_state.connections
+    client.writer.write(head("POST", "/v1/completions", 1 << 40))
+    await until(lambda: connections)
+    while connections:
+        client.writer.write(b" " * 1_024)
+        await asyncio.sleep(0.01)
 
 
 @pytest.mark.usefixtures("quick")
