@@ -108,8 +108,10 @@ async def burst(cell: LiveCluster, session: aiohttp.ClientSession, requests_at_o
 
 
 async def ramp(cell: LiveCluster, session: aiohttp.ClientSession, most: int, at_once: int, tell: list[str], **request: Any) -> None:
-    """Up to the most replicas, which so many clients at once fill, and down to one again, while one client goes on: every request is answered, and
-    the books balance."""
+    """Up to the most replicas and down to one again, while one client goes on: every request is answered, and the books balance.
+
+    `at_once` clients must be more than the replicas' seats: clients that just fill them ask more slowly while fewer replicas serve, and the law may
+    rest at fewer."""
     async with load(cell, session, at_once, **request) as many:
         await eventually_async(lambda: ready(cell) == most, _STARTS_S, every_s=0.2)
     async with load(cell, session, 1, **request) as few:

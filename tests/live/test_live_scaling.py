@@ -49,7 +49,7 @@ async def test_a_burst_is_decided_on_within_two_readings(cell: LiveCluster, sess
 
 
 async def test_a_ramp_up_and_down_loses_no_request(cell: LiveCluster, session: aiohttp.ClientSession, tell: list[str]) -> None:
-    await ramp(cell, session, MOST, MOST * SEQUENCES, tell, **REQUEST)
+    await ramp(cell, session, MOST, 2 * MOST * SEQUENCES, tell, **REQUEST)
 
 
 def test_to_zero_and_back_the_first_request_is_answered(cell: LiveCluster) -> None:

@@ -35,7 +35,7 @@ async def test_a_burst_is_decided_on_within_two_readings(scaled: LiveCluster, se
 
 
 async def test_a_ramp_up_and_down_loses_no_request(scaled: LiveCluster, session: aiohttp.ClientSession) -> None:
-    await ramp(scaled, session, MOST, MOST * SEQUENCES, [], **LONG)
+    await ramp(scaled, session, MOST, 2 * MOST * SEQUENCES, [], **LONG)
 
 
 def test_decisions_are_on_metrics_and_in_the_log_with_their_reasons(scaled: LiveCluster) -> None:
