@@ -15,7 +15,7 @@ from ray.serve.config import AutoscalingConfig
 
 from cluster.spec import Model, Pool
 from deployments.directory import find_directory
-from deployments.engine.environment import forget_foreign_variables, replica_environment
+from deployments.engine.environment import forget_foreign_variables, keep_serve_log, replica_environment
 from deployments.engine.placement import place
 from deployments.engine.registration import keep_registered
 from deployments.protocol import DrainReason
@@ -37,6 +37,7 @@ class EngineReplica:
 
     async def __init__(self, model: Model, public: bool, spot_notice_url: str | None) -> None:  # type: ignore[misc]  # Serve awaits it
         forget_foreign_variables()
+        keep_serve_log()
         from deployments.engine.replica import Identity, Replica
 
         directory = find_directory()

@@ -1,13 +1,17 @@
-"""The environment of a replica's process and of the processes that vLLM starts in it.
+"""The environment of a replica's process and of the processes that vLLM starts in it, and Serve's log in that process.
 
 Each variable has its reason beside it. The cluster's secret is never among them: environments are readable in `/proc` and in Ray's own state.
 """
 
+import logging
 import os
+from logging.handlers import MemoryHandler
 
 from cluster.spec import Model, Pool
 from deployments.engine.fate_share import SWITCH
 from deployments.engine.sources import all_local
+
+_SERVE_LOGGER = "ray.serve"
 
 _FOREIGN = (
     # It would override kv_cache_memory_bytes.
@@ -21,6 +25,17 @@ def forget_foreign_variables() -> None:
     """Takes out of this process's environment what the node's may hold and a replica must not heed. Called before vLLM is imported."""
     for name in _FOREIGN:
         os.environ.pop(name, None)
+
+
+def keep_serve_log() -> None:
+    """Keeps Serve's log of this replica open when vLLM configures its own logging. Called before vLLM starts.
+
+    vLLM calls `logging.config.dictConfig`, which closes every handler of the process. Serve's handler then has no file left: what Serve logs is lost,
+    and `ReplicaActor.is_allocated` raises, so that a Serve controller that was restarted stops the replica (Ray 2.60, `logging_utils.py`).
+    """
+    for handler in logging.getLogger(_SERVE_LOGGER).handlers:
+        if isinstance(handler, MemoryHandler):
+            handler.close = handler.flush  # type: ignore[method-assign]
 
 
 def replica_environment(model: Model, pool: Pool) -> dict[str, str]:

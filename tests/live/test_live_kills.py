@@ -1,10 +1,12 @@
 """Parts that die: others are unharmed, nobody's stream ends without a word, the dead are replaced, and the books balance."""
 
 import asyncio
+import json
 import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 import pytest
@@ -197,16 +199,41 @@ async def test_kill_9_of_the_gateway(cluster: LiveCluster, tell: list[str]) -> N
 
 @pytest.mark.parametrize("name", ["ray::Directory", "ray::ServeController"])
 async def test_kill_9_of_an_actor_that_no_request_needs(cluster: LiveCluster, tell: list[str], name: str) -> None:
-    """Requests go on as if nothing were; when it is back, a lost replica is found again."""
+    """Requests go on as if nothing were, no replica is replaced, and when the actor is back, a lost replica is found again."""
+    before = replica_pids(cluster)
     (actor,) = named(cluster, name)
-    answers = await under_load(cluster, actor.kill)
+    at: list[float] = []
+
+    def kill() -> None:
+        actor.kill()
+        at.append(time.monotonic())
+
+    answers = await under_load(cluster, kill)
     assert {answer.end for answer in answers} == {"done"}
-    at = time.monotonic()
     await asyncio.to_thread(eventually, lambda: named(cluster, name) - {actor})
-    tell.append(f"kill -9 of {name}: 40 of 40 unharmed; it is back in {time.monotonic() - at:.1f} s")
-    os.kill(cluster.replicas()[0]["pid"], signal.SIGKILL)
-    await asyncio.to_thread(eventually, lambda: not cluster.is_whole())
+    if name == "ray::ServeController":
+        await asyncio.to_thread(eventually, lambda: controller_knows(cluster, before) or replica_pids(cluster) != before)
+    tell.append(f"kill -9 of {name}: {len(answers)} of {len(answers)} unharmed; it works again after {time.monotonic() - at[0]:.1f} s at most")
+    assert replica_pids(cluster) == before
+    victim, *others = before
+    os.kill(before[victim], signal.SIGKILL)
+    await asyncio.to_thread(eventually, lambda: victim not in replica_pids(cluster))
     await asyncio.to_thread(eventually, cluster.is_whole, 240)
+    after = replica_pids(cluster)
+    assert {one: after.get(one) for one in others} == {one: before[one] for one in others}
+
+
+def replica_pids(cluster: LiveCluster) -> dict[str, int]:
+    """The replicas' processes, by the replicas' ids."""
+    return {replica["replica_id"]: replica["pid"] for replica in cluster.replicas()}
+
+
+def controller_knows(cluster: LiveCluster, pids: dict[str, int]) -> bool:
+    """Whether the Serve controller that runs now has asked each of the replicas who it is, and goes on with it."""
+    temp_dir = Path(json.loads((cluster.run_dir / "state.json").read_text())["ray_temp_dir"])
+    logs = [temp_dir / f"session_latest/logs/serve/controller_{one.pid}.log" for one in named(cluster, "ray::ServeController")]
+    text = "".join(log.read_text() for log in logs if log.exists())
+    return all(f"(PID: {pid})" in text for pid in pids.values())
 
 
 def named(cluster: LiveCluster, name: str) -> set[psutil.Process]:

@@ -1,11 +1,16 @@
 """The environment of a replica's process."""
 
+import logging
+import logging.config
 import os
+import weakref
+from logging.handlers import MemoryHandler, RotatingFileHandler
+from pathlib import Path
 
 import pytest
 
 from cluster.spec import EngineSettings, Model, Pool
-from deployments.engine.environment import forget_foreign_variables, replica_environment
+from deployments.engine.environment import forget_foreign_variables, keep_serve_log, replica_environment
 
 CPU = Pool(name="cpu")
 
@@ -39,3 +44,19 @@ def test_what_the_node_has_set_for_others_is_forgotten(monkeypatch: pytest.Monke
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "40")
     forget_foreign_variables()
     assert not {"VLLM_API_KEY", "VLLM_CPU_KVCACHE_SPACE"} & set(os.environ)
+
+
+def test_serves_log_stays_open_when_vllm_configures_logging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a controller that recovers asks for it: by the handler's file. `dictConfig` closes what `_handlerList` has, here nothing but ours."""
+    file = RotatingFileHandler(tmp_path / "replica.log")
+    handler = MemoryHandler(1, target=file)
+    serve = logging.getLogger("ray.serve")
+    monkeypatch.setattr(serve, "handlers", [handler])
+    monkeypatch.setattr(serve, "propagate", False)
+    monkeypatch.setattr(logging, "_handlerList", [weakref.ref(file), weakref.ref(handler)])
+    keep_serve_log()
+    logging.config.dictConfig({"version": 1, "disable_existing_loggers": False})
+    serve.warning("after vLLM")
+    assert handler.target is file
+    assert (tmp_path / "replica.log").read_text() == "after vLLM\n"
+    file.close()
