@@ -91,7 +91,7 @@ def _waits(cell: "Cell") -> tuple[tuple[str, WaitReason], ...]:
     if not waiting:
         return ()
     closed = scheduler.fleet.why_none_is_open()
-    return tuple((lane.name, _held_back(cell, lane) or scheduler.waits.get(lane.name, closed)) for lane in waiting)
+    return tuple((lane.name, _held_back(cell, lane) or scheduler.placing.waits.get(lane.name, closed)) for lane in waiting)
 
 
 def _held_back(cell: "Cell", lane: Lane) -> WaitReason | None:

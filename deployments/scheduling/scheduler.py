@@ -1,6 +1,6 @@
 """The scheduler: the pure core that holds the lanes and leases of one model in one cell.
 
-No clock, no I/O: `now` (seconds, monotonic) and facts come in, decisions go out. The gateway drives it live (`gateway/owner.py`); the simulator and
+No clock, no I/O: `now` (seconds, monotonic) and facts come in, decisions go out. `ownership/lane_owner.py` drives it live; the simulator and
 the tests drive the very same object.
 
 Order: lane (fair shares, fair.py) -> tenant (weighted fair shares) -> earliest deadline first. A request past its lane's `max_wait_s` is promoted;
@@ -9,25 +9,23 @@ them; a lease ends exactly once; no replica holds more than its budgets, save on
 decisions.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import replace
-from typing import NamedTuple
 
 from deployments.scheduling.admission import Admission, Forecasts
 from deployments.scheduling.books import Books
 from deployments.scheduling.fleet import Fleet
 from deployments.scheduling.holds import Holds
-from deployments.scheduling.lane import Lane
 from deployments.scheduling.lanes import Lanes
-from deployments.scheduling.lease import Lease, Placement, Usage
+from deployments.scheduling.lease import Lease, Usage
 from deployments.scheduling.limits import TenantLimits
 from deployments.scheduling.outliers import Outliers
-from deployments.scheduling.pick import pick, uncached_tokens
+from deployments.scheduling.placing import Placing
 from deployments.scheduling.policy import Policy
 from deployments.scheduling.rate import ServiceRate
-from deployments.scheduling.reasons import AdmissionKind, Ending, PickReason, WaitReason
+from deployments.scheduling.reasons import AdmissionKind, Ending
 from deployments.scheduling.refusals import Refusals
-from deployments.scheduling.replica import Capacity, Replica, ReplicaStatus
+from deployments.scheduling.replica import Capacity, ReplicaStatus
 from deployments.scheduling.report import take_snapshot
 from deployments.scheduling.request import Job, Request
 from deployments.scheduling.snapshot import Snapshot
@@ -51,19 +49,13 @@ class Scheduler:
         self.limits = TenantLimits()
         self.limits.configure(policy.tenants, 0.0)
         self.refusals = Refusals(self.lanes, self.limits, self.starting, self.forecasts, self.tally)
-        self.leases: dict[int, tuple[Lease, Job]] = {}
-        self.submitted = 0
-        self.placed = 0
-        self.adopted = 0
-        self.promoted = 0
-        self.endings: Counter[str] = Counter({ending.value: 0 for ending in Ending})
-        self.waits: dict[str, WaitReason] = {}
-        """What the heads that were looked at wait for; the others wait for any replica to open."""
-        self._outliers = Outliers(self.fleet)
         self._decided = Decided()
-        self._to_learn: deque[_Placed] = deque()
-        self._leased_ids: set[str] = set()
-        self._next_lease = 0
+        self.placing = Placing(self.lanes, self.fleet, self.holds, self.books, self.rate, self.forecasts, self._decided)
+        self.leases = self.placing.leases
+        self.submitted = 0
+        self.adopted = 0
+        self.endings: Counter[str] = Counter({ending.value: 0 for ending in Ending})
+        self._outliers = Outliers(self.fleet)
 
     def configure(self, policy: Policy, now: float) -> None:
         """Changes the policy; what waits keeps waiting, in the lane that is now its own."""
@@ -83,7 +75,7 @@ class Scheduler:
         self.books.book(job, self.lanes.policy)
         self.lanes.find_home(job)
         self.tally.arrived(job)
-        rejection = self.refusals.at_the_door(job, request.request_id in self._leased_ids, now, admitted)
+        rejection = self.refusals.at_the_door(job, self.placing.runs(request.request_id), now, admitted)
         if rejection is not None:
             return rejection
         self.limits.begin(job)
@@ -107,9 +99,8 @@ class Scheduler:
         self.lanes.find_home(job)  # `told.home` is an index into the lanes of its owner
         self.limits.adopt(job)
         self.adopted += 1
-        self._next_lease += 1
-        lease = replace(told, lease_id=self._next_lease, home=job.home)
-        self._bind(lease, job, replica, now)
+        lease = replace(told, lease_id=self.placing.next_id(), home=job.home)
+        self.placing.bind(lease, job, replica, now)
         if started:
             replica.first_token(lease)  # whether that was in time, its first owner counted
             self.fleet.touch(replica)
@@ -136,11 +127,9 @@ class Scheduler:
 
     def release(self, lease: Lease, ending: Ending, usage: Usage | None, now: float) -> bool:
         """Ends a lease. False when it had ended before, and then nothing changes. `REFUSED` puts its request back at its lane's head."""
-        held = self.leases.pop(lease.lease_id, None)
-        if held is None:
+        job = self.placing.unbind(lease)
+        if job is None:
             return False
-        job = held[1]
-        self._leased_ids.discard(lease.request.request_id)
         replica = self.fleet.by_id[lease.replica_id]
         if replica.first_token(lease):
             self.tally.ended_unanswered(job, ending, now)
@@ -225,12 +214,7 @@ class Scheduler:
         self._outliers.judge(now)
         if self.holds.by_lane:
             self.holds.end_stale()
-        if self.waits:
-            self.waits.clear()
-        if self.lanes.jobs and (self.holds.by_lane or self.fleet.any_open):
-            self._place_all(now)
-            self._learn_from_placements(now)
-            self.forecasts.stepped(now)
+        self.placing.step(now)
         self.rate.placed.run(bool(self.lanes.jobs) and self.fleet.any_ready, now)
         return self._decided.hand_over()
 
@@ -250,74 +234,3 @@ class Scheduler:
             self.limits.end(gone)
             self.tally.gave_up(gone, now)
             self.forecasts.gave_up(gone, now)
-
-    def _place_all(self, now: float) -> None:
-        passed_over: list[Lane] = []
-        while (self.holds.by_lane or self.fleet.any_open) and (lane := self.lanes.due(passed_over)) is not None:
-            if (job := lane.head(now)) is None:
-                raise AssertionError(f"lane {lane.name} counts {lane.count} jobs and has no head")
-            picked = self._find(lane, job)
-            if isinstance(picked, WaitReason):
-                self.waits[lane.name] = picked
-                self.holds.begin(lane, job)
-                passed_over.append(lane)
-                continue
-            self._place(lane, job, *picked, passed_over, now)
-            if picked[1] is PickReason.HELD:
-                passed_over.clear()  # what the hold kept from them is free again: whoever is due looks anew
-
-    def _find(self, lane: Lane, job: Job) -> tuple[Replica, PickReason] | WaitReason:
-        held = self.holds.of(lane, job)
-        if held is not None:
-            waits = held.wait_reason(job)
-            if waits is None:
-                return held, PickReason.HELD
-        fitting = self.fleet.fitting(job)
-        if isinstance(fitting, WaitReason):
-            return fitting
-        prefixes = self.books.prefixes
-        warm_ids = prefixes.longest(job.request.prefix)[1] if job.request.prefix else ()
-        warm = [r for name in warm_ids if (r := self.fleet.by_id.get(name)) is not None and r.open and r.wait_reason(job) is None]
-        return pick(job, fitting, warm, prefixes, self.lanes.policy.stickiness_ms)
-
-    def _place(self, lane: Lane, job: Job, replica: Replica, reason: PickReason, passed_over: list[Lane], now: float) -> None:
-        """First all that is computed, then the books and what is handed over, then what is learned from it."""
-        request, promoted = job.request, job.promoted_s is not None
-        prefill = uncached_tokens(job, replica, self.books.prefixes) if request.prefix else job.prefill_tokens
-        attempt, lease_id = request.attempts + job.attempt + 1, self._next_lease + 1
-        lease = Lease(lease_id, request, replica.replica_id, now, attempt, prefill, job.kv_tokens, job.output_tokens, job.home)
-        told = None if job.promise is None else (job.promise.p50_s, job.promise.p95_s)
-        placement = Placement(request, lease, reason, lane.name, promoted, now - request.arrived_s, told)
-        learned = _Placed(job, lane.name, job.late)
-        job.attempt += 1
-        self._next_lease = lease_id
-        self.lanes.serve(lane, job, passed_over)
-        self.holds.end(lane)
-        self._bind(lease, job, replica, now)
-        self._decided.placements.append(placement)
-        self.placed += 1
-        self.promoted += promoted and job.attempt == 1
-        self._to_learn.append(learned)
-        if request.prefix:
-            self.books.prefixes.add(request.prefix, replica.replica_id, replica.capacity.kv_tokens // max(1, request.chunk_tokens))
-
-    def _learn_from_placements(self, now: float) -> None:
-        while self._to_learn:
-            placed = self._to_learn.popleft()
-            self.rate.placed.add(placed.job.cost, now)
-            self.forecasts.placed(placed.job, placed.lane, placed.was_late, now)
-
-    def _bind(self, lease: Lease, job: Job, replica: Replica, now: float) -> None:
-        replica.bind(lease)
-        self.fleet.touch(replica)
-        self.leases[lease.lease_id] = (lease, job)
-        self._leased_ids.add(lease.request.request_id)
-        self.rate.finished.run(True, now)
-
-
-class _Placed(NamedTuple):
-    """A placement of which rates and forecasts do not know yet: of which job, from which lane, and whether it came too late for its deadline."""
-
-    job: Job
-    lane: str
-    was_late: bool

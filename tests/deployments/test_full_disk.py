@@ -385,7 +385,7 @@ def test_what_was_decided_is_the_same_over_a_full_disk(disk: SmallDisk) -> None:
         drive(one, seed=3, turns=300)
     log.close()
     assert asked == len(lines) > 400
-    assert scheduler.placed == twin.placed > 20
+    assert scheduler.placing.placed == twin.placing.placed > 20
     files = sorted(disk.path.glob("m.jsonl*"), reverse=True)
     found = replay(line for file in files for line in file.read_text().splitlines(keepends=True))
     assert found.difference is None
@@ -443,7 +443,7 @@ def test_whatever_a_disk_refuses_the_rest_replays(seed: int, tmp_path: Path, mon
     for one in (scheduler, twin):
         drive(one, seed, turns=250)
     log.close()
-    assert scheduler.placed == twin.placed > 20
+    assert scheduler.placing.placed == twin.placing.placed > 20
     files = sorted(tmp_path.glob("m.jsonl*"), key=lambda file: -int(file.suffix[1:]) if file.suffix[1:].isdigit() else 0)
     found = replay(line for file in files for line in file.read_text().splitlines(keepends=True))
     assert found.difference is None

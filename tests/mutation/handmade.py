@@ -44,10 +44,8 @@ def _in(file: str, *patches: tuple[str, str, str]) -> list[Patch]:
 SCHEDULING = [
     *_in(
         "deployments/scheduling/scheduler.py",
-        ("a leased id is never forgotten", "self._leased_ids.discard(lease.request.request_id)", "pass"),
         ("holds survive a reload", "for lane in self.lanes.all:\n            self.holds.end(lane)", "pass"),
         ("a lost replica's prefixes are kept", "self.books.prefixes.forget(replica_id)", "pass"),
-        ("an attempt is not counted", "job.attempt += 1", "job.attempt = 1"),
         ("one that waited too long counts against its tenant for ever", "self.limits.end(gone)", "pass"),
         (
             "one that is cancelled while it waits counts against its tenant for ever",
@@ -57,6 +55,11 @@ SCHEDULING = [
         ("an adopted lease is not counted among its tenant's", "self.limits.adopt(job)", "pass"),
         ("a first token leaves the fleet's order of load as it was", "self.fleet.touch(replica)\n                self.tally", "self.tally"),
         ("time without any replica counts as time under load", "bool(self.lanes.jobs) and self.fleet.any_ready, now", "bool(self.lanes.jobs), now"),
+    ),
+    *_in(
+        "deployments/scheduling/placing.py",
+        ("a leased id is never forgotten", "self._leased_ids.discard(lease.request.request_id)", "pass"),
+        ("an attempt is not counted", "job.attempt += 1", "job.attempt = 1"),
         ("a lane that was passed over is not asked again once a hold is used", "passed_over.clear()", "pass"),
     ),
     *_in(

@@ -65,7 +65,7 @@ def test_a_log_replays_every_decision(seed: int) -> None:
     drive(scheduler, seed)
     found = replay(lines)
     assert found.difference is None
-    assert (found.inputs, found.placed) == (len(lines) - 1, scheduler.placed)
+    assert (found.inputs, found.placed) == (len(lines) - 1, scheduler.placing.placed)
     assert found.placed > 20
 
 

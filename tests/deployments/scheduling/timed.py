@@ -112,7 +112,7 @@ class TimedWorld:
         before = self.scheduler.holds.by_lane.get(PROMOTED)
         self._begin(lane, job)
         if self.scheduler.holds.by_lane.get(PROMOTED) is not before:
-            self._drains_from.append(self.scheduler.placed)
+            self._drains_from.append(self.scheduler.placing.placed)
             self.reservations.append((job.request.request_id, self.now))
 
     def _see_promotions(self) -> None:

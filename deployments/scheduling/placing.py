@@ -1,0 +1,137 @@
+"""Places what waits: asks the lanes whose turn it is, finds a replica for each head, and books the lease. A part of the scheduler's step."""
+
+from collections import deque
+from typing import NamedTuple
+
+from deployments.scheduling.admission import Forecasts
+from deployments.scheduling.books import Books
+from deployments.scheduling.fleet import Fleet
+from deployments.scheduling.holds import Holds
+from deployments.scheduling.lane import Lane
+from deployments.scheduling.lanes import Lanes
+from deployments.scheduling.lease import Lease, Placement
+from deployments.scheduling.pick import pick, uncached_tokens
+from deployments.scheduling.rate import ServiceRate
+from deployments.scheduling.reasons import PickReason, WaitReason
+from deployments.scheduling.replica import Replica
+from deployments.scheduling.request import Job
+from deployments.scheduling.step import Decided
+
+
+class Placing:
+    """The scheduler gives it its own parts. `leases` holds those that stand, with their jobs, by lease id; `decided` gets the placements."""
+
+    def __init__(self, lanes: Lanes, fleet: Fleet, holds: Holds, books: Books, rate: ServiceRate, forecasts: Forecasts, decided: Decided) -> None:
+        self.leases: dict[int, tuple[Lease, Job]] = {}
+        self.placed = 0
+        self.promoted = 0
+        self.waits: dict[str, WaitReason] = {}
+        """What the heads that were looked at wait for; the others wait for any replica to open."""
+        self._lanes = lanes
+        self._fleet = fleet
+        self._holds = holds
+        self._books = books
+        self._rate = rate
+        self._forecasts = forecasts
+        self._decided = decided
+        self._to_learn: deque[_Placed] = deque()
+        self._leased_ids: set[str] = set()
+        self._next_lease = 0
+
+    def runs(self, request_id: str) -> bool:
+        """Whether a lease stands for that request."""
+        return request_id in self._leased_ids
+
+    def next_id(self) -> int:
+        """An id for a lease that was not placed here."""
+        self._next_lease += 1
+        return self._next_lease
+
+    def bind(self, lease: Lease, job: Job, replica: Replica, now: float) -> None:
+        """Books a lease."""
+        replica.bind(lease)
+        self._fleet.touch(replica)
+        self.leases[lease.lease_id] = (lease, job)
+        self._leased_ids.add(lease.request.request_id)
+        self._rate.finished.run(True, now)
+
+    def unbind(self, lease: Lease) -> Job | None:
+        """The job of a lease that ends; None where it had ended before. The replica's own books are left to the caller."""
+        held = self.leases.pop(lease.lease_id, None)
+        if held is None:
+            return None
+        self._leased_ids.discard(lease.request.request_id)
+        return held[1]
+
+    def step(self, now: float) -> None:
+        """Places jobs by the lanes' shares until no lane's head fits, and learns from that."""
+        if self.waits:
+            self.waits.clear()
+        if self._lanes.jobs and (self._holds.by_lane or self._fleet.any_open):
+            self._place_all(now)
+            self._learn_from_placements(now)
+            self._forecasts.stepped(now)
+
+    def _place_all(self, now: float) -> None:
+        passed_over: list[Lane] = []
+        while (self._holds.by_lane or self._fleet.any_open) and (lane := self._lanes.due(passed_over)) is not None:
+            if (job := lane.head(now)) is None:
+                raise AssertionError(f"lane {lane.name} counts {lane.count} jobs and has no head")
+            picked = self._find(lane, job)
+            if isinstance(picked, WaitReason):
+                self.waits[lane.name] = picked
+                self._holds.begin(lane, job)
+                passed_over.append(lane)
+                continue
+            self._place(lane, job, *picked, passed_over, now)
+            if picked[1] is PickReason.HELD:
+                passed_over.clear()  # what the hold kept from them is free again: whoever is due looks anew
+
+    def _find(self, lane: Lane, job: Job) -> tuple[Replica, PickReason] | WaitReason:
+        held = self._holds.of(lane, job)
+        if held is not None:
+            waits = held.wait_reason(job)
+            if waits is None:
+                return held, PickReason.HELD
+        fitting = self._fleet.fitting(job)
+        if isinstance(fitting, WaitReason):
+            return fitting
+        prefixes = self._books.prefixes
+        warm_ids = prefixes.longest(job.request.prefix)[1] if job.request.prefix else ()
+        warm = [r for name in warm_ids if (r := self._fleet.by_id.get(name)) is not None and r.open and r.wait_reason(job) is None]
+        return pick(job, fitting, warm, prefixes, self._lanes.policy.stickiness_ms)
+
+    def _place(self, lane: Lane, job: Job, replica: Replica, reason: PickReason, passed_over: list[Lane], now: float) -> None:
+        """First all that is computed, then the books and what is handed over, then what is learned from it."""
+        request, promoted = job.request, job.promoted_s is not None
+        prefill = uncached_tokens(job, replica, self._books.prefixes) if request.prefix else job.prefill_tokens
+        attempt, lease_id = request.attempts + job.attempt + 1, self._next_lease + 1
+        lease = Lease(lease_id, request, replica.replica_id, now, attempt, prefill, job.kv_tokens, job.output_tokens, job.home)
+        told = None if job.promise is None else (job.promise.p50_s, job.promise.p95_s)
+        placement = Placement(request, lease, reason, lane.name, promoted, now - request.arrived_s, told)
+        learned = _Placed(job, lane.name, job.late)
+        job.attempt += 1
+        self._next_lease = lease_id
+        self._lanes.serve(lane, job, passed_over)
+        self._holds.end(lane)
+        self.bind(lease, job, replica, now)
+        self._decided.placements.append(placement)
+        self.placed += 1
+        self.promoted += promoted and job.attempt == 1
+        self._to_learn.append(learned)
+        if request.prefix:
+            self._books.prefixes.add(request.prefix, replica.replica_id, replica.capacity.kv_tokens // max(1, request.chunk_tokens))
+
+    def _learn_from_placements(self, now: float) -> None:
+        while self._to_learn:
+            placed = self._to_learn.popleft()
+            self._rate.placed.add(placed.job.cost, now)
+            self._forecasts.placed(placed.job, placed.lane, placed.was_late, now)
+
+
+class _Placed(NamedTuple):
+    """A placement of which rates and forecasts do not know yet: of which job, from which lane, and whether it came too late for its deadline."""
+
+    job: Job
+    lane: str
+    was_late: bool
