@@ -15,7 +15,8 @@ from deployments.gateway.exchange import Died, Refused
 from deployments.gateway.flow import Flow, Hop
 from deployments.gateway.heartbeat import Heartbeat
 from deployments.gateway.relay import Relay
-from deployments.ownership.desk import Desk, QueueTimeout, Rejected
+from deployments.ownership.desk import Desk
+from deployments.ownership.ticket import QueueTimeout, Rejected
 from deployments.scheduling import Admission, AdmissionKind, Placement, RejectCause, Request
 from deployments.telemetry.closing import Closing
 from deployments.telemetry.decisions import Verdict

@@ -7,7 +7,6 @@ the new owner, the bytes come from the engine as before. While there is no owner
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 from cluster.spec import Model
 from deployments.ownership.booking import booking_of
@@ -15,6 +14,7 @@ from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.losses import Losses
 from deployments.ownership.replicas import Replicas
 from deployments.ownership.roles import Owner
+from deployments.ownership.ticket import QueueTimeout, Rejected, Ticket
 from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, FirstTokens, ReplicaFacts, ReplicaState
 from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Snapshot
 
@@ -22,37 +22,6 @@ SAME_TIME_S = 0.5
 """An owner is not told anew of a start for a smaller change of its time."""
 RESUBMIT_S = 0.5
 """A request whose lease was refused as overtaken goes to the new owner as soon as there is one, and to the same one after so long."""
-
-
-class QueueTimeout(Exception):
-    """The request waited in its lane for as long as it may."""
-
-
-class Rejected(Exception):
-    """The request is turned away though it was taken in: it lost its replica before it saw it, and its lane takes no more; or it waits in vain."""
-
-    def __init__(self, admission: Admission) -> None:
-        super().__init__(admission.cause)
-        self.admission = admission
-
-
-@dataclass(slots=True, eq=False)
-class _Ticket:
-    """One request. `owner` has it, under whichever epoch; None: nobody does, and it may be handed on from `again_s` on. `answered`: its first token
-    is there. `complete`: its replica has sent the whole answer, and may go."""
-
-    request: Request
-    admission: asyncio.Future[Admission]
-    placement: asyncio.Future[Placement]
-    owner: Owner | None = None
-    admitted: bool = False
-    again_s: float = 0.0
-    lease: Lease | None = None
-    url: str = ""
-    epoch: int = 0
-    answered: bool = False
-    complete: bool = False
-    tell_lost: Callable[[], None] | None = None
 
 
 class Desk:
@@ -69,7 +38,7 @@ class Desk:
         self._gateway_id = gateway_id
         self._owner: Owner | None = None
         self._ready_at_s: float | None = None
-        self._tickets: dict[str, _Ticket] = {}
+        self._tickets: dict[str, Ticket] = {}
 
     @property
     def owner(self) -> Owner | None:
@@ -121,7 +90,7 @@ class Desk:
     async def submit(self, request: Request) -> Admission:
         """Takes a request to the owner, and returns its answer. If it is accepted, `placement` must be awaited next. Raises QueueTimeout."""
         loop = asyncio.get_running_loop()
-        ticket = self._tickets[request.request_id] = _Ticket(request, loop.create_future(), loop.create_future())
+        ticket = self._tickets[request.request_id] = Ticket(request, loop.create_future(), loop.create_future())
         if self._owner is not None:
             self._submit(ticket, self._owner)
         try:
@@ -287,23 +256,19 @@ class Desk:
     def __len__(self) -> int:
         return len(self._tickets)
 
-    def _submit(self, ticket: _Ticket, owner: Owner) -> None:
+    def _submit(self, ticket: Ticket, owner: Owner) -> None:
         ticket.owner = owner
         owner.submit(self, ticket.request, ticket.admitted)
 
-    def _wait_again(self, lease: Lease) -> _Ticket:
+    def _wait_again(self, lease: Lease) -> Ticket:
         ticket = self._tickets[lease.request.request_id]
-        ticket.request = replace(ticket.request, attempts=lease.attempt)
-        ticket.placement = asyncio.get_running_loop().create_future()
-        ticket.lease, ticket.owner, ticket.tell_lost, ticket.answered, ticket.complete = None, None, None, False, False
+        ticket.wait_again(lease.attempt)
         return ticket
 
-    def _give_up(self, ticket: _Ticket) -> None:
+    def _give_up(self, ticket: Ticket) -> None:
         """Nobody waits for the ticket any more."""
         request_id = ticket.request.request_id
-        for answer in (ticket.admission, ticket.placement):
-            if answer.done() and not answer.cancelled():
-                answer.exception()  # one that came in the same moment is nobody's; asyncio would log it
+        ticket.read()
         if self._tickets.pop(request_id, None) is None or self._owner is None:
             return
         if ticket.lease is not None:

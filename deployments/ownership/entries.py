@@ -110,6 +110,10 @@ class Entries:
         entry = None if named is None else self._entries.get(named[0])
         return entry if entry is not None and named is not None and entry.attempt == named[1] else None
 
+    def leased_on(self, replica_id: str) -> list[Entry]:
+        """Those whose lease stands on that replica."""
+        return [entry for entry in self if (lease := entry.booked) is not None and lease.replica_id == replica_id]
+
     def is_news(self, request_id: str, attempt: int) -> bool:
         """Whether that attempt is later than all that is known of its request, of which nothing waits and nothing is leased."""
         entry = self._entries.get(request_id)

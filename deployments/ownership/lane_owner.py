@@ -4,17 +4,17 @@ It gives the scheduler the time, tells holders what was decided, runs the schedu
 itself. A lease whose holder is gone (its gateway died) stands until the replica says that it ended.
 """
 
-import asyncio
-import time
 from collections.abc import Iterable
 from dataclasses import replace
 
+from deployments.ownership.adoption import Adoption
 from deployments.ownership.channels import Channels
 from deployments.ownership.decision_log import DecisionLog
 from deployments.ownership.entries import OVER, Entries, Entry, EntryState, split
 from deployments.ownership.replicas import Replicas
 from deployments.ownership.roles import Holder
 from deployments.ownership.running import Running, usage_of
+from deployments.ownership.timer import Timer, now_s
 from deployments.protocol import Finished, ReplicaFacts, ReplicaState
 from deployments.scaling.latency import Latencies, LatencyWindow
 from deployments.scheduling import Binding, Capacity, Ending, Lease, Policy, Request, Scheduler, Snapshot
@@ -33,20 +33,18 @@ class LaneOwner:
         self.scheduler = Scheduler(policy) if log is None else RecordingScheduler(policy, log.write, log.due, log.lost)
         self._log = log
         self.replicas = replicas or Replicas()
-        self.reconciled = 0
-        """How often a replica's word of what runs disagreed with the books, which were then mended."""
         self._binding = binding
         self.entries = Entries()
         """What is known of each request."""
+        self._adoption = Adoption(self.scheduler, self.entries)
         self._channels = Channels()
         self._latencies = LatencyWindow()
         self._closed = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at_s = 0.0
+        self._timer = Timer(self._step)
 
     def configure(self, policy: Policy, binding: Binding) -> None:
         """Changes the policy; what waits keeps waiting."""
-        now = _now()
+        now = now_s()
         self._binding = binding
         self.scheduler.configure(policy, now)
         for facts in self.replicas.ready:
@@ -63,7 +61,7 @@ class LaneOwner:
         if entry is None or entry.state in OVER:
             self._enter(holder, request, admitted, 0 if entry is None else entry.attempt)
         elif entry.holder is not None and entry.holder is not holder:
-            holder.admitted(request.request_id, self.scheduler.submit(request, _now()))
+            holder.admitted(request.request_id, self.scheduler.submit(request, now_s()))
         elif entry.state is EntryState.WAITING and request.attempts <= entry.attempt:
             self._admit(entry, holder)
         elif entry.holder is None or request.attempts >= entry.attempt:
@@ -78,19 +76,14 @@ class LaneOwner:
 
     def hold(self, holder: Holder, engine_id: str) -> None:
         """A lease of an owner before is the holder's: true as soon as its replica says so too."""
-        entry = self.entries.of_engine_id(engine_id)
-        if entry is not None and entry.state is EntryState.ORPHANED:
-            self.entries.move(entry, EntryState.RUNNING)
-            entry.holder = holder
-        elif (named := split(engine_id)) is not None and self.entries.is_news(*named):
-            self.entries.begin(*named, EntryState.DECLARED, holder)
+        self._adoption.hold(holder, engine_id)
 
     def first_token(self, engine_id: str) -> None:
         """The first token is there. Holders and replicas both tell; what is known is no news, but of an adopted lease nothing is."""
         entry = self.entries.of_engine_id(engine_id)
         if entry is None or (lease := entry.booked) is None or (entry.answered and not entry.adopted):
             return
-        now = _now()
+        now = now_s()
         if not entry.answered:
             entry.answered = True
             self._latencies.first_token(now - lease.request.arrived_s, now)
@@ -120,7 +113,7 @@ class LaneOwner:
     def finished(self, message: Finished) -> None:
         """An engine's account of a request, which may come before or after its lease ends."""
         if message.sequences:
-            self._latencies.ended(message.decode_s, message.output_tokens / message.sequences, _now())
+            self._latencies.ended(message.decode_s, message.output_tokens / message.sequences, now_s())
         entry, named = self.entries.of_engine_id(message.request_id), split(message.request_id)
         if entry is None:
             if named is not None and self.entries.is_news(*named):
@@ -128,7 +121,7 @@ class LaneOwner:
         elif entry.state is EntryState.DECLARED:
             self.entries.move(entry, EntryState.CLOSED)
         elif entry.lease is not None and entry.state in (EntryState.RUNNING, EntryState.ORPHANED, EntryState.ENDED):
-            self.scheduler.learn(entry.lease, usage_of(message), _now())
+            self.scheduler.learn(entry.lease, usage_of(message), now_s())
             if entry.state is EntryState.RUNNING:
                 self.entries.move(entry, EntryState.ANSWERED if message.sequences else EntryState.ABORTED)
             elif entry.state is EntryState.ENDED:
@@ -158,6 +151,11 @@ class LaneOwner:
         self._step()
 
     @property
+    def reconciled(self) -> int:
+        """How often a replica's word of what runs disagreed with the books, which were then mended."""
+        return self._adoption.reconciled
+
+    @property
     def replicas_of_orphans(self) -> set[str]:
         """The replicas on which leases run that nobody holds: they are asked now and then."""
         if not self.entries.counts[EntryState.ORPHANED]:
@@ -166,37 +164,32 @@ class LaneOwner:
 
     def replica_up(self, facts: ReplicaFacts, running: Iterable[Running] = ()) -> None:
         """A replica is ready (or ready again), knows this owner's epoch, and runs what it says."""
-        now = _now()
+        now = now_s()
         self.scheduler.replica_up(facts.replica_id, self._capacity(facts), now)
-        told = {one.lease.engine_id: one for one in running}
-        for one in told.values():
-            self._adopt(one, now)
-        for entry in self._leased_on(facts.replica_id):
-            if entry.state is EntryState.ORPHANED and entry.lease is not None and entry.lease.engine_id not in told:
-                self.reconciled += 1
-                self._end(entry, Ending.FAILED, EntryState.CLOSED)
+        for gone in self._adoption.adopt(facts.replica_id, running, now):
+            self._end(gone, Ending.FAILED, EntryState.CLOSED)
         self._step()
 
     def replica_state(self, replica_id: str, state: ReplicaState | None) -> None:
         """A known replica drains, is unhealthy, or is silent (None)."""
         self.replicas.set_aside(replica_id)
         if state is ReplicaState.DRAINING:
-            self.scheduler.replica_draining(replica_id, _now())
+            self.scheduler.replica_draining(replica_id, now_s())
         else:
-            self.scheduler.replica_suspect(replica_id, _now())
+            self.scheduler.replica_suspect(replica_id, now_s())
         self._step()
 
     def replica_lost(self, replica_id: str) -> None:
         """A replica's process is gone: its leases end as failed, but for those whose whole answer it has sent. Who streams from it sees that by
         itself."""
-        for entry in self._leased_on(replica_id):
+        for entry in self.entries.leased_on(replica_id):
             self._end(entry, _ending_of(entry), EntryState.CLOSED)
-        self.scheduler.replica_lost(replica_id, _now())
+        self.scheduler.replica_lost(replica_id, now_s())
         self._step()
 
     def cordon(self, replica_ids: frozenset[str]) -> None:
         """Operators keep new work off these replicas, and off no others."""
-        before, now = frozenset(self.scheduler.fleet.cordoned), _now()
+        before, now = frozenset(self.scheduler.fleet.cordoned), now_s()
         for replica_id in sorted(replica_ids - before):
             self.scheduler.replica_cordoned(replica_id, now)
         for replica_id in sorted(before - replica_ids):
@@ -206,22 +199,21 @@ class LaneOwner:
 
     def expect_replica(self, ready_at_s: float | None) -> None:
         """The next replica should be ready then (on this process's clock); None: nobody knows of one that starts."""
-        self.scheduler.expect_replica(ready_at_s, _now())
+        self.scheduler.expect_replica(ready_at_s, now_s())
         self._step()
 
     def snapshot(self, etas: bool = True) -> Snapshot:
         """The scheduler's books now; `etas`: with what would be promised."""
-        return self.scheduler.snapshot(_now(), etas)
+        return self.scheduler.snapshot(now_s(), etas)
 
     def latencies(self, span_s: float) -> Latencies:
         """Of all gateways' requests, over the last `span_s` seconds."""
-        return self._latencies.over(span_s, _now())
+        return self._latencies.over(span_s, now_s())
 
     def close(self) -> None:
         """Decides nothing more: another gateway owns the model."""
         self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.stop()
         self._channels.end_all()
         if self._log is not None:
             self._log.close()
@@ -229,7 +221,7 @@ class LaneOwner:
     def _enter(self, holder: Holder, request: Request, admitted: bool, issued: int) -> None:
         """A request that is nowhere here, of which attempts up to `issued` are known: into the lane, if there is room."""
         request = replace(request, attempts=max(request.attempts, issued))
-        admission = self.scheduler.submit(request, _now(), admitted)
+        admission = self.scheduler.submit(request, now_s(), admitted)
         if admission.accepted:
             entry = self.entries.begin(request.request_id, request.attempts, EntryState.WAITING, holder)
             entry.admission = admission
@@ -241,7 +233,7 @@ class LaneOwner:
         """What is known here is of no use: its replica took no work, or its holder never heard of it. It waits again, for the next attempt."""
         lease = entry.booked
         if lease is not None and not entry.adopted and request.attempts <= entry.attempt:
-            self.scheduler.release(lease, Ending.REFUSED, None, _now())
+            self.scheduler.release(lease, Ending.REFUSED, None, now_s())
             self.entries.begin(entry.request_id, entry.attempt, EntryState.WAITING, holder)
             self._admit(entry, holder)
             self._step()
@@ -260,31 +252,13 @@ class LaneOwner:
         holder.admitted(entry.request_id, entry.admission)
 
     def _withdraw(self, entry: Entry) -> None:
-        self.scheduler.cancel(entry.request_id, _now())
+        self.scheduler.cancel(entry.request_id, now_s())
         self.entries.move(entry, EntryState.CLOSED)
 
     def _end(self, entry: Entry, ending: Ending, state: EntryState) -> None:
         assert entry.lease is not None
-        self.scheduler.release(entry.lease, ending, None, _now())
+        self.scheduler.release(entry.lease, ending, None, now_s())
         self.entries.move(entry, state)
-
-    def _leased_on(self, replica_id: str) -> list[Entry]:
-        return [entry for entry in self.entries if (lease := entry.booked) is not None and lease.replica_id == replica_id]
-
-    def _adopt(self, running: Running, now: float) -> None:
-        told = running.lease
-        entry = self.entries.of_engine_id(told.engine_id)
-        declared = entry is not None and entry.state is EntryState.DECLARED
-        if not declared and not self.entries.is_news(told.request.request_id, told.attempt):
-            return
-        lease = self.scheduler.adopt(told, running.started, now)
-        if lease is None:
-            return
-        self.reconciled += 1
-        holder = entry.holder if entry is not None and declared else None
-        state = EntryState.ORPHANED if holder is None else EntryState.RUNNING
-        entry = self.entries.begin(told.request.request_id, told.attempt, state, holder, lease)
-        entry.adopted = entry.answered = True
 
     def _capacity(self, facts: ReplicaFacts) -> Capacity:
         return self._binding.capacity(facts.max_num_seqs, facts.kv_tokens, facts.max_num_batched_tokens)
@@ -292,7 +266,7 @@ class LaneOwner:
     def _step(self) -> None:
         if self._closed:
             return
-        step = self.scheduler.step(_now())
+        step = self.scheduler.step(now_s())
         for request in step.expired:
             self._left_lane(request.request_id).expired(request.request_id)
         for gone in step.turned_away:
@@ -300,7 +274,7 @@ class LaneOwner:
         for placement in step.placements:
             holder = self._left_lane(placement.request.request_id, placement.lease)
             holder.placed(placement, self.replicas.url_of(placement.replica_id) or "")
-        self._arm()
+        self._timer.set(self.scheduler.next_wakeup())
 
     def _left_lane(self, request_id: str, lease: Lease | None = None) -> Holder:
         """Whoever held a request that waited, and waits no more."""
@@ -313,26 +287,6 @@ class LaneOwner:
         else:
             self.entries.place(entry, lease)
         return holder
-
-    def _arm(self) -> None:
-        wakeup = self.scheduler.next_wakeup()
-        if self._timer is not None:
-            if wakeup is not None and self._timer_at_s <= wakeup:
-                return
-            self._timer.cancel()
-            self._timer = None
-        if wakeup is not None:
-            self._timer_at_s = wakeup
-            self._timer = asyncio.get_running_loop().call_later(max(0.0, wakeup - _now()), self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self._step()
-
-
-def _now() -> float:
-    """The time; whole nanoseconds, so that a log of it gives the same numbers back."""
-    return time.monotonic_ns() / 1e9
 
 
 def _ending_of(entry: Entry) -> Ending:

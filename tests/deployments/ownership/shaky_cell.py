@@ -17,9 +17,10 @@ from deployments.gateway.lanes_page import LanesPage
 from deployments.ownership.allegiance import Allegiance
 from deployments.ownership.booking import read_booking
 from deployments.ownership.claims import ClaimFailed, Overtaken
-from deployments.ownership.desk import Desk, QueueTimeout, Rejected
+from deployments.ownership.desk import Desk
 from deployments.ownership.owners import Owners
 from deployments.ownership.running import Running
+from deployments.ownership.ticket import QueueTimeout, Rejected
 from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, ReplicaFacts, ReplicaState
 from deployments.scheduling import Binding, Ending, Lease, Policy, Request
 

@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cluster.spec import EngineSettings, Model
-from deployments.ownership.desk import Desk, QueueTimeout, Rejected
+from deployments.ownership.desk import Desk
 from deployments.ownership.entries import EntryState
 from deployments.ownership.lane_owner import LaneOwner
+from deployments.ownership.ticket import QueueTimeout, Rejected
 from deployments.protocol import Finished, ReplicaFacts, ReplicaState
 from deployments.scheduling import Binding, Ending, Placement, Policy, RejectCause, Request, Snapshot
 

@@ -8,9 +8,10 @@ import pytest
 
 from cluster.spec import EngineSettings, Model
 from deployments.ownership.booking import booking_of
-from deployments.ownership.desk import Desk, QueueTimeout, Rejected
+from deployments.ownership.desk import Desk
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.roles import Holder
+from deployments.ownership.ticket import QueueTimeout, Rejected
 from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, FirstTokens, ReplicaFacts, ReplicaState
 from deployments.scheduling import Admission, AdmissionKind, Ending, Lease, PickReason, Placement, Policy, RejectCause, Request
 
