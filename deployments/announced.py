@@ -1,9 +1,11 @@
-"""What the directory announced last, beside replicas and owners: operators' orders and autoscalers' decisions. Pages, status and metrics read it."""
+"""What the directory announced last, beside replicas and owners: operators' orders, autoscalers' decisions and departures. Pages, status and metrics
+read it."""
 
 import time
 
 from deployments.controls.control import Control
 from deployments.controls.orders import Orders
+from deployments.departures.departure import Departures
 from deployments.listing import Listing
 from deployments.scaling.state import Scaling, ScalingState
 
@@ -14,10 +16,11 @@ class Announced:
     def __init__(self) -> None:
         self.orders = Orders()
         self.scaling = Scaling()
+        self.departures = Departures()
 
     def take(self, listing: Listing) -> None:
         """The directory spoke."""
-        self.orders, self.scaling = listing.orders, listing.scaling
+        self.orders, self.scaling, self.departures = listing.orders, listing.scaling, listing.departures
 
     def controls_of(self, model: str) -> tuple[Control, ...]:
         """A model's controls in force now."""

@@ -1,15 +1,15 @@
 """The directory: the one named Ray actor of a cell that knows which engine replicas and gateways exist, which gateway owns which model, which spec is
-in force, what operators have ordered, what autoscalers have decided, and the cluster's secret.
+in force, what operators have ordered, what autoscalers have decided, who ended and why, and the cluster's secret.
 
 Replicas and gateways register with it again and again (so a restarted directory fills itself), gateways wait on it for changes. Nothing on a
 request's path calls it: gateways go on with what they know, owners with what they own, while it, or Ray's head, is down. Whether a listed replica
-lives is not decided here but by its feed. Operators' orders and the epochs of ownership are in files of the run directory (`controls/audit.py`,
-`ownership/epoch_file.py`), which it reads at its start.
+lives is not decided here but by its feed. Operators' orders, the epochs of ownership and who ended are in files of the run directory
+(`controls/audit.py`, `ownership/epoch_file.py`, `departures/life_log.py`), which it reads at its start.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,9 @@ import ray
 from deployments.controls.act import Act
 from deployments.controls.audit import FILE_NAME, Audit
 from deployments.controls.orders import OrderBook, Orders
+from deployments.departures.departure import Cause, Kind
+from deployments.departures.events import Ended
+from deployments.departures.lives import Lives, Presence
 from deployments.listing import Listing
 from deployments.ownership.epoch_file import FILE_NAME as EPOCH_FILE_NAME
 from deployments.ownership.epoch_file import EpochFile
@@ -32,12 +35,17 @@ FORGET_AFTER_S = 15.0
 """A replica that did not register for so long leaves the list."""
 FORGET_CORDON_AFTER_S = 600.0
 """...but its cordon stays for so long: it may only have been cut off, and nobody would cordon it again."""
+GIVE_UP_AFTER_S = 60.0
+"""...and after so long it has ended, though no gateway was there to say so."""
 
 
 class Directory:
-    """The actor's class. `run_dir` holds the operators' orders and the epochs; without one they end with the actor."""
+    """The actor's class. `run_dir` holds the operators' orders, the epochs and the departures; without one they end with the actor.
 
-    def __init__(self, secret: str, gateways: int = 1, run_dir: str | None = None) -> None:
+    `began_unix_s`: when the cell was brought up.
+    """
+
+    def __init__(self, secret: str, gateways: int = 1, run_dir: str | None = None, began_unix_s: float = 0.0) -> None:
         self._secret = secret
         self._epoch_file = EpochFile(None if run_dir is None else Path(run_dir) / EPOCH_FILE_NAME)
         self._owners = Owners(time.monotonic(), gateways, self._epoch_file.read())
@@ -50,6 +58,9 @@ class Directory:
         self._book = OrderBook(self._audit.read())
         self._cordons_seen = dict.fromkeys(self._book.cordons, time.monotonic())
         self._scaling = ScalingBoard()
+        self._lives = Lives(None if run_dir is None else Path(run_dir), began_unix_s, self._publish_soon, self._process_died)
+        self._missing: dict[str, float] = {}
+        self._soon: set[asyncio.Task[None]] = set()
 
     async def secret(self) -> str:
         """The bearer token that every path of a replica's port asks for."""
@@ -59,6 +70,8 @@ class Directory:
         """Lists a replica, or keeps it listed. `epoch` is the highest that it has seen."""
         self._owners.saw({facts.model: epoch})
         self._seen[facts.replica_id] = time.monotonic()
+        self._missing.pop(facts.replica_id, None)
+        self._lives.replica(facts.replica_id, facts.model, facts.pid)
         if facts.replica_id in self._book.cordons:
             self._cordons_seen[facts.replica_id] = time.monotonic()
         if self._replicas.get(facts.replica_id) != facts:
@@ -68,16 +81,37 @@ class Directory:
     async def deregister(self, replica_id: str) -> None:
         """Takes a replica off the list, for good; an unknown one is no error."""
         uncordoned = self._book.forget(replica_id)
+        self._seen.pop(replica_id, None)
+        self._missing.pop(replica_id, None)
         if self._replicas.pop(replica_id, None) is not None or uncordoned:
             await self._publish()
 
-    async def join(self, gateway_id: str, url: str, models: Sequence[str], owned: Mapping[str, int], seen: Mapping[str, int]) -> None:
+    async def ended(self, event: Ended) -> None:
+        """A gateway has seen the end of a replica."""
+        self._lives.ended(event)
+
+    async def closing(self) -> None:
+        """The cell is taken down: what ends from now on is no loss."""
+        self._lives.close()
+
+    async def join(
+        self,
+        gateway_id: str,
+        url: str,
+        models: Sequence[str],
+        owned: Mapping[str, int],
+        seen: Mapping[str, int],
+        presence: Presence | None = None,
+    ) -> None:
         """A gateway lives and listens for the others at `url`; under the epochs of `owned` it believes to own models, those of `seen` are the highest
         that it has heard of."""
+        if presence is not None:
+            self._lives.process(Kind.GATEWAY, gateway_id, presence)
         await self._changing(lambda now: self._owners.register(gateway_id, url, models, owned, now, seen))
 
     async def leave(self, gateway_id: str) -> None:
         """A gateway stops; returns once its models have other owners, if there is another gateway."""
+        self._lives.ended(Ended(Kind.GATEWAY, gateway_id, time.time(), Cause.STOPPED))
         await self._changing(lambda now: self._owners.leave(gateway_id, now))
 
     async def give_up(self, gateway_id: str) -> None:
@@ -123,8 +157,10 @@ class Directory:
         """What operators have ordered and is in force now."""
         return self._book.orders(time.time())
 
-    async def scaling(self, state: ScalingState) -> None:
-        """An autoscaler has decided. Gateways hear of it if it is news."""
+    async def scaling(self, state: ScalingState, controller: Presence | None = None) -> None:
+        """An autoscaler has decided, in Serve's controller. Gateways hear of it if it is news."""
+        if controller is not None:
+            self._lives.process(Kind.CONTROLLER, f"controller-{controller.pid}", controller)
         if self._scaling.take(state):
             await self._publish()
 
@@ -139,12 +175,17 @@ class Directory:
             except TimeoutError:
                 pass
             orders, scaling = self._book.orders(time.time()), self._scaling.scaling()
-            return Listing(self._version, tuple(self._replicas.values()), self._spec_json, *self._ownership, orders, scaling)
+            replicas, departures = tuple(self._replicas.values()), self._lives.departures()
+            return Listing(self._version, replicas, self._spec_json, *self._ownership, orders, scaling, departures)
 
     async def _forget_silent(self) -> None:
+        self._lives.sweep()
+        for replica_id in [key for key, seen in self._missing.items() if seen < time.monotonic() - GIVE_UP_AFTER_S]:
+            del self._missing[replica_id]
+            self._lives.given_up(Kind.REPLICA, replica_id)
         limit = time.monotonic() - FORGET_AFTER_S
         for replica_id in [key for key, seen in self._seen.items() if seen < limit]:
-            del self._seen[replica_id]
+            self._missing[replica_id] = self._seen.pop(replica_id)
             if self._replicas.pop(replica_id, None) is not None:
                 await self._publish()
         limit = time.monotonic() - FORGET_CORDON_AFTER_S
@@ -160,10 +201,26 @@ class Directory:
 
     async def _changing(self, change: Callable[[float], None]) -> None:
         before = self._ownership
+        lost = self._owners.lost
         change(time.monotonic())
+        for gateway_id in set(self._owners.lost) - set(lost):
+            self._lives.given_up(Kind.GATEWAY, gateway_id)
         self._epoch_file.write(self._owners.epochs)  # before anyone hears of a new one
         if self._ownership != before:
             await self._publish()
+
+    def _process_died(self, kind: Kind, who: str) -> None:
+        """A process on this machine is gone: a gateway's models need not wait for its silence."""
+        if kind is Kind.GATEWAY:
+            self._do_soon(self.give_up(who))
+
+    def _publish_soon(self) -> None:
+        self._do_soon(self._publish())
+
+    def _do_soon(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._soon.add(task)
+        task.add_done_callback(self._soon.discard)
 
     async def _publish(self) -> None:
         async with self._changed:
@@ -175,7 +232,7 @@ def start_directory(secret: str, gateways: int = 1, run_dir: Path | None = None)
     """Starts the cell's directory, which expects so many gateways, or returns the handle of the running one. `run_dir` is on its node."""
     actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Directory)
     options = {"name": NAME, "namespace": NAMESPACE, "lifetime": "detached", "get_if_exists": True, "max_concurrency": 1_000}
-    return actor.options(**options).remote(secret, gateways, None if run_dir is None else str(run_dir))
+    return actor.options(**options).remote(secret, gateways, None if run_dir is None else str(run_dir), time.time())
 
 
 def find_directory() -> Any:

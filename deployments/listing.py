@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from deployments.controls.orders import Orders
+from deployments.departures.departure import Departures
 from deployments.ownership.owners import Ownership
 from deployments.protocol import ReplicaFacts
 from deployments.scaling.state import Scaling
@@ -13,7 +14,7 @@ class Listing:
     """`version` grows with each change; `spec_json` is the spec that was applied last, None when none was since the start.
 
     `owners` says who owns which model, `gateways` who lives and where each listens for the others, `lost` which were given up last. `orders` are the
-    operators', `scaling` is what autoscalers say.
+    operators', `scaling` is what autoscalers say, `departures` tells who ended.
     """
 
     version: int
@@ -24,3 +25,4 @@ class Listing:
     lost: tuple[str, ...] = ()
     orders: Orders = field(default_factory=Orders)
     scaling: Scaling = field(default_factory=Scaling)
+    departures: Departures = field(default_factory=Departures)

@@ -70,6 +70,13 @@ class DrainReason(StrEnum):
     SPOT_NOTICE = "spot_notice"
 
 
+class EngineFault(StrEnum):
+    """Why a replica is unhealthy: its engine's process is gone, or owes a step for too long."""
+
+    DEAD = "dead"
+    STALLED = "stalled"
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaFacts:
     """What does not change while a replica lives: who it is, where it listens, and what its engine can hold (in tokens and sequences)."""
@@ -96,8 +103,8 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What runs in the engine: sequences running and waiting inside it, HTTP exchanges open, the share of KV blocks in use (0 to 1); and why the
-    replica drains, if it does."""
+    """What runs in the engine: sequences running and waiting inside it, HTTP exchanges open, the share of KV blocks in use (0 to 1); why the
+    replica drains, if it does; and why it is unhealthy, if it is. The last `Load` before a feed's end tells why a replica ended by itself."""
 
     state: ReplicaState
     running: int
@@ -105,6 +112,7 @@ class Load:
     exchanges: int
     kv_usage: float
     drains_for: DrainReason | None = None
+    fault: EngineFault | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +165,9 @@ def decode(line: bytes) -> Message:
         if kind == "hello":
             return Hello(ReplicaFacts(**fields["facts"]), ReplicaState(fields["state"]))
         if kind == "load":
-            reason = fields.get("drains_for")
-            return Load(**fields | {"state": ReplicaState(fields["state"]), "drains_for": None if reason is None else DrainReason(reason)})
+            reason, fault = fields.get("drains_for"), fields.get("fault")
+            told = {"drains_for": None if reason is None else DrainReason(reason), "fault": None if fault is None else EngineFault(fault)}
+            return Load(**fields | {"state": ReplicaState(fields["state"]), **told})
         if kind == "firsttokens":
             return FirstTokens(_texts(fields["request_ids"]))
         if kind == "finished":

@@ -15,6 +15,7 @@ import ray
 
 from autoscaling.serve.page import Page
 from autoscaling.serve.room import Node
+from deployments.departures.lives import own_presence
 from deployments.directory import find_directory
 from deployments.listing import Listing
 from deployments.scaling.books import SCALING_PATH, Books, read_books
@@ -70,7 +71,7 @@ class Cell:
         """Tells the directory of a decision; nobody waits for its answer."""
         if self._directory is not None:
             try:
-                self._directory.scaling.remote(state)
+                self._directory.scaling.remote(state, own_presence())
             except Exception as error:  # any failure of Ray
                 log.info("the directory was not told of a decision: %r", error)
 

@@ -92,8 +92,9 @@ class Feed:
             await asyncio.sleep(LOAD_INTERVAL_S)
 
     def close(self) -> None:
-        """Ends every subscription; later ones end after their first lines."""
+        """Ends every subscription with the load of this moment, which tells why; later ones end after their first lines."""
         self._closed = True
+        self._send(encode(self._load()))
         self._send(None)
         self._subscribers.clear()
 

@@ -19,7 +19,7 @@ from deployments.engine.guard import Guard
 from deployments.engine.load import EngineLoad
 from deployments.engine.watchdog import Verdict, Watchdog
 from deployments.http_server import HttpServer
-from deployments.protocol import DrainReason, Finished, Hello, Load, ReplicaFacts, ReplicaState
+from deployments.protocol import DrainReason, EngineFault, Finished, Hello, Load, ReplicaFacts, ReplicaState
 
 logger = logging.getLogger(__name__)
 
@@ -179,7 +179,13 @@ class Replica:
 
     def _load_message(self) -> Load:
         load = self._load
-        return Load(self.state, load.running, load.waiting, len(self._exchanges), round(load.kv_usage, 4), self.drains_for)
+        return Load(self.state, load.running, load.waiting, len(self._exchanges), round(load.kv_usage, 4), self.drains_for, self._fault)
+
+    @property
+    def _fault(self) -> EngineFault | None:
+        if self.state is not ReplicaState.UNHEALTHY:
+            return None
+        return EngineFault.STALLED if self.verdict is Verdict.STALLED else EngineFault.DEAD
 
 
 def _facts(model: Model, identity: Identity, port: int, backend: Backend) -> ReplicaFacts:

@@ -13,6 +13,8 @@ from typing import Any
 
 import aiohttp
 
+from deployments.departures.departure import Cause
+from deployments.gateway.obituaries import cause_of
 from deployments.listing import Listing
 from deployments.ownership.desk import Desk
 from deployments.protocol import FEED_PATH, HEARTBEAT_S, Finished, FirstTokens, Hello, Load, ReplicaFacts, ReplicaState, decode
@@ -28,17 +30,26 @@ WATCH_S = 5.0
 
 OnAccount = Callable[[FirstTokens | Finished], None]
 """Told what an engine says of requests, whoever's they are."""
+OnEnded = Callable[[ReplicaFacts, Cause], None]
+"""Told of a replica that ended, and why."""
+
+
+def _nobody(facts: ReplicaFacts, cause: Cause) -> None:
+    """Nobody wants to know of the end."""
 
 
 class ReplicaFeed:
     """The feed of one replica, until it is lost. `load` is what it last said of itself."""
 
-    def __init__(self, facts: ReplicaFacts, desk: Desk, on_account: OnAccount) -> None:
+    def __init__(self, facts: ReplicaFacts, desk: Desk, on_account: OnAccount, on_ended: OnEnded = _nobody) -> None:
         self.facts = facts
         self.load: Load | None = None
         self._desk = desk
         self._on_account = on_account
+        self._on_ended = on_ended
         self._state: ReplicaState | None = None
+        self._said_goodbye = False
+        self._was_silent = False
 
     async def run(self, session: aiohttp.ClientSession) -> None:
         """Follows the feed; returns when the replica is lost. A broken connection alone is no loss while connecting again works."""
@@ -52,11 +63,15 @@ class ReplicaFeed:
                 failures += 1
             except Exception as error:  # whatever it is: a feed that ended unseen would leave its replica ready for ever
                 failures += 1
+                self._was_silent = self._was_silent or isinstance(error, TimeoutError)
                 log.info("feed of %s broke: %r", self.facts.replica_id, error)
             self._become(None)
             await asyncio.sleep(0.05 * failures)
-        log.warning("replica %s of model %s is lost", self.facts.replica_id, self.facts.model)
+        cause = cause_of(self.load, self._said_goodbye, self._was_silent)
+        tell = log.info if cause.planned else log.warning
+        tell("replica %s of model %s ended: %s", self.facts.replica_id, self.facts.model, cause)
         self._desk.replica_lost(self.facts.replica_id)
+        self._on_ended(self.facts, cause)
 
     async def _lines(self, session: aiohttp.ClientSession) -> AsyncGenerator[bytes]:
         async with asyncio.timeout(SILENT_AFTER_S):  # a stopped process lets the kernel connect, and answers nothing
@@ -70,10 +85,12 @@ class ReplicaFeed:
                     reading = reading or asyncio.create_task(response.content.readline())
                     done, _ = await asyncio.wait([reading], timeout=SILENT_AFTER_S)
                     if not done:
+                        self._was_silent = True
                         self._become(None)  # stopped, or its machine is; the connection may yet speak again
                         continue
                     line, reading = reading.result(), None
                     if not line:
+                        self._said_goodbye = True
                         return
                     heard_s = time.monotonic()
                     yield line
@@ -82,11 +99,13 @@ class ReplicaFeed:
                     reading.cancel()
 
     def _take(self, line: bytes) -> None:
+        self._was_silent = False
         match decode(line):
             case Hello(state=state):
                 self._become(state)
             case Load(state=state) as load:
                 self.load = load
+                self._said_goodbye = self._said_goodbye and state is not ReplicaState.READY
                 self._become(state)
             case FirstTokens() as first:
                 self._on_account(first)
@@ -114,12 +133,14 @@ class Feeds:
         session: aiohttp.ClientSession,
         on_account: OnAccount,
         on_listing: Callable[[Listing], None],
+        on_ended: OnEnded = _nobody,
     ) -> None:
         self.by_replica: dict[str, ReplicaFeed] = {}
         self._desks = desks
         self._session = session
         self._on_account = on_account
         self._on_listing = on_listing
+        self._on_ended = on_ended
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def follow(self, directory: Any) -> None:
@@ -147,7 +168,7 @@ class Feeds:
         desk = self._desks.get(facts.model)
         if facts.replica_id in self.by_replica or desk is None:
             return
-        feed = ReplicaFeed(facts, desk, self._on_account)
+        feed = ReplicaFeed(facts, desk, self._on_account, self._on_ended)
         self.by_replica[facts.replica_id] = feed
         task = asyncio.create_task(self._run(feed), name=f"feed-{facts.replica_id}")
         self._tasks.add(task)

@@ -18,10 +18,13 @@ from cluster.spec import ClusterSpec, Region
 from deployments.announced import Announced
 from deployments.controls.act import Act
 from deployments.controls.orders import Orders
+from deployments.departures.departure import Lost
+from deployments.departures.lives import Presence, own_presence
 from deployments.gateway.endpoints import ENDPOINTS
 from deployments.gateway.feeds import Feeds
 from deployments.gateway.flow import SWEEP_S, Cause
 from deployments.gateway.lanes_page import LanesPage
+from deployments.gateway.obituaries import Obituaries
 from deployments.gateway.operators import OperatorPages
 from deployments.gateway.order_pages import OrderPages
 from deployments.gateway.pages import OwnPages
@@ -37,6 +40,7 @@ from deployments.ownership.allegiance import Allegiance
 from deployments.ownership.membership import Epochs, Member, Membership
 from deployments.scheduling import Binding, Policy, Snapshot
 from deployments.scheduling.from_spec import binding_of, policy_of
+from deployments.telemetry.departures import DepartureMetrics
 from deployments.telemetry.journal import Journal
 from deployments.telemetry.later import Later
 from deployments.telemetry.ledger import Ledger
@@ -69,7 +73,8 @@ class Gateway:
         self._session = _engine_session(secret, settings.timeouts.connect_s)
         self._closed = Later(self._tell)
         self.service = Service(spec, models, self.gateway_id, self._session, self._closed.add, secret)
-        self.feeds = Feeds(self.service.desks, self._session, self.service.account, self._told)
+        self._obituaries = Obituaries(self.gateway_id, self.service.harm)
+        self.feeds = Feeds(self.service.desks, self._session, self.service.account, self._told, self._obituaries.ended)
         self.url = _url(settings.host, settings.port)
         self.peers = Peers(self.gateway_id, self._session)
         open_ledgers = lambda: len(self.service.closing) + len(self._closed)  # noqa: E731
@@ -82,6 +87,7 @@ class Gateway:
             registry.register(SimulatorErrorMetrics(Path(settings.simulator_error)))
         registry.register(OwnershipMetrics(lambda: {name: standing_of(allegiance) for name, allegiance in self._allegiances.items()}))
         registry.register(ScalingMetrics(self._announced, lambda: [name for name, desk in self.service.desks.items() if desk.own is not None]))
+        registry.register(DepartureMetrics(self._announced, lambda: [self.gateway_id, *self.peers.urls]))
         registry.register(self._logs)
         self._journal = Journal(
             run_dir / "logs" / "access.jsonl" if settings.access_log else None,
@@ -112,10 +118,10 @@ class Gateway:
 
     async def start(self, directory: Any) -> None:
         """Listens, and follows what `directory` (an actor's handle) says of replicas, gateways and owners."""
-        self._directory = directory
+        self._directory = self._obituaries.directory = directory
         await self._cell_server.start()
         member = Member(self.gateway_id, self.peers.own_url, tuple(self.service.desks))
-        self._membership = Membership(directory, member, self._epochs)
+        self._membership = Membership(directory, member, self._epochs, self._presence)
         for name, desk in self.service.desks.items():
             health = self._logs.named(f"decisions of {name}") if self._decision_logs else None
             self._allegiances[name] = Allegiance(desk, self.gateway_id, self._session, self._membership, self._policy, self._decision_logs, health)
@@ -144,6 +150,7 @@ class Gateway:
         self.service.draining = True
         await self._server.stop(_CLOSE_S)
         self.feeds.close()
+        await self._obituaries.close()
         for allegiance in self._allegiances.values():
             allegiance.close()
         await self._cell_server.stop(_CLOSE_S)
@@ -216,6 +223,10 @@ class Gateway:
     def _epochs(self) -> Epochs:
         owned = {name: epoch for name, one in self._allegiances.items() if (epoch := one.epoch)}
         return Epochs(owned, {name: one.highest for name, one in self._allegiances.items()})
+
+    def _presence(self) -> Presence:
+        """This process, and the requests that would be lost with it now."""
+        return own_presence(Lost(broken=len(self.service.flows), tokens=sum(desk.booked_tokens for desk in self.service.desks.values())))
 
     def _policy(self) -> tuple[Policy, Binding]:
         spec = self.service.spec

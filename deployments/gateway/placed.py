@@ -13,6 +13,7 @@ from deployments.gateway.endpoints import Endpoint
 from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.exchange import Died, Refused
 from deployments.gateway.flow import Flow, Hop
+from deployments.gateway.harm import Harm
 from deployments.gateway.heartbeat import Heartbeat
 from deployments.gateway.relay import Relay
 from deployments.ownership.desk import Desk
@@ -29,6 +30,7 @@ class Shared(Protocol):
     session: aiohttp.ClientSession
     closing: Closing
     settings: Gateway
+    harm: Harm
 
 
 async def run_leased(shared: Shared, desk: Desk, request: Request, flow: Flow, client: Connection, endpoint: Endpoint, body: bytes) -> None:
@@ -49,7 +51,8 @@ async def run_leased(shared: Shared, desk: Desk, request: Request, flow: Flow, c
         note_placement(ledger, placement)
         shared.closing.open(ledger)
         try:
-            await Relay(shared.session, desk, placement.lease, flow, client, endpoint, again=ledger.resubmitted is None).run(body)
+            with shared.harm.watching(placement.lease, flow, body):
+                await Relay(shared.session, desk, placement.lease, flow, client, endpoint, again=ledger.resubmitted is None).run(body)
             return
         except (Refused, Died) as gone:
             shared.closing.forget(ledger)

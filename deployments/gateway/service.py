@@ -19,6 +19,7 @@ from deployments.gateway.endpoints import Endpoint, Task
 from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.fields import shown
 from deployments.gateway.flow import Aborted, Cause, Flow, Flows
+from deployments.gateway.harm import Harm
 from deployments.gateway.inquiry import Inquiry
 from deployments.gateway.lengths import TokenRatio
 from deployments.gateway.placed import run_leased
@@ -54,6 +55,7 @@ class Service:
         self.session = session
         self._gateway_id = gateway_id
         self.flows = Flows()
+        self.harm = Harm()
         self.leaving = False
         """Not ready any more: other gateways take over, and connections end with their next answer."""
         self.draining = False

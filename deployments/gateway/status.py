@@ -93,6 +93,7 @@ class Status:
             },
             "run_dir": self._run_dir,
             "models": [self._model(name, desk) for name, desk in self._service.desks.items()],
+            "departures": [departure.record() for departure in self._announced.departures.last],
         }
 
     def _model(self, name: str, desk: Desk) -> dict[str, Any]:

@@ -256,6 +256,12 @@ class Desk:
     def __len__(self) -> int:
         return len(self._tickets)
 
+    @property
+    def booked_tokens(self) -> int:
+        """What the leases that this gateway holds are booked with (prompt and expected output, over all sequences)."""
+        leases = [ticket.lease for ticket in self._tickets.values() if ticket.lease is not None]
+        return sum((lease.request.prompt_tokens + lease.output_tokens) * lease.sequences for lease in leases)
+
     def _submit(self, ticket: Ticket, owner: Owner) -> None:
         ticket.owner = owner
         owner.submit(self, ticket.request, ticket.admitted)

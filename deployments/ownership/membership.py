@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from deployments.departures.lives import Presence, own_presence
+
 log = logging.getLogger("raylane.ownership")
 
 JOIN_EVERY_S = 1.0
@@ -33,10 +35,11 @@ class Epochs:
 class Membership:
     """`directory` is an actor's handle. Everything but `leave` returns at once: the directory may be down."""
 
-    def __init__(self, directory: Any, member: Member, epochs: Callable[[], Epochs]) -> None:
+    def __init__(self, directory: Any, member: Member, epochs: Callable[[], Epochs], presence: Callable[[], Presence] = own_presence) -> None:
         self._directory = directory
         self._member = member
         self._epochs = epochs
+        self._presence = presence
         self._told: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     async def run(self) -> None:
@@ -44,7 +47,7 @@ class Membership:
         member = self._member
         while True:
             epochs = self._epochs()
-            await self._tell("join", member.gateway_id, member.url, member.models, epochs.owned, epochs.seen)
+            await self._tell("join", member.gateway_id, member.url, member.models, epochs.owned, epochs.seen, self._presence())
             await asyncio.sleep(JOIN_EVERY_S)
 
     async def leave(self) -> None:

@@ -178,6 +178,7 @@ async def test_the_feed_flows_until_it_is_closed(behind: Behind, session: aiohtt
         behind.feed.tell(finished)
         behind.feed.close()
         assert decode(await response.content.readline()) == finished
+        assert isinstance(decode(await response.content.readline()), Load)  # the last word tells why it ends
         assert await response.content.read() == b""
 
 

@@ -21,6 +21,8 @@ from deployments.protocol import (
     FEED_PATH,
     HEARTBEAT_S,
     STALE_EPOCH_CODE,
+    DrainReason,
+    EngineFault,
     Finished,
     FirstTokens,
     Hello,
@@ -53,6 +55,9 @@ class FakeEngine:
         self.open = 0
         self.aborted = 0
         self.state = ReplicaState.READY
+        self.drains_for: DrainReason | None = None
+        self.fault: EngineFault | None = None
+        self.leaving = False
         self.speaks = asyncio.Event()
         self.speaks.set()
         self.tells = True
@@ -93,6 +98,13 @@ class FakeEngine:
         await self._runner.cleanup()
         self._runner = None
 
+    async def leave(self) -> None:
+        """Ends as one does that has drained: its feeds end first, each with its last word."""
+        self.leaving = True
+        while self._feeds:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await self.kill()
+
     async def say(self, line: bytes) -> None:
         """Writes a line to every open feed."""
         for feed in list(self._feeds):
@@ -120,10 +132,12 @@ class FakeEngine:
         await response.write(encode(Hello(self.facts, self.state)))
         self._feeds.add(response)
         try:
-            while True:
+            while not self.leaving:
                 await self.speaks.wait()
                 await response.write(encode(self._load()))
                 await asyncio.sleep(HEARTBEAT_S / 5)
+            await response.write(encode(self._load()))
+            return response
         finally:
             self._feeds.discard(response)
 
@@ -175,7 +189,7 @@ class FakeEngine:
         self._say_task = asyncio.ensure_future(self.say(encode(message)))
 
     def _load(self) -> Load:
-        return Load(self.state, self.open, 0, self.open, 0.0)
+        return Load(self.state, self.open, 0, self.open, 0.0, self.drains_for, self.fault)
 
 
 def event(text: str = "x") -> bytes:

@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+import os
 from typing import Any
 
 import pytest
 
+from deployments.departures.lives import own_presence
 from deployments.ownership import membership
 from deployments.ownership.membership import Epochs, Member, Membership
 
@@ -58,8 +60,10 @@ async def test_it_registers_again_and_again_with_what_it_owns_then(monkeypatch: 
     seen = len(directory.calls)
     await directory.until(seen + 2)
     running.cancel()
-    assert directory.calls[0] == ("join", "g1", "http://g1", ("m1", "m2"), {"m1": 3}, {"m1": 3, "m2": 2})
-    assert directory.calls[-1] == ("join", "g1", "http://g1", ("m1", "m2"), {"m1": 3, "m2": 4}, {"m1": 3, "m2": 4})
+    here = own_presence()
+    assert here.pid == os.getpid()
+    assert directory.calls[0] == ("join", "g1", "http://g1", ("m1", "m2"), {"m1": 3}, {"m1": 3, "m2": 2}, here)
+    assert directory.calls[-1] == ("join", "g1", "http://g1", ("m1", "m2"), {"m1": 3, "m2": 4}, {"m1": 3, "m2": 4}, here)
 
 
 async def test_a_directory_that_fails_or_is_slow_is_asked_again(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

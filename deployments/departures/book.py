@@ -1,0 +1,115 @@
+"""The book of a cell's departures: which lives began and ended, and what came in whose place. Pure: events come in, in the order in which they were
+heard of, and the same events give the same book.
+
+A departure is first told by whoever noticed it first; that word on time and cause stands. Others add what they lost. What comes in its place is the
+next of its kind and model that began to serve after its end, and that came in no other's place. Both may be heard of in either order.
+"""
+
+from collections import OrderedDict, deque
+from dataclasses import replace
+
+from deployments.departures.departure import Cause, Departure, Departures, Kind, Lost, Tally
+from deployments.departures.events import Ended, Event, Ready
+
+KEPT = 64
+"""So many departures are kept..."""
+_KNOWN = 4_096
+"""...and so many lives that began are known again when they are told anew."""
+_SPARE = 64
+_Key = tuple[Kind, str]
+
+
+class Book:
+    """`take` says whether an event was news."""
+
+    def __init__(self) -> None:
+        self._departures: OrderedDict[_Key, Departure] = OrderedDict()
+        self._told_by: dict[_Key, set[str]] = {}
+        self._known: OrderedDict[_Key, Ready] = OrderedDict()
+        self._spare: deque[Ready] = deque(maxlen=_SPARE)
+        self._tallies: dict[tuple[Kind, str, Cause], Tally] = {}
+
+    def take(self, event: Event) -> bool:
+        """An event was heard of."""
+        return self._ready(event) if isinstance(event, Ready) else self._ended(event)
+
+    def get(self, kind: Kind, who: str) -> Departure | None:
+        """Its departure, if it is kept."""
+        return self._departures.get((kind, who))
+
+    def living(self, kind: Kind) -> list[Ready]:
+        """Those of a kind that began and have not ended."""
+        return [ready for key, ready in self._known.items() if key[0] is kind and key not in self._departures]
+
+    def departures(self) -> Departures:
+        """What is told of it."""
+        return Departures(tuple(self._departures.values()), tuple(self._tallies.values()))
+
+    def _ready(self, event: Ready) -> bool:
+        key = event.kind, event.who
+        departure = self._departures.get(key)
+        if departure is not None:
+            if departure.cause.planned or departure.back_unix_s is not None:
+                return False
+            self._departures[key] = replace(departure, back_unix_s=event.at_unix_s)
+            return True
+        if key in self._known:
+            return False
+        self._known[key] = event
+        if len(self._known) > _KNOWN:
+            self._known.popitem(last=False)
+        for other in self._departures.values():
+            if self._fits(other, event):
+                self._replace(other, event)
+                return True
+        self._spare.append(event)
+        return True
+
+    def _ended(self, event: Ended) -> bool:
+        key = event.kind, event.who
+        before = self._departures.get(key)
+        if before is not None and (before.back_unix_s is None or event.at_unix_s < before.back_unix_s):
+            return self._told_again(key, event)
+        self._departures.pop(key, None)
+        known = self._known.get(key)
+        model, pid = event.model or (known.model if known else ""), event.pid or (known.pid if known else 0)
+        departure = Departure(event.kind, event.who, model, event.cause, event.at_unix_s, pid, event.lost)
+        self._departures[key] = departure
+        self._told_by[key] = {event.told_by}
+        self._count(departure, 1, event.lost)
+        if len(self._departures) > KEPT:
+            oldest, _ = self._departures.popitem(last=False)
+            self._told_by.pop(oldest, None)
+            self._known.pop(oldest, None)
+        self._spare = deque((one for one in self._spare if (one.kind, one.who) != key), _SPARE)
+        for ready in self._spare:
+            if self._fits(departure, ready):
+                self._spare.remove(ready)
+                self._replace(departure, ready)
+                break
+        return True
+
+    def _told_again(self, key: _Key, event: Ended) -> bool:
+        """Another one tells of an end that is known."""
+        if event.told_by in self._told_by[key]:
+            return False
+        self._told_by[key].add(event.told_by)
+        if event.lost == Lost():
+            return False
+        departure = self._departures[key]
+        self._departures[key] = replace(departure, lost=departure.lost.plus(event.lost))
+        self._count(departure, 0, event.lost)
+        return True
+
+    @staticmethod
+    def _fits(departure: Departure, ready: Ready) -> bool:
+        alike = departure.kind is ready.kind and departure.model == ready.model
+        return alike and departure.awaits and departure.at_unix_s <= ready.at_unix_s
+
+    def _replace(self, departure: Departure, ready: Ready) -> None:
+        self._departures[departure.kind, departure.who] = replace(departure, replaced_by=ready.who, ready_unix_s=ready.at_unix_s)
+
+    def _count(self, departure: Departure, count: int, lost: Lost) -> None:
+        key = departure.kind, departure.model, departure.cause
+        before = self._tallies.get(key, Tally(*key, 0, Lost()))
+        self._tallies[key] = Tally(*key, before.count + count, before.lost.plus(replace(lost, digests=())))

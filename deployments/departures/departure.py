@@ -1,0 +1,125 @@
+"""One departure: the end of a replica, a gateway, Serve's controller or the directory. A planned end is told apart from a loss by its cause. Pure."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+MOST_DIGESTS = 16
+"""A departure names the bodies of at most so many requests."""
+
+
+class Kind(StrEnum):
+    """What ended."""
+
+    REPLICA = "replica"
+    GATEWAY = "gateway"
+    CONTROLLER = "controller"
+    DIRECTORY = "directory"
+
+
+class Cause(StrEnum):
+    """Why it ended. The first three are planned, the others are losses.
+
+    `STOPPED`: Serve stopped it (fewer are wanted, an upgrade, the end of the cell). `DRAINED`: by an operator. `SPOT_NOTICE`: its machine was to be
+    taken away. `PROCESS_DIED`: its process ended without a word. `ENGINE_DIED`: its engine's process did. `ENGINE_STALLED`: its engine worked at
+    requests without a step for too long. `SILENT`: it said nothing for so long that it was given up.
+    """
+
+    STOPPED = "stopped"
+    DRAINED = "drained"
+    SPOT_NOTICE = "spot_notice"
+    PROCESS_DIED = "process_died"
+    ENGINE_DIED = "engine_died"
+    ENGINE_STALLED = "engine_stalled"
+    SILENT = "silent"
+
+    @property
+    def planned(self) -> bool:
+        """Whether somebody wanted it."""
+        return self in (Cause.STOPPED, Cause.DRAINED, Cause.SPOT_NOTICE)
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """What ran there when it ended. `broken`: requests whose clients got an error, or a reset; `placed_again`: requests that went to another replica,
+    since no byte of their answer had been sent. `tokens`: what all of them were booked with (prompt and expected output, over all sequences).
+
+    `digests`: of the requests' bodies, so that the same one is recognised in several departures; at most `MOST_DIGESTS`.
+    """
+
+    broken: int = 0
+    placed_again: int = 0
+    tokens: int = 0
+    digests: tuple[str, ...] = ()
+
+    @property
+    def requests(self) -> int:
+        """How many ran there."""
+        return self.broken + self.placed_again
+
+    def plus(self, other: "Lost") -> "Lost":
+        """Both together."""
+        digests = tuple(dict.fromkeys((*self.digests, *other.digests)))[:MOST_DIGESTS]
+        return Lost(self.broken + other.broken, self.placed_again + other.placed_again, self.tokens + other.tokens, digests)
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """`who` is the replica's or gateway's id; of the others it names the process. `model`: a replica's. `at_unix_s`: when its end was noticed (time
+    of day), `pid` its process.
+
+    `replaced_by` came in its place and was ready at `ready_unix_s`; None: nothing came so far, or nothing is to come. `back_unix_s`: it was given up,
+    and spoke again then.
+    """
+
+    kind: Kind
+    who: str
+    model: str
+    cause: Cause
+    at_unix_s: float
+    pid: int = 0
+    lost: Lost = field(default_factory=Lost)
+    replaced_by: str | None = None
+    ready_unix_s: float | None = None
+    back_unix_s: float | None = None
+
+    @property
+    def awaits(self) -> bool:
+        """Whether something is to come in its place. Of what Serve stopped nobody can say: fewer may be wanted, or the next may be there already."""
+        return self.cause is not Cause.STOPPED and self.replaced_by is None and self.back_unix_s is None
+
+    def record(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "kind": self.kind.value,
+            "who": self.who,
+            "model": self.model,
+            "cause": self.cause.value,
+            "planned": self.cause.planned,
+            "at_unix_s": self.at_unix_s,
+            "pid": self.pid,
+            "lost": {"broken": self.lost.broken, "placed_again": self.lost.placed_again, "tokens": self.lost.tokens},
+            "digests": list(self.lost.digests),
+            "replaced_by": self.replaced_by,
+            "ready_unix_s": self.ready_unix_s,
+            "back_unix_s": self.back_unix_s,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Departures of one kind, model and cause since the directory's start, and what was lost with them."""
+
+    kind: Kind
+    model: str
+    cause: Cause
+    count: int
+    lost: Lost
+
+
+@dataclass(frozen=True, slots=True)
+class Departures:
+    """The last ones, oldest first, and the tallies of all."""
+
+    last: tuple[Departure, ...] = ()
+    tallies: tuple[Tally, ...] = ()

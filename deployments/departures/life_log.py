@@ -1,0 +1,63 @@
+"""The file of a cell's lives: a line for each that began to serve and each that ended (`events.py`). The directory writes it, and reads it when it
+starts again; `raylane up` and `raylane explain` read it, whether the cell still runs or not."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+from deployments.departures.events import Event, line_of, read_event
+from deployments.whole_lines import WholeLines, rotate
+
+log = logging.getLogger("raylane.departures")
+
+FILE_NAME = "logs/lives.jsonl"
+"""Below the run directory."""
+MOST_BYTES = 4 << 20
+KEPT = 2
+
+
+class LifeLog:
+    """`path`: the file; None: nothing is kept (a test's directory). Nothing raises: what cannot be written or read is logged and left out."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def write(self, event: Event) -> None:
+        """Appends an event."""
+        if self._path is None:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            file = WholeLines(self._path)
+            try:
+                if file.size >= MOST_BYTES:
+                    rotate(self._path, KEPT)
+                    file.close()
+                    file = WholeLines(self._path)
+                file.add(line_of(event).encode("utf-8", "backslashreplace") + b"\n")
+            finally:
+                file.close()
+        except OSError as error:
+            log.error("%s cannot be written: %s", self._path, error)
+
+    def read(self, since_unix_s: float = 0.0) -> list[Event]:
+        """The events since then, in the order in which they were written; the newest `KEPT + 1` files hold them."""
+        if self._path is None:
+            return []
+        older = [self._path.with_name(f"{self._path.name}.{number}") for number in range(KEPT, 0, -1)]
+        return [event for path in (*older, self._path) for event in _events(path) if event.at_unix_s >= since_unix_s]
+
+
+def _events(path: Path) -> Iterator[Event]:
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        log.error("%s cannot be read: %s", path, error)
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            yield read_event(line)
+        except ValueError as error:
+            log.warning("%s, line %d: %s", path, number, error)

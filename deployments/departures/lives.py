@@ -1,0 +1,138 @@
+"""What the directory does about lives: takes what it is told, writes it down, and watches the processes on its own machine."""
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from deployments.departures.book import Book
+from deployments.departures.departure import Cause, Departures, Kind, Lost
+from deployments.departures.events import Ended, Event, Ready
+from deployments.departures.life_log import FILE_NAME, LifeLog
+from deployments.departures.process_watch import ProcessWatch, machine
+
+log = logging.getLogger("raylane.departures")
+
+SETTLE_S = 30.0
+"""After so long a new directory has heard of everyone who lives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """A living gateway's or controller's process, on the machine `where` (`process_watch.machine`), and what would be lost with it now."""
+
+    pid: int
+    where: str
+    held: Lost = field(default_factory=Lost)
+
+
+def own_presence(held: Lost | None = None) -> Presence:
+    """Of this process."""
+    return Presence(os.getpid(), machine(), held or Lost())
+
+
+class Lives:
+    """`began_unix_s`: when the cell was brought up; what was written down before is of an earlier one. Where another directory's beginning is in the
+    file, this one has come in its place, and tells of its loss.
+
+    `changed` is called at each news, `died` with each process whose end was seen here.
+    """
+
+    def __init__(self, run_dir: Path | None, began_unix_s: float, changed: Callable[[], None], died: Callable[[Kind, str], None]) -> None:
+        self._log = LifeLog(None if run_dir is None else run_dir / FILE_NAME)
+        self._book = Book()
+        self._changed: Callable[[], None] = lambda: None
+        self._died = died
+        self._closing = False
+        self._settles_s: float | None = time.monotonic() + SETTLE_S
+        self._where = machine()
+        self._held: dict[tuple[Kind, str], Lost] = {}
+        self._watches: dict[tuple[Kind, str], ProcessWatch] = {}
+        for event in self._log.read(began_unix_s):
+            self._book.take(event)
+        now = time.time()
+        for before in self._book.living(Kind.DIRECTORY):
+            self._take(Ended(Kind.DIRECTORY, before.who, now, Cause.PROCESS_DIED))
+        self._take(Ready(Kind.DIRECTORY, f"directory-{os.getpid()}-{time.monotonic_ns():x}", now, pid=os.getpid()))
+        self._changed = changed
+
+    def departures(self) -> Departures:
+        """What is told of them."""
+        return self._book.departures()
+
+    def replica(self, replica_id: str, model: str, pid: int) -> None:
+        """A replica serves."""
+        self._take(Ready(Kind.REPLICA, replica_id, time.time(), model, pid))
+
+    def process(self, kind: Kind, who: str, presence: Presence) -> None:
+        """A gateway or the controller lives. There is one controller: another one before it is gone."""
+        self._held[kind, who] = presence.held
+        for before in self._book.living(Kind.CONTROLLER) if kind is Kind.CONTROLLER else ():
+            if before.who != who:
+                self._gone(kind, before.who)
+        self._take(Ready(kind, who, time.time(), pid=presence.pid))
+        self._watch(kind, who, presence)
+
+    def ended(self, event: Ended) -> None:
+        """A gateway tells of a replica's end, or of its own."""
+        self._leave(event.kind, event.who)
+        self._take(event)
+
+    def given_up(self, kind: Kind, who: str) -> None:
+        """It was found dead or silent."""
+        watch = self._watches.get((kind, who))
+        self._end(kind, who, Cause.PROCESS_DIED if watch is not None and watch.is_over else Cause.SILENT)
+
+    def sweep(self) -> None:
+        """Gives up those that an earlier directory knew and that never spoke to this one. Called now and then."""
+        if self._settles_s is None or time.monotonic() < self._settles_s:
+            return
+        self._settles_s = None
+        for kind in (Kind.GATEWAY, Kind.CONTROLLER):
+            for ready in self._book.living(kind):
+                if (kind, ready.who) not in self._held:
+                    self.given_up(kind, ready.who)
+
+    def close(self) -> None:
+        """The cell is taken down: processes that end from now on are no losses."""
+        self._closing = True
+
+    def _watch(self, kind: Kind, who: str, presence: Presence) -> None:
+        if (kind, who) in self._watches or not self._where or presence.where != self._where:
+            return
+        try:
+            self._watches[kind, who] = ProcessWatch(presence.pid, lambda: self._gone(kind, who))
+        except OSError as error:  # its silence will tell
+            log.info("%s %s (process %d) is not watched: %s", kind, who, presence.pid, error)
+
+    def _gone(self, kind: Kind, who: str) -> None:
+        self._end(kind, who, Cause.PROCESS_DIED)
+        self._died(kind, who)
+
+    def _end(self, kind: Kind, who: str, cause: Cause) -> None:
+        lost = self._held.get((kind, who), Lost())
+        self._leave(kind, who)
+        if not self._closing:
+            self._take(Ended(kind, who, time.time(), cause, lost=lost))
+
+    def _leave(self, kind: Kind, who: str) -> None:
+        self._held.pop((kind, who), None)
+        watch = self._watches.pop((kind, who), None)
+        if watch is not None:
+            watch.close()
+
+    def _take(self, event: Event) -> None:
+        if self._closing and isinstance(event, Ended) and not event.cause.planned:
+            event = replace(event, cause=Cause.STOPPED)
+        before = self._book.departures()
+        if not self._book.take(event):
+            return
+        self._log.write(event)
+        if isinstance(event, Ended):
+            lost = event.lost
+            tell = log.info if event.cause.planned else log.warning
+            tell("%s %s ended: %s; %d requests broken, %d placed again", event.kind, event.who, event.cause, lost.broken, lost.placed_again)
+        if self._book.departures() != before:
+            self._changed()

@@ -1,0 +1,76 @@
+"""Tells the directory of each replica whose end this gateway has seen: why it ended, and what this gateway's requests lost there."""
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+from deployments.departures.departure import Cause, Kind
+from deployments.departures.events import Ended
+from deployments.gateway.harm import Harm
+from deployments.protocol import DrainReason, EngineFault, Load, ReplicaFacts, ReplicaState
+
+log = logging.getLogger("raylane.gateway")
+
+SETTLE_S = 1.0
+"""Within so long after its end all requests that it broke have noticed."""
+_ANSWER_S = 5.0
+_RETRY_S = 1.0
+_TRIES = 600
+
+_PLANNED = {DrainReason.STOP: Cause.STOPPED, DrainReason.OPERATOR: Cause.DRAINED, DrainReason.SPOT_NOTICE: Cause.SPOT_NOTICE}
+
+
+def cause_of(last: Load | None, said_goodbye: bool, was_silent: bool) -> Cause:
+    """Why a replica ended. `last`: what it said last of itself; `said_goodbye`: it ended its feed by itself; `was_silent`: before its end nothing had
+    been heard of it for so long that it got no new work."""
+    if last is not None and last.state is ReplicaState.UNHEALTHY:
+        return Cause.ENGINE_STALLED if last.fault is EngineFault.STALLED else Cause.ENGINE_DIED
+    if last is not None and last.drains_for is not None and said_goodbye:
+        return _PLANNED[last.drains_for]
+    return Cause.SILENT if was_silent else Cause.PROCESS_DIED
+
+
+class Obituaries:
+    """One is told for each end. While the directory is away it is kept, for `_TRIES` tries. `directory`: an actor's handle, set before the first."""
+
+    def __init__(self, gateway_id: str, harm: Harm) -> None:
+        self.directory: Any = None
+        self._gateway_id = gateway_id
+        self._harm = harm
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._hurry = asyncio.Event()
+
+    def ended(self, facts: ReplicaFacts, cause: Cause) -> None:
+        """A replica ended just now."""
+        task = asyncio.create_task(self._tell(facts, cause, time.time()), name=f"obituary-{facts.replica_id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Tells at once what is still to be told."""
+        self._hurry.set()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _tell(self, facts: ReplicaFacts, cause: Cause, at_unix_s: float) -> None:
+        await self._wait(SETTLE_S)
+        lost = self._harm.taken(facts.replica_id)
+        event = Ended(Kind.REPLICA, facts.replica_id, at_unix_s, cause, facts.model, facts.pid, self._gateway_id, lost)
+        for _ in range(_TRIES):
+            try:
+                async with asyncio.timeout(_ANSWER_S):
+                    await self.directory.ended.remote(event)
+                return
+            except Exception as error:  # any failure of Ray: it is told again
+                log.info("the directory was not told of the end of %s: %r", facts.replica_id, error)
+            if self._hurry.is_set():
+                return
+            await self._wait(_RETRY_S)
+        log.warning("the directory was never told of the end of %s (%s)", facts.replica_id, cause)
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._hurry.wait()
+        except TimeoutError:
+            pass

@@ -1,0 +1,177 @@
+"""What the directory does about lives, with a real file and real processes."""
+
+import asyncio
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deployments.departures import life_log, lives
+from deployments.departures.departure import Cause, Kind, Lost
+from deployments.departures.events import Ended, Event, Ready, read_event
+from deployments.departures.life_log import FILE_NAME, LifeLog
+from deployments.departures.lives import Lives, Presence, own_presence
+from deployments.departures.process_watch import ProcessWatch, machine
+
+
+class Heard:
+    """A directory's `Lives`, with what it says."""
+
+    def __init__(self, folder: Path | None, began_unix_s: float = 0.0) -> None:
+        self.news = 0
+        self.died: list[tuple[Kind, str]] = []
+        self.lives = Lives(folder, began_unix_s, self._changed, lambda kind, who: self.died.append((kind, who)))
+
+    def _changed(self) -> None:
+        self.news += 1
+
+    def told(self) -> list[tuple[Kind, str, Cause]]:
+        """Who ended, and why."""
+        return [(one.kind, one.who, one.cause) for one in self.lives.departures().last]
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    running = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
+    yield running
+    running.kill()
+    running.communicate()
+
+
+def there(process: subprocess.Popen[bytes], held: Lost | None = None) -> Presence:
+    return Presence(process.pid, machine(), held or Lost())
+
+
+async def killed(process: subprocess.Popen[bytes]) -> None:
+    """Kills it; whoever watches it in this loop has been told then."""
+    gone = asyncio.Event()
+    ProcessWatch(process.pid, gone.set)
+    process.kill()
+    async with asyncio.timeout(20):
+        await gone.wait()
+    await asyncio.sleep(0)
+
+
+def written(folder: Path) -> list[Event]:
+    return [read_event(line) for line in (folder / FILE_NAME).read_text().splitlines()]
+
+
+async def test_a_process_that_is_killed_is_noticed_at_once_with_what_it_held(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
+    heard = Heard(tmp_path)
+    heard.lives.process(Kind.GATEWAY, "g1", there(process, Lost(broken=1)))
+    heard.lives.process(Kind.GATEWAY, "g1", there(process, Lost(broken=3, tokens=70)))
+    assert not heard.told()
+    await killed(process)
+    assert heard.told() == [(Kind.GATEWAY, "g1", Cause.PROCESS_DIED)]
+    assert heard.lives.departures().last[0].lost == Lost(broken=3, tokens=70)
+    assert (heard.died, heard.news) == ([(Kind.GATEWAY, "g1")], 1)
+    last = written(tmp_path)[-1]
+    assert isinstance(last, Ended)
+    assert (last.who, last.cause, last.lost.broken) == ("g1", Cause.PROCESS_DIED, 3)
+
+
+async def test_one_that_leaves_is_no_loss_however_its_process_ends(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
+    heard = Heard(tmp_path)
+    heard.lives.process(Kind.GATEWAY, "g1", there(process))
+    heard.lives.ended(Ended(Kind.GATEWAY, "g1", time.time(), Cause.STOPPED))
+    await killed(process)
+    assert (heard.told(), heard.died) == ([(Kind.GATEWAY, "g1", Cause.STOPPED)], [])
+
+
+async def test_a_frozen_gateway_is_silent_and_one_that_is_gone_has_died(process: subprocess.Popen[bytes]) -> None:
+    heard = Heard(None)
+    heard.lives.process(Kind.GATEWAY, "frozen", own_presence())
+    heard.lives.given_up(Kind.GATEWAY, "frozen")
+    heard.lives.process(Kind.GATEWAY, "dead", there(process))
+    process.kill()
+    process.wait()
+    heard.lives.given_up(Kind.GATEWAY, "dead")  # another gateway was faster than the loop
+    assert heard.told() == [(Kind.GATEWAY, "frozen", Cause.SILENT), (Kind.GATEWAY, "dead", Cause.PROCESS_DIED)]
+    heard.lives.process(Kind.GATEWAY, "frozen", own_presence())
+    assert heard.lives.departures().last[0].back_unix_s is not None
+
+
+async def test_there_is_one_controller(tmp_path: Path) -> None:
+    heard = Heard(tmp_path)
+    for who in ("controller-1", "controller-1", "controller-2"):
+        heard.lives.process(Kind.CONTROLLER, who, Presence(1, "another machine"))
+    (departure,) = heard.lives.departures().last
+    assert (departure.kind, departure.who, departure.cause) == (Kind.CONTROLLER, "controller-1", Cause.PROCESS_DIED)
+    assert departure.replaced_by == "controller-2"
+
+
+async def test_a_directory_that_comes_in_another_s_place_knows_all_and_tells_of_its_loss(tmp_path: Path) -> None:
+    began = time.time()
+    first = Heard(tmp_path, began)
+    first.lives.replica("r1", "demo", 7)
+    first.lives.ended(Ended(Kind.REPLICA, "r1", time.time(), Cause.ENGINE_DIED, "demo", 7, "g1", Lost(1, 2, 3, ("d",))))
+    second = Heard(tmp_path, began)
+    lost_replica, lost_directory = second.lives.departures().last
+    assert (lost_replica.cause, lost_replica.lost) == (Cause.ENGINE_DIED, Lost(1, 2, 3, ("d",)))
+    assert (lost_directory.kind, lost_directory.cause) == (Kind.DIRECTORY, Cause.PROCESS_DIED)
+    assert lost_directory.replaced_by is not None
+    second.lives.ended(Ended(Kind.REPLICA, "r1", time.time(), Cause.ENGINE_DIED, "demo", 7, "g1", Lost(1, 2, 3, ("d",))))
+    assert second.lives.departures().last[0].lost.requests == 3, "told again to the next directory"
+    second.lives.replica("r2", "demo", 8)
+    assert second.lives.departures().last[0].replaced_by == "r2"
+
+
+async def test_another_cell_s_lives_are_not_this_one_s(tmp_path: Path) -> None:
+    Heard(tmp_path).lives.ended(Ended(Kind.REPLICA, "r1", time.time(), Cause.SILENT))
+    assert not Heard(tmp_path, time.time() + 1).told()
+
+
+async def test_who_ended_while_there_was_no_directory_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Heard(tmp_path)
+    first.lives.process(Kind.GATEWAY, "g1", own_presence())
+    first.lives.process(Kind.GATEWAY, "g2", own_presence())
+    monkeypatch.setattr(lives, "SETTLE_S", 0.0)
+    second = Heard(tmp_path)
+    second.lives.process(Kind.GATEWAY, "g2", own_presence())
+    second.lives.sweep()
+    second.lives.sweep()
+    assert second.told()[1:] == [(Kind.GATEWAY, "g1", Cause.SILENT)]
+
+
+async def test_while_the_cell_is_taken_down_nothing_is_a_loss(process: subprocess.Popen[bytes]) -> None:
+    heard = Heard(None)
+    heard.lives.process(Kind.GATEWAY, "g1", there(process))
+    heard.lives.close()
+    await killed(process)
+    heard.lives.ended(Ended(Kind.REPLICA, "r1", time.time(), Cause.PROCESS_DIED))
+    assert heard.told() == [(Kind.REPLICA, "r1", Cause.STOPPED)]
+
+
+def test_a_damaged_file_is_read_as_far_as_it_goes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = LifeLog(tmp_path / FILE_NAME)
+    log.write(Ready(Kind.REPLICA, "r1", 1.0))
+    with (tmp_path / FILE_NAME).open("ab") as file:
+        file.write(b'{"event":"ended","kind":"rep')
+    log.write(Ready(Kind.REPLICA, "r2", 2.0))
+    assert [event.who for event in log.read()] == ["r1", "r2"]
+    assert "line 2" in caplog.text
+    assert [event.who for event in log.read(1.5)] == ["r2"]
+
+
+def test_a_full_file_is_rotated_and_still_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(life_log, "MOST_BYTES", 500)
+    log = LifeLog(tmp_path / FILE_NAME)
+    for number in range(40):
+        log.write(Ready(Kind.REPLICA, f"r{number}", float(number)))
+    names = [event.who for event in log.read()]
+    assert names == [f"r{number}" for number in range(40 - len(names), 40)]
+    assert len(names) > 10
+    assert sum(path.stat().st_size for path in (tmp_path / FILE_NAME).parent.iterdir()) < 3 * 700
+
+
+def test_a_file_that_cannot_be_written_is_told_and_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "logs").write_text("no folder")
+    with caplog.at_level(logging.ERROR):
+        log = LifeLog(tmp_path / FILE_NAME)
+        log.write(Ready(Kind.REPLICA, "r1", 1.0))
+        assert log.read() == []
+    assert "cannot be written" in caplog.text

@@ -1,0 +1,156 @@
+"""Who ended, why, what was lost and what came instead, as a gateway and the directory tell it."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import aiohttp
+import pytest
+
+from deployments.departures.departure import Cause, Departure
+from deployments.gateway import feeds, obituaries
+from deployments.gateway.harm import digest_of
+from deployments.gateway.obituaries import cause_of
+from deployments.protocol import DrainReason, EngineFault, Load, ReplicaState
+from tests.deployments.gateway.fake_engine import Behaviour, FakeEngine, pieces, waiting
+from tests.deployments.gateway.rig import ASK, CREDENTIALS, Rig, until
+
+MakeRig = Callable[..., Awaitable[Rig]]
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second is long."""
+    monkeypatch.setattr(obituaries, "SETTLE_S", 0.2)
+    monkeypatch.setattr(obituaries, "_RETRY_S", 0.05)
+
+
+async def departure_of(rig: Rig, engine: FakeEngine) -> Departure:
+    """Of that engine, once the directory knows it."""
+    version, found = -1, None
+    async with asyncio.timeout(20):
+        while found is None:
+            listing = await rig.directory.watch(version, 20.0)
+            version = listing.version
+            found = next((one for one in listing.departures.last if one.who == engine.facts.replica_id), None)
+    return found
+
+
+def last_words(state: ReplicaState, drains_for: DrainReason | None = None, fault: EngineFault | None = None) -> Load:
+    return Load(state, 0, 0, 0, 0.0, drains_for, fault)
+
+
+READY, DRAINING, UNHEALTHY = ReplicaState.READY, ReplicaState.DRAINING, ReplicaState.UNHEALTHY
+CAUSES = [
+    (None, False, False, Cause.PROCESS_DIED),
+    (last_words(READY), False, False, Cause.PROCESS_DIED),
+    (last_words(READY), True, False, Cause.PROCESS_DIED),
+    (last_words(READY), False, True, Cause.SILENT),
+    (last_words(DRAINING, DrainReason.STOP), True, False, Cause.STOPPED),
+    (last_words(DRAINING, DrainReason.OPERATOR), True, False, Cause.DRAINED),
+    (last_words(DRAINING, DrainReason.SPOT_NOTICE), True, False, Cause.SPOT_NOTICE),
+    (last_words(DRAINING, DrainReason.STOP), False, False, Cause.PROCESS_DIED),  # killed while it drained
+    (last_words(UNHEALTHY, None, EngineFault.DEAD), False, False, Cause.ENGINE_DIED),
+    (last_words(UNHEALTHY, None, EngineFault.STALLED), False, True, Cause.ENGINE_STALLED),
+    (last_words(UNHEALTHY, DrainReason.STOP, EngineFault.DEAD), True, False, Cause.ENGINE_DIED),
+]
+
+
+@pytest.mark.parametrize(("last", "said_goodbye", "was_silent", "cause"), CAUSES)
+def test_the_cause_is_told_by_the_last_words(last: Load | None, said_goodbye: bool, was_silent: bool, cause: Cause) -> None:
+    assert cause_of(last, said_goodbye, was_silent) is cause
+
+
+async def test_a_killed_replica_is_told_with_what_was_lost_and_what_came_instead(make_rig: MakeRig) -> None:
+    rig = await make_rig(engines=1)
+    victim, hold = rig.engines[0], asyncio.Event()
+    broken, spared = {**ASK, "stream": True, "prompt": "broken"}, {**ASK, "prompt": "spared"}
+    behaviours: dict[str, Behaviour] = {"broken": pieces(b"data: 1\n\n", asyncio.Event()), "spared": waiting(asyncio.Event())}
+    victim.behave = lambda request, body: behaviours[body["prompt"]](request, body)
+    asked = [asyncio.create_task(rig.ask(body)) for body in (broken, spared)]
+    await until(lambda: victim.open == 2)
+    async with rig.post("/v1/completions", {**broken, "prompt": "broken"}) as response:
+        assert await response.content.read(4) == b"data"  # its client has read a part of the answer, and so has the first one
+        survivor = await rig.add(FakeEngine())
+        survivor.behave = waiting(hold)
+        await victim.kill()
+        departure = await departure_of(rig, victim)
+        hold.set()
+    assert b"replica_lost" in (await asked[0])[1]
+    assert (await asked[1])[0] == 200
+    assert (departure.cause, departure.model, departure.pid) == (Cause.PROCESS_DIED, "demo", victim.facts.pid)
+    assert (departure.lost.broken, departure.lost.placed_again) == (2, 1)
+    digests = {digest_of(json.dumps(body).encode()) for body in (broken, spared)}
+    assert set(departure.lost.digests) == digests
+    assert departure.lost.tokens >= 3 * ASK["max_tokens"]  # type: ignore[operator]
+    assert departure.replaced_by is None, "the other one was there before"
+    third = await rig.add(FakeEngine())
+    assert (await departure_of(rig, victim)).replaced_by == third.facts.replica_id
+
+
+@pytest.mark.parametrize(("reason", "cause"), [(DrainReason.STOP, Cause.STOPPED), (DrainReason.OPERATOR, Cause.DRAINED)])
+async def test_a_drained_replica_is_no_loss(make_rig: MakeRig, reason: DrainReason, cause: Cause) -> None:
+    rig = await make_rig(engines=2)
+    engine = rig.engines[0]
+    engine.drains_for = reason
+    await engine.become(DRAINING)
+    await until(lambda: len(rig.desk.replicas.ready) == 1)
+    await engine.leave()
+    departure = await departure_of(rig, engine)
+    assert (departure.cause, departure.cause.planned, departure.lost.requests) == (cause, True, 0)
+
+
+async def test_a_silent_replica_is_told_and_that_it_spoke_again(make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "SILENT_AFTER_S", 0.1)
+    monkeypatch.setattr(feeds, "LOST_AFTER_S", 0.4)
+    rig = await make_rig(engines=1)
+    engine = rig.engines[0]
+    engine.speaks.clear()
+    assert (await departure_of(rig, engine)).cause is Cause.SILENT
+    engine.speaks.set()
+    await rig.directory.register(engine.facts)
+    assert (await departure_of(rig, engine)).back_unix_s is not None
+
+
+async def test_the_end_is_told_as_soon_as_there_is_a_directory_again(make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = await make_rig(engines=1)
+    told, refused = rig.directory.ended, 0
+
+    async def away(event: Any) -> None:
+        nonlocal refused
+        refused += 1
+        if refused < 3:
+            raise RuntimeError("no directory")
+        await told(event)
+
+    monkeypatch.setattr(rig.directory, "ended", away)
+    await rig.engines[0].kill()
+    assert (await departure_of(rig, rig.engines[0])).cause is Cause.PROCESS_DIED
+    assert refused == 3
+
+
+async def test_an_engine_that_dies_is_told_from_a_replica_that_does(make_rig: MakeRig) -> None:
+    rig = await make_rig(engines=1)
+    engine = rig.engines[0]
+    engine.fault = EngineFault.STALLED
+    await engine.become(UNHEALTHY)
+    await until(lambda: not rig.desk.replicas.ready)
+    await engine.kill()
+    assert (await departure_of(rig, engine)).cause is Cause.ENGINE_STALLED
+
+
+async def test_metrics_and_status_tell_of_it(make_rig: MakeRig) -> None:
+    rig = await make_rig(engines=1)
+    await rig.engines[0].kill()
+    await departure_of(rig, rig.engines[0])
+
+    async def page(path: str) -> str:
+        async with aiohttp.ClientSession() as session, session.get(rig.url + path, headers=CREDENTIALS) as response:
+            return await response.text()
+
+    await until(lambda: rig.gateway._announced.departures.last)
+    metrics = await page("/metrics")
+    assert 'raylane_departures_total{cause="process_died",kind="replica",model="demo",planned="no"} 1.0' in metrics
+    (told,) = json.loads(await page("/raylane/status"))["departures"]
+    assert (told["kind"], told["who"], told["cause"], told["planned"]) == ("replica", rig.engines[0].facts.replica_id, "process_died", False)
