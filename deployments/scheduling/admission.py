@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from deployments.scheduling.eta import LaneEta, Way
 from deployments.scheduling.lane import Lane
 from deployments.scheduling.lanes import Lanes
+from deployments.scheduling.outage import Outage
 from deployments.scheduling.outlook import Outlooks
 from deployments.scheduling.rate import ServiceRate
 from deployments.scheduling.reasons import AdmissionKind, RejectCause
@@ -33,12 +34,13 @@ class Admission:
 class Forecasts:
     """Waits and times to come back, by lane."""
 
-    def __init__(self, lanes: Lanes, rate: ServiceRate, starting: Starting) -> None:
+    def __init__(self, lanes: Lanes, rate: ServiceRate, starting: Starting, outage: Outage) -> None:
         self.etas: dict[str, LaneEta] = {}
         self._retries: dict[str, RetryQueue] = {}
         self._lanes = lanes
         self._rate = rate
         self._starting = starting
+        self._outage = outage
         self.outlooks = Outlooks(lanes, rate, starting)
 
     def reload(self, now: float) -> None:
@@ -65,7 +67,9 @@ class Forecasts:
     def _turned_late(self, lane: Lane, now: float) -> None:
         for job in lane.turned_late:
             self.outlooks.turned_late(job)
-            if job.eta is not None and job.promise is not None and job.attempt == 0 and not job.came_late:
+            if job.eta is None or job.promise is None or self._outage.spoils(job.request.arrived_s):
+                continue
+            if job.attempt == 0 and not job.came_late:
                 job.came_late = True
                 job.eta.came_late(job.promise, now)
         lane.turned_late.clear()
@@ -78,6 +82,9 @@ class Forecasts:
         if job.eta is None or job.promise is None or job.attempt != 1:
             return
         eta, wait_s = job.eta, now - job.request.arrived_s
+        if self._outage.spoils(job.request.arrived_s):
+            eta.spoiled()
+            return
         if wait_s > job.promise.outlook.slack_s and not job.came_late:
             job.came_late = True
             eta.came_late(job.promise, now)
@@ -86,6 +93,8 @@ class Forecasts:
 
     def shown(self, home: int, now: float) -> tuple[float, float] | None:
         """What a request like the last one would be told now in the lane of that index; None before any was told anything."""
+        if not self._lanes.jobs and self._starting.any_open:
+            return 0.0, 0.0
         eta = self.etas.get(self._lanes.policy.lanes[home].name)
         if eta is None or self._rate.per_s is None:
             return None
@@ -95,8 +104,17 @@ class Forecasts:
     def gave_up(self, job: Job, now: float) -> None:
         """A job leaves its lane unplaced."""
         self.outlooks.promotions.left(job)
-        if job.eta is not None and job.promise is not None and job.attempt == 0:
+        if job.eta is None or job.promise is None or job.attempt:
+            return
+        if self._outage.spoils(job.request.arrived_s):
+            job.eta.spoiled()
+        else:
             job.eta.gave_up(job.promise, now - job.request.arrived_s)
+
+    def recovered(self, since_s: float) -> None:
+        """An outage is over that began then: nothing counts that was learned in it."""
+        for eta in self.etas.values():
+            eta.forget(since_s)
 
     def reject_cause(self, job: Job) -> RejectCause | None:
         """Whether the job's lane, or the model, has no room for it.

@@ -145,13 +145,23 @@ class LaneEta:
 
     def gave_up(self, promise: Promise, waited_s: float) -> None:
         """The request left the lane without being placed."""
+        if waited_s <= promise.p95_s:
+            self.spoiled()
+            return
         self.open -= 1
-        if waited_s > promise.p95_s:
-            self._count(promise, waited_s)
-            self._move_slacks(promise, waited_s)
-        else:
-            self.p50.censored += 1
-            self.p95.censored += 1
+        self._count(promise, waited_s)
+        self._move_slacks(promise, waited_s)
+
+    def spoiled(self) -> None:
+        """Something else than the lane decided on a promised wait: it says nothing."""
+        self.open -= 1
+        self.p50.censored += 1
+        self.p95.censored += 1
+
+    def forget(self, since_s: float) -> None:
+        """Nothing counts that was learned from then on."""
+        for ratios in (self._timely, self._late, self._promoted):
+            ratios.forget(since_s)
 
     def _count(self, promise: Promise, wait_s: float) -> None:
         for coverage, told_s in ((self.p50, promise.p50_s), (self.p95, promise.p95_s)):
@@ -205,6 +215,10 @@ class _Ratios:
             recent = self._by_size[size] = _Recent()
         recent.add(ratio, now)
 
+    def forget(self, since_s: float) -> None:
+        for recent in self._by_size.values():
+            recent.forget(since_s)
+
     def near(self, forecast_s: float) -> list[float] | None:
         """Those of forecasts of that size, or of the nearest size that has enough; ascending."""
         wanted = _size(forecast_s)
@@ -222,17 +236,24 @@ class _Recent:
 
     def __init__(self) -> None:
         self.ordered: list[float] = []
-        self._arrived: deque[float] = deque()
+        self._arrived: deque[tuple[float, float]] = deque()
         self._last_s = -math.inf
 
     def add(self, ratio: float, now: float) -> None:
         if now - self._last_s < _THIN_S and len(self.ordered) >= _LEAST:
             return
         self._last_s = now
-        self._arrived.append(ratio)
+        self._arrived.append((now, ratio))
         insort(self.ordered, ratio)
         if len(self._arrived) > _WINDOW:
-            del self.ordered[bisect_left(self.ordered, self._arrived.popleft())]
+            self._drop(self._arrived.popleft()[1])
+
+    def forget(self, since_s: float) -> None:
+        while self._arrived and self._arrived[-1][0] >= since_s:
+            self._drop(self._arrived.pop()[1])
+
+    def _drop(self, ratio: float) -> None:
+        del self.ordered[bisect_left(self.ordered, ratio)]
 
 
 def _at(ordered: list[float], level: float) -> float:

@@ -73,9 +73,10 @@ class Outlooks:
             meter.run(False, now)
 
     def tick(self, now: float) -> None:
-        """Time in which late ones wait counts for their rate."""
+        """Time in which late ones wait, and a replica is there, counts for their rate."""
+        any_ready = self._starting.any_ready
         for lane in self._lanes.lanes:
-            waits = lane.late_work > 0
+            waits = any_ready and lane.late_work > 0
             if waits is not lane.late_waits:
                 lane.late_waits = waits
                 self._late_rate(lane.name).run(waits, now)

@@ -19,6 +19,7 @@ from deployments.scheduling.holds import Holds
 from deployments.scheduling.lanes import Lanes
 from deployments.scheduling.lease import Lease, Usage
 from deployments.scheduling.limits import TenantLimits
+from deployments.scheduling.outage import Outage
 from deployments.scheduling.outliers import Outliers
 from deployments.scheduling.placing import Placing
 from deployments.scheduling.policy import Policy
@@ -45,7 +46,8 @@ class Scheduler:
         self.rate = ServiceRate()
         self.tally = Tally()
         self.starting = Starting(self.fleet)
-        self.forecasts = Forecasts(self.lanes, self.rate, self.starting)
+        self.outage = Outage(self.fleet)
+        self.forecasts = Forecasts(self.lanes, self.rate, self.starting, self.outage)
         self.limits = TenantLimits()
         self.limits.configure(policy.tenants, 0.0)
         self.refusals = Refusals(self.lanes, self.limits, self.starting, self.forecasts, self.tally)
@@ -120,6 +122,7 @@ class Scheduler:
     def first_token(self, lease: Lease, now: float) -> None:
         """The replica sent the first byte of the answer: its prompt is prefilled. Ignored for a lease that ended."""
         if lease.lease_id in self.leases:
+            self.outage.sign(now)
             replica = self.fleet.by_id[lease.replica_id]
             if replica.first_token(lease):
                 self.fleet.touch(replica)
@@ -142,6 +145,7 @@ class Scheduler:
         else:
             self.limits.end(job)
         if ending is Ending.FINISHED:
+            self.outage.sign(now)
             self.rate.finished.add(job.cost, now)
             self.tally.finished += 1
             self.tally.finished_work += job.cost
@@ -168,10 +172,14 @@ class Scheduler:
         if self.lanes.jobs and not self.fleet.any_ready:
             self.rate.forget_idle()
         self.fleet.up(replica_id, capacity)
+        since_s = self.outage.up(now)
+        if since_s is not None:
+            self.forecasts.recovered(since_s)
 
     def replica_suspect(self, replica_id: str, now: float) -> None:
         """A replica is silent: nothing new is placed there until `replica_up`. An unknown one is no error."""
         self.fleet.set_status(replica_id, ReplicaStatus.SUSPECT)
+        self.outage.down()
 
     def replica_draining(self, replica_id: str, now: float) -> None:
         """A replica takes no new work but finishes what it has. An unknown one is no error."""
@@ -200,6 +208,8 @@ class Scheduler:
         for lease in lost:
             self.release(lease, Ending.FAILED, None, now)
         self.fleet.remove(replica)
+        if replica.told is not ReplicaStatus.DRAINING:
+            self.outage.down()
         self.starting.doubt = True
         self.books.prefixes.forget(replica_id)
         return lost

@@ -10,7 +10,7 @@ class LaneStats:
     """One lane: how many wait, their work in seconds (None: no rate yet) and prefill tokens, the age of the oldest, what the head waits for.
 
     `eta_s` is what a request would be promised now (p50, p95); `covered` and `promised` count the promises whose p95 held and all, `censored` those
-    that were cancelled before it.
+    that were cancelled before it, or that an outage spoiled.
     """
 
     name: str

@@ -26,6 +26,11 @@ class Starting:
         """Whether a replica takes work, now or once it has room: else the lanes are a waiting room."""
         return self._fleet.any_ready
 
+    @property
+    def any_open(self) -> bool:
+        """Whether whoever comes now would find room somewhere."""
+        return self._fleet.any_open
+
     def wait_s(self, now: float) -> float:
         """How long every request must wait for a replica to be there; 0 where one is, and where nobody knows."""
         if self.ready_at_s is None or self.ready_at_s <= now or not self._fleet.is_deserted:

@@ -27,6 +27,7 @@ class World:
             for tenth in range(1, 1_001):
                 self.rate.placed.add(rate / 10, tenth / 10)
         self.start_s = start_s
+        self.any_ready = True
         self.outlooks = Outlooks(self.lanes, self.rate, self)  # type: ignore[arg-type]
 
     def wait_s(self, now: float) -> float:
