@@ -1,9 +1,9 @@
 """What a gateway and an engine replica say to each other over HTTP, beside the OpenAI requests themselves.
 
 Every request to a replica carries `Authorization: Bearer <the cluster's secret>`. The gateway keeps one `GET FEED_PATH` open to each replica: the
-replica answers with one JSON object a line (NDJSON), each a `Hello`, `Load`, `FirstTokens` or `Finished`, for as long as it lives; the end of that
-stream is how a gateway learns, within milliseconds, that a replica's process is gone. Durations are seconds, measured on the replica's own monotonic
-clock; no absolute time crosses the wire.
+replica answers with one JSON object a line (NDJSON), each a `Hello`, `Load`, `FirstTokens`, `Finished` or `Failed`, for as long as it lives; the
+end of that stream is how a gateway learns, within milliseconds, that a replica's process is gone. Durations are seconds, measured on the replica's
+own monotonic clock; no absolute time crosses the wire.
 """
 
 import dataclasses
@@ -42,6 +42,9 @@ ENGINE_DIED_HEADER = "x-raylane-engine-died"
 
 ERROR_EVENT = b'data: {"error":'
 """How vLLM's event begins that tells of an error in a stream; a token's text cannot, since its quotation marks are escaped."""
+
+ENGINE_DIED_CODE = "engine_died"
+"""The `error.code` of the error event that a replica puts into a stream in place of vLLM's, once its engine is dead or stuck."""
 
 STALE_EPOCH_CODE = "stale_epoch"
 """The `error.code` of the 409 for an epoch that was overtaken; `error.highest` is the highest. Nothing was done."""
@@ -149,7 +152,16 @@ class Finished:
     booking: str = ""
 
 
-Message = Hello | Load | FirstTokens | Finished
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The replica's engine is gone, and the replica ends by itself as soon as its clients are told. `detail`: how the engine's process ended, or its
+    own last error."""
+
+    fault: EngineFault
+    detail: str
+
+
+Message = Hello | Load | FirstTokens | Finished | Failed
 
 
 def encode(message: Message) -> bytes:
@@ -172,6 +184,8 @@ def decode(line: bytes) -> Message:
             return FirstTokens(_texts(fields["request_ids"]))
         if kind == "finished":
             return Finished(**fields)
+        if kind == "failed":
+            return Failed(EngineFault(fields["fault"]), str(fields["detail"]))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a feed message: {line[:200]!r}") from error
     raise ValueError(f"not a feed message: {line[:200]!r}")

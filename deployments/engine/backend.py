@@ -45,6 +45,10 @@ class Backend(Protocol):
     def unfinished(self) -> int:
         """Sequences that were accepted and not finished."""
 
+    @property
+    def last_words(self) -> str:
+        """How an engine that has died ended, in a line: by which signal, or with which error."""
+
     async def probe(self) -> None:
         """Returns when the engine has given a sign of life, or is known to have ended."""
 

@@ -6,6 +6,7 @@ Ray, runs a `Replica`, and has the directory informed (`registration.py`). `engi
 
 import asyncio
 import logging
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 _SHUTDOWN_MARGIN_S = 30.0
 """What a replica may take beyond its longest request to end its server and its engine (seconds)."""
+_GOODBYE_S = 1.0
+"""How long a replica whose engine is gone waits for the directory to take it off the list (seconds)."""
 
 
 class EngineReplica:
@@ -47,6 +50,7 @@ class EngineReplica:
         await replica.start()
         self._replica = replica
         self._registering = asyncio.create_task(keep_registered(replica, directory))
+        self._failing = asyncio.create_task(_end_with_the_engine(replica, self._registering))
         if spot_notice_url is not None:
             self._watching = asyncio.create_task(_drain_on_notice(replica, spot_notice_url))
 
@@ -59,6 +63,15 @@ class EngineReplica:
         """Serve awaits this once, before it ends the process: refuses new work, lets running requests end, ends the engine."""
         if self._replica is not None:
             await self._replica.stop()
+
+
+async def _end_with_the_engine(replica: "Replica", registering: asyncio.Task[None]) -> None:
+    """Ends this process when the engine is gone. Serve replaces a dead actor at its next health check, and a failing one only after three."""
+    failed = await replica.wait_failed()
+    await asyncio.wait([registering], timeout=_GOODBYE_S)
+    logger.error("this process ends, since its engine did: %s", failed.detail)
+    logging.shutdown()
+    os._exit(1)
 
 
 async def _drain_on_notice(replica: "Replica", url: str) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-from deployments.protocol import HEARTBEAT_S, LOAD_INTERVAL_S, Finished, FirstTokens, Hello, Load, encode
+from deployments.protocol import HEARTBEAT_S, LOAD_INTERVAL_S, Hello, Load, Message, encode
 
 _BACKLOG = 4_096
 """Messages that may wait for one subscriber."""
@@ -76,8 +76,8 @@ class Feed:
         if self._subscribers and not self._changed.is_set() and self._load() != self._sent:
             self._changed.set()
 
-    def tell(self, message: Finished | FirstTokens) -> None:
-        """Sends the end of an exchange, or the first tokens of a step, at once."""
+    def tell(self, message: Message) -> None:
+        """Sends a message at once: the end of an exchange, the first tokens of a step, what a replica has to say before it ends."""
         self._send(encode(message))
 
     async def run(self) -> None:

@@ -21,6 +21,7 @@ from deployments.protocol import (
     DRAIN_PATH,
     DRAINING_CODE,
     DUPLICATE_CODE,
+    ENGINE_DIED_CODE,
     ENGINE_DIED_HEADER,
     EPOCH_HEADER,
     ERROR_EVENT,
@@ -41,6 +42,9 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 _LEASELESS = frozenset({"/tokenize", "/detokenize"})
 """Any gateway may ask for these, without a lease and so without an epoch."""
 _MOST_BYTES = 4_096
+_ERROR_EVENTS = (ERROR_EVENT, b"event: error\n")
+"""How vLLM begins an error event, by the API."""
+_ENGINE_DIED_EVENT = ERROR_EVENT + b'{"message":"the engine died","type":"server_error","param":null,"code":"%b"}}\n\n' % ENGINE_DIED_CODE.encode()
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that ask the engine for no work: they are served while draining, and are not in the books."""
 
@@ -112,7 +116,10 @@ class Guard:
                 asyncio.get_running_loop().call_later(SETTLE_S, self._exchanges.settle, exchange)
 
     def _noting(self, send: Send, exchange: Exchange) -> Send:
-        """Notes the status and the first byte. The head waits for the first piece of the body, which may show that the engine has died."""
+        """Notes the status and the first byte. The head waits for the first piece of the body, which may show that the engine has died.
+
+        vLLM's own words of a dead engine ("See stack trace (above)") are not passed on in a stream that has begun.
+        """
         head: Message | None = None
 
         async def note(message: Message) -> None:
@@ -123,11 +130,15 @@ class Guard:
             body = message.get("body", b"")
             if exchange.first_byte is None and body:
                 exchange.first_byte = time.monotonic()
+            is_error = body.startswith(_ERROR_EVENTS) or (head is not None and head["status"] >= 500)
+            died = is_error and self._state() is ReplicaState.UNHEALTHY
             if head is not None:
-                if (head["status"] >= 500 or body.startswith(ERROR_EVENT)) and self._state() is ReplicaState.UNHEALTHY:
+                if died:
                     head["headers"] = [*head.get("headers", ()), (ENGINE_DIED_HEADER.encode(), b"true")]
                 first, head = head, None
                 await send(first)
+            elif died:
+                message["body"] = _ENGINE_DIED_EVENT
             await send(message)
 
         return note

@@ -19,7 +19,7 @@ from deployments.engine.guard import Guard
 from deployments.engine.load import EngineLoad
 from deployments.engine.watchdog import Verdict, Watchdog
 from deployments.http_server import HttpServer
-from deployments.protocol import DrainReason, EngineFault, Finished, Hello, Load, ReplicaFacts, ReplicaState
+from deployments.protocol import DrainReason, EngineFault, Failed, Finished, Hello, Load, ReplicaFacts, ReplicaState
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +29,8 @@ _KEEP_ALIVE_S = 600.0
 """Longer than any gateway keeps an idle connection, so that it is never the replica that closes one under a request."""
 _CLOSE_S = 2.0
 """How long the HTTP server may take to write the last bytes of ended exchanges (seconds)."""
+_TELL_S = 2.0
+"""How long the exchanges of a dead engine may take to end with an error (seconds); they need milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class Replica:
 
     def __init__(self, model: Model, identity: Identity, secret: str, start_backend: StartBackend) -> None:
         self.verdict = Verdict.HEALTHY
+        self.failed: Failed | None = None
+        """Why it ends by itself, if it does."""
         self.drains_for: DrainReason | None = None
         """Why it drains, if it does: the first reason that there was."""
         self.left_ready = asyncio.Event()
@@ -64,6 +68,7 @@ class Replica:
         self._load = EngineLoad(changed=self._engine_stepped)
         self._watchdog = Watchdog(model.health.stall_s)
         self._guard: Guard | None = None
+        self._failing = asyncio.Event()
         self._drained = asyncio.Event()
         self._stopping: asyncio.Task[None] | None = None
         self._probe: asyncio.Task[None] | None = None
@@ -108,7 +113,8 @@ class Replica:
             self._stopping = asyncio.create_task(self._stop())
 
     def check(self) -> None:
-        """Raises RuntimeError when Serve should put another one in its place: the engine is dead or stuck, or the replica has drained.
+        """Raises RuntimeError when Serve should put another one in its place: the engine is dead or stuck (the process then ends by itself), or the
+        replica has drained.
 
         Not before its last exchange has ended, since Serve kills what fails its health check (`cli/private_ray.py`, for the sake of hung ones).
         """
@@ -116,6 +122,14 @@ class Replica:
             raise RuntimeError(f"the engine of {self.facts.replica_id} is {self.verdict}")
         if self._drained.is_set():
             raise RuntimeError(f"{self.facts.replica_id} has drained ({self.drains_for}): no fault, another one is to take its place")
+
+    async def wait_failed(self) -> Failed:
+        """Returns when the engine has died or was given up, all clients are told, and nothing is left to do but to end this process."""
+        await self._failing.wait()
+        assert self.failed is not None
+        assert self._stopping is not None
+        await asyncio.shield(self._stopping)
+        return self.failed
 
     async def stop(self) -> None:
         """Drains, waits until the last exchange has ended (no longer than Serve lets it), and ends the server and the engine. Again is no error."""
@@ -138,10 +152,21 @@ class Replica:
             now = time.monotonic()
             owed = self._backend.unfinished or self._probe_if_idle(now)
             self.verdict = self._watchdog.check(now, owed, self._load.last_step, self._backend.dead)
-        logger.error("the engine of %s is %s: this replica serves no more", self.facts.replica_id, self.verdict)
-        self._state_changed()
+        self._fail()
+
+    def _fail(self) -> None:
+        fault = EngineFault.STALLED if self.verdict is Verdict.STALLED else EngineFault.DEAD
+        stalled = f"the engine took no step for {self._model.health.stall_s:g} s"
+        self.failed = Failed(fault, stalled if fault is EngineFault.STALLED else self._backend.last_words)
+        logger.error("%s ends, since its engine is %s: %s", self.facts.replica_id, fault, self.failed.detail)
         # A stalled core holds its requests for ever; when it is killed, they end with an error.
         self._backend.kill()
+        self._feed.tell(self.failed)
+        asyncio.get_running_loop().call_later(_TELL_S, self._drained.set)
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop())
+        self._failing.set()
+        self._state_changed()
 
     def _probe_if_idle(self, now: float) -> int:
         """The number of unanswered probes: 1 or 0. Sends one when nothing has been heard from the engine for a while."""
@@ -173,8 +198,7 @@ class Replica:
         self._check_drained()
 
     def _check_drained(self) -> None:
-        # An unhealthy engine finishes nothing: there is nothing to wait for.
-        if self.state is ReplicaState.UNHEALTHY or (self.drains_for is not None and self._exchanges.idle):
+        if self._exchanges.idle and (self.state is ReplicaState.UNHEALTHY or self.drains_for is not None):
             self._drained.set()
 
     def _load_message(self) -> Load:

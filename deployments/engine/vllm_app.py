@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import functools
 import os
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -89,6 +90,15 @@ class VllmApp:
         kv_tokens = int(cache.num_gpu_blocks or 0) * int(cache.block_size)
         return Capacity(config.model_config.max_model_len, scheduler.max_num_seqs, scheduler.max_num_batched_tokens, kv_tokens)
 
+    @property
+    def last_words(self) -> str:
+        """The signal that ended the core, else the last error that it told its log."""
+        codes = [process.exitcode for process in self._processes]
+        signals = [signal.Signals(-code).name for code in codes if code is not None and code < 0]
+        if signals:
+            return f"the engine's core was ended by {signals[0]}"
+        return root_cause(own_words()) or "the engine's core ended without a word"
+
     async def probe(self) -> None:
         """Returns when the core has answered (it reads its messages between two steps), or is known to have ended."""
         with contextlib.suppress(EngineDeadError):
@@ -103,9 +113,13 @@ class VllmApp:
 
     def kill(self) -> None:
         """Ends the core at once, even a stopped one; vLLM then fails every request that it held."""
-        manager = self.engine.engine_core.resources.engine_manager
-        for process in manager.processes if manager is not None else ():
+        for process in self._processes:
             process.kill()
+
+    @property
+    def _processes(self) -> list[Any]:
+        manager = self.engine.engine_core.resources.engine_manager
+        return [] if manager is None else list(manager.processes)
 
     async def stop(self) -> None:
         """Ends the core and waits until its processes are gone."""

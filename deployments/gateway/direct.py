@@ -11,7 +11,7 @@ from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.exchange import UNREACHABLE, Refused, content_type, lost, marks, post, refusal, sized
 from deployments.gateway.flow import Flow, Hop
 from deployments.ownership.desk import Desk
-from deployments.protocol import ReplicaFacts
+from deployments.protocol import ENGINE_DIED_HEADER, ReplicaFacts
 
 _Answer = tuple[int, bytes, bytes, list[tuple[bytes, bytes]]]
 """Status, content type, body, and the marks that go to the client."""
@@ -41,6 +41,8 @@ async def _ask(session: aiohttp.ClientSession, replica: ReplicaFacts, flow: Flow
     try:
         async with await post(session, replica.url + endpoint.path, flow.ledger.engine_id, body) as response:
             payload = await response.read()
+            if ENGINE_DIED_HEADER in response.headers:
+                raise lost()
     except UNREACHABLE as error:
         raise Refused(None) from error
     except aiohttp.ClientError as error:

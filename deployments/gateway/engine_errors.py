@@ -12,7 +12,8 @@ import msgspec
 
 from deployments.gateway.endpoints import BodyKind, Endpoint
 from deployments.gateway.errors import ApiError, ErrorCode
-from deployments.protocol import ERROR_EVENT
+from deployments.gateway.exchange import lost
+from deployments.protocol import ENGINE_DIED_CODE, ERROR_EVENT
 
 _TOO_LONG = ("input_tokens", "input_text")
 """What vLLM calls the field of a prompt that is over the context by its tokens, or surely so by its characters."""
@@ -28,7 +29,7 @@ def engine_error(status: int, payload: bytes, kind: BodyKind, body: bytes) -> Ap
     given = _error_object(payload)
     message = str(given.get("message") or payload[:_SHOWN_CHARS].decode(errors="replace") or f"the engine answered {status}")[:_SHOWN_CHARS]
     if status >= 500:
-        return ApiError(ErrorCode.ENGINE_ERROR, message)
+        return lost() if given.get("code") == ENGINE_DIED_CODE else ApiError(ErrorCode.ENGINE_ERROR, message)
     if status == 404:
         return ApiError(ErrorCode.NOT_FOUND, message, param=_text(given.get("param")))
     prompt_field = _PROMPT_FIELDS.get(kind, "prompt")

@@ -17,7 +17,7 @@ from deployments.departures.departure import Cause
 from deployments.gateway.obituaries import cause_of
 from deployments.listing import Listing
 from deployments.ownership.desk import Desk
-from deployments.protocol import FEED_PATH, HEARTBEAT_S, Finished, FirstTokens, Hello, Load, ReplicaFacts, ReplicaState, decode
+from deployments.protocol import FEED_PATH, HEARTBEAT_S, Failed, Finished, FirstTokens, Hello, Load, ReplicaFacts, ReplicaState, decode
 
 log = logging.getLogger("raylane.feeds")
 
@@ -39,11 +39,12 @@ def _nobody(facts: ReplicaFacts, cause: Cause) -> None:
 
 
 class ReplicaFeed:
-    """The feed of one replica, until it is lost. `load` is what it last said of itself."""
+    """The feed of one replica, until it is lost. `load` is what it last said of itself, `failed` why it ends by itself."""
 
     def __init__(self, facts: ReplicaFacts, desk: Desk, on_account: OnAccount, on_ended: OnEnded = _nobody) -> None:
         self.facts = facts
         self.load: Load | None = None
+        self.failed: Failed | None = None
         self._desk = desk
         self._on_account = on_account
         self._on_ended = on_ended
@@ -54,7 +55,7 @@ class ReplicaFeed:
     async def run(self, session: aiohttp.ClientSession) -> None:
         """Follows the feed; returns when the replica is lost. A broken connection alone is no loss while connecting again works."""
         failures = 0
-        while failures < RECONNECTS:
+        while failures < RECONNECTS and self.failed is None:
             try:
                 async with aclosing(self._lines(session)) as lines:
                     async for line in lines:
@@ -69,7 +70,8 @@ class ReplicaFeed:
             await asyncio.sleep(0.05 * failures)
         cause = cause_of(self.load, self._said_goodbye, self._was_silent)
         tell = log.info if cause.planned else log.warning
-        tell("replica %s of model %s ended: %s", self.facts.replica_id, self.facts.model, cause)
+        more = "" if self.failed is None else f" ({self.failed.detail})"
+        tell("replica %s of model %s ended: %s%s", self.facts.replica_id, self.facts.model, cause, more)
         self._desk.replica_lost(self.facts.replica_id)
         self._on_ended(self.facts, cause)
 
@@ -107,6 +109,8 @@ class ReplicaFeed:
                 self.load = load
                 self._said_goodbye = self._said_goodbye and state is not ReplicaState.READY
                 self._become(state)
+            case Failed() as failed:
+                self.failed = failed
             case FirstTokens() as first:
                 self._on_account(first)
                 self._desk.first_tokens(first)

@@ -106,8 +106,8 @@ class Relay:
         return {PRIORITY_HEADER: str(self._lease.home), **self._desk.credentials(self._lease)}
 
     async def _answer(self, response: aiohttp.ClientResponse, body: bytes) -> None:
-        if ENGINE_DIED_HEADER in response.headers and self._may_go_again:
-            raise Died(Death.ENGINE_DIED)
+        if ENGINE_DIED_HEADER in response.headers:
+            raise Died(Death.ENGINE_DIED) if self._may_go_again else lost()
         if response.content_type == "text/event-stream":
             await self._stream(response, body)
             return

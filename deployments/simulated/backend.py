@@ -50,6 +50,13 @@ class SimulatedBackend:
         """Sequences that have not ended."""
         return len(self._driver)
 
+    @property
+    def last_words(self) -> str:
+        """The error that ended the driver."""
+        if not self._running.done() or self._running.cancelled():
+            return "the simulated engine was ended"
+        return f"the simulated engine: {self._running.exception()!r}"
+
     async def probe(self) -> None:
         """Returns at the event loop's next turn: the engine lives in it."""
         await asyncio.sleep(0)

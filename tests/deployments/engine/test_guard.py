@@ -18,8 +18,10 @@ from deployments.protocol import (
     DRAIN_PATH,
     DRAINING_CODE,
     DUPLICATE_CODE,
+    ENGINE_DIED_CODE,
     ENGINE_DIED_HEADER,
     EPOCH_HEADER,
+    ERROR_EVENT,
     FEED_PATH,
     REQUEST_ID_HEADER,
     STALE_EPOCH_CODE,
@@ -283,3 +285,33 @@ async def test_an_error_of_a_dead_engine_is_marked_as_such(state: ReplicaState, 
     assert [message["type"].rpartition(".")[2] for message in sent] == ["start", "body", "body"]
     assert (sent[0]["status"], sent[1]["body"] + sent[2]["body"]) == (status, body + b"rest")
     assert ((ENGINE_DIED_HEADER.encode(), b"true") in sent[0]["headers"]) is marked
+
+
+@pytest.mark.parametrize("state", ReplicaState)
+@pytest.mark.parametrize("told", [b'data: {"error": {"message": "EngineCore", "code": 500}}\n\n', b'event: error\ndata: {"type":"error"}\n\n'])
+async def test_an_engine_that_dies_within_a_stream_is_told_in_our_words(told: bytes, state: ReplicaState) -> None:
+    behind = Behind()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b'data: {"choices": []}\n\n', "more_body": True})
+        behind.state = state
+        await send({"type": "http.response.body", "body": told, "more_body": True})
+        await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
+
+    behind.guard._app = app
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"authorization", f"Bearer {SECRET}".encode()), (b"x-raylane-epoch", b"1")]
+    await behind.guard({"path": "/v1/completions", "method": "POST", "headers": headers}, None, send)  # type: ignore[arg-type]
+    first, second, last = [message["body"] for message in sent[1:]]
+    assert (first, last) == (b'data: {"choices": []}\n\n', b"data: [DONE]\n\n")
+    if state is ReplicaState.UNHEALTHY:
+        assert second.startswith(ERROR_EVENT)
+        assert second.endswith(b"\n\n")
+        assert json.loads(second.removeprefix(b"data: "))["error"]["code"] == ENGINE_DIED_CODE
+    else:
+        assert second == told

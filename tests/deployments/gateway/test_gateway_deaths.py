@@ -1,6 +1,7 @@
 """A replica dies, or its engine does, before a byte of the answer has reached the client: the request is placed again, once."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -119,9 +120,25 @@ async def test_two_dead_engines_are_the_client_s_error(make_rig: MakeRig, ask: d
     for engine in rig.engines:
         engine.behave = with_dead_engine(ask)
     _, payload = await rig.ask(ask)
-    assert b'"code": "engine_error"' in payload
+    assert b'"code": "replica_lost"' in payload
+    assert b"EngineCore" not in payload
     assert sum(len(engine.seen) for engine in rig.engines) == 2
     assert (await rig.last()).resubmitted == "engine_died"
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/responses"])
+async def test_an_engine_that_dies_within_a_stream_is_a_lost_replica(make_rig: MakeRig, path: str) -> None:
+    rig = await make_rig(engines=1)
+    died = b'data: {"error":{"message":"the engine died","type":"server_error","param":null,"code":"engine_died"}}\n\n'
+    rig.engines[0].behave = pieces(event("a"), died, DONE)
+    async with rig.post(path, {**STREAM, "input": "x"}) as response:
+        payload = await response.read()
+    assert payload.startswith(event("a"))
+    (error,) = [json.loads(line.removeprefix(b"data: ")) for line in payload.splitlines() if b"replica_lost" in line]
+    assert error.get("error", error)["code"] == "replica_lost"
+    assert b"engine_died" not in payload
+    ledger = await rig.last()
+    assert (ledger.outcome, ledger.error) == (Outcome.FAILED, "replica_lost")
 
 
 async def test_an_error_of_the_request_s_own_is_not_placed_again(make_rig: MakeRig) -> None:

@@ -14,6 +14,7 @@ import pytest
 from deployments.engine.replica import Replica
 from deployments.protocol import (
     DRAIN_PATH,
+    ENGINE_DIED_CODE,
     EPOCH_HEADER,
     FEED_PATH,
     REQUEST_ID_HEADER,
@@ -275,7 +276,7 @@ async def test_an_engine_that_dies_fails_its_requests_and_is_noticed(make_replic
             await response.content.readline()
             replica._backend.kill()
             rest = await response.text()
-    assert "the simulated engine has died" in rest
+    assert f'"code":"{ENGINE_DIED_CODE}"' in rest
     async with asyncio.timeout(5):
         await replica.left_ready.wait()
     assert replica.state is ReplicaState.UNHEALTHY
