@@ -27,6 +27,8 @@ def check_head(version: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
         raise BadHead("the Host header is no host; allowed: a name or an address, with or without a port")
     if names.count(b"authorization") > 1:
         raise BadHead("Authorization: allowed: once")
+    if names.count(b"x-api-key") > 1:
+        raise BadHead("x-api-key: allowed: once")
     codings = names.count(b"transfer-encoding")
     if codings and (version == "1.0" or codings > 1 or headers[names.index(b"transfer-encoding")][1].lower() != b"chunked"):
         raise BadHead("Transfer-Encoding: allowed: chunked, once, and not in HTTP/1.0")

@@ -42,6 +42,9 @@ ENGINE_DIED_HEADER = "x-raylane-engine-died"
 
 ERROR_EVENT = b'data: {"error":'
 """How vLLM's event begins that tells of an error in a stream; a token's text cannot, since its quotation marks are escaped."""
+NAMED_ERROR_EVENT = b"event: error\n"
+"""...and where events have names."""
+ERROR_EVENTS = (ERROR_EVENT, NAMED_ERROR_EVENT)
 
 ENGINE_DIED_CODE = "engine_died"
 """The `error.code` of the error event that a replica puts into a stream in place of vLLM's, once its engine is dead or stuck."""

@@ -3,7 +3,7 @@
 from cluster.spec.autoscaling import Autoscaling, Backlog, Law, Rollback
 from cluster.spec.cluster import ClusterSpec
 from cluster.spec.exchange import exchanged
-from cluster.spec.gateway import Gateway, Limits, Timeouts
+from cluster.spec.gateway import Cors, Gateway, Limits, Timeouts
 from cluster.spec.load import SpecError, load_spec, parse_section, parse_spec, problem_lines
 from cluster.spec.models import EngineSettings, Health, LoraAdapter, Model, Replicas, Speculative
 from cluster.spec.regions import Pool, Region
@@ -15,6 +15,7 @@ __all__ = [
     "Autoscaling",
     "Backlog",
     "ClusterSpec",
+    "Cors",
     "EngineSettings",
     "Gateway",
     "Health",

@@ -79,6 +79,8 @@ class ClusterSpec(Section):
             for name in tenant.classes or ():
                 if name not in classes:
                     raise ValueError(f"tenants.{tenant.name}.classes = {name!r}: unknown; allowed: {', '.join(classes)}")
+        if self.gateway.cors is not None and "*" in self.gateway.cors.origins and not self.tenants:
+            raise ValueError("gateway.cors.origins = '*': allowed only with tenants, whose keys then are asked for; else name the pages' origins")
         if self.gateway.allow_public and not self.tenants:
             raise ValueError("gateway.allow_public = true: allowed only with tenants, whose keys (`raylane key`) then are asked for")
 

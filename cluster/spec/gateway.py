@@ -3,10 +3,13 @@
 import ipaddress
 from typing import Annotated
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from cluster.spec.base import Seconds, Section
 from cluster.spec.paths import beside_the_spec
+
+Origin = Annotated[str, StringConstraints(pattern=r"^(\*|[a-z][a-z0-9+.-]*://[a-z0-9._~\[\]:-]+)$", max_length=256)]
+"""`*`, or a scheme and a host in lower case, and a port where it is not the scheme's own; no path and no slash at the end."""
 
 
 class Timeouts(Section):
@@ -48,6 +51,16 @@ class Limits(Section):
     max_waiting: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
 
 
+class Cors(Section):
+    """Which web pages may ask the gateway from a browser: those of these `origins`, as the browser writes them (`https://chat.example.org`).
+
+    `*` is any page, and allowed only with tenants, whose keys such a page then needs. A browser remembers the answer for `max_age_s` (seconds).
+    """
+
+    origins: Annotated[tuple[Origin, ...], Field(min_length=1)]
+    max_age_s: Seconds = 600.0
+
+
 class Gateway(Section):
     """The HTTP front. It listens beyond loopback only when `allow_public` says so.
 
@@ -56,6 +69,8 @@ class Gateway(Section):
 
     `replicas` gateways share the port where they share a node. One that stops lets running requests end for `drain_s` (seconds); where others take
     over, it goes on serving the connections that it has for `lame_duck_s` first, and tells each client to connect anew.
+
+    Without `cors` no web page of another origin may read an answer.
 
     A streamed request that waits gets its 200 after `heartbeat_s` (seconds; 0: never) and an SSE comment each time that these have passed, until its
     first token.
@@ -74,6 +89,7 @@ class Gateway(Section):
     drain_s: Seconds = 10.0
     lame_duck_s: Seconds = 1.0
     heartbeat_s: Annotated[float, Field(ge=0, le=3_600)] = 15.0
+    cors: Cors | None = None
 
     @field_validator("trace_file", "decision_log", "simulator_error")
     @classmethod

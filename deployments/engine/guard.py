@@ -25,7 +25,9 @@ from deployments.protocol import (
     ENGINE_DIED_HEADER,
     EPOCH_HEADER,
     ERROR_EVENT,
+    ERROR_EVENTS,
     FEED_PATH,
+    NAMED_ERROR_EVENT,
     PRIORITY_HEADER,
     REQUEST_ID_HEADER,
     STALE_EPOCH_CODE,
@@ -39,11 +41,9 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
-_LEASELESS = frozenset({"/tokenize", "/detokenize"})
+_LEASELESS = frozenset({"/tokenize", "/detokenize", "/v1/messages/count_tokens"})
 """Any gateway may ask for these, without a lease and so without an epoch."""
 _MOST_BYTES = 4_096
-_ERROR_EVENTS = (ERROR_EVENT, b"event: error\n")
-"""How vLLM begins an error event, by the API."""
 _ENGINE_DIED_EVENT = ERROR_EVENT + b'{"message":"the engine died","type":"server_error","param":null,"code":"%b"}}\n\n' % ENGINE_DIED_CODE.encode()
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that ask the engine for no work: they are served while draining, and are not in the books."""
@@ -130,7 +130,7 @@ class Guard:
             body = message.get("body", b"")
             if exchange.first_byte is None and body:
                 exchange.first_byte = time.monotonic()
-            is_error = body.startswith(_ERROR_EVENTS) or (head is not None and head["status"] >= 500)
+            is_error = body.startswith(ERROR_EVENTS) or (head is not None and head["status"] >= 500)
             died = is_error and self._state() is ReplicaState.UNHEALTHY
             if head is not None:
                 if died:
@@ -138,7 +138,7 @@ class Guard:
                 first, head = head, None
                 await send(first)
             elif died:
-                message["body"] = _ENGINE_DIED_EVENT
+                message["body"] = (NAMED_ERROR_EVENT if body.startswith(NAMED_ERROR_EVENT) else b"") + _ENGINE_DIED_EVENT
             await send(message)
 
         return note

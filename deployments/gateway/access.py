@@ -4,7 +4,7 @@ Where a request comes from says nothing: behind a reverse proxy or a load balanc
 """
 
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -12,6 +12,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from deployments.gateway.connection import Receive, Scope, Send
+from deployments.gateway.cors import Cors, Doorstep
 
 
 class Access(StrEnum):
@@ -29,12 +30,17 @@ ACCESS: Mapping[str, Access] = MappingProxyType(
     {
         "/health": Access.OPEN,
         "/ready": Access.OPEN,
+        "/ping": Access.OPEN,
+        "/version": Access.KEY,
         "/v1/models": Access.KEY,
         "/v1/models/{name:path}": Access.KEY,
         "/v1/chat/completions": Access.KEY,
         "/v1/completions": Access.KEY,
         "/v1/responses": Access.KEY,
         "/v1/embeddings": Access.KEY,
+        "/v1/messages": Access.KEY,
+        "/v1/messages/count_tokens": Access.KEY,
+        "/invocations": Access.KEY,
         "/tokenize": Access.KEY,
         "/detokenize": Access.KEY,
         "/metrics": Access.SECRET,
@@ -68,6 +74,13 @@ class Door:
         await (self._app if enters else self._refusal)(scope, receive, send)
 
 
-def behind_doors(routes: Sequence[Route], secret: str, refusal: ASGIApp) -> list[Route]:
-    """The routes, each asking for what the table says. Raises KeyError for a path that is not in it."""
-    return [Route(route.path, Door(route.app, secret, refusal)) if ACCESS[route.path] is Access.SECRET else route for route in routes]
+def behind_doors(routes: Sequence[Route], secret: str, refusal: ASGIApp, cors: Callable[[], Cors]) -> list[Route]:
+    """The routes, each asking for what the table says; web pages of other origins get none of those that ask for the secret.
+
+    Raises KeyError for a path that is not in it.
+    """
+
+    def guarded(route: Route) -> ASGIApp:
+        return Door(route.app, secret, refusal) if ACCESS[route.path] is Access.SECRET else Doorstep(route.app, cors)
+
+    return [Route(route.path, guarded(route)) for route in routes]

@@ -7,6 +7,8 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
+from deployments.gateway.cors import EXTRA_HEADERS
+from deployments.gateway.dialect import Dialect
 from deployments.gateway.endpoints import Endpoint
 from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.flow import Aborted, Cause, Flow, Hop
@@ -83,6 +85,7 @@ class Connection:
     ) -> None:
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.method: str = scope["method"]
+        self._extra_headers: Sequence[tuple[bytes, bytes]] = scope.get(EXTRA_HEADERS, ())
         self.answered = False
         """Whether any of the answer was sent: comments on the wait are none of it."""
         self.commented = False
@@ -146,8 +149,9 @@ class Connection:
     async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self._started = True
         self._flow.ledger.status = status
+        headers = [*headers, *self._extra_headers]
         if self._is_last():
-            headers = [*headers, (b"connection", b"close")]
+            headers.append((b"connection", b"close"))
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def write(self, piece: bytes) -> None:
@@ -172,9 +176,9 @@ class Connection:
             async with asyncio.timeout(patience_s):
                 await self._end_comments()
                 if not self._started:
-                    await self._fail_whole(error)
+                    await self._fail_whole(error, endpoint.dialect)
                 elif self._streaming:
-                    await self.finish(error.sse_event(named=endpoint.named_sse))
+                    await self.finish(error.sse_event(endpoint.dialect))
                 else:
                     self.cut()
         except TimeoutError:
@@ -195,11 +199,11 @@ class Connection:
         if self._commenting is not None:
             await asyncio.wait([self._commenting])
 
-    async def _fail_whole(self, error: ApiError) -> None:
-        payload = error.payload()
+    async def _fail_whole(self, error: ApiError, dialect: Dialect) -> None:
+        payload = error.payload(dialect)
         extra = [(name.encode(), value.encode()) for name, value in error.headers.items()]
         sized = [(b"content-type", b"application/json"), (b"content-length", str(len(payload)).encode())]
-        await self.start(error.error.status, [*sized, *answer_headers(self._flow.ledger), *extra])
+        await self.start(error.status(dialect), [*sized, *answer_headers(self._flow.ledger), *extra])
         await self.finish(payload)
 
     async def _watch(self) -> None:

@@ -28,7 +28,7 @@ async def run_direct(session: aiohttp.ClientSession, desk: Desk, flow: Flow, cli
             continue
         if status >= 400:
             error = engine_error(status, payload, endpoint.body, body)
-            payload, kind, flow.ledger.error = error.payload(), b"application/json", error.error.code
+            payload, kind, flow.ledger.error = error.payload(endpoint.dialect), b"application/json", error.error.code
         flow.wait_for(Hop.CLIENT, time.monotonic())
         await client.start(status, [(b"content-type", kind), *sized(payload), *marked, *answer_headers(flow.ledger)])
         await client.finish(payload)

@@ -1,7 +1,10 @@
 """The paths that the gateway relays, and what it needs to know of each."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+
+from deployments.gateway.dialect import Dialect
 
 
 class Task(StrEnum):
@@ -19,18 +22,25 @@ class BodyKind(StrEnum):
     COMPLETION = "completion"
     EMBEDDING = "embedding"
     RESPONSE = "response"
+    MESSAGES = "messages"
     TOKENIZER = "tokenizer"
+    COUNT = "count"
+    ANY = "any"
+    """Which of the others it is, its fields tell."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """`leased`: runs on the engine and so waits in a lane; the tokenizer's endpoints go straight to any ready replica."""
+    """`leased`: runs on the engine and so waits in a lane; the tokenizer's endpoints go straight to any ready replica.
+
+    `path` is also the engine's, but where the body is of ANY kind: that request goes to the path of the endpoint that it is for.
+    """
 
     path: str
     body: BodyKind
     task: Task
     leased: bool = True
-    named_sse: bool = False
+    dialect: Dialect = Dialect.OPENAI
 
     @property
     def streams(self) -> bool:
@@ -41,8 +51,14 @@ class Endpoint:
 ENDPOINTS = (
     Endpoint("/v1/chat/completions", BodyKind.CHAT, Task.GENERATE),
     Endpoint("/v1/completions", BodyKind.COMPLETION, Task.GENERATE),
-    Endpoint("/v1/responses", BodyKind.RESPONSE, Task.GENERATE, named_sse=True),
+    Endpoint("/v1/responses", BodyKind.RESPONSE, Task.GENERATE, dialect=Dialect.RESPONSES),
     Endpoint("/v1/embeddings", BodyKind.EMBEDDING, Task.EMBED),
+    Endpoint("/v1/messages", BodyKind.MESSAGES, Task.GENERATE, dialect=Dialect.ANTHROPIC),
+    Endpoint("/v1/messages/count_tokens", BodyKind.COUNT, Task.GENERATE, leased=False, dialect=Dialect.ANTHROPIC),
+    Endpoint("/invocations", BodyKind.ANY, Task.ANY),
     Endpoint("/tokenize", BodyKind.TOKENIZER, Task.ANY, leased=False),
     Endpoint("/detokenize", BodyKind.TOKENIZER, Task.ANY, leased=False),
 )
+
+BY_KIND: Mapping[BodyKind, Endpoint] = {endpoint.body: endpoint for endpoint in ENDPOINTS if endpoint.body is not BodyKind.TOKENIZER}
+"""The endpoint for a body of each kind but the tokenizer's, of which there are two."""

@@ -1,4 +1,4 @@
-"""An engine's error answer in OpenAI's form: one vocabulary of types and codes for clients, whoever refused them.
+"""An engine's error answer in the client's form: one vocabulary of types and codes for clients, whoever refused them.
 
 vLLM's own have a number for a code, several words for one type, `body.` before the field's name or no field at all. The message stays as it is.
 What an engine answers with success is never touched.
@@ -13,11 +13,16 @@ import msgspec
 from deployments.gateway.endpoints import BodyKind, Endpoint
 from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.exchange import lost
-from deployments.protocol import ENGINE_DIED_CODE, ERROR_EVENT
+from deployments.protocol import ENGINE_DIED_CODE, ERROR_EVENTS, NAMED_ERROR_EVENT
 
 _TOO_LONG = ("input_tokens", "input_text")
 """What vLLM calls the field of a prompt that is over the context by its tokens, or surely so by its characters."""
-_PROMPT_FIELDS = {BodyKind.CHAT: "messages", BodyKind.RESPONSE: "input", BodyKind.EMBEDDING: "input"}
+_PROMPT_FIELDS = {
+    **dict.fromkeys((BodyKind.CHAT, BodyKind.MESSAGES, BodyKind.COUNT), "messages"),
+    **dict.fromkeys((BodyKind.RESPONSE, BodyKind.EMBEDDING), "input"),
+}
+_CONVERTERS_OWN = "validation error for ChatCompletionStreamResponse"
+"""vLLM makes the stream of `/v1/messages` of a chat's, and says this of an error in it, with internals behind."""
 _WORD = re.compile(r"[a-z_]+")
 _SHOWN_CHARS = 2_000
 _MOST_WORDS = 100
@@ -29,6 +34,8 @@ def engine_error(status: int, payload: bytes, kind: BodyKind, body: bytes) -> Ap
     given = _error_object(payload)
     message = str(given.get("message") or payload[:_SHOWN_CHARS].decode(errors="replace") or f"the engine answered {status}")[:_SHOWN_CHARS]
     if status >= 500:
+        if _CONVERTERS_OWN in message:
+            message = "the engine failed while it answered"
         return lost() if given.get("code") == ENGINE_DIED_CODE else ApiError(ErrorCode.ENGINE_ERROR, message)
     if status == 404:
         return ApiError(ErrorCode.NOT_FOUND, message, param=_text(given.get("param")))
@@ -40,14 +47,15 @@ def engine_error(status: int, payload: bytes, kind: BodyKind, body: bytes) -> Ap
 
 
 def rewrite_error_events(events: bytes, endpoint: Endpoint, body: bytes) -> tuple[ApiError | None, bytes]:
-    """Whole events of a stream with the errors among them in OpenAI's form, and the last of those errors. The stream's own end stays where it was."""
+    """Whole events of a stream with the errors among them in the client's form, and the last of those errors. The stream's own end stays where it
+    was."""
     found, rewritten = None, []
     for event in events.split(b"\n\n"):
-        if event.startswith(ERROR_EVENT):
-            payload = event.removeprefix(b"data: ")
+        if event.startswith(ERROR_EVENTS):
+            payload = event.removeprefix(NAMED_ERROR_EVENT).removeprefix(b"data: ")
             code = _error_object(payload).get("code")
             found = engine_error(code if isinstance(code, int) and 400 <= code < 600 else 500, payload, endpoint.body, body)
-            event = found.sse_event(named=endpoint.named_sse).removesuffix(b"\n\n").removesuffix(b"\n\ndata: [DONE]")
+            event = found.sse_event(endpoint.dialect).removesuffix(b"\n\n").removesuffix(b"\n\ndata: [DONE]")
         rewritten.append(event)
     return found, b"\n\n".join(rewritten)
 

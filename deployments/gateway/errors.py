@@ -1,9 +1,18 @@
-"""Every error that a client can get, in OpenAI's error format, as one closed table. `engine_errors.py` says which of them an engine's own becomes."""
+"""Every error that a client can get, as one closed table, and its form in each dialect.
+
+`engine_errors.py` says which of them an engine's own becomes.
+"""
 
 import json
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any
+
+from deployments.gateway.dialect import Dialect
+
+_ANTHROPIC_KINDS = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 413: "request_too_large", 504: "timeout_error"}
+_ANTHROPIC_OVERLOADED = 529
+"""Anthropic's own status for `overloaded_error`: its clients know one by it, and come back."""
 
 
 class ErrorCode(Enum):
@@ -59,13 +68,28 @@ class ApiError(Exception):
         """The error object of OpenAI's API."""
         return {"error": {"message": self.message, "type": self.error.kind, "param": self.param, "code": self.error.code}}
 
-    def payload(self) -> bytes:
-        """The JSON body of the HTTP answer."""
-        return json.dumps(self.body()).encode()
+    def status(self, dialect: Dialect) -> int:
+        """The HTTP status of the answer."""
+        is_overload = dialect is Dialect.ANTHROPIC and self.error.kind == "overloaded_error"
+        return _ANTHROPIC_OVERLOADED if is_overload else self.error.status
 
-    def sse_event(self, *, named: bool) -> bytes:
-        """The event that ends a stream which broke after its start. `named`: the Responses API's form, with an event name."""
-        if named:
-            data = {"type": "error", "code": self.error.code, "message": self.message, "param": self.param}
-            return b"event: error\ndata: " + json.dumps(data).encode() + b"\n\n"
-        return b"data: " + self.payload() + b"\n\ndata: [DONE]\n\n"
+    def payload(self, dialect: Dialect = Dialect.OPENAI) -> bytes:
+        """The JSON body of the HTTP answer."""
+        return json.dumps(self._anthropic_body() if dialect is Dialect.ANTHROPIC else self.body()).encode()
+
+    def sse_event(self, dialect: Dialect) -> bytes:
+        """The event that ends a stream which broke after its start."""
+        match dialect:
+            case Dialect.OPENAI:
+                return b"data: " + self.payload() + b"\n\ndata: [DONE]\n\n"
+            case Dialect.RESPONSES:
+                data = {"type": "error", "code": self.error.code, "message": self.message, "param": self.param}
+                return b"event: error\ndata: " + json.dumps(data).encode() + b"\n\n"
+            case Dialect.ANTHROPIC:
+                return b"event: error\ndata: " + self.payload(dialect) + b"\n\n"
+
+    def _anthropic_body(self) -> dict[str, Any]:
+        """The error object of Anthropic's API, which has no room for a code or a field: the message names both."""
+        given = self.error.kind if self.error.kind in ("overloaded_error", "rate_limit_error") else "api_error"
+        kind = _ANTHROPIC_KINDS.get(self.error.status) or (given if self.error.status >= 429 else "invalid_request_error")
+        return {"type": "error", "error": {"type": kind, "message": f"{self.error.code}: {self.message}"}}

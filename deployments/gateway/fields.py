@@ -33,12 +33,10 @@ def begins_with(value: Raw, char: bytes) -> bool:
     return len(value) > 0 and memoryview(value)[0] == char[0]
 
 
-def name_of(field: str, value: Raw, optional: bool) -> str:
-    """A text, which only where it is optional may be absent or null, and then is empty."""
-    if is_null(value) and (optional or not value):
-        if optional:
-            return ""
-        raise missing(field)
+def name_of(field: str, value: Raw) -> str:
+    """A text; empty where the field is absent or null."""
+    if is_null(value):
+        return ""
     if not begins_with(value, b'"'):
         raise not_allowed(field, value, "a text")
     if len(value) > _LONGEST_NAME:
@@ -54,13 +52,13 @@ def flag_of(field: str, value: Raw) -> bool:
     return found
 
 
-def count_of(field: str, value: Raw, most: int = 10**18 - 1) -> int | None:
-    """An integer from 1 to `most`, or None where the field is absent or null."""
+def count_of(field: str, value: Raw, most: int = 10**18 - 1, least: int = 1) -> int | None:
+    """An integer from `least` to `most`, or None where the field is absent or null."""
     if is_null(value):
         return None
     digits = bytes(memoryview(value)[:20])
-    if not _INTEGER.fullmatch(digits) or not 1 <= int(digits) <= most:
-        raise not_allowed(field, value, f"an integer from 1 to {most}")
+    if not _INTEGER.fullmatch(digits) or not least <= int(digits) <= most:
+        raise not_allowed(field, value, f"an integer from {least} to {most}")
     return int(digits)
 
 

@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from deployments.gateway.endpoints import BodyKind
 from deployments.gateway.errors import ApiError, ErrorCode
-from deployments.gateway.fields import ABSENT, count_of, flag_of, is_null, name_of, not_allowed, salt_given
+from deployments.gateway.fields import ABSENT, count_of, flag_of, is_null, missing, name_of, not_allowed, salt_given
 from deployments.gateway.prefix import Hashing
 from deployments.gateway.prompt import MOST_OTHER_VALUES, Prompt, read_conversation, read_prompt
 from deployments.gateway.salts import SaltOf
@@ -21,6 +21,8 @@ from deployments.gateway.structure import containers_at_most, structure_of
 MOST_DEPTH = 128
 """Objects and lists in one another. Tools' schemas have some ten; parsers that are called again for each level run out of stack at a thousand."""
 MOST_VALUES = 1 << 18
+UNSALTED = frozenset({BodyKind.TOKENIZER, BodyKind.COUNT})
+"""Kinds of bodies whose prompts never reach an engine's cache."""
 _MOST_SEQUENCES = 128
 _DEFAULT_COMPLETION_TOKENS = 16
 """What vLLM generates for /v1/completions when max_tokens is absent (OpenAI's default)."""
@@ -33,6 +35,8 @@ class _Fields(msgspec.Struct, gc=False):
     stream: Raw = ABSENT
     messages: Raw = ABSENT
     prompt: Raw = ABSENT
+    echo: Raw = ABSENT
+    system: Raw = ABSENT
     input: Raw = ABSENT
     instructions: Raw = ABSENT
     tools: Raw = ABSENT
@@ -51,7 +55,7 @@ _FIELDS = msgspec.json.Decoder(_Fields)
 
 @dataclass(frozen=True, slots=True)
 class Inquiry:
-    """What routing knows of a request.
+    """What routing knows of a request of that `kind`. `model` is empty where the client names none.
 
     `prompt_chars` counts the characters of text in the longest of its prompts and `prompt_ids` its token ids where the client sent ids;
     `max_tokens` is the client's bound on the output (None: the context's end), `sequences` prompts x n. `prefix`: the hashes of its leading chunks
@@ -59,6 +63,7 @@ class Inquiry:
     alike, so that what the engine does not share gives no credit.
     """
 
+    kind: BodyKind
     model: str
     stream: bool
     prompt_chars: int
@@ -84,8 +89,9 @@ def read_inquiry(kind: BodyKind, body: bytes, most_values: int = MOST_VALUES, sa
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _not_json(error) from None
     try:
+        kind = _kind_of(fields) if kind is BodyKind.ANY else kind
         given = salt_given("cache_salt", fields.cache_salt)
-        salt = given if salt_of is None or kind is BodyKind.TOKENIZER else salt_of(given)
+        salt = given if salt_of is None or kind in UNSALTED else salt_of(given)
         inquiry = _READERS[kind](fields, values, Hashing((salt or "").encode()))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _not_json(error) from None
@@ -97,29 +103,46 @@ def _chat(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
     if limit is None:
         limit, limit_field = count_of("max_tokens", fields.max_tokens), "max_tokens"
     prompt = read_conversation("messages", fields.messages, values, hashing, fields.tools)
-    return _inquiry(fields, prompt, "messages", limit, limit_field, _n(fields))
+    return _inquiry(BodyKind.CHAT, fields, prompt, "messages", limit, limit_field, _n(fields))
+
+
+def _messages(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
+    limit = count_of("max_tokens", fields.max_tokens)
+    prompt = read_conversation("messages", fields.messages, values, hashing, fields.tools, fields.system)
+    if not fields.model or limit is None:
+        raise missing("max_tokens" if fields.model else "model")
+    return _inquiry(BodyKind.MESSAGES, fields, prompt, "messages", limit, "max_tokens")
 
 
 def _completion(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
-    limit = count_of("max_tokens", fields.max_tokens) or _DEFAULT_COMPLETION_TOKENS
-    return _inquiry(fields, read_prompt("prompt", fields.prompt, values, hashing), "prompt", limit, "max_tokens", _n(fields))
+    least = 0 if flag_of("echo", fields.echo) else 1
+    limit = count_of("max_tokens", fields.max_tokens, least=least)
+    limit = _DEFAULT_COMPLETION_TOKENS if limit is None else max(limit, 1)  # vLLM generates a token even where it shows none
+    prompt = read_prompt("prompt", fields.prompt, values, hashing)
+    return _inquiry(BodyKind.COMPLETION, fields, prompt, "prompt", limit, "max_tokens", _n(fields))
 
 
 def _embedding(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
     prompt = replace(read_prompt("input", fields.input, values, hashing), prefix=())  # an embedding's prompts seldom begin alike
-    return _inquiry(fields, prompt, "input", 0, "")
+    return _inquiry(BodyKind.EMBEDDING, fields, prompt, "input", 0, "")
 
 
 def _response(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
     _refuse_state(fields)
     limit = count_of("max_output_tokens", fields.max_output_tokens)
     prompt = read_conversation("input", fields.input, values, hashing, fields.tools, fields.instructions, or_text=True)
-    return _inquiry(fields, prompt, "input", limit, "max_output_tokens")
+    return _inquiry(BodyKind.RESPONSE, fields, prompt, "input", limit, "max_output_tokens")
 
 
 def _tokenizer(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
-    model = name_of("model", fields.model, optional=True)
-    return Inquiry(model, flag_of("stream", fields.stream), 0, 0, 0, "", "prompt", 1)
+    return Inquiry(BodyKind.TOKENIZER, name_of("model", fields.model), flag_of("stream", fields.stream), 0, 0, 0, "", "prompt", 1)
+
+
+def _count(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
+    if not fields.model:
+        raise missing("model")
+    prompt = read_conversation("messages", fields.messages, values, hashing, fields.tools, fields.system)
+    return Inquiry(BodyKind.COUNT, name_of("model", fields.model), False, prompt.chars, 0, 0, "", "messages", 1)
 
 
 _READERS = {
@@ -127,13 +150,23 @@ _READERS = {
     BodyKind.COMPLETION: _completion,
     BodyKind.EMBEDDING: _embedding,
     BodyKind.RESPONSE: _response,
+    BodyKind.MESSAGES: _messages,
     BodyKind.TOKENIZER: _tokenizer,
+    BodyKind.COUNT: _count,
 }
 
 
-def _inquiry(fields: _Fields, prompt: Prompt, prompt_field: str, limit: int | None, limit_field: str, n: int = 1) -> Inquiry:
-    model, stream = name_of("model", fields.model, optional=False), flag_of("stream", fields.stream)
-    return Inquiry(model, stream, prompt.chars, prompt.ids, limit, limit_field, prompt_field, prompt.count * n, prompt.prefix)
+def _kind_of(fields: _Fields) -> BodyKind:
+    """What a body asks for that comes to the one path for all: the first of these that its fields fit, as vLLM tries them."""
+    for kind, prompt in ((BodyKind.CHAT, fields.messages), (BodyKind.COMPLETION, fields.prompt), (BodyKind.EMBEDDING, fields.input)):
+        if prompt:
+            return kind
+    raise ApiError(ErrorCode.INVALID_VALUE, "messages, prompt and input: all missing; required: one of them, by which the request is known")
+
+
+def _inquiry(kind: BodyKind, fields: _Fields, prompt: Prompt, prompt_field: str, limit: int | None, limit_field: str, n: int = 1) -> Inquiry:
+    model, stream = name_of("model", fields.model), flag_of("stream", fields.stream)
+    return Inquiry(kind, model, stream, prompt.chars, prompt.ids, limit, limit_field, prompt_field, prompt.count * n, prompt.prefix)
 
 
 def _n(fields: _Fields) -> int:

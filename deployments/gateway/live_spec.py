@@ -14,6 +14,7 @@ LIVE = (
     "gateway.limits",
     "gateway.timeouts",
     "gateway.heartbeat_s",
+    "gateway.cors",
     "autoscaling",
     "models.*.replicas",
     "models.*.autoscaling",

@@ -9,6 +9,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from deployments.gateway.connection import Receive, Scope, Send, cut
+from deployments.gateway.cors import EXTRA_HEADERS
 from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.service import Service, new_ledger, outcome_of
 
@@ -47,6 +48,8 @@ class OwnPage:
             ledger.error = ErrorCode.INTERNAL.code
             response = _error_response(ApiError(ErrorCode.INTERNAL, f"internal error; request id {ledger.request_id}"))
         response.headers["x-request-id"] = ledger.request_id
+        for name, value in scope.get(EXTRA_HEADERS, ()):
+            response.headers.append(name.decode(), value.decode())
         if self._service.leaving:
             response.headers["connection"] = "close"
         try:

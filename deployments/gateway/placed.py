@@ -38,7 +38,8 @@ async def run_leased(shared: Shared, desk: Desk, request: Request, flow: Flow, c
     ledger, now = flow.ledger, time.monotonic()
     flow.wait_for(Hop.LANE, now)
     if ledger.stream and endpoint.streams and shared.settings.heartbeat_s > 0:
-        flow.beat = Heartbeat(client, ledger, shared.settings.heartbeat_s, now, desk.model.engine == "simulated").turn
+        simulated = desk.model.engine == "simulated"
+        flow.beat = Heartbeat(client, ledger, shared.settings.heartbeat_s, now, simulated, endpoint.dialect).turn
     with _waiting(desk, request, flow):
         admission = await desk.submit(request)
     note_admission(ledger, request, admission)

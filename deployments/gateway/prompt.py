@@ -50,7 +50,8 @@ class _Message(msgspec.Struct, gc=False):
 
 
 class _Part(msgspec.Struct, gc=False):
-    """A part of a message: its text, or what tells one picture, sound or file from another."""
+    """A part of a message: its text, or what tells one picture, sound or file from another; in Anthropic's form also a thought, a call of a tool, or
+    what came of one."""
 
     text: Raw = ABSENT
     image_url: Raw = ABSENT
@@ -58,6 +59,11 @@ class _Part(msgspec.Struct, gc=False):
     audio_url: Raw = ABSENT
     input_audio: Raw = ABSENT
     file: Raw = ABSENT
+    source: Raw = ABSENT
+    thinking: Raw = ABSENT
+    name: Raw = ABSENT
+    input: Raw = ABSENT
+    content: Raw = ABSENT
 
 
 _MESSAGES = msgspec.json.Decoder(list[_Message])
@@ -98,9 +104,9 @@ def read_conversation(
     text = Text()
     if not is_null(tools):
         text.mark_json(tools)
-    if begins_with(instructions, b'"'):
+    if not is_null(instructions):
         text.mark("\x1esystem\x1f")
-        text.add(instructions)
+        _add_content(text, instructions)
     if or_text and begins_with(value, b'"'):
         text.mark("\x1euser\x1f")
         text.add(value)
@@ -168,7 +174,8 @@ def _add(text: Text, message: _Message) -> int:
     return parts
 
 
-def _add_content(text: Text, content: Raw) -> int:
+def _add_content(text: Text, content: Raw, of_message: bool = True) -> int:
+    """Adds a text or a list of parts, whose own content may be another such list. Returns of how many parts it is."""
     if not begins_with(content, b"["):
         text.add(content)
         return 0
@@ -177,12 +184,19 @@ def _add_content(text: Text, content: Raw) -> int:
     except msgspec.ValidationError:  # a list with bare texts in it, which some templates take
         text.add_json(content)
         return 0
-    if len(parts) > MOST_MESSAGES:
-        return len(parts)
+    count = len(parts)
+    if count > MOST_MESSAGES:
+        return count
     for part in parts:
         if part.text:
             text.add(part.text)
-        else:
-            for other in (part.image_url, part.video_url, part.audio_url, part.input_audio, part.file):
-                text.mark_json(other)
-    return len(parts)
+            continue
+        for other in (part.image_url, part.video_url, part.audio_url, part.input_audio, part.file, part.source):
+            text.mark_json(other)
+        for said in (part.thinking, part.name):
+            text.add(said)
+        if part.input:
+            text.add_json(part.input)
+        if of_message:
+            count += _add_content(text, part.content, of_message=False)
+    return count

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from deployments.gateway.endpoints import BodyKind
-from deployments.gateway.inquiry import Inquiry, read_inquiry
+from deployments.gateway.inquiry import UNSALTED, Inquiry, read_inquiry
 from deployments.gateway.salts import SaltOf, with_salt
 
 _AT_ONCE_BYTES = 1 << 18
@@ -38,6 +38,6 @@ class Reader:
 def _read(kind: BodyKind, body: bytes, most_values: int, salt_of: SaltOf | None) -> Reading:
     began = time.thread_time()
     inquiry = read_inquiry(kind, body, most_values, salt_of)
-    if salt_of is not None and kind is not BodyKind.TOKENIZER and inquiry.cache_salt is not None:
+    if salt_of is not None and inquiry.kind not in UNSALTED and inquiry.cache_salt is not None:
         body = with_salt(body, inquiry.cache_salt)
     return Reading(inquiry, body, time.thread_time() - began)

@@ -18,7 +18,7 @@ from deployments.gateway.exchange import UNREACHABLE, Death, Died, Refused, cont
 from deployments.gateway.flow import Cause, Flow, Hop
 from deployments.gateway.sse import Events
 from deployments.ownership.desk import Desk
-from deployments.protocol import ENGINE_DIED_HEADER, ERROR_EVENT, PRIORITY_HEADER, ReplicaState
+from deployments.protocol import ENGINE_DIED_HEADER, ERROR_EVENTS, PRIORITY_HEADER, ReplicaState
 from deployments.scheduling import Ending, Lease
 from deployments.telemetry.ledger import Ledger
 
@@ -122,7 +122,7 @@ class Relay:
             error = engine_error(response.status, payload, self._endpoint.body, body)
             if self._client.commented:
                 raise error
-            payload, kind, ledger.error = error.payload(), b"application/json", error.error.code
+            payload, kind, ledger.error = error.payload(self._endpoint.dialect), b"application/json", error.error.code
         elif self._client.commented:
             raise ApiError(ErrorCode.ENGINE_ERROR, "the engine did not stream its answer")
         self._flow.wait_for(Hop.CLIENT, ledger.last_byte_s)
@@ -148,7 +148,7 @@ class Relay:
                     await client.start(response.status, headers)
                 flow.wait_for(Hop.CLIENT, received)
                 whole = events.feed(piece)
-                if ERROR_EVENT in whole:
+                if any(begin in whole for begin in ERROR_EVENTS):
                     whole = self._engine_failed(whole, body)
                 await client.write(whole)
                 sent = clock()

@@ -34,7 +34,7 @@ def build_app(service: Service, own: Sequence[Route], secret: str) -> Router:
 
 def build_cell_app(service: Service, own: Sequence[Route], secret: str) -> Router:
     """The app of the port for the cell: the gateway's own pages, and no requests of clients. `access.py` says who may ask for what."""
-    routes = behind_doors(own, secret, OwnPage(_unauthorized, service, methods=None))
+    routes = behind_doors(own, secret, OwnPage(_unauthorized, service, methods=None), lambda: service.cors)
     return Router(routes, default=OwnPage(_not_found, service, methods=None), redirect_slashes=False)
 
 

@@ -14,8 +14,10 @@ import aiohttp
 from cluster.spec import ClusterSpec, Model, TrafficClass
 from deployments.gateway.classes import CLASS_HEADER, class_of
 from deployments.gateway.connection import Connection, Receive, Scope, Send
+from deployments.gateway.cors import EXTRA_HEADERS, Cors
+from deployments.gateway.dialect import Dialect
 from deployments.gateway.direct import run_direct
-from deployments.gateway.endpoints import Endpoint, Task
+from deployments.gateway.endpoints import BY_KIND, BodyKind, Endpoint, Task
 from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.fields import shown
 from deployments.gateway.flow import Aborted, Cause, Flow, Flows
@@ -63,6 +65,7 @@ class Service:
         self.desks = {model.name: Desk(model, gateway_id) for model in models}
         self._spec = spec
         self.keys = KeyRing(spec.tenants)
+        self.cors = Cors(spec.gateway.cors)
         self._secret = secret
         self._salts = Salts(spec, secret)
         self._served = {name: self.desks[model.name] for model in models for name in model.served_names}
@@ -76,6 +79,7 @@ class Service:
         self._spec = spec
         self.settings = spec.gateway
         self.keys = KeyRing(spec.tenants)
+        self.cors = Cors(spec.gateway.cors)
         self._salts = Salts(spec, self._secret)
 
     @property
@@ -113,6 +117,8 @@ class Service:
         """Serves one request of a relayed endpoint, to its end."""
         ledger = new_ledger(scope, endpoint.path)
         ledger.gateway = self._gateway_id
+        if endpoint.dialect is Dialect.ANTHROPIC:  # its clients look for the id under this name
+            scope[EXTRA_HEADERS] = [*scope.get(EXTRA_HEADERS, ()), (b"request-id", ledger.request_id.encode())]
         flow = Flow(ledger, self.settings.timeouts)
         client = Connection(scope, receive, send, flow, self.settings.limits.max_body_bytes, self.client_limits, lambda: self.leaving)
         async with self.flows.hold(flow):
@@ -142,11 +148,12 @@ class Service:
             raise ApiError(ErrorCode.DRAINING, "this gateway is stopping; send the request again", headers={"retry-after": "1"})
         if client.method != "POST":
             raise ApiError(ErrorCode.METHOD_NOT_ALLOWED, f"{client.method} {endpoint.path}: allowed: POST", headers={"allow": "POST"})
-        tenant = self.keys.tenant_of(client.headers.get(b"authorization", b""))
+        tenant = self.keys.tenant_of(client.headers.get(b"authorization", b""), client.headers.get(b"x-api-key", b""))
         flow.ledger.tenant = tenant.name if tenant else ""
         body = await client.read_body()
         reading = await self._reader.read(endpoint.body, body, self.settings.limits.max_values, self._salts.of(tenant))
         inquiry, body, flow.ledger.read_s = reading.inquiry, reading.body, reading.cpu_s
+        endpoint = BY_KIND[inquiry.kind] if endpoint.body is BodyKind.ANY else endpoint
         desk = self._desk(inquiry, endpoint)
         flow.ledger.model, flow.ledger.stream = desk.model.name, inquiry.stream
         client.watch()
@@ -160,8 +167,11 @@ class Service:
             await run_direct(self.session, desk, flow, client, endpoint, body)
 
     def _desk(self, inquiry: Inquiry, endpoint: Endpoint) -> Desk:
-        name = inquiry.model or (self.served_names[0] if endpoint.task is Task.ANY and len(self.desks) == 1 else "")
+        name = inquiry.model or (self.served_names[0] if len(self.desks) == 1 else "")
         desk = self._served.get(name)
+        if not name:
+            message = f"model: missing, and it is required where several are served: {', '.join(self.served_names)}"
+            raise ApiError(ErrorCode.INVALID_VALUE, message, param="model")
         if desk is None:
             message = f"model = {shown(name)}: not served here; allowed: {', '.join(self.served_names)}"
             raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")

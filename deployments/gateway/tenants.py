@@ -16,16 +16,21 @@ class KeyRing:
     def __init__(self, tenants: tuple[Tenant, ...]) -> None:
         self._digests = [(bytes.fromhex(key.removeprefix(_SCHEME)), tenant) for tenant in tenants for key in tenant.keys]
 
-    def tenant_of(self, authorization: bytes) -> Tenant | None:
-        """The tenant whose key an `Authorization` header carries; None where the spec has no tenants. Raises ApiError.
+    def tenant_of(self, authorization: bytes, api_key: bytes = b"") -> Tenant | None:
+        """The tenant whose key an `Authorization` header carries, or where there is none an `x-api-key` header, as Anthropic's clients send it. None
+        where the spec has no tenants. Raises ApiError.
 
         Every digest is compared, each in constant time, so that the time says nothing of which key was near.
         """
         if not self._digests:
             return None
-        if authorization[: len(_BEARER)].lower() != _BEARER:
-            raise ApiError(ErrorCode.INVALID_KEY, "no API key: send `Authorization: Bearer <key>`", headers={"www-authenticate": "Bearer"})
-        given = hashlib.sha256(authorization[len(_BEARER) :].strip()).digest()
+        if authorization:
+            is_bearer = authorization[: len(_BEARER)].lower() == _BEARER
+            api_key = authorization[len(_BEARER) :].strip() if is_bearer else b""
+        if not api_key:
+            message = "no API key: send `Authorization: Bearer <key>`, or `x-api-key: <key>`"
+            raise ApiError(ErrorCode.INVALID_KEY, message, headers={"www-authenticate": "Bearer"})
+        given = hashlib.sha256(api_key).digest()
         found: Tenant | None = None
         for digest, tenant in self._digests:
             if hmac.compare_digest(digest, given):

@@ -57,7 +57,8 @@ class _Body(msgspec.Struct):
     prompt: Raw = ABSENT
     stream: bool | None = False
     stream_options: _StreamOptions | None = None
-    max_tokens: Count | None = None
+    max_tokens: Annotated[int, Meta(ge=0)] | None = None
+    echo: bool | None = False
     max_completion_tokens: Count | None = None
     min_tokens: Annotated[int, Meta(ge=0)] | None = None
     ignore_eos: bool = False
@@ -95,10 +96,12 @@ class Ask:
 def read_ask(kind: BodyKind, body: bytes, model: str, request_id: str) -> Ask:
     """The request in a body. Raises AskError."""
     form = _parsed(_Body, body)
+    if form.max_tokens == 0 and (kind is BodyKind.CHAT or not form.echo):
+        raise AskError("max_tokens: Expected `int` >= 1; 0 is for `echo`", "max_tokens")
     hashing = Hashing((_salt(form.cache_salt) or "").encode(), _CHUNK_CHARS)
     if kind is BodyKind.CHAT:
         return _ask(form, [_chat_prompt(form.messages, len(body), hashing)], form.max_completion_tokens or form.max_tokens, model, request_id)
-    limit = form.max_tokens or max(_COMPLETION_TOKENS, form.min_tokens or 0)
+    limit = max(_COMPLETION_TOKENS, form.min_tokens or 0) if form.max_tokens is None else max(form.max_tokens, 1)
     return _ask(form, _prompts(form.prompt, hashing), limit, model, request_id)
 
 

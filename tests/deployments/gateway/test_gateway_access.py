@@ -10,6 +10,7 @@ import pytest
 from starlette.routing import Route
 
 from deployments.gateway.access import ACCESS, Access, behind_doors
+from deployments.gateway.cors import Cors
 from deployments.gateway.endpoints import ENDPOINTS
 from deployments.gateway.tenants import digest_of
 from deployments.http_server import HttpServer
@@ -89,7 +90,7 @@ async def test_a_tenant_key_opens_nothing_of_operators(make_rig: MakeRig) -> Non
 async def test_the_table_and_the_routes_are_the_same(rig: Rig) -> None:
     served = {route.path for server in servers(rig).values() for route in routes(server)}
     assert served == set(ACCESS)
-    assert {path for path, access in ACCESS.items() if access is Access.OPEN} == {"/health", "/ready"}
+    assert {path for path, access in ACCESS.items() if access is Access.OPEN} == {"/health", "/ready", "/ping"}
     assert {endpoint.path for endpoint in ENDPOINTS} < {path for path, access in ACCESS.items() if access is Access.KEY}
 
 
@@ -97,7 +98,7 @@ def test_a_path_that_is_not_in_the_table_cannot_be_served() -> None:
     async def page(*_: Any) -> None: ...
 
     with pytest.raises(KeyError, match="/raylane/new"):
-        behind_doors([Route("/raylane/new", page)], SECRET, page)
+        behind_doors([Route("/raylane/new", page)], SECRET, page, lambda: Cors(None))
 
 
 async def test_a_peer_on_loopback_does_not_choose_its_address(rig: Rig) -> None:

@@ -169,11 +169,11 @@ async def test_an_embedding_is_never_a_stream(make_rig: MakeRig) -> None:
 
 def test_the_expected_wait_is_the_promise_less_what_has_passed() -> None:
     ledger = Ledger("r", "r-1", "/v1/completions", arrived_s=10.0, arrived_unix_s=0.0)
-    assert wait_comment(ledger, 11.0) == b": waiting\n\n"
+    assert wait_comment(ledger, 11.0) == "waiting"
     ledger.submitted(10.0)
     ledger.eta_s = (12.0, 40.0)
-    assert wait_comment(ledger, 10.0) == b": waiting, expected wait 12 s p50, 40 s p95\n\n"
-    assert wait_comment(ledger, 25.0) == b": waiting, expected wait 0 s p50, 25 s p95\n\n"
-    assert wait_comment(ledger, 51.0) == b": waiting, for longer than expected\n\n"
+    assert wait_comment(ledger, 10.0) == "waiting, expected wait 12 s p50, 40 s p95"
+    assert wait_comment(ledger, 25.0) == "waiting, expected wait 0 s p50, 25 s p95"
+    assert wait_comment(ledger, 51.0) == "waiting, for longer than expected"
     ledger.left_lane(52.0, placed=True)
-    assert wait_comment(ledger, 53.0) == PLACED
+    assert wait_comment(ledger, 53.0) == "placed, waiting for the first token"

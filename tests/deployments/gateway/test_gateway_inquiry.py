@@ -64,12 +64,18 @@ def test_depth_and_size_break_nothing(kind: BodyKind, deep: bytes) -> None:
 
 
 def test_what_is_read_of_completions() -> None:
-    ask = {"model": "demo", "prompt": "four"}
-    assert read(BodyKind.COMPLETION, ask) == Inquiry("demo", False, 4, 0, 16, "max_tokens", "prompt", 1)
-    assert read(BodyKind.COMPLETION, {**ask, "stream": True, "n": 2, "max_tokens": 5}) == Inquiry("demo", True, 4, 0, 5, "max_tokens", "prompt", 2)
-    assert read(BodyKind.COMPLETION, {**ask, "prompt": ["a", "bcd"], "n": 3}) == Inquiry("demo", False, 3, 0, 16, "max_tokens", "prompt", 6)
-    assert read(BodyKind.COMPLETION, {**ask, "prompt": [1, 2, 3]}) == Inquiry("demo", False, 0, 3, 16, "max_tokens", "prompt", 1)
-    assert read(BodyKind.COMPLETION, {**ask, "prompt": [[1], [2, 3]]}) == Inquiry("demo", False, 0, 2, 16, "max_tokens", "prompt", 2)
+    ask, kind = {"model": "demo", "prompt": "four"}, BodyKind.COMPLETION
+    assert read(kind, ask) == Inquiry(kind, "demo", False, 4, 0, 16, "max_tokens", "prompt", 1)
+    assert read(kind, {**ask, "stream": True, "n": 2, "max_tokens": 5}) == Inquiry(
+        BodyKind.COMPLETION, "demo", True, 4, 0, 5, "max_tokens", "prompt", 2
+    )
+    assert read(kind, {**ask, "prompt": ["a", "bcd"], "n": 3}) == Inquiry(
+        BodyKind.COMPLETION, "demo", False, 3, 0, 16, "max_tokens", "prompt", 6
+    )
+    assert read(kind, {**ask, "prompt": [1, 2, 3]}) == Inquiry(kind, "demo", False, 0, 3, 16, "max_tokens", "prompt", 1)
+    assert read(kind, {**ask, "prompt": [[1], [2, 3]]}) == Inquiry(
+        BodyKind.COMPLETION, "demo", False, 0, 2, 16, "max_tokens", "prompt", 2
+    )
 
 
 def test_what_is_read_of_chats() -> None:
@@ -82,8 +88,8 @@ def test_what_is_read_of_chats() -> None:
 
 
 def test_what_is_read_of_the_others() -> None:
-    assert read(BodyKind.EMBEDDING, {"model": "demo", "input": ["ab", "c"]}) == Inquiry("demo", False, 2, 0, 0, "", "input", 2)
+    assert read(BodyKind.EMBEDDING, {"model": "demo", "input": ["ab", "c"]}) == Inquiry(BodyKind.EMBEDDING, "demo", False, 2, 0, 0, "", "input", 2)
     response = {"model": "demo", "input": "abc", "instructions": "de", "store": False, "background": None, "max_output_tokens": 9}
-    assert read(BodyKind.RESPONSE, response) == Inquiry("demo", False, 5, 0, 9, "max_output_tokens", "input", 1)
+    assert read(BodyKind.RESPONSE, response) == Inquiry(BodyKind.RESPONSE, "demo", False, 5, 0, 9, "max_output_tokens", "input", 1)
     assert read(BodyKind.TOKENIZER, {"prompt": "x"}).model == ""
     assert read(BodyKind.TOKENIZER, {"model": None}).model == ""

