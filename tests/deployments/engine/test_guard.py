@@ -23,6 +23,7 @@ from deployments.protocol import (
     EPOCH_HEADER,
     ERROR_EVENT,
     FEED_PATH,
+    NAMED_ERROR_EVENT,
     REQUEST_ID_HEADER,
     STALE_EPOCH_CODE,
     UNHEALTHY_CODE,
@@ -259,6 +260,7 @@ async def test_a_claim_that_is_none(session: aiohttp.ClientSession, body: bytes)
     [
         (ReplicaState.UNHEALTHY, 500, b"{}", True),
         (ReplicaState.UNHEALTHY, 200, b'data: {"error": {"code": 500}}\n\n', True),
+        (ReplicaState.UNHEALTHY, 200, b'event: error\ndata: {"type": "error"}\n\n', True),
         (ReplicaState.UNHEALTHY, 200, b'data: {"choices": []}\n\n', False),
         (ReplicaState.UNHEALTHY, 400, b"{}", False),
         (ReplicaState.READY, 500, b"{}", False),
@@ -310,8 +312,9 @@ async def test_an_engine_that_dies_within_a_stream_is_told_in_our_words(told: by
     first, second, last = [message["body"] for message in sent[1:]]
     assert (first, last) == (b'data: {"choices": []}\n\n', b"data: [DONE]\n\n")
     if state is ReplicaState.UNHEALTHY:
-        assert second.startswith(ERROR_EVENT)
+        named = NAMED_ERROR_EVENT if told.startswith(NAMED_ERROR_EVENT) else b""
+        assert second.startswith(named + ERROR_EVENT)
         assert second.endswith(b"\n\n")
-        assert json.loads(second.removeprefix(b"data: "))["error"]["code"] == ENGINE_DIED_CODE
+        assert json.loads(second.removeprefix(named).removeprefix(b"data: "))["error"]["code"] == ENGINE_DIED_CODE
     else:
         assert second == told

@@ -69,13 +69,9 @@ def test_what_is_read_of_completions() -> None:
     assert read(kind, {**ask, "stream": True, "n": 2, "max_tokens": 5}) == Inquiry(
         BodyKind.COMPLETION, "demo", True, 4, 0, 5, "max_tokens", "prompt", 2
     )
-    assert read(kind, {**ask, "prompt": ["a", "bcd"], "n": 3}) == Inquiry(
-        BodyKind.COMPLETION, "demo", False, 3, 0, 16, "max_tokens", "prompt", 6
-    )
+    assert read(kind, {**ask, "prompt": ["a", "bcd"], "n": 3}) == Inquiry(BodyKind.COMPLETION, "demo", False, 3, 0, 16, "max_tokens", "prompt", 6)
     assert read(kind, {**ask, "prompt": [1, 2, 3]}) == Inquiry(kind, "demo", False, 0, 3, 16, "max_tokens", "prompt", 1)
-    assert read(kind, {**ask, "prompt": [[1], [2, 3]]}) == Inquiry(
-        BodyKind.COMPLETION, "demo", False, 0, 2, 16, "max_tokens", "prompt", 2
-    )
+    assert read(kind, {**ask, "prompt": [[1], [2, 3]]}) == Inquiry(BodyKind.COMPLETION, "demo", False, 0, 2, 16, "max_tokens", "prompt", 2)
 
 
 def test_what_is_read_of_chats() -> None:

@@ -22,6 +22,8 @@ STREAM = {**MESSAGE, "stream": True}
 START = b'event: message_start\ndata: {"type":"message_start"}\n\n'
 STOP = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
 FAILED = b'event: error\ndata: {"type":"error","error":{"type":"internal_error","message":"boom"}}\n\n'
+DEAD = b'event: error\ndata: {"error":{"message":"the engine died","type":"server_error","param":null,"code":"engine_died"}}\n\n'
+"""What a replica says in a stream of an engine that has died."""
 MESSAGES, COUNT = "/v1/messages", "/v1/messages/count_tokens"
 KEY = "the-tenant's-key"
 TENANTS = [{"name": "search", "keys": [digest_of(KEY)]}]
@@ -144,9 +146,10 @@ async def test_a_wait_that_ends_badly_is_an_error_event(make_rig: MakeRig) -> No
     ("behave", "kind", "code"),
     [
         (pieces(START, FAILED), "api_error", "engine_error"),
+        (pieces(START, DEAD), "api_error", "replica_lost"),
         (dying(START), "api_error", "replica_lost"),
     ],
-    ids=["failed", "died"],
+    ids=["failed", "engine died", "replica died"],
 )
 async def test_a_stream_that_breaks_ends_with_an_error_event(rig: Rig, behave: Any, kind: str, code: str) -> None:
     rig.engines[0].behave = behave
