@@ -12,6 +12,8 @@ from benchmarks.serving.contest import Plan, Shape, Streamed, contender, contest
 from benchmarks.serving.report import render
 from cli.bench.vocabulary import TokenIds
 
+pytestmark = pytest.mark.whole
+
 EVENTS = b'data: {"choices":[{"text":"x"}]}\n\n' * 2 + b'data: {"choices":[],"usage":{"prompt_tokens":4,"completion_tokens":2}}\n\ndata: [DONE]\n\n'
 
 

@@ -149,6 +149,7 @@ def test_down_kills_what_does_not_heed(temp_dir: Path) -> None:
     assert not temp_dir.exists()
 
 
+@pytest.mark.whole
 def test_down_cleans_up_after_a_killed_one(process: subprocess.Popen[str], temp_dir: Path) -> None:
     """Its processes hang somewhere else now; each has a log open in Ray's folder."""
     with subprocess.Popen([sys.executable, "-c", ""]) as dead:

@@ -58,6 +58,7 @@ def test_levers_that_are_not_moved_change_nothing(found: list[Moment]) -> None:
             assert decision.requested == moment.decision.requested, lever.name
 
 
+@pytest.mark.whole
 def test_what_would_have_changed_it_does(found: list[Moment]) -> None:
     steps = [moment for moment in found if moment.decision.changes and moment.decision.limit is None]
     assert steps
@@ -82,6 +83,7 @@ def test_an_operators_word_is_told_with_what_the_law_wanted(found: list[Moment])
     assert told.turns == ()
 
 
+@pytest.mark.whole
 def test_it_prints_and_is_plain_data(found: list[Moment]) -> None:
     told = explain(found[-1])
     head, *rest = told.lines()

@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from autoscaling.log.files import lines_of, log_files
 from autoscaling.log.replay import replay
 from deployments.controls.act import Act, ActKind
@@ -55,6 +57,7 @@ def test_a_cordoned_replica_is_not_one_that_starts(play: Callable[..., Played]) 
     assert (state.applied, state.ready, state.starting) == (2, 1, 0)
 
 
+@pytest.mark.whole
 def test_a_long_period_keeps_no_operator_and_no_apply_waiting(play: Callable[..., Played], tmp_path: Path) -> None:
     given = {"policy": "fixed", "period_s": 600.0}
     played = play(ready=2, count=2, **given)
@@ -82,6 +85,7 @@ def test_a_long_period_keeps_no_operator_and_no_apply_waiting(play: Callable[...
     assert len(played.cell.states) == told + 1
 
 
+@pytest.mark.whole
 def test_books_that_could_not_be_read_are_not_waited_for_a_whole_period(play: Callable[..., Played]) -> None:
     played = play(period_s=600.0)
     played.cell.visible = False

@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from autoscaling.log.files import lines_of, log_files
 from autoscaling.log.replay import replay
 from tests.autoscaling.serve.played import Played
@@ -46,6 +48,7 @@ def test_a_restart_is_no_promotion(play: Callable[..., Played]) -> None:
     assert (again.scaling._pair.choice.name, kept.until_s) == ("fixed", probation.until_s)
 
 
+@pytest.mark.whole
 def test_a_promotion_that_burns_is_taken_back_in_the_spec(play: Callable[..., Played]) -> None:
     given = {"count": 2, "shadow": {"policy": "backlog"}, "rollback": {"within_s": 60, "span_s": 1, "burn": 1}}
     played = play(ready=2, policy="backlog", **{**given, "shadow": {"policy": "fixed"}})

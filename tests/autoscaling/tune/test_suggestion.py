@@ -103,6 +103,7 @@ SETTINGS = st.fixed_dictionaries(
 
 
 @given(SETTINGS, st.integers(0, 8), st.sampled_from([TEXT, SECOND, TEXT.split("autoscaling:")[0], TEXT.replace("\n", "\r\n")]))
+@pytest.mark.whole
 def test_any_settings_come_out_as_they_went_in(settings: dict[str, float], least: int, text: str) -> None:
     found = suggested(text, least, **settings)
     after = parse_spec(found.text, "small.yaml")

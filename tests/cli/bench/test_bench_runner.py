@@ -30,11 +30,13 @@ async def test_a_closed_loop_sends_every_request_once(server: Any) -> None:
     assert len(server.bodies) == 50
 
 
+@pytest.mark.whole
 async def test_a_closed_loop_holds_its_concurrency(server: Any) -> None:
     await played(server.url, drawn_load(Fixed(1), Fixed(3), Pace(concurrency=4), Extent(requests=12), 0), model="slow")
     assert server.most_open == 4
 
 
+@pytest.mark.whole
 async def test_a_duration_stops_the_sending_and_lets_requests_end(server: Any) -> None:
     record = await played(server.url, drawn_load(Fixed(1), Fixed(3), Pace(concurrency=2), Extent(duration_s=0.6), 0), model="slow")
     assert 2 <= record.ok <= 4

@@ -79,6 +79,7 @@ async def test_a_changed_load_is_told_at_once_and_then_not_too_often(engine: Eng
             told += await read(subscription)
 
 
+@pytest.mark.whole
 async def test_a_load_that_does_not_change_is_a_heartbeat(engine: Engine) -> None:
     subscription = engine.feed.subscribe()
     async with running(engine.feed):

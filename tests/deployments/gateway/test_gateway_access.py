@@ -49,6 +49,7 @@ async def status_of(port: int, path: str, method: str, headers: dict[str, str]) 
     return status, body
 
 
+@pytest.mark.whole
 async def test_every_path_asks_for_what_the_table_says(make_rig: MakeRig, subtests: pytest.Subtests) -> None:
     rig = await make_rig(tenants=TENANTS)
     methods = ("GET", "POST", "PUT", "DELETE")

@@ -84,6 +84,7 @@ async def _ends(port: int, sent: bytes, drip: bytes) -> None:
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.whole
 async def test_a_client_that_reads_none_of_its_answers_is_ended(make_rig: MakeRig) -> None:
     rig = await make_rig(timeouts=QUICK)
     client = await rig.connect(small=True)

@@ -52,6 +52,7 @@ async def test_states_are_followed(rig: Rig, state: ReplicaState, status: str) -
     assert states(rig) == {engine.facts.replica_id: "ready"}
 
 
+@pytest.mark.whole
 async def test_silence_sets_aside_and_a_word_brings_back(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "SILENT_AFTER_S", 0.3)
     engine = rig.engines[0]
@@ -67,6 +68,7 @@ async def test_silence_sets_aside_and_a_word_brings_back(rig: Rig, monkeypatch: 
     assert (await running)[1] == b"data: 1\n\ndata: 2\n\n"
 
 
+@pytest.mark.whole
 async def test_long_silence_is_a_loss(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "SILENT_AFTER_S", 0.1)
     monkeypatch.setattr(feeds, "LOST_AFTER_S", 0.4)

@@ -5,6 +5,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from tests.deployments.gateway.fake_engine import FakeEngine, event, good, pieces, waiting
 from tests.deployments.gateway.rig import ASK, Rig, until
 
@@ -28,6 +30,7 @@ async def test_a_first_token_gives_the_prefill_budget_back_while_the_answer_runs
     assert {status for status, _ in await asyncio.gather(*asked)} == {200}
 
 
+@pytest.mark.whole
 async def test_ttft_of_a_whole_answer_is_that_of_its_first_token(make_rig: MakeRig) -> None:
     rig = await make_rig(classes=[{"name": "interactive", "ttft_ms": 300}])
     engine = rig.engines[0]

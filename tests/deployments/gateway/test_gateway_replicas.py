@@ -308,6 +308,7 @@ async def test_the_engines_statistics_reach_the_ledger(rig: Rig) -> None:
         assert set(ledger.stages()) >= {"gateway", "lane", "connect", "engine_http", "engine_queue", "prefill", "decode", "client_stall"}
 
 
+@pytest.mark.whole
 async def test_statistics_that_never_come(rig: Rig) -> None:
     rig.engines[0].tells = False
     await rig.ask(STREAM)

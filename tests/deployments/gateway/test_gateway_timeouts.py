@@ -7,6 +7,8 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+import pytest
+
 from deployments.protocol import ReplicaFacts
 from deployments.telemetry.ledger import Outcome
 from tests.deployments.gateway.fake_engine import DONE, FakeEngine, event, good, pieces, waiting
@@ -122,6 +124,7 @@ async def test_between_bytes(make_rig: MakeRig) -> None:
     assert ledger.stages()["decode"] > 0.25
 
 
+@pytest.mark.whole
 async def test_total_before_the_first_byte(make_rig: MakeRig) -> None:
     rig = await make_rig(timeouts={"total_s": 0.5, "connect_s": 0.5, "between_bytes_s": 0.5, "client_stall_s": 0.5})
     rig.engines[0].behave = waiting(asyncio.Event())
@@ -229,6 +232,7 @@ async def test_a_client_that_stops_reading_an_answer(make_rig: MakeRig) -> None:
     assert await client.is_cut()
 
 
+@pytest.mark.whole
 async def test_a_slow_reader_is_no_stalled_one(make_rig: MakeRig) -> None:
     """It takes longer in all than a stall may, and never stalls."""
     rig = await make_rig(timeouts={"client_stall_s": 2.0})
@@ -248,6 +252,7 @@ async def test_a_slow_reader_is_no_stalled_one(make_rig: MakeRig) -> None:
     client.leave()
 
 
+@pytest.mark.whole
 async def test_a_client_that_does_not_read_an_error(make_rig: MakeRig) -> None:
     """It is told of the lost replica; since it does not read, it is cut after another client_stall_s."""
     rig = await make_rig(timeouts={"client_stall_s": 1.0})
@@ -278,6 +283,7 @@ async def no_connection_left(rig: Rig) -> None:
     await until(lambda: not rig.gateway._server._server.server_state.connections)
 
 
+@pytest.mark.whole
 async def test_time_outs_are_not_started_by_a_good_request(make_rig: MakeRig) -> None:
     rig = await make_rig(timeouts={"first_byte_s": 0.5, "between_bytes_s": 0.5, "client_stall_s": 0.5})
     rig.engines[0].behave = pieces(event(), 0.4, event(), 0.4, event(), 0.4, DONE)

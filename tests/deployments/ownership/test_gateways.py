@@ -63,6 +63,7 @@ async def test_a_limit_is_the_cells(make_cell: MakeCell) -> None:
     assert {status for status, _ in await asyncio.gather(*asks)} == {200}
 
 
+@pytest.mark.whole
 async def test_a_planned_stop_costs_nothing(make_cell: MakeCell) -> None:
     """The owner stops while its own and the other's requests run and wait, on connections that are kept."""
     cell = await make_cell(engines=2)
@@ -134,6 +135,7 @@ async def test_streams_outlive_the_owner(make_cell: MakeCell) -> None:
     assert staying.owner.snapshot().endings["finished"] == 4
 
 
+@pytest.mark.whole
 async def test_a_holder_dies(make_cell: MakeCell) -> None:
     """What waits for it leaves the lanes, what ran for it ends when the engine says so."""
     cell = await make_cell()

@@ -157,9 +157,9 @@ class ForgetfulMachine(OwnersMachine):
 
 
 TestOwners = OwnersMachine.TestCase
-TestOwners.settings = settings(max_examples=200, stateful_step_count=40)
+TestOwners.settings = settings(max_examples=settings.default.max_examples * 2, stateful_step_count=40)
 TestForgetful = ForgetfulMachine.TestCase
-TestForgetful.settings = settings(max_examples=100, stateful_step_count=40)
+TestForgetful.settings = settings(stateful_step_count=40)
 
 
 def test_models_are_spread_and_move_when_their_owner_leaves() -> None:

@@ -101,6 +101,7 @@ def test_coverage_of_the_p95_is_95_percent_though_the_forecast_is_wrong_and_the_
 
 @settings(max_examples=20)
 @given(st.floats(0.0, 0.9), st.integers(0, 1 << 30))
+@pytest.mark.whole
 def test_coverage_holds_where_some_come_late_and_nobody_knows_who(share_late: float, seed: int) -> None:
     """Late ones wait a minute instead of a second; that one is late is known when its latest start has passed, how long it waited much later."""
     random_source = random.Random(seed)

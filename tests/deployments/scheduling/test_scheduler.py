@@ -303,7 +303,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 
 TestScheduler = SchedulerMachine.TestCase
-TestScheduler.settings = settings(max_examples=80, stateful_step_count=40)
+TestScheduler.settings = settings(max_examples=settings.default.max_examples * 4 // 5, stateful_step_count=40)
 
 
 @pytest.mark.long

@@ -131,6 +131,7 @@ def test_one_order_of_arrival_without_deadlines() -> None:
     st.integers(1, 3),
     st.floats(0.1, 0.6),
 )
+@pytest.mark.whole
 def test_starvation_bound_in_work(arrivals: list[tuple[int, str, float]], replicas: int, phi: float) -> None:
     lanes = (
         LanePolicy("short", 200, weight=8, max_wait_s=2),

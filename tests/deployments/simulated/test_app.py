@@ -119,6 +119,7 @@ async def test_ids_count_as_they_are(session: aiohttp.ClientSession) -> None:
     assert (answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"]) == (5, 16)
 
 
+@pytest.mark.whole
 async def test_the_length_of_an_answer_without_a_bound_is_drawn_by_its_seed(session: aiohttp.ClientSession) -> None:
     async def length(**fields: Any) -> int:
         _, answer = await chat(session, max_tokens=None, **fields)
