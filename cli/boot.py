@@ -1,5 +1,6 @@
 """Deploys a cell's applications on the Ray that runs, shows how far they are, and takes them down again."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from cli.run_dir import RunDir
 from cluster.spec import ClusterSpec, Region
 
 _POLL_S = 0.25
+_ANSWER_S = 2.0
 
 
 class BootError(RuntimeError):
@@ -60,10 +62,13 @@ class Boot:
 
     def stop(self) -> None:
         """Ends the gateway first, which lets running requests end for gateway.drain_s; then everything else at once."""
+        import ray
         from ray import serve
 
         from deployments.app import GATEWAY_APP
 
+        with contextlib.suppress(Exception):  # any failure of Ray: then a loss more is written down
+            ray.get(self._directory.closing.remote(), timeout=_ANSWER_S)
         try:
             serve.delete(GATEWAY_APP)
         except Exception as error:  # Ray may be gone already: what is left is ended by process

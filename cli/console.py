@@ -3,11 +3,16 @@
 from typing import NoReturn
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape
 
 console = Console(highlight=False, soft_wrap=True)
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def show(view: RenderableType) -> None:
+    """Prints tables and lines. On a terminal long lines are broken between words; in a file each stays one line, to be searched."""
+    console.print(view, soft_wrap=not console.is_terminal)
 
 
 def fail(message: str, mend: str | None = None, code: int = 1) -> NoReturn:

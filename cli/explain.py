@@ -1,11 +1,13 @@
-"""`raylane explain [MODEL]`: why there are so many replicas: each decision with its inputs, its reason, and what would have changed it."""
+"""`raylane explain [MODEL]`: why there are so many replicas: each decision with its inputs, its reason, and what would have changed it; and which
+replicas and gateways ended meanwhile."""
 
 import json
+import math
 import time
 from collections import deque
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -15,8 +17,11 @@ from autoscaling.explain.moments import Moment, moments
 from autoscaling.log.files import lines_of
 from autoscaling.log.reader import LogError
 from cli.console import console, fail
+from cli.departed import clock, end_of, ids_in, sequel_of, short_names
 from cli.duration import seconds_of
-from cli.scaling_logs import chosen_logs
+from cli.scaling_logs import chosen_logs, log_folder
+from deployments.departures.book import departures_in
+from deployments.departures.life_log import FILE_NAME, LifeLog
 
 
 def explain(
@@ -27,12 +32,17 @@ def explain(
     log: Annotated[list[Path] | None, typer.Option(help="Files of a scaling log, oldest first; without them, those of the cluster here.")] = None,
     any_code: Annotated[bool, typer.Option("--any-code", help="Also where other code recorded it; it may have decided otherwise.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    ended: Annotated[bool, typer.Option("--ended", help="Instead, the replicas and gateways that ended: when, why, what was lost.")] = False,
 ) -> None:
     """Explain an autoscaler's decisions: inputs, reason, and the smallest change of each input that would have given another number."""
     until_unix_s = None if at is None else _time(at)
+    if ended:
+        _tell_ended(_departures(log_folder(log or []), model, 0.0, until_unix_s or math.inf), as_json)
+        return
+    logs = chosen_logs(model, log or [])
     found: deque[Moment] = deque(maxlen=1 if at is not None else last)
     try:
-        for moment in moments(lines_of(chosen_logs(model, log or [])), any_code):
+        for moment in moments(lines_of(logs), any_code):
             if until_unix_s is not None and moment.record.signals.unix_s > until_unix_s:
                 break
             if moment.decision.changes or reasons or at is not None:
@@ -51,6 +61,31 @@ def explain(
         head, *rest = one.lines()
         console.print(f"[bold]{escape(head)}[/]")
         console.print(escape("\n".join(rest)) + "\n", highlight=False)
+    if told and at is None:
+        meanwhile = _departures(logs[-1].parent, told[0].model, told[0].at_unix_s, math.inf)
+        if meanwhile:
+            console.print("[bold]Ended since the first of these:[/]")
+            _tell_ended(meanwhile, as_json=False)
+
+
+def _departures(folder: Path, model: str | None, since_unix_s: float, until_unix_s: float) -> list[dict[str, Any]]:
+    """Records of what ended in that time: the model's replicas (without one, all), gateways, controllers and directories."""
+    found = departures_in(LifeLog(folder / Path(FILE_NAME).name).read())
+    return [one.record() for one in found if since_unix_s <= one.at_unix_s <= until_unix_s and (model is None or one.model in ("", model))]
+
+
+def _tell_ended(records: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        console.print_json(json.dumps(records))
+        return
+    if not records:
+        console.print("Nothing has ended.")
+    names = short_names(dict.fromkeys(ids_in(records)))
+    for one in records:
+        sequel = sequel_of(one, names)
+        digests = f"  requests: {' '.join(one['digests'])}" if one["digests"] else ""
+        told = [f"{clock(one['at_unix_s'])}  {end_of(one, names)}", f"  {sequel}" if sequel else "", digests]
+        console.print(escape("\n".join(line for line in told if line)), highlight=False)
 
 
 def _time(text: str) -> float:

@@ -14,10 +14,7 @@ def chosen_logs(model: str | None, files: Sequence[Path]) -> list[Path]:
     """Oldest first. Ends the command where there is none, or more than one to choose from."""
     if files:
         return list(files)
-    states = known_clusters() or known_clusters(dead_too=True)
-    if len(states) != 1:
-        fail(f"{len(states)} clusters on this machine: which one is meant?", mend="--log FILE", code=2)
-    folder = RunDir(states[0].name).path / "logs"
+    folder = log_folder(files)
     there = sorted(model_in(path.name.removeprefix(PREFIX).removesuffix(".jsonl")) for path in folder.glob(f"{PREFIX}*.jsonl"))
     if model is None and len(there) != 1:
         fail(f"{len(there)} models have a scaling log in {folder}; allowed: {', '.join(there) or 'none'}", code=2)
@@ -25,3 +22,13 @@ def chosen_logs(model: str | None, files: Sequence[Path]) -> list[Path]:
     if not found:
         fail(f"model {model!r} has no scaling log in {folder}; allowed: {', '.join(there) or 'none'}", code=2)
     return found
+
+
+def log_folder(files: Sequence[Path]) -> Path:
+    """Where those files are, or else the logs of the cluster on this machine. Ends the command where there is none, or more than one."""
+    if files:
+        return files[-1].parent
+    states = known_clusters() or known_clusters(dead_too=True)
+    if len(states) != 1:
+        fail(f"{len(states)} clusters on this machine: which one is meant?", mend="--log FILE", code=2)
+    return RunDir(states[0].name).path / "logs"

@@ -1,21 +1,25 @@
-"""`raylane status`: a live table of replicas, waiting and running requests, and the last minute's TTFT."""
+"""`raylane status`: live tables of replicas, waiting and running requests, the last minute's TTFT, and what ended. They fit into 80 columns."""
 
 import json
 import time
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import requests
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from cli.console import console
+from cli.console import console, show
+from cli.departed import clock, end_of, ids_in, sequel_of, short_names
 from cli.duration import shown_span
 from cli.local_http import base_url, no_answer, read
 
 _REFRESH_S = 1.0
+_SHOWN_DEPARTURES = 6
 
 
 def status(
@@ -30,7 +34,7 @@ def status(
         console.print_json(json.dumps(report))
         return
     if once or not console.is_terminal:
-        console.print(_view(report))
+        show(_view(report))
         return
     try:
         with Live(_view(report), console=console, auto_refresh=False) as live:
@@ -54,8 +58,11 @@ def fetch_report(base: str) -> dict[str, Any]:
 
 def _view(report: dict[str, Any]) -> RenderableType:
     gateway = report["gateway"]
-    head = f"[bold]{report['cluster']}[/]  {gateway['url']}  up {gateway['uptime_s']:.0f} s  {in_gateways(report)}"
-    return Group(head, *log_lines(report), *(table for model in report["models"] for table in (_model_table(model), _replica_table(model))))
+    head = f"[bold]{report['cluster']}[/]  {gateway['url']}  up {shown_span(gateway['uptime_s'])}\n{in_gateways(report)}"
+    ids = [replica["replica_id"] for model in report["models"] for replica in model["replicas"]]
+    names = short_names([*ids, *ids_in(report.get("departures", ()))])
+    models = (part for model in report["models"] for part in _model(model, names))
+    return Group(head, *log_lines(report), *models, *_departures(report, names))
 
 
 def in_gateways(report: dict[str, Any]) -> str:
@@ -106,68 +113,90 @@ def controls_line(model: dict[str, Any]) -> str:
     return f"[yellow]{'; '.join(told)}[/]" if told else ""
 
 
-def _model_table(model: dict[str, Any]) -> Table:
-    owner = f", owned by gateway {model['owner']}, epoch {model['epoch']}" if model["owner"] else ", owned by no gateway now"
-    lines = "".join(f"\n{line}" for line in (scaling_line(model), controls_line(model)) if line)
-    table = Table(title=f"model {model['name']}{simulated_mark(model)}{owner}{lines}", title_justify="left", title_style="bold")
-    for column in (
-        "replicas",
-        "waiting",
-        "oldest wait",
-        "head waits for",
-        "running",
-        "finished",
-        "cancelled",
-        "failed",
-        "rejected",
-        "TTFT p50",
-        "p95",
-        "p99",
-    ):
-        table.add_column(column, justify="right")
+def _model(model: dict[str, Any], names: Mapping[str, str]) -> list[RenderableType]:
+    """Each part fits into 80 columns, whatever the names are."""
+    owner = f"owned by gateway {model['owner']}, epoch {model['epoch']}" if model["owner"] else "owned by no gateway now"
+    lines = [f"\n[bold]model {escape(model['name'])}[/]{simulated_mark(model)}", owner, scaling_line(model), controls_line(model)]
+    return [*(line for line in lines if line), _waiting_table(model), _endings_table(model), *_replicas(model, names)]
+
+
+def _waiting_table(model: dict[str, Any]) -> Table:
+    table = plain_table("replicas", "waiting", "oldest wait", "head waits for", "running")
     nobody: dict[str, Any] = {"oldest_wait_s": 0.0, "head_waits_for": "no owner"}
     oldest: dict[str, Any] = max(model["lanes"], key=lambda lane: lane["oldest_wait_s"], default=nobody)
-    ttft = model["ttft_ms"]
-    ready = sum(replica["state"] == "ready" for replica in model["replicas"])
-    ends = model["endings"]
     table.add_row(
-        f"{ready}/{model['wanted_replicas']}",
+        f"{sum(replica['state'] == 'ready' for replica in model['replicas'])}/{model['wanted_replicas']}",
         str(sum(lane["waiting"] for lane in model["lanes"])),
         f"{oldest['oldest_wait_s']:.1f} s",
         oldest["head_waits_for"] or "-",
         str(model["leases"]),
-        *(str(ends[ending]) for ending in ("finished", "cancelled", "failed")),
+    )
+    return table
+
+
+def _endings_table(model: dict[str, Any]) -> Table:
+    endings = ("finished", "cancelled", "failed")
+    table = plain_table(*endings, "rejected", "TTFT p50", "p95", "p99")
+    ttft = model["ttft_ms"]
+    table.add_row(
+        *(str(model["endings"][ending]) for ending in endings),
         str(sum(model["rejections"].values())),
         *((f"{ttft[key]:.0f} ms" for key in ("p50", "p95", "p99")) if ttft else ("-", "-", "-")),
     )
     return table
 
 
-def _replica_table(model: dict[str, Any]) -> Table:
-    table = Table(show_edge=False, pad_edge=True)
-    for column in ("replica", "state", "leases", "in engine", "queued in engine", "KV used", "KV booked"):
-        table.add_column(column, justify="left" if column in ("replica", "state") else "right")
+def _replicas(model: dict[str, Any], names: Mapping[str, str]) -> list[RenderableType]:
+    table = plain_table("replica", "state", "leases", "in engine", "queued there", "KV used", "booked", left=2)
+    notes = []
     for replica in model["replicas"]:
         colour = {"ready": "green", "draining": "yellow", "cordoned": "yellow"}.get(replica["state"], "red")
         booked = replica["booked_kv_tokens"] / replica["kv_tokens"] if replica["kv_tokens"] else 0
+        name = escape(names[replica["replica_id"]])
         table.add_row(
-            replica["replica_id"],
-            f"[{colour}]{replica['state']}[/]{_because(replica)}",
+            name,
+            f"[{colour}]{replica['state']}[/]",
             str(replica["leases"]),
             _shown(replica["engine_running"]),
             _shown(replica["engine_waiting"]),
             "-" if replica["kv_usage"] is None else f"{replica['kv_usage']:.0%}",
             f"{booked:.0%}",
         )
-    return table
+        if because := _because(replica):
+            notes.append(f"[yellow]{name} {because}[/]")
+    return [table, *notes]
 
 
 def _because(replica: dict[str, Any]) -> str:
     """Who cordoned it, or why it drains."""
     cordon, drains_for = replica.get("cordon"), replica.get("drains_for")
     if cordon:
-        return f" by {escape(cordon['by'])}" + (f": {escape(cordon['why'])}" if cordon["why"] else "")
-    return f" ({drains_for})" if drains_for else ""
+        return f"cordoned by {escape(cordon['by'])}" + (f": {escape(cordon['why'])}" if cordon["why"] else "")
+    return f"drains ({drains_for})" if drains_for else ""
+
+
+def _departures(report: dict[str, Any], names: Mapping[str, str]) -> list[RenderableType]:
+    """The last of what ended, newest first, and what came instead."""
+    ended = report.get("departures", [])
+    if not ended:
+        return []
+    table = Table.grid(padding=(0, 2))
+    several = len(report["models"]) > 1
+    for one in reversed(ended[-_SHOWN_DEPARTURES:]):
+        colour = "dim" if one["planned"] else "red"
+        sequel = sequel_of(one, names)
+        told = f"[{colour}]{escape(end_of(one, names, several))}[/]" + (f"\n{escape(sequel)}" if sequel else "")
+        table.add_row(clock(one["at_unix_s"]), told)
+    lost = sum(not one["planned"] for one in ended)
+    return [f"\n[bold]ended[/]: {lost} lost, {len(ended) - lost} as planned, of the last {len(ended)}", table]
+
+
+def plain_table(*columns: str, left: int = 0) -> Table:
+    """A table without edges, of narrow columns; the first `left` of them hold words, the others numbers."""
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number < left else "right", no_wrap=True)
+    return table
 
 
 def _shown(value: object) -> str:

@@ -7,11 +7,12 @@ from typing import Annotated, Any
 import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
-from cli.console import console
+from cli.console import console, show
 from cli.local_http import base_url
-from cli.status import fetch_report, in_gateways, simulated_mark
+from cli.status import fetch_report, in_gateways, plain_table, simulated_mark
 
 _REFRESH_S = 0.5
 
@@ -28,7 +29,7 @@ def top(
         console.print_json(json.dumps({model["name"]: model["lanes"] for model in report["models"]}))
         return
     if once or not console.is_terminal:
-        console.print(_view(report, {}))
+        show(_view(report, {}))
         return
     before: dict[str, float] = {}
     try:
@@ -43,35 +44,45 @@ def top(
 
 
 def _view(report: dict[str, Any], before: dict[str, float]) -> RenderableType:
-    head = f"[bold]{report['cluster']}[/]  {report['gateway']['url']}  {in_gateways(report)}"
-    return Group(head, *(_table(model, before.get(model["name"])) for model in report["models"]))
+    head = f"[bold]{report['cluster']}[/]  {report['gateway']['url']}\n{in_gateways(report)}"
+    return Group(head, *(part for model in report["models"] for part in _model(model, before.get(model["name"]))))
 
 
-def _table(model: dict[str, Any], before: float | None) -> Table:
-    rate = model["tokens_per_s"]
-    title = f"model {model['name']}{simulated_mark(model)}: {model['leases']} leases"
+def _model(model: dict[str, Any], before: float | None) -> list[RenderableType]:
+    """Each part fits into 80 columns, whatever the names are."""
+    rates = f"{model['leases']} leases"
     if before is not None:
-        title += f", {(model['placed'] - before) / _REFRESH_S:.0f} placed/s"
-    if rate:
-        title += f", {rate:.0f} booked tokens/s"
-    table = Table(title=title, title_justify="left", title_style="bold", show_edge=False)
-    table.add_column("lane", min_width=8)
-    for column in ("waiting", "work", "oldest", "wait p50", "p95", "p95 held"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("head waits for")
-    table.add_column("rejected")
+        rates += f", {(model['placed'] - before) / _REFRESH_S:.0f} placed/s"
+    if model["tokens_per_s"]:
+        rates += f", {model['tokens_per_s']:.0f} booked tokens/s"
+    return [f"\n[bold]model {escape(model['name'])}[/]{simulated_mark(model)}", rates, _waits(model), *_refusals(model)]
+
+
+def _waits(model: dict[str, Any]) -> Table:
+    table = plain_table("lane", "waiting", "work", "oldest", "wait p50", "p95", "p95 held", left=1)
+    table.columns[0].no_wrap, table.columns[0].overflow = False, "fold"
     for lane in model["lanes"]:
-        rejected = {key.split("/", 1)[1]: count for key, count in model["rejections"].items() if key.split("/", 1)[0] == lane["name"]}
         eta = lane["eta_s"]
         held = f"{lane['eta_covered'] / lane['eta_promised']:.0%} of {lane['eta_promised']}" if lane["eta_promised"] else "-"
         table.add_row(
-            lane["name"],
+            escape(lane["name"]),
             str(lane["waiting"]),
             "-" if lane["work_s"] is None else f"{lane['work_s']:.1f} s",
             f"{lane['oldest_wait_s']:.1f} s" if lane["waiting"] else "-",
             *((f"{eta[0]:.1f} s", f"{eta[1]:.1f} s") if eta else ("-", "-")),
             held,
-            lane["head_waits_for"] or "-",
-            ", ".join(f"{cause} {count}" for cause, count in sorted(rejected.items())) or "-",
         )
     return table
+
+
+def _refusals(model: dict[str, Any]) -> list[str]:
+    """What each lane's head waits for, and who was turned away there: a line for a lane of which there is something to say."""
+    lines = []
+    for lane in model["lanes"]:
+        rejected = {key.split("/", 1)[1]: count for key, count in model["rejections"].items() if key.split("/", 1)[0] == lane["name"]}
+        told = [f"head waits for {lane['head_waits_for']}"] if lane["head_waits_for"] else []
+        if rejected:
+            told.append("rejected: " + ", ".join(f"{cause} {count}" for cause, count in sorted(rejected.items())))
+        if told:
+            lines.append(f"[bold]{escape(lane['name'])}[/]: {'; '.join(told)}")
+    return lines

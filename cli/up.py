@@ -21,6 +21,7 @@ from autoscaling.from_spec import scaling_problems
 from cli.boot import Boot, BootError
 from cli.console import console, fail
 from cli.down import clean
+from cli.losses import Losses
 from cli.private_ray import private_ray
 from cli.run_dir import RunDir, State
 from cli.shared_memory import shared_memory
@@ -101,7 +102,7 @@ def _on_signals(stop: threading.Event) -> None:
 
 
 def _hold(spec: ClusterSpec, region: Region, run_dir: RunDir, stop: threading.Event) -> None:
-    started = time.monotonic()
+    started, began_unix_s = time.monotonic(), time.time()
     secret = run_dir.new_secret("secret")
     run_dir.new_secret("ray_token")
     cores = os.cpu_count() or 1
@@ -118,7 +119,7 @@ def _hold(spec: ClusterSpec, region: Region, run_dir: RunDir, stop: threading.Ev
         if boot.run(secret):
             run_dir.write_state(State(**{**state.__dict__, "ready": True}))
             _greet(spec, url, time.monotonic() - started)
-            stop.wait()
+            Losses(run_dir.path, began_unix_s).tell_until(stop)
         console.print("\nStopping: running requests may end, new ones are refused ...")
         boot.stop()
         memory.look()

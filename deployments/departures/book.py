@@ -6,6 +6,7 @@ next of its kind and model that began to serve after its end, and that came in n
 """
 
 from collections import OrderedDict, deque
+from collections.abc import Iterable
 from dataclasses import replace
 
 from deployments.departures.departure import Cause, Departure, Departures, Kind, Lost, Tally
@@ -113,3 +114,16 @@ class Book:
         key = departure.kind, departure.model, departure.cause
         before = self._tallies.get(key, Tally(*key, 0, Lost()))
         self._tallies[key] = Tally(*key, before.count + count, before.lost.plus(replace(lost, digests=())))
+
+
+def departures_in(events: Iterable[Event]) -> list[Departure]:
+    """All departures that a life log tells of, oldest first: of one cell after the other that was brought up under that name. Nothing of a later one
+    comes in the place of what an earlier one had."""
+    found: list[Departure] = []
+    book = Book()
+    for event in events:
+        if isinstance(event, Ready) and event.kind is Kind.DIRECTORY and book.living(Kind.DIRECTORY):
+            found += book.departures().last
+            book = Book()
+        book.take(event)
+    return [*found, *book.departures().last]

@@ -61,3 +61,45 @@ def _events(path: Path) -> Iterator[Event]:
             yield read_event(line)
         except ValueError as error:
             log.warning("%s, line %d: %s", path, number, error)
+
+
+class LifeTail:
+    """Reads what is added to a life log, as it is added, from `since_unix_s` on; also what was added to it before it was rotated."""
+
+    def __init__(self, path: Path, since_unix_s: float) -> None:
+        self._path = path
+        self._since_unix_s = since_unix_s
+        self._inode = 0
+        self._read_bytes = 0
+
+    def news(self) -> list[Event]:
+        """The events that were added since it was last asked. Nothing raises: what cannot be read now is read later."""
+        try:
+            status = self._path.stat()
+            if (status.st_ino, status.st_size) == (self._inode, self._read_bytes):
+                return []
+            events = []
+            if status.st_ino != self._inode:
+                events = self._added(self._path.with_name(f"{self._path.name}.1"))
+                self._inode, self._read_bytes = status.st_ino, 0
+            events += self._added(self._path)
+        except OSError:
+            return []
+        return [event for event in events if event.at_unix_s >= self._since_unix_s]
+
+    def _added(self, path: Path) -> list[Event]:
+        """The whole lines that were added to the file that is read, if it has that name."""
+        if not path.exists() or path.stat().st_ino != self._inode:
+            return []
+        with path.open("rb") as file:
+            file.seek(self._read_bytes)
+            lines = file.read()
+        whole = lines[: lines.rfind(b"\n") + 1]
+        self._read_bytes += len(whole)
+        events = []
+        for line in whole.splitlines():
+            try:
+                events.append(read_event(line.decode(errors="replace")))
+            except ValueError as error:
+                log.warning("%s: %s", path, error)
+        return events

@@ -1,0 +1,162 @@
+"""What people are told of what ended: short names, sentences, the lines of `raylane up`, `raylane explain --ended`."""
+
+import json
+import threading
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from cli import losses
+from cli.console import console
+from cli.departed import end_of, sequel_of, short_names
+from cli.losses import SETTLE_S, Losses
+from cli.main import app
+from deployments.departures.departure import Cause, Kind, Lost
+from deployments.departures.events import Ended, Ready
+from deployments.departures.life_log import FILE_NAME, LifeLog
+from deployments.departures.life_log import rotate as rotate_file
+
+ids = st.lists(st.text(st.characters(codec="ascii", categories=("L", "N"), include_characters="#-"), min_size=1, max_size=40), unique=True)
+UUIDS = [f"engine-org-model#{uuid.UUID(int=number << 90)}" for number in range(1, 9)]
+
+
+@given(ids)
+def test_short_names_tell_replicas_apart_and_are_their_ends(ids: list[str]) -> None:
+    names = short_names(ids)
+    assert len(set(names.values())) == len(ids)
+    assert all(one.endswith(name) for one, name in names.items())
+
+
+def test_names_are_as_short_as_they_can_be() -> None:
+    assert set(short_names(["engine-a#x1y2z3w4", "engine-b#y1y2z3w4"]).values()) == {"x1y2z3w4", "y1y2z3w4"}
+    assert {len(name) for name in short_names([f"engine-a#{uuid.UUID(int=number)}" for number in range(100)]).values()} == {8}
+    assert len(set(short_names(UUIDS).values())) == 8, "they differ at their beginnings alone"
+    assert short_names(["a#same", "b#same"]) == {"a#same": "a#same", "b#same": "b#same"}
+
+
+def ended(who: str, at: float, cause: Cause, lost: Lost | None = None, kind: Kind = Kind.REPLICA) -> Ended:
+    return Ended(kind, who, at, cause, "org/m" if kind is Kind.REPLICA else "", 7, "g1", lost or Lost())
+
+
+def told(tmp_path: Path, *events: Ready | Ended) -> LifeLog:
+    """A life log with these."""
+    log = LifeLog(tmp_path / FILE_NAME)
+    for event in events:
+        log.write(event)
+    return log
+
+
+def test_up_tells_a_loss_once_it_is_settled_and_then_what_came_instead(tmp_path: Path) -> None:
+    now = time.time()
+    losses = Losses(tmp_path, now - 100)
+    log = told(tmp_path, ended("e#old00000", now - 200, Cause.SILENT), ended("e#stopped0", now - 50, Cause.STOPPED))
+    assert losses.lines(now) == []
+    log.write(ended("e#aaaaaaaa", now, Cause.ENGINE_DIED, Lost(5, 27, 41_000, ("d",))))
+    assert losses.lines(now + SETTLE_S / 2) == [], "other gateways may tell of more"
+    (line,) = losses.lines(now + SETTLE_S)
+    assert line.endswith("[red]replica aaaaaaaa of org/m lost (engine_died); requests: 5 broken, 27 placed again (41000 tokens booked)[/]")
+    assert losses.lines(now + 9) == []
+    log.write(Ready(Kind.REPLICA, "e#bbbbbbbb", now + 8.1, "org/m"))
+    (line,) = losses.lines(now + 10)
+    assert line.endswith("replica aaaaaaaa: bbbbbbbb was ready after 8.1 s")
+    log.write(ended("g7", now + 11, Cause.PROCESS_DIED, Lost(broken=3, tokens=30), Kind.GATEWAY))
+    log.write(Ready(Kind.GATEWAY, "g8", now + 12))
+    first, second = losses.lines(now + 20)
+    assert "gateway g7 lost (process_died); requests: 3 broken" in first
+    assert second.endswith("gateway g7: g8 was ready after 1.0 s")
+    assert losses.lines(now + 30) == []
+
+
+def test_up_reads_on_where_the_file_is_rotated(tmp_path: Path) -> None:
+    now = time.time()
+    losses = Losses(tmp_path, now - 100)
+    log = told(tmp_path, ended("e#aaaaaaaa", now - 50, Cause.SILENT))
+    assert len(losses.lines(now)) == 1
+    log.write(ended("e#bbbbbbbb", now - 40, Cause.SILENT))
+    rotate_file(tmp_path / FILE_NAME, 2)
+    log.write(ended("e#cccccccc", now - 30, Cause.SILENT))
+    assert [line.split("replica ")[1][:8] for line in losses.lines(now)] == ["bbbbbbbb", "cccccccc"]
+
+
+def test_a_half_written_line_is_read_when_it_is_whole(tmp_path: Path) -> None:
+    now = time.time()
+    losses = Losses(tmp_path, now - 100)
+    told(tmp_path, ended("e#aaaaaaaa", now - 50, Cause.SILENT))
+    line = (tmp_path / FILE_NAME).read_bytes()
+    (tmp_path / FILE_NAME).write_bytes(line[:30])
+    assert losses.lines(now) == []
+    with (tmp_path / FILE_NAME).open("ab") as file:
+        file.write(line[30:])
+    assert len(losses.lines(now)) == 1
+
+
+def test_up_prints_until_it_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses, "_EVERY_S", 0.01)
+    told(tmp_path, ended("e#aaaaaaaa", time.time() - 50, Cause.SILENT))
+    printed, stop = [], threading.Event()
+
+    def note(line: str) -> None:
+        printed.append(line)
+        stop.set()
+
+    monkeypatch.setattr(console, "print", note)
+    Losses(tmp_path, 0.0).tell_until(stop)
+    assert len(printed) == 1
+
+
+SENTENCES = [
+    (Kind.GATEWAY, Cause.STOPPED, "gateway x ended as planned (stopped)", ""),
+    (Kind.CONTROLLER, Cause.PROCESS_DIED, "Serve's controller lost (process_died)", "nothing in its place yet"),
+    (Kind.DIRECTORY, Cause.PROCESS_DIED, "the directory lost (process_died)", "nothing in its place yet"),
+    (Kind.REPLICA, Cause.SPOT_NOTICE, "replica x of org/m ended as planned (spot_notice)", "nothing in its place yet"),
+]
+
+
+@pytest.mark.parametrize(("kind", "cause", "sentence", "sequel"), SENTENCES)
+def test_sentences(kind: Kind, cause: Cause, sentence: str, sequel: str) -> None:
+    from deployments.departures.departure import Departure
+
+    record = Departure(kind, "x", "org/m" if kind is Kind.REPLICA else "", cause, 100.0).record()
+    assert (end_of(record, {}), sequel_of(record, {})) == (sentence, sequel)
+    assert sequel_of({**record, "back_unix_s": 104.0}, {}) == "it spoke again after 4.0 s"
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs the command, which must go well."""
+    monkeypatch.setattr(console, "width", 200)
+
+    def invoke(*arguments: object) -> str:
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        assert result.exit_code == 0, (result.output, result.exception)
+        return result.stdout
+
+    return invoke
+
+
+def test_explain_tells_what_ended_of_one_run_after_the_other(tmp_path: Path, run: Any) -> None:
+    now = time.time()
+    log = told(tmp_path, Ready(Kind.DIRECTORY, "d1", now - 90), ended("e#aaaaaaaa", now - 80, Cause.SILENT, Lost(1, 0, 9, ("0123abcd",))))
+    log.write(Ready(Kind.DIRECTORY, "d2", now - 60))
+    log.write(Ready(Kind.REPLICA, "e#bbbbbbbb", now - 50, "org/m"))
+    log.write(ended("e#bbbbbbbb", now - 40, Cause.DRAINED))
+    log.write(ended("g1", now - 30, Cause.STOPPED, kind=Kind.GATEWAY))
+    file = tmp_path / FILE_NAME
+    first, after, digests, second, after_second, third = run("explain", "--ended", "--log", file).splitlines()
+    assert "replica aaaaaaaa of org/m lost (silent); requests: 1 broken (9 tokens booked)" in first
+    assert after == "  nothing in its place yet", "the next run's replica is none"
+    assert digests == "  requests: 0123abcd"
+    assert "replica bbbbbbbb of org/m ended as planned (drained)" in second
+    assert after_second.strip() == "nothing in its place yet"
+    assert "gateway g1 ended as planned (stopped)" in third
+    records = json.loads(run("explain", "--ended", "--json", "--log", file))
+    assert [(one["who"], one["planned"]) for one in records] == [("e#aaaaaaaa", False), ("e#bbbbbbbb", True), ("g1", True)]
+    assert [one["who"] for one in json.loads(run("explain", "other", "--ended", "--json", "--log", file))] == ["g1"]
+    assert json.loads(run("explain", "--ended", "--at", "60s", "--json", "--log", file))[-1]["who"] == "e#aaaaaaaa"
+    assert run("explain", "--ended", "--log", tmp_path / "nothing").strip() == "Nothing has ended."

@@ -1,0 +1,144 @@
+"""`raylane status` and `raylane top` on a terminal of 80 columns: nothing is cut off, and replicas are told apart."""
+
+import io
+import time
+import uuid
+from typing import Any
+
+import pytest
+from rich.console import Console, RenderableType
+
+from cli import status, top
+from cli.departed import short_names
+
+MODEL = "mistralai/Mistral-Small-3.2-24B-Instruct-2506-FP8-dynamic"
+WIDTH = 80
+
+
+def replica(number: int, state: str = "ready", why: str = "kernel update on node 7, ticket OPS-1234") -> dict[str, Any]:
+    return {
+        "replica_id": f"engine-{MODEL.replace('/', '-')}#{uuid.UUID(int=number * 7**44)}",
+        "state": state,
+        "cordon": {"by": "alice", "why": why} if state == "cordoned" else None,
+        "drains_for": "spot_notice" if state == "draining" else None,
+        "leases": 12_000,
+        "booked_kv_tokens": 65_000,
+        "kv_tokens": 65_536,
+        "engine_running": None if state == "suspect" else 1_024,
+        "engine_waiting": 100,
+        "kv_usage": 0.61,
+    }
+
+
+def lane(name: str, figure: int = 100, seconds: float = 130.9) -> dict[str, Any]:
+    return {
+        "name": name,
+        "waiting": figure % 100_000,
+        "work_s": seconds,
+        "eta_s": [seconds, seconds],
+        "eta_covered": figure,
+        "eta_promised": figure,
+        "oldest_wait_s": seconds,
+        "head_waits_for": "prefill_backlog",
+    }
+
+
+def departure(kind: str, who: str, cause: str, planned: bool = False, by: str | None = None) -> dict[str, Any]:
+    now = time.time()
+    lost = {"broken": 500, "placed_again": 2_700, "tokens": 41_000_000}
+    told = {"kind": kind, "who": who, "model": MODEL, "cause": cause, "planned": planned, "at_unix_s": now, "lost": lost, "digests": []}
+    return {**told, "replaced_by": by, "ready_unix_s": now + 1_000.0 if by else None, "back_unix_s": None}
+
+
+def report(figure: int = 123_456, seconds: float = 54.321, replicas: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    there = replicas or [replica(number, state) for number, state in enumerate(("ready", "cordoned", "draining", "suspect"), 1)]
+    gateway = {"id": "ab12cd34", "url": "http://127.0.0.1:8000", "uptime_s": 259_277.0, "flows": 140, "failing_logs": []}
+    scaling = {"requested": 5, "applied": 4, "starting": 1, "reason": "slo_burn", "at_unix_s": time.time(), "start_up_eta_s": 42.0}
+    model = {
+        "name": MODEL,
+        "engine": "simulated",
+        "wanted_replicas": 4,
+        "owner": "ab12cd34",
+        "epoch": 17,
+        "lanes": [lane("short", figure, seconds), lane("medium-with-a-long-name", figure, seconds), lane("long", figure, seconds)],
+        "leases": 52,
+        "placed": 9,
+        "endings": {"finished": figure, "cancelled": figure // 10, "failed": figure // 100, "refused": 3},
+        "rejections": {"short/overloaded": figure, "long/tenant_concurrency": figure, "long/queue_full": 12},
+        "tokens_per_s": 12_345.0,
+        "replicas": there,
+        "scaling": {**scaling, "alarms": ["stale", "unschedulable"], "overdue_s": None},
+        "controls": [{"kind": "hold", "replicas": 4, "until_unix_s": time.time() + 4_000, "by": "alice", "why": "launch day, keep it warm"}],
+        "ttft_ms": {"p50": seconds, "p95": 10 * seconds, "p99": 20 * seconds},
+        "lost_requests": 3,
+    }
+    ended = [
+        departure("replica", replica(9)["replica_id"], "engine_stalled", by=there[0]["replica_id"]),
+        departure("gateway", "00ffee11", "process_died", by="ab12cd34"),
+        departure("controller", "controller-77123", "process_died"),
+        departure("replica", replica(8)["replica_id"], "stopped", planned=True),
+    ]
+    head = {"cluster": "production-eu-west-1-cell-a", "gateway": gateway, "gateways": [gateway, {**gateway, "id": "ef56ab78"}]}
+    return {**head, "models": [model], "departures": ended}
+
+
+def shown(view: RenderableType) -> list[str]:
+    """The lines on such a terminal."""
+    terminal = Console(width=WIDTH, file=io.StringIO(), force_terminal=True, color_system=None, highlight=False)
+    terminal.print(view)
+    return terminal.file.getvalue().splitlines()  # type: ignore[attr-defined, no-any-return]
+
+
+def fits(lines: list[str]) -> None:
+    assert max(map(len, lines)) <= WIDTH
+    assert "…" not in "".join(lines), "something is cut off"
+
+
+@pytest.mark.parametrize("states", [["ready"], ["suspect", "cordoned", "draining", "ready", "ready"]], ids=len)
+@pytest.mark.parametrize(("figure", "seconds"), [(0, 0.0), (10, 100.0), (10**8, 9_999.9)])
+def test_nothing_is_cut_off(figure: int, seconds: float, states: list[str]) -> None:
+    told = report(figure, seconds, [replica(number, state) for number, state in enumerate(states, 1)])
+    fits(shown(status._view(told)))
+    fits(shown(top._view(told, {MODEL: 3})))
+
+
+def test_status_tells_replicas_apart_and_shows_each_column_whole() -> None:
+    told = report()
+    lines = shown(status._view(told))
+    text = "\n".join(lines)
+    names = short_names([one["replica_id"] for one in told["models"][0]["replicas"]] + [replica(8)["replica_id"], replica(9)["replica_id"]])
+    rows = [line.split() for line in lines]
+    for one in told["models"][0]["replicas"]:
+        assert [names[one["replica_id"]], one["state"]] in [row[:2] for row in rows]
+    for column in ("replicas", "waiting", "oldest wait", "head waits for", "running", "finished", "cancelled", "failed", "rejected", "TTFT p50"):
+        assert column in text
+    for column in ("leases", "in engine", "queued there", "KV used", "booked", "prefill_backlog", "1/4"):
+        assert column in text
+    assert "cordoned by alice: kernel update on node 7, ticket OPS-1234" in text
+    assert "drains (spot_notice)" in text
+
+
+def test_status_names_each_loss_with_its_cause_and_what_came_instead() -> None:
+    told = report()
+    text = " ".join(" ".join(shown(status._view(told))).split())
+    names = short_names([one["replica_id"] for one in told["models"][0]["replicas"]] + [replica(8)["replica_id"], replica(9)["replica_id"]])
+    assert "ended: 3 lost, 1 as planned" in text
+    assert f"replica {names[replica(9)['replica_id']]} lost (engine_stalled)" in text
+    assert f"{names[replica(1)['replica_id']]} was ready after 1000.0 s" in text
+    assert "gateway 00ffee11 lost (process_died); requests: 500 broken, 2700 placed again (41000000 tokens booked)" in text
+    assert "Serve's controller lost (process_died)" in text
+    assert f"replica {names[replica(8)['replica_id']]} ended as planned (stopped)" in text
+
+
+def test_top_shows_each_column_whole_and_what_each_lane_waits_for() -> None:
+    text = "\n".join(shown(top._view(report(), {})))
+    for column in ("lane", "waiting", "work", "oldest", "wait p50", "p95", "p95 held"):
+        assert column in text
+    assert "short: head waits for prefill_backlog; rejected: overloaded 123456" in text
+    assert "tenant_concurrency 123456" in text
+
+
+def test_a_cell_whose_directory_tells_of_no_departures_is_shown_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = report()
+    del told["departures"]
+    assert "ended" not in "\n".join(shown(status._view(told)))
