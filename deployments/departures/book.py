@@ -24,7 +24,10 @@ class Book:
     """`take` says whether an event was news."""
 
     def __init__(self) -> None:
-        self._departures: OrderedDict[_Key, Departure] = OrderedDict()
+        self._departures: OrderedDict[int, Departure] = OrderedDict()
+        self._number = 0
+        self._last: dict[_Key, int] = {}
+        """The number of each one's last departure: who came back may end again."""
         self._told_by: dict[_Key, set[str]] = {}
         self._known: OrderedDict[_Key, Ready] = OrderedDict()
         self._spare: deque[Ready] = deque(maxlen=_SPARE)
@@ -35,12 +38,13 @@ class Book:
         return self._ready(event) if isinstance(event, Ready) else self._ended(event)
 
     def get(self, kind: Kind, who: str) -> Departure | None:
-        """Its departure, if it is kept."""
-        return self._departures.get((kind, who))
+        """Its last departure, if it is kept."""
+        number = self._last.get((kind, who))
+        return None if number is None else self._departures[number]
 
     def living(self, kind: Kind) -> list[Ready]:
         """Those of a kind that began and have not ended."""
-        return [ready for key, ready in self._known.items() if key[0] is kind and key not in self._departures]
+        return [ready for key, ready in self._known.items() if key[0] is kind and key not in self._last]
 
     def departures(self) -> Departures:
         """What is told of it."""
@@ -48,72 +52,78 @@ class Book:
 
     def _ready(self, event: Ready) -> bool:
         key = event.kind, event.who
-        departure = self._departures.get(key)
+        departure = self.get(*key)
         if departure is not None:
             if departure.cause.planned or departure.back_unix_s is not None:
                 return False
-            self._departures[key] = replace(departure, back_unix_s=event.at_unix_s)
+            self._departures[self._last[key]] = replace(departure, back_unix_s=event.at_unix_s)
             return True
         if key in self._known:
             return False
         self._known[key] = event
         if len(self._known) > _KNOWN:
             self._known.popitem(last=False)
-        for other in self._departures.values():
-            if self._fits(other, event):
-                self._replace(other, event)
+        for number, other in self._departures.items():
+            if _fits(other, event):
+                self._departures[number] = _replaced(other, event)
                 return True
         self._spare.append(event)
         return True
 
     def _ended(self, event: Ended) -> bool:
         key = event.kind, event.who
-        before = self._departures.get(key)
+        before = self.get(*key)
         if before is not None and (before.back_unix_s is None or event.at_unix_s < before.back_unix_s):
-            return self._told_again(key, event)
-        self._departures.pop(key, None)
+            return self._told_again(key, before, event)
         known = self._known.get(key)
         model, pid = event.model or (known.model if known else ""), event.pid or (known.pid if known else 0)
         departure = Departure(event.kind, event.who, model, event.cause, event.at_unix_s, pid, event.lost)
-        self._departures[key] = departure
         self._told_by[key] = {event.told_by}
         self._count(departure, 1, event.lost)
-        if len(self._departures) > KEPT:
-            oldest, _ = self._departures.popitem(last=False)
-            self._told_by.pop(oldest, None)
-            self._known.pop(oldest, None)
         self._spare = deque((one for one in self._spare if (one.kind, one.who) != key), _SPARE)
         for ready in self._spare:
-            if self._fits(departure, ready):
+            if _fits(departure, ready):
                 self._spare.remove(ready)
-                self._replace(departure, ready)
+                departure = _replaced(departure, ready)
                 break
+        self._keep(key, departure)
         return True
 
-    def _told_again(self, key: _Key, event: Ended) -> bool:
+    def _told_again(self, key: _Key, departure: Departure, event: Ended) -> bool:
         """Another one tells of an end that is known."""
         if event.told_by in self._told_by[key]:
             return False
         self._told_by[key].add(event.told_by)
         if event.lost == Lost():
             return False
-        departure = self._departures[key]
-        self._departures[key] = replace(departure, lost=departure.lost.plus(event.lost))
+        self._departures[self._last[key]] = replace(departure, lost=departure.lost.plus(event.lost))
         self._count(departure, 0, event.lost)
         return True
 
-    @staticmethod
-    def _fits(departure: Departure, ready: Ready) -> bool:
-        alike = departure.kind is ready.kind and departure.model == ready.model
-        return alike and departure.awaits and departure.at_unix_s <= ready.at_unix_s
-
-    def _replace(self, departure: Departure, ready: Ready) -> None:
-        self._departures[departure.kind, departure.who] = replace(departure, replaced_by=ready.who, ready_unix_s=ready.at_unix_s)
+    def _keep(self, key: _Key, departure: Departure) -> None:
+        self._number += 1
+        self._departures[self._number] = departure
+        self._last[key] = self._number
+        if len(self._departures) > KEPT:
+            number, oldest = self._departures.popitem(last=False)
+            gone = oldest.kind, oldest.who
+            if self._last[gone] == number:
+                for kept in (self._last, self._told_by, self._known):
+                    kept.pop(gone, None)
 
     def _count(self, departure: Departure, count: int, lost: Lost) -> None:
         key = departure.kind, departure.model, departure.cause
         before = self._tallies.get(key, Tally(*key, 0, Lost()))
         self._tallies[key] = Tally(*key, before.count + count, before.lost.plus(replace(lost, digests=())))
+
+
+def _fits(departure: Departure, ready: Ready) -> bool:
+    alike = departure.kind is ready.kind and departure.model == ready.model
+    return alike and departure.awaits and departure.at_unix_s <= ready.at_unix_s
+
+
+def _replaced(departure: Departure, ready: Ready) -> Departure:
+    return replace(departure, replaced_by=ready.who, ready_unix_s=ready.at_unix_s)
 
 
 def departures_in(events: Iterable[Event]) -> list[Departure]:

@@ -82,7 +82,8 @@ def test_one_that_was_given_up_may_come_back_and_end_again() -> None:
     book.take(ready("r2", 50.0))
     assert only(book).replaced_by is None
     assert book.take(ended("r1", 60.0, Cause.PROCESS_DIED))
-    assert (only(book).at_unix_s, only(book).cause, only(book).back_unix_s) == (60.0, Cause.PROCESS_DIED, None)
+    told = [(one.at_unix_s, one.cause, one.back_unix_s) for one in book.departures().last]
+    assert told == [(40.0, Cause.SILENT, 45.0), (60.0, Cause.PROCESS_DIED, None)]
     assert sum(tally.count for tally in book.departures().tallies) == 2
 
 
@@ -113,7 +114,7 @@ def test_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         book.take(ready(f"r{number}", number))
         book.take(ended(f"r{number}", number + 0.5, lost=Lost(1, 0, 1, (f"d{number}",))))
     assert [departure.who for departure in book.departures().last] == [f"r{number}" for number in range(200 - module.KEPT, 200)]
-    assert max(len(kept) for kept in (book._known, book._told_by, book._spare)) <= module.KEPT
+    assert max(len(kept) for kept in (book._known, book._told_by, book._last, book._spare)) <= module.KEPT
     (tally,) = book.departures().tallies
     assert (tally.count, tally.lost) == (200, Lost(200, 0, 200))
 
