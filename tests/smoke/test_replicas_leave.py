@@ -47,8 +47,8 @@ async def check_the_others(victim: Replica, tasks: list[asyncio.Task[Answer]]) -
     return hit
 
 
-async def check_replaced(cluster: LiveCluster, victim: Replica, known: set[str]) -> None:
-    """Nothing of the victim is left, and a new replica serves."""
+async def check_replaced(cluster: LiveCluster, victim: Replica, known: set[str], cause: str) -> None:
+    """Nothing of the victim is left, a new replica serves, and the end is told with its cause."""
     await asyncio.to_thread(eventually, lambda: victim.replica_id not in {replica["replica_id"] for replica in cluster.replicas()})
     await asyncio.to_thread(eventually, cluster.is_whole, 180)
     _, alive = await asyncio.to_thread(psutil.wait_procs, victim.family, 60)
@@ -56,6 +56,9 @@ async def check_replaced(cluster: LiveCluster, victim: Replica, known: set[str])
     (new,) = [Replica(cluster, shown) for shown in cluster.replicas() if shown["replica_id"] not in known]
     async with new.session() as session:
         await new.chat(session, "after-the-kill", max_tokens=3)
+    told = [one for one in cluster.status()["departures"] if one["who"] == victim.replica_id]
+    assert [(one["cause"], one["replaced_by"]) for one in told] == [(cause, new.replica_id)]
+    assert told[0]["lost"]["broken"] > 0
 
 
 async def test_a_killed_engine_core_is_replaced(cluster: LiveCluster) -> None:
@@ -69,7 +72,7 @@ async def test_a_killed_engine_core_is_replaced(cluster: LiveCluster) -> None:
     hit = await check_the_others(victim, tasks)
     assert max(answer.ended_s for answer in hit) - killed < 5
     assert {answer.code for answer in hit} == {"replica_lost"}
-    await check_replaced(cluster, victim, known)
+    await check_replaced(cluster, victim, known, "engine_died")
     assert cluster.settle()["endings"]["failed"] - before >= len(hit)  # a lease whose request was placed again may have ended so, too
 
 
@@ -84,7 +87,7 @@ async def test_a_killed_replica_leaves_no_child_and_is_replaced(cluster: LiveClu
     assert not alive
     hit = await check_the_others(victim, tasks)
     assert {answer.code for answer in hit} == {"replica_lost"}
-    await check_replaced(cluster, victim, known)
+    await check_replaced(cluster, victim, known, "process_died")
     assert cluster.settle()["endings"]["failed"] - before >= len(hit)  # a lease whose request was placed again may have ended so, too
 
 

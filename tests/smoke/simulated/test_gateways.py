@@ -49,3 +49,5 @@ async def test_the_owner_dies_under_load(simulated: LiveCluster) -> None:
     assert after["epoch"] > before["epoch"]
     assert after["lost_requests"] > before["lost_requests"]
     await asyncio.to_thread(eventually, lambda: len(simulated.gateways()) == 2)
+    (told,) = [one for one in simulated.status()["departures"] if one["who"] == owner]
+    assert (told["cause"], told["planned"], told["lost"]["broken"] > 0) == ("process_died", False, True)
