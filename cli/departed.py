@@ -39,7 +39,8 @@ def who(record: Mapping[str, Any], names: Mapping[str, str], with_model: bool = 
 def end_of(record: Mapping[str, Any], names: Mapping[str, str], with_model: bool = True) -> str:
     """One sentence: what ended, why, and what was lost with it."""
     fate = "ended as planned" if record["planned"] else "lost"
-    return f"{who(record, names, with_model)} {fate} ({record['cause']}){_harm(record)}"
+    why = record["cause"] + (f": {record['detail']}" if record["detail"] else "")
+    return f"{who(record, names, with_model)} {fate} ({why}){_harm(record)}"
 
 
 def sequel_of(record: Mapping[str, Any], names: Mapping[str, str]) -> str:

@@ -118,7 +118,6 @@ class Load:
     exchanges: int
     kv_usage: float
     drains_for: DrainReason | None = None
-    fault: EngineFault | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +179,8 @@ def decode(line: bytes) -> Message:
         if kind == "hello":
             return Hello(ReplicaFacts(**fields["facts"]), ReplicaState(fields["state"]))
         if kind == "load":
-            reason, fault = fields.get("drains_for"), fields.get("fault")
-            told = {"drains_for": None if reason is None else DrainReason(reason), "fault": None if fault is None else EngineFault(fault)}
-            return Load(**fields | {"state": ReplicaState(fields["state"]), **told})
+            reason = fields.get("drains_for")
+            return Load(**fields | {"state": ReplicaState(fields["state"]), "drains_for": None if reason is None else DrainReason(reason)})
         if kind == "firsttokens":
             return FirstTokens(_texts(fields["request_ids"]))
         if kind == "finished":

@@ -77,7 +77,7 @@ class Book:
             return self._told_again(key, before, event)
         known = self._known.get(key)
         model, pid = event.model or (known.model if known else ""), event.pid or (known.pid if known else 0)
-        departure = Departure(event.kind, event.who, model, event.cause, event.at_unix_s, pid, event.lost)
+        departure = Departure(event.kind, event.who, model, event.cause, event.at_unix_s, pid, event.lost, event.detail)
         self._told_by[key] = {event.told_by}
         self._count(departure, 1, event.lost)
         self._spare = deque((one for one in self._spare if (one.kind, one.who) != key), _SPARE)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+MOST_DETAIL_CHARS = 300
 MOST_DIGESTS = 16
 """A departure names the bodies of at most so many requests."""
 
@@ -66,7 +67,7 @@ class Lost:
 @dataclass(frozen=True, slots=True)
 class Departure:
     """`who` is the replica's or gateway's id; of the others it names the process. `model`: a replica's. `at_unix_s`: when its end was noticed (time
-    of day), `pid` its process.
+    of day), `pid` its process, `detail` what it said of its end in its own words.
 
     `replaced_by` came in its place and was ready at `ready_unix_s`; None: nothing came so far, or nothing is to come. `back_unix_s`: it was given up,
     and spoke again then.
@@ -79,6 +80,7 @@ class Departure:
     at_unix_s: float
     pid: int = 0
     lost: Lost = field(default_factory=Lost)
+    detail: str = ""
     replaced_by: str | None = None
     ready_unix_s: float | None = None
     back_unix_s: float | None = None
@@ -98,6 +100,7 @@ class Departure:
             "planned": self.cause.planned,
             "at_unix_s": self.at_unix_s,
             "pid": self.pid,
+            "detail": self.detail,
             "lost": {"broken": self.lost.broken, "placed_again": self.lost.placed_again, "tokens": self.lost.tokens},
             "digests": list(self.lost.digests),
             "replaced_by": self.replaced_by,

@@ -22,7 +22,10 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """It ended, as `told_by` says: a gateway's id, or nothing where the directory saw it itself. Each tells of its own requests in `lost`."""
+    """It ended, as `told_by` says: a gateway's id, or nothing where the directory saw it itself. Each tells of its own requests in `lost`.
+
+    `detail`: what it said of its end in its own words.
+    """
 
     kind: Kind
     who: str
@@ -32,10 +35,11 @@ class Ended:
     pid: int = 0
     told_by: str = ""
     lost: Lost = field(default_factory=Lost)
+    detail: str = ""
 
 
 Event = Ready | Ended
-_TEXTS = ("who", "model", "told_by")
+_TEXTS = ("who", "model", "told_by", "detail")
 _NUMBERS = ("at_unix_s", "pid")
 _COUNTS = ("broken", "placed_again", "tokens")
 

@@ -203,13 +203,7 @@ class Replica:
 
     def _load_message(self) -> Load:
         load = self._load
-        return Load(self.state, load.running, load.waiting, len(self._exchanges), round(load.kv_usage, 4), self.drains_for, self._fault)
-
-    @property
-    def _fault(self) -> EngineFault | None:
-        if self.state is not ReplicaState.UNHEALTHY:
-            return None
-        return EngineFault.STALLED if self.verdict is Verdict.STALLED else EngineFault.DEAD
+        return Load(self.state, load.running, load.waiting, len(self._exchanges), round(load.kv_usage, 4), self.drains_for)
 
 
 def _facts(model: Model, identity: Identity, port: int, backend: Backend) -> ReplicaFacts:

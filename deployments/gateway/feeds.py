@@ -30,11 +30,11 @@ WATCH_S = 5.0
 
 OnAccount = Callable[[FirstTokens | Finished], None]
 """Told what an engine says of requests, whoever's they are."""
-OnEnded = Callable[[ReplicaFacts, Cause], None]
-"""Told of a replica that ended, and why."""
+OnEnded = Callable[[ReplicaFacts, Cause, str], None]
+"""Told of a replica that ended, and why: by cause and, where the replica said more, in its own words."""
 
 
-def _nobody(facts: ReplicaFacts, cause: Cause) -> None:
+def _nobody(facts: ReplicaFacts, cause: Cause, detail: str) -> None:
     """Nobody wants to know of the end."""
 
 
@@ -68,12 +68,11 @@ class ReplicaFeed:
                 log.info("feed of %s broke: %r", self.facts.replica_id, error)
             self._become(None)
             await asyncio.sleep(0.05 * failures)
-        cause = cause_of(self.load, self._said_goodbye, self._was_silent)
+        cause, detail = cause_of(self.load, self.failed, self._said_goodbye, self._was_silent), "" if self.failed is None else self.failed.detail
         tell = log.info if cause.planned else log.warning
-        more = "" if self.failed is None else f" ({self.failed.detail})"
-        tell("replica %s of model %s ended: %s%s", self.facts.replica_id, self.facts.model, cause, more)
+        tell("replica %s of model %s ended: %s %s", self.facts.replica_id, self.facts.model, cause, detail)
         self._desk.replica_lost(self.facts.replica_id)
-        self._on_ended(self.facts, cause)
+        self._on_ended(self.facts, cause, detail)
 
     async def _lines(self, session: aiohttp.ClientSession) -> AsyncGenerator[bytes]:
         async with asyncio.timeout(SILENT_AFTER_S):  # a stopped process lets the kernel connect, and answers nothing

@@ -5,10 +5,10 @@ import logging
 import time
 from typing import Any
 
-from deployments.departures.departure import Cause, Kind
+from deployments.departures.departure import MOST_DETAIL_CHARS, Cause, Kind
 from deployments.departures.events import Ended
 from deployments.gateway.harm import Harm
-from deployments.protocol import DrainReason, EngineFault, Load, ReplicaFacts, ReplicaState
+from deployments.protocol import DrainReason, EngineFault, Failed, Load, ReplicaFacts, ReplicaState
 
 log = logging.getLogger("raylane.gateway")
 
@@ -21,11 +21,13 @@ _TRIES = 600
 _PLANNED = {DrainReason.STOP: Cause.STOPPED, DrainReason.OPERATOR: Cause.DRAINED, DrainReason.SPOT_NOTICE: Cause.SPOT_NOTICE}
 
 
-def cause_of(last: Load | None, said_goodbye: bool, was_silent: bool) -> Cause:
-    """Why a replica ended. `last`: what it said last of itself; `said_goodbye`: it ended its feed by itself; `was_silent`: before its end nothing had
-    been heard of it for so long that it got no new work."""
+def cause_of(last: Load | None, failed: Failed | None, said_goodbye: bool, was_silent: bool) -> Cause:
+    """Why a replica ended. `last`: what it said last of itself; `failed`: that its engine failed; `said_goodbye`: it ended its feed by itself;
+    `was_silent`: before its end nothing had been heard of it for so long that it got no new work."""
+    if failed is not None:
+        return Cause.ENGINE_STALLED if failed.fault is EngineFault.STALLED else Cause.ENGINE_DIED
     if last is not None and last.state is ReplicaState.UNHEALTHY:
-        return Cause.ENGINE_STALLED if last.fault is EngineFault.STALLED else Cause.ENGINE_DIED
+        return Cause.ENGINE_DIED
     if last is not None and last.drains_for is not None and said_goodbye:
         return _PLANNED[last.drains_for]
     return Cause.SILENT if was_silent else Cause.PROCESS_DIED
@@ -41,9 +43,9 @@ class Obituaries:
         self._tasks: set[asyncio.Task[None]] = set()
         self._hurry = asyncio.Event()
 
-    def ended(self, facts: ReplicaFacts, cause: Cause) -> None:
+    def ended(self, facts: ReplicaFacts, cause: Cause, detail: str) -> None:
         """A replica ended just now."""
-        task = asyncio.create_task(self._tell(facts, cause, time.time()), name=f"obituary-{facts.replica_id}")
+        task = asyncio.create_task(self._tell(facts, cause, detail[:MOST_DETAIL_CHARS], time.time()), name=f"obituary-{facts.replica_id}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -52,10 +54,10 @@ class Obituaries:
         self._hurry.set()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _tell(self, facts: ReplicaFacts, cause: Cause, at_unix_s: float) -> None:
+    async def _tell(self, facts: ReplicaFacts, cause: Cause, detail: str, at_unix_s: float) -> None:
         await self._wait(SETTLE_S)
         lost = self._harm.taken(facts.replica_id)
-        event = Ended(Kind.REPLICA, facts.replica_id, at_unix_s, cause, facts.model, facts.pid, self._gateway_id, lost)
+        event = Ended(Kind.REPLICA, facts.replica_id, at_unix_s, cause, facts.model, facts.pid, self._gateway_id, lost, detail)
         for _ in range(_TRIES):
             try:
                 async with asyncio.timeout(_ANSWER_S):

@@ -46,7 +46,7 @@ def lane(name: str, figure: int = 100, seconds: float = 130.9) -> dict[str, Any]
 def departure(kind: str, who: str, cause: str, planned: bool = False, by: str | None = None) -> dict[str, Any]:
     now = time.time()
     lost = {"broken": 500, "placed_again": 2_700, "tokens": 41_000_000}
-    told = {"kind": kind, "who": who, "model": MODEL, "cause": cause, "planned": planned, "at_unix_s": now, "lost": lost, "digests": []}
+    told = {"kind": kind, "who": who, "model": MODEL, "cause": cause, "planned": planned, "at_unix_s": now, "lost": lost, "detail": ""}
     return {**told, "replaced_by": by, "ready_unix_s": now + 1_000.0 if by else None, "back_unix_s": None}
 
 

@@ -15,7 +15,7 @@ times = st.floats(1.0, 4e9)
 losts = st.builds(Lost, counts, counts, counts, st.lists(texts, max_size=3).map(tuple))
 events: st.SearchStrategy[Event] = st.one_of(
     st.builds(Ready, st.sampled_from(Kind), texts, times, texts, counts),
-    st.builds(Ended, st.sampled_from(Kind), texts, times, st.sampled_from(Cause), texts, counts, texts, losts),
+    st.builds(Ended, st.sampled_from(Kind), texts, times, st.sampled_from(Cause), texts, counts, texts, losts, texts),
 )
 
 

@@ -22,7 +22,6 @@ from deployments.protocol import (
     HEARTBEAT_S,
     STALE_EPOCH_CODE,
     DrainReason,
-    EngineFault,
     Finished,
     FirstTokens,
     Hello,
@@ -56,7 +55,6 @@ class FakeEngine:
         self.aborted = 0
         self.state = ReplicaState.READY
         self.drains_for: DrainReason | None = None
-        self.fault: EngineFault | None = None
         self.leaving = False
         self.speaks = asyncio.Event()
         self.speaks.set()
@@ -189,7 +187,7 @@ class FakeEngine:
         self._say_task = asyncio.ensure_future(self.say(encode(message)))
 
     def _load(self) -> Load:
-        return Load(self.state, self.open, 0, self.open, 0.0, self.drains_for, self.fault)
+        return Load(self.state, self.open, 0, self.open, 0.0, self.drains_for)
 
 
 def event(text: str = "x") -> bytes:

@@ -12,7 +12,7 @@ from deployments.departures.departure import Cause, Departure
 from deployments.gateway import feeds, obituaries
 from deployments.gateway.harm import digest_of
 from deployments.gateway.obituaries import cause_of
-from deployments.protocol import DrainReason, EngineFault, Load, ReplicaState
+from deployments.protocol import DrainReason, EngineFault, Failed, Load, ReplicaState, encode
 from tests.deployments.gateway.fake_engine import Behaviour, FakeEngine, pieces, waiting
 from tests.deployments.gateway.rig import ASK, CREDENTIALS, Rig, until
 
@@ -37,29 +37,30 @@ async def departure_of(rig: Rig, engine: FakeEngine) -> Departure:
     return found
 
 
-def last_words(state: ReplicaState, drains_for: DrainReason | None = None, fault: EngineFault | None = None) -> Load:
-    return Load(state, 0, 0, 0, 0.0, drains_for, fault)
+def last_words(state: ReplicaState, drains_for: DrainReason | None = None) -> Load:
+    return Load(state, 0, 0, 0, 0.0, drains_for)
 
 
 READY, DRAINING, UNHEALTHY = ReplicaState.READY, ReplicaState.DRAINING, ReplicaState.UNHEALTHY
+DEAD, STALLED = Failed(EngineFault.DEAD, "killed by SIGKILL"), Failed(EngineFault.STALLED, "no step for 8 s")
 CAUSES = [
-    (None, False, False, Cause.PROCESS_DIED),
-    (last_words(READY), False, False, Cause.PROCESS_DIED),
-    (last_words(READY), True, False, Cause.PROCESS_DIED),
-    (last_words(READY), False, True, Cause.SILENT),
-    (last_words(DRAINING, DrainReason.STOP), True, False, Cause.STOPPED),
-    (last_words(DRAINING, DrainReason.OPERATOR), True, False, Cause.DRAINED),
-    (last_words(DRAINING, DrainReason.SPOT_NOTICE), True, False, Cause.SPOT_NOTICE),
-    (last_words(DRAINING, DrainReason.STOP), False, False, Cause.PROCESS_DIED),  # killed while it drained
-    (last_words(UNHEALTHY, None, EngineFault.DEAD), False, False, Cause.ENGINE_DIED),
-    (last_words(UNHEALTHY, None, EngineFault.STALLED), False, True, Cause.ENGINE_STALLED),
-    (last_words(UNHEALTHY, DrainReason.STOP, EngineFault.DEAD), True, False, Cause.ENGINE_DIED),
+    (None, None, False, False, Cause.PROCESS_DIED),
+    (last_words(READY), None, False, False, Cause.PROCESS_DIED),
+    (last_words(READY), None, True, False, Cause.PROCESS_DIED),
+    (last_words(READY), None, False, True, Cause.SILENT),
+    (last_words(DRAINING, DrainReason.STOP), None, True, False, Cause.STOPPED),
+    (last_words(DRAINING, DrainReason.OPERATOR), None, True, False, Cause.DRAINED),
+    (last_words(DRAINING, DrainReason.SPOT_NOTICE), None, True, False, Cause.SPOT_NOTICE),
+    (last_words(DRAINING, DrainReason.STOP), None, False, False, Cause.PROCESS_DIED),  # killed while it drained
+    (last_words(READY), DEAD, True, False, Cause.ENGINE_DIED),
+    (last_words(DRAINING, DrainReason.STOP), STALLED, True, True, Cause.ENGINE_STALLED),
+    (last_words(UNHEALTHY, DrainReason.STOP), None, True, False, Cause.ENGINE_DIED),
 ]
 
 
-@pytest.mark.parametrize(("last", "said_goodbye", "was_silent", "cause"), CAUSES)
-def test_the_cause_is_told_by_the_last_words(last: Load | None, said_goodbye: bool, was_silent: bool, cause: Cause) -> None:
-    assert cause_of(last, said_goodbye, was_silent) is cause
+@pytest.mark.parametrize(("last", "failed", "said_goodbye", "was_silent", "cause"), CAUSES)
+def test_the_cause_is_told_by_the_last_words(last: Load | None, failed: Failed | None, said_goodbye: bool, was_silent: bool, cause: Cause) -> None:
+    assert cause_of(last, failed, said_goodbye, was_silent) is cause
 
 
 async def test_a_killed_replica_is_told_with_what_was_lost_and_what_came_instead(make_rig: MakeRig) -> None:
@@ -133,11 +134,10 @@ async def test_the_end_is_told_as_soon_as_there_is_a_directory_again(make_rig: M
 async def test_an_engine_that_dies_is_told_from_a_replica_that_does(make_rig: MakeRig) -> None:
     rig = await make_rig(engines=1)
     engine = rig.engines[0]
-    engine.fault = EngineFault.STALLED
-    await engine.become(UNHEALTHY)
-    await until(lambda: not rig.desk.replicas.ready)
+    await engine.say(encode(STALLED))
     await engine.kill()
-    assert (await departure_of(rig, engine)).cause is Cause.ENGINE_STALLED
+    departure = await departure_of(rig, engine)
+    assert (departure.cause, departure.detail) == (Cause.ENGINE_STALLED, "no step for 8 s")
 
 
 async def test_metrics_and_status_tell_of_it(make_rig: MakeRig) -> None:
