@@ -48,9 +48,15 @@ def _lengths(folder: Path) -> Trace:
 
 def _play(draw: Draw, model: str, day: int, rng: np.random.Generator) -> Play:
     folder = trace_file(draw, RATES).parent
+    return day_of(folder, folder, model, _MEAN_OF[model], day * DAY_S, rng)
+
+
+def day_of(folder: Path, rates: Path, model: str, mean: float, from_s: float, rng: np.random.Generator) -> Play:
+    """A day from that second on of the model whose rates lie in `rates` (`mean`: requests a second there), with the lengths of the reasoning model in
+    `folder`. Raises TracesError."""
     try:
-        clients, lengths = _tables(folder, model), _lengths(folder)
-        scale, from_s = _PER_S / _MEAN_OF[model], day * DAY_S
+        clients, lengths = _tables(rates, model), _lengths(folder)
+        scale = _PER_S / mean
         trace = drawn_trace(clients, from_s, from_s + DAY_S, scale, rng, _MOST)
     except ServeGenError as error:
         raise TracesError(str(error)) from error

@@ -1,0 +1,115 @@
+"""Days and hours on which a law should rest: a service whose upstream is out, a day with half an hour of silence in it, a request a minute."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoscaling.gauntlet.load import STEP_S, Load
+from autoscaling.gauntlet.mix import CHATS, rate_of
+from autoscaling.gauntlet.recorded import TracesError
+from autoscaling.gauntlet.registry import SCENARIOS
+from autoscaling.gauntlet.run import plant_of
+from autoscaling.gauntlet.scenario import Draw, Play
+from autoscaling.gauntlet.scenarios.servegen import DAY_S, HELD_OUT_DAYS, SMALL, day_of
+from autoscaling.gauntlet.serving import CHAT
+from autoscaling.gauntlet.traffic import Stream, drawn
+from autoscaling.laws.law import Plant
+from autoscaling.scaler.bounds import Bounds
+
+MID, MID_FOLDER, MID_MEAN = "m-mid", "servegen_mid", 1_640.0
+MID_FROM_S = 9 * DAY_S + 15 * 3_600
+"""Day 10, 15:00: next to nothing comes until 17:00."""
+SILENCE_S = (12 * 3_600.0, 12.5 * 3_600.0)
+HOUR_S = 3_600.0
+TRICKLE_S = 3 * 3_600.0
+_EVEN = 400.0
+"""The shape of gaps that differ by a twentieth."""
+MEAN_OF_SMALL = 520.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """A play, the share of promises that it asks for, and what the law is told of a replica."""
+
+    play: Play
+    target: float
+    plant: Plant
+
+
+def scenario_case(name: str, traces: Path | None, number: int) -> Case:
+    """A held-out play of one of the gauntlet's scenarios."""
+    scenario = SCENARIOS[name]
+    return _case(scenario.plays(Draw(number, False, traces)), scenario.target)
+
+
+def mid_day(traces: Path | None, number: int) -> Case:
+    """ServeGen's m-mid from 15:00 of day 10 on, for 24 hours."""
+    folder = _folder(traces)
+    play = day_of(folder, folder / MID_FOLDER, MID, MID_MEAN, MID_FROM_S, np.random.default_rng([10, number]))
+    return _case(play, 0.99)
+
+
+def silent_half_hour(traces: Path | None, number: int) -> Case:
+    """A day of the small chat model, from noon on without any request for half an hour."""
+    folder = _folder(traces)
+    play = day_of(folder, folder, SMALL, MEAN_OF_SMALL, HELD_OUT_DAYS[0] * DAY_S, np.random.default_rng([30, number]))
+    return _case(silenced(play, *SILENCE_S), 0.99)
+
+
+def trickle(traces: Path | None, number: int, least: int, measured: bool) -> Case:
+    """A request a minute for three hours, every other play at even distances. `measured`: whether the law knows what a replica costs."""
+    rng = np.random.default_rng([60, number])
+    load = 1 / 60 / rate_of(CHAT, CHATS)
+    stream = Stream(CHATS, [(0, load)], shape=_EVEN if number % 2 else 1.0)
+    work, expected = drawn(CHAT, [stream], TRICKLE_S, rng)
+    play = Play(CHAT, work, expected, Bounds(least, 8), least, TRICKLE_S)
+    case = _case(play, 0.95)
+    return case if measured else replace(case, plant=replace(case.plant, cost=None))
+
+
+def out_of_reach(traces: Path | None, number: int, slo_s: float) -> Case:
+    """A steady load of 1.2 replicas for an hour, with the promise of a first token within `slo_s`."""
+    work, expected = drawn(CHAT, [Stream(CHATS, [(0, 1.2)])], HOUR_S, np.random.default_rng([70, number]))
+    work = replace(work, ttft_slo_s=np.full(len(work), slo_s))
+    return _case(Play(CHAT, work, expected, Bounds(1, 8), 2, HOUR_S), 0.95)
+
+
+def silenced(play: Play, from_s: float, to_s: float) -> Play:
+    """The same without what arrives in between."""
+    work, load = play.workload, play.load.replicas
+    kept = np.flatnonzero((work.arrived_s < from_s) | (work.arrived_s >= to_s))
+    columns = {one.name: _taken(getattr(work, one.name), kept) for one in fields(work) if one.name != "chunk_tokens"}
+    at_s = np.arange(len(load)) * STEP_S
+    return replace(play, workload=replace(work, **columns), load=Load(np.where((at_s >= from_s) & (at_s < to_s), 0.0, load)))
+
+
+def _taken(column: Any, index: NDArray[np.intp]) -> Any:
+    return column[index] if isinstance(column, np.ndarray) else tuple(column[int(one)] for one in index)
+
+
+RESTING: Mapping[str, Callable[[Path | None, int], Case]] = {
+    "m-mid, day 10 from 15:00": mid_day,
+    "a day with a silent half hour": silent_half_hour,
+    "one a minute, min 1": partial(trickle, least=1, measured=True),
+    "one a minute, min 2": partial(trickle, least=2, measured=True),
+    "one a minute, min 1, no costs": partial(trickle, least=1, measured=False),
+    "one a minute, min 2, no costs": partial(trickle, least=2, measured=False),
+    "a promise of 50 ms": partial(out_of_reach, slo_s=0.05),
+    "a promise of 200 ms": partial(out_of_reach, slo_s=0.2),
+    "outage": partial(scenario_case, "outage"),
+}
+
+
+def _case(play: Play, target: float) -> Case:
+    return Case(play, target, plant_of(play))
+
+
+def _folder(traces: Path | None) -> Path:
+    if traces is None:
+        raise TracesError("recorded traffic: not in any folder")
+    return traces
