@@ -78,5 +78,5 @@ def _replay_scaling(files: list[Path], any_code: bool, told: str) -> None:
     console.print(f"{told}{found.decisions} decisions, {found.changes} of them changed the number of replicas")
     if found.difference is not None:
         different = found.difference
-        old, new = ((one.requested, one.reason, dict(one.terms)) for one in (different.recorded, different.replayed))
+        old, new = ((one.requested, one.reason, one.concern, dict(one.terms)) for one in (different.recorded, different.replayed))
         fail(f"{told}line {different.line}: recorded {old}, decided now {new}")

@@ -14,8 +14,9 @@ from autoscaling.explain.words import words
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """`inputs` by name; `terms` are the law's own quantities. `turns`: what would have changed the number; `unbound`: the number without bounds and
-    operators, where it is another. `insensitive`: inputs that could be halved, doubled and more without changing it."""
+    """`inputs` by name; `terms` are the law's own quantities, `concern` what it says that no number mends. `turns`: what would have changed the
+    number; `unbound`: the number without bounds and operators, where it is another. `insensitive`: inputs that could be halved, doubled and more
+    without changing it."""
 
     at_unix_s: float
     model: str
@@ -24,6 +25,7 @@ class Explanation:
     requested: int
     reason: str
     words: str
+    concern: str | None
     inputs: Mapping[str, float]
     terms: Mapping[str, float]
     turns: tuple[Turn, ...]
@@ -75,6 +77,7 @@ def explain(moment: Moment) -> Explanation:
         requested=decision.requested,
         reason=decision.reason,
         words=words(decision, moment.bounds),
+        concern=decision.concern,
         inputs=_inputs(moment),
         terms=decision.terms,
         turns=tuple(found),

@@ -35,8 +35,8 @@ class Moment:
 
     @property
     def changes_reason(self) -> bool:
-        """Whether the decision before had another reason."""
-        return self.before is None or self.before.reason != self.decision.reason
+        """Whether the decision before had another reason or concern."""
+        return self.before is None or why(self.before) != why(self.decision)
 
     def pair(self) -> Pair:
         """What decided, new at each call; without its shadow, which changes nothing."""
@@ -63,15 +63,20 @@ class _Window:
         return self._parts[0][0], tuple(record for _, records in self._parts for record in records)
 
 
+def why(decision: Decision) -> tuple[str, str | None]:
+    """The reason, and the concern where there is one."""
+    return decision.reason, decision.concern
+
+
 def moments(lines: Iterable[str], any_code: bool = False) -> Iterator[Moment]:
-    """The decisions that changed the number or the reason, in order. Raises LogError."""
+    """The decisions that changed the number, the reason or the concern, in order. Raises LogError."""
     window: _Window | None = None
     before: Decision | None = None
     for step in steps(lines, any_code):
         if window is None or window.pair is not step.pair:
             window = _Window(step)
         asked = window.inputs()
-        if step.decision.changes or before is None or before.reason != step.decision.reason:
+        if step.decision.changes or before is None or why(before) != why(step.decision):
             pair = step.pair
             yield Moment(step.header.model, pair.choice.name, pair.scaler.bounds, step.decision, before, (*asked[1], step.record), asked[0])
         window.add(step)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from autoscaling.laws.law import Motive
+from autoscaling.laws.law import Concern, Motive
 from autoscaling.scaler.bounds import Bounds
 from autoscaling.scaler.decision import Decision, Limit
 
@@ -18,13 +18,24 @@ _MOTIVES: Mapping[Motive, str] = {
     Motive.CONSOLIDATE: "for long enough, fewer have carried the busiest moment",
     Motive.IDLE: "nothing has come for long enough, so none is needed",
     Motive.COOLING: "fewer would do, but not for long enough yet",
+    Motive.LULL: "next to nothing comes of what usually does, and it may come back at once, so no more than half goes, and then none for a while",
     Motive.NO_ROOM: "fewer would do on average, but one less would not carry the load",
     Motive.SCHEDULE: "the number was known beforehand",
+}
+
+_CONCERNS: Mapping[Concern, str] = {
+    Concern.NOTHING_WAITS: "promises are missed faster than the SLO allows, but hardly anything waits for a replica, so more would not help",
+    Concern.HELPED_NOTHING: "promises are missed faster than the SLO allows, and the last replica that was added for that helped nothing",
 }
 
 
 def words(decision: Decision, bounds: Bounds) -> str:
     """Why that number, in a sentence without its full stop."""
+    told = _reason(decision, bounds)
+    return told if decision.concern is None else f"{told}; {_CONCERNS[decision.concern]}"
+
+
+def _reason(decision: Decision, bounds: Bounds) -> str:
     motive = "" if decision.motive is None else _MOTIVES[decision.motive]
     if decision.limit is None:
         return motive

@@ -41,19 +41,31 @@ class Motive(StrEnum):
     """Nothing has come for long enough: none is needed."""
     COOLING = "cooling"
     """Fewer would do, but not for long enough yet."""
+    LULL = "lull"
+    """Next to nothing comes of what usually does: fewer would do, but no more than half goes at once, since it may all come back."""
     NO_ROOM = "no_room"
     """Fewer would do on average, but one less would not carry the load."""
     SCHEDULE = "schedule"
     """Known beforehand (the oracle's)."""
 
 
+class Concern(StrEnum):
+    """What a law cannot mend by any number of replicas: an operator should know."""
+
+    NOTHING_WAITS = "nothing_waits"
+    """Promises are missed faster than the SLO allows, but hardly anything waits for a replica."""
+    HELPED_NOTHING = "helped_nothing"
+    """Promises are missed faster than the SLO allows, and the last replica that was added for that reason changed nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """So many replicas, and why. `terms`: the quantities that it was computed from, by name, for those who ask."""
+    """So many replicas, and why. `terms`: the quantities that it was computed from, by name, for those who ask. `concern`: what no number mends."""
 
     replicas: int
     motive: Motive
     terms: Mapping[str, float] = field(default_factory=dict)
+    concern: Concern | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,12 @@ The order of fields is the schema; whoever changes a field of these classes rais
 
 from typing import Any
 
-from autoscaling.laws.law import Motive
+from autoscaling.laws.law import Concern, Motive
 from autoscaling.scaler.controls import Control, ControlKind
 from autoscaling.scaler.decision import Decision, Limit
 from autoscaling.signals.signals import FlowSignal, Forecast, LaneSignal, Latencies, ReplicaSignal, ReplicaState, Signals
 
-SCHEMA = 2
+SCHEMA = 3
 
 Tree = list[Any]
 
@@ -79,13 +79,14 @@ def decision_tree(decision: Decision, with_terms: bool) -> Tree:
         None if decision.motive is None else decision.motive.value,
         None if decision.limit is None else decision.limit.value,
         decision.error,
+        None if decision.concern is None else decision.concern.value,
         [[name, value] for name, value in decision.terms.items()] if with_terms else None,
     ]
 
 
 def decision_from(tree: Tree, signals: Signals) -> Decision:
     """With no terms where none were written. Raises ValueError or TypeError."""
-    requested, wanted, motive, limit, error, terms = tree
+    requested, wanted, motive, limit, error, concern, terms = tree
     return Decision(
         signals.at_s,
         signals.applied,
@@ -96,6 +97,7 @@ def decision_from(tree: Tree, signals: Signals) -> Decision:
         None if limit is None else Limit(limit),
         {} if terms is None else dict(terms),
         error,
+        None if concern is None else Concern(concern),
     )
 
 

@@ -8,6 +8,7 @@ import json
 import math
 from pathlib import Path
 
+from autoscaling.laws.law import Concern
 from autoscaling.log.codec import Tree, controls_tree, decision_tree, signals_tree
 from autoscaling.log.header import Begin, header_of
 from autoscaling.log.tree import difference
@@ -38,7 +39,7 @@ class ScalingLog:
         self._begin: Begin | None = Begin.START
         self._tree: Tree | None = None
         self._header_ns = -math.inf
-        self._reason = ""
+        self._reason: tuple[str, Concern | None] = ("", None)
 
     def configured(self) -> None:
         """What decides has been changed from outside; what follows replays from a new header."""
@@ -54,9 +55,10 @@ class ScalingLog:
             self._begin, self._tree, self._header_ns = None, None, ns
 
     def after(self, ns: int, unix_ns: int, signals: Signals, controls: tuple[Control, ...], decision: Decision) -> None:
-        """It has decided. Terms are written where the number or the reason changes."""
-        told = decision.changes or decision.reason != self._reason
-        self._reason = decision.reason
+        """It has decided. Terms are written where the number, the reason or the concern changes."""
+        reason = (decision.reason, decision.concern)
+        told = decision.changes or reason != self._reason
+        self._reason = reason
         tree = [signals_tree(signals), controls_tree(controls), decision_tree(decision, told)]
         change = tree if self._tree is None else difference(self._tree, tree)
         self._tree = tree

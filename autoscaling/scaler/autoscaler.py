@@ -13,7 +13,7 @@ import operator
 from collections import deque
 from dataclasses import replace
 
-from autoscaling.laws.law import Law, Motive, Wanted
+from autoscaling.laws.law import Concern, Law, Motive, Wanted
 from autoscaling.scaler.bounds import Bounds
 from autoscaling.scaler.controls import Control, ControlKind, in_force
 from autoscaling.scaler.decision import Decision, Limit
@@ -142,6 +142,7 @@ class Autoscaler:
             limit or why,
             {} if wanted is None else dict(wanted.terms),
             error,
+            None if wanted is None else wanted.concern,
         )
 
 
@@ -155,4 +156,4 @@ def _checked(law: str, wanted: Wanted) -> Wanted:
     for name, value in terms.items():
         if math.isnan(value):
             raise ValueError(f"law {law}: term {name} = nan; allowed: a number")
-    return Wanted(replicas, Motive(wanted.motive), terms)
+    return Wanted(replicas, Motive(wanted.motive), terms, None if wanted.concern is None else Concern(wanted.concern))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from autoscaling.laws.law import Motive
+from autoscaling.laws.law import Concern, Motive
 
 
 class Limit(StrEnum):
@@ -35,7 +35,7 @@ class Limit(StrEnum):
 class Decision:
     """`wanted` by the law for `motive` (None: it was not asked, or failed), `requested` after all limits; `applied` and `ready` before it.
 
-    `terms`: the law's quantities. `error`: what a law that failed said.
+    `terms`: the law's quantities. `error`: what a law that failed said. `concern`: what the law says that no number of replicas mends.
     """
 
     at_s: float
@@ -47,6 +47,7 @@ class Decision:
     limit: Limit | None
     terms: Mapping[str, float]
     error: str | None = None
+    concern: Concern | None = None
 
     @property
     def reason(self) -> str:

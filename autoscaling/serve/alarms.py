@@ -26,6 +26,8 @@ class Alarm(StrEnum):
     """The forecast that the spec wants failed; nothing is taken away until it is made again, within ten minutes."""
     ROLLED_BACK = "rolled_back"
     """A promoted law burned the SLO and was taken back; the spec does not say so yet."""
+    OUT_OF_REACH = "out_of_reach"
+    """Promises are missed faster than the SLO allows, and more replicas do not help: `raylane explain` says how the law knows."""
 
 
 _BY_LIMIT = {
@@ -40,6 +42,8 @@ def alarms_of(decision: Decision, **others: bool) -> tuple[str, ...]:
     """Those of a decision, and the `others` by their names where they hold."""
     told = {_BY_LIMIT.get(decision.limit) if decision.limit is not None else None}
     told |= {Alarm(name) for name, holds in others.items() if holds}
+    if decision.concern is not None:
+        told.add(Alarm.OUT_OF_REACH)
     if decision.error is not None:
         told.add(Alarm.LAW_FAILED)
     return tuple(alarm.value for alarm in Alarm if alarm in told)

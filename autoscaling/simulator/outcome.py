@@ -43,7 +43,7 @@ class Outcome:
     lives: tuple[Life, ...] = ()
     """Of the replicas, in the order in which they started."""
     scalings: tuple[Decision, ...] = ()
-    """What the autoscaler decided: what changed the number of replicas, or its reason."""
+    """What the autoscaler decided: what changed the number of replicas, its reason or the law's concern."""
 
     @classmethod
     def empty(cls, arrived_s: Column, prompt_tokens: NDArray[np.int64], output_tokens: NDArray[np.int64]) -> "Outcome":

@@ -29,7 +29,7 @@ class Scaling:
     """`autoscaler` decides from second 0; times of day begin at `start_unix_s`. The cell runs at least until `until_s`.
 
     `attainment` by class. `start_up_s` of each replica that is started, in the order of starting, the last one for all further. `keep_all`: every
-    decision is kept, not only those that change the number or its reason. `faults`: what goes wrong around the autoscaler.
+    decision is kept, not only those that change the number, its reason or the concern. `faults`: what goes wrong around the autoscaler.
     """
 
     autoscaler: Autoscaler
@@ -64,7 +64,7 @@ class ScalingLoop:
         signals = self._signals(now)
         decision = scaling.autoscaler.decide(signals, scaling.controls)
         self.reasons[decision.reason] += 1
-        if scaling.keep_all or decision.changes or not self.decisions or decision.reason != self.decisions[-1].reason:
+        if scaling.keep_all or decision.changes or not self.decisions or _why(decision) != _why(self.decisions[-1]):
             self.decisions.append(decision)
         self._apply(decision.requested - decision.applied, now)
         if now < scaling.until_s or not cell.idle:
@@ -97,3 +97,7 @@ class ScalingLoop:
             for replica in leaving[:-more]:
                 fleet.drain(replica, now)
             self._cell.step(now)
+
+
+def _why(decision: Decision) -> tuple[str, str | None]:
+    return decision.reason, decision.concern

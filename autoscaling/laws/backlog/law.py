@@ -27,14 +27,16 @@ from autoscaling.laws.backlog.capacity import Capacity
 from autoscaling.laws.backlog.demand import Demand
 from autoscaling.laws.backlog.down import Stabiliser
 from autoscaling.laws.backlog.lanes import LaneTargets, worst
+from autoscaling.laws.backlog.lull import Lull
 from autoscaling.laws.backlog.occupied import Occupied
 from autoscaling.laws.backlog.persistence import Persistence
+from autoscaling.laws.backlog.relief import Relief
 from autoscaling.laws.backlog.residence import Residence
 from autoscaling.laws.backlog.reversal import Reversal
 from autoscaling.laws.backlog.settings import BacklogSettings
 from autoscaling.laws.backlog.silent import Silent
 from autoscaling.laws.backlog.start_up import StartUps
-from autoscaling.laws.law import Motive, Plant, Wanted
+from autoscaling.laws.law import Concern, Motive, Plant, Wanted
 from autoscaling.signals.signals import Signals
 
 _ROUNDING = 1e-9
@@ -56,10 +58,12 @@ class BacklogLaw:
         self._occupied = Occupied()
         self._targets = LaneTargets(settings)
         self._burn = Burn()
+        self._relief = Relief()
         self._persistence = Persistence()
         self._down = Stabiliser()
         self._load = Stabiliser()
         self._reversal = Reversal()
+        self._lull = Lull()
         self._silent = Silent()
         self._began_s = -math.inf
 
@@ -92,16 +96,31 @@ class BacklogLaw:
         self._reversal.within_s = self.settings.reversal_spans * self._span_s
         self._reversal.look(signals.at_s, signals.applied, load)
         self._load.look(signals.at_s, load)
+        self._lull.look(signals)
         if not signals.applied:
             return self._from_zero(signals, terms)
         more = math.ceil(needed - (0.0 if motive is Motive.BACKLOG else self.settings.margin) - _ROUNDING)
-        if more <= signals.applied and self._burn.rate >= self.settings.burn and not signals.starting:
-            motive, more = Motive.SLO_BURN, signals.applied + 1
-            needed = float(more)
+        concern = None
+        if more <= signals.applied and self._burn.worst.rate >= self.settings.burn:
+            concern = self._concern(signals)
+            if concern is None and self._may_step(signals):
+                motive, more = Motive.SLO_BURN, signals.applied + 1
+                needed = float(more)
         self._down.look(signals.at_s, needed)
-        if more > signals.applied:
-            return Wanted(more, motive, terms)
-        return self._fewer(signals, needed, terms)
+        wanted = Wanted(more, motive, terms) if more > signals.applied else self._fewer(signals, needed, terms)
+        return wanted if concern is None else replace(wanted, concern=concern)
+
+    def _concern(self, signals: Signals) -> Concern | None:
+        """Why no replica would help against the promises that are missed."""
+        return self._relief.concern(signals.at_s, signals.ready, self._burn.worst, self._burn.seen_s, self._demand.rate)
+
+    def _may_step(self, signals: Signals) -> bool:
+        """Whether one more is asked for on behalf of missed promises."""
+        now, ready = signals.at_s, signals.ready
+        if signals.starting or not self._relief.open(now, ready, self._burn.seen_s):
+            return False
+        self._relief.stepped(now, ready, self._burn.worst, self._demand.rate)
+        return True
 
     def _load_of(self, terms: dict[str, float]) -> float:
         """What there is to do, in replicas' worth, without any headroom: by what arrives or by what is booked, whichever is more."""
@@ -113,7 +132,8 @@ class BacklogLaw:
         settings = self.settings
         start_s, c = self._start_ups.expected_s, self._capacity.per_s
         stays, rate, rate_error = self._expected()
-        terms = {"rate": rate, "stays": stays, "start_up_s": start_s, "burn": self._burn.rate, "waiting_work": signals.backlog}
+        terms = {"rate": rate, "stays": stays, "start_up_s": start_s, "waiting_work": signals.backlog}
+        terms |= {"burn": self._burn.worst.rate, "burn_waits": self._burn.worst.wait_share}
         occupied = self._occupied.look(signals, self._residence.seconds)
         if occupied is not None:
             terms[Motive.OCCUPANCY.value] = occupied / settings.occupancy
@@ -169,20 +189,26 @@ class BacklogLaw:
     def _fewer(self, signals: Signals, needed: float, terms: dict[str, float]) -> Wanted:
         applied, now = signals.applied, signals.at_s
         margin = self.settings.margin
-        idle_s = now - max(self._demand.last_arrival_s, self._began_s)
-        if idle_s >= self.settings.zero_after_s and not signals.waiting and not signals.running and terms.get(Motive.FORECAST.value, 0.0) < 0.5:
+        if applied == 1 and self._is_idle(signals, terms):
             return Wanted(0, Motive.IDLE, terms)
         if needed + margin > applied - 1 + _ROUNDING:
             return Wanted(applied, Motive.STEADY if needed > applied - 1 or applied == 1 else Motive.NO_ROOM, terms)
-        span_s = self._span_s * self._reversal.patience(now)
-        most, most_load = self._down.most(now, span_s), self._load.most(now, span_s)
+        patience = self._reversal.patience(now)
+        most, most_load = self._down.most(now, self._span_s * patience), self._load.most(now, self._span_s * patience)
         if most is None or most_load is None:
             return Wanted(applied, Motive.COOLING, terms)
         terms["needed_most"] = most
         fewer = max(1, math.ceil(most + margin - _ROUNDING), self._reversal.least(now, most_load))
         if fewer >= applied:
             return Wanted(applied, Motive.COOLING if most < applied - 1 else Motive.NO_ROOM, terms)
-        return Wanted(fewer, Motive.CONSOLIDATE, terms)
+        least = self._lull.least(now, self._reversal.within_s)
+        return Wanted(fewer, Motive.CONSOLIDATE, terms) if fewer >= least else Wanted(least, Motive.LULL, terms)
+
+    def _is_idle(self, signals: Signals, terms: dict[str, float]) -> bool:
+        """Whether nothing has come for so long that the last replica may go, and nothing is foretold."""
+        idle_s = signals.at_s - max(self._demand.last_arrival_s, self._began_s)
+        busy = signals.waiting or signals.running or terms.get(Motive.FORECAST.value, 0.0) >= 0.5
+        return not busy and idle_s >= self.settings.zero_after_s * self._reversal.patience(signals.at_s)
 
     @property
     def _span_s(self) -> float:

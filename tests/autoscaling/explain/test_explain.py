@@ -10,7 +10,7 @@ from autoscaling.explain.explanation import explain
 from autoscaling.explain.levers import levers
 from autoscaling.explain.moments import Moment, moments
 from autoscaling.explain.words import words
-from autoscaling.laws.law import Motive
+from autoscaling.laws.law import Concern, Motive
 from autoscaling.log.files import lines_of, log_files
 from autoscaling.log.writer import ScalingLog, log_name
 from autoscaling.scaler.controls import Control, ControlKind
@@ -99,6 +99,20 @@ def test_every_reason_has_its_words(limit: Limit | None, found: list[Moment]) ->
         decision = Decision(0.0, 1, 1, 2, 3, motive, limit, {})
         assert words(decision, bounds)
     assert words(Decision(0.0, 1, 1, 2, None, None, limit or Limit.STALE, {}, "no"), bounds)
+
+
+@pytest.mark.parametrize("concern", list(Concern))
+def test_every_concern_has_its_words_and_stands_beside_the_reason(concern: Concern, found: list[Moment]) -> None:
+    decision = Decision(0.0, 2, 2, 2, 2, Motive.STEADY, None, {})
+    without, told = words(decision, found[0].bounds), words(replace(decision, concern=concern), found[0].bounds)
+    assert told.startswith(without + "; promises are missed")
+
+
+def test_a_concern_alone_is_worth_a_word(found: list[Moment]) -> None:
+    moment = found[-1]
+    before = replace(moment, before=replace(moment.decision, concern=None), decision=replace(moment.decision, concern=Concern.NOTHING_WAITS))
+    assert before.changes_reason
+    assert explain(before).as_json()["concern"] == "nothing_waits"
 
 
 def test_the_log_of_a_folder_is_read(found: list[Moment], tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoscaling.laws.law import Concern
 from autoscaling.laws.registry import LAWS
 from autoscaling.log.codec import controls_from, controls_tree, decision_from, decision_tree, signals_from, signals_tree
 from autoscaling.log.files import lines_of, log_files, remembered
@@ -123,6 +124,7 @@ def test_a_log_whose_writer_was_killed_is_read_to_its_last_whole_line(tmp_path: 
         ["[1,2,{}]"],
         ['{"log":"scaling","schema":99}'],
         ['{"log":"scaling","schema":1}'],
+        ['{"log":"scaling","schema":2}'],
         ["[1]"],
         ["7"],
     ],
@@ -177,6 +179,13 @@ def test_controls_and_decisions_come_back(replicas: int, until: float, word: str
     assert controls_from(json.loads(json.dumps(controls_tree(controls)))) == controls
     pair, signals = Pair(setup()), next(stream(1))
     decision = pair.decide(signals, controls)
+    assert decision_from(json.loads(json.dumps(decision_tree(decision, True))), signals) == decision
+
+
+@pytest.mark.parametrize("concern", list(Concern))
+def test_a_concern_comes_back(concern: Concern) -> None:
+    signals = next(stream(1))
+    decision = replace(Pair(setup()).decide(signals), concern=concern)
     assert decision_from(json.loads(json.dumps(decision_tree(decision, True))), signals) == decision
 
 

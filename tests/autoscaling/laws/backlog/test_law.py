@@ -1,16 +1,18 @@
 """The law in a simulated cell: what it does to real requests, and why it says it does."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from autoscaling.laws.backlog.law import BacklogLaw
 from autoscaling.laws.backlog.settings import BacklogSettings, settings_of
-from autoscaling.laws.law import Motive, Plant
+from autoscaling.laws.law import Concern, Motive, Plant
 from autoscaling.scaler.autoscaler import Autoscaler
 from autoscaling.scaler.bounds import Bounds
-from autoscaling.signals.signals import ReplicaState
+from autoscaling.scaler.decision import Decision
+from autoscaling.signals.signals import ReplicaState, Signals
 from autoscaling.simulator.cell import Cell, CellSettings
 from autoscaling.simulator.outcome import Outcome
 from autoscaling.simulator.scaling import Scaling
@@ -77,6 +79,44 @@ def test_nothing_arrives_and_the_last_goes_and_the_first_request_brings_one_back
     assert not np.isnan(out.finished_s).any()
 
 
+def silent_after(busy_s: int, until_s: int, bounds: Bounds, stray: float = 0.0, **settings: float) -> list[Decision]:
+    """Salvos of ten requests that are worth some seven replicas, and then next to nothing: `stray` requests a second. What is asked for is there at
+    once. Every decision that changed the number."""
+    scaler = Autoscaler(law(start_up_s=20.0, **settings), bounds)
+    rng = np.random.default_rng(5)
+    arrived, number, changes = 0, bounds.most, []
+    for second in range(until_s):
+        arrived += 10 * int(rng.poisson(1.0)) if second < busy_s else int(rng.poisson(stray))
+        now = moment(float(second), ready=number, arrived_work=2_000.0 * arrived, counted=arrived, output_tokens=300 * arrived)
+        decision = scaler.decide(replace(now, flows=(replace(now.flows[0], arrived=arrived),)))
+        if decision.changes:
+            changes.append(decision)
+        number = decision.requested
+    return changes
+
+
+@pytest.mark.parametrize("least", [0, 1, 2])
+def test_a_fleet_whose_traffic_stops_goes_home_by_halves_and_never_comes_back_for_nothing(least: int) -> None:
+    changes = [one for one in silent_after(1_200, 6_000, Bounds(least, 15)) if one.at_s >= 1_200]
+    assert [one.requested for one in changes if one.requested > one.applied] == []
+    assert changes[-1].requested == least
+    assert all(2 * one.requested >= one.applied for one in changes if one.applied > 1)
+    assert all(later.at_s - one.at_s >= 600 for one, later in pairwise(changes) if later.motive is not Motive.IDLE)
+    assert changes[0].at_s >= 1_500
+    assert Motive.LULL in {one.motive for one in changes}
+
+
+def test_stray_requests_while_the_upstream_is_out_move_nothing() -> None:
+    quiet = silent_after(1_200, 4_200, Bounds(1, 15))
+    changes = [one for one in silent_after(1_200, 4_200, Bounds(1, 15), stray=0.01) if one.at_s >= 1_200]
+    assert [one.requested for one in changes] == [one.requested for one in quiet if one.at_s >= 1_200]
+
+
+def test_idle_is_the_last_replicas_affair_alone() -> None:
+    decisions = silent_after(1_200, 3_000, Bounds(0, 15), zero_after_s=60.0)
+    assert {one.applied for one in decisions if one.motive is Motive.IDLE} == {1}
+
+
 @pytest.mark.whole
 def test_a_load_that_swings_faster_than_replicas_start_makes_no_flap() -> None:
     out = played([(2, 60), (14, 60)] * 20, Bounds(1, 12), start_up_s=60.0, replicas=3)
@@ -105,16 +145,46 @@ def test_a_silent_replica_that_speaks_again_is_no_step_up() -> None:
     assert wanted[-1] == 1
 
 
+def missing(second: int, ready: int, sequences: int, waiting: bool) -> Signals:
+    """Half the first tokens are late; one request is in the lane at all times, where one waits."""
+    counted = {"counted": second, "output_tokens": 20 * second}
+    now = moment(float(second), ready=ready, arrived_work=100.0 * second, waiting_work=100.0 if waiting else 0.0, **counted)
+    flow = replace(now.flows[0], arrived=second, kept=second, missed=second)
+    return replace(now, replicas=tuple(replace(one, sequences=sequences) for one in now.replicas), flows=(flow,))
+
+
 @pytest.mark.parametrize("sequences", [20, 30, 33, 35])
 def test_missed_promises_bring_a_replica_where_the_need_is_covered_and_where_the_margin_holds_it_back(sequences: int) -> None:
     one, calm = law(start_up_s=10.0, occupancy=1.0), law(start_up_s=10.0, occupancy=1.0)
     for second in range(200):
-        now = moment(float(second), ready=1, arrived_work=100.0 * second)
-        now = replace(now, replicas=(replace(now.replicas[0], sequences=sequences),))
-        missing = replace(now, flows=(replace(now.flows[0], kept=second, missed=second),))
-        held, wanted = calm.decide(now), one.decide(missing)
+        now = missing(second, 1, sequences, waiting=True)
+        held, wanted = calm.decide(replace(now, flows=(replace(now.flows[0], missed=0),))), one.decide(now)
     assert held.terms["occupancy"] == pytest.approx(sequences / 32, rel=0.05)
-    assert (held.replicas, wanted.replicas, wanted.motive) == (1, 2, Motive.SLO_BURN)
+    assert (held.replicas, wanted.replicas, wanted.motive, wanted.concern) == (1, 2, Motive.SLO_BURN, None)
+
+
+def test_missed_promises_bring_none_where_nothing_waits_for_it_and_that_is_told() -> None:
+    one = law(start_up_s=10.0)
+    told = [one.decide(missing(second, 2, 5, waiting=False)) for second in range(900)]
+    assert {wanted.replicas for wanted in told} <= {1, 2}
+    assert told[-1].concern is Concern.NOTHING_WAITS
+
+
+def test_missed_promises_that_a_replica_does_not_mend_bring_one_and_then_no_other_for_an_hour() -> None:
+    """As the platform answers: what is asked for is ready ten seconds later; promises are missed all the same."""
+    one = law(start_up_s=10.0)
+    number, since_s, numbers, told = 2, 0, [(0, 2)], set()
+    for second in range(5_400):
+        ready = min(number, 2) if second - since_s < 10 else number
+        signals = replace(missing(second, ready, 5, waiting=second >= 60), applied=number, starting=number - ready)
+        wanted = one.decide(signals)
+        if wanted.replicas != number:
+            number, since_s = wanted.replicas, second
+            numbers.append((second, number))
+        if wanted.concern is not None and second >= 120:
+            told.add(wanted.concern)
+    assert [after for (_, before), (_, after) in pairwise(numbers) if after > before] == [3, 2], numbers
+    assert told == {Concern.HELPED_NOTHING}
 
 
 def test_being_short_costs_more_where_starts_take_longer() -> None:

@@ -1,0 +1,70 @@
+"""Whether next to nothing comes of what usually does. Whatever sends the requests may be out; then all of it comes back at once.
+
+    usual    requests a second, averaged with a half-life of HALF_S: a burst of minutes is not usual, and what has gone for hours is not either
+    lull     fewer than BEGINS of what is usual came in the last span; it is over when ENDS of it came
+    span     a minute, or as long as LEAST requests usually take, up to five; where they take longer nobody can tell
+
+Nobody knows whether the load comes back in minutes. So the number follows the silence, but no faster than by half at a time, and rests between two
+steps for as long as a reversal must wait (`reversal.py`). The load's peak does not matter for that, as it does there: it has fallen, whatever it was.
+"""
+
+from collections import deque
+
+from autoscaling.signals.signals import Signals
+
+HALF_S = 1_800.0
+BEGINS, ENDS = 0.1, 0.25
+LEAST = 10
+_SHORT_S, _LONG_S = 60.0, 300.0
+_STEP_S = 5.0
+
+
+class Lull:
+    """`lasts`: whether there is one."""
+
+    def __init__(self) -> None:
+        self.lasts = False
+        self._epoch: int | None = None
+        self._seen: deque[tuple[float, int]] = deque()
+        self._requests = 0.0
+        self._seconds = 0.0
+        self._applied: int | None = None
+        self._changed_s = 0.0
+
+    def look(self, signals: Signals) -> None:
+        """Takes a moment into account."""
+        now, arrived = signals.at_s, signals.arrived
+        if signals.applied != self._applied:
+            self._applied, self._changed_s = signals.applied, now
+        if self._epoch != signals.epoch or (self._seen and arrived < self._seen[-1][1]):
+            self._epoch = signals.epoch
+            self._seen.clear()  # counts began anew; what was usual still is
+        if self._seen and now - self._seen[-1][0] < _STEP_S:
+            return
+        if self._seen:
+            passed = now - self._seen[-1][0]
+            kept = 0.5 ** (passed / HALF_S)
+            self._requests = kept * self._requests + arrived - self._seen[-1][1]
+            self._seconds = kept * self._seconds + passed
+        self._seen.append((now, arrived))
+        while len(self._seen) > 1 and self._seen[1][0] <= now - _LONG_S:
+            self._seen.popleft()
+        self._judge(now, arrived)
+
+    def least(self, now: float, within_s: float) -> int:
+        """A step down to fewer would be too much at this moment."""
+        if not self.lasts or self._applied is None:
+            return 0
+        return self._applied if now - self._changed_s < within_s else (self._applied + 1) // 2
+
+    def _judge(self, now: float, arrived: int) -> None:
+        usual = self._requests / self._seconds if self._seconds else 0.0
+        if usual * _LONG_S < LEAST:
+            self.lasts = False
+            return
+        span_s = max(_SHORT_S, LEAST / usual)
+        began_s, before = next((one for one in reversed(self._seen) if one[0] <= now - span_s), self._seen[0])
+        if now - began_s < span_s:
+            return
+        share = (arrived - before) / (usual * (now - began_s))
+        self.lasts = share < (ENDS if self.lasts else BEGINS)
