@@ -2,10 +2,12 @@
 starts again; `raylane up` and `raylane explain` read it, whether the cell still runs or not."""
 
 import logging
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
 from deployments.departures.events import Event, line_of, read_event
+from deployments.telemetry.log_health import LogHealth
 from deployments.whole_lines import WholeLines, rotate
 
 log = logging.getLogger("raylane.departures")
@@ -14,31 +16,34 @@ FILE_NAME = "logs/lives.jsonl"
 """Below the run directory."""
 MOST_BYTES = 4 << 20
 KEPT = 2
+MOST_WAITING = 256
 
 
 class LifeLog:
-    """`path`: the file; None: nothing is kept (a test's directory). Nothing raises: what cannot be written or read is logged and left out."""
+    """`path`: the file; None: nothing is kept (a test's directory). Nothing raises: what cannot be read is logged and left out.
+
+    What cannot be written is written with the next event; of more than `MOST_WAITING` such the oldest are lost.
+    """
 
     def __init__(self, path: Path | None) -> None:
+        self.health = LogHealth("lives")
         self._path = path
+        self._waiting: deque[bytes] = deque(maxlen=MOST_WAITING)
 
     def write(self, event: Event) -> None:
-        """Appends an event."""
+        """Appends an event, and what could not be written before."""
         if self._path is None:
             return
+        lost = int(len(self._waiting) == MOST_WAITING)
+        self._waiting.append(line_of(event).encode("utf-8", "backslashreplace") + b"\n")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            file = WholeLines(self._path)
-            try:
-                if file.size >= MOST_BYTES:
-                    rotate(self._path, KEPT)
-                    file.close()
-                    file = WholeLines(self._path)
-                file.add(line_of(event).encode("utf-8", "backslashreplace") + b"\n")
-            finally:
-                file.close()
+            _append(self._path, b"".join(self._waiting))
         except OSError as error:
-            log.error("%s cannot be written: %s", self._path, error)
+            self.health.lost(lost, error)
+        else:
+            self._waiting.clear()
+            self.health.well()
 
     def read(self, since_unix_s: float = 0.0) -> list[Event]:
         """The events since then, in the order in which they were written; the newest `KEPT + 1` files hold them."""
@@ -46,6 +51,16 @@ class LifeLog:
             return []
         older = [self._path.with_name(f"{self._path.name}.{number}") for number in range(KEPT, 0, -1)]
         return [event for path in (*older, self._path) for event in _events(path) if event.at_unix_s >= since_unix_s]
+
+
+def _append(path: Path, lines: bytes) -> None:
+    if path.exists() and path.stat().st_size >= MOST_BYTES:
+        rotate(path, KEPT)
+    file = WholeLines(path)
+    try:
+        file.add(lines)
+    finally:
+        file.close()
 
 
 def _events(path: Path) -> Iterator[Event]:

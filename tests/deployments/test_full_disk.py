@@ -28,6 +28,10 @@ from autoscaling.serve.foresight import Foresight
 from deployments import whole_lines
 from deployments.controls.act import Act, ActKind
 from deployments.controls.audit import Audit
+from deployments.departures.departure import Kind
+from deployments.departures.events import Ready
+from deployments.departures.life_log import FILE_NAME as LIVES_FILE
+from deployments.departures.life_log import LifeLog
 from deployments.engine.step_log import StepLog
 from deployments.ownership import decision_log
 from deployments.ownership.decision_log import DecisionLog
@@ -248,6 +252,30 @@ class Epochs:
         pass
 
 
+class Lives:
+    """Written with the next what could not be written: nothing is missing, unless very much was."""
+
+    raises = False
+
+    def __init__(self, folder: Path) -> None:
+        self.log = LifeLog(folder / LIVES_FILE)
+        self.written = 0
+
+    def write(self) -> None:
+        self.log.write(Ready(Kind.REPLICA, "r" * 500, float(self.written), "m"))
+        self.written += 1
+
+    def failing(self) -> bool:
+        return self.log.health.error is not None
+
+    def check(self, gaps: bool) -> None:
+        numbers = [round(event.at_unix_s) for event in self.log.read()]
+        assert numbers == list(range(numbers[0], self.written))
+
+    def close(self) -> None:
+        pass
+
+
 WRITERS: dict[str, Callable[[Path], Writer]] = {
     "decisions": Decisions,
     "scaling": Scaling,
@@ -257,6 +285,7 @@ WRITERS: dict[str, Callable[[Path], Writer]] = {
     "controls": Controls,  # type: ignore[dict-item]
     "arrivals": Arrivals,  # type: ignore[dict-item]
     "epochs": Epochs,  # type: ignore[dict-item]
+    "lives": Lives,
 }
 """Every file that a gateway, a replica, the directory or the controller goes on writing to."""
 
@@ -268,6 +297,7 @@ USERS = {
     "deployments/controls/audit.py": ("controls",),
     "autoscaling/forecast/kept.py": ("arrivals",),
     "deployments/ownership/epoch_file.py": ("epochs",),
+    "deployments/departures/life_log.py": ("lives",),
 }
 """Where they are written."""
 BY_COMMANDS = {"deployments/telemetry/published_error.py", "deployments/engine_model/cost_file.py"}

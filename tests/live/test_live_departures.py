@@ -89,6 +89,7 @@ async def killed_replica(cluster: LiveCluster) -> str:
         os.kill(victim["pid"], signal.SIGKILL)
         answers = await asyncio.gather(*tasks)
     one = await departed(cluster, "replica", lambda one: one["replaced_by"])
+    await asyncio.to_thread(eventually, lambda: len(cluster.records()) >= 2 * STREAMS)
     errors = sum(answer.end == "error" for answer in answers)
     again = sum(record["resubmitted"] == "replica_lost" for record in cluster.records())
     assert (one["who"], one["cause"], one["pid"]) == (victim["replica_id"], "process_died", victim["pid"])

@@ -1,7 +1,6 @@
 """What the directory does about lives, with a real file and real processes."""
 
 import asyncio
-import logging
 import subprocess
 import sys
 import time
@@ -168,10 +167,24 @@ def test_a_full_file_is_rotated_and_still_read(tmp_path: Path, monkeypatch: pyte
     assert sum(path.stat().st_size for path in (tmp_path / FILE_NAME).parent.iterdir()) < 3 * 700
 
 
-def test_a_file_that_cannot_be_written_is_told_and_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_written_is_written_with_the_next(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "logs").write_text("no folder")
-    with caplog.at_level(logging.ERROR):
-        log = LifeLog(tmp_path / FILE_NAME)
-        log.write(Ready(Kind.REPLICA, "r1", 1.0))
-        assert log.read() == []
-    assert "cannot be written" in caplog.text
+    log = LifeLog(tmp_path / FILE_NAME)
+    log.write(Ready(Kind.REPLICA, "r1", 1.0))
+    assert log.read() == []
+    assert "log lives cannot be written" in caplog.text
+    (tmp_path / "logs").unlink()
+    log.write(Ready(Kind.REPLICA, "r2", 2.0))
+    assert [event.who for event in log.read()] == ["r1", "r2"]
+    assert (log.health.error, log.health.lost_lines) == (None, 0)
+
+
+def test_of_more_than_may_wait_the_oldest_are_lost(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("no folder")
+    log = LifeLog(tmp_path / FILE_NAME)
+    for number in range(life_log.MOST_WAITING + 10):
+        log.write(Ready(Kind.REPLICA, f"r{number}", 1.0))
+    (tmp_path / "logs").unlink()
+    log.write(Ready(Kind.REPLICA, "last", 1.0))
+    assert log.read()[0].who == "r11"
+    assert log.health.lost_lines == 10
