@@ -35,6 +35,7 @@ ACCESS: Mapping[str, Access] = MappingProxyType(
         "/v1/models": Access.KEY,
         "/v1/models/{name:path}": Access.KEY,
         "/v1/chat/completions": Access.KEY,
+        "/v1/chat/completions/batch": Access.KEY,
         "/v1/completions": Access.KEY,
         "/v1/responses": Access.KEY,
         "/v1/embeddings": Access.KEY,

@@ -19,6 +19,7 @@ class BodyKind(StrEnum):
     """Which fields of the body carry the prompt."""
 
     CHAT = "chat"
+    CHATS = "chats"
     COMPLETION = "completion"
     EMBEDDING = "embedding"
     RESPONSE = "response"
@@ -50,6 +51,7 @@ class Endpoint:
 
 ENDPOINTS = (
     Endpoint("/v1/chat/completions", BodyKind.CHAT, Task.GENERATE),
+    Endpoint("/v1/chat/completions/batch", BodyKind.CHATS, Task.GENERATE),
     Endpoint("/v1/completions", BodyKind.COMPLETION, Task.GENERATE),
     Endpoint("/v1/responses", BodyKind.RESPONSE, Task.GENERATE, dialect=Dialect.RESPONSES),
     Endpoint("/v1/embeddings", BodyKind.EMBEDDING, Task.EMBED),

@@ -18,7 +18,7 @@ from deployments.protocol import ENGINE_DIED_CODE, ERROR_EVENTS, NAMED_ERROR_EVE
 _TOO_LONG = ("input_tokens", "input_text")
 """What vLLM calls the field of a prompt that is over the context by its tokens, or surely so by its characters."""
 _PROMPT_FIELDS = {
-    **dict.fromkeys((BodyKind.CHAT, BodyKind.MESSAGES, BodyKind.COUNT), "messages"),
+    **dict.fromkeys((BodyKind.CHAT, BodyKind.CHATS, BodyKind.MESSAGES, BodyKind.COUNT), "messages"),
     **dict.fromkeys((BodyKind.RESPONSE, BodyKind.EMBEDDING), "input"),
 }
 _CONVERTERS_OWN = "validation error for ChatCompletionStreamResponse"

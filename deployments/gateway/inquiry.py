@@ -14,7 +14,7 @@ from deployments.gateway.endpoints import BodyKind
 from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.fields import ABSENT, count_of, flag_of, is_null, missing, name_of, not_allowed, salt_given
 from deployments.gateway.prefix import Hashing
-from deployments.gateway.prompt import MOST_OTHER_VALUES, Prompt, read_conversation, read_prompt
+from deployments.gateway.prompt import MOST_OTHER_VALUES, Prompt, read_conversation, read_conversations, read_prompt
 from deployments.gateway.salts import SaltOf
 from deployments.gateway.structure import containers_at_most, structure_of
 
@@ -99,11 +99,20 @@ def read_inquiry(kind: BodyKind, body: bytes, most_values: int = MOST_VALUES, sa
 
 
 def _chat(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
-    limit, limit_field = count_of("max_completion_tokens", fields.max_completion_tokens), "max_completion_tokens"
-    if limit is None:
-        limit, limit_field = count_of("max_tokens", fields.max_tokens), "max_tokens"
     prompt = read_conversation("messages", fields.messages, values, hashing, fields.tools)
-    return _inquiry(BodyKind.CHAT, fields, prompt, "messages", limit, limit_field, _n(fields))
+    return _inquiry(BodyKind.CHAT, fields, prompt, "messages", *_chat_limit(fields), _n(fields))
+
+
+def _chats(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
+    """Several conversations, each answered; the answers come together, and so are never streamed."""
+    prompt = read_conversations("messages", fields.messages, values, hashing)
+    return replace(_inquiry(BodyKind.CHATS, fields, prompt, "messages", *_chat_limit(fields)), stream=False)
+
+
+def _chat_limit(fields: _Fields) -> tuple[int | None, str]:
+    """The client's bound on an answer, and the field that has it."""
+    limit = count_of("max_completion_tokens", fields.max_completion_tokens)
+    return (count_of("max_tokens", fields.max_tokens), "max_tokens") if limit is None else (limit, "max_completion_tokens")
 
 
 def _messages(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
@@ -147,6 +156,7 @@ def _count(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
 
 _READERS = {
     BodyKind.CHAT: _chat,
+    BodyKind.CHATS: _chats,
     BodyKind.COMPLETION: _completion,
     BodyKind.EMBEDDING: _embedding,
     BodyKind.RESPONSE: _response,

@@ -115,6 +115,19 @@ def read_conversation(
     return Prompt(text.chars, 0, 1, text.prefix(hashing))
 
 
+def read_conversations(field: str, value: Raw, values: int, hashing: Hashing = PLAIN) -> Prompt:
+    """The prompts that a list of conversations makes, one each. Raises ApiError, msgspec.DecodeError and UnicodeDecodeError."""
+    check_other_values(values)
+    if not value:
+        raise missing(field)
+    conversations = _ITEMS.decode(value) if begins_with(value, b"[") else []
+    if not conversations:
+        raise not_allowed(field, value, "a list of conversations, not empty, each a list of objects")
+    prompts = [read_conversation(field, conversation, values, hashing) for conversation in conversations]
+    prefix = prompts[0].prefix if len(prompts) == 1 else ()
+    return Prompt(max(prompt.chars for prompt in prompts), 0, len(prompts), prefix)
+
+
 def check_other_values(values: int) -> None:
     """Raises ApiError for a body with too many values that are no token ids of a prompt."""
     if values > MOST_OTHER_VALUES:

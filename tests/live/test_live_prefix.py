@@ -4,7 +4,7 @@ import asyncio
 import random
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import aiohttp
@@ -24,6 +24,14 @@ PROMPT_TOKENS = 1_000
 TRIALS = 320
 """So many that an AUC of 0.5 has an interval of 0.09."""
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+BODIES: dict[str, Callable[[str], dict[str, Any]]] = {
+    "/v1/completions": lambda text: {"prompt": text, "max_tokens": 2},
+    "/v1/chat/completions": lambda text: {"messages": [{"role": "user", "content": text}], "max_tokens": 2},
+    "/v1/chat/completions/batch": lambda text: {"messages": [[{"role": "user", "content": text}]], "max_tokens": 2},
+    "/v1/messages": lambda text: {"messages": [{"role": "user", "content": text}], "max_tokens": 2},
+    "/v1/responses": lambda text: {"input": text, "max_output_tokens": 2},
+    "/invocations": lambda text: {"prompt": text, "max_tokens": 2},
+}
 
 
 @pytest.fixture(scope="module")
@@ -50,15 +58,8 @@ async def ask(session: aiohttp.ClientSession, cluster: LiveCluster, who: str, pa
 
 async def test_no_tenant_finds_anothers_prompt_cached(cluster: LiveCluster) -> None:
     draw = random.Random(1)
-    for path in ("/v1/completions", "/v1/chat/completions", "/v1/responses"):
-        text = " ".join(draw.choices(WORDS, k=280))
-        more: dict[str, Any] = {"max_tokens": 2}
-        if path == "/v1/completions":
-            body = {"prompt": text, **more}
-        elif path == "/v1/chat/completions":
-            body = {"messages": [{"role": "user", "content": text}], **more}
-        else:
-            body = {"input": text, "max_output_tokens": 2}
+    for path, body_of in BODIES.items():
+        body = body_of(" ".join(draw.choices(WORDS, k=280)))
         async with clients() as session:
             assert await ask(session, cluster, "victim", path, body) == 0, path
             assert await ask(session, cluster, "victim", path, body) > 200, path

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from deployments.gateway.endpoints import BodyKind
+from deployments.gateway.inquiry import read_inquiry
 from deployments.telemetry.ledger import Outcome
 from tests.deployments.gateway.fake_engine import FakeEngine, whole
 from tests.deployments.gateway.rig import ASK, CHAT, Rig
@@ -47,6 +49,9 @@ BAD: list[tuple[str, Any, int, str, str | None]] = [
     ("/v1/chat/completions", {**CHAT, "max_tokens": 0}, 400, "invalid_value", "max_tokens"),
     ("/v1/chat/completions", {**CHAT, "max_completion_tokens": -1}, 400, "invalid_value", "max_completion_tokens"),
     ("/v1/chat/completions", {**CHAT, "max_completion_tokens": 10**9}, 400, "invalid_value", "max_completion_tokens"),
+    ("/v1/chat/completions/batch", CHAT, 400, "invalid_value", "messages"),
+    ("/v1/chat/completions/batch", {**CHAT, "messages": []}, 400, "invalid_value", "messages"),
+    ("/v1/chat/completions/batch", {**CHAT, "messages": [CHAT["messages"], []]}, 400, "invalid_value", "messages"),
     ("/v1/embeddings", {"model": "demo", "input": "x"}, 400, "unsupported", "model"),
     ("/v1/responses", {**RESPONSE, "store": True}, 400, "unsupported", "store"),
     ("/v1/responses", {**RESPONSE, "background": True}, 400, "unsupported", "background"),
@@ -87,6 +92,18 @@ async def test_what_the_engine_judges_is_left_to_it(rig: Rig) -> None:
         {"prompt": [[1], [2]]},
     ):
         assert (await rig.ask({**ASK, **fields}))[0] == 200
+
+
+async def test_several_conversations_are_as_many_sequences(rig: Rig) -> None:
+    talks = [[{"role": "user", "content": "one two three"}], [{"role": "user", "content": "four"}]]
+    rig.engines[0].behave = whole(b'{"choices": []}')
+    body = {**CHAT, "messages": talks, "stream": True}
+    assert await rig.ask(body, "/v1/chat/completions/batch") == (200, b'{"choices": []}')
+    ledger = await rig.last()
+    assert (ledger.stream, ledger.prompt_chars) == (False, len("userone two three"))
+    assert rig.engines[0].seen[0].path == "/v1/chat/completions/batch"
+    inquiry = read_inquiry(BodyKind.CHATS, json.dumps(body).encode())
+    assert (inquiry.sequences, inquiry.prefix, inquiry.max_tokens) == (2, (), 3)
 
 
 @pytest.mark.parametrize("model", [{}, {"model": None}, {"model": ""}])

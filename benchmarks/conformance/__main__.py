@@ -1,0 +1,134 @@
+"""Runs vLLM's own tests of its OpenAI server against vLLM and against raylane, and says which of those that pass on vLLM fail here.
+
+The tests come from vLLM's source distribution, which pip downloads (`source.py`). One thing is replaced: the class that starts the server for a
+fixture (`stand_in.py`). It takes the flags that the fixture gave it, for both sides alike (`served.py`).
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from benchmarks.conformance.model import make_adapter, make_model
+from benchmarks.conformance.source import VERSION, SourceError, fetch, install_what_tests_need
+from benchmarks.serving.machine import run_facts
+from benchmarks.serving.program import console, run_program, write_json
+
+MODULES = (
+    "entrypoints/openai/chat_completion/test_batched_chat_completions.py",
+    "entrypoints/openai/chat_completion/test_chat.py",
+    "entrypoints/openai/chat_completion/test_chat_completion.py",
+    "entrypoints/openai/chat_completion/test_chat_echo.py",
+    "entrypoints/openai/chat_completion/test_chat_logit_bias_validation.py",
+    "entrypoints/openai/chat_completion/test_completion_with_function_calling.py",
+    "entrypoints/openai/chat_completion/test_enable_force_include_usage.py",
+    "entrypoints/openai/chat_completion/test_include_reasoning.py",
+    "entrypoints/openai/chat_completion/test_logprob_token_ids.py",
+    "entrypoints/openai/chat_completion/test_root_path.py",
+    "entrypoints/openai/completion/test_completion.py",
+    "entrypoints/openai/completion/test_prompt_validation.py",
+    "entrypoints/openai/models/test_models.py",
+    "entrypoints/openai/responses/test_basic.py",
+    "entrypoints/openai/responses/test_simple.py",
+    "entrypoints/openai/test_chunked_prompt.py",
+    "entrypoints/openai/test_return_token_ids.py",
+    "entrypoints/openai/test_return_tokens_as_ids.py",
+    "entrypoints/anthropic/test_messages.py",
+    "entrypoints/serve/instrumentator/test_basic.py",
+    "entrypoints/serve/tokenize/test_tokenization.py",
+)
+"""The modules of tests that ask a server, and that a small model can be asked: no pictures, no sound, no GPU."""
+SIDES = ("bare", "raylane")
+
+
+def main(
+    modules: Annotated[str, typer.Option(help="Only modules whose path has this text; several with a comma.")] = "",
+    sides: Annotated[str, typer.Option(help="`bare`, `raylane` or both, with a comma.")] = ",".join(SIDES),
+    keep: Annotated[Path | None, typer.Option(help="A folder for what is downloaded, to be used again; without it all is thrown away.")] = None,
+    more: Annotated[str, typer.Option(help="Further modules of vLLM's tests, by their path below `tests/`; with a comma.")] = "",
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON.")] = None,
+) -> None:
+    """Compare vLLM and raylane by vLLM's own tests."""
+    chosen = [module for module in MODULES if any(part in module for part in modules.split(","))] + [one for one in more.split(",") if one]
+
+    async def work(folder: Path) -> dict[str, Any]:
+        try:
+            return await asyncio.to_thread(compare, folder, keep or folder, chosen, sides.split(","))
+        except SourceError as error:
+            console.print(f"error: {error}", style="red", markup=False)
+            raise typer.Exit(1) from error
+
+    result = run_program(work)
+    write_json(result, json_file)
+    show(result)
+
+
+def compare(folder: Path, downloads: Path, modules: list[str], sides: list[str]) -> dict[str, Any]:
+    """What became of each test, by side. Raises SourceError."""
+    downloads.mkdir(parents=True, exist_ok=True)
+    source, packages = fetch(downloads.resolve()), install_what_tests_need(downloads.resolve())
+    if not (source.parent / "adapter").exists():
+        make_model(source.parent / "model", (file.read_text(encoding="utf-8") for file in sorted((source / "tests/entrypoints").rglob("*.py"))))
+        make_adapter(source.parent / "adapter")
+    outcomes = {side: run(side, folder / side, source, packages, modules) for side in sides}
+    return {"schema": 1, **run_facts(), "vllm": VERSION, "modules": modules, "outcomes": outcomes}
+
+
+def run(side: str, folder: Path, source: Path, packages: Path, modules: list[str]) -> dict[str, dict[str, str]]:
+    """Runs the modules against one side. Returns each test's outcome and, where it failed, the message."""
+    (folder / "names").mkdir(parents=True)
+    report, root = folder / "report.xml", Path(__file__).parents[2]
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(map(str, (source, packages, root))),
+        "CONFORMANCE_SIDE": side,
+        "CONFORMANCE_FOLDER": str(folder),
+        "CONFORMANCE_MODEL": str(source.parent / "model"),
+        "CONFORMANCE_ADAPTER": str(source.parent / "adapter"),
+        "HF_HUB_OFFLINE": "1",
+    }
+    options = ["-q", "-p", "benchmarks.conformance.stand_in", "-p", "no:cacheprovider", f"--rootdir={source}", "-c", os.devnull]
+    options += ["-o", "asyncio_mode=strict", "--timeout=300", f"--junitxml={report}", "-o", "junit_family=xunit1", "--tb=short"]
+    files = [str(source / "tests" / module) for module in modules]
+    console.print(f"{side}: {len(files)} modules ...", style="dim")
+    with (folder / "pytest.log").open("wb") as log:
+        subprocess.run([sys.executable, "-m", "pytest", *options, *files], cwd=folder / "names", env=environment, stdout=log, stderr=log, check=False)
+    if not report.exists():
+        raise SourceError(f"pytest gave no report for {side}:\n{(folder / 'pytest.log').read_text(errors='replace')[-3_000:]}")
+    return outcomes_in(report)
+
+
+def outcomes_in(report: Path) -> dict[str, dict[str, str]]:
+    """Each test in a JUnit report: its outcome and its message."""
+    found = {}
+    for case in ET.parse(report).iter("testcase"):
+        name = f"{case.get('classname')}::{case.get('name')}"
+        bad = next((child for child in case if child.tag in ("failure", "error", "skipped")), None)
+        found[name] = {"outcome": "passed"} if bad is None else {"outcome": bad.tag, "message": f"{bad.get('message')}\n{bad.text or ''}"[-1_500:]}
+    return found
+
+
+def show(result: dict[str, Any]) -> None:
+    """Counts, and every test that passes on one side alone."""
+    outcomes = result["outcomes"]
+    counts = Table("side", "tests", "passed", "failed", "not begun", "skipped")
+    for side, tests in outcomes.items():
+        told = [test["outcome"] for test in tests.values()]
+        counts.add_row(side, str(len(told)), *(str(told.count(one)) for one in ("passed", "failure", "error", "skipped")))
+    console.print(counts)
+    if set(SIDES) <= set(outcomes):
+        bare, own = ({name for name, test in outcomes[side].items() if test["outcome"] == "passed"} for side in SIDES)
+        console.print(f"{len(bare)} pass on vLLM; {len(bare & own)} of them pass here")
+        for name in sorted(bare - own):
+            console.print(f"only on vLLM: {name}\n{outcomes['raylane'].get(name, {}).get('message', 'not run')}", markup=False)
+        for name in sorted(own - bare):
+            console.print(f"only here: {name}", markup=False)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,60 @@
+"""How the flags that vLLM's tests give their server become a spec and a command; the tests themselves are run by `benchmarks.conformance`."""
+
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+import pytest
+import yaml
+
+from benchmarks.conformance.__main__ import outcomes_in
+from benchmarks.conformance.served import command_of, flags_read, spec_of
+from cluster.spec import parse_spec
+
+FLAGS = [
+    "--dtype", "bfloat16", "--max-model-len", "2048", "--enforce-eager", "--enable-lora", "--lora-modules", "one=/a", "two=/b", "--max-lora-rank",
+    "64", "--no-enable-prefix-caching", "--enable-prompt-tokens-details", "--tool-call-parser=hermes", "--limit-mm-per-prompt", '{"image": 2}',
+]  # fmt: skip
+
+
+def test_flags_are_read_as_vllm_reads_them() -> None:
+    assert flags_read(["--a-b", "1", "--c", "--d=x", "--e", "f", "g"]) == {"a_b": 1, "c": True, "d": "x", "e": ["f", "g"]}
+    assert flags_read([]) == {}
+
+
+def test_a_spec_has_what_the_flags_say(tmp_path: Path) -> None:
+    spec = parse_spec(yaml.safe_dump(spec_of("org/Some-Model", tmp_path, FLAGS, 8_123)))
+    (model,) = spec.models
+    assert (model.name, model.source, spec.gateway.port) == ("org/Some-Model", str(tmp_path), 8_123)
+    settings = model.settings
+    assert (settings.max_model_len, settings.enforce_eager, settings.prefix_caching, settings.max_lora_rank) == (2_048, True, False, 64)
+    assert settings.tool_call_parser == "hermes"
+    assert [(adapter.name, adapter.source) for adapter in model.adapters] == [("one", "/a"), ("two", "/b")]
+    assert settings.extra["enable_prompt_tokens_details"] is True
+    assert settings.extra["limit_mm_per_prompt"] == {"image": 2}
+
+
+@pytest.mark.parametrize("side", ["bare", "raylane"])
+def test_both_sides_are_started_from_the_spec(tmp_path: Path, side: str) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for mark in ("config.json", "adapter_config.json"):
+            (tmp_path / name / mark).write_text("{}")
+    flags = ["--lora-modules", f"one={tmp_path / 'a'}", "--max-logprobs", "30"]
+    spec = parse_spec(yaml.safe_dump(spec_of("m", tmp_path / "b", flags, 8_123)))
+    command = command_of(side, spec, tmp_path / "spec.yaml")
+    if side == "raylane":
+        assert command[-2:] == ["up", str(tmp_path / "spec.yaml")]
+    else:
+        given = flags_read(command[3:])
+        assert (given["served_model_name"], given["port"], given["max_logprobs"]) == ("m", 8_123, 30)
+        assert given["lora_modules"] == f"one={tmp_path / 'a'}"
+
+
+def test_outcomes_are_read_from_pytests_report(tmp_path: Path) -> None:
+    message = quoteattr("it <failed>")
+    cases = f'<testcase classname="a" name="x"/><testcase classname="a" name="y"><failure message={message}>at line 1</failure></testcase>'
+    (tmp_path / "report.xml").write_text(f"<testsuites><testsuite>{cases}</testsuite></testsuites>")
+    assert outcomes_in(tmp_path / "report.xml") == {
+        "a::x": {"outcome": "passed"},
+        "a::y": {"outcome": "failure", "message": "it <failed>\nat line 1"},
+    }
