@@ -45,12 +45,12 @@ ANTHROPIC_ERRORS = [
 CLIENTS = {
     "openai": Client(("openai==3.54.0",), "openai_client.py", OPENAI_ERRORS, {"response": COUNTED}),
     "litellm": Client(
-        ("litellm==1.109.1",),
+        ("litellm==1.106.2",),
         "litellm_client.py",
         [["AuthenticationError", 401], ["NotFoundError", 404], ["ContextWindowExceededError", 400]],
         {},
     ),
-    "langchain-openai": Client(("langchain-openai==1.7.4",), "langchain_client.py", OPENAI_ERRORS, {}),
+    "langchain-openai": Client(("langchain-openai==1.7.3",), "langchain_client.py", OPENAI_ERRORS, {}),
     "vercel-ai": Client(
         ("ai@7.0.173", "@ai-sdk/openai-compatible@3.0.92"),
         "vercel_client.mjs",

@@ -21,8 +21,8 @@ def failed(key: str = key, **changed: object) -> list[object]:
 
 
 with anthropic.Anthropic(base_url=url, api_key=key) as client:
-    chat = client.messages.create(**ASKED, temperature=0)
-    with client.messages.stream(**ASKED, temperature=0) as stream:
+    chat = client.messages.create(**ASKED, extra_body={"temperature": 0})
+    with client.messages.stream(**ASKED, extra_body={"temperature": 0}) as stream:
         pieces = list(stream.text_stream)
         final = stream.get_final_message()
     called = client.messages.create(**ASKED, tools=[PICK], tool_choice={"type": "tool", "name": "pick"})
