@@ -11,6 +11,7 @@ from deployments.scheduling.request import Request
 from deployments.scheduling.scheduler import Scheduler
 from deployments.scheduling.snapshot import LaneStats, ReplicaStats, Snapshot
 from deployments.scheduling.step import Step, TurnedAway
+from deployments.scheduling.suspects import Suspicion
 
 __all__ = [
     "Admission",
@@ -31,6 +32,7 @@ __all__ = [
     "Scheduler",
     "Snapshot",
     "Step",
+    "Suspicion",
     "TenantPolicy",
     "TurnedAway",
     "Usage",

@@ -111,6 +111,13 @@ class Forecasts:
         else:
             job.eta.gave_up(job.promise, now - job.request.arrived_s)
 
+    def withdraw(self, job: Job) -> None:
+        """A job waits for something else than its lane from now on: what was promised counts no more."""
+        self.outlooks.promotions.left(job)
+        if job.eta is not None and job.promise is not None and job.attempt == 0:
+            job.eta.spoiled()
+        job.eta = job.promise = None
+
     def recovered(self, since_s: float) -> None:
         """An outage is over that began then: nothing counts that was learned in it."""
         for eta in self.etas.values():
@@ -126,7 +133,7 @@ class Forecasts:
         policy = self._lanes.policy
         rate = self._rate.per_s if self._starting.any_ready else self._rate.placed.per_s
         lane = self._lanes.lanes[job.home]
-        if len(self._lanes.jobs) >= policy.max_waiting:
+        if len(self._lanes.jobs) + len(self._lanes.aside) >= policy.max_waiting:
             claim = lane.claim(job.request.tenant)
             if claim.count >= claim.share * policy.max_waiting or claim.share == 1.0:
                 return RejectCause.MODEL_FULL

@@ -37,10 +37,11 @@ PROMOTED = "promoted"
 
 
 class Lanes:
-    """All lanes, the promoted one last. `jobs` holds what waits, by request id."""
+    """All lanes, the promoted one last. `jobs` holds what waits in them, by request id, `aside` what waits to be let in (`quarantine.py`)."""
 
     def __init__(self, policy: Policy) -> None:
         self.jobs: dict[str, Job] = {}
+        self.aside: dict[str, Job] = {}
         self.largest_cost = 1.0
         self._clock = FairClock()
         self._sequence = 0
@@ -89,12 +90,13 @@ class Lanes:
         self._sequence += 1
         return self._sequence
 
-    def enter(self, job: Job) -> None:
-        """A job waits: in its lane, or, where it was promoted before, among the promoted. One whose replica refused it waits at the head."""
+    def enter(self, job: Job, first: bool = False) -> None:
+        """A job waits: in its lane, or, where it was promoted before, among the promoted. One whose replica refused it waits at the head, and so does
+        one that is to be `first`."""
         self.jobs[job.request.request_id] = job
         self.largest_cost = max(self.largest_cost, job.cost)
         self.find_home(job)  # the lanes may have changed since it was booked
-        self._push(job, self.lanes[job.home] if job.promoted_s is None else self.promoted)
+        self._push(job, self.lanes[job.home] if job.promoted_s is None else self.promoted, first)
         self._time(job)
 
     def leave(self, job: Job) -> None:
@@ -150,10 +152,10 @@ class Lanes:
         job.home_name = policy.lanes[job.home].name
         job.latest_start_s = math.inf if policy.order is Order.ARRIVAL or job.promoted_s is not None else job.deadline_s
 
-    def _push(self, job: Job, lane: Lane) -> None:
+    def _push(self, job: Job, lane: Lane, first: bool = False) -> None:
         if not lane.count:
             self._clock.activate(lane.flow)
-        if job.attempt:
+        if job.attempt or first:
             lane.push_front(job)
         else:
             lane.push(job)

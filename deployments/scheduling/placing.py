@@ -1,6 +1,6 @@
 """Places what waits: asks the lanes whose turn it is, finds a replica for each head, and books the lease. A part of the scheduler's step."""
 
-from collections import deque
+from collections import Counter, deque
 from typing import NamedTuple
 
 from deployments.scheduling.admission import Forecasts
@@ -35,12 +35,19 @@ class Placing:
         self._forecasts = forecasts
         self._decided = decided
         self._to_learn: deque[_Placed] = deque()
-        self._leased_ids: set[str] = set()
+        self.runs_of: Counter[str] = Counter()
+        """How many leases stand for a key (`Request.key`)."""
+        self._leased_ids: dict[str, int] = {}
         self._next_lease = 0
 
     def runs(self, request_id: str) -> bool:
         """Whether a lease stands for that request."""
         return request_id in self._leased_ids
+
+    def lease_of(self, request_id: str) -> Lease | None:
+        """The lease that stands for that request."""
+        lease_id = self._leased_ids.get(request_id)
+        return None if lease_id is None else self.leases[lease_id][0]
 
     def next_id(self) -> int:
         """An id for a lease that was not placed here."""
@@ -52,16 +59,19 @@ class Placing:
         replica.bind(lease)
         self._fleet.touch(replica)
         self.leases[lease.lease_id] = (lease, job)
-        self._leased_ids.add(lease.request.request_id)
+        self._leased_ids[lease.request.request_id] = lease.lease_id
+        self.runs_of[lease.request.key] += 1
         self._rate.finished.run(True, now)
 
-    def unbind(self, lease: Lease) -> Job | None:
-        """The job of a lease that ends; None where it had ended before. The replica's own books are left to the caller."""
-        held = self.leases.pop(lease.lease_id, None)
-        if held is None:
-            return None
-        self._leased_ids.discard(lease.request.request_id)
-        return held[1]
+    def unbind(self, lease: Lease) -> Job:
+        """The job of a lease that ends. The replica's own books are left to the caller."""
+        job = self.leases.pop(lease.lease_id)[1]
+        self._leased_ids.pop(lease.request.request_id, None)
+        key = lease.request.key
+        self.runs_of[key] -= 1
+        if not self.runs_of[key]:
+            del self.runs_of[key]
+        return job
 
     def step(self, now: float) -> None:
         """Places jobs by the lanes' shares until no lane's head fits, and learns from that."""

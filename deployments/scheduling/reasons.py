@@ -14,8 +14,8 @@ class AdmissionKind(StrEnum):
 
 
 class RejectCause(StrEnum):
-    """Why a request was turned away: before it waited, or (`STARTING`) once its wait was known to be in vain. The tenant's own limits are
-    answered 429, the rest 503."""
+    """Why a request was turned away: before it waited, or (`STARTING`, `QUERY_OF_DEATH`) once its wait was known to be in vain. The
+    tenant's own limits are answered 429, a query of death 422, the rest 503."""
 
     LANE_FULL = "lane_full"
     MODEL_FULL = "model_full"
@@ -25,6 +25,8 @@ class RejectCause(StrEnum):
     TENANT_CONCURRENCY = "tenant_concurrency"
     STARTING = "starting"
     """There is no replica, and the next will be ready too late for it."""
+    QUERY_OF_DEATH = "query_of_death"
+    """Two replicas died while it ran, or one with the same body (`suspects.py`)."""
 
 
 class Ending(StrEnum):

@@ -26,8 +26,9 @@ from deployments.scheduling.replica import Capacity
 from deployments.scheduling.request import Request
 from deployments.scheduling.scheduler import Scheduler
 from deployments.scheduling.step import Step
+from deployments.scheduling.suspects import Suspicion
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 
 class RecordingScheduler(Scheduler):
@@ -79,6 +80,14 @@ class RecordingScheduler(Scheduler):
     def first_token(self, lease: Lease, now: float) -> None:
         """See Scheduler."""
         self._record(now, "first_token", (lease.lease_id,), lambda: super(RecordingScheduler, self).first_token(lease, now))
+
+    def died(self, lease: Lease, now: float) -> None:
+        """See Scheduler."""
+        self._record(now, "died", (lease.lease_id,), lambda: super(RecordingScheduler, self).died(lease, now))
+
+    def recall(self, told: Suspicion, now: float) -> None:
+        """See Scheduler."""
+        self._record(now, "recall", tuple(told), lambda: super(RecordingScheduler, self).recall(told, now))
 
     def release(self, lease: Lease, ending: Ending, usage: Usage | None, now: float) -> bool:
         """See Scheduler."""
@@ -168,7 +177,8 @@ def decision(method: str, result: object) -> object:
             for p in result.placements
         ]
         away = [[gone.request.request_id, gone.admission.lane, gone.admission.retry_after_s] for gone in result.turned_away]
-        return {"placed": placed, "expired": [request.request_id for request in result.expired], "turned_away": away}
+        told = {"suspicions": [list(one) for one in result.suspicions]} if result.suspicions else {}
+        return {"placed": placed, "expired": [request.request_id for request in result.expired], "turned_away": away, **told}
     if isinstance(result, Lease):
         return result.lease_id
     if method == "replica_lost" and isinstance(result, tuple):

@@ -8,22 +8,24 @@ from collections import Counter
 from deployments.scheduling.admission import Admission, Forecasts
 from deployments.scheduling.lanes import Lanes
 from deployments.scheduling.limits import TenantLimits
-from deployments.scheduling.reasons import RejectCause
+from deployments.scheduling.reasons import AdmissionKind, RejectCause
 from deployments.scheduling.request import Job
 from deployments.scheduling.starting import Starting
 from deployments.scheduling.step import TurnedAway
+from deployments.scheduling.suspects import Suspects, Suspicion
 from deployments.scheduling.tally import Tally
 
 
 class Refusals:
     """`counts` by the name of the lane and the cause."""
 
-    def __init__(self, lanes: Lanes, limits: TenantLimits, starting: Starting, forecasts: Forecasts, tally: Tally) -> None:
+    def __init__(self, lanes: Lanes, limits: TenantLimits, starting: Starting, forecasts: Forecasts, tally: Tally, suspects: Suspects) -> None:
         self._lanes = lanes
         self._limits = limits
         self._starting = starting
         self._forecasts = forecasts
         self._tally = tally
+        self._suspects = suspects
         self.counts: Counter[tuple[str, str]] = Counter()
 
     def at_the_door(self, job: Job, leased: bool, now: float, admitted: bool) -> Admission | None:
@@ -44,9 +46,19 @@ class Refusals:
                 self._turn_away(job, decided, now)
         self._starting.doubt = False
 
+    def ban(self, job: Job, record: Suspicion, decided: list[TurnedAway], now: float) -> None:
+        """A job that waits aside is a query of death."""
+        rejection = _banned(job, record, now)
+        decided.append(TurnedAway(job.request, rejection))
+        self._limits.end(job)
+        self._count(job, rejection)
+
     def _rejection(self, job: Job, leased: bool, now: float, admitted: bool) -> Admission | None:
-        if job.request.request_id in self._lanes.jobs or (leased and not admitted):
+        if job.request.request_id in self._lanes.jobs or job.request.request_id in self._lanes.aside or (leased and not admitted):
             return self._forecasts.rejection(job, RejectCause.DUPLICATE_ID, now)
+        record = self._suspects.of(job.request.key, now)
+        if record is not None and record.banned:
+            return _banned(job, record, now)
         if self._starting.is_too_late_for(job.request, now):
             return self._forecasts.rejection(job, RejectCause.STARTING, now)
         if admitted:
@@ -69,3 +81,7 @@ class Refusals:
         if rejection.cause is not None:
             self._tally.rejected(job, rejection.cause)
         self.counts[rejection.lane, str(rejection.cause)] += 1
+
+
+def _banned(job: Job, record: Suspicion, now: float) -> Admission:
+    return Admission(AdmissionKind.REJECT, job.home_name, RejectCause.QUERY_OF_DEATH, retry_after_s=record.forgotten_s - now)

@@ -19,6 +19,7 @@ from deployments.scheduling.recorder import SCHEMA_VERSION, code_hash, decision
 from deployments.scheduling.replica import Capacity
 from deployments.scheduling.request import Request
 from deployments.scheduling.scheduler import Scheduler
+from deployments.scheduling.suspects import Suspicion
 
 _INPUTS = frozenset(
     {
@@ -27,6 +28,8 @@ _INPUTS = frozenset(
         "adopt",
         "cancel",
         "first_token",
+        "died",
+        "recall",
         "release",
         "learn",
         "replica_up",
@@ -153,12 +156,14 @@ def _call(scheduler: Scheduler, method: str, arguments: list[Any], now: float) -
             given = (_request(request), now, admitted)
         case "adopt", [told, started]:
             given = (_lease(told), started, now)
-        case (("first_token" | "release"), [lease_id, *rest]):
+        case (("first_token" | "died" | "release"), [lease_id, *rest]):
             held = scheduler.leases.get(lease_id)
             if held is None:
                 return False if method == "release" else None
             ending, usage = (Ending(rest[0]), rest[1]) if rest else (None, None)
             given = (held[0], now) if ending is None else (held[0], ending, None if usage is None else Usage(**usage), now)
+        case "recall", [str(), int(), bool(), int() | float()]:
+            given = (Suspicion(*arguments), now)
         case "learn", [lease, usage]:
             given = (_lease(lease), Usage(**usage), now)
         case "replica_up", [replica_id, capacity]:

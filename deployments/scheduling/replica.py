@@ -143,6 +143,10 @@ class Replica:
         self.prefill_tokens -= lease.prefill_tokens
         return True
 
+    def is_prefilling(self, lease: Lease) -> bool:
+        """Whether the lease stands and its first token is not there yet."""
+        return lease.lease_id in self._prefilling
+
     def unbind(self, lease: Lease) -> None:
         """Takes a lease off the books."""
         self.first_token(lease)

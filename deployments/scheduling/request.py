@@ -16,7 +16,7 @@ class Request:
     `prompt_tokens` is known or estimated for one sequence, `max_tokens` the client's bound on a sequence's output (None: the context's end),
     `sequences` counts prompts x n. `arrived_s` is when the gateway had it whole, `deadline_s` when its class promises the first token, `expires_s`
     when its wait is given up, all on the shell's monotonic clock. `prefix` holds chained hashes of the prompt's first chunks of `chunk_tokens` tokens
-    each. `attempts`: how often it was placed before, under an owner that is gone.
+    each. `attempts`: how often it was placed before, under an owner that is gone. `digest`: of its body, keyed (`suspects.py`).
     """
 
     request_id: str
@@ -31,6 +31,12 @@ class Request:
     prefix: tuple[int, ...] = ()
     chunk_tokens: int = 0
     attempts: int = 0
+    digest: str = ""
+
+    @property
+    def key(self) -> str:
+        """Under which it is suspected where a replica dies: a client's retry has the same."""
+        return self.digest or self.request_id
 
 
 class Job:

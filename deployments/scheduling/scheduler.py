@@ -11,6 +11,7 @@ decisions.
 
 from collections import Counter
 from dataclasses import replace
+from itertools import chain
 
 from deployments.scheduling.admission import Admission, Forecasts
 from deployments.scheduling.books import Books
@@ -23,6 +24,7 @@ from deployments.scheduling.outage import Outage
 from deployments.scheduling.outliers import Outliers
 from deployments.scheduling.placing import Placing
 from deployments.scheduling.policy import Policy
+from deployments.scheduling.quarantine import Quarantine
 from deployments.scheduling.rate import ServiceRate
 from deployments.scheduling.reasons import AdmissionKind, Ending
 from deployments.scheduling.refusals import Refusals
@@ -32,6 +34,7 @@ from deployments.scheduling.request import Job, Request
 from deployments.scheduling.snapshot import Snapshot
 from deployments.scheduling.starting import Starting
 from deployments.scheduling.step import Decided, Step
+from deployments.scheduling.suspects import Suspects, Suspicion
 from deployments.scheduling.tally import Tally
 
 
@@ -50,9 +53,11 @@ class Scheduler:
         self.forecasts = Forecasts(self.lanes, self.rate, self.starting, self.outage)
         self.limits = TenantLimits()
         self.limits.configure(policy.tenants, 0.0)
-        self.refusals = Refusals(self.lanes, self.limits, self.starting, self.forecasts, self.tally)
+        self.suspects = Suspects()
+        self.refusals = Refusals(self.lanes, self.limits, self.starting, self.forecasts, self.tally, self.suspects)
         self._decided = Decided()
         self.placing = Placing(self.lanes, self.fleet, self.holds, self.books, self.rate, self.forecasts, self._decided)
+        self.quarantine = Quarantine(self.suspects, self.lanes, self.fleet, self.placing, self.forecasts, self.refusals)
         self.leases = self.placing.leases
         self.submitted = 0
         self.adopted = 0
@@ -81,6 +86,8 @@ class Scheduler:
         if rejection is not None:
             return rejection
         self.limits.begin(job)
+        if self.quarantine.takes(job, now):
+            return Admission(AdmissionKind.QUEUE, job.home_name)
         if not self.lanes.jobs and isinstance(self.fleet.fitting(job), list):
             self.lanes.enter(job)
             return Admission(AdmissionKind.ADMIT, job.home_name)
@@ -110,12 +117,13 @@ class Scheduler:
 
     def cancel(self, request_id: str, now: float) -> bool:
         """Takes a waiting request out of its lane. False when it does not wait (never did, was placed, or was given up)."""
-        job = self.lanes.jobs.get(request_id)
+        job = self.lanes.jobs.get(request_id) or self.lanes.aside.get(request_id)
         if job is None:
             return False
         self.forecasts.gave_up(job, now)
         self.tally.gave_up(job, now)
-        self.lanes.leave(job)
+        if self.lanes.aside.pop(request_id, None) is None:
+            self.lanes.leave(job)
         self.limits.end(job)
         return True
 
@@ -127,25 +135,44 @@ class Scheduler:
             if replica.first_token(lease):
                 self.fleet.touch(replica)
                 self.tally.first_token(self.leases[lease.lease_id][1], now)
+                self.suspects.came_further(lease.request.key, now)
+
+    def died(self, lease: Lease, now: float) -> None:
+        """The lease's replica, or its engine, died while it ran: its request is a suspect. The lease stands, for `release`.
+
+        One that ended is no error, and so is a replica that drains: it was to go.
+        """
+        held = self.leases.get(lease.lease_id)
+        if held is not None and self.fleet.by_id[lease.replica_id].told is not ReplicaStatus.DRAINING:
+            self.suspects.died(self.quarantine.run_of(*held), self.quarantine.tried_on(lease.replica_id), now)
+
+    def recall(self, told: Suspicion, now: float) -> None:
+        """What an owner before had found out."""
+        self.suspects.recall(told, now)
 
     def release(self, lease: Lease, ending: Ending, usage: Usage | None, now: float) -> bool:
         """Ends a lease. False when it had ended before, and then nothing changes. `REFUSED` puts its request back at its lane's head."""
-        job = self.placing.unbind(lease)
-        if job is None:
+        held = self.leases.get(lease.lease_id)
+        if held is None:
             return False
         replica = self.fleet.by_id[lease.replica_id]
+        if ending is Ending.FAILED and replica.told is not ReplicaStatus.DRAINING:
+            self.suspects.failed(self.quarantine.run_of(*held), now)
+        job = self.placing.unbind(lease)
         if replica.first_token(lease):
             self.tally.ended_unanswered(job, ending, now)
         replica.unbind(lease)
         self.fleet.touch(replica)
         self.endings[ending.value] += 1
         if ending is Ending.REFUSED:
-            self.lanes.enter(job)
             self.starting.doubt = True
+            if not self.quarantine.takes(job, now):
+                self.lanes.enter(job)
         else:
             self.limits.end(job)
         if ending is Ending.FINISHED:
             self.outage.sign(now)
+            self.suspects.clear(lease.request.key)
             self.rate.finished.add(job.cost, now)
             self.tally.finished += 1
             self.tally.finished_work += job.cost
@@ -172,6 +199,7 @@ class Scheduler:
         if self.lanes.jobs and not self.fleet.any_ready:
             self.rate.forget_idle()
         self.fleet.up(replica_id, capacity)
+        self.suspects.back(replica_id, now)
         since_s = self.outage.up(now)
         if since_s is not None:
             self.forecasts.recovered(since_s)
@@ -206,7 +234,10 @@ class Scheduler:
             return ()
         lost = tuple(replica.leases.values())
         for lease in lost:
+            self.died(lease, now)
+        for lease in lost:
             self.release(lease, Ending.FAILED, None, now)
+        self.suspects.gone(replica_id, now)
         self.fleet.remove(replica)
         if replica.told is not ReplicaStatus.DRAINING:
             self.outage.down()
@@ -220,17 +251,19 @@ class Scheduler:
         What it decided is handed over whole, by the next step where this one raises (`step.Decided`).
         """
         self._end_waits(now)
+        self.quarantine.step(self._decided.turned_away, now)
         self.lanes.promote(now)
         self._outliers.judge(now)
         if self.holds.by_lane:
             self.holds.end_stale()
         self.placing.step(now)
         self.rate.placed.run(bool(self.lanes.jobs) and self.fleet.any_ready, now)
-        return self._decided.hand_over()
+        return self._decided.hand_over(self.suspects.news())
 
     def next_wakeup(self) -> float | None:
         """When `step` must run though nothing else happens: the next promotion or end of a wait. None: never."""
-        return self.lanes.next_wakeup()
+        times = (self.lanes.next_wakeup(), self.quarantine.next_wakeup())
+        return min((time for time in times if time is not None), default=None)
 
     def snapshot(self, now: float, etas: bool = True) -> Snapshot:
         """The books at this moment; without `etas` in a quarter of the time."""
@@ -239,7 +272,7 @@ class Scheduler:
     def _end_waits(self, now: float) -> None:
         if self.starting.doubt:
             self.refusals.turn_away(self._decided.turned_away, now)
-        for gone in self.lanes.expire(now):
+        for gone in chain(self.lanes.expire(now), self.quarantine.expire(now)):
             self._decided.expired.append(gone.request)
             self.limits.end(gone)
             self.tally.gave_up(gone, now)

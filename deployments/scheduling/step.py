@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from deployments.scheduling.admission import Admission
 from deployments.scheduling.lease import Placement
 from deployments.scheduling.request import Request
+from deployments.scheduling.suspects import Suspicion
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +18,12 @@ class TurnedAway:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Requests placed, requests whose wait ran out, and those for which it would."""
+    """Requests placed, requests whose wait ran out, and those for which it would; and whose standing has changed as a suspect."""
 
     placements: tuple[Placement, ...]
     expired: tuple[Request, ...]
     turned_away: tuple[TurnedAway, ...] = ()
+    suspicions: tuple[Suspicion, ...] = ()
 
 
 _NOTHING = Step((), ())
@@ -39,10 +41,10 @@ class Decided:
     expired: list[Request] = field(default_factory=list)
     turned_away: list[TurnedAway] = field(default_factory=list)
 
-    def hand_over(self) -> Step:
+    def hand_over(self, suspicions: tuple[Suspicion, ...] = ()) -> Step:
         """All of it, once."""
-        if not (self.placements or self.expired or self.turned_away):
+        if not (self.placements or self.expired or self.turned_away or suspicions):
             return _NOTHING
-        step = Step(tuple(self.placements), tuple(self.expired), tuple(self.turned_away))
+        step = Step(tuple(self.placements), tuple(self.expired), tuple(self.turned_away), suspicions)
         self.placements, self.expired, self.turned_away = [], [], []
         return step

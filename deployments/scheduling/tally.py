@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from deployments.scheduling.reasons import Ending, RejectCause
 from deployments.scheduling.request import Job
 
-_OWN_FAULT = frozenset({RejectCause.DUPLICATE_ID, RejectCause.TENANT_REQUESTS, RejectCause.TENANT_TOKENS, RejectCause.TENANT_CONCURRENCY})
+_OWN_FAULT = frozenset(
+    {RejectCause.DUPLICATE_ID, RejectCause.TENANT_REQUESTS, RejectCause.TENANT_TOKENS, RejectCause.TENANT_CONCURRENCY, RejectCause.QUERY_OF_DEATH}
+)
 
 
 @dataclass(slots=True)

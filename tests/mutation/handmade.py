@@ -58,7 +58,7 @@ SCHEDULING = [
     ),
     *_in(
         "deployments/scheduling/placing.py",
-        ("a leased id is never forgotten", "self._leased_ids.discard(lease.request.request_id)", "pass"),
+        ("a leased id is never forgotten", "self._leased_ids.pop(lease.request.request_id, None)", "pass"),
         ("an attempt is not counted", "job.attempt += 1", "job.attempt = 1"),
         ("a lane that was passed over is not asked again once a hold is used", "passed_over.clear()", "pass"),
     ),
@@ -66,7 +66,7 @@ SCHEDULING = [
         "deployments/scheduling/lanes.py",
         ("the promoted: last in, first out", "job.sequence = self.next_sequence()", "job.sequence = -self.next_sequence()"),
         ("the promoted keep their order of arrival", "            job.sequence = self.next_sequence()\n", ""),
-        ("a refused job goes to the back", "if job.attempt:\n            lane.push_front(job)", "if False:\n            lane.push_front(job)"),
+        ("a refused job goes to the back", "if job.attempt or first:", "if first:"),
         (
             "after a reload nobody is promoted or given up",
             "self._push(job, self.lanes[job.home])\n            self._time(job)",
@@ -76,6 +76,19 @@ SCHEDULING = [
         ("lanes passed over keep no claim", "self._clock.passed_over(other.flow, self.largest_cost)", "pass"),
         ("the lane that had most is served next", "lane.flow.start < best.flow.start", "lane.flow.start > best.flow.start"),
         ("work that waits forgets the promoted", "self.promoted.work + sum(", "sum("),
+    ),
+    *_in(
+        "deployments/scheduling/suspects.py",
+        ("a death is held against whoever ran beside a trial", " and (inquest.culprit is None or inquest.culprit == run.key):", ":"),
+        ("a replica that is back is held against those who ran there", "self._note(record._replace(deaths=record.deaths - 1))", "pass"),
+        ("a death that is told in pieces counts several times", "if run.key not in inquest.noted and", "if"),
+        ("a ban is never forgotten", "deaths=max(0, record.deaths - times)", "deaths=record.deaths"),
+    ),
+    *_in(
+        "deployments/scheduling/quarantine.py",
+        ("suspects are tried all at once", "        if self._is_trying():\n            return\n", ""),
+        ("the others do not wait for the trials", "record.answered and not tried and", "record.answered and"),
+        ("of one suspect several run at once", "return out is None and not self._placing.runs_of[key]", "return True"),
     ),
     *_in(
         "deployments/scheduling/fair.py",
@@ -92,7 +105,7 @@ SCHEDULING = [
         "deployments/scheduling/admission.py",
         ("the fair share of a full lane is not enforced", "claim.work + job.cost > claim.share * most", "claim.work + job.cost > most"),
         ("one that gives up leaves its promise open", "job.eta.gave_up(job.promise, now - job.request.arrived_s)", "pass"),
-        ("the model's cap lets one too many in", "len(self._lanes.jobs) >= policy.max_waiting", "len(self._lanes.jobs) > policy.max_waiting"),
+        ("the model's cap lets one too many in", "len(self._lanes.aside) >= policy.max_waiting", "len(self._lanes.aside) > policy.max_waiting"),
     ),
     *_in(
         "deployments/scheduling/tenant_queue.py",

@@ -9,6 +9,7 @@ import pytest
 
 from deployments.scheduling import Capacity, Ending, LanePolicy, Lease, Policy, Scheduler
 from deployments.scheduling.replica import Replica
+from deployments.scheduling.suspects import FORGET_S
 from tests.deployments.scheduling.world import CAPACITY, make_request, make_scheduler
 
 POLICY = Policy((LanePolicy("short", 200, weight=4, max_wait_s=5), LanePolicy("long", None, max_wait_s=50)), decode_weight=1.0)
@@ -40,6 +41,13 @@ def entries(root: object) -> int:
             if not dataclasses.is_dataclass(thing) or not type(thing).__dataclass_params__.frozen:  # type: ignore[attr-defined]
                 todo += list(getattr(thing, "__dict__", {}).values())
     return found
+
+
+def forget_suspects(scheduler: Scheduler, now: float) -> None:
+    """Who ran when a replica died is remembered for minutes (how many at most: test_suspects.py)."""
+    scheduler.suspects.forget(now + 3 * FORGET_S)
+    assert scheduler.suspects.all(now + 3 * FORGET_S) == ()
+    scheduler.suspects.news()
 
 
 def living(scheduler: Scheduler) -> int:
@@ -134,6 +142,7 @@ def test_a_hostile_loop_leaves_nothing_behind(loop: Callable[[Scheduler, int, fl
     scheduler = make_scheduler(open_replicas, POLICY)
     for turn in range(TURNS):
         loop(scheduler, turn, 0.01 * turn)
+    forget_suspects(scheduler, 0.01 * TURNS)
     assert living(scheduler) < 50
     assert entries(scheduler) < A_FEW + 8 * living(scheduler)
 
@@ -155,6 +164,7 @@ def test_after_a_crowd_has_gone_its_room_is_given_back(how: str) -> None:
         else:
             for lease, _ in list(scheduler.leases.values()):
                 scheduler.release(lease, Ending.FINISHED, None, 0.0)
+    forget_suspects(scheduler, 0.0)
     assert living(scheduler) <= 1
     assert entries(scheduler) < A_FEW + 8
 

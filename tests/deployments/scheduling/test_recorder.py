@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from deployments.restricted_pickle import load_state
-from deployments.scheduling import Capacity, Ending, LanePolicy, Lease, Order, Policy, Scheduler, TenantPolicy, Usage
+from deployments.scheduling import Capacity, Ending, LanePolicy, Lease, Order, Policy, Scheduler, Suspicion, TenantPolicy, Usage
 from deployments.scheduling.recorder import SCHEMA_VERSION, RecordingScheduler, code_hash, decision, plain
 from deployments.scheduling.replay import ReplayError, replay
 from tests.deployments.scheduling.world import CAPACITY, make_request
@@ -17,7 +17,7 @@ from tests.deployments.scheduling.world import CAPACITY, make_request
 POLICY = Policy(
     (LanePolicy("short", 200, 4.0, 10.0, 60.0), LanePolicy("long")), Order.ARRIVAL, 0.5, 2.0, 40, 20.0, {"b": TenantPolicy(2.0, 60.0, 9e3, 6)}
 )
-REQUEST = dataclasses.replace(make_request("q", 70, 30, 1.0, 50.0, 4.0, 2, "b", (7, 8)), traffic_class="batch", attempts=3)
+REQUEST = dataclasses.replace(make_request("q", 70, 30, 1.0, 50.0, 4.0, 2, "b", (7, 8)), traffic_class="batch", attempts=3, digest="d1")
 LEASE = Lease(9, REQUEST, "r1", 2.0, 4, 140, 300, 30, 0)
 USAGE = Usage(140, 5, 44, 1, 2, 0.25, 0.5)
 REQUEST_LINE = {
@@ -33,6 +33,7 @@ REQUEST_LINE = {
     "prefix": [7, 8],
     "chunk_tokens": 64,
     "attempts": 3,
+    "digest": "d1",
 }
 LEASE_LINE = {
     "lease_id": 9,
@@ -68,6 +69,8 @@ INPUTS: dict[str, tuple[Call, list[Any], object]] = {
     "adopt": (lambda s: s.adopt(LEASE, True, 2.5), [LEASE_LINE, True], 1),
     "cancel": (lambda s: s.cancel("nobody", 2.5), ["nobody"], False),
     "first_token": (lambda s: s.first_token(LEASE, 2.5), [9], None),
+    "died": (lambda s: s.died(LEASE, 2.5), [9], None),
+    "recall": (lambda s: s.recall(Suspicion("d1", 2, True, 2.25), 2.5), ["d1", 2, True, 2.25], None),
     "release": (lambda s: s.release(LEASE, Ending.FINISHED, USAGE, 2.5), [9, "finished", USAGE_LINE], False),
     "learn": (lambda s: s.learn(LEASE, USAGE, 2.5), [LEASE_LINE, USAGE_LINE], None),
     "replica_up": (lambda s: s.replica_up("r5", Capacity(4, 1, 4_000, 300, 3), 2.5), ["r5", CAPACITY_LINE], None),
@@ -79,6 +82,9 @@ INPUTS: dict[str, tuple[Call, list[Any], object]] = {
     "expect_replica": (lambda s: s.expect_replica(9.5, 2.5), [9.5], None),
     "step": (lambda s: s.step(2.5), [], {"placed": [], "expired": [], "turned_away": []}),
 }
+
+
+BY_LEASE = ("first_token", "died", "release")
 
 
 def recording(lines: list[str]) -> RecordingScheduler:
@@ -112,8 +118,8 @@ def test_the_core_gets_each_input_again_as_it_was(method: str, monkeypatch: pyte
     works = getattr(Scheduler, method)
     with monkeypatch.context() as patched:
         patched.setattr(Scheduler, method, lambda self, *given: calls.append(given) or works(self, *given))
-        if method in ("first_token", "release"):
-            rest = () if method == "first_token" else (Ending.FINISHED, USAGE)
+        if method in BY_LEASE:
+            rest = (Ending.FINISHED, USAGE) if method == "release" else ()
             getattr(scheduler, method)(held, *rest, 2.5)
         else:
             call(scheduler)
@@ -122,7 +128,7 @@ def test_the_core_gets_each_input_again_as_it_was(method: str, monkeypatch: pyte
     assert (found.inputs, found.placed) == (1, 0)
     recorded, replayed = calls
     assert replayed == recorded
-    assert method in ("first_token", "release") or arguments == json.loads(lines[-1])[2]
+    assert method in BY_LEASE or arguments == json.loads(lines[-1])[2]
 
 
 def test_a_lease_that_ended_is_told_of_as_it_was() -> None:
@@ -197,14 +203,15 @@ def test_a_step_is_told_in_full() -> None:
     scheduler.submit(dataclasses.replace(REQUEST, request_id="waits"), 3.0)
     assert [request.request_id for request in scheduler.step(60.0).expired] == ["waits"]
     assert json.loads(lines[-1])[3]["expired"] == ["waits"]
-    scheduler.submit(dataclasses.replace(REQUEST, request_id="late", expires_s=80.0), 61.0)
+    scheduler.submit(dataclasses.replace(REQUEST, request_id="late", expires_s=80.0, digest="d2"), 61.0)
     scheduler.replica_lost("r1", 62.0)
     scheduler.expect_replica(90.0, 62.0)
     (gone,) = scheduler.step(63.0).turned_away
     assert json.loads(lines[-1])[3]["turned_away"] == [["late", "short", gone.admission.retry_after_s]]
+    assert json.loads(lines[-1])[3]["suspicions"] == [["d1", 1, False, 62.0]], "it ran when its replica was lost"
     scheduler.replica_up("r1", CAPACITY, 91.0)
     for number in range(9):
-        scheduler.submit(dataclasses.replace(REQUEST, request_id=f"q{number}", expires_s=200.0), 91.0)
+        scheduler.submit(dataclasses.replace(REQUEST, request_id=f"q{number}", expires_s=200.0, digest=f"d{number + 2}"), 91.0)
     queued = scheduler.step(92.0).placements[-1]
     assert queued.eta_s is not None
     assert json.loads(lines[-1])[3]["placed"][-1][-1] == list(queued.eta_s)
