@@ -49,6 +49,9 @@ class Backend(Protocol):
     def last_words(self) -> str:
         """How an engine that has died ended, in a line: by which signal, or with which error."""
 
+    def compiling(self) -> bool:
+        """Whether the engine has compiled, and so had reason to take no step, since this was asked last."""
+
     async def probe(self) -> None:
         """Returns when the engine has given a sign of life, or is known to have ended."""
 

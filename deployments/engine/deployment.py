@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 import re
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -16,7 +17,7 @@ from ray.serve.config import AutoscalingConfig
 
 from cluster.spec import Model, Pool
 from deployments.directory import find_directory
-from deployments.engine.environment import forget_foreign_variables, keep_serve_log, replica_environment
+from deployments.engine.environment import forget_foreign_variables, keep_serve_log, own_temp_dir, replica_environment
 from deployments.engine.placement import place
 from deployments.engine.registration import keep_registered
 from deployments.protocol import DrainReason
@@ -37,6 +38,7 @@ class EngineReplica:
     """One replica of `model`: serves HTTP by itself; Serve sees its constructor, its health and its end."""
 
     _replica: "Replica | None" = None
+    _temp_dir: str | None = None
 
     async def __init__(self, model: Model, public: bool, spot_notice_url: str | None) -> None:  # type: ignore[misc]  # Serve awaits it
         forget_foreign_variables()
@@ -46,11 +48,16 @@ class EngineReplica:
         directory = find_directory()
         context = serve.get_replica_context().replica_id
         identity = Identity(f"{context.deployment_id.name}#{context.unique_id}", ray.get_runtime_context().get_node_id(), _host(public))
+        temp_dir = own_temp_dir() if model.engine == "vllm" else None
         replica = Replica(model, identity, await directory.secret.remote(), _backend_of(model))
-        await replica.start()
-        self._replica = replica
+        try:
+            await replica.start()
+        except BaseException:
+            _remove(temp_dir)
+            raise
+        self._replica, self._temp_dir = replica, temp_dir
         self._registering = asyncio.create_task(keep_registered(replica, directory))
-        self._failing = asyncio.create_task(_end_with_the_engine(replica, self._registering))
+        self._failing = asyncio.create_task(_end_with_the_engine(replica, self._registering, temp_dir))
         if spot_notice_url is not None:
             self._watching = asyncio.create_task(_drain_on_notice(replica, spot_notice_url))
 
@@ -63,15 +70,22 @@ class EngineReplica:
         """Serve awaits this once, before it ends the process: refuses new work, lets running requests end, ends the engine."""
         if self._replica is not None:
             await self._replica.stop()
+            _remove(self._temp_dir)
 
 
-async def _end_with_the_engine(replica: "Replica", registering: asyncio.Task[None]) -> None:
+async def _end_with_the_engine(replica: "Replica", registering: asyncio.Task[None], temp_dir: str | None) -> None:
     """Ends this process when the engine is gone. Serve replaces a dead actor at its next health check, and a failing one only after three."""
     failed = await replica.wait_failed()
     await asyncio.wait([registering], timeout=_GOODBYE_S)
     logger.error("this process ends, since its engine did: %s", failed.detail)
+    _remove(temp_dir)
     logging.shutdown()
     os._exit(1)
+
+
+def _remove(temp_dir: str | None) -> None:
+    if temp_dir is not None:
+        shutil.rmtree(temp_dir, ignore_errors=True)
 
 
 async def _drain_on_notice(replica: "Replica", url: str) -> None:

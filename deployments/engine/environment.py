@@ -3,14 +3,17 @@
 Each variable has its reason beside it. The cluster's secret is never among them: environments are readable in `/proc` and in Ray's own state.
 """
 
+import getpass
 import logging
 import os
+import tempfile
 from logging.handlers import MemoryHandler
 
 from cluster.spec import Model, Pool
 from deployments.engine.fate_share import SWITCH
 from deployments.engine.sources import all_local
 
+INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 _SERVE_LOGGER = "ray.serve"
 
 _FOREIGN = (
@@ -36,6 +39,27 @@ def keep_serve_log() -> None:
     for handler in logging.getLogger(_SERVE_LOGGER).handlers:
         if isinstance(handler, MemoryHandler):
             handler.close = handler.flush  # type: ignore[method-assign]
+
+
+def own_temp_dir() -> str:
+    """Makes a folder in which vLLM's processes leave their temporary files, and returns it; whoever ends the replica removes it.
+
+    Each start of an engine leaves a `vllm_dist_*` there (the meeting point of its ranks), and a killed one its sockets.
+    """
+    cache = inductor_cache()
+    folder = tempfile.mkdtemp(prefix="replica-")
+    os.environ |= {"TMPDIR": folder, INDUCTOR_CACHE: cache}
+    tempfile.tempdir = folder
+    return folder
+
+
+def inductor_cache() -> str:
+    """Where torch's Inductor keeps what it compiled: where it would by itself, though temporary files go elsewhere. It outlives the cluster."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        user = str(os.getuid())
+    return os.environ.get(INDUCTOR_CACHE) or os.path.join(tempfile.gettempdir(), f"torchinductor_{user}")
 
 
 def replica_environment(model: Model, pool: Pool) -> dict[str, str]:

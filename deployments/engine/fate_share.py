@@ -1,4 +1,4 @@
-"""Makes vLLM's child processes die with the replica that started them.
+"""Makes vLLM's child processes die with the replica that started them, and tell when they compile (`compiling.py`).
 
 vLLM loads `register` in each of its processes (the entry point group `vllm.general_plugins`, declared in pyproject.toml). It acts only in a process
 that was started by another one of ours: where the replica has set `SWITCH` and multiprocessing knows a parent. In the replica itself, and where
@@ -13,6 +13,7 @@ import ctypes
 import multiprocessing
 import os
 import signal
+import sys
 
 SWITCH = "RAYLANE_FATE_SHARE"
 """The environment variable that turns this on; the replica's environment carries it to every child."""
@@ -25,9 +26,18 @@ def register() -> None:
     parent = multiprocessing.parent_process()
     if os.environ.get(SWITCH) != "1" or parent is None or parent.pid is None:
         return
+    signal_when_parent_dies(signal.SIGKILL, parent.pid)
+    if "torch" in sys.modules:
+        from deployments.engine.compiling import announce
+
+        announce()
+
+
+def signal_when_parent_dies(number: signal.Signals, parent: int) -> None:
+    """Asks the kernel to send this process a signal when `parent`, the process that started it, dies; sends it at once when it is dead already."""
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+    if libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     # The parent may have died before the call above; the kernel sends nothing for the past.
-    if os.getppid() != parent.pid:
-        os.kill(os.getpid(), signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), number)

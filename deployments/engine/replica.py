@@ -66,7 +66,7 @@ class Replica:
         self._feed = Feed(lambda: Hello(self.facts, self.state), self._load_message)
         self._exchanges = Exchanges(self._exchange_ended, self._feed.tell)
         self._load = EngineLoad(changed=self._engine_stepped)
-        self._watchdog = Watchdog(model.health.stall_s)
+        self._watchdog = Watchdog(model.health.stall_s, model.health.startup_s)
         self._guard: Guard | None = None
         self._failing = asyncio.Event()
         self._drained = asyncio.Event()
@@ -151,7 +151,8 @@ class Replica:
             await self._backend.wait_dead(self._backend.watch_every_s)
             now = time.monotonic()
             owed = self._backend.unfinished or self._probe_if_idle(now)
-            self.verdict = self._watchdog.check(now, owed, self._load.last_step, self._backend.dead)
+            compiling = self._watchdog.is_suspicious and self._backend.compiling()
+            self.verdict = self._watchdog.check(now, owed, self._load.last_step, self._backend.dead, compiling)
         self._fail()
 
     def _fail(self) -> None:

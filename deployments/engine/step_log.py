@@ -31,15 +31,19 @@ class StepLog:
         self._lines = LineLog(path, health)
         self._first: str | None = None
         """The line about the engine, until it is written."""
+        self._begun = False
 
     def begin(self, max_num_seqs: int, max_num_batched_tokens: int, kv_tokens: int, block_tokens: int) -> None:
-        """The engine is up, and has not taken a step."""
+        """The engine is up and warm. Steps before are not noted."""
+        self._begun = True
         facts = {"max_num_seqs": max_num_seqs, "max_num_batched_tokens": max_num_batched_tokens, "kv_tokens": kv_tokens, "block_tokens": block_tokens}
         self._first = json.dumps(facts)
         self._write_first()
 
     def write(self, details: IterationDetails, running: int, waiting: int, kv_usage: float, now: float) -> None:
         """Notes a step whose outputs arrived at `now`."""
+        if not self._begun:
+            return
         self._write_first()
         self._lines.write(
             json.dumps(

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import os
 import signal
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,11 +27,13 @@ from cluster.spec import Model
 from deployments.engine import telemetry
 from deployments.engine.args import namespace
 from deployments.engine.backend import Capacity
+from deployments.engine.compiling import Compilers
 from deployments.engine.exchanges import Exchanges, current
 from deployments.engine.load import EngineLoad
 from deployments.engine.root_cause import own_words, root_cause
 from deployments.engine.stats import EngineStats
 from deployments.engine.step_log import StepLog
+from deployments.engine.warm_up import warm_up
 
 _STOP_S = 5.0
 """How long the engine's processes may take to end when asked, before they are killed (seconds)."""
@@ -70,6 +73,7 @@ class VllmApp:
 
     engine: BookedLLM
     asgi: Any
+    compilers: Compilers
     watch_every_s: float = 0.2
 
     @property
@@ -93,11 +97,15 @@ class VllmApp:
     @property
     def last_words(self) -> str:
         """The signal that ended the core, else the last error that it told its log."""
-        codes = [process.exitcode for process in self._processes]
+        codes = [process.exitcode for process in _processes(self.engine)]
         signals = [signal.Signals(-code).name for code in codes if code is not None and code < 0]
         if signals:
             return f"the engine's core was ended by {signals[0]}"
         return root_cause(own_words()) or "the engine's core ended without a word"
+
+    def compiling(self) -> bool:
+        """Whether a compiler of the engine has worked since this was asked last."""
+        return self.compilers.at_work()
 
     async def probe(self) -> None:
         """Returns when the core has answered (it reads its messages between two steps), or is known to have ended."""
@@ -113,13 +121,8 @@ class VllmApp:
 
     def kill(self) -> None:
         """Ends the core at once, even a stopped one; vLLM then fails every request that it held."""
-        for process in self._processes:
+        for process in _processes(self.engine):
             process.kill()
-
-    @property
-    def _processes(self) -> list[Any]:
-        manager = self.engine.engine_core.resources.engine_manager
-        return [] if manager is None else list(manager.processes)
 
     async def stop(self) -> None:
         """Ends the core and waits until its processes are gone."""
@@ -146,15 +149,24 @@ async def start_vllm(model: Model, load: EngineLoad, exchanges: Exchanges) -> Vl
             raise
         raise RuntimeError(f"the engine's core did not start: {cause}") from error
     engine.exchanges = exchanges
-    if steps is not None:
-        scheduling, cache = config.scheduler_config, config.cache_config
-        blocks, size = int(cache.num_gpu_blocks or 0), int(cache.block_size)
-        steps.begin(scheduling.max_num_seqs, scheduling.max_num_batched_tokens, blocks * size, size)
     await engine.reset_mm_cache()
     tasks = await engine.get_supported_tasks()
     app = build_app(args, tasks, engine.model_config)
     await init_app_state(engine, app.state, args, tasks)
     # vLLM's error handler tells "its" server to end when the engine has died; ours outlives the engine to answer for it.
     app.state.server = SimpleNamespace(should_exit=False)
+    await warm_up(app, model)
+    await engine.reset_prefix_cache()
+    if steps is not None:
+        scheduling, cache = config.scheduler_config, config.cache_config
+        blocks, size = int(cache.num_gpu_blocks or 0), int(cache.block_size)
+        steps.begin(scheduling.max_num_seqs, scheduling.max_num_batched_tokens, blocks * size, size)
     freeze_gc_heap()
-    return VllmApp(engine, app)
+    compilers = Compilers(Path(tempfile.gettempdir()), lambda: [process.pid for process in _processes(engine)])
+    return VllmApp(engine, app, compilers)
+
+
+def _processes(engine: BookedLLM) -> list[Any]:
+    """The core's process, as multiprocessing knows it; several where the engine has several cores."""
+    manager = engine.engine_core.resources.engine_manager
+    return [] if manager is None else list(manager.processes)

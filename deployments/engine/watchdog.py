@@ -14,27 +14,41 @@ class Verdict(StrEnum):
     STALLED = "stalled"
 
 
+_SUSPICIOUS_S = 1.0
+
+
 class Watchdog:
     """Counts how long the engine has owed a step.
 
     It owes one while work is unfinished (requests, or an unanswered probe), and pays by any step. The count starts when work appears, not at the last
     step before it: an engine that idled for an hour has not been stuck for an hour. And only time in which the watchdog itself was asked counts: when
-    this process did not run (a stopped process, a blocked event loop), steps may lie unread.
+    this process did not run (a stopped process, a blocked event loop), steps may lie unread. Nor does time count in which the engine compiles, up to
+    `compile_s` of it: as long as a start may take.
     """
 
-    def __init__(self, stall_s: float, max_gap_s: float = 1.0) -> None:
+    def __init__(self, stall_s: float, compile_s: float, max_gap_s: float = 1.0) -> None:
         self.stall_s = stall_s
+        self.compile_s = compile_s
         self.max_gap_s = max_gap_s
         self._owed_s = 0.0
+        self._compiled_s = 0.0
         self._checked: float | None = None
         self._last_step: float | None = None
 
-    def check(self, now: float, unfinished: int, last_step: float, dead: bool) -> Verdict:
-        """The verdict at `now`, given the unfinished work, when the engine last stepped, and whether its process is known to be dead (seconds)."""
+    @property
+    def is_suspicious(self) -> bool:
+        """Whether it is worth finding out if the engine compiles, which takes some milliseconds."""
+        return self._owed_s > _SUSPICIOUS_S or self._compiled_s > 0
+
+    def check(self, now: float, unfinished: int, last_step: float, dead: bool, compiling: bool = False) -> Verdict:
+        """The verdict at `now`, given the unfinished work, when the engine last stepped, whether its process is known to be dead (seconds), and
+        whether it has compiled since the last check."""
         if dead:
             return Verdict.DEAD
         if unfinished == 0 or last_step != self._last_step or self._checked is None:
-            self._owed_s = 0.0
+            self._owed_s = self._compiled_s = 0.0
+        elif compiling and self._compiled_s < self.compile_s:
+            self._compiled_s += min(now - self._checked, self.max_gap_s)
         else:
             self._owed_s += min(now - self._checked, self.max_gap_s)
         # Work that appears counts from the check that sees it first.

@@ -57,6 +57,10 @@ class SimulatedBackend:
             return "the simulated engine was ended"
         return f"the simulated engine: {self._running.exception()!r}"
 
+    def compiling(self) -> bool:
+        """It never does."""
+        return False
+
     async def probe(self) -> None:
         """Returns at the event loop's next turn: the engine lives in it."""
         await asyncio.sleep(0)

@@ -48,6 +48,9 @@ class Engine:
         await send({"type": "http.response.body", "body": VLLMS_WORDS, "more_body": True})
         await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
 
+    def compiling(self) -> bool:
+        return False
+
     async def probe(self) -> None:
         return
 
