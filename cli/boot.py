@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import requests
@@ -19,6 +19,8 @@ from cluster.spec import ClusterSpec, Region
 
 _POLL_S = 0.25
 _ANSWER_S = 2.0
+_STOP_MARGIN_S = 5.0
+"""What Serve may take beyond the gateways' own time to end them (seconds)."""
 
 
 class BootError(RuntimeError):
@@ -60,8 +62,21 @@ class Boot:
                 self._stop.wait(_POLL_S)
         return False
 
-    def stop(self) -> None:
-        """Ends the gateway first, which lets running requests end for gateway.drain_s; then everything else at once."""
+    def stop(self, ray_lives: Callable[[], bool]) -> None:
+        """Ends the gateway, which lets running requests end for gateway.drain_s. Everything else is ended by process.
+
+        Gives up when Ray is gone: Serve would be asked for a minute. A thread asks, since nothing stops a call that waits for Ray.
+        """
+        gateway = self._spec.gateway
+        deadline = time.monotonic() + gateway.drain_s + gateway.lame_duck_s + _STOP_MARGIN_S
+        asking = threading.Thread(target=self._end_the_gateways, name="stop", daemon=True)
+        asking.start()
+        while asking.is_alive() and ray_lives() and time.monotonic() < deadline:
+            asking.join(_POLL_S)
+        if asking.is_alive():
+            console.print("(Serve does not answer: running requests are cut)")
+
+    def _end_the_gateways(self) -> None:
         import ray
         from ray import serve
 
@@ -71,7 +86,7 @@ class Boot:
             ray.get(self._directory.closing.remote(), timeout=_ANSWER_S)
         try:
             serve.delete(GATEWAY_APP)
-        except Exception as error:  # Ray may be gone already: what is left is ended by process
+        except Exception as error:  # Ray may be gone already
             console.print(f"(Serve did not answer: {type(error).__name__})")
 
     def _note(self, applications: Mapping[str, Any]) -> None:

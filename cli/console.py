@@ -17,7 +17,12 @@ def show(view: RenderableType) -> None:
 
 def fail(message: str, mend: str | None = None, code: int = 1) -> NoReturn:
     """Prints what is wrong, and the command that mends it, and ends the command."""
+    complain(message, mend)
+    raise typer.Exit(code)
+
+
+def complain(message: str, mend: str | None = None) -> None:
+    """Prints what is wrong, and the command that mends it."""
     errors.print(f"[bold red]error:[/] {escape(message)}")
     if mend is not None:
         errors.print(f"  to mend it: [bold]{escape(mend)}[/]")
-    raise typer.Exit(code)

@@ -9,12 +9,18 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from deployments.engine.environment import INDUCTOR_CACHE, inductor_cache
+
 _OBJECT_STORE_BYTES = 100 << 20
 _END_PATIENCE_S = 10.0
+_ORPHANS_S = 3.0
+"""How long Ray's other processes may take to end when its head is gone (seconds)."""
+_HEAD = ("gcs_server", "raylet")
 
 ENVIRONMENT = {
     "RAY_AUTH_MODE": "token",
@@ -33,15 +39,33 @@ ENVIRONMENT = {
 }
 
 
+@dataclass(frozen=True)
+class PrivateRay:
+    """A Ray of our own: its temporary folder, and the processes without which it does not live."""
+
+    temp_dir: str
+    head: tuple[psutil.Process, ...]
+
+    def lives(self) -> bool:
+        """Whether Ray's head can still answer."""
+        try:
+            return all(process.status() != psutil.STATUS_ZOMBIE for process in self.head)
+        except psutil.NoSuchProcess:
+            return False
+
+
 @contextmanager
-def private_ray(num_cpus: int, token_file: Path) -> Iterator[str]:
-    """Starts Ray's head in this process's children; yields its temporary folder. On the way out every process of it is gone, and the folder."""
+def private_ray(num_cpus: int, token_file: Path) -> Iterator[PrivateRay]:
+    """Starts Ray's head in this process's children. On the way out every process of it is gone, and the folder."""
     for stale in ("RAY_ADDRESS", "RAY_AUTH_TOKEN"):
         os.environ.pop(stale, None)
-    os.environ |= ENVIRONMENT | {"RAY_AUTH_TOKEN_PATH": str(token_file)}
+    cache = inductor_cache()
     temp_dir = tempfile.mkdtemp(prefix="raylane-")  # short, since Unix sockets lie in it
+    # What the cluster's processes leave in their temporary folder goes with Ray's.
+    os.environ |= ENVIRONMENT | {"RAY_AUTH_TOKEN_PATH": str(token_file), "TMPDIR": temp_dir, INDUCTOR_CACHE: cache}
     import ray
 
+    own: PrivateRay | None = None
     try:
         ray.init(
             address="local",
@@ -54,12 +78,17 @@ def private_ray(num_cpus: int, token_file: Path) -> Iterator[str]:
             _node_ip_address="127.0.0.1",
             _temp_dir=temp_dir,
         )
-        yield temp_dir
+        head = tuple(child for child in psutil.Process().children() if child.name() in _HEAD)
+        own = PrivateRay(temp_dir, head)
+        yield own
     finally:
         me = psutil.Process()
         ours = {*me.children(recursive=True), *processes_of(temp_dir)} - {me}
-        ray.shutdown()
-        end_processes(list(ours))
+        if own is None or own.lives():
+            ray.shutdown()
+            end_processes(list(ours))
+        else:  # Ray's own way out would wait for its head, and abort this process after a minute
+            end_processes(list(ours), _ORPHANS_S)
         shutil.rmtree(temp_dir, ignore_errors=True)
 
 

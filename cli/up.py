@@ -1,6 +1,6 @@
 """`raylane up`: brings one cell up on this machine and holds it until Ctrl-C, SIGTERM or `raylane down`.
 
-The process that runs this is the cluster's parent: Ray's processes, the gateway and the engines are below it and go with it.
+What holds the cluster is a child of this process (`holder.py`): Ray's processes, the gateway and the engines are below it and go with it.
 """
 
 import os
@@ -19,8 +19,9 @@ import typer
 
 from autoscaling.from_spec import scaling_problems
 from cli.boot import Boot, BootError
-from cli.console import console, fail
+from cli.console import complain, console, fail
 from cli.down import clean
+from cli.holder import hold_apart
 from cli.losses import Losses
 from cli.private_ray import private_ray
 from cli.run_dir import RunDir, State
@@ -31,6 +32,8 @@ from cluster.spec import ClusterSpec, Region, SpecError, load_spec
 from deployments.simulated.costs import cost_problems
 
 _DETACH_PATIENCE_S = 900.0
+_SAME_SIGNAL_S = 0.5
+"""Signals that come within so long are one: whoever signals every process of a service reaches the holder twice."""
 
 
 def up(
@@ -53,12 +56,14 @@ def up(
         if not is_ours:
             fail(f"another `raylane up` of cluster {cluster.name!r} is starting or running", mend=f"raylane down {cluster.name}")
         clean(run_dir)
-        try:
-            _hold(cluster, home, run_dir, stop)
-        except BootError as error:
-            fail(str(error), mend="raylane doctor")
-        finally:
-            run_dir.clear_state()
+        pid = os.getpid()
+        status = hold_apart(lambda: _held(cluster, home, run_dir, pid, stop))
+        if status < 0 or status > 128:  # killed, or told twice to end
+            clean(run_dir)
+        if status < 0:
+            fail(f"the process that held cluster {cluster.name!r} was killed ({signal.Signals(-status).name}); nothing of it is left")
+        if status:
+            raise typer.Exit(status)
 
 
 def _load(path: Path | None, region: str | None, port: int | None) -> tuple[ClusterSpec, Region]:
@@ -92,16 +97,31 @@ def _check_free(spec: ClusterSpec, run_dir: RunDir) -> None:
 
 
 def _on_signals(stop: threading.Event) -> None:
+    first: list[float] = []
+
     def handler(number: int, frame: FrameType | None) -> None:
-        if stop.is_set():  # the second time: at once
+        if first and time.monotonic() - first[0] > _SAME_SIGNAL_S:  # the second time: at once
             os._exit(128 + number)
+        first.append(time.monotonic())
         stop.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, handler)
 
 
-def _hold(spec: ClusterSpec, region: Region, run_dir: RunDir, stop: threading.Event) -> None:
+def _held(spec: ClusterSpec, region: Region, run_dir: RunDir, pid: int, stop: threading.Event) -> int:
+    """Holds the cluster until it is told to stop; returns the exit status. `pid`: the process that `raylane down` stops."""
+    try:
+        _hold(spec, region, run_dir, pid, stop)
+    except BootError as error:
+        complain(str(error), mend="raylane doctor")
+        return 1
+    finally:
+        run_dir.clear_state()
+    return 0
+
+
+def _hold(spec: ClusterSpec, region: Region, run_dir: RunDir, pid: int, stop: threading.Event) -> None:
     started, began_unix_s = time.monotonic(), time.time()
     secret = run_dir.new_secret("secret")
     run_dir.new_secret("ray_token")
@@ -110,18 +130,19 @@ def _hold(spec: ClusterSpec, region: Region, run_dir: RunDir, stop: threading.Ev
     url = f"http://{_host_in_url(spec.gateway.host)}:{spec.gateway.port}"
     with (
         shared_memory(run_dir.path / "shared_memory") as memory,
-        private_ray(max(cores, int(needed + 0.999)), run_dir.path / "ray_token") as temp_dir,
+        private_ray(max(cores, int(needed + 0.999)), run_dir.path / "ray_token") as ray,
     ):
         _on_signals(stop)  # again: Ray has put a handler of its own in place of ours
-        state = State(spec.name, os.getpid(), psutil.Process().create_time(), url, temp_dir, ready=False)
+        state = State(spec.name, pid, psutil.Process(pid).create_time(), url, ray.temp_dir, ready=False)
         run_dir.write_state(state)
         boot = Boot(spec, region, run_dir, url, stop)
         if boot.run(secret):
+            memory.look()  # what is killed from now on is known
             run_dir.write_state(State(**{**state.__dict__, "ready": True}))
             _greet(spec, url, time.monotonic() - started)
             Losses(run_dir.path, began_unix_s).tell_until(stop)
         console.print("\nStopping: running requests may end, new ones are refused ...")
-        boot.stop()
+        boot.stop(ray.lives)
         memory.look()
     console.print(f"Cluster {spec.name!r} is down.")
 

@@ -202,12 +202,13 @@ def begun(folder: Path, name: str, spec: dict[str, Any]) -> Iterator[LiveCluster
 @contextmanager
 def waited_for(cluster: LiveCluster) -> Iterator[None]:
     """The block has a cluster that is ready; after it the cluster is taken down, and nothing of it may be left."""
-    _wait_ready(cluster)
+    wait_ready(cluster)
     yield
     _take_down(cluster)
 
 
-def _wait_ready(cluster: LiveCluster) -> None:
+def wait_ready(cluster: LiveCluster) -> None:
+    """Returns when `raylane up` says so."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         assert cluster.process.poll() is None, f"`raylane up` ended:\n{cluster.log.read_text()}"
