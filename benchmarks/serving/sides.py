@@ -86,7 +86,8 @@ def _command(name: SideName, spec: ClusterSpec, folder: Path, port: int, checkou
         case "checkout":
             if checkout is None:
                 raise ValueError("the side `checkout` needs the folder of another checkout")
-            return [str(checkout / ".venv" / "bin" / "raylane"), "up", str(folder / "spec.yaml")]
+            home = str(checkout.resolve())  # Ray's workers look into the folder that a driver is started in first
+            return ["env", f"--chdir={home}", f"{home}/.venv/bin/raylane", "up", str(folder / "spec.yaml")]
         case "raylane":
             return [sys.executable, "-m", "cli.main", "up", str(folder / "spec.yaml")]
         case "bare":

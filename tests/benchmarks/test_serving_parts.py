@@ -96,7 +96,8 @@ def test_another_checkout_runs_its_own_code_under_another_name_and_port(tmp_path
     assert moved.gateway.port != spec.gateway.port
     assert side.url == f"http://127.0.0.1:{moved.gateway.port}"
     assert moved.models == spec.models
-    assert side.server._command == [str(tmp_path / "before/.venv/bin/raylane"), "up", str(side.folder / "spec.yaml")]
+    there = tmp_path / "before"
+    assert side.server._command == ["env", f"--chdir={there}", f"{there}/.venv/bin/raylane", "up", str(side.folder / "spec.yaml")]
     assert side.server._env["RAYLANE_HOME"] == str(side.folder / "home")
 
 
