@@ -7,8 +7,21 @@ import math
 import random
 from collections.abc import Callable
 
-PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/tokenize", "/detokenize")
-_FIELDS = ("prompt", "messages", "input", "stop", "tools", "max_tokens", "n", "model", "logit_bias", "cache_salt", "metadata")
+_PROMPTS = {
+    "/v1/chat/completions": ("messages", b'[{"role":"user","content":"hi"}]'),
+    "/v1/chat/completions/batch": ("messages", b'[[{"role":"user","content":"hi"}]]'),
+    "/v1/messages": ("messages", b'[{"role":"user","content":"hi"}]'),
+    "/v1/messages/count_tokens": ("messages", b'[{"role":"user","content":"hi"}]'),
+    "/v1/completions": ("prompt", b'"hi"'),
+    "/v1/responses": ("input", b'"hi"'),
+    "/v1/embeddings": ("input", b'"hi"'),
+    "/invocations": ("prompt", b'"hi"'),
+    "/tokenize": ("prompt", b'"hi"'),
+    "/detokenize": ("tokens", b"[1,2]"),
+}
+"""The field of each path's prompt, and one that means no harm."""
+PATHS = tuple(_PROMPTS)
+_FIELDS = ("prompt", "messages", "input", "system", "stop", "tools", "max_tokens", "n", "model", "logit_bias", "cache_salt", "metadata")
 _Filler = Callable[[random.Random, int], bytes]
 
 
@@ -61,6 +74,7 @@ _MESSAGES = _repeated(
     b'{"role":"user","content":[{"type":"text","text":"x"}]}',
     b'{"role":"user","content":' + b'"' + b"\\n" * 3_000 + b'"}',
     b'{"role":"tool","content":[[],[],[]],"tool_calls":[{},{}]}',
+    b'{"role":"user","content":[{"type":"tool_result","content":[{"content":[{}]},{"text":"x"}]},{"input":{"a":[]},"thinking":"x"}]}',
 )
 _FILLERS: tuple[_Filler, ...] = (
     _repeated(b"1", b"[1]", b"[]", b"{}", b'""', b'"a"', b"12345", b"[1,2,3]", b"null", b"1.5", b"-0"),
@@ -78,9 +92,10 @@ _FILLERS: tuple[_Filler, ...] = (
 def body_of(draw: random.Random, size: int, model: str = "demo") -> tuple[str, bytes]:
     """A path and a body for it, of about `size` bytes and no more than that many and a few hundred."""
     path = draw.choice(PATHS)
-    field = draw.choice(_FIELDS) if draw.random() < 0.6 else _prompt_field(path)
+    prompt_field, prompt = _PROMPTS[path]
+    field = draw.choice(_FIELDS) if draw.random() < 0.6 else prompt_field
     members = [b'"%s":%s' % (field.encode(), draw.choice(_FILLERS)(draw, size))]
-    for name, value in (("model", b'"%s"' % model.encode()), (_prompt_field(path), _plain(path)), ("max_tokens", b"2")):
+    for name, value in (("model", b'"%s"' % model.encode()), (prompt_field, prompt), ("max_tokens", b"2")):
         if name != field and (name == "max_tokens" or draw.random() < 0.95):
             members.append(b'"%s":%s' % (name.encode(), value))
     draw.shuffle(members)
@@ -95,12 +110,3 @@ def size_of(draw: random.Random, most: int, least: int = 64) -> int:
 
 def _broken(draw: random.Random, body: bytes) -> bytes:
     return draw.choice([body[:-1], body + body[:50], b"\xef\xbb\xbf" + body, body[: len(body) // 2], body[:-1] + b",}", b"[" + body + b"]"])
-
-
-def _prompt_field(path: str) -> str:
-    named = {"/v1/chat/completions": "messages", "/v1/responses": "input", "/v1/embeddings": "input", "/detokenize": "tokens"}
-    return named.get(path, "prompt")
-
-
-def _plain(path: str) -> bytes:
-    return {"/v1/chat/completions": b'[{"role":"user","content":"hi"}]', "/detokenize": b"[1,2]"}.get(path, b'"hi"')
