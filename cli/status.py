@@ -20,6 +20,8 @@ from cli.local_http import base_url, no_answer, read
 
 _REFRESH_S = 1.0
 _SHOWN_DEPARTURES = 6
+_LIVE_DEPARTURES = 2
+"""A terminal has few lines, and what does not fit in is cut off at its end."""
 
 
 def status(
@@ -37,10 +39,10 @@ def status(
         show(_view(report))
         return
     try:
-        with Live(_view(report), console=console, auto_refresh=False) as live:
+        with Live(_view(report, _LIVE_DEPARTURES), console=console, auto_refresh=False) as live:
             while True:
                 time.sleep(_REFRESH_S)
-                live.update(_view(fetch_report(base)), refresh=True)
+                live.update(_view(fetch_report(base), _LIVE_DEPARTURES), refresh=True)
     except KeyboardInterrupt:
         return
 
@@ -56,13 +58,13 @@ def fetch_report(base: str) -> dict[str, Any]:
     return report
 
 
-def _view(report: dict[str, Any]) -> RenderableType:
+def _view(report: dict[str, Any], departures: int = _SHOWN_DEPARTURES) -> RenderableType:
     gateway = report["gateway"]
     head = f"[bold]{report['cluster']}[/]  {gateway['url']}  up {shown_span(gateway['uptime_s'])}\n{in_gateways(report)}"
     ids = [replica["replica_id"] for model in report["models"] for replica in model["replicas"]]
     names = short_names([*ids, *ids_in(report.get("departures", ()))])
     models = (part for model in report["models"] for part in _model(model, names))
-    return Group(head, *log_lines(report), *models, *_departures(report, names))
+    return Group(head, *log_lines(report), *_departures(report, names, departures), *models)
 
 
 def in_gateways(report: dict[str, Any]) -> str:
@@ -175,20 +177,20 @@ def _because(replica: dict[str, Any]) -> str:
     return f"drains ({drains_for})" if drains_for else ""
 
 
-def _departures(report: dict[str, Any], names: Mapping[str, str]) -> list[RenderableType]:
+def _departures(report: dict[str, Any], names: Mapping[str, str], most: int) -> list[RenderableType]:
     """The last of what ended, newest first, and what came instead."""
     ended = report.get("departures", [])
     if not ended:
         return []
     table = Table.grid(padding=(0, 2))
     several = len(report["models"]) > 1
-    for one in reversed(ended[-_SHOWN_DEPARTURES:]):
+    for one in reversed(ended[-most:]):
         colour = "dim" if one["planned"] else "red"
         sequel = sequel_of(one, names)
-        told = f"[{colour}]{escape(end_of(one, names, several))}[/]" + (f"\n{escape(sequel)}" if sequel else "")
+        told = f"[{colour}]{escape(end_of(one, names, several))}[/]" + (f"; {escape(sequel)}" if sequel else "")
         table.add_row(clock(one["at_unix_s"]), told)
     lost = sum(not one["planned"] for one in ended)
-    return [f"\n[bold]ended[/]: {lost} lost, {len(ended) - lost} as planned, of the last {len(ended)}", table]
+    return [f"[bold]ended[/]: {lost} lost, {len(ended) - lost} as planned, of the last {len(ended)}", table]
 
 
 def plain_table(*columns: str, left: int = 0) -> Table:

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.console import console, fail
+from cli.departed import clock, end_of, ids_in, short_names
 from cli.local_http import base_url, no_answer, read
 
 _BAR_WIDTH = 40
@@ -39,7 +40,10 @@ def why(
 
 
 def _view(record: dict[str, Any]) -> RenderableType:
-    return Group(_head(record), Text(), _stages(record), Text(), _decisions(record))
+    ended = record.get("departures", [])
+    names = short_names(ids_in(ended))
+    ends = [Text(f"\n{clock(one['at_unix_s'])}  {end_of(one, names)}", "red") for one in ended]
+    return Group(_head(record), Text(), _stages(record), Text(), _decisions(record), *ends)
 
 
 def _head(record: dict[str, Any]) -> Text:

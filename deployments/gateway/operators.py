@@ -65,7 +65,7 @@ class OperatorPages:
         return JSONResponse(self._status.targets())
 
     async def request(self, request: Request) -> Response:
-        """The record of one of the last requests, here or at another gateway: what `raylane why` shows."""
+        """The record of one of the last requests, here or at another gateway, and which of its replicas have ended: what `raylane why` shows."""
         request_id = request.path_params["request_id"]
         ledger = self._recent.get(request_id)
         if ledger is None:
@@ -73,7 +73,8 @@ class OperatorPages:
                 return found
             message = f"request {shown(request_id)} is not among the last {len(self._recent)} that ended here; older ones are in the trace file"
             raise ApiError(ErrorCode.NOT_FOUND, message)
-        return JSONResponse(ledger.record())
+        placed_on = {str(decision.facts["replica"]) for decision in ledger.decisions if "replica" in decision.facts}
+        return JSONResponse({**ledger.record(), "departures": self._status.departures_of(placed_on)})
 
     async def spec(self, request: Request) -> Response:
         """The spec in force; PUT changes what can change without a restart, all of it or nothing. `?dry_run=1` only says what would change."""

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from cluster.spec import ClusterSpec
@@ -58,6 +58,10 @@ class Status:
         """Models that should have a ready replica and an owner, and lack one."""
         spec = self._service.spec
         return [name for name, desk in self._service.desks.items() if spec.least_replicas(spec.model(name)) > 0 and not desk.is_ready]
+
+    def departures_of(self, replica_ids: Collection[str]) -> list[dict[str, Any]]:
+        """Records of the ends of those replicas, as far as they ended and are remembered."""
+        return [one.record() for one in self._announced.departures.last if one.who in replica_ids]
 
     def targets(self) -> list[dict[str, Any]]:
         """Prometheus' http_sd form. All of them ask for the cluster's secret."""

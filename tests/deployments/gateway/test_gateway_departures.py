@@ -7,14 +7,16 @@ from typing import Any
 
 import aiohttp
 import pytest
+from typer.testing import CliRunner
 
+from cli.main import app
 from deployments.departures.departure import Cause, Departure
 from deployments.gateway import feeds, obituaries
 from deployments.gateway.harm import digest_of
 from deployments.gateway.obituaries import cause_of
 from deployments.protocol import DrainReason, EngineFault, Failed, Load, ReplicaState, encode
 from tests.deployments.gateway.fake_engine import Behaviour, FakeEngine, pieces, waiting
-from tests.deployments.gateway.rig import ASK, CREDENTIALS, Rig, until
+from tests.deployments.gateway.rig import ASK, CREDENTIALS, SECRET, Rig, until
 
 MakeRig = Callable[..., Awaitable[Rig]]
 
@@ -154,3 +156,24 @@ async def test_metrics_and_status_tell_of_it(make_rig: MakeRig) -> None:
     assert 'raylane_departures_total{cause="process_died",kind="replica",model="demo",planned="no"} 1.0' in metrics
     (told,) = json.loads(await page("/raylane/status"))["departures"]
     assert (told["kind"], told["who"], told["cause"], told["planned"]) == ("replica", rig.engines[0].facts.replica_id, "process_died", False)
+
+
+async def test_why_tells_of_the_replica_that_a_request_lost(make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = await make_rig(engines=2)
+    hold = asyncio.Event()
+    for engine in rig.engines:
+        engine.behave = waiting(hold)
+    asked = asyncio.create_task(rig.ask(headers={"x-request-id": "mine"}))
+    await until(lambda: any(engine.open for engine in rig.engines))
+    victim, survivor = sorted(rig.engines, key=lambda engine: -engine.open)
+    await victim.say(encode(DEAD))
+    await victim.kill()
+    await until(lambda: survivor.open)
+    hold.set()
+    assert (await asked)[0] == 200
+    await departure_of(rig, victim)
+    await until(lambda: rig.gateway._announced.departures.last)
+    monkeypatch.setenv("RAYLANE_SECRET", SECRET)
+    result = await asyncio.to_thread(CliRunner().invoke, app, ["why", "mine", "--url", rig.url])
+    end = victim.facts.replica_id.rpartition("#")[2]
+    assert f"replica {end} of demo lost (engine_died: killed by SIGKILL); requests: 1 placed again" in " ".join(result.stdout.split())
