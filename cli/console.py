@@ -8,6 +8,8 @@ from rich.markup import escape
 
 console = Console(highlight=False, soft_wrap=True)
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
+live = Console(highlight=False)
+"""For what is drawn again and again: it breaks long lines between words, where the others leave that to the terminal."""
 
 
 def show(view: RenderableType) -> None:

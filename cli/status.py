@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from cli.console import console, show
+from cli.console import console, live, show
 from cli.departed import clock, end_of, ids_in, sequel_of, short_names
 from cli.duration import shown_span
 from cli.local_http import base_url, no_answer, read
@@ -39,10 +39,10 @@ def status(
         show(_view(report))
         return
     try:
-        with Live(_view(report, _LIVE_DEPARTURES), console=console, auto_refresh=False) as live:
+        with Live(_view(report, _LIVE_DEPARTURES), console=live, auto_refresh=False) as shown:
             while True:
                 time.sleep(_REFRESH_S)
-                live.update(_view(fetch_report(base), _LIVE_DEPARTURES), refresh=True)
+                shown.update(_view(fetch_report(base), _LIVE_DEPARTURES), refresh=True)
     except KeyboardInterrupt:
         return
 

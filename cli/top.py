@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from cli.console import console, show
+from cli.console import console, live, show
 from cli.local_http import base_url
 from cli.status import fetch_report, in_gateways, plain_table, simulated_mark
 
@@ -33,12 +33,12 @@ def top(
         return
     before: dict[str, float] = {}
     try:
-        with Live(_view(report, before), console=console, auto_refresh=False, screen=True) as live:
+        with Live(_view(report, before), console=live, auto_refresh=False, screen=True) as shown:
             while True:
                 before = {model["name"]: model["placed"] for model in report["models"]}
                 time.sleep(_REFRESH_S)
                 report = fetch_report(base)
-                live.update(_view(report, before), refresh=True)
+                shown.update(_view(report, before), refresh=True)
     except KeyboardInterrupt:
         return
 
