@@ -1,5 +1,6 @@
 """Prints a line for each loss in a cell while `raylane up` holds it, and one for what came in its place."""
 
+import logging
 import threading
 import time
 from pathlib import Path
@@ -11,6 +12,8 @@ from cli.departed import clock, end_of, ids_in, sequel_of, short_names, who
 from deployments.departures.book import Book
 from deployments.departures.departure import Departure
 from deployments.departures.life_log import FILE_NAME, LifeTail
+
+log = logging.getLogger("raylane.losses")
 
 _EVERY_S = 0.5
 SETTLE_S = 2.5
@@ -27,10 +30,13 @@ class Losses:
         self._sequels: set[tuple[str, float]] = set()
 
     def tell_until(self, stop: threading.Event) -> None:
-        """Prints until `stop` is set."""
+        """Prints until `stop` is set. Nothing raises: no line, and no terminal that is gone, is worth the cluster."""
         while not stop.wait(_EVERY_S):
-            for line in self.lines(time.time()):
-                console.print(line)
+            try:
+                for line in self.lines(time.time()):
+                    console.print(line)
+            except Exception:
+                log.exception("losses are not told")
 
     def lines(self, unix_s: float) -> list[str]:
         """What is to be told at that time, and was not told before."""

@@ -110,6 +110,19 @@ def test_up_prints_until_it_is_stopped(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(printed) == 1
 
 
+def test_a_terminal_that_is_gone_does_not_end_the_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses, "_EVERY_S", 0.01)
+    told(tmp_path, ended("e#aaaaaaaa", time.time() - 50, Cause.SILENT))
+    stop = threading.Event()
+
+    def gone(line: str) -> None:
+        stop.set()
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(console, "print", gone)
+    Losses(tmp_path, 0.0).tell_until(stop)
+
+
 SENTENCES = [
     (Kind.GATEWAY, Cause.STOPPED, "gateway x ended as planned (stopped)", ""),
     (Kind.CONTROLLER, Cause.PROCESS_DIED, "Serve's controller lost (process_died)", "nothing in its place yet"),

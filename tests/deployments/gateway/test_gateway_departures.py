@@ -24,7 +24,7 @@ MakeRig = Callable[..., Awaitable[Rig]]
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second is long."""
-    monkeypatch.setattr(obituaries, "SETTLE_S", 0.2)
+    monkeypatch.setattr(obituaries, "SETTLE_S", 0.05)
     monkeypatch.setattr(obituaries, "_RETRY_S", 0.05)
 
 
@@ -104,6 +104,7 @@ async def test_a_drained_replica_is_no_loss(make_rig: MakeRig, reason: DrainReas
     assert (departure.cause, departure.cause.planned, departure.lost.requests) == (cause, True, 0)
 
 
+@pytest.mark.whole
 async def test_a_silent_replica_is_told_and_that_it_spoke_again(make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "SILENT_AFTER_S", 0.1)
     monkeypatch.setattr(feeds, "LOST_AFTER_S", 0.4)
