@@ -1,5 +1,6 @@
 """What the directory does about lives: takes what it is told, writes it down, and watches the processes on its own machine."""
 
+import asyncio
 import logging
 import os
 import time
@@ -17,6 +18,8 @@ log = logging.getLogger("raylane.departures")
 
 SETTLE_S = 30.0
 """After so long a new directory has heard of everyone who lives."""
+GONE_WITHIN_S = 1.0
+"""A process that is killed is gone so soon after its connections broke."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ class Lives:
         self._where = machine()
         self._held: dict[tuple[Kind, str], Lost] = {}
         self._watches: dict[tuple[Kind, str], ProcessWatch] = {}
+        self._doubted: dict[tuple[Kind, str], asyncio.TimerHandle] = {}
         for event in self._log.read(began_unix_s):
             self._book.take(event)
         now = time.time()
@@ -69,6 +73,7 @@ class Lives:
     def process(self, kind: Kind, who: str, presence: Presence) -> None:
         """A gateway or the controller lives. There is one controller: another one before it is gone."""
         self._held[kind, who] = presence.held
+        self._trust(kind, who)
         for before in self._book.living(Kind.CONTROLLER) if kind is Kind.CONTROLLER else ():
             if before.who != who:
                 self._gone(kind, before.who)
@@ -81,9 +86,16 @@ class Lives:
         self._take(event)
 
     def given_up(self, kind: Kind, who: str) -> None:
-        """It was found dead or silent."""
-        watch = self._watches.get((kind, who))
-        self._end(kind, who, Cause.PROCESS_DIED if watch is not None and watch.is_over else Cause.SILENT)
+        """It was found dead or silent.
+
+        The connections of a process that is killed break before the process is gone, so one that is watched gets a moment to be gone. One that speaks
+        again within it has not ended.
+        """
+        if (kind, who) not in self._watches:
+            self._end(kind, who, Cause.SILENT)
+        elif (kind, who) not in self._doubted:
+            at_unix_s = time.time()
+            self._doubted[kind, who] = asyncio.get_running_loop().call_later(GONE_WITHIN_S, self._still_silent, kind, who, at_unix_s)
 
     def sweep(self) -> None:
         """Gives up those that an earlier directory knew and that never spoke to this one. Called now and then."""
@@ -107,18 +119,28 @@ class Lives:
         except OSError as error:  # its silence will tell
             log.info("%s %s (process %d) is not watched: %s", kind, who, presence.pid, error)
 
+    def _still_silent(self, kind: Kind, who: str, at_unix_s: float) -> None:
+        self._end(kind, who, Cause.SILENT, at_unix_s)
+
     def _gone(self, kind: Kind, who: str) -> None:
         self._end(kind, who, Cause.PROCESS_DIED)
         self._died(kind, who)
 
-    def _end(self, kind: Kind, who: str, cause: Cause) -> None:
+    def _end(self, kind: Kind, who: str, cause: Cause, at_unix_s: float | None = None) -> None:
         lost = self._held.get((kind, who), Lost())
         self._leave(kind, who)
         if not self._closing:
-            self._take(Ended(kind, who, time.time(), cause, lost=lost))
+            self._take(Ended(kind, who, at_unix_s or time.time(), cause, lost=lost))
+
+    def _trust(self, kind: Kind, who: str) -> None:
+        """It is not, or no more, to be given up."""
+        doubt = self._doubted.pop((kind, who), None)
+        if doubt is not None:
+            doubt.cancel()
 
     def _leave(self, kind: Kind, who: str) -> None:
         self._held.pop((kind, who), None)
+        self._trust(kind, who)
         watch = self._watches.pop((kind, who), None)
         if watch is not None:
             watch.close()

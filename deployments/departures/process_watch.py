@@ -3,7 +3,6 @@
 import asyncio
 import functools
 import os
-import select
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,15 +28,6 @@ class ProcessWatch:
         self._descriptor: int | None = os.pidfd_open(pid)
         self._ended = ended
         self._loop.add_reader(self._descriptor, self._fire)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the process is gone, though its end may not have been told yet."""
-        if self._descriptor is None:
-            return True
-        poll = select.poll()
-        poll.register(self._descriptor, select.POLLIN)
-        return bool(poll.poll(0))
 
     def close(self) -> None:
         """Watches no more; again is no error."""

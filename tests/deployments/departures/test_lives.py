@@ -22,11 +22,13 @@ class Heard:
 
     def __init__(self, folder: Path | None, began_unix_s: float = 0.0) -> None:
         self.news = 0
+        self.heard = asyncio.Event()
         self.died: list[tuple[Kind, str]] = []
         self.lives = Lives(folder, began_unix_s, self._changed, lambda kind, who: self.died.append((kind, who)))
 
     def _changed(self) -> None:
         self.news += 1
+        self.heard.set()
 
     def told(self) -> list[tuple[Kind, str, Cause]]:
         """Who ended, and why."""
@@ -81,17 +83,35 @@ async def test_one_that_leaves_is_no_loss_however_its_process_ends(tmp_path: Pat
     assert (heard.told(), heard.died) == ([(Kind.GATEWAY, "g1", Cause.STOPPED)], [])
 
 
-async def test_a_frozen_gateway_is_silent_and_one_that_is_gone_has_died(process: subprocess.Popen[bytes]) -> None:
+async def test_a_gateway_whose_connections_break_before_it_is_gone_has_died(process: subprocess.Popen[bytes]) -> None:
     heard = Heard(None)
-    heard.lives.process(Kind.GATEWAY, "frozen", own_presence())
-    heard.lives.given_up(Kind.GATEWAY, "frozen")
-    heard.lives.process(Kind.GATEWAY, "dead", there(process))
-    process.kill()
-    process.wait()
-    heard.lives.given_up(Kind.GATEWAY, "dead")  # another gateway was faster than the loop
-    assert heard.told() == [(Kind.GATEWAY, "frozen", Cause.SILENT), (Kind.GATEWAY, "dead", Cause.PROCESS_DIED)]
-    heard.lives.process(Kind.GATEWAY, "frozen", own_presence())
+    heard.lives.process(Kind.GATEWAY, "g1", there(process))
+    heard.lives.given_up(Kind.GATEWAY, "g1")  # another gateway was faster than the kernel
+    heard.lives.given_up(Kind.GATEWAY, "g1")
+    assert not heard.told()
+    await killed(process)
+    assert heard.told() == [(Kind.GATEWAY, "g1", Cause.PROCESS_DIED)]
+
+
+async def test_a_frozen_gateway_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lives, "GONE_WITHIN_S", 0.01)
+    heard = Heard(None)
+    heard.lives.process(Kind.GATEWAY, "g1", own_presence())
+    heard.lives.given_up(Kind.GATEWAY, "g1")
+    heard.lives.process(Kind.GATEWAY, "g1", own_presence())  # it was a doubt, no more
+    heard.lives.given_up(Kind.GATEWAY, "g1")
+    async with asyncio.timeout(20):
+        await heard.heard.wait()
+    assert heard.told() == [(Kind.GATEWAY, "g1", Cause.SILENT)]
+    heard.lives.process(Kind.GATEWAY, "g1", own_presence())
     assert heard.lives.departures().last[0].back_unix_s is not None
+
+
+async def test_one_of_another_machine_is_given_up_at_once() -> None:
+    heard = Heard(None)
+    heard.lives.process(Kind.GATEWAY, "g1", Presence(1, "another machine"))
+    heard.lives.given_up(Kind.GATEWAY, "g1")
+    assert heard.told() == [(Kind.GATEWAY, "g1", Cause.SILENT)]
 
 
 async def test_there_is_one_controller(tmp_path: Path) -> None:
