@@ -93,16 +93,19 @@ def _taken(column: Any, index: NDArray[np.intp]) -> Any:
 
 
 RESTING: Mapping[str, Callable[[Path | None, int], Case]] = {
-    "m-mid, day 10 from 15:00": mid_day,
-    "a day with a silent half hour": silent_half_hour,
-    "one a minute, min 1": partial(trickle, least=1, measured=True),
-    "one a minute, min 2": partial(trickle, least=2, measured=True),
-    "one a minute, min 1, no costs": partial(trickle, least=1, measured=False),
-    "one a minute, min 2, no costs": partial(trickle, least=2, measured=False),
-    "a promise of 50 ms": partial(out_of_reach, slo_s=0.05),
-    "a promise of 200 ms": partial(out_of_reach, slo_s=0.2),
+    "m-mid-outage": mid_day,
+    "silent-half-hour": silent_half_hour,
+    "trickle-1": partial(trickle, least=1, measured=True),
+    "trickle-2": partial(trickle, least=2, measured=True),
+    "trickle-1-unmeasured": partial(trickle, least=1, measured=False),
+    "trickle-2-unmeasured": partial(trickle, least=2, measured=False),
+    "promise-50ms": partial(out_of_reach, slo_s=0.05),
+    "promise-200ms": partial(out_of_reach, slo_s=0.2),
     "outage": partial(scenario_case, "outage"),
 }
+
+RECORDED = ("m-mid-outage", "silent-half-hour")
+"""Those that want recorded traffic, and take half a minute each."""
 
 
 def _case(play: Play, target: float) -> Case:

@@ -6,6 +6,7 @@
 
 Nobody knows whether the load comes back in minutes. So the number follows the silence, but no faster than by half at a time, and rests between two
 steps for as long as a reversal must wait (`reversal.py`). The load's peak does not matter for that, as it does there: it has fallen, whatever it was.
+What is needed falls bit by bit while the silence is averaged in, so a step waits until half fits, for at most twice as long as that.
 """
 
 from collections import deque
@@ -24,6 +25,7 @@ class Lull:
 
     def __init__(self) -> None:
         self.lasts = False
+        self._since_s = 0.0
         self._epoch: int | None = None
         self._seen: deque[tuple[float, int]] = deque()
         self._requests = 0.0
@@ -51,11 +53,13 @@ class Lull:
             self._seen.popleft()
         self._judge(now, arrived)
 
-    def least(self, now: float, within_s: float) -> int:
-        """A step down to fewer would be too much at this moment."""
+    def least(self, now: float, within_s: float, fewer: int) -> int:
+        """A step down to fewer would be too much at this moment. `fewer`: as many as would carry the load."""
         if not self.lasts or self._applied is None:
             return 0
-        return self._applied if now - self._changed_s < within_s else (self._applied + 1) // 2
+        half = (self._applied + 1) // 2
+        waits = fewer > half and now - self._since_s < 2 * within_s
+        return self._applied if waits or now - self._changed_s < within_s else half
 
     def _judge(self, now: float, arrived: int) -> None:
         usual = self._requests / self._seconds if self._seconds else 0.0
@@ -67,4 +71,6 @@ class Lull:
         if now - began_s < span_s:
             return
         share = (arrived - before) / (usual * (now - began_s))
+        if not self.lasts:
+            self._since_s = now
         self.lasts = share < (ENDS if self.lasts else BEGINS)

@@ -39,7 +39,7 @@ def assert_at_rest(found: list[Decision]) -> None:
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("name", [name for name in RESTING if name.startswith("one a minute")])
+@pytest.mark.parametrize("name", [name for name in RESTING if name.startswith("trickle")])
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_request_a_minute_moves_nothing_more_often_than_every_ten_minutes(name: str, number: int) -> None:
     assert_at_rest(changes(RESTING[name](None, number)))
@@ -67,7 +67,7 @@ def day(name: str) -> tuple[Case, tuple[Decision, ...]]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "from_s", "to_s"), [("m-mid, day 10 from 15:00", 600.0, 7_190.0), ("a day with a silent half hour", *SILENCE_S)])
+@pytest.mark.parametrize(("name", "from_s", "to_s"), [("m-mid-outage", 600.0, 7_190.0), ("silent-half-hour", *SILENCE_S)])
 def test_on_a_recorded_day_nothing_flaps_in_the_silence_and_changes_are_rare(name: str, from_s: float, to_s: float) -> None:
     case, found = day(name)
     silent = between(list(found), from_s, to_s)
@@ -77,7 +77,7 @@ def test_on_a_recorded_day_nothing_flaps_in_the_silence_and_changes_are_rare(nam
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("name", ["a promise of 50 ms", "a promise of 200 ms"])
+@pytest.mark.parametrize("name", ["promise-50ms", "promise-200ms"])
 def test_a_promise_that_no_number_keeps_buys_no_fleet_and_that_is_told(name: str) -> None:
     case = RESTING[name](None, 0)
     told = decided(case)
