@@ -3,6 +3,7 @@
 import logging
 import logging.config
 import os
+import tempfile
 import weakref
 from logging.handlers import MemoryHandler, RotatingFileHandler
 from pathlib import Path
@@ -10,7 +11,14 @@ from pathlib import Path
 import pytest
 
 from cluster.spec import EngineSettings, Model, Pool
-from deployments.engine.environment import forget_foreign_variables, keep_serve_log, replica_environment
+from deployments.engine.environment import (
+    INDUCTOR_CACHE,
+    forget_foreign_variables,
+    inductor_cache,
+    keep_serve_log,
+    own_temp_dir,
+    replica_environment,
+)
 
 CPU = Pool(name="cpu")
 
@@ -60,3 +68,18 @@ def test_serves_log_stays_open_when_vllm_configures_logging(tmp_path: Path, monk
     assert handler.target is file
     assert (tmp_path / "replica.log").read_text() == "after vLLM\n"
     file.close()
+
+
+def test_a_replica_has_a_temporary_folder_and_shares_the_compilers_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv(INDUCTOR_CACHE, "")
+    cache = inductor_cache()
+    folders = []
+    for _ in range(2):
+        folders.append(own_temp_dir())
+        assert tempfile.gettempdir() == os.environ["TMPDIR"] == folders[-1]
+        assert os.environ[INDUCTOR_CACHE] == inductor_cache() == cache
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert len({*folders, cache}) == 3
+    assert {Path(folder).parent for folder in folders} == {Path(cache).parent} == {tmp_path}
