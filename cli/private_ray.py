@@ -7,6 +7,7 @@ The caller's environment must be set before Ray is imported, which is why Ray is
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from deployments.engine.environment import INDUCTOR_CACHE, inductor_cache
 
 _OBJECT_STORE_BYTES = 100 << 20
 _END_PATIENCE_S = 10.0
+_LOOK_EVERY_S = 0.2
 _ORPHANS_S = 3.0
 """How long Ray's other processes may take to end when its head is gone (seconds)."""
 _HEAD = ("gcs_server", "raylet")
@@ -48,10 +50,7 @@ class PrivateRay:
 
     def lives(self) -> bool:
         """Whether Ray's head can still answer."""
-        try:
-            return all(process.status() != psutil.STATUS_ZOMBIE for process in self.head)
-        except psutil.NoSuchProcess:
-            return False
+        return not any(_is_zombie(process) for process in self.head)
 
 
 @contextmanager
@@ -106,10 +105,27 @@ def processes_of(temp_dir: str) -> list[psutil.Process]:
 
 def end_processes(processes: list[psutil.Process], patience_s: float = _END_PATIENCE_S) -> None:
     """Waits for processes that should be ending, and kills those that do not."""
-    _, alive = psutil.wait_procs(processes, timeout=patience_s)
+    alive = _outlast(processes, patience_s)
     for process in alive:
         try:
             process.kill()
         except psutil.NoSuchProcess:
             continue
-    psutil.wait_procs(alive, timeout=_END_PATIENCE_S)
+    _outlast(alive, _END_PATIENCE_S)
+
+
+def _outlast(processes: list[psutil.Process], patience_s: float) -> list[psutil.Process]:
+    """Those that run after so long. A zombie does not, though the init process of a container may never bury it."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        _, alive = psutil.wait_procs(processes, timeout=min(_LOOK_EVERY_S, max(0.0, deadline - time.monotonic())))
+        processes = [process for process in alive if not _is_zombie(process)]
+        if not processes or time.monotonic() >= deadline:
+            return processes
+
+
+def _is_zombie(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True

@@ -175,6 +175,15 @@ def test_processes_are_found_by_their_logs(process: subprocess.Popen[str], temp_
     process.wait(5)
 
 
+@pytest.mark.timeout(30)
+def test_a_zombie_that_nobody_buries_is_not_waited_for() -> None:
+    program = "import subprocess, sys; child = subprocess.Popen(['true']); print(child.pid, flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        end_processes([psutil.Process(int(parent.stdout.readline()))], patience_s=60)
+        parent.kill()
+
+
 def test_state_is_written_in_one_move(home: Path, temp_dir: Path) -> None:
     run_dir = written(state_of(os.getpid(), temp_dir))
     assert sorted(file.name for file in run_dir.path.iterdir()) == ["logs", "state.json"]
