@@ -65,11 +65,14 @@ class EngineSettings(Section):
 
 
 class Health(Section):
-    """When a replica counts as unhealthy: `stall_s` without an engine step while work is unfinished; asked every `period_s`, at most `timeout_s`."""
+    """When a replica counts as unhealthy: `stall_s` without an engine step while work is unfinished; asked every `period_s`, at most `timeout_s`.
+
+    Serve replaces one that did not answer three times: a process that hangs for 30 s stays.
+    """
 
     stall_s: Seconds = 30.0
     period_s: Seconds = 5.0
-    timeout_s: Seconds = 10.0
+    timeout_s: Seconds = 15.0
     startup_s: Seconds = 900.0
 
 

@@ -23,8 +23,8 @@ log = logging.getLogger("raylane.feeds")
 
 SILENT_AFTER_S = 4 * HEARTBEAT_S
 """A replica that said nothing for so long gets no new work..."""
-LOST_AFTER_S = 30.0
-"""...and after so long it is given up: its machine may be gone without having closed a connection."""
+LOST_AFTER_S = 40.0
+"""...and after so long it is given up: its machine may be gone without having closed a connection. Serve waits some 45 s (`health.timeout_s`)."""
 RECONNECTS = 3
 WATCH_S = 5.0
 

@@ -27,6 +27,8 @@ class Answer:
     counted: int | None = None
     """The engine's own count, where `stream_options` asked for it."""
     started_s: float = field(default_factory=time.monotonic)
+    first_s: float | None = None
+    """When the first text came, of a stream."""
     ended_s: float = 0.0
 
 
@@ -66,6 +68,7 @@ async def _read_events(response: aiohttp.ClientResponse, answer: Answer) -> None
                 answer.code = str(content["error"]["code"])
             else:
                 answer.tokens += bool(content["choices"])
+                answer.first_s = answer.first_s or time.monotonic()
                 answer.counted = (content.get("usage") or {}).get("completion_tokens", answer.counted)
     assert buffer == b"", buffer
 
