@@ -31,7 +31,9 @@ def make_model(folder: Path, texts: Iterable[str]) -> Path:
     import torch
     from tokenizers import ByteLevelBPETokenizer
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     learner = ByteLevelBPETokenizer()
     learner.train_from_iterator(texts, vocab_size=VOCABULARY - len(_MARKS), special_tokens=list(_SPECIAL), show_progress=False)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=learner._tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>")

@@ -38,6 +38,7 @@ from deployments.telemetry.ledger import Ledger, Outcome
 
 log = logging.getLogger("raylane.gateway")
 
+_ADAPTER_HEADER = "X-Amzn-SageMaker-Adapter-Identifier"
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
 
@@ -153,7 +154,10 @@ class Service:
         body = await client.read_body()
         reading = await self._reader.read(endpoint.body, body, self.settings.limits.max_values, self._salts.of(tenant))
         inquiry, body, flow.ledger.read_s = reading.inquiry, reading.body, reading.cpu_s
-        endpoint = BY_KIND[inquiry.kind] if endpoint.body is BodyKind.ANY else endpoint
+        if endpoint.body is BodyKind.ANY:
+            if _ADAPTER_HEADER.lower().encode() in client.headers:
+                raise ApiError(ErrorCode.UNSUPPORTED, f"{_ADAPTER_HEADER}: not served here; name the adapter as `model` in the body")
+            endpoint = BY_KIND[inquiry.kind]
         desk = self._desk(inquiry, endpoint)
         flow.ledger.model, flow.ledger.stream = desk.model.name, inquiry.stream
         client.watch()

@@ -130,6 +130,8 @@ async def test_an_invocation_goes_where_its_body_belongs(make_rig: MakeRig) -> N
         assert (await rig.ask({**ask, "stream": True}, "/invocations"))[0] == 200
         assert rig.engines[0].seen[-1].path == path
         assert (await rig.last(len(rig.engines[0].seen))).path == "/invocations"
+    status, error = await rig.error(CHAT, "/invocations", headers={"X-Amzn-SageMaker-Adapter-Identifier": "tuned"})
+    assert (status, error["code"]) == (400, "unsupported"), "an answer of the base model would be taken for the adapter's"
     vectors = await make_rig(engines=0, models=[{"name": "demo", "source": "/nowhere", "task": "embed", "settings": {"max_model_len": 1_024}}])
     engine = await vectors.add(FakeEngine("demo", "embed"))
     assert (await vectors.ask({"input": "x"}, "/invocations"))[0] == 200
