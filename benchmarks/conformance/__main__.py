@@ -22,28 +22,29 @@ from benchmarks.serving.program import console, run_program, write_json
 
 MODULES = (
     "entrypoints/openai/chat_completion/test_batched_chat_completions.py",
-    "entrypoints/openai/chat_completion/test_chat.py",
     "entrypoints/openai/chat_completion/test_chat_completion.py",
-    "entrypoints/openai/chat_completion/test_chat_echo.py",
     "entrypoints/openai/chat_completion/test_chat_logit_bias_validation.py",
-    "entrypoints/openai/chat_completion/test_completion_with_function_calling.py",
-    "entrypoints/openai/chat_completion/test_enable_force_include_usage.py",
-    "entrypoints/openai/chat_completion/test_include_reasoning.py",
     "entrypoints/openai/chat_completion/test_logprob_token_ids.py",
-    "entrypoints/openai/chat_completion/test_root_path.py",
+    "entrypoints/openai/test_return_token_ids.py",
+    "entrypoints/openai/chat_completion/test_chat.py",
     "entrypoints/openai/completion/test_completion.py",
-    "entrypoints/openai/completion/test_prompt_validation.py",
+    "entrypoints/openai/chat_completion/test_chat_echo.py",
+    "entrypoints/openai/chat_completion/test_root_path.py",
+    "entrypoints/openai/chat_completion/test_completion_with_function_calling.py",
+    "entrypoints/openai/chat_completion/test_include_reasoning.py",
+    "entrypoints/openai/chat_completion/test_enable_force_include_usage.py",
     "entrypoints/openai/models/test_models.py",
+    "entrypoints/openai/test_return_tokens_as_ids.py",
+    "entrypoints/openai/test_chunked_prompt.py",
+    "entrypoints/serve/instrumentator/test_basic.py",
+    "entrypoints/anthropic/test_messages.py",
     "entrypoints/openai/responses/test_basic.py",
     "entrypoints/openai/responses/test_simple.py",
-    "entrypoints/openai/test_chunked_prompt.py",
-    "entrypoints/openai/test_return_token_ids.py",
-    "entrypoints/openai/test_return_tokens_as_ids.py",
-    "entrypoints/anthropic/test_messages.py",
-    "entrypoints/serve/instrumentator/test_basic.py",
     "entrypoints/serve/tokenize/test_tokenization.py",
+    "entrypoints/openai/completion/test_prompt_validation.py",
 )
-"""The modules of tests that ask a server, and that a small model can be asked: no pictures, no sound, no GPU."""
+"""The modules of tests that ask a server, and that a small model can be asked: no pictures, no sound, no GPU. Those that share a server follow each
+other."""
 SIDES = ("bare", "raylane")
 
 

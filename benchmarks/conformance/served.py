@@ -13,12 +13,19 @@ from cluster.shipped import shipped
 from cluster.spec import ClusterSpec
 from deployments.engine.args import arguments
 from deployments.engine.environment import replica_environment
+from deployments.gateway.tenants import digest_of
 
-SETTINGS = ("max_model_len", "max_num_seqs", "enforce_eager", "tool_call_parser", "reasoning_parser", "chat_template", "max_lora_rank")
+CONTEXTS = (2_048, 4_096)
+"""Bounds of a served context: a larger one takes longer to fill, where a test sets no end; with few sizes, more tests share a server."""
+ONLY_VLLM = frozenset({"root_path"})
+"""Flags for which raylane has nothing: a proxy in front cuts off a path's beginning."""
+SETTINGS = ("max_num_batched_tokens", "enforce_eager", "tool_call_parser", "reasoning_parser", "chat_template", "max_lora_rank")
 """Flags that are settings of the spec under the same name."""
 _DROPPED = frozenset(
     {
         "dtype",
+        "max_num_seqs",
+        "enable_chunked_prefill",
         "gpu_memory_utilization",
         "seed",
         "enable_auto_tool_choice",
@@ -32,7 +39,7 @@ _DROPPED = frozenset(
 """Flags that both sides do without: they choose hardware and weights, or follow from another key of the spec."""
 _SETTINGS: dict[str, Any] = {
     "dtype": "bfloat16",
-    "max_model_len": 8_192,
+    "max_model_len": CONTEXTS[1],
     "max_num_seqs": 64,
     "enforce_eager": True,
     "kv_cache_memory_bytes": 256 << 20,
@@ -53,8 +60,8 @@ def flags_read(flags: Sequence[str]) -> dict[str, Any]:
     return {name: value[0] if value is not True and len(value) == 1 else value for name, value in read.items()}
 
 
-def spec_of(name: str, source: Path, flags: Sequence[str], port: int) -> dict[str, Any]:
-    """The spec that serves the model in the folder `source` under a name, with these flags."""
+def spec_of(name: str, source: Path, flags: Sequence[str], api_key: str | None) -> dict[str, Any]:
+    """The spec that serves the model in the folder `source` under a name, with these flags, to whoever has the key."""
     spec: dict[str, Any] = yaml.safe_load(shipped("specs/local.yaml").read_text(encoding="utf-8"))
     given = flags_read(flags)
     settings = dict(_SETTINGS)
@@ -64,6 +71,10 @@ def spec_of(name: str, source: Path, flags: Sequence[str], port: int) -> dict[st
     for flag, value in given.items():
         if flag in SETTINGS:
             settings[flag] = value
+        elif flag == "max_model_len":
+            settings[flag] = min(max(int(value), CONTEXTS[0]), CONTEXTS[1])
+        elif flag == "served_model_name":
+            served["name"] = value
         elif flag in ("enable_prefix_caching", "no_enable_prefix_caching"):
             settings["prefix_caching"] = not flag.startswith("no_")
         elif flag == "lora_modules":
@@ -71,20 +82,22 @@ def spec_of(name: str, source: Path, flags: Sequence[str], port: int) -> dict[st
             served["adapters"] = [dict(zip(("name", "source"), str(module).split("=", 1), strict=True)) for module in modules]
         elif flag.startswith("structured_outputs_config"):
             continue  # so small a model would write blanks for ever
-        elif flag not in _DROPPED:
+        elif flag not in _DROPPED | ONLY_VLLM:
             extra[flag.removeprefix("no_")] = False if flag.startswith("no_") else value
     settings["extra"] = extra
-    spec["name"] = f"conformance-{port}"
-    spec["gateway"]["port"] = port
+    spec["name"] = "conformance"
+    if api_key is not None:
+        spec["tenants"] = [{"name": "tests", "keys": [digest_of(api_key)]}]
     return spec
 
 
-def command_of(side: str, spec: ClusterSpec, file: Path) -> list[str]:
-    """How a side is started from the spec."""
+def command_of(side: str, spec: ClusterSpec, file: Path, flags: Sequence[str]) -> list[str]:
+    """How a side is started from the spec, and from those of the flags that no spec has."""
     if side == "raylane":
         return [sys.executable, "-m", "cli.main", "up", str(file)]
     model = spec.models[0]
     values = {**arguments(model), **model.settings.extra, "host": "127.0.0.1", "port": spec.gateway.port}
+    values |= {flag: value for flag, value in flags_read(flags).items() if flag in ONLY_VLLM}
     values["lora_modules"] = [f"{module['name']}={module['path']}" for module in values.get("lora_modules", ())]
     return [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *_as_flags(values)]
 

@@ -43,11 +43,12 @@ class Sides:
         self.port = 0
 
     def need(self, model: str, flags: Sequence[str], environment: dict[str, str]) -> int:
-        """The port of a server with these flags; one with other flags is ended before it starts."""
-        needs = json.dumps([model, list(flags), environment])
+        """The port of a server with these flags; one that was started from another spec is ended before."""
+        spec = spec_of(model, MODEL, flags, environment.get("VLLM_API_KEY"))
+        needs = json.dumps([spec, environment])
         if needs != self._needs:
             self.end()
-            self._start(model, flags, environment)
+            self._start(spec, flags, environment)
             self._needs = needs
         return self.port
 
@@ -57,15 +58,16 @@ class Sides:
             self._thread.submit(asyncio.run, self._server.stop()).result()
         self._server = self._needs = None
 
-    def _start(self, model: str, flags: Sequence[str], environment: dict[str, str]) -> None:
+    def _start(self, served: dict[str, Any], flags: Sequence[str], environment: dict[str, str]) -> None:
         self._started += 1
         folder = FOLDER / f"{SIDE}-{self._started}"
         folder.mkdir()
         self.port = free_port()
-        text = yaml.safe_dump(spec_of(model, MODEL, flags, self.port), sort_keys=False)
+        served["gateway"]["port"] = self.port
+        text = yaml.safe_dump(served, sort_keys=False)
         (folder / "spec.yaml").write_text(text, encoding="utf-8")
         spec: ClusterSpec = parse_spec(text)
-        command = command_of(SIDE, spec, folder / "spec.yaml")
+        command = command_of(SIDE, spec, folder / "spec.yaml", flags)
         server = ServerProcess(command, environment_of(SIDE, spec, folder, ROOT, environment), self._is_ready, folder / "log")
         self._server = server
         self._thread.submit(asyncio.run, server.start()).result()

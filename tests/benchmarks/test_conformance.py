@@ -9,6 +9,7 @@ import yaml
 from benchmarks.conformance.__main__ import outcomes_in
 from benchmarks.conformance.served import command_of, flags_read, spec_of
 from cluster.spec import parse_spec
+from deployments.gateway.tenants import digest_of
 
 FLAGS = [
     "--dtype", "bfloat16", "--max-model-len", "2048", "--enforce-eager", "--enable-lora", "--lora-modules", "one=/a", "two=/b", "--max-lora-rank",
@@ -22,9 +23,9 @@ def test_flags_are_read_as_vllm_reads_them() -> None:
 
 
 def test_a_spec_has_what_the_flags_say(tmp_path: Path) -> None:
-    spec = parse_spec(yaml.safe_dump(spec_of("org/Some-Model", tmp_path, FLAGS, 8_123)))
+    spec = parse_spec(yaml.safe_dump(spec_of("org/Some-Model", tmp_path, FLAGS, None)))
     (model,) = spec.models
-    assert (model.name, model.source, spec.gateway.port) == ("org/Some-Model", str(tmp_path), 8_123)
+    assert (model.name, model.source, spec.tenants) == ("org/Some-Model", str(tmp_path), ())
     settings = model.settings
     assert (settings.max_model_len, settings.enforce_eager, settings.prefix_caching, settings.max_lora_rank) == (2_048, True, False, 64)
     assert settings.tool_call_parser == "hermes"
@@ -39,14 +40,16 @@ def test_both_sides_are_started_from_the_spec(tmp_path: Path, side: str) -> None
         (tmp_path / name).mkdir()
         for mark in ("config.json", "adapter_config.json"):
             (tmp_path / name / mark).write_text("{}")
-    flags = ["--lora-modules", f"one={tmp_path / 'a'}", "--max-logprobs", "30"]
-    spec = parse_spec(yaml.safe_dump(spec_of("m", tmp_path / "b", flags, 8_123)))
-    command = command_of(side, spec, tmp_path / "spec.yaml")
+    flags = ["--lora-modules", f"one={tmp_path / 'a'}", "--max-logprobs", "30", "--served-model-name", "m", "--root-path", "/llm"]
+    spec = parse_spec(yaml.safe_dump(spec_of("other", tmp_path / "b", flags, "key")))
+    assert spec.tenants[0].keys == (digest_of("key"),)
+    command = command_of(side, spec, tmp_path / "spec.yaml", flags)
     if side == "raylane":
         assert command[-2:] == ["up", str(tmp_path / "spec.yaml")]
     else:
         given = flags_read(command[3:])
-        assert (given["served_model_name"], given["port"], given["max_logprobs"]) == ("m", 8_123, 30)
+        assert (given["served_model_name"], given["port"], given["max_logprobs"]) == ("m", spec.gateway.port, 30)
+        assert given["root_path"] == "/llm"
         assert given["lora_modules"] == f"one={tmp_path / 'a'}"
 
 

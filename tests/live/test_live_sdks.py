@@ -45,12 +45,21 @@ ANTHROPIC_ERRORS = [
 CLIENTS = {
     "openai": Client(("openai==3.54.0",), "openai_client.py", OPENAI_ERRORS, {"response": COUNTED}),
     "litellm": Client(
-        ("litellm==1.106.2",),
+        ("litellm==1.106.2", "mcp==2.3.0"),  # it imports the second as soon as there are tools, and does not say so to pip
         "litellm_client.py",
         [["AuthenticationError", 401], ["NotFoundError", 404], ["ContextWindowExceededError", 400]],
         {},
     ),
-    "langchain-openai": Client(("langchain-openai==1.7.3",), "langchain_client.py", OPENAI_ERRORS, {}),
+    "langchain-openai": Client(
+        ("langchain-openai==1.7.3",),
+        "langchain_client.py",
+        [
+            ["OpenAIAuthenticationError", 401, "invalid_api_key"],
+            ["OpenAIModelNotFoundError", 404, "model_not_found"],
+            ["OpenAIInvalidRequestError", 400, "context_length_exceeded"],
+        ],
+        {},
+    ),
     "vercel-ai": Client(
         ("ai@7.0.173", "@ai-sdk/openai-compatible@3.0.92"),
         "vercel_client.mjs",
@@ -109,6 +118,7 @@ def installed(client: Client, folder: Path) -> list[str]:
 def run(command: list[str], folder: Path, told: str) -> str:
     """The output of a command, which must succeed. Nothing of our own environment is imported by it, and no key of another service is known to it."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH" and not name.endswith("_API_KEY")}
+    environment["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # its prices would be fetched from elsewhere
     try:
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False)
     except FileNotFoundError:
