@@ -18,10 +18,13 @@ from typing import Any
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.launchers.api_server.app_state import init_app_state
 from vllm.entrypoints.launchers.app import build_app
+from vllm.exceptions import VLLMValidationError
+from vllm.sampling_params import SamplingParams, SamplingType
 from vllm.usage.usage_lib import UsageContext
 from vllm.utils.gc_utils import freeze_gc_heap
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
+from vllm.version import __version__ as vllm_version
 
 from cluster.spec import Model
 from deployments.engine import telemetry
@@ -29,6 +32,7 @@ from deployments.engine.args import namespace
 from deployments.engine.backend import Capacity
 from deployments.engine.compiling import Compilers
 from deployments.engine.exchanges import Exchanges, current
+from deployments.engine.killers import Asked, Engine, killer_of
 from deployments.engine.load import EngineLoad
 from deployments.engine.root_cause import own_words, root_cause
 from deployments.engine.stats import EngineStats
@@ -46,6 +50,7 @@ class BookedLLM(AsyncLLM):  # type: ignore[misc]
 
     async def add_request(self, request_id: str, prompt: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
         """As in vLLM; `n` sequences of a sampling request finish one by one, and each brings its own statistics."""
+        self._refuse_killer(prompt, params)
         sequences = getattr(params, "n", 1)
         self.exchanges.accept(request_id, sequences)
         exchange = current.get()
@@ -58,6 +63,17 @@ class BookedLLM(AsyncLLM):  # type: ignore[misc]
             raise
         self.exchanges.expect(sequences, self._states(collector.request_id))
         return collector
+
+    def _refuse_killer(self, prompt: Any, params: Any) -> None:
+        """Raises VLLMValidationError, which becomes a 400, for what is known to kill this engine."""
+        tokens = prompt.get("prompt_token_ids") if isinstance(prompt, dict) else None
+        seed = params.seed if isinstance(params, SamplingParams) and params.sampling_type is SamplingType.RANDOM_SEED else None
+        config = self.vllm_config
+        engine = Engine(vllm_version, str(config.device_config.device_type), int(config.scheduler_config.max_num_batched_tokens))
+        asked = Asked(len(tokens or ()), seed)
+        killer = killer_of(asked, engine)
+        if killer is not None:
+            raise VLLMValidationError(killer.told(asked, engine), parameter=killer.field, value=seed)
 
     def _states(self, internal_id: str) -> list[Any]:
         """The states of a request's sequences, those that have ended left out; vLLM's output processor says in each when its first token came."""
