@@ -22,6 +22,7 @@ _REFRESH_S = 1.0
 _SHOWN_DEPARTURES = 6
 _LIVE_DEPARTURES = 2
 """A terminal has few lines, and what does not fit in is cut off at its end."""
+_SHOWN_BANS = 5
 
 
 def status(
@@ -119,7 +120,18 @@ def _model(model: dict[str, Any], names: Mapping[str, str]) -> list[RenderableTy
     """Each part fits into 80 columns, whatever the names are."""
     owner = f"owned by gateway {model['owner']}, epoch {model['epoch']}" if model["owner"] else "owned by no gateway now"
     lines = [f"\n[bold]model {escape(model['name'])}[/]{simulated_mark(model)}", owner, scaling_line(model), controls_line(model)]
+    lines += query_of_death_lines(model)
     return [*(line for line in lines if line), _waiting_table(model), _endings_table(model), *_replicas(model, names)]
+
+
+def query_of_death_lines(model: dict[str, Any]) -> list[str]:
+    """An alarm for each body that is refused since two replicas died while it ran. How many only ran at one death is no alarm."""
+    suspects = model.get("suspects", ())
+    banned = [one for one in suspects if one["banned"]]
+    shown = [f"[red]query of death {escape(one['digest'])}: refused for {shown_span(one['forgotten_in_s'])}[/]" for one in banned[:_SHOWN_BANS]]
+    if len(banned) > _SHOWN_BANS:
+        shown.append(f"[red]...and {len(banned) - _SHOWN_BANS} more of them[/]")
+    return shown
 
 
 def _waiting_table(model: dict[str, Any]) -> Table:

@@ -33,6 +33,7 @@ class ErrorCode(Enum):
     METHOD_NOT_ALLOWED = ("method_not_allowed", 405, "invalid_request_error")
     CLIENT_TOO_SLOW = ("client_too_slow", 408, "invalid_request_error")
     BODY_TOO_LARGE = ("body_too_large", 413, "invalid_request_error")
+    QUERY_OF_DEATH = ("query_of_death", 422, "invalid_request_error")
     REQUEST_LIMIT = ("request_limit_exceeded", 429, "rate_limit_error")
     TOKEN_LIMIT = ("token_limit_exceeded", 429, "rate_limit_error")
     CONCURRENCY_LIMIT = ("concurrency_limit_exceeded", 429, "rate_limit_error")

@@ -53,7 +53,8 @@ class Death(StrEnum):
 
 
 class Died(Exception):
-    """The replica died, or its engine did, before a byte of the answer had reached the client. The request may be placed elsewhere, once."""
+    """The replica died, or its engine did, before a byte of the answer had reached the client. The request may be placed elsewhere, if the owner of
+    the lanes lets it (`scheduling/suspects.py`)."""
 
     verdict = Verdict.RESUBMITTED
 

@@ -1,7 +1,6 @@
 """What a replica that dies takes with it, as this gateway sees it: the requests whose exchange with it broke. Told to the directory with its end."""
 
 import asyncio
-import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -18,7 +17,6 @@ REMEMBER_S = 60.0
 _MOST_REPLICAS = 256
 _LOST = (ErrorCode.REPLICA_LOST, ErrorCode.ENGINE_ERROR)
 _LOST_CODES = frozenset(one.code for one in _LOST)
-_DIGEST_BYTES = 8
 
 
 class Harm:
@@ -28,23 +26,23 @@ class Harm:
         self._by_replica: OrderedDict[str, list[tuple[float, Lost]]] = OrderedDict()
 
     @contextmanager
-    def watching(self, lease: Lease, flow: Flow, body: bytes) -> Iterator[None]:
+    def watching(self, lease: Lease, flow: Flow) -> Iterator[None]:
         """Around one exchange of a request with a replica."""
         try:
             yield
         except Died:
-            self._note(lease, body, again=True)
+            self._note(lease, again=True)
             raise
         except ApiError as error:
             if error.error in _LOST:
-                self._note(lease, body)
+                self._note(lease)
             raise
         except asyncio.CancelledError:
             if flow.cause is Cause.REPLICA_LOST:
-                self._note(lease, body)
+                self._note(lease)
             raise
         if flow.ledger.error in _LOST_CODES:
-            self._note(lease, body)
+            self._note(lease)
 
     def taken(self, replica_id: str) -> Lost:
         """What that replica took with it; asked once."""
@@ -54,9 +52,9 @@ class Harm:
                 total = total.plus(lost)
         return total
 
-    def _note(self, lease: Lease, body: bytes, again: bool = False) -> None:
+    def _note(self, lease: Lease, again: bool = False) -> None:
         tokens = (lease.request.prompt_tokens + lease.output_tokens) * lease.sequences
-        lost = Lost(int(not again), int(again), tokens, (digest_of(body),))
+        lost = Lost(int(not again), int(again), tokens, (lease.request.key,))
         now = time.monotonic()
         noted = self._by_replica.setdefault(lease.replica_id, [])
         while noted and noted[0][0] < now - REMEMBER_S:
@@ -65,8 +63,3 @@ class Harm:
         self._by_replica.move_to_end(lease.replica_id)
         if len(self._by_replica) > _MOST_REPLICAS:
             self._by_replica.popitem(last=False)
-
-
-def digest_of(body: bytes) -> str:
-    """What tells a body from others: 16 hexadecimal digits."""
-    return hashlib.blake2b(body, digest_size=_DIGEST_BYTES).hexdigest()

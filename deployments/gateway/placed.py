@@ -23,6 +23,12 @@ from deployments.telemetry.closing import Closing
 from deployments.telemetry.decisions import Verdict
 from deployments.telemetry.ledger import Ledger
 
+MOST_DEATHS = 3
+"""A request is placed again after so many deaths: a bound for a replica that breaks each connection and lives.
+
+Where two deaths were the request's own doing, the owner of the lanes ends it sooner.
+"""
+
 
 class Shared(Protocol):
     """What of the service a placed request uses."""
@@ -45,6 +51,7 @@ async def run_leased(shared: Shared, desk: Desk, request: Request, flow: Flow, c
     note_admission(ledger, request, admission)
     if not admission.accepted:
         raise turned_away(desk.model.name, request.tenant, admission)
+    deaths = 0
     while True:
         placement = await _placement(desk, request, flow)
         ledger.attempts, ledger.engine_id = placement.lease.attempt, placement.lease.engine_id
@@ -52,14 +59,15 @@ async def run_leased(shared: Shared, desk: Desk, request: Request, flow: Flow, c
         note_placement(ledger, placement)
         shared.closing.open(ledger)
         try:
-            with shared.harm.watching(placement.lease, flow, body):
-                await Relay(shared.session, desk, placement.lease, flow, client, endpoint, again=ledger.resubmitted is None).run(body)
+            with shared.harm.watching(placement.lease, flow):
+                await Relay(shared.session, desk, placement.lease, flow, client, endpoint, again=deaths < MOST_DEATHS).run(body)
             return
         except (Refused, Died) as gone:
             shared.closing.forget(ledger)
             now = time.monotonic()
             ledger.decide(gone.verdict, gone.reason, now, replica=placement.replica_id)
             if isinstance(gone, Died):
+                deaths += 1
                 ledger.resubmitted = gone.reason
             ledger.refused(now)
 
@@ -130,13 +138,16 @@ _OWN_LIMITS = {
 
 
 def turned_away(model: str, tenant: str, admission: Admission) -> ApiError:
-    """The error of a request that its lane did not take: 429 for its tenant's own limit, 503 for overload."""
+    """The error of a request that its lane did not take: 429 for its tenant's own limit, 422 for a query of death, 503 for overload."""
     retry_after = max(1, round(admission.retry_after_s or 1))
     headers = {"retry-after": str(retry_after), "x-raylane-lane": admission.lane}
     own = _OWN_LIMITS.get(admission.cause) if admission.cause is not None else None
     if own is not None:
         code, what = own
         return ApiError(code, f"tenant {tenant!r} is at its limit of {what} for model {model!r}; retry in {retry_after} s", headers=headers)
+    if admission.cause is RejectCause.QUERY_OF_DEATH:
+        message = f"two replicas of model {model!r} died while this request, or one with the same body, ran; it is not run again for {retry_after} s"
+        return ApiError(ErrorCode.QUERY_OF_DEATH, message, headers=headers)
     if admission.cause is RejectCause.STARTING:
         when = "" if admission.eta_s is None else f" in {admission.eta_s[0]:.0f} s"
         message = f"model {model!r} has no replica now, and the next will be ready{when}, too late for this request; retry in {retry_after} s"

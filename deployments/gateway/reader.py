@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -9,16 +10,19 @@ from deployments.gateway.endpoints import BodyKind
 from deployments.gateway.inquiry import UNSALTED, Inquiry, read_inquiry
 from deployments.gateway.salts import SaltOf, with_salt
 
+DigestOf = Callable[[bytes], str]
+
 _AT_ONCE_BYTES = 1 << 18
 """A body of no more bytes takes at most some milliseconds, and handing it to a thread a tenth of one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was read, the body for the engine (as it came, but for a salt), and the seconds of CPU that it took."""
+    """What was read, the body for the engine (as it came, but for a salt), the digest of the body as it came, and the seconds of CPU that it took."""
 
     inquiry: Inquiry
     body: bytes
+    digest: str
     cpu_s: float
 
 
@@ -28,16 +32,16 @@ class Reader:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "body-reader")
 
-    async def read(self, kind: BodyKind, body: bytes, most_values: int, salt_of: SaltOf | None) -> Reading:
+    async def read(self, kind: BodyKind, body: bytes, most_values: int, salt_of: SaltOf | None, digest_of: DigestOf) -> Reading:
         """The inquiry in a body, and the body to send on. Raises ApiError."""
         if len(body) <= _AT_ONCE_BYTES:
-            return _read(kind, body, most_values, salt_of)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, _read, kind, body, most_values, salt_of)
+            return _read(kind, body, most_values, salt_of, digest_of)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, _read, kind, body, most_values, salt_of, digest_of)
 
 
-def _read(kind: BodyKind, body: bytes, most_values: int, salt_of: SaltOf | None) -> Reading:
+def _read(kind: BodyKind, body: bytes, most_values: int, salt_of: SaltOf | None, digest_of: DigestOf) -> Reading:
     began = time.thread_time()
-    inquiry = read_inquiry(kind, body, most_values, salt_of)
+    inquiry, digest = read_inquiry(kind, body, most_values, salt_of), digest_of(body)
     if salt_of is not None and inquiry.kind not in UNSALTED and inquiry.cache_salt is not None:
         body = with_salt(body, inquiry.cache_salt)
-    return Reading(inquiry, body, time.thread_time() - began)
+    return Reading(inquiry, body, digest, time.thread_time() - began)

@@ -56,16 +56,21 @@ class Relay:
             self._desk.refused(self._lease, None)
             raise Refused(None) from error
         except Died:
+            self._desk.died(self._lease)
             self._desk.refused(self._lease, ReplicaState.UNHEALTHY)
             raise
         except aiohttp.ClientError as error:
+            self._desk.died(self._lease)
             if not self._may_go_again:
                 raise lost() from error
             self._desk.refused(self._lease, None)
             raise Died(Death.REPLICA_LOST) from error
         except asyncio.CancelledError:
+            if self._flow.cause is Cause.REPLICA_LOST:
+                self._desk.died(self._lease)
             if not self._is_for_loss():
                 raise
+            self._desk.died(self._lease)
             self._desk.refused(self._lease, None)
             raise Died(Death.REPLICA_LOST) from None
         finally:
@@ -107,7 +112,10 @@ class Relay:
 
     async def _answer(self, response: aiohttp.ClientResponse, body: bytes) -> None:
         if ENGINE_DIED_HEADER in response.headers:
-            raise Died(Death.ENGINE_DIED) if self._may_go_again else lost()
+            if self._may_go_again:
+                raise Died(Death.ENGINE_DIED)
+            self._desk.died(self._lease)
+            raise lost()
         if response.content_type == "text/event-stream":
             await self._stream(response, body)
             return
@@ -174,6 +182,8 @@ class Relay:
         error, rewritten = rewrite_error_events(events, self._endpoint, body)
         if error is not None:
             self._ledger.error = error.error.code
+            if error.error is ErrorCode.REPLICA_LOST:
+                self._desk.died(self._lease)
         return rewritten
 
     def _first_byte(self) -> float:

@@ -8,6 +8,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 
 import aiohttp
 
@@ -16,6 +17,7 @@ from deployments.gateway.classes import CLASS_HEADER, class_of
 from deployments.gateway.connection import Connection, Receive, Scope, Send
 from deployments.gateway.cors import EXTRA_HEADERS, Cors
 from deployments.gateway.dialect import Dialect
+from deployments.gateway.digests import Digests
 from deployments.gateway.direct import run_direct
 from deployments.gateway.endpoints import BY_KIND, BodyKind, Endpoint, Task
 from deployments.gateway.errors import ApiError, ErrorCode
@@ -74,6 +76,7 @@ class Service:
         self._on_closed = on_closed
         self.closing = Closing(self._close)
         self._reader = Reader()
+        self._digests = Digests(secret)
 
     def configure(self, spec: ClusterSpec) -> None:
         """Takes over what can change of a spec while the cell runs (`live_spec.py`). Requests under way keep the time-outs that they began with."""
@@ -152,8 +155,10 @@ class Service:
         tenant = self.keys.tenant_of(client.headers.get(b"authorization", b""), client.headers.get(b"x-api-key", b""))
         flow.ledger.tenant = tenant.name if tenant else ""
         body = await client.read_body()
-        reading = await self._reader.read(endpoint.body, body, self.settings.limits.max_values, self._salts.of(tenant))
-        inquiry, body, flow.ledger.read_s = reading.inquiry, reading.body, reading.cpu_s
+        reading = await self._reader.read(
+            endpoint.body, body, self.settings.limits.max_values, self._salts.of(tenant), partial(self._digests.of, endpoint.path)
+        )
+        inquiry, body, flow.ledger.read_s, flow.ledger.digest = reading.inquiry, reading.body, reading.cpu_s, reading.digest
         if endpoint.body is BodyKind.ANY:
             if _ADAPTER_HEADER.lower().encode() in client.headers:
                 raise ApiError(ErrorCode.UNSUPPORTED, f"{_ADAPTER_HEADER}: not served here; name the adapter as `model` in the body")
@@ -210,6 +215,7 @@ class Service:
             traffic_class=traffic_class.name,
             tenant=ledger.tenant,
             prefix=inquiry.prefix,
+            digest=ledger.digest,
             chunk_tokens=CHUNK_IDS if inquiry.prompt_ids else max(1, round(CHUNK_CHARS / self._ratios[model.name].chars_per_token)),
         )
 

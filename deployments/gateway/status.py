@@ -13,7 +13,7 @@ from deployments.gateway.orders_shown import shown_control, shown_cordon, shown_
 from deployments.gateway.peers import Peers
 from deployments.gateway.service import Service
 from deployments.ownership.desk import Desk
-from deployments.scheduling import ReplicaStats, Snapshot
+from deployments.scheduling import ReplicaStats, Snapshot, Suspicion
 from deployments.telemetry.ledger import Ledger, Outcome
 from deployments.telemetry.log_health import Logs
 from deployments.telemetry.window import Window
@@ -147,6 +147,8 @@ class Status:
             "adopted": snapshot.adopted,
             "endings": snapshot.endings,
             "rejections": {f"{lane}/{cause}": count for (lane, cause), count in snapshot.rejections.items()},
+            "waiting_aside": snapshot.aside,
+            "suspects": [_suspect(one) for one in snapshot.suspects],
             "promoted": snapshot.promoted,
             "tokens_per_s": snapshot.tokens_per_s,
             "output_error": snapshot.output_error,
@@ -176,6 +178,10 @@ class Status:
             "engine_exchanges": load.exchanges if load else None,
             "kv_usage": load.kv_usage if load else None,
         }
+
+
+def _suspect(one: Suspicion) -> dict[str, Any]:
+    return {"digest": one.key, "deaths": one.deaths, "banned": one.banned, "forgotten_in_s": max(0.0, one.forgotten_s - time.monotonic())}
 
 
 def _address(url: str) -> str:

@@ -168,7 +168,7 @@ class Allegiance:
         while True:
             began_s = time.monotonic()
             self._channels += 1
-            remote = RemoteOwner(ownership, self._channels)
+            remote = RemoteOwner(ownership, self._channels, self.desk.suspected)
             try:
                 await remote.run(self._session, self._gateway_id, lambda remote=remote: self.desk.follow(remote))  # type: ignore[misc]
                 log.info("model %s: gateway %s closed the channel", ownership.model, ownership.gateway_id)

@@ -23,6 +23,7 @@ class Booking:
     kv_tokens: int
     output_tokens: int
     home: int
+    digest: str = ""
 
     @property
     def tokens(self) -> int:
@@ -35,7 +36,7 @@ class Booking:
 
     def lease(self, replica_id: str, now: float) -> Lease:
         """The lease, for a new owner's books; what only mattered while it waited is left out."""
-        request = Request(self.request_id, self.prompt_tokens, self.max_tokens, now, now, now, self.sequences, tenant=self.tenant)
+        request = Request(self.request_id, self.prompt_tokens, self.max_tokens, now, now, now, self.sequences, tenant=self.tenant, digest=self.digest)
         return Lease(0, request, replica_id, now, self.attempt, self.prefill_tokens, self.kv_tokens, self.output_tokens, self.home)
 
 
@@ -54,6 +55,7 @@ def booking_of(lease: Lease, gateway_id: str) -> Booking:
         lease.kv_tokens,
         lease.output_tokens,
         lease.home,
+        request.digest,
     )
 
 
@@ -66,7 +68,7 @@ def read_booking(text: str) -> Booking:
         booking = Booking(*fields)
     except TypeError as error:
         raise ValueError(f"not a booking: {text[:200]!r}") from error
-    names = (booking.gateway_id, booking.request_id, booking.tenant)
+    names = (booking.gateway_id, booking.request_id, booking.tenant, booking.digest)
     sizes = (booking.prompt_tokens, booking.sequences, booking.prefill_tokens, booking.kv_tokens, booking.output_tokens, booking.home)
     whole = all(type(size) is int and size >= 0 for size in (booking.attempt, *sizes))
     if not whole or booking.attempt == 0 or not all(type(name) is str for name in names):

@@ -23,6 +23,11 @@ class Channels:
             before.moved()
         return True
 
+    @property
+    def open_ones(self) -> list[Holder]:
+        """The last of each gateway, where it stands."""
+        return [holder for _, holder in self._last.values() if holder is not None]
+
     def ended(self, holder: Holder) -> None:
         """A channel ended; one that is not the last is no error."""
         for gateway_id, (number, last) in self._last.items():

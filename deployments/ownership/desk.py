@@ -14,9 +14,10 @@ from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.losses import Losses
 from deployments.ownership.replicas import Replicas
 from deployments.ownership.roles import Owner
+from deployments.ownership.suspicions import Known
 from deployments.ownership.ticket import QueueTimeout, Rejected, Ticket
 from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, FirstTokens, ReplicaFacts, ReplicaState
-from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Snapshot
+from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Snapshot, Suspicion
 
 SAME_TIME_S = 0.5
 """An owner is not told anew of a start for a smaller change of its time."""
@@ -35,6 +36,7 @@ class Desk:
         self.on_ready: Callable[[ReplicaFacts], None] = lambda facts: None
         self.on_overtaken: Callable[[int], None] = lambda highest: None
         self.losses = Losses()
+        self.suspicions = Known()
         self._gateway_id = gateway_id
         self._owner: Owner | None = None
         self._ready_at_s: float | None = None
@@ -61,6 +63,7 @@ class Desk:
         if isinstance(before, LaneOwner) and before is not owner:
             before.close()
         if isinstance(owner, LaneOwner):
+            owner.telling.begin(self.suspicions)
             owner.cordon(self.replicas.cordoned)
             if self._ready_at_s is not None:
                 owner.expect_replica(self._ready_at_s)
@@ -139,6 +142,12 @@ class Desk:
             elif self.own is not None:
                 self.own.first_token(engine_id)
 
+    def died(self, lease: Lease) -> None:
+        """The lease's replica, or its engine, died while it ran; `refused` or `release` comes next. Where there is no owner, nobody learns of it."""
+        self.replicas.set_aside(lease.replica_id)
+        if self._owner is not None:
+            self._owner.died(lease.engine_id)
+
     def release(self, lease: Lease, ending: Ending) -> None:
         """Ends a lease; one that ended before (its replica was lost) is left alone."""
         ticket = self._tickets.get(lease.request.request_id)
@@ -215,6 +224,10 @@ class Desk:
 
     def moved(self) -> None:
         """See `roles.Holder`: whom to follow then is told by `follow`."""
+
+    def suspected(self, told: tuple[Suspicion, ...]) -> None:
+        """See `roles.Holder`."""
+        self.suspicions.take(told)
 
     def replica_up(self, facts: ReplicaFacts) -> None:
         """A replica's feed says that it is ready. This gateway, if it owns the model, takes it into use once the replica knows its epoch."""

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from deployments.ownership.roles import Holder
-from deployments.scheduling import Admission, Lease
+from deployments.scheduling import Admission, Ending, Lease
 
 REMEMBERED = 16_384
 """So many ended attempts are remembered: an engine's account, a replica's word and a holder's may each come late."""
@@ -82,6 +82,11 @@ class Entry:
     def booked(self) -> Lease | None:
         """The lease, while it stands in the scheduler's books."""
         return self.lease if self.state in BOOKED else None
+
+    @property
+    def ending(self) -> Ending:
+        """How its lease ends where its holder or its replica is gone."""
+        return Ending.FINISHED if self.state is EntryState.ANSWERED else Ending.FAILED
 
 
 class Entries:

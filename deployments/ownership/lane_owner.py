@@ -11,9 +11,10 @@ from deployments.ownership.adoption import Adoption
 from deployments.ownership.channels import Channels
 from deployments.ownership.decision_log import DecisionLog
 from deployments.ownership.entries import OVER, Entries, Entry, EntryState, split
-from deployments.ownership.replicas import Replicas
+from deployments.ownership.replicas import Replicas, cordon
 from deployments.ownership.roles import Holder
 from deployments.ownership.running import Running, usage_of
+from deployments.ownership.suspicions import Telling
 from deployments.ownership.timer import Timer, now_s
 from deployments.protocol import Finished, ReplicaFacts, ReplicaState
 from deployments.scaling.latency import Latencies, LatencyWindow
@@ -38,6 +39,7 @@ class LaneOwner:
         """What is known of each request."""
         self._adoption = Adoption(self.scheduler, self.entries)
         self._channels = Channels()
+        self.telling = Telling(self.scheduler, self._channels)
         self._latencies = LatencyWindow()
         self._closed = False
         self._timer = Timer(self._step)
@@ -90,6 +92,13 @@ class LaneOwner:
         self.scheduler.first_token(lease, now)
         self._step()
 
+    def died(self, engine_id: str) -> None:
+        """See `roles.Owner`. Until the replica speaks again nothing new goes there."""
+        entry = self.entries.of_engine_id(engine_id)
+        if entry is not None and entry.booked is not None:
+            self.scheduler.died(entry.booked, now_s())
+            self.replica_state(entry.booked.replica_id, None)
+
     def release(self, engine_id: str, ending: Ending) -> None:
         """Ends a lease; one that ended before (its replica was lost) is left alone."""
         entry = self.entries.of_engine_id(engine_id)
@@ -131,7 +140,7 @@ class LaneOwner:
 
     def join(self, holder: Holder, gateway_id: str, channel: int) -> bool:
         """Another gateway's channel opens, which wants to be told when this owner decides nothing more. False where a later one came first."""
-        return self._channels.open(holder, gateway_id, channel)
+        return self._channels.open(holder, gateway_id, channel) and self.telling.greet(holder)
 
     def left(self, holder: Holder) -> None:
         """A holder is gone: what waits for it is given up, what runs for it stands until its replica says that it ended."""
@@ -147,7 +156,7 @@ class LaneOwner:
             elif entry.state is EntryState.DECLARED:
                 self.entries.move(entry, EntryState.CLOSED)
             else:
-                self._end(entry, _ending_of(entry), EntryState.CLOSED)
+                self._end(entry, entry.ending, EntryState.CLOSED)
         self._step()
 
     @property
@@ -182,19 +191,18 @@ class LaneOwner:
     def replica_lost(self, replica_id: str) -> None:
         """A replica's process is gone: its leases end as failed, but for those whose whole answer it has sent. Who streams from it sees that by
         itself."""
-        for entry in self.entries.leased_on(replica_id):
-            self._end(entry, _ending_of(entry), EntryState.CLOSED)
+        on_it = self.entries.leased_on(replica_id)
+        for entry in on_it:
+            if entry.state is EntryState.ANSWERED:
+                self._end(entry, Ending.FINISHED, EntryState.CLOSED)
         self.scheduler.replica_lost(replica_id, now_s())
+        for entry in on_it:
+            self.entries.move(entry, EntryState.CLOSED)
         self._step()
 
     def cordon(self, replica_ids: frozenset[str]) -> None:
         """Operators keep new work off these replicas, and off no others."""
-        before, now = frozenset(self.scheduler.fleet.cordoned), now_s()
-        for replica_id in sorted(replica_ids - before):
-            self.scheduler.replica_cordoned(replica_id, now)
-        for replica_id in sorted(before - replica_ids):
-            self.scheduler.replica_uncordoned(replica_id, now)
-        if before != replica_ids:
+        if cordon(self.scheduler, replica_ids, now_s()):
             self._step()
 
     def expect_replica(self, ready_at_s: float | None) -> None:
@@ -274,6 +282,7 @@ class LaneOwner:
         for placement in step.placements:
             holder = self._left_lane(placement.request.request_id, placement.lease)
             holder.placed(placement, self.replicas.url_of(placement.replica_id) or "")
+        self.telling.tell(step.suspicions)
         self._timer.set(self.scheduler.next_wakeup())
 
     def _left_lane(self, request_id: str, lease: Lease | None = None) -> Holder:
@@ -287,8 +296,3 @@ class LaneOwner:
         else:
             self.entries.place(entry, lease)
         return holder
-
-
-def _ending_of(entry: Entry) -> Ending:
-    """How a lease ended whose holder or replica is gone."""
-    return Ending.FINISHED if entry.state is EntryState.ANSWERED else Ending.FAILED

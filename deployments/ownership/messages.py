@@ -1,7 +1,8 @@
 """What a gateway and the owner of a model say to each other: one full-duplex HTTP exchange, one JSON object a line in both directions.
 
-The gateway sends `Submit`, `Cancel`, `Hold`, `FirstToken`, `Release` and `Refused`; the owner answers `Admitted`, `Placed` and `Expired`; both send
-`Beat`, so that silence means a stopped process. Times cross the wire as ages and spans, never as moments: two machines' clocks are not compared.
+The gateway sends `Submit`, `Cancel`, `Hold`, `FirstToken`, `Died`, `Release` and `Refused`; the owner answers `Admitted`, `Placed` and `Expired`, and
+tells of `Suspected`; both send `Beat`, so that silence means a stopped process. Times cross the wire as ages and spans, never as moments: two
+machines' clocks are not compared.
 """
 
 import dataclasses
@@ -9,7 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from deployments.scheduling import Admission, AdmissionKind, Ending, Lease, PickReason, Placement, RejectCause, Request
+from deployments.scheduling import Admission, AdmissionKind, Ending, Lease, PickReason, Placement, RejectCause, Request, Suspicion
 
 LANES_PATH = "/raylane/lanes"
 """POST `LANES_PATH?model=...&gateway=...&epoch=...&channel=...` opens the exchange. `channel` numbers those that the gateway opens: a later one ends
@@ -36,6 +37,7 @@ class Waiting:
     prefix: list[int]
     chunk_tokens: int
     attempts: int
+    digest: str = ""
 
     def request(self, now: float) -> Request:
         """The request on this process's clock."""
@@ -52,6 +54,7 @@ class Waiting:
             tuple(self.prefix),
             self.chunk_tokens,
             self.attempts,
+            self.digest,
         )
 
 
@@ -80,6 +83,13 @@ class Hold:
 @dataclass(frozen=True, slots=True)
 class FirstToken:
     """The first token of a lease is there: its prompt is prefilled."""
+
+    engine_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """The replica, or its engine, died while it ran that lease."""
 
     engine_id: str
 
@@ -159,13 +169,27 @@ class Expired:
 
 
 @dataclass(frozen=True, slots=True)
+class Suspected:
+    """What is known of a query of death (`scheduling.Suspicion`); `age_s`: since its last death."""
+
+    key: str
+    deaths: int
+    answered: bool
+    age_s: float
+
+    def suspicion(self, now: float) -> Suspicion:
+        """On this process's clock."""
+        return Suspicion(self.key, self.deaths, self.answered, now - self.age_s)
+
+
+@dataclass(frozen=True, slots=True)
 class Beat:
     """A sign of life."""
 
 
-Message = Submit | Cancel | Hold | FirstToken | Release | Refused | Admitted | Placed | Expired | Beat
+Message = Submit | Cancel | Hold | FirstToken | Died | Release | Refused | Admitted | Placed | Expired | Suspected | Beat
 _KINDS: dict[str, type[Message]] = {
-    kind.__name__.lower(): kind for kind in (Submit, Cancel, Hold, FirstToken, Release, Refused, Admitted, Placed, Expired, Beat)
+    kind.__name__.lower(): kind for kind in (Submit, Cancel, Hold, FirstToken, Died, Release, Refused, Admitted, Placed, Expired, Suspected, Beat)
 }
 _ENUMS = {"ending": Ending, "kind": AdmissionKind, "cause": RejectCause, "reason": PickReason}
 
@@ -185,6 +209,7 @@ def waiting_of(request: Request, now: float) -> Waiting:
         list(request.prefix),
         request.chunk_tokens,
         request.attempts,
+        request.digest,
     )
 
 
@@ -212,6 +237,11 @@ def placed_of(placement: Placement, url: str) -> Placed:
         lease.output_tokens,
         lease.home,
     )
+
+
+def suspected_of(told: Suspicion, now: float) -> Suspected:
+    """A suspicion as it crosses the wire."""
+    return Suspected(told.key, told.deaths, told.answered, now - told.since_s if told.deaths else 0.0)
 
 
 def encode(message: Message) -> bytes:

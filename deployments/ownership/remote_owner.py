@@ -13,6 +13,7 @@ from deployments.ownership.messages import (
     Admitted,
     Beat,
     Cancel,
+    Died,
     Expired,
     FirstToken,
     Hold,
@@ -21,6 +22,7 @@ from deployments.ownership.messages import (
     Refused,
     Release,
     Submit,
+    Suspected,
     decode,
     encode,
     waiting_of,
@@ -29,7 +31,7 @@ from deployments.ownership.outbox import Outbox
 from deployments.ownership.owners import Ownership
 from deployments.ownership.roles import Holder
 from deployments.protocol import ReplicaState
-from deployments.scheduling import Ending, Lease, Request
+from deployments.scheduling import Ending, Lease, Request, Suspicion
 
 
 class NotOwner(Exception):
@@ -39,12 +41,14 @@ class NotOwner(Exception):
 class RemoteOwner:
     """One channel to the owner. `run` carries it; once that has ended, nothing is sent and nobody is told anything any more.
 
-    `channel` is larger than that of any that this gateway has opened before, so that the owner knows which is the last.
+    `channel` is larger than that of any that this gateway has opened before, so that the owner knows which is the last. `suspected` hears
+    of queries of death (`roles.Holder.suspected`).
     """
 
-    def __init__(self, ownership: Ownership, channel: int = 0) -> None:
+    def __init__(self, ownership: Ownership, channel: int = 0, suspected: Callable[[tuple[Suspicion, ...]], None] = lambda told: None) -> None:
         self.epoch = ownership.epoch
         self._channel = channel
+        self._suspected = suspected
         self._ownership = ownership
         self._outbox = Outbox()
         self._requests: dict[str, tuple[Holder, Request]] = {}
@@ -85,6 +89,10 @@ class RemoteOwner:
     def first_token(self, engine_id: str) -> None:
         """See `roles.Owner`."""
         self._send(FirstToken(engine_id))
+
+    def died(self, engine_id: str) -> None:
+        """See `roles.Owner`."""
+        self._send(Died(engine_id))
 
     def release(self, engine_id: str, ending: Ending) -> None:
         """See `roles.Owner`."""
@@ -134,6 +142,8 @@ class RemoteOwner:
                 held = self._requests.pop(request_id, None)
                 if held is not None:
                     held[0].expired(request_id)
+            case Suspected():
+                self._suspected((message.suspicion(time.monotonic()),))
             case _:
                 pass
 

@@ -1,6 +1,7 @@
 """The replicas of one model as this gateway sees them, by its own feeds: which there are, and which take requests now."""
 
 from deployments.protocol import ReplicaFacts
+from deployments.scheduling import Scheduler
 
 
 class Replicas:
@@ -51,3 +52,13 @@ class Replicas:
         """Its process is gone."""
         self._ready.discard(replica_id)
         self._facts.pop(replica_id, None)
+
+
+def cordon(scheduler: Scheduler, replica_ids: frozenset[str], now: float) -> bool:
+    """Operators keep new work off these replicas, and off no others: whether that is news to the scheduler."""
+    before = frozenset(scheduler.fleet.cordoned)
+    for replica_id in sorted(replica_ids - before):
+        scheduler.replica_cordoned(replica_id, now)
+    for replica_id in sorted(before - replica_ids):
+        scheduler.replica_uncordoned(replica_id, now)
+    return before != replica_ids

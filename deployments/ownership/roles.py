@@ -7,7 +7,7 @@ over a channel (`remote_owner.py`). A session (`session.py`) is the holder that 
 from typing import Protocol
 
 from deployments.protocol import ReplicaState
-from deployments.scheduling import Admission, Ending, Lease, Placement, Request
+from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Suspicion
 
 
 class Holder(Protocol):
@@ -24,6 +24,9 @@ class Holder(Protocol):
 
     def moved(self) -> None:
         """The owner decides nothing more."""
+
+    def suspected(self, told: tuple[Suspicion, ...]) -> None:
+        """Whose standing as a query of death has changed."""
 
 
 class Owner(Protocol):
@@ -45,6 +48,9 @@ class Owner(Protocol):
 
     def first_token(self, engine_id: str) -> None:
         """The first token of a lease is there: its prompt is prefilled."""
+
+    def died(self, engine_id: str) -> None:
+        """The replica, or its engine, died while it ran that lease. The lease stands until it is released or refused."""
 
     def release(self, engine_id: str, ending: Ending) -> None:
         """A lease ended."""

@@ -8,6 +8,7 @@ from deployments.ownership.messages import (
     BEAT_S,
     Beat,
     Cancel,
+    Died,
     Expired,
     FirstToken,
     Hold,
@@ -18,10 +19,11 @@ from deployments.ownership.messages import (
     admitted_of,
     encode,
     placed_of,
+    suspected_of,
 )
 from deployments.ownership.outbox import Outbox
 from deployments.protocol import ReplicaState
-from deployments.scheduling import Admission, Lease, Placement
+from deployments.scheduling import Admission, Lease, Placement, Suspicion
 
 
 class Session:
@@ -50,6 +52,8 @@ class Session:
                 owner.hold(self, engine_id)
             case FirstToken(engine_id):
                 owner.first_token(engine_id)
+            case Died(engine_id):
+                owner.died(engine_id)
             case Release(engine_id, ending):
                 owner.release(engine_id, ending)
             case Refused(waiting, replica_id, attempt, state):
@@ -82,6 +86,11 @@ class Session:
     def expired(self, request_id: str) -> None:
         """See `roles.Holder`."""
         self._send(Expired(request_id))
+
+    def suspected(self, told: tuple[Suspicion, ...]) -> None:
+        """See `roles.Holder`."""
+        for one in told:
+            self._send(suspected_of(one, time.monotonic()))
 
     def moved(self) -> None:
         """See `roles.Holder`."""

@@ -105,4 +105,6 @@ def _pair(values: Any) -> tuple[float, float] | None:
 
 
 _TABLES = ("lanes", "replicas", "flows", "endings", "rejections")
-_PLAIN = tuple(field.name for field in dataclasses.fields(Snapshot) if field.name not in _TABLES)
+_NOT_SHOWN = ("suspects", "bans", "aside")
+"""They concern no autoscaler."""
+_PLAIN = tuple(field.name for field in dataclasses.fields(Snapshot) if field.name not in (*_TABLES, *_NOT_SHOWN))

@@ -102,6 +102,7 @@ class Quarantine:
 
     def _let_out(self, job: Job, first: bool = False) -> None:
         del self._lanes.aside[job.request.request_id]
+        self._out = {key: out for key, out in self._out.items() if out.lane is not None}
         self._out[job.request.key] = job
         self._lanes.enter(job, first)
 
@@ -109,10 +110,7 @@ class Quarantine:
         """Whether no other of its kind runs, or waits to."""
         key = job.request.key
         out = self._out.get(key)
-        if out is not None and out.lane is None:  # placed, or gone
-            del self._out[key]
-            out = None
-        return out is None and not self._placing.runs_of[key]
+        return (out is None or out.lane is None) and not self._placing.runs_of[key]
 
     def _is_trying(self) -> bool:
         """Whether one is out that has not had its first token."""

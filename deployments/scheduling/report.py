@@ -37,6 +37,9 @@ def take_snapshot(scheduler: "Scheduler", now: float, etas: bool) -> Snapshot:
         finished_work=tally.finished_work,
         output_tokens=tally.output_tokens,
         counted=tally.counted,
+        suspects=scheduler.suspects.all(now),
+        bans=scheduler.suspects.bans,
+        aside=len(scheduler.lanes.aside),
     )
 
 

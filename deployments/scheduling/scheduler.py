@@ -156,7 +156,7 @@ class Scheduler:
         if held is None:
             return False
         replica = self.fleet.by_id[lease.replica_id]
-        if ending is Ending.FAILED and replica.told is not ReplicaStatus.DRAINING:
+        if ending in (Ending.FAILED, Ending.CANCELLED) and replica.told is not ReplicaStatus.DRAINING:
             self.suspects.failed(self.quarantine.run_of(*held), now)
         job = self.placing.unbind(lease)
         if replica.first_token(lease):

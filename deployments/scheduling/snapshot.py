@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from deployments.scheduling.reasons import WaitReason
+from deployments.scheduling.suspects import Suspicion
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +84,7 @@ class Snapshot:
     output_tokens: int
     """Of the `counted` among the finished requests that the engines told of."""
     counted: int
+    suspects: tuple[Suspicion, ...] = ()
+    """Bodies that ran when replicas died (`suspects.py`), with `bans` so far, and how many requests wait `aside` of the lanes for it."""
+    bans: int = 0
+    aside: int = 0

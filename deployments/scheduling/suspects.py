@@ -12,7 +12,8 @@ when its replica died, as most killers have none, is *tried*: no two of them run
 is the doing of the one that is tried; of all others that ran there nothing is noted. Without a trial all that ran there are suspects, or banned.
 
 A death is told in pieces: some leases fail first, then the process is known to be gone. So an inquest is held into each replica's death, and what
-ended as failed within `RECENT_S` before counts as running. A replica that is back was not dead, and what was noted is taken back.
+ended within `RECENT_S` before, without an answer, counts as running. A replica that is back was not dead: only a connection broke, and what was
+noted is taken back.
 """
 
 import math
@@ -23,7 +24,8 @@ from typing import NamedTuple
 FORGET_S = 600.0
 """After so long one death is forgotten. A ban becomes a suspicion: whoever is deadly then costs one replica, not two."""
 DEADLY = 2
-RECENT_S = 10.0
+RECENT_S = 20.0
+"""Longer than an engine that hangs is given (`health.stall_s`)."""
 MOST = 4_096
 """So many records are kept; beyond it the oldest goes, and nobody is told."""
 
@@ -49,7 +51,7 @@ class Suspicion(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A lease that stands, or ended as failed. `tried`: it was on trial, and had no first token yet."""
+    """A lease that stands, or ended without an answer. `tried`: it was on trial, and had no first token yet."""
 
     replica_id: str
     key: str
@@ -59,7 +61,7 @@ class Run(NamedTuple):
 
 @dataclass(slots=True)
 class _Inquest:
-    """Into the death of one replica. `culprit`: who was tried there. `noted`: at whom it was held."""
+    """Into the death of one replica. `culprit`: who was tried there. `noted`: against whom it was held."""
 
     culprit: str | None
     noted: set[str] = field(default_factory=set)
@@ -108,7 +110,7 @@ class Suspects:
             self._hold_against(run, now)
 
     def failed(self, run: Run, now: float) -> None:
-        """A run ended without an answer, for whatever reason: its replica may prove to be dead."""
+        """A run ended without an answer, or its client left: its replica may prove to be dead."""
         self._failed.append((now, run))
 
     def gone(self, replica_id: str, now: float) -> None:

@@ -26,8 +26,8 @@ class Journal:
         if self._trace is not None:
             self._trace.write(json.dumps(record))
         if self._access is not None:
-            kept = ("request_id", "arrived_s", "path", "model", "stream", "status", "outcome", "error", "replica", "prompt_tokens", "output_tokens")
-            self._access.write(json.dumps({key: record[key] for key in (*kept, "bytes_out", "ttft_s", "wall_s")}))
+            kept = ("request_id", "arrived_s", "path", "model", "stream", "status", "outcome", "error", "replica", "digest")
+            self._access.write(json.dumps({key: record[key] for key in (*kept, "prompt_tokens", "output_tokens", "bytes_out", "ttft_s", "wall_s")}))
 
     def close(self) -> None:
         """Closes the files."""

@@ -73,6 +73,8 @@ class Ledger:
     attempts: int = 0
     resubmitted: str | None = None
     """Why it was placed again though a replica had worked on it."""
+    digest: str = ""
+    """Of its body, keyed (`gateway/digests.py`): the same for a client's retry."""
     prompt_chars: int = 0
     expected_prompt_tokens: int = 0
     max_tokens: int | None = None
@@ -221,6 +223,7 @@ class Ledger:
             "eta_s": None if self.eta_s is None else [_rounded(eta) for eta in self.eta_s],
             "attempts": self.attempts,
             "resubmitted": self.resubmitted,
+            "digest": self.digest,
             "read_s": _rounded(self.read_s),
             "prompt_chars": self.prompt_chars,
             "expected_prompt_tokens": self.expected_prompt_tokens,

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -33,10 +34,10 @@ class Answer:
 
 
 async def ask(session: aiohttp.ClientSession, url: str, **fields: Any) -> Answer:
-    """A streamed completion, to its end."""
+    """A streamed completion, to its end. No two have the same body, where no `user` is given: what ran when two replicas died is refused."""
     answer = Answer()
     try:
-        async with session.post(url + "/v1/completions", json={**STREAM, **fields}) as response:
+        async with session.post(url + "/v1/completions", json={**STREAM, "user": uuid.uuid4().hex, **fields}) as response:
             answer.status = response.status
             answer.replica = response.headers.get("x-raylane-placement", "").partition(";")[0]
             answer.gateway = response.headers.get("x-raylane-gateway")

@@ -187,7 +187,8 @@ def begun(folder: Path, name: str, spec: dict[str, Any]) -> Iterator[LiveCluster
     spec["name"] = name
     spec["gateway"] |= {"port": port, "trace_file": str(folder / "trace.jsonl")}
     (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
-    environment = {**os.environ, "RAYLANE_HOME": str(folder / "home"), "COLUMNS": "200"}
+    path = os.pathsep.join(part for part in (str(ROOT), os.environ.get("PYTHONPATH")) if part)  # for faults that tests put into engines
+    environment = {**os.environ, "RAYLANE_HOME": str(folder / "home"), "COLUMNS": "200", "PYTHONPATH": path}
     command = [sys.executable, "-m", "cli.main", "up", str(folder / "spec.yaml"), "--port", str(port)]
     with (folder / "up.log").open("wb") as log:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT)

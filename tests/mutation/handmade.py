@@ -88,7 +88,7 @@ SCHEDULING = [
         "deployments/scheduling/quarantine.py",
         ("suspects are tried all at once", "        if self._is_trying():\n            return\n", ""),
         ("the others do not wait for the trials", "record.answered and not tried and", "record.answered and"),
-        ("of one suspect several run at once", "return out is None and not self._placing.runs_of[key]", "return True"),
+        ("of one suspect several run at once", "return (out is None or out.lane is None) and not self._placing.runs_of[key]", "return True"),
     ),
     *_in(
         "deployments/scheduling/fair.py",

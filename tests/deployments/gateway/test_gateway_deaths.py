@@ -1,4 +1,5 @@
-"""A replica dies, or its engine does, before a byte of the answer has reached the client: the request is placed again, once."""
+"""A replica dies, or its engine does, before a byte of the answer has reached the client: the request is placed again;
+where two died, it is a query of death."""
 
 import asyncio
 import json
@@ -9,8 +10,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from cli.status import query_of_death_lines
+from deployments.gateway.digests import Digests
 from deployments.gateway.flow import Cause
-from deployments.protocol import ENGINE_DIED_HEADER
+from deployments.protocol import ENGINE_DIED_HEADER, ReplicaState
 from deployments.telemetry.decisions import Verdict
 from deployments.telemetry.ledger import Outcome
 from tests.deployments.gateway.fake_engine import DONE, Behaviour, FakeEngine, dying, event, good, pieces, waiting, whole
@@ -21,12 +24,14 @@ STREAM = {**ASK, "stream": True}
 both = pytest.mark.parametrize("ask", [ASK, STREAM], ids=["whole", "stream"])
 
 
-def with_dead_engine(ask: dict[str, Any]) -> Behaviour:
+def with_dead_engine(ask: dict[str, Any], engine: FakeEngine | None = None) -> Behaviour:
     """What a replica's guard lets through of an engine that has died."""
     error = b'{"error":{"message":"EngineCore encountered an issue.","type":"InternalServerError","param":null,"code":500}}'
 
     async def behave(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         mark = {ENGINE_DIED_HEADER: "true"}
+        if engine is not None:
+            engine.state = ReplicaState.UNHEALTHY
         if not ask.get("stream"):
             return web.Response(status=500, body=error, content_type="application/json", headers=mark)
         response = web.StreamResponse(headers={"content-type": "text/event-stream", **mark})
@@ -34,6 +39,26 @@ def with_dead_engine(ask: dict[str, Any]) -> Behaviour:
         await response.write(b"data: " + error + b"\n\n" + DONE)
         return response
 
+    return behave
+
+
+def killed_by(prompt: str, engine: FakeEngine, *parts: bytes) -> Behaviour:
+    """Of an engine whose process ends at that prompt, after those parts of the answer."""
+
+    async def behave(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        if body["prompt"] != prompt:
+            return await good(request, body)
+        if parts:
+            response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+            await response.prepare(request)
+            for part in parts:
+                await response.write(part)
+            await asyncio.sleep(0.05)
+        ends.append(asyncio.create_task(engine.kill()))
+        await asyncio.sleep(60)
+        raise AssertionError("it lives")
+
+    ends: list[asyncio.Task[None]] = []
     return behave
 
 
@@ -92,13 +117,63 @@ async def test_the_feed_s_word_of_a_loss_is_enough(make_rig: MakeRig, ask: dict[
 
 
 @both
-async def test_the_second_death_is_the_client_s(make_rig: MakeRig, ask: dict[str, Any]) -> None:
-    rig = await make_rig(engines=2)
+async def test_a_query_of_death_and_its_retries_cost_two_replicas(make_rig: MakeRig, ask: dict[str, Any]) -> None:
+    rig = await make_rig(engines=3)
     for engine in rig.engines:
-        engine.behave = dying()
-    status, error = await rig.error(ask)
-    assert (status, error["code"]) == (502, "replica_lost")
+        engine.behave = killed_by("deadly", engine)
+    for _ in range(10):
+        async with rig.post("/v1/completions", {**ask, "prompt": "deadly"}) as response:
+            payload = await response.read()
+            assert response.status == 422
+            assert 595 <= int(response.headers["retry-after"]) <= 600
+            error = json.loads(payload)["error"]
+            assert (error["code"], error["type"]) == ("query_of_death", "invalid_request_error")
+            assert "two replicas of model 'demo' died" in error["message"]
     assert sum(len(engine.seen) for engine in rig.engines) == 2
+    async with rig.post("/v1/completions", ask) as response:
+        assert response.status == 200
+
+
+async def test_a_retry_is_known_by_its_bytes_and_its_path(make_rig: MakeRig) -> None:
+    rig = await make_rig(engines=3)
+    for engine in rig.engines:
+        engine.behave = killed_by(str(ASK["prompt"]), engine)
+    assert (await rig.error(ASK))[0] == 422
+    for engine in rig.engines:
+        engine.behave = good
+    assert (await rig.error(ASK))[0] == 422
+    async with rig.post("/v1/completions", {**ASK, "user": "another"}) as response:
+        assert response.status == 200
+    assert Digests("a").of("/p", b"x") != Digests("b").of("/p", b"x")
+    assert Digests("a").of("/p", b"x") != Digests("a").of("/q", b"x")
+
+
+async def test_a_client_that_had_a_part_of_its_answer_twice_is_told_at_its_third_try(make_rig: MakeRig) -> None:
+    """...and the gateway's books, its log and its metrics name the body by its digest."""
+    rig = await make_rig(engines=3)
+    for engine in rig.engines:
+        engine.behave = killed_by(str(ASK["prompt"]), engine, event("a"))
+    for _ in range(2):
+        async with rig.post("/v1/completions", STREAM) as response:
+            assert b"replica_lost" in await response.read()
+    status, error = await rig.error(STREAM)
+    assert (status, error["code"]) == (422, "query_of_death")
+    digest = (await rig.last()).digest
+    assert digest == rig.desk.suspicions.all()[-1].key
+    async with aiohttp.ClientSession(headers=CREDENTIALS) as session:
+        async with session.get(rig.url + "/metrics") as response:
+            metrics = await response.text()
+        async with session.get(rig.url + "/raylane/status") as response:
+            (model,) = (await response.json())["models"]
+    assert 'raylane_queries_of_death_total{model="demo"} 1.0' in metrics
+    assert 'raylane_suspects{model="demo",standing="banned"} 1.0' in metrics
+    assert 'raylane_rejections_total{cause="query_of_death",' in metrics
+    (suspect,) = model["suspects"]
+    assert (suspect["digest"], suspect["deaths"], suspect["banned"]) == (digest, 2, True)
+    (line,) = query_of_death_lines(model)
+    assert line.startswith(f"[red]query of death {digest}: refused for ")
+    assert query_of_death_lines({"suspects": [suspect] * 8})[-1] == "[red]...and 3 more of them[/]"
+    assert query_of_death_lines({"suspects": [{**suspect, "banned": False}]}) == []
 
 
 @both
@@ -115,12 +190,12 @@ async def test_a_dead_engine_in_a_living_replica(make_rig: MakeRig, ask: dict[st
 
 
 @both
-async def test_two_dead_engines_are_the_client_s_error(make_rig: MakeRig, ask: dict[str, Any]) -> None:
+async def test_two_dead_engines_are_a_query_of_death(make_rig: MakeRig, ask: dict[str, Any]) -> None:
     rig = await make_rig(engines=2)
     for engine in rig.engines:
-        engine.behave = with_dead_engine(ask)
+        engine.behave = with_dead_engine(ask, engine)
     _, payload = await rig.ask(ask)
-    assert b'"code": "replica_lost"' in payload
+    assert b'"code": "query_of_death"' in payload
     assert b"EngineCore" not in payload
     assert sum(len(engine.seen) for engine in rig.engines) == 2
     assert (await rig.last()).resubmitted == "engine_died"

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from cli.main import app
 from deployments.departures.departure import Cause, Departure
 from deployments.gateway import feeds, obituaries
-from deployments.gateway.harm import digest_of
+from deployments.gateway.digests import Digests
 from deployments.gateway.obituaries import cause_of
 from deployments.protocol import DrainReason, EngineFault, Failed, Load, ReplicaState, encode
 from tests.deployments.gateway.fake_engine import Behaviour, FakeEngine, pieces, waiting
@@ -84,7 +84,7 @@ async def test_a_killed_replica_is_told_with_what_was_lost_and_what_came_instead
     assert (await asked[1])[0] == 200
     assert (departure.cause, departure.model, departure.pid) == (Cause.PROCESS_DIED, "demo", victim.facts.pid)
     assert (departure.lost.broken, departure.lost.placed_again) == (2, 1)
-    digests = {digest_of(json.dumps(body).encode()) for body in (broken, spared)}
+    digests = {Digests(SECRET).of("/v1/completions", json.dumps(body).encode()) for body in (broken, spared)}
     assert set(departure.lost.digests) == digests
     assert departure.lost.tokens >= 3 * ASK["max_tokens"]  # type: ignore[operator]
     assert departure.replaced_by is None, "the other one was there before"

@@ -7,25 +7,29 @@ import pytest
 
 from deployments.ownership.messages import (
     Admitted,
+    Died,
     Message,
     Placed,
     Refused,
     Submit,
+    Suspected,
     Waiting,
     admitted_of,
     decode,
     encode,
     placed_of,
+    suspected_of,
     waiting_of,
 )
-from deployments.scheduling import Admission, AdmissionKind, Lease, PickReason, Placement, RejectCause, Request
+from deployments.scheduling import Admission, AdmissionKind, Lease, PickReason, Placement, RejectCause, Request, Suspicion
 
-REQUEST = Request("q", 70, 30, 90.0, 105.0, 160.0, 2, "batch", "b", (7, 8), 64, 3)
-WAITING = Waiting("q", 70, 30, 10.0, 5.0, 60.0, 2, "batch", "b", [7, 8], 64, 3)
+REQUEST = Request("q", 70, 30, 90.0, 105.0, 160.0, 2, "batch", "b", (7, 8), 64, 3, "d1")
+WAITING = Waiting("q", 70, 30, 10.0, 5.0, 60.0, 2, "batch", "b", [7, 8], 64, 3, "d1")
 LEASE = Lease(9, REQUEST, "r1", 100.0, 4, 140, 300, 31, 1)
 PLACED = Placed("q", "r1", "http://r1", PickReason.LEAST_DECODE, "long", True, 3.5, [1.0, 2.0], 4, 140, 300, 31, 1)
 ADMITTED = Admitted("q", AdmissionKind.REJECT, "long", RejectCause.LANE_FULL, [1.0, 2.0], 7.0, 8.0)
 REFUSED = Refused(WAITING, "r1", 4, "draining")
+SUSPECTED = Suspected("d1", 2, True, 30.0)
 
 
 def test_a_request_is_sent_with_ages_and_spans() -> None:
@@ -42,6 +46,12 @@ def test_a_placement_is_sent_whole() -> None:
     assert dataclasses.replace(PLACED, eta_s=None).placement(REQUEST, 100.0).eta_s is None
 
 
+def test_a_suspicion_is_sent_with_its_age() -> None:
+    assert suspected_of(Suspicion("d1", 2, True, 70.0), 100.0) == SUSPECTED
+    assert SUSPECTED.suspicion(1_000.0) == Suspicion("d1", 2, True, 970.0)
+    assert suspected_of(Suspicion("d1", 0, False, 0.0), 100.0).age_s == 0.0, "one that is clear has no age"
+
+
 def test_an_admission_is_sent_whole() -> None:
     admission = Admission(AdmissionKind.REJECT, "long", RejectCause.LANE_FULL, (1.0, 2.0), 7.0, 8.0)
     assert admitted_of("q", admission) == ADMITTED
@@ -50,7 +60,10 @@ def test_an_admission_is_sent_whole() -> None:
     assert dataclasses.replace(ADMITTED, eta_s=None).admission == dataclasses.replace(admission, eta_s=None)
 
 
-@pytest.mark.parametrize("message", [Submit(WAITING, True), PLACED, ADMITTED, REFUSED], ids=lambda message: type(message).__name__)
+MESSAGES = [Submit(WAITING, True), PLACED, ADMITTED, REFUSED, Died("q-4"), SUSPECTED]
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_a_line_holds_the_type_and_every_field(message: Message) -> None:
     line = encode(message)
     assert json.loads(line) == json.loads(json.dumps({"type": type(message).__name__.lower(), **dataclasses.asdict(message)}))

@@ -125,7 +125,15 @@ def test_what_failed_long_before_its_replica_went_has_nothing_to_do_with_it() ->
     lease = place(scheduler, ask("one", "body"), 0.0)
     scheduler.release(lease, Ending.FAILED, None, 1.0)
     scheduler.replica_lost("r0", 1.1 + RECENT_S)
-    assert scheduler.suspects.all(20.0) == ()
+    assert scheduler.suspects.all(30.0) == ()
+
+
+def test_whose_client_left_a_replica_that_hung_is_suspected_too() -> None:
+    scheduler = make_scheduler(1)
+    lease = place(scheduler, ask("one", "body"), 0.0)
+    scheduler.release(lease, Ending.CANCELLED, None, 5.0)
+    scheduler.replica_lost("r0", 15.0)
+    assert [told.key for told in scheduler.suspects.all(15.0)] == ["body"]
 
 
 def test_those_that_ran_beside_a_trial_are_not_suspected_for_it() -> None:

@@ -1,0 +1,106 @@
+"""Queries of death are known to all gateways of a cell, and to whoever becomes the owner next."""
+
+import logging
+import time
+from dataclasses import replace
+
+import pytest
+
+from deployments.ownership.desk import Desk
+from deployments.ownership.lane_owner import LaneOwner
+from deployments.ownership.messages import Message, Suspected, decode
+from deployments.ownership.owners import Ownership
+from deployments.ownership.remote_owner import RemoteOwner
+from deployments.ownership.session import Session
+from deployments.ownership.suspicions import Known
+from deployments.scheduling import Ending, Lease, Policy, RejectCause, Request, Suspicion
+from deployments.scheduling.suspects import MOST
+from tests.deployments.ownership.test_desk import MODEL, facts, make_desk, request
+
+
+def of_body(name: str, body: str = "deadly") -> Request:
+    return replace(request(name), digest=body)
+
+
+async def killed(desk: Desk, name: str, replica: str) -> None:
+    """A request whose replica dies when a part of its answer was sent."""
+    desk.replica_up(facts(replica))
+    asked = of_body(name)
+    assert (await desk.submit(asked)).accepted
+    lease = (await desk.placement(asked)).lease
+    desk.died(lease)
+    desk.release(lease, Ending.FAILED)
+    desk.replica_lost(replica)
+
+
+def heard(session: Session) -> list[Message]:
+    return [decode(line) for line in session._outbox._lines]
+
+
+async def cause(desk: Desk, name: str) -> RejectCause | None:
+    return (await desk.submit(of_body(name))).cause
+
+
+async def test_the_owner_tells_its_own_gateway_those_that_are_there_and_those_that_come(caplog: pytest.LogCaptureFixture) -> None:
+    desk = make_desk()
+    assert desk.own is not None
+    there = Session(desk.own, "g2")
+    await killed(desk, "a", "r1")
+    await killed(desk, "b", "r2")
+    assert [(told.key, told.deaths) for told in heard(there) if isinstance(told, Suspected)] == [("deadly", 1), ("deadly", 2)]
+    late = Session(desk.own, "g3")
+    (told,) = heard(late)
+    assert isinstance(told, Suspected)
+    assert (told.key, told.deaths) == ("deadly", 2)
+    assert [(known.key, known.deaths) for known in desk.suspicions.all()] == [("deadly", 2)]
+    (alarm,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert alarm == "ALARM: query of death: 2 replicas died while a body of digest deadly ran; it is refused from now on"
+
+
+async def test_whoever_becomes_the_owner_knows_what_it_heard() -> None:
+    other, now = Desk(MODEL, "g2"), time.monotonic()
+    remote = RemoteOwner(Ownership("demo", 1, "g1", "http://g1"), 1, other.suspected)
+    other.follow(remote)
+    remote.take(Suspected("deadly", 2, False, 30.0))
+    remote.take(Suspected("innocent", 1, False, 30.0))
+    remote.take(Suspected("innocent", 0, False, 0.0))
+    owner = LaneOwner(Policy(), replicas=other.replicas, epoch=2)
+    other.follow(owner)
+    assert await cause(other, "again") is RejectCause.QUERY_OF_DEATH
+    (known,) = owner.scheduler.suspects.all(now)
+    assert (known.key, known.deaths) == ("deadly", 2)
+    assert known.since_s == pytest.approx(now - 30.0, abs=5.0)
+
+
+async def test_another_gateway_s_word_of_a_death_counts() -> None:
+    desk = make_desk()
+    assert desk.own is not None
+    session = Session(desk.own, "g2")
+    for number in range(2):
+        desk.replica_up(facts(f"r{number}"))
+        asked = of_body(f"q{number}")
+        desk.own.submit(session, asked)
+        lease: Lease = next(lease for lease, _ in desk.own.scheduler.leases.values() if lease.request.request_id == f"q{number}")
+        desk.own.died(lease.engine_id)
+        desk.own.release(lease.engine_id, Ending.FAILED)
+        desk.replica_lost(f"r{number}")
+    assert await cause(desk, "mine") is RejectCause.QUERY_OF_DEATH
+
+
+async def test_a_completed_run_is_told_too() -> None:
+    desk = make_desk()
+    await killed(desk, "a", "r1")
+    assert desk.suspicions.all() != ()
+    desk.replica_up(facts("r2"))
+    asked = of_body("b")
+    assert (await desk.submit(asked)).accepted
+    placement = await desk.placement(asked)
+    desk.release(placement.lease, Ending.FINISHED)
+    assert desk.suspicions.all() == ()
+
+
+def test_a_copy_is_bounded() -> None:
+    known = Known()
+    known.take(Suspicion(f"d{number}", 1, False, 0.0) for number in range(MOST + 5))
+    assert len(known.all()) == MOST
+    assert known.all()[0].key == "d5"
