@@ -43,7 +43,7 @@ async def attack(url: str, seed: int, numbers: range, most: int) -> Sent:
     process.start()
     there.close()
     sent: Sent = await asyncio.to_thread(here.recv)
-    process.join()
+    await asyncio.to_thread(process.join)  # it takes a while to end, and whoever watches streams is in this loop
     return sent
 
 

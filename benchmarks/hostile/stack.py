@@ -5,6 +5,7 @@ prompt slows no stream down and what gaps a stream has come from the work around
 """
 
 import asyncio
+import ctypes
 import gc
 import multiprocessing
 import os
@@ -20,7 +21,7 @@ import psutil
 import uvloop
 
 from cluster.spec import ClusterSpec
-from deployments.directory import Directory
+from deployments.directory import REGISTER_EVERY_S, Directory
 from deployments.engine.replica import Identity, Replica
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
@@ -36,7 +37,7 @@ KEY = "the-key"
 STEP_S = 0.005
 CONTEXT = 262_144
 _SECRET = "the-secret"
-_LIMITS = Limits(sequences=512, step_tokens=CONTEXT, kv_tokens=16 * CONTEXT)
+_LIMITS = Limits(sequences=512, step_tokens=CONTEXT, kv_tokens=2 * CONTEXT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class Stack:
         assert self._gateway_pipe.recv() == "ready"
 
     def costs(self) -> dict[str, Cost]:
-        """What the requests since the last call cost, by their ids; garbage is collected then."""
+        """What the requests since the last call cost, by their ids; garbage is collected then, and free memory given back."""
         self._gateway_pipe.send("costs")
         costs: dict[str, Cost] = self._gateway_pipe.recv()
         return costs
@@ -129,7 +130,9 @@ async def _gateway(spec_json: str, pipe: Connection, folder: str, facts: Any) ->
     calm_garbage_collector()
     pipe.send("ready")
     asyncio.get_running_loop().add_reader(pipe.fileno(), _tell, pipe, costs)
-    await asyncio.Event().wait()
+    while True:  # as a replica does, which the directory would give up else
+        await directory.register(facts)
+        await asyncio.sleep(REGISTER_EVERY_S)
 
 
 def _tell(pipe: Connection, costs: dict[str, Cost]) -> None:
@@ -138,6 +141,7 @@ def _tell(pipe: Connection, costs: dict[str, Cost]) -> None:
     except EOFError:
         os._exit(0)
     gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what the allocator keeps for later is no leak
     os.set_blocking(pipe.fileno(), True)  # uvloop made it so that a long message is not written whole
     pipe.send(costs)
     costs.clear()

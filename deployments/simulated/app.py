@@ -53,9 +53,9 @@ class SimulatedApp:
                 case "POST /v1/chat/completions" | "POST /v1/completions":
                     await self._generate(*_GENERATING[scope["path"]], await _body(receive), receive, send)
                 case "POST /tokenize":
-                    await _respond(send, 200, _dumped(self._tokenized(await _body(receive))))
+                    await _respond(send, 200, await asyncio.to_thread(self._tokenized, await _body(receive)))
                 case "POST /detokenize":
-                    await _respond(send, 200, _dumped({"prompt": spoken(read_tokenizing(await _body(receive)).ids)}))
+                    await _respond(send, 200, await asyncio.to_thread(_detokenized, await _body(receive)))
                 case "GET /v1/models":
                     await _respond(send, 200, _dumped(self._models()))
                 case "GET /metrics":
@@ -116,15 +116,20 @@ class SimulatedApp:
             message = f"This model's maximum context length is {context} tokens, but the prompt has {longest}."
             raise AskError(message, "input_tokens")
 
-    def _tokenized(self, body: bytes) -> dict[str, Any]:
+    def _tokenized(self, body: bytes) -> bytes:
+        """Runs in a thread, as vLLM's tokenizer does: a long text takes its time, and streams go on."""
         given = read_tokenizing(body)
         ids = token_ids(given.text, given.count)
         strings = [given.text[at * 3 : at * 3 + 3] for at in range(given.count)] if given.with_strings else None
-        return {"count": given.count, "max_model_len": self._model.settings.max_model_len, "tokens": ids, "token_strs": strings}
+        return _dumped({"count": given.count, "max_model_len": self._model.settings.max_model_len, "tokens": ids, "token_strs": strings})
 
     def _models(self) -> dict[str, Any]:
         card = {"id": self._model.name, "object": "model", "created": self._started, "owned_by": FINGERPRINT, "root": self._model.source}
         return {"object": "list", "data": [{**card, "parent": None, "max_model_len": self._model.settings.max_model_len, "simulated": True}]}
+
+
+def _detokenized(body: bytes) -> bytes:
+    return _dumped({"prompt": spoken(read_tokenizing(body).ids)})
 
 
 async def _stream(send: Send, outbox: Outbox, events: Events, ask: Ask) -> None:
