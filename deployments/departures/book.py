@@ -14,7 +14,7 @@ from deployments.departures.events import Ended, Event, Ready
 
 KEPT = 64
 """So many departures are kept..."""
-_KNOWN = 4_096
+_KNOWN = 16_384
 """...and so many lives that began are known again when they are told anew."""
 _SPARE = 64
 _Key = tuple[Kind, str]

@@ -81,9 +81,9 @@ class Lives:
         self._watch(kind, who, presence)
 
     def ended(self, event: Ended) -> None:
-        """A gateway tells of a replica's end, or of its own."""
+        """A gateway tells of a replica's end, or of its own; its clock may be ahead of this one."""
         self._leave(event.kind, event.who)
-        self._take(event)
+        self._take(replace(event, at_unix_s=min(event.at_unix_s, time.time())))
 
     def given_up(self, kind: Kind, who: str) -> None:
         """It was found dead or silent.

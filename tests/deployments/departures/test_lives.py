@@ -139,6 +139,13 @@ async def test_a_directory_that_comes_in_another_s_place_knows_all_and_tells_of_
     assert second.lives.departures().last[0].replaced_by == "r2"
 
 
+async def test_a_gateway_whose_clock_is_ahead_hides_no_replacement(tmp_path: Path) -> None:
+    heard = Heard(tmp_path)
+    heard.lives.ended(Ended(Kind.REPLICA, "r1", time.time() + 100, Cause.SILENT, "demo"))
+    heard.lives.replica("r2", "demo", 8)
+    assert heard.lives.departures().last[0].replaced_by == "r2"
+
+
 async def test_another_cell_s_lives_are_not_this_one_s(tmp_path: Path) -> None:
     Heard(tmp_path).lives.ended(Ended(Kind.REPLICA, "r1", time.time(), Cause.SILENT))
     assert not Heard(tmp_path, time.time() + 1).told()
