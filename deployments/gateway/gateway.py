@@ -8,6 +8,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -226,7 +227,7 @@ class Gateway:
 
     def _presence(self) -> Presence:
         """This process, and the requests that would be lost with it now."""
-        return own_presence(Lost(broken=len(self.service.flows), tokens=sum(desk.booked_tokens for desk in self.service.desks.values())))
+        return own_presence(reduce(Lost.plus, (desk.held for desk in self.service.desks.values()), Lost()))
 
     def _policy(self) -> tuple[Policy, Binding]:
         spec = self.service.spec

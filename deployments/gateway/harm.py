@@ -15,12 +15,10 @@ from deployments.scheduling import Lease
 REMEMBER_S = 60.0
 """A broken exchange counts for an end that is noticed so much later, and for none after that."""
 _MOST_REPLICAS = 256
-_LOST = (ErrorCode.REPLICA_LOST, ErrorCode.ENGINE_ERROR)
-_LOST_CODES = frozenset(one.code for one in _LOST)
 
 
 class Harm:
-    """By replica. An error of a living engine is noted, too, and forgotten after `REMEMBER_S`."""
+    """By replica, until its end is told, or for `REMEMBER_S`: a connection may break without an end."""
 
     def __init__(self) -> None:
         self._by_replica: OrderedDict[str, list[tuple[float, Lost]]] = OrderedDict()
@@ -34,14 +32,14 @@ class Harm:
             self._note(lease, again=True)
             raise
         except ApiError as error:
-            if error.error in _LOST:
+            if error.error is ErrorCode.REPLICA_LOST:
                 self._note(lease)
             raise
         except asyncio.CancelledError:
             if flow.cause is Cause.REPLICA_LOST:
                 self._note(lease)
             raise
-        if flow.ledger.error in _LOST_CODES:
+        if flow.ledger.error == ErrorCode.REPLICA_LOST.code:
             self._note(lease)
 
     def taken(self, replica_id: str) -> Lost:
@@ -53,8 +51,7 @@ class Harm:
         return total
 
     def _note(self, lease: Lease, again: bool = False) -> None:
-        tokens = (lease.request.prompt_tokens + lease.output_tokens) * lease.sequences
-        lost = Lost(int(not again), int(again), tokens, (lease.request.key,))
+        lost = Lost(int(not again), int(again), lease.tokens, (lease.request.key,))
         now = time.monotonic()
         noted = self._by_replica.setdefault(lease.replica_id, [])
         while noted and noted[0][0] < now - REMEMBER_S:

@@ -7,8 +7,10 @@ the new owner, the bytes come from the engine as before. While there is no owner
 import asyncio
 import time
 from collections.abc import Callable
+from itertools import islice
 
 from cluster.spec import Model
+from deployments.departures.departure import MOST_DIGESTS, Lost
 from deployments.ownership.booking import booking_of
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.losses import Losses
@@ -270,10 +272,11 @@ class Desk:
         return len(self._tickets)
 
     @property
-    def booked_tokens(self) -> int:
-        """What the leases that this gateway holds are booked with (prompt and expected output, over all sequences)."""
-        leases = [ticket.lease for ticket in self._tickets.values() if ticket.lease is not None]
-        return sum((lease.request.prompt_tokens + lease.output_tokens) * lease.sequences for lease in leases)
+    def held(self) -> Lost:
+        """The requests that are lost with this gateway, if it ends now; those that waited in a lane have no tokens booked."""
+        tickets = self._tickets.values()
+        tokens = sum(ticket.lease.tokens for ticket in tickets if ticket.lease is not None)
+        return Lost(len(tickets), 0, tokens, tuple(ticket.request.key for ticket in islice(tickets, MOST_DIGESTS)))
 
     def _submit(self, ticket: Ticket, owner: Owner) -> None:
         ticket.owner = owner

@@ -34,6 +34,11 @@ class Lease:
         """Sequences that it runs."""
         return self.request.sequences
 
+    @property
+    def tokens(self) -> int:
+        """All tokens that it stands for, prompt and expected output over all sequences: what is lost if it is."""
+        return (self.request.prompt_tokens + self.output_tokens) * self.sequences
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:

@@ -10,11 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
-from deployments.departures.departure import Cause, Departure
+from deployments.departures.departure import Cause, Departure, Lost
 from deployments.gateway import feeds, obituaries
 from deployments.gateway.digests import Digests
 from deployments.gateway.obituaries import cause_of
 from deployments.protocol import DrainReason, EngineFault, Failed, Load, ReplicaState, encode
+from deployments.scheduling import Lease
 from tests.deployments.gateway.fake_engine import Behaviour, FakeEngine, pieces, waiting
 from tests.deployments.gateway.rig import ASK, CREDENTIALS, SECRET, Rig, until
 
@@ -178,3 +179,23 @@ async def test_why_tells_of_the_replica_that_a_request_lost(make_rig: MakeRig, m
     result = await asyncio.to_thread(CliRunner().invoke, app, ["why", "mine", "--url", rig.url])
     end = victim.facts.replica_id.rpartition("#")[2]
     assert f"replica {end} of demo lost (engine_died: killed by SIGKILL); requests: 1 placed again" in " ".join(result.stdout.split())
+
+
+async def test_a_gateway_says_what_would_be_lost_with_it(rig: Rig) -> None:
+    engine, hold = rig.engines[0], asyncio.Event()
+    engine.behave = waiting(hold)
+    bodies = [{**ASK, "prompt": f"number {number}"} for number in range(3)]
+    asked = [asyncio.create_task(rig.ask(body)) for body in bodies]
+    await until(lambda: engine.open == 3)
+    held = rig.gateway._presence().held
+    digests = Digests(SECRET)
+    assert (held.broken, held.placed_again) == (3, 0)
+    assert set(held.digests) == {digests.of("/v1/completions", json.dumps(body).encode()) for body in bodies}
+    assert held.tokens == sum(lease.tokens for lease in leases(rig)) > 0
+    hold.set()
+    await asyncio.gather(*asked)
+    assert rig.gateway._presence().held == Lost()
+
+
+def leases(rig: Rig) -> list[Lease]:
+    return [entry.lease for entry in rig.owner.entries if entry.lease is not None]
