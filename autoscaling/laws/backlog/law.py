@@ -201,8 +201,8 @@ class BacklogLaw:
         fewer = max(1, math.ceil(most + margin - _ROUNDING), self._reversal.least(now, most_load))
         if fewer >= applied:
             return Wanted(applied, Motive.COOLING if most < applied - 1 else Motive.NO_ROOM, terms)
-        least = self._lull.least(now, self._reversal.within_s, fewer)
-        return Wanted(fewer, Motive.CONSOLIDATE, terms) if fewer >= least else Wanted(least, Motive.LULL, terms)
+        allowed = self._lull.allowed(now, self._reversal.within_s, fewer)
+        return Wanted(allowed, Motive.CONSOLIDATE if allowed == fewer else Motive.LULL, terms)
 
     def _is_idle(self, signals: Signals, terms: dict[str, float]) -> bool:
         """Whether nothing has come for so long that the last replica may go, and nothing is foretold."""

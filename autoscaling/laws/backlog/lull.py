@@ -32,11 +32,15 @@ class Lull:
         self._seconds = 0.0
         self._applied: int | None = None
         self._changed_s = 0.0
+        self._level: int | None = None
+        self._level_s = 0.0
 
     def look(self, signals: Signals) -> None:
         """Takes a moment into account."""
         now, arrived = signals.at_s, signals.arrived
         if signals.applied != self._applied:
+            if self._applied is None or signals.applied > self._applied:
+                self._level = None
             self._applied, self._changed_s = signals.applied, now
         if self._epoch != signals.epoch or (self._seen and arrived < self._seen[-1][1]):
             self._epoch = signals.epoch
@@ -53,13 +57,20 @@ class Lull:
             self._seen.popleft()
         self._judge(now, arrived)
 
-    def least(self, now: float, within_s: float, fewer: int) -> int:
-        """A step down to fewer would be too much at this moment. `fewer`: as many as would carry the load."""
+    def allowed(self, now: float, within_s: float, fewer: int) -> int:
+        """To how many a step down may go at this moment, where `fewer` would carry the load. What a rate limit makes of it may take its time: until
+        the next step is due, the number may go as low as this one."""
         if not self.lasts or self._applied is None:
-            return 0
-        half = (self._applied + 1) // 2
-        waits = fewer > half and now - self._since_s < 2 * within_s
-        return self._applied if waits or now - self._changed_s < within_s else half
+            self._level = None
+            return fewer
+        if self._level is None or now - self._level_s >= within_s:
+            half = (self._applied + 1) // 2
+            waits = fewer > half and now - self._since_s < 2 * within_s
+            rests = self._level is None and now - self._changed_s < within_s
+            if waits or rests:
+                return self._applied
+            self._level, self._level_s = max(half, fewer), now
+        return max(fewer, min(self._applied, self._level))
 
     def _judge(self, now: float, arrived: int) -> None:
         usual = self._requests / self._seconds if self._seconds else 0.0

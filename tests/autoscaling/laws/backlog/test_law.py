@@ -106,6 +106,14 @@ def test_a_fleet_whose_traffic_stops_goes_home_by_halves_and_never_comes_back_fo
     assert Motive.LULL in {one.motive for one in changes}
 
 
+def test_a_rate_limit_spreads_the_steps_of_a_lull_and_makes_them_no_later() -> None:
+    changes = [one for one in silent_after(1_200, 6_000, Bounds(1, 15, down_per_min=1)) if one.at_s >= 1_200]
+    assert all(one.applied - one.requested == 1 for one in changes)
+    assert changes[-1].requested == 1
+    free = [one for one in silent_after(1_200, 6_000, Bounds(1, 15)) if one.at_s >= 1_200]
+    assert changes[-1].at_s <= free[-1].at_s + 60 * 8
+
+
 def test_stray_requests_while_the_upstream_is_out_move_nothing() -> None:
     quiet = silent_after(1_200, 4_200, Bounds(1, 15))
     changes = [one for one in silent_after(1_200, 4_200, Bounds(1, 15), stray=0.01) if one.at_s >= 1_200]

@@ -63,18 +63,37 @@ def test_counts_that_begin_anew_are_no_lull() -> None:
 @pytest.mark.parametrize(("applied", "half"), [(8, 4), (7, 4), (2, 1), (1, 1)])
 def test_at_most_half_goes_at_once_and_then_none_for_as_long_as_a_reversal_waits(applied: int, half: int) -> None:
     lull = Lull()
-    assert lull.least(0.0, WITHIN_S, 1) == 0
+    assert lull.allowed(0.0, WITHIN_S, 1) == 1
     played(lull, [(5.0, 600), (0.0, 120)], applied)
-    assert lull.least(now(lull), WITHIN_S, 1) == half
+    assert lull.allowed(now(lull), WITHIN_S, 1) == half
     played(lull, [(0.0, WITHIN_S - 1)], half)
-    assert lull.least(now(lull), WITHIN_S, 1) == half
+    assert lull.allowed(now(lull), WITHIN_S, 1) == half
     played(lull, [(0.0, 2)], half)
-    assert lull.least(now(lull), WITHIN_S, 1) == (half + 1) // 2
+    assert lull.allowed(now(lull), WITHIN_S, 1) == (half + 1) // 2
 
 
 def test_a_step_waits_until_half_fits_but_not_for_ever() -> None:
     lull = Lull()
     played(lull, [(5.0, 1_200), (0.0, 120)])
-    assert [lull.least(now(lull), WITHIN_S, fewer) for fewer in (7, 5, 4, 1)] == [8, 8, 4, 4]
-    played(lull, [(0.0, 2 * WITHIN_S)])
-    assert lull.least(now(lull), WITHIN_S, 7) == 4
+    assert [lull.allowed(now(lull), WITHIN_S, fewer) for fewer in (7, 5, 4)] == [8, 8, 4]
+    lull = Lull()
+    played(lull, [(5.0, 1_200), (0.0, 120 + 2 * WITHIN_S)])
+    assert lull.allowed(now(lull), WITHIN_S, 7) == 7
+
+
+def test_a_step_that_a_rate_limit_makes_slow_may_go_on_to_its_half() -> None:
+    lull = Lull()
+    played(lull, [(5.0, 600), (0.0, 120)], 8)
+    for applied in (8, 7, 6, 5, 4):
+        assert lull.allowed(now(lull), WITHIN_S, 1) == 4
+        played(lull, [(0.0, 60)], applied - 1 if applied > 4 else 4)
+    assert lull.allowed(now(lull), WITHIN_S, 1) == 4
+
+
+def test_what_was_added_meanwhile_rests_too() -> None:
+    lull = Lull()
+    played(lull, [(5.0, 600), (0.0, 120)], 8)
+    assert lull.allowed(now(lull), WITHIN_S, 1) == 4
+    played(lull, [(0.0, 60)], 4)
+    played(lull, [(0.0, 60)], 6)
+    assert lull.allowed(now(lull), WITHIN_S, 1) == 6
