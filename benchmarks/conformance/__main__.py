@@ -52,6 +52,7 @@ def main(
     modules: Annotated[str, typer.Option(help="Only modules whose path has this text; several with a comma.")] = "",
     sides: Annotated[str, typer.Option(help="`bare`, `raylane` or both, with a comma.")] = ",".join(SIDES),
     keep: Annotated[Path | None, typer.Option(help="A folder for what is downloaded, to be used again; without it all is thrown away.")] = None,
+    again: Annotated[int, typer.Option(min=0, help="So often tests that pass on one side alone are run again, on both: some are of chance.")] = 2,
     more: Annotated[str, typer.Option(help="Further modules of vLLM's tests, by their path below `tests/`; with a comma.")] = "",
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON.")] = None,
 ) -> None:
@@ -60,7 +61,7 @@ def main(
 
     async def work(folder: Path) -> dict[str, Any]:
         try:
-            return await asyncio.to_thread(compare, folder, keep or folder, chosen, sides.split(","))
+            return await asyncio.to_thread(compare, folder, keep or folder, chosen, sides.split(","), again)
         except SourceError as error:
             console.print(f"error: {error}", style="red", markup=False)
             raise typer.Exit(1) from error
@@ -70,19 +71,29 @@ def main(
     show(result)
 
 
-def compare(folder: Path, downloads: Path, modules: list[str], sides: list[str]) -> dict[str, Any]:
+def compare(folder: Path, downloads: Path, modules: list[str], sides: list[str], again: int) -> dict[str, Any]:
     """What became of each test, by side. Raises SourceError."""
     downloads.mkdir(parents=True, exist_ok=True)
     source, packages = fetch(downloads.resolve()), install_what_tests_need(downloads.resolve())
     if not (source.parent / "adapter").exists():
         make_model(source.parent / "model", (file.read_text(encoding="utf-8") for file in sorted((source / "tests/entrypoints").rglob("*.py"))))
         make_adapter(source.parent / "adapter")
-    outcomes = {side: run(side, folder / side, source, packages, modules) for side in sides}
+    outcomes = {side: run(side, folder / side, source, packages, [str(source / "tests" / module) for module in modules]) for side in sides}
+    for turn in range(1, again + 1):
+        nodes = differing(*outcomes.values()) if len(sides) > 1 else []
+        for side in sides if nodes else ():
+            found = run(side, folder / f"{side}-{turn}", source, packages, [f"{source}/{node}" for node in nodes])
+            outcomes[side] |= {name: {**test, "turn": turn} for name, test in found.items() if test["outcome"] == "passed"}
     return {"schema": 1, **run_facts(), "vllm": VERSION, "modules": modules, "outcomes": outcomes}
 
 
-def run(side: str, folder: Path, source: Path, packages: Path, modules: list[str]) -> dict[str, dict[str, str]]:
-    """Runs the modules against one side. Returns each test's outcome and, where it failed, the message."""
+def differing(one: dict[str, dict[str, Any]], other: dict[str, dict[str, Any]]) -> list[str]:
+    """The tests that pass on one side alone, as pytest is asked for them."""
+    return [test["node"] for name, test in one.items() if name in other and (test["outcome"] == "passed") != (other[name]["outcome"] == "passed")]
+
+
+def run(side: str, folder: Path, source: Path, packages: Path, asked: list[str]) -> dict[str, dict[str, Any]]:
+    """Runs tests against one side. Returns each one's outcome and, where it failed, the message."""
     (folder / "names").mkdir(parents=True)
     report, root = folder / "report.xml", Path(__file__).parents[2]
     environment = os.environ | {
@@ -95,22 +106,24 @@ def run(side: str, folder: Path, source: Path, packages: Path, modules: list[str
     }
     options = ["-q", "-p", "benchmarks.conformance.stand_in", "-p", "no:cacheprovider", f"--rootdir={source}", "-c", os.devnull]
     options += ["-o", "asyncio_mode=strict", "--timeout=300", f"--junitxml={report}", "-o", "junit_family=xunit1", "--tb=short"]
-    files = [str(source / "tests" / module) for module in modules]
-    console.print(f"{side}: {len(files)} modules ...", style="dim")
+    console.print(f"{side}: {len(asked)} modules or tests ...", style="dim")
     with (folder / "pytest.log").open("wb") as log:
-        subprocess.run([sys.executable, "-m", "pytest", *options, *files], cwd=folder / "names", env=environment, stdout=log, stderr=log, check=False)
+        subprocess.run([sys.executable, "-m", "pytest", *options, *asked], cwd=folder / "names", env=environment, stdout=log, stderr=log, check=False)
     if not report.exists():
         raise SourceError(f"pytest gave no report for {side}:\n{(folder / 'pytest.log').read_text(errors='replace')[-3_000:]}")
     return outcomes_in(report)
 
 
-def outcomes_in(report: Path) -> dict[str, dict[str, str]]:
-    """Each test in a JUnit report: its outcome and its message."""
-    found = {}
+def outcomes_in(report: Path) -> dict[str, dict[str, Any]]:
+    """Each test in a JUnit report: how pytest is asked for it, its outcome, and its message."""
+    found: dict[str, dict[str, Any]] = {}
     for case in ET.parse(report).iter("testcase"):
-        name = f"{case.get('classname')}::{case.get('name')}"
+        module, _, test = (case.get("classname") or "").rpartition(".test_")
+        file, _, group = test.partition(".")
+        node = "::".join(part for part in (f"{module.replace('.', '/')}/test_{file}.py", group, case.get("name")) if part)
         bad = next((child for child in case if child.tag in ("failure", "error", "skipped")), None)
-        found[name] = {"outcome": "passed"} if bad is None else {"outcome": bad.tag, "message": f"{bad.get('message')}\n{bad.text or ''}"[-1_500:]}
+        outcome = {"outcome": "passed"} if bad is None else {"outcome": bad.tag, "message": f"{bad.get('message')}\n{bad.text or ''}"[-1_500:]}
+        found[f"{case.get('classname')}::{case.get('name')}"] = {"node": node, **outcome}
     return found
 
 

@@ -6,7 +6,7 @@ from xml.sax.saxutils import quoteattr
 import pytest
 import yaml
 
-from benchmarks.conformance.__main__ import outcomes_in
+from benchmarks.conformance.__main__ import differing, outcomes_in
 from benchmarks.conformance.served import command_of, flags_read, spec_of
 from cluster.spec import parse_spec
 from deployments.gateway.tenants import digest_of
@@ -54,10 +54,14 @@ def test_both_sides_are_started_from_the_spec(tmp_path: Path, side: str) -> None
 
 
 def test_outcomes_are_read_from_pytests_report(tmp_path: Path) -> None:
-    message = quoteattr("it <failed>")
-    cases = f'<testcase classname="a" name="x"/><testcase classname="a" name="y"><failure message={message}>at line 1</failure></testcase>'
+    bad = f"<failure message={quoteattr('it <failed>')}>at line 1</failure>"
+    cases = f'<testcase classname="tests.a.test_b" name="x[y.z]"/><testcase classname="tests.a.test_b.TestC" name="y">{bad}</testcase>'
     (tmp_path / "report.xml").write_text(f"<testsuites><testsuite>{cases}</testsuite></testsuites>")
-    assert outcomes_in(tmp_path / "report.xml") == {
-        "a::x": {"outcome": "passed"},
-        "a::y": {"outcome": "failure", "message": "it <failed>\nat line 1"},
+    outcomes = outcomes_in(tmp_path / "report.xml")
+    failed = {"node": "tests/a/test_b.py::TestC::y", "outcome": "failure", "message": "it <failed>\nat line 1"}
+    assert outcomes == {
+        "tests.a.test_b::x[y.z]": {"node": "tests/a/test_b.py::x[y.z]", "outcome": "passed"},
+        "tests.a.test_b.TestC::y": failed,
     }
+    assert differing(outcomes, outcomes) == []
+    assert differing(outcomes, {**outcomes, "tests.a.test_b.TestC::y": {**failed, "outcome": "passed"}}) == [failed["node"]]
