@@ -8,6 +8,8 @@ from deployments.gateway.errors import ApiError, ErrorCode
 
 _SCHEME = "sha256:"
 _BEARER = b"bearer "
+_UNKNOWN = "Incorrect API key provided: it is not known here"
+"""It begins with OpenAI's own words: litellm tells a wrong key from a bad request by them, and by nothing else."""
 
 
 class KeyRing:
@@ -36,7 +38,7 @@ class KeyRing:
             if hmac.compare_digest(digest, given):
                 found = tenant
         if found is None:
-            raise ApiError(ErrorCode.INVALID_KEY, "the API key is not known here", headers={"www-authenticate": "Bearer"})
+            raise ApiError(ErrorCode.INVALID_KEY, _UNKNOWN, headers={"www-authenticate": "Bearer"})
         return found
 
 

@@ -86,6 +86,7 @@ async def test_the_key_may_come_as_anthropics_clients_send_it(make_rig: MakeRig)
         for path in (MESSAGES, COUNT):
             status, payload = await rig.ask(MESSAGE, path, headers=headers)
             assert (status, anthropic_error(payload)["type"]) == (401, "authentication_error")
+    assert "Incorrect API key provided" in (await rig.error(MESSAGE, headers={"x-api-key": "wrong"}))[1]["message"], "litellm knows it by these words"
     assert not rig.engines[0].seen
     for headers in ({"x-api-key": KEY}, {"authorization": f"Bearer {KEY}"}, {"authorization": f"Bearer {KEY}", "x-api-key": "wrong"}):
         assert (await rig.ask(MESSAGE, MESSAGES, headers=headers))[0] == 200
