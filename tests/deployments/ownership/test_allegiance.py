@@ -14,9 +14,11 @@ from deployments.ownership.allegiance import Allegiance
 from deployments.ownership.booking import Booking
 from deployments.ownership.desk import Desk
 from deployments.ownership.owners import Ownership
+from deployments.ownership.remote_owner import NotOwner
 from deployments.protocol import CLAIM_PATH, STALE_EPOCH_CODE, ReplicaFacts
 from deployments.scheduling import Binding, Policy
 from tests.deployments.gateway.rig import until
+from tests.deployments.ownership.virtual_time import VirtualLoop, virtual_time
 
 MODEL = Model(name="org/demo", source="/nowhere", settings=EngineSettings(max_model_len=1_024))
 NOBODY = "http://127.0.0.1:9"
@@ -246,3 +248,35 @@ async def test_replicas_of_orphans_are_asked_again(world: World, monkeypatch: py
     asked = len(world.replica.epochs)
     await asyncio.sleep(0.03)
     assert len(world.replica.epochs) <= asked + 1, "nobody is asked where there are none"
+
+
+def test_a_channel_that_breaks_at_once_is_opened_ever_more_seldom_and_one_that_stood_a_second_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    stood = [0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.5, 0.0]
+    opened: list[float] = []
+    loop = VirtualLoop()
+    all_broke = asyncio.Event()
+
+    class Breaks:
+        def __init__(self, *_: object) -> None:
+            pass
+
+        async def run(self, *_: object) -> None:
+            opened.append(loop.now)
+            if len(opened) > len(stood):
+                all_broke.set()
+                return
+            await asyncio.sleep(stood[len(opened) - 1])
+            raise NotOwner
+
+    async def follow() -> None:
+        world = World(None, None, Replica())  # type: ignore[arg-type]
+        world.told(3, "other")
+        await all_broke.wait()
+        world.allegiance.close()
+
+    monkeypatch.setattr(module, "RemoteOwner", Breaks)
+    with virtual_time(loop, module):
+        loop.run_until_complete(follow())
+    loop.close()
+    waits = [after - before - for_s for before, after, for_s in zip(opened, opened[1:], stood, strict=False)]
+    assert waits == pytest.approx([0.1, 0.2, 0.4, 0.5, 0.5, 0.5, 0.05, 0.1])

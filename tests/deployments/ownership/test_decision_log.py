@@ -1,6 +1,8 @@
 """The decision log of a running gateway: what its scheduler decided replays, over rotations and a change of owner."""
 
 import asyncio
+import resource
+import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -137,3 +139,58 @@ def test_each_line_that_is_lost_is_counted_once(tmp_path: Path) -> None:
     log.write("while it is broken")
     assert health.lost_lines == 5
     log.close()
+
+
+def test_a_line_of_any_text_is_written(tmp_path: Path) -> None:
+    log = DecisionLog(tmp_path, "m", LogHealth("m"), each_line=True)
+    assert log.due()
+    log.write("header")
+    log.write("half a pair: \ud800")
+    log.close()
+    assert (tmp_path / "m.jsonl").read_text() == "header\nhalf a pair: \\ud800\n"
+
+
+def test_a_log_whose_folder_was_removed_goes_on_in_a_new_one_and_says_why_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decision_log, "RETRY_S", 0.0)
+    folder = tmp_path / "run" / "decisions"
+    health = LogHealth("m")
+    log = DecisionLog(folder, "m", health, each_line=True)
+    assert log.due()
+    log.write("header")
+    shutil.rmtree(tmp_path / "run")
+    log.write("a line that has no place")
+    assert health.error == f"FileNotFoundError: {folder / 'm.jsonl'} was removed, or replaced by another"
+    (tmp_path / "run").touch()
+    assert not log.due()
+    assert health.error is not None
+    assert "Not a directory" in health.error, "the last reason is told"
+    (tmp_path / "run").unlink()
+    assert log.due()
+    log.write("another header")
+    log.close()
+    assert (folder / "m.jsonl").read_text() == "another header\n"
+    assert (health.lost_lines, health.error) == (1, None)
+
+
+def test_what_a_writer_that_was_killed_left_takes_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files may be no larger than what is tried for: it is written from the beginning, not behind what is there."""
+    monkeypatch.setattr(decision_log, "RETRY_S", 0.0)
+    log = DecisionLog(tmp_path, "m", LogHealth("m"), each_line=True)
+    assert log.due()
+    log.write("header")
+    log.lost(ValueError("no JSON"))
+    (tmp_path / "m.jsonl.new").write_bytes(bytes(64 << 10))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (decision_log._ROOM_BYTES, limits[1]))
+    try:
+        due = log.due()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert due
+    log.close()
+    assert [file.name for file in tmp_path.iterdir()] == ["m.jsonl"]
+
+
+def test_what_cannot_be_removed_ends_nothing(tmp_path: Path) -> None:
+    decision_log._remove(tmp_path)
+    assert tmp_path.is_dir()

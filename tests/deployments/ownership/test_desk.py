@@ -13,8 +13,20 @@ from deployments.ownership.desk import Desk
 from deployments.ownership.entries import EntryState
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.ticket import QueueTimeout, Rejected
-from deployments.protocol import Finished, ReplicaFacts, ReplicaState
-from deployments.scheduling import Binding, Ending, Placement, Policy, RejectCause, Request, Snapshot
+from deployments.protocol import Finished, FirstTokens, ReplicaFacts, ReplicaState
+from deployments.scheduling import (
+    Admission,
+    AdmissionKind,
+    Binding,
+    Ending,
+    Lease,
+    PickReason,
+    Placement,
+    Policy,
+    RejectCause,
+    Request,
+    Snapshot,
+)
 
 MODEL = Model(name="demo", source="/nowhere", settings=EngineSettings(max_model_len=1_024))
 
@@ -334,3 +346,54 @@ async def test_a_lease_that_was_declared_to_the_next_owner_and_overtaken_is_not_
         await desk.placement(placement.request)
     assert owner.entries.live == 0
     assert not len(desk)
+
+
+class Elsewhere:
+    """An owner at another gateway: keeps what it is told of, and decides nothing."""
+
+    epoch = 7
+
+    def __init__(self) -> None:
+        self.answered: list[str] = []
+
+    def submit(self, holder: Desk, request: Request, admitted: bool = False) -> None:
+        holder.admitted(request.request_id, Admission(AdmissionKind.QUEUE, "default"))
+
+    def first_token(self, engine_id: str) -> None:
+        self.answered.append(engine_id)
+
+    def release(self, engine_id: str, ending: Ending) -> None:
+        pass
+
+
+async def test_a_replicas_word_of_first_tokens_reaches_an_owner_elsewhere_once() -> None:
+    """Of this gateway's own leases alone: whoever owns the model hears the replica, too."""
+    desk, owner = Desk(MODEL, "here"), Elsewhere()
+    desk.follow(owner)  # type: ignore[arg-type]
+    waits, runs = request("waits"), request("runs")
+    for one in (waits, runs):
+        assert (await desk.submit(one)).accepted
+    lease = Lease(0, runs, "r1", time.monotonic(), 2, 10, 20, 10, 0)
+    desk.placed(Placement(runs, lease, PickReason.LEAST_DECODE, "default", False, 0.0, None), "http://r1")
+    desk.first_tokens(FirstTokens(("waits-1", "runs-1", "elsewhere-1", "nonsense")))
+    assert owner.answered == [], "one waits, one is an attempt before, two are not this gateway's"
+    desk.first_tokens(FirstTokens(("elsewhere-1", "runs-2")))
+    desk.first_tokens(FirstTokens(("runs-2",)))
+    desk.first_token(lease)  # the first byte of the answer comes after it
+    assert owner.answered == ["runs-2"]
+
+
+async def test_a_replicas_word_of_first_tokens_frees_its_prefill_budget_whoever_holds_the_lease(desk: Desk) -> None:
+    desk.replica_up(facts(max_num_seqs=4))
+    own = desk.own
+    assert own is not None
+    here = (await wait(desk, request("here"))).lease
+    another = Desk(MODEL, "there")
+    another.follow(own)
+    there = (await wait(another, request("there"))).lease
+    replica = own.scheduler.fleet.by_id["r1"]
+    before = replica.prefill_tokens
+    desk.first_tokens(FirstTokens((there.engine_id, here.engine_id)))
+    assert (before, replica.prefill_tokens) == (20, 0)
+    desk.release(here, Ending.FINISHED)
+    another.release(there, Ending.FINISHED)

@@ -207,6 +207,22 @@ async def test_a_refused_lease_waits_again_first_under_the_next_attempt(owner: L
     assert owner.scheduler.fleet.by_id["r1"].status is ReplicaStatus.READY, "that was not its replica's fault"
 
 
+async def test_a_replica_that_died_gets_nothing_new_until_it_speaks_and_its_requests_are_looked_into(owner: LaneOwner, holder: Holder) -> None:
+    owner.replicas.up(facts("r2"))
+    owner.replica_up(facts("r2"))
+    owner.submit(holder, request())
+    (lease,) = holder.leases
+    for engine_id in ("nobody-1", "q-2", "nonsense"):
+        owner.died(engine_id)
+    assert {replica.status for replica in owner.scheduler.fleet.by_id.values()} == {ReplicaStatus.READY}
+    owner.died("q-1")
+    assert owner.scheduler.fleet.by_id[lease.replica_id].status is ReplicaStatus.SUSPECT
+    assert not owner.replicas.is_ready(lease.replica_id)
+    owner.release("q-1", Ending.FAILED)
+    owner.replica_lost(lease.replica_id)
+    assert [told.key for told in owner.scheduler.suspects.all(time.monotonic())] == ["q"]
+
+
 async def test_a_request_that_comes_with_attempts_gets_the_next_one(owner: LaneOwner, holder: Holder) -> None:
     owner.submit(holder, request(attempts=4), admitted=True)
     assert holder.engine_ids == ["q-5"]
@@ -329,10 +345,11 @@ async def test_every_input_is_written_with_its_time(tmp_path: Path) -> None:
     owner.replica_state("r1", ReplicaState.DRAINING)
     owner.replica_state("r1", None)
     owner.replica_lost("r1")
+    owner.configure(Policy(max_waiting=7), Binding())
     owner.close()
     lines = [json.loads(line) for line in (tmp_path / "demo.jsonl").read_text().splitlines()][1:]
     methods = [line[1] for line in lines if line[1] != "step"]
-    changes = ["replica_cordoned", "replica_uncordoned", "expect_replica", "replica_draining", "replica_suspect", "replica_lost"]
+    changes = ["replica_cordoned", "replica_uncordoned", "expect_replica", "replica_draining", "replica_suspect", "replica_lost", "configure"]
     assert methods == ["replica_up", *changes]
     assert all(type(line[0]) is int for line in lines)
     assert (health.lost_lines, health.error) == (0, None)

@@ -227,13 +227,25 @@ def test_a_lane_that_is_offered_too_much_will_crowd_the_promoted() -> None:
     assert promotions.queue(9.0, 100.0, lanes, Queue(0.0, 0.1), 0.0, ask_only=True).work == 0.0
 
 
+def test_what_a_lane_does_not_get_is_promoted_after_that_lanes_own_wait() -> None:
+    """Half-second slices; the lane overflows by 20 a second from the beginning, whose first slice is promoted 10 s later, in the slice 20."""
+    promotions = Promotions(24.0)
+    lanes = (Offered(120.0, 0.9, 10.0),)
+    before, first, second = (promotions.queue(at_s, 100.0, lanes, Queue(0.0, 0.1), 0.0, ask_only=True).work for at_s in (9.9, 10.2, 10.7))
+    assert before == 0.0
+    assert first == pytest.approx(20.0 * 0.5 - 100.0 * 0.1 * 0.5)
+    assert second == pytest.approx(2 * first)
+
+
 def test_looking_at_the_promoted_changes_no_decision() -> None:
     promotions, lanes = Promotions(48.0), (Offered(0.0, 0.9, 48.0),)
     promotions.queue(48.0, 10.0, lanes, Queue(50.0, 0.1), 0.0, ask_only=True)
     assert promotions.known(48.0, 0.1) is None
     found = promotions.queue(48.0, 10.0, lanes, Queue(1_000.0, 0.1), 0.1, ask_only=False)
     assert promotions.known(48.0, 0.5) is found
+    assert promotions.known(48.0, 0.6) is None, "it is half a second old"
     assert promotions.known(48.0, 0.7) is None
+    assert promotions.known(48.0, 0.0) is None, "it is of a later time"
 
 
 def test_only_time_with_a_backlog_counts_for_the_rate() -> None:

@@ -140,6 +140,17 @@ def test_an_outcome_of_a_late_one_counts_when_it_would_have_been_promoted() -> N
     assert eta._slack[Way.PROMOTED][1] < 0
 
 
+def test_what_the_promoted_waited_is_kept_as_a_ratio_over_the_same_floor_as_it_is_told_with() -> None:
+    """The promotion is a minute ahead, so the floor is 3 s: what was forecast as 2 s and took 4 s is 7 to 5."""
+    eta = LaneEta()
+    outlook = Outlook(30.0, 5.0, 10.0, 60.0, 2.0)
+    for number in range(8):
+        eta.observe(eta.promise(outlook), 64.0, Way.PROMOTED, 64.0 + number)
+    assert eta._promoted.near(2.0 + 3.0) == pytest.approx([math.log(7.0 / 5.0)] * 8)
+    eta._slack = {way: [0.0, 0.0] for way in Way}
+    assert eta.predict(outlook).p95_s == pytest.approx(64.0), "told as long as it took"
+
+
 def test_the_last_slack_is_remembered() -> None:
     eta = LaneEta()
     assert eta.slack_s == NEVER

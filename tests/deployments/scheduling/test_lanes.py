@@ -95,6 +95,15 @@ def test_a_lane_that_is_passed_over_is_not_due_and_keeps_a_claim_of_one_request(
     assert lanes.due(list(lanes.all)) is None
 
 
+def test_the_claim_of_one_request_is_the_largest_that_was_let_in() -> None:
+    lanes = Lanes(POLICY)
+    largest = []
+    for name, cost in (("a", 1.0), ("b", 1.5), ("c", 1.2), ("d", 300.0)):
+        enter(lanes, name, cost)
+        largest.append(lanes.largest_cost)
+    assert largest == [1.0, 1.5, 1.5, 300.0]
+
+
 def test_promotion_is_by_the_time_that_the_lane_says_and_in_that_order() -> None:
     lanes = Lanes(POLICY)
     one, two = enter(lanes, "one"), enter(lanes, "two", tokens=1_000)

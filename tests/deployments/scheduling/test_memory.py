@@ -147,6 +147,21 @@ def test_a_hostile_loop_leaves_nothing_behind(loop: Callable[[Scheduler, int, fl
     assert entries(scheduler) < A_FEW + 8 * living(scheduler)
 
 
+def test_who_waits_beside_a_hostile_loop_is_placed_in_turn() -> None:
+    """Entries of tenants that came and went are dropped, and not those of tenants that wait."""
+    scheduler = make_scheduler(0, POLICY)
+    for name in ("a", "b", "c"):
+        scheduler.submit(make_request(name, patience=1e9, slo=1e6, tenant=name), 0.0)
+    (lane,) = (lane for lane in scheduler.lanes.lanes if lane.count)
+    for turn in range(300):
+        cancelled(scheduler, turn, 0.001 * turn)
+        if turn % 10 == 0:
+            assert lane.head(0.001 * turn) is scheduler.lanes.jobs["a"]
+    scheduler.submit(make_request("late", now=1.0, slo=1e6, tenant="late"), 1.0)
+    scheduler.replica_up("r0", Capacity(8, 0, 10**6, 10**6), 1.0)
+    assert [placement.request.request_id for placement in scheduler.step(1.0).placements] == ["a", "b", "c", "late"]
+
+
 @pytest.mark.parametrize("how", ["cancelled", "placed", "lost"])
 def test_after_a_crowd_has_gone_its_room_is_given_back(how: str) -> None:
     scheduler = make_scheduler(0, POLICY)

@@ -10,6 +10,7 @@ from deployments.scheduling.lane import Lane
 from deployments.scheduling.lanes import Lanes
 from deployments.scheduling.outlook import Outlooks
 from deployments.scheduling.rate import ServiceRate
+from deployments.scheduling.request import Job
 from tests.deployments.scheduling.world import make_request, make_scheduler
 
 POLICY = Policy(lanes=(LanePolicy("short", 200, weight=3, max_wait_s=10), LanePolicy("long", None, weight=1, max_wait_s=40)), promoted_share=0.2)
@@ -103,6 +104,36 @@ def test_where_late_ones_are_served_their_own_rate_speaks_if_that_is_sooner() ->
     world.fill(short=600.0, late=550.0)
     assert world.of(3.0, cost=100.0).late_s == pytest.approx(10.0), "else the promotion"
     assert world.of(20.0, cost=100.0).late_s == 20.0, "and never before its latest start"
+
+
+def late_in(world: World, name: str, promote_s: float, patience: float = 600.0) -> Job:
+    """A job of the short lane that can no longer meet its deadline, with 1,000 of work, which would be promoted at `promote_s`."""
+    job = Job(make_request(name, now=promote_s - 10.0, patience=patience), 1)
+    job.cost, job.late = 1_000.0, True
+    return job
+
+
+def test_who_turned_late_will_crowd_the_promoted_unless_it_left_or_gives_up_before() -> None:
+    world = World()
+    hasty = late_in(world, "hasty", 110.1, patience=9.0)
+    gone = late_in(world, "gone", 110.1)
+    gone.late = False
+    for job in (hasty, gone):
+        world.outlooks.turned_late(job)
+    assert world.of(3.0).promoted_s == 0.0
+    world.outlooks.turned_late(late_in(world, "stays", 110.1))
+    assert world.of(3.0).promoted_s == pytest.approx((1_000.0 - 100.0 * 40 / 48) / 100.0, rel=0.01), "less what is served in the last slice"
+
+
+def test_what_arrives_beyond_the_rate_will_crowd_the_promoted() -> None:
+    """The short lane is offered 200 a second and gets 100: the rest is promoted 10 s later, where the promoted get 0.2 of 0.8, 25 a second."""
+    world = World()
+    job = Job(make_request("q"), 1)
+    job.cost = 20.0
+    for tenth in range(1_001):
+        world.outlooks.arrived(job, tenth / 10)
+    slice_s = 40 / 48
+    assert world.of(3.0).promoted_s == pytest.approx((100.0 - 25.0) * slice_s / 25.0, rel=0.02), "what the first slice leaves, in the last"
 
 
 def test_only_time_in_which_late_ones_wait_counts_for_their_rate() -> None:

@@ -108,6 +108,10 @@ def test_another_decision_is_found_and_told() -> None:
     found = replay([*lines[:number], json.dumps(entry), *lines[number + 1 :]])
     assert found.difference is not None
     assert (found.difference.line, found.difference.method) == (number + 1, "step")
+    assert found.difference.recorded == entry[3]
+    assert found.difference.replayed == json.loads(lines[number])[3]
+    placed = [len(json.loads(line)[3]["placed"]) for line in lines[1 : number + 1] if json.loads(line)[1] == "step"]
+    assert (found.inputs, found.placed, found.gaps) == (number, sum(placed), 0), "those up to it, and itself"
 
 
 def test_what_is_no_log_is_refused() -> None:

@@ -192,6 +192,19 @@ def test_suspects_are_tried_one_at_a_time_and_nobody_waits_behind_them() -> None
     assert order == ["q0", "q1", "q2"]
 
 
+def test_who_is_tried_comes_before_all_others_of_its_lane() -> None:
+    scheduler = make_scheduler(0)
+    scheduler.replica_up("r0", BIG, 0.0)
+    suspect = place(scheduler, ask("suspect"), 0.0)
+    scheduler.replica_lost("r0", 1.0)
+    for number in range(3):
+        scheduler.submit(ask(f"q{number}"), 1.0)
+    scheduler.submit(replace(suspect.request, attempts=1), 1.0, admitted=True)
+    scheduler.replica_up("r1", Capacity(2, 0, 4_000, 300), 1.0)
+    placements = scheduler.step(1.0).placements
+    assert [(placement.request.request_id, placement.lane) for placement in placements] == [("suspect", "short"), ("q0", "short")]
+
+
 def test_of_one_suspect_one_run_goes_on_until_its_outcome_settles_it_for_all() -> None:
     """Its like that waited in the lane when the replica died waits aside as well."""
     scheduler = make_scheduler(0)
