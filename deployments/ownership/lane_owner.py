@@ -180,11 +180,11 @@ class LaneOwner:
         self._step()
 
     def replica_state(self, replica_id: str, state: ReplicaState | None) -> None:
-        """A known replica drains, is unhealthy, or is silent (None)."""
+        """A known replica drains, is unhealthy, or is silent (None; one that drains goes on draining then)."""
         self.replicas.set_aside(replica_id)
         if state is ReplicaState.DRAINING:
             self.scheduler.replica_draining(replica_id, now_s())
-        else:
+        elif state is not None or not self.scheduler.fleet.is_draining(replica_id):
             self.scheduler.replica_suspect(replica_id, now_s())
         self._step()
 

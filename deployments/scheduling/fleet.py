@@ -45,6 +45,11 @@ class Fleet:
             replica.become(status, replica.cordoned)
             self.touch(replica)
 
+    def is_draining(self, replica_id: str) -> bool:
+        """Whether a known replica drains."""
+        replica = self.by_id.get(replica_id)
+        return replica is not None and replica.told is ReplicaStatus.DRAINING
+
     def cordon(self, replica_id: str, cordoned: bool) -> None:
         """An operator keeps new work off a replica, or does no more; also one that is unknown yet, or silent for now."""
         (self.cordoned.add if cordoned else self.cordoned.discard)(replica_id)

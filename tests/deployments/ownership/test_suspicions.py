@@ -13,6 +13,7 @@ from deployments.ownership.owners import Ownership
 from deployments.ownership.remote_owner import RemoteOwner
 from deployments.ownership.session import Session
 from deployments.ownership.suspicions import Known
+from deployments.protocol import ReplicaState
 from deployments.scheduling import Ending, Lease, Policy, RejectCause, Request, Suspicion
 from deployments.scheduling.suspects import MOST
 from tests.deployments.ownership.test_desk import MODEL, facts, make_desk, request
@@ -96,6 +97,23 @@ async def test_a_completed_run_is_told_too() -> None:
     assert (await desk.submit(asked)).accepted
     placement = await desk.placement(asked)
     desk.release(placement.lease, Ending.FINISHED)
+    assert desk.suspicions.all() == ()
+
+
+async def test_a_replica_that_drains_and_breaks_connections_proves_nothing() -> None:
+    """Serve ends one that drains for too long, under its leases."""
+    desk = make_desk()
+    desk.replica_up(facts("r1", max_num_seqs=4))
+    leases = []
+    for name in ("a", "b"):
+        asked = of_body(name)
+        assert (await desk.submit(asked)).accepted
+        leases.append((await desk.placement(asked)).lease)
+    desk.replica_state("r1", ReplicaState.DRAINING)
+    for lease in leases:
+        desk.died(lease)
+        desk.refused(lease, None)
+    desk.replica_lost("r1")
     assert desk.suspicions.all() == ()
 
 
