@@ -139,10 +139,8 @@ class LaneGauges(Collector):
         kv = GaugeMetricFamily("raylane_booked_kv_tokens", "KV tokens booked by leases.", labels=("model", "replica"))
         ended = CounterMetricFamily("raylane_leases_ended", "Leases that ended, by how.", labels=("model", "ending"))
         rejected = CounterMetricFamily("raylane_rejections", "Requests turned away, by lane and cause.", labels=("model", "lane", "cause"))
-        suspects = GaugeMetricFamily("raylane_suspects", "Bodies that ran when replicas died, by their standing.", labels=("model", "standing"))
-        aside = GaugeMetricFamily("raylane_waiting_aside", "Requests of suspects, which wait aside of the lanes.", labels=("model",))
-        bans = CounterMetricFamily("raylane_queries_of_death", "Bodies at which two replicas died, which are refused.", labels=("model",))
-        for model, snapshot in self._snapshots().items():
+        snapshots = self._snapshots()
+        for model, snapshot in snapshots.items():
             for lane in snapshot.lanes:
                 waiting.add_metric((model, lane.name), lane.waiting)
                 work.add_metric((model, lane.name), lane.work_tokens)
@@ -160,11 +158,6 @@ class LaneGauges(Collector):
             for family, value in ((rate, snapshot.tokens_per_s), (error, snapshot.output_error), (other, snapshot.other_lane)):
                 if value is not None:
                     family.add_metric((model,), value)
-            banned = sum(one.banned for one in snapshot.suspects)
-            suspects.add_metric((model, "banned"), banned)
-            suspects.add_metric((model, "suspect"), len(snapshot.suspects) - banned)
-            aside.add_metric((model,), snapshot.aside)
-            bans.add_metric((model,), snapshot.bans)
             trust.add_metric((model,), snapshot.prefix_trust)
             for ending, count in snapshot.endings.items():
                 ended.add_metric((model, ending), count)
@@ -186,7 +179,18 @@ class LaneGauges(Collector):
             kv,
             ended,
             rejected,
-            suspects,
-            aside,
-            bans,
+            *_of_suspects(snapshots),
         )
+
+
+def _of_suspects(snapshots: Mapping[str, Snapshot]) -> Iterable[Metric]:
+    suspects = GaugeMetricFamily("raylane_suspects", "Bodies that ran when replicas died, by their standing.", labels=("model", "standing"))
+    aside = GaugeMetricFamily("raylane_waiting_aside", "Requests of suspects, which wait aside of the lanes.", labels=("model",))
+    bans = CounterMetricFamily("raylane_queries_of_death", "Bodies at which two replicas died, which are refused.", labels=("model",))
+    for model, snapshot in snapshots.items():
+        banned = sum(one.banned for one in snapshot.suspects)
+        suspects.add_metric((model, "banned"), banned)
+        suspects.add_metric((model, "suspect"), len(snapshot.suspects) - banned)
+        aside.add_metric((model,), snapshot.aside)
+        bans.add_metric((model,), snapshot.bans)
+    return suspects, aside, bans
