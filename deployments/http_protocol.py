@@ -194,6 +194,8 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _linger(self) -> None:
         """Ends our side, and reads on until the client ends its own, or `LINGER_S` are over."""
+        if self.transport.is_closing():  # the client has gone meanwhile
+            return
         self._lingering = True
         self._disarm()
         self._end_body()
