@@ -255,6 +255,19 @@ async def test_a_claim_that_is_none(session: aiohttp.ClientSession, body: bytes)
         assert response.status == 405
 
 
+async def through(behind: Behind, app: Any) -> list[Any]:
+    """What a gateway's request gets from the guard with that app behind it."""
+    behind.guard._app = app
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"authorization", f"Bearer {SECRET}".encode()), (b"x-raylane-epoch", b"1")]
+    await behind.guard({"path": "/v1/completions", "method": "POST", "headers": headers}, None, send)  # type: ignore[arg-type]
+    return sent
+
+
 @pytest.mark.parametrize(
     ("state", "status", "body", "marked"),
     [
@@ -276,14 +289,7 @@ async def test_an_error_of_a_dead_engine_is_marked_as_such(state: ReplicaState, 
         await send({"type": "http.response.body", "body": body, "more_body": True})
         await send({"type": "http.response.body", "body": b"rest"})
 
-    behind.guard._app = app
-    sent: list[Any] = []
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    headers = [(b"authorization", f"Bearer {SECRET}".encode()), (b"x-raylane-epoch", b"1")]
-    await behind.guard({"path": "/v1/completions", "method": "POST", "headers": headers}, None, send)  # type: ignore[arg-type]
+    sent = await through(behind, app)
     assert [message["type"].rpartition(".")[2] for message in sent] == ["start", "body", "body"]
     assert (sent[0]["status"], sent[1]["body"] + sent[2]["body"]) == (status, body + b"rest")
     assert ((ENGINE_DIED_HEADER.encode(), b"true") in sent[0]["headers"]) is marked
@@ -301,14 +307,7 @@ async def test_an_engine_that_dies_within_a_stream_is_told_in_our_words(told: by
         await send({"type": "http.response.body", "body": told, "more_body": True})
         await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
 
-    behind.guard._app = app
-    sent: list[Any] = []
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    headers = [(b"authorization", f"Bearer {SECRET}".encode()), (b"x-raylane-epoch", b"1")]
-    await behind.guard({"path": "/v1/completions", "method": "POST", "headers": headers}, None, send)  # type: ignore[arg-type]
+    sent = await through(behind, app)
     first, second, last = [message["body"] for message in sent[1:]]
     assert (first, last) == (b'data: {"choices": []}\n\n', b"data: [DONE]\n\n")
     if state is ReplicaState.UNHEALTHY:
