@@ -3,9 +3,11 @@
 import asyncio
 import os
 import signal
+import time
 
 import pytest
 
+from deployments.ownership.membership import JOIN_EVERY_S
 from tests.live.clients import Answer, ask, clients
 from tests.live.cluster import LiveCluster, eventually
 from tests.smoke.simulated.conftest import BIG, REPLICAS, SEATS
@@ -13,7 +15,7 @@ from tests.smoke.simulated.conftest import BIG, REPLICAS, SEATS
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("vllm_meanwhile")]
 
 TOKENS = 400
-"""Of the streams in which the owner dies: about three seconds."""
+"""Of the streams in which the owner dies: about three seconds, twice as long as it is waited for a report."""
 
 
 async def streams(cluster: LiveCluster, count: int, max_tokens: int) -> list[asyncio.Task[Answer]]:
@@ -36,6 +38,8 @@ async def test_the_owner_dies_under_load(simulated: LiveCluster) -> None:
     owner = before["owner"]
     load = await streams(simulated, 2 * REPLICAS * SEATS, TOKENS)  # more than the replicas take: some wait
     await asyncio.to_thread(eventually, lambda: simulated.model()["leases"] >= REPLICAS * SEATS)
+    reported_s = time.monotonic() + 1.5 * JOIN_EVERY_S  # what a gateway holds is known as of its last report
+    await asyncio.to_thread(eventually, lambda: time.monotonic() > reported_s)
     pids = await asyncio.to_thread(simulated.gateways)
     os.kill(pids[owner], signal.SIGKILL)
     answers = await asyncio.gather(*load)
