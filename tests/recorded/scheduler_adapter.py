@@ -1,0 +1,260 @@
+"""The scheduler behind the recorded words: plain JSON in, plain JSON out.
+
+This module alone knows the names of the scheduler's classes, methods and fields. A rename changes it and nothing else here; the recording stays.
+"""
+
+import math
+from typing import Any
+
+from deployments.scheduling import (
+    Admission,
+    Binding,
+    Ending,
+    LanePolicy,
+    Lease,
+    Order,
+    Placement,
+    Policy,
+    Request,
+    Scheduler,
+    Snapshot,
+    Step,
+    Suspicion,
+    TenantPolicy,
+    Usage,
+)
+
+Plain = dict[str, Any]
+
+
+class RecordedScheduler:
+    """One scheduler from an empty state. Leases are named by their number; the adapter keeps the objects, of ended ones too."""
+
+    def __init__(self, policy: Plain) -> None:
+        self._scheduler = Scheduler(_policy(policy))
+        self._leases: dict[int, Lease] = {}
+
+    def apply(self, name: str, given: Plain, now: float) -> Any:
+        """Feeds one input and returns its decision; None where an input decides nothing."""
+        scheduler = self._scheduler
+        match name:
+            case "step":
+                return self._step(scheduler.step(now))
+            case "submit":
+                return _admission(scheduler.submit(_request(given["request"]), now, given["admitted"]))
+            case "first_token":
+                return scheduler.first_token(self._leases[given["lease"]], now)
+            case "release":
+                usage = None if given["usage"] is None else _usage(given["usage"])
+                return scheduler.release(self._leases[given["lease"]], Ending(given["ending"]), usage, now)
+            case "learn":
+                return scheduler.learn(self._leases[given["lease"]], _usage(given["usage"]), now)
+            case "cancel":
+                return scheduler.cancel(given["request"], now)
+            case "adopt":
+                adopted = scheduler.adopt(_told_lease(given["lease"]), given["started"], now)
+                return None if adopted is None else self._keep(adopted)
+            case "died_under":
+                return scheduler.died(self._leases[given["lease"]], now)
+            case "recall_suspect":
+                return scheduler.recall(Suspicion(given["key"], given["deaths"], given["answered"], given["since_s"]), now)
+            case "snapshot":
+                return _snapshot(scheduler.snapshot(now, given["etas"]))
+            case "reload":
+                return scheduler.configure(_policy(given["policy"]), now)
+            case _:
+                return self._of_replica(name, given, now)
+
+    def _of_replica(self, name: str, given: Plain, now: float) -> Any:
+        scheduler = self._scheduler
+        match name:
+            case "replica_ready":
+                engine = given["engine"]
+                binding = Binding(given["binding"]["ahead"], given["binding"]["prefill_steps"])
+                capacity = binding.capacity(engine["sequences"], engine["kv_tokens"], engine["step_tokens"])
+                return scheduler.replica_up(given["replica"], capacity, now)
+            case "replica_silent":
+                return scheduler.replica_suspect(given["replica"], now)
+            case "replica_draining":
+                return scheduler.replica_draining(given["replica"], now)
+            case "replica_cordoned":
+                return scheduler.replica_cordoned(given["replica"], now)
+            case "replica_uncordoned":
+                return scheduler.replica_uncordoned(given["replica"], now)
+            case "replica_gone":
+                return [lease.lease_id for lease in scheduler.replica_lost(given["replica"], now)]
+            case "replica_expected":
+                return scheduler.expect_replica(given["ready_at_s"], now)
+        raise ValueError(f"{name!r} is no input of the scheduler")
+
+    def _keep(self, lease: Lease) -> Plain:
+        self._leases[lease.lease_id] = lease
+        return {
+            "lease": lease.lease_id,
+            "request": lease.request.request_id,
+            "replica": lease.replica_id,
+            "placed_s": lease.placed_s,
+            "attempt": lease.attempt,
+            "prefill_tokens": lease.prefill_tokens,
+            "kv_tokens": lease.kv_tokens,
+            "output_tokens": lease.output_tokens,
+            "home": lease.home,
+        }
+
+    def _step(self, step: Step) -> Plain:
+        decided: Plain = {"wake_s": self._scheduler.next_wakeup()}
+        if step.placements:
+            decided["placed"] = [self._placement(one) for one in step.placements]
+        if step.expired:
+            decided["expired"] = [request.request_id for request in step.expired]
+        if step.turned_away:
+            decided["turned_away"] = [[gone.request.request_id, _admission(gone.admission)] for gone in step.turned_away]
+        if step.suspicions:
+            decided["suspects"] = [_suspect(one) for one in step.suspicions]
+        return decided
+
+    def _placement(self, placed: Placement) -> Plain:
+        return {
+            **self._keep(placed.lease),
+            "reason": placed.reason.value,
+            "lane": placed.lane,
+            "promoted": placed.promoted,
+            "waited_s": placed.waited_s,
+            "eta_s": _pair(placed.eta_s),
+        }
+
+
+def _policy(given: Plain) -> Policy:
+    return Policy(
+        lanes=tuple(LanePolicy(lane["name"], lane["up_to_tokens"], lane["weight"], lane["max_wait_s"], lane["cap_s"]) for lane in given["lanes"]),
+        order=Order(given["order"]),
+        promoted_share=given["promoted_share"],
+        decode_weight=given["decode_weight"],
+        max_waiting=given["max_waiting"],
+        stickiness_ms=given["stickiness_ms"],
+        tenants={
+            tenant["name"]: TenantPolicy(tenant["weight"], tenant["requests_per_minute"], tenant["tokens_per_minute"], tenant["max_concurrency"])
+            for tenant in given["tenants"]
+        },
+    )
+
+
+def _request(given: Plain) -> Request:
+    return Request(
+        request_id=given["id"],
+        prompt_tokens=given["prompt_tokens"],
+        max_tokens=given["max_tokens"],
+        arrived_s=given["arrived_s"],
+        deadline_s=given["deadline_s"],
+        expires_s=given["expires_s"],
+        sequences=given["sequences"],
+        traffic_class=given["class"],
+        tenant=given["tenant"],
+        prefix=tuple(given["prefix"]),
+        chunk_tokens=given["chunk_tokens"],
+        attempts=given["attempts"],
+        digest=given["digest"],
+    )
+
+
+def _told_lease(given: Plain) -> Lease:
+    return Lease(
+        lease_id=0,
+        request=_request(given["request"]),
+        replica_id=given["replica"],
+        placed_s=given["placed_s"],
+        attempt=given["attempt"],
+        prefill_tokens=given["prefill_tokens"],
+        kv_tokens=given["kv_tokens"],
+        output_tokens=given["output_tokens"],
+        home=given["home"],
+    )
+
+
+def _usage(given: Plain) -> Usage:
+    return Usage(
+        prompt_tokens=given["prompt_tokens"],
+        cached_tokens=given["cached_tokens"],
+        output_tokens=given["output_tokens"],
+        preemptions=given["preemptions"],
+        sequences=given["sequences"],
+        prefill_s=given["prefill_s"],
+        decode_s=given["decode_s"],
+    )
+
+
+def _admission(admission: Admission) -> Plain:
+    return {
+        "kind": admission.kind.value,
+        "lane": admission.lane,
+        "cause": None if admission.cause is None else admission.cause.value,
+        "eta_s": _pair(admission.eta_s),
+        "backlog_s": admission.backlog_s,
+        "retry_after_s": admission.retry_after_s,
+    }
+
+
+def _suspect(suspicion: Suspicion) -> list[Any]:
+    return [suspicion.key, suspicion.deaths, suspicion.answered, suspicion.since_s]
+
+
+def _pair(times: tuple[float, float] | None) -> list[Any] | None:
+    """A p95 may be infinite, which JSON does not have."""
+    return None if times is None else ["inf" if time == math.inf else time for time in times]
+
+
+def _snapshot(snapshot: Snapshot) -> Plain:
+    return {
+        "lanes": [
+            {
+                "name": lane.name,
+                "waiting": lane.waiting,
+                "work_tokens": lane.work_tokens,
+                "work_s": lane.work_s,
+                "oldest_wait_s": lane.oldest_wait_s,
+                "head_waits_for": None if lane.head_waits_for is None else lane.head_waits_for.value,
+                "eta_s": _pair(lane.eta_s),
+                "covered": lane.covered,
+                "promised": lane.promised,
+                "censored": lane.censored,
+            }
+            for lane in snapshot.lanes
+        ],
+        "replicas": [
+            {
+                "replica": replica.replica_id,
+                "status": str(replica.status),
+                "leases": replica.leases,
+                "sequences": replica.sequences,
+                "kv_tokens": replica.kv_tokens,
+                "prefill_tokens": replica.prefill_tokens,
+                "prefill_tokens_per_s": replica.prefill_tokens_per_s,
+                "held_by": replica.held_by,
+                "max_sequences": replica.max_sequences,
+                "max_kv_tokens": replica.max_kv_tokens,
+                "tpot_s": replica.tpot_s,
+            }
+            for replica in snapshot.replicas
+        ],
+        "flows": [
+            [flow.lane, flow.traffic_class, flow.arrived, flow.work, flow.prompt_tokens, flow.kept, flow.missed, flow.slo_s]
+            for flow in snapshot.flows
+        ],
+        "submitted": snapshot.submitted,
+        "placed": snapshot.placed,
+        "adopted": snapshot.adopted,
+        "promoted": snapshot.promoted,
+        "endings": sorted([ending, count] for ending, count in snapshot.endings.items()),
+        "rejections": sorted([lane, cause, count] for (lane, cause), count in snapshot.rejections.items()),
+        "tokens_per_s": snapshot.tokens_per_s,
+        "output_error": snapshot.output_error,
+        "other_lane": snapshot.other_lane,
+        "prefix_trust": snapshot.prefix_trust,
+        "finished": snapshot.finished,
+        "finished_work": snapshot.finished_work,
+        "output_tokens": snapshot.output_tokens,
+        "counted": snapshot.counted,
+        "suspects": [_suspect(one) for one in snapshot.suspects],
+        "bans": snapshot.bans,
+        "aside": snapshot.aside,
+    }

@@ -1,0 +1,77 @@
+"""Every decision of the scheduler is the recorded one (`write.py` says by what it was recorded, and when it may be recorded anew)."""
+
+import gzip
+import json
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from tests.recorded.scheduler_adapter import RecordedScheduler
+from tests.recorded.write import FOLDER, SCHEDULER
+
+IN_SHORT = 2_000
+FEW = 3
+"""Of a kind that is seen less often than this, the recording shows too little."""
+
+
+def recorded() -> Iterator[dict[str, Any]]:
+    with gzip.open(FOLDER / SCHEDULER, "rt") as lines:
+        yield from map(json.loads, lines)
+
+
+def replay(entries: Iterator[dict[str, Any]]) -> Counter[str]:
+    """Feeds the inputs and compares each decision exactly. Returns how often there was what."""
+    seen: Counter[str] = Counter()
+    scheduler: RecordedScheduler | None = None
+    for number, entry in enumerate(entries, 1):
+        if "begins" in entry:
+            seen["schedulers"] += 1
+            scheduler = RecordedScheduler(entry["policy"])
+            continue
+        assert scheduler is not None
+        decision = scheduler.apply(entry["input"], entry["with"], entry["at"])
+        assert decision == entry["decision"], f"line {number}: {entry['input']} at {entry['at']}"
+        seen["inputs"] += 1
+        seen[entry["input"]] += 1
+        seen.update(facts(entry["input"], entry["with"], decision))
+    return seen
+
+
+def facts(name: str, given: dict[str, Any], decision: Any) -> Iterator[str]:
+    """What an entry shows, for a recording that shows less than it should to be noticed."""
+    if name == "submit":
+        yield decision["cause"] or decision["kind"]
+    elif name == "release":
+        yield given["ending"]
+    elif name == "step":
+        for placed in decision.get("placed", ()):
+            yield placed["reason"]
+            if placed["promoted"]:
+                yield "promoted"
+        yield from ("expired" for _ in decision.get("expired", ()))
+        yield from (f"away: {admission['cause']}" for _, admission in decision.get("turned_away", ()))
+        yield from (f"deaths: {deaths}" for _, deaths, *_ in decision.get("suspects", ()))
+
+
+def test_the_scheduler_decides_as_recorded_in_short() -> None:
+    seen = replay(islice(recorded(), IN_SHORT))
+    assert seen["inputs"] > 0.9 * IN_SHORT
+
+
+@pytest.mark.whole
+def test_the_scheduler_decides_as_recorded() -> None:
+    seen = replay(recorded())
+    assert seen["inputs"] >= 50_000
+    assert {name: seen[name] for name in EXPECTED if seen[name] < FEW} == {}
+
+
+EXPECTED = (
+    *("submit", "cancel", "first_token", "release", "learn", "adopt", "died_under", "recall_suspect", "reload", "snapshot", "schedulers"),
+    *("replica_ready", "replica_silent", "replica_draining", "replica_cordoned", "replica_uncordoned", "replica_gone", "replica_expected"),
+    *("admit", "queue", "lane_full", "model_full", "duplicate_id", "tenant_requests", "tenant_tokens", "tenant_concurrency", "starting"),
+    *("query_of_death", "finished", "failed", "cancelled", "refused", "expired", "promoted", "away: starting", "deaths: 1", "deaths: 2"),
+    *("only_fit", "cached_prefix", "stickiness_broken", "least_prefill", "least_decode", "apart_from_short", "held", "away: query_of_death"),
+)
