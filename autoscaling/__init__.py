@@ -1,1 +1,1 @@
-"""How many replicas run: policies, forecasts and the simulator that rehearses them. Empty until those capabilities land."""
+"""How many replicas run: the policies and what carries them out. What is asked before a change lives in `planning`."""

@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from autoscaling.costs.fits import limits_for
-from autoscaling.costs.speed import slowed
 from autoscaling.laws.choice import LawChoice
 from autoscaling.laws.law import Plant
 from autoscaling.laws.settings import Value
@@ -19,7 +17,8 @@ from autoscaling.scaler.bounds import Bounds
 from cluster.spec import Autoscaling, ClusterSpec, Model, Pool, Region, Rollback
 from cluster.spec import Law as SpecLaw
 from deployments.engine_model.cost_file import CostFile, read_cost_file
-from deployments.engine_model.cost_model import CostModel
+from deployments.engine_model.cost_model import CostModel, slowed
+from deployments.engine_model.fits import limits_for
 from deployments.engine_model.limits import Limits
 
 FIXED, BACKLOG = "fixed", "backlog"

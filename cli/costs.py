@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
-from autoscaling.costs.roofline import kv_tokens, read_shape, roofline
 from cli.chosen import chosen_model
 from cli.console import console, fail
 from cluster.artifacts import ArtifactError, resolve_source
 from cluster.hardware import gpu_named
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.limits import Limits
+from planning.costs.roofline import kv_tokens, read_shape, roofline
 
 
 def costs(

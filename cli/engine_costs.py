@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from autoscaling.costs.fits import misfits
 from cli.console import errors, fail
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile, read_cost_file
+from deployments.engine_model.fits import misfits
 
 Costs = Annotated[Path | None, typer.Option(help="The cost file of the engine (`docs/simulator.md`); default: the one that the spec names.")]
 
@@ -18,7 +18,7 @@ def engine_costs(spec: ClusterSpec, model: Model, file: Path | None) -> tuple[Pa
     """The cost file, by the option or by the spec, and what it holds. Ends the command where nobody names one. Raises CostFileError."""
     named = spec.costs_of(model)
     if file is None and named is None:
-        fail(f"--costs: missing, and the spec names none (autoscaling.costs) for model {model.name!r}", mend="raylane calibrate", code=2)
+        fail(f"--costs: missing, and the spec names none (planning.costs) for model {model.name!r}", mend="raylane calibrate", code=2)
     path = file or Path(str(named))
     costs = read_cost_file(path)
     tell_misfits(spec, model, path, costs)

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from autoscaling.simulator.report.file import ReportFileError, check_place
 from cli.console import fail
+from planning.simulator.report.file import ReportFileError, check_place
 
 
 def check_outputs(**places: Path | None) -> None:

@@ -12,15 +12,6 @@ from rich.table import Table
 
 from autoscaling.from_spec import FIXED, ScalingSetup, cost_of, setup_of
 from autoscaling.laws.settings import LawError
-from autoscaling.simulator.cell import Cell, CellSettings
-from autoscaling.simulator.fleet import FleetEvent, FleetEventKind
-from autoscaling.simulator.from_trace import WorkloadError, workload_of
-from autoscaling.simulator.outcome import Outcome
-from autoscaling.simulator.sampler import Sampler
-from autoscaling.simulator.scaling import Scaling
-from autoscaling.simulator.summary import Figures, figures
-from autoscaling.simulator.workload import Workload
-from autoscaling.workload.trace import TraceError
 from cli.chosen import chosen_model, replica_count
 from cli.console import console, fail
 from cli.engine_costs import Costs, engine_costs
@@ -32,6 +23,15 @@ from deployments.engine_model.cost_file import CostFile, CostFileError
 from deployments.engine_model.cost_model import CostModel
 from deployments.engine_model.limits import Limits
 from deployments.scheduling.from_spec import binding_of, policy_of
+from planning.simulator.cell import Cell, CellSettings
+from planning.simulator.fleet import FleetEvent, FleetEventKind
+from planning.simulator.from_trace import WorkloadError, workload_of
+from planning.simulator.outcome import Outcome
+from planning.simulator.sampler import Sampler
+from planning.simulator.scaling import Scaling
+from planning.simulator.summary import Figures, figures
+from planning.simulator.workload import Workload
+from planning.workload.trace import TraceError
 
 SCHEMA_VERSION = 1
 _COUNTS = ("rejected", "expired", "failed", "promoted")

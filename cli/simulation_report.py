@@ -6,19 +6,19 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from autoscaling.simulator.decisions import scalings
-from autoscaling.simulator.outcome import Outcome
-from autoscaling.simulator.replica_count import counts_of
-from autoscaling.simulator.report.facts import Basis, Facts, Price, Target
-from autoscaling.simulator.report.file import ReportFileError, check_place, write_report
-from autoscaling.simulator.report.run import describe
-from autoscaling.simulator.sampler import Samples
-from autoscaling.simulator.workload import Workload
 from cli.console import errors, fail
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile
 from deployments.scheduling.recorder import code_hash
 from deployments.telemetry.published_error import PublishedError, read_published
+from planning.simulator.decisions import scalings
+from planning.simulator.outcome import Outcome
+from planning.simulator.replica_count import counts_of
+from planning.simulator.report.facts import Basis, Facts, Price, Target
+from planning.simulator.report.file import ReportFileError, check_place, write_report
+from planning.simulator.report.run import describe
+from planning.simulator.sampler import Samples
+from planning.simulator.workload import Workload
 
 
 def check_report(report: Path | None, published_error: Path | None) -> None:
@@ -75,7 +75,7 @@ def price_of(spec: ClusterSpec, model: Model, usd_per_hour: float | None) -> Pri
 
 def save_report(path: Path, facts: Facts, out: Outcome, work: Workload, lanes: list[str], samples: Samples) -> None:
     """Writes the report of a run."""
-    from autoscaling.simulator.report.page import render  # plotly takes a second to import, which other commands need not wait for
+    from planning.simulator.report.page import render  # plotly takes a second to import, which other commands need not wait for
 
     run = describe(out, work, lanes, samples, counts_of(out.lives), scalings(out))
     try:

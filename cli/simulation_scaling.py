@@ -8,13 +8,13 @@ import typer
 
 from autoscaling.forecast.choice import make_forecaster
 from autoscaling.from_spec import ScalingSetup
-from autoscaling.scoring.score import Score, score
-from autoscaling.simulator.outcome import Outcome
-from autoscaling.simulator.scaling import Scaling
-from autoscaling.simulator.workload import Workload
-from autoscaling.tune.load import load_on
 from cli.console import console
 from deployments.engine_model.cost_model import CostModel
+from planning.scoring.score import Score, score
+from planning.simulator.outcome import Outcome
+from planning.simulator.scaling import Scaling
+from planning.simulator.workload import Workload
+from planning.tune.load import load_on
 
 StartUp = Annotated[
     float | None,

@@ -8,12 +8,12 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from autoscaling.workload.lengths import IntArray
-from autoscaling.workload.trace import LABELS, Trace, TraceError
-from autoscaling.workload.traces import write_trace
-from autoscaling.workload.traffic import Traffic
 from cli.console import console, fail
 from cli.traffic_options import Choice, FromS, Limit, LoadScale, Seed, TimeScale, ToS, chosen_requests
+from planning.workload.lengths import IntArray
+from planning.workload.trace import LABELS, Trace, TraceError
+from planning.workload.traces import write_trace
+from planning.workload.traffic import Traffic
 
 _PEAK_S = 600.0
 

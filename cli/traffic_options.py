@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from autoscaling.workload.formats import FORMATS
-from autoscaling.workload.scaling import first_requests, load_scaled, time_scaled, window
-from autoscaling.workload.source import read_requests
-from autoscaling.workload.trace import Trace, TraceError
+from planning.workload.formats import FORMATS
+from planning.workload.scaling import first_requests, load_scaled, time_scaled, window
+from planning.workload.source import read_requests
+from planning.workload.trace import Trace, TraceError
 
 TRACE_HELP = f"Traffic: a traffic file (.yaml), or a trace, .gz or plain: {', '.join(known.name for known in FORMATS)}."
 

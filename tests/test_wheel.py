@@ -16,7 +16,7 @@ def test_the_wheel_holds_the_packages_and_the_shipped_files(tmp_path: Path) -> N
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     top = {name.split("/")[0] for name in names}
-    assert {name for name in top if not name.endswith(".dist-info")} == {"cluster", "deployments", "autoscaling", "cli"}
+    assert {name for name in top if not name.endswith(".dist-info")} == {"cluster", "deployments", "autoscaling", "planning", "cli"}
     for shipped in ("specs/local.yaml", "traffic/day.yaml", "demo/target/config.json", "demo/target/tokenizer.json", "demo/draft/config.json"):
         assert f"cluster/_infra/{shipped}" in names
     assert any(name.endswith(".safetensors") and "/demo/target/" in name for name in names)

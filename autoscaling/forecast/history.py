@@ -1,6 +1,6 @@
 """What arrived before, in even steps of ten minutes: what a forecast is made from. Pure.
 
-Here too: reading it from rates that others counted, and from the requests of a ledger or a trace. Not here: keeping it while a model serves, and
+Here too: reading it from rates that others counted, and from requests. Not here: keeping it while a model serves, and
 reading it from a decision log's signals (`recorder.py`); forecasting (`seasonal.py`).
 """
 
@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-
-from autoscaling.workload.trace import Trace
 
 STEP_S = 600.0
 A_DAY, A_WEEK = 144, 1_008
@@ -64,13 +62,6 @@ def history_of_requests(unix_s: FloatArray, work: FloatArray, until_unix_s: floa
     whole = (step >= 0) & (step < last - first)
     total = np.bincount(step[whole], weights=work[whole], minlength=last - first)
     return History(first, tuple((total / STEP_S).tolist()))
-
-
-def history_of_trace(trace: Trace, decode_weight: float, start_unix_s: float) -> History:
-    """From a trace or a ledger whose second 0 was at `start_unix_s`. The work of a request is its prompt and its output times `decode_weight`: what
-    the scheduler would have booked had it known the output, and the prompt whole, since a trace does not tell what a cache held."""
-    work = trace.prompt_tokens + decode_weight * trace.output_tokens
-    return history_of_requests(start_unix_s + trace.arrived_s, work.astype(np.float64))
 
 
 def known(history: History) -> FloatArray:

@@ -7,11 +7,10 @@ from pathlib import Path
 _ROOT = Path(__file__).parents[1]
 _ROOMS = ("laws", "scaler", "shadow", "signals")
 _FILES = (
-    "costs/replica_rate.py",
-    "scoring/flaps.py",
     "../deployments/controls/control.py",
     "../deployments/engine_model/cost_model.py",
     "../deployments/engine_model/limits.py",
+    "../deployments/engine_model/replica_rate.py",
 )
 """What these compute with, and keep in the state that a log holds."""
 

@@ -23,7 +23,6 @@ _ROOMS = (
     "autoscaling.scaler",
     "autoscaling.signals",
     "autoscaling.shadow",
-    "autoscaling.scoring",
     "deployments.controls",
     "deployments.engine_model",
 )

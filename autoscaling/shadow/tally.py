@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from autoscaling.scoring.flaps import Change, FlapCounter
+from autoscaling.shadow.flaps import Change, FlapCounter
 from autoscaling.shadow.fluid import FluidFleet
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autoscaling.workload.arrivals import FloatArray
+from planning.workload.arrivals import FloatArray
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from autoscaling.workload.arrivals import FloatArray
-from autoscaling.workload.fitting import scale_lengths, scale_to_fit
-from autoscaling.workload.lengths import IntArray
-from autoscaling.workload.servegen import drawn_trace, read_tables
-from autoscaling.workload.trace import Trace
-from autoscaling.workload.traces import read_trace
+from planning.workload.arrivals import FloatArray
+from planning.workload.fitting import scale_lengths, scale_to_fit
+from planning.workload.lengths import IntArray
+from planning.workload.servegen import drawn_trace, read_tables
+from planning.workload.trace import Trace
+from planning.workload.traces import read_trace
 
 CHAT, CODE = "azure2023_conv.csv.gz", "azure2023_code.csv.gz"
 SHARES = (0.70, 0.25, 0.05)
@@ -63,7 +63,7 @@ class Mix:
 
 
 class Traffic:
-    """Draws mixes from the traces in `folder`. Raises `autoscaling.workload.trace.TraceError`."""
+    """Draws mixes from the traces in `folder`. Raises `planning.workload.trace.TraceError`."""
 
     def __init__(self, folder: Path, max_model_len: int, mix: str = "azure-mooncake") -> None:
         chat, code = (read_trace(folder / name) for name in (CHAT, CODE))

@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from autoscaling.workload.arrivals import FloatArray
 from benchmarks.lanes.mix import Mix
 from benchmarks.lanes.policies import LANES, lane_index
 from cli.bench.played import Played
+from planning.workload.arrivals import FloatArray
 
 DECODE_WEIGHT = 4.0
 

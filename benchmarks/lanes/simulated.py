@@ -1,6 +1,6 @@
 """`python -m benchmarks.lanes.simulated`: the same contest in virtual time, a few seconds a pair.
 
-The same mixes, policies and judgement as `python -m benchmarks.lanes`; the simulator's cell (`autoscaling/simulator`) with a cost file instead of the
+The same mixes, policies and judgement as `python -m benchmarks.lanes`; the simulator's cell (`planning/simulator`) with a cost file instead of the
 running cluster. Made for ablations: many seeds are affordable, and no other load of the machine disturbs them.
 """
 
@@ -13,9 +13,6 @@ import numpy as np
 import typer
 import yaml
 
-from autoscaling.simulator.cell import Cell, CellSettings
-from autoscaling.simulator.outcome import Outcome
-from autoscaling.simulator.workload import plain_workload
 from benchmarks.lanes.engine_queue import of_times
 from benchmarks.lanes.mix import MIXES, Mix, Traffic
 from benchmarks.lanes.policies import SIDES
@@ -27,6 +24,9 @@ from benchmarks.serving.spec import one_replica_spec
 from cluster.spec import ClusterSpec, parse_spec
 from deployments.engine_model.cost_file import CostFile, read_cost_file
 from deployments.scheduling.from_spec import binding_of, policy_of
+from planning.simulator.cell import Cell, CellSettings
+from planning.simulator.outcome import Outcome
+from planning.simulator.workload import plain_workload
 
 CLIENTS = 256
 TTFT_SLO_S = 5.0

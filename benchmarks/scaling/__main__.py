@@ -22,16 +22,16 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from autoscaling.gauntlet.recorded import TracesError
-from autoscaling.gauntlet.registry import SCENARIOS
-from autoscaling.gauntlet.verdict import Interval, interval
 from benchmarks.scaling.plays import RECORDED, RESTING, Case, scenario_case
 from benchmarks.serving.machine import run_facts
 from benchmarks.serving.program import console, write_json
+from planning.gauntlet.recorded import TracesError
+from planning.gauntlet.registry import SCENARIOS
+from planning.gauntlet.verdict import Interval, interval
 
 _ROOT = Path(__file__).parents[2]
 _SIDE = Path(__file__).with_name("side.py")
-_ROOMS = ("autoscaling", "deployments", "cluster")
+_ROOMS = ("planning", "autoscaling", "deployments", "cluster")
 JUDGED = ("burst", "ramp", "oscillation", "heavy_prompts", "phantom")
 DAYS = ("servegen_week", "servegen_r1")
 

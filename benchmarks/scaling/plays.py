@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autoscaling.gauntlet.load import STEP_S, Load
-from autoscaling.gauntlet.mix import CHATS, rate_of
-from autoscaling.gauntlet.recorded import TracesError
-from autoscaling.gauntlet.registry import SCENARIOS
-from autoscaling.gauntlet.run import plant_of
-from autoscaling.gauntlet.scenario import Draw, Play
-from autoscaling.gauntlet.scenarios.servegen import DAY_S, HELD_OUT_DAYS, SMALL, day_of
-from autoscaling.gauntlet.serving import CHAT
-from autoscaling.gauntlet.traffic import Stream, drawn
 from autoscaling.laws.law import Plant
 from autoscaling.scaler.bounds import Bounds
+from planning.gauntlet.load import STEP_S, Load
+from planning.gauntlet.mix import CHATS, rate_of
+from planning.gauntlet.recorded import TracesError
+from planning.gauntlet.registry import SCENARIOS
+from planning.gauntlet.run import plant_of
+from planning.gauntlet.scenario import Draw, Play
+from planning.gauntlet.scenarios.servegen import DAY_S, HELD_OUT_DAYS, SMALL, day_of
+from planning.gauntlet.serving import CHAT
+from planning.gauntlet.traffic import Stream, drawn
 
 MID, MID_FOLDER, MID_MEAN = "m-mid", "servegen_mid", 1_640.0
 MID_FROM_S = 9 * DAY_S + 15 * 3_600

@@ -11,8 +11,8 @@ from dataclasses import asdict, replace
 from itertools import pairwise
 from typing import Any
 
-from autoscaling.gauntlet.run import outcome_of, score_of
 from autoscaling.laws.registry import make_law
+from planning.gauntlet.run import outcome_of, score_of
 
 WITHIN_S = 600.0
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from autoscaling.workload.lengths import Fixed
 from benchmarks.serving.points import requests_for
 from benchmarks.serving.stats import median_interval
 from cli.bench.client import Client
@@ -25,6 +24,7 @@ from cli.bench.report import Spread, spread
 from cli.bench.runner import play
 from cli.bench.sample import Sample
 from cli.bench.vocabulary import Vocabulary
+from planning.workload.lengths import Fixed
 
 _PAUSE_S = 0.3
 """Between two turns, so that the work of one has ended everywhere before the other's begins."""

@@ -16,7 +16,6 @@ import psutil
 import typer
 import yaml
 
-from autoscaling.workload.lengths import Fixed
 from benchmarks.serving.gateway import read_status
 from benchmarks.serving.machine import run_facts
 from benchmarks.serving.program import console, run_program, write_json
@@ -30,6 +29,7 @@ from cli.bench.record import Record
 from cli.bench.runner import play
 from cli.bench.vocabulary import Vocabulary, measure_vocabulary
 from cli.private_cell import free_port
+from planning.workload.lengths import Fixed
 
 SCHEMA_VERSION = 1
 _TOKENS = 64

@@ -17,7 +17,6 @@ import numpy as np
 import psutil
 import typer
 
-from autoscaling.workload.lengths import Fixed
 from benchmarks.serving.gateway import gateway_pid, read_status
 from benchmarks.serving.machine import run_facts
 from benchmarks.serving.program import console, run_program, write_json
@@ -31,6 +30,7 @@ from cli.bench.runner import play
 from cli.bench.vocabulary import measure_vocabulary
 from cli.private_cell import free_port
 from cli.server_process import ServerProcess
+from planning.workload.lengths import Fixed
 
 SCHEMA_VERSION = 1
 _FORBIDDEN = ("torch", "vllm")

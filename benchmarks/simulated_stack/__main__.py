@@ -12,7 +12,6 @@ import aiohttp
 import typer
 import yaml
 
-from autoscaling.workload.traces import read_trace
 from benchmarks.serving.gateway import read_status
 from benchmarks.serving.machine import run_facts
 from benchmarks.serving.program import console, run_program, write_json
@@ -26,6 +25,7 @@ from cli.server_process import ServerProcess
 from cluster.shipped import shipped
 from cluster.spec import ClusterSpec, load_spec
 from deployments.simulated.costs import read_costs
+from planning.workload.traces import read_trace
 
 _IDLE_S = 10.0
 _WARM_S = 5.0

@@ -3,12 +3,12 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from autoscaling.simulator.cell import Cell, CellSettings
-from autoscaling.simulator.workload import plain_workload
 from benchmarks.simulated_stack.schedule import Schedule
 from cluster.spec import ClusterSpec
 from deployments.engine_model.cost_file import CostFile
 from deployments.scheduling.from_spec import binding_of, policy_of
+from planning.simulator.cell import Cell, CellSettings
+from planning.simulator.workload import plain_workload
 
 
 def rehearse(spec: ClusterSpec, costs: CostFile, schedule: Schedule) -> tuple[NDArray[np.float64], list[str]]:

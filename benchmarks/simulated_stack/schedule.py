@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autoscaling.workload.fitting import scale_lengths, scale_to_fit
-from autoscaling.workload.trace import Trace
+from planning.workload.fitting import scale_lengths, scale_to_fit
+from planning.workload.trace import Trace
 
 _RATE = 5.4
 """Requests a second of the drawn load at scale 1: about that of Azure's conversation trace of 2023, whose lengths the figures below resemble."""

@@ -14,14 +14,14 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from autoscaling.simulator.cell import Cell, CellSettings
-from autoscaling.simulator.workload import Workload, plain_workload
 from benchmarks.serving.machine import run_facts
 from benchmarks.serving.program import console, write_json
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import Limits
 from deployments.gateway.garbage import calm_garbage_collector
 from deployments.scheduling import LanePolicy, Policy, Scheduler
+from planning.simulator.cell import Cell, CellSettings
+from planning.simulator.workload import Workload, plain_workload
 
 _COST = CostModel(line(0.006, 1.2e-5), line(0.0, 2e-6), plain_attention(1.2e-9, 2e-12))
 """About an 8B model on one GPU of the H100 class: for speed only, not for advice."""

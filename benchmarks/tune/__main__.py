@@ -13,20 +13,20 @@ from typing import Annotated, Any
 
 import typer
 
-from autoscaling.tune.candidate import Candidate
-from autoscaling.tune.case import Case
-from autoscaling.tune.case_of import own_and_defaults, space_of
-from autoscaling.tune.choice import choose
-from autoscaling.tune.played import Played
-from autoscaling.tune.player import Player
-from autoscaling.tune.search import Budget, Search
-from autoscaling.tune.trial import Trial
 from benchmarks.serving.machine import run_facts
 from benchmarks.serving.program import console, write_json
 from benchmarks.tune.case import SPEC, case
 from benchmarks.tune.days import other_day, recorded_day
 from cluster.spec import load_spec
 from deployments.gateway.garbage import calm_garbage_collector
+from planning.tune.candidate import Candidate
+from planning.tune.case import Case
+from planning.tune.case_of import own_and_defaults, space_of
+from planning.tune.choice import choose
+from planning.tune.played import Played
+from planning.tune.player import Player
+from planning.tune.search import Budget, Search
+from planning.tune.trial import Trial
 
 _CLASS = "interactive"
 

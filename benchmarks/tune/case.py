@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from autoscaling.costs.roofline import ModelShape, kv_tokens, roofline
-from autoscaling.simulator.from_trace import workload_of
-from autoscaling.tune.case import Case
-from autoscaling.tune.case_of import case_of
-from autoscaling.workload.trace import Trace
 from cluster.hardware import gpu_named
 from cluster.spec import ClusterSpec, load_spec
 from deployments.engine_model.cost_file import CostFile, cost_file
 from deployments.engine_model.limits import Limits
+from planning.costs.roofline import ModelShape, kv_tokens, roofline
+from planning.simulator.from_trace import workload_of
+from planning.tune.case import Case
+from planning.tune.case_of import case_of
+from planning.workload.trace import Trace
 
 SPEC = Path(__file__).with_name("bad.yaml")
 START_UP_S = 120.0

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from autoscaling.workload.servegen import drawn_trace, read_tables
-from autoscaling.workload.trace import Trace
+from planning.workload.servegen import drawn_trace, read_tables
+from planning.workload.trace import Trace
 
 DAY_S = 86_400.0
 _STEP_S = 600.0

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from autoscaling.workload.arrivals import FloatArray
 from cli.bench.sample import Failure, FailureKind, Usage
 from cli.bench.sse import Event, EventParser
+from planning.workload.arrivals import FloatArray
 
 _DONE = b"[DONE]"
 _HAS_CHOICE = (b'"choices":[{', b'"choices": [{')  # without and with the blank that Python's json.dumps puts there

@@ -13,9 +13,9 @@ from typing import Any, Literal, Self
 import aiohttp
 import numpy as np
 
-from autoscaling.workload.arrivals import FloatArray
 from cli.bench.answer import MESSAGE_LENGTH, StreamedAnswer, error_of, read_whole
 from cli.bench.sample import Failure, FailureKind, Sample, Usage
+from planning.workload.arrivals import FloatArray
 
 Endpoint = Literal["chat", "completions"]
 PATHS: dict[Endpoint, str] = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}

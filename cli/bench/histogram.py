@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from autoscaling.workload.arrivals import FloatArray
+from planning.workload.arrivals import FloatArray
 
 LOWEST_S, HIGHEST_S, GROWTH = 1e-6, 1e3, 1.005
 _LOG_GROWTH = math.log(GROWTH)

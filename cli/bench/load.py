@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autoscaling.workload.arrivals import FloatArray, arrivals_within, gamma_arrivals
-from autoscaling.workload.fitting import scale_lengths, scale_to_fit
-from autoscaling.workload.lengths import IntArray, Lengths
-from autoscaling.workload.trace import Trace
+from planning.workload.arrivals import FloatArray, arrivals_within, gamma_arrivals
+from planning.workload.fitting import scale_lengths, scale_to_fit
+from planning.workload.lengths import IntArray, Lengths
+from planning.workload.trace import Trace
 
 CYCLE = 8_192
 """Where the number of requests is not known before, this many lengths are drawn and used again and again."""

@@ -5,11 +5,11 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
-from autoscaling.workload.arrivals import FloatArray
-from autoscaling.workload.lengths import IntArray
 from cli.bench.client import Client
 from cli.bench.prompts import Prompts
 from cli.bench.sample import Sample
+from planning.workload.arrivals import FloatArray
+from planning.workload.lengths import IntArray
 
 
 class Requests(Protocol):

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autoscaling.workload.arrivals import FloatArray
 from cli.bench.histogram import Histogram
 from cli.bench.sample import Sample, Usage
+from planning.workload.arrivals import FloatArray
 
 
 class Column:

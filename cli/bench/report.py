@@ -7,9 +7,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from autoscaling.workload.arrivals import FloatArray
 from cli.bench.histogram import Histogram
 from cli.bench.record import Record
+from planning.workload.arrivals import FloatArray
 
 SCHEMA_VERSION = 1
 PERCENTILES = (50, 90, 95, 99)

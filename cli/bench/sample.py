@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from autoscaling.workload.arrivals import FloatArray
+from planning.workload.arrivals import FloatArray
 
 
 class FailureKind(StrEnum):

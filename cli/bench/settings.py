@@ -6,11 +6,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoscaling.workload.lengths import Lengths, parse_lengths
-from autoscaling.workload.source import read_requests
-from autoscaling.workload.trace import TraceError
 from cli.bench.client import Endpoint
 from cli.bench.load import Extent, Load, Pace, drawn_load, fitted, traced_load
+from planning.workload.lengths import Lengths, parse_lengths
+from planning.workload.source import read_requests
+from planning.workload.trace import TraceError
 
 DEFAULT_REQUESTS = 100
 MOST_REQUESTS = 10_000_000

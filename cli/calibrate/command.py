@@ -8,14 +8,6 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from autoscaling.costs.front import front_and_back
-from autoscaling.costs.ledgers import LedgerError
-from autoscaling.costs.probes import Lengths
-from autoscaling.costs.step_fit import Fitted, fit_steps
-from autoscaling.costs.steps import StepLogError, samples
-from autoscaling.rehearsal.traffic import rehearsed
-from autoscaling.workload.trace import TraceError
-from autoscaling.workload.traces import read_trace
 from cli.bench.client import Client, EndpointError
 from cli.bench.run import allow_many_connections
 from cli.calibrate.probing import OPEN_LOADS, Plan, Probed, Probing
@@ -28,6 +20,14 @@ from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel
 from deployments.engine_model.limits import Limits
+from planning.costs.front import front_and_back
+from planning.costs.ledgers import LedgerError
+from planning.costs.probes import Lengths
+from planning.costs.step_fit import Fitted, fit_steps
+from planning.costs.steps import StepLogError, samples
+from planning.rehearsal.traffic import rehearsed
+from planning.workload.trace import TraceError
+from planning.workload.traces import read_trace
 
 
 def calibrate(

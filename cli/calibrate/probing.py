@@ -7,11 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoscaling.costs.front import Window
-from autoscaling.costs.ledgers import Around, read_arounds
-from autoscaling.costs.probes import SHORT_PROMPT, Lengths, concurrencies, spread_lengths, traffic_lengths
-from autoscaling.costs.steps import EngineSteps, read_step_log
-from autoscaling.workload.arrivals import arrivals_within
 from cli.bench.client import Client
 from cli.bench.load import CYCLE, Load
 from cli.bench.prompts import Prompts, RequestOptions
@@ -19,6 +14,11 @@ from cli.bench.record import Record
 from cli.bench.runner import play
 from cli.bench.vocabulary import measure_vocabulary
 from cli.private_cell import PrivateCell
+from planning.costs.front import Window
+from planning.costs.ledgers import Around, read_arounds
+from planning.costs.probes import SHORT_PROMPT, Lengths, concurrencies, spread_lengths, traffic_lengths
+from planning.costs.steps import EngineSteps, read_step_log
+from planning.workload.arrivals import arrivals_within
 
 _WARM_UP_S = 3.0
 _ALONE_REQUESTS, _ALONE_PROMPT, _ALONE_OUTPUT = 60, 32, 8

@@ -13,19 +13,19 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from autoscaling.gauntlet.law_failures import LawFailedError
-from autoscaling.gauntlet.merged import merged
-from autoscaling.gauntlet.plan import Plan
-from autoscaling.gauntlet.recorded import TracesError
-from autoscaling.gauntlet.registry import SCENARIOS
-from autoscaling.gauntlet.results import Results
-from autoscaling.gauntlet.results_file import ResultsFileError, read_results
 from autoscaling.laws.registry import LAWS
-from autoscaling.simulator.report.file import ReportFileError, write_report
 from cli.console import console, errors, fail
 from cli.gauntlet.tables import show, show_choices
 from cli.outputs import check_outputs
 from cluster.whole_file import is_special, write_whole
+from planning.gauntlet.law_failures import LawFailedError
+from planning.gauntlet.merged import merged
+from planning.gauntlet.plan import Plan
+from planning.gauntlet.recorded import TracesError
+from planning.gauntlet.registry import SCENARIOS
+from planning.gauntlet.results import Results
+from planning.gauntlet.results_file import ResultsFileError, read_results
+from planning.simulator.report.file import ReportFileError, write_report
 
 OURS = "backlog"
 _MEMO = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "raylane" / "gauntlet.jsonl"
@@ -154,7 +154,7 @@ def _read(path: Path) -> Results:
 
 
 def _run(plan: Plan) -> Results:
-    from autoscaling.gauntlet.gauntlet import Gauntlet  # optuna and scipy take a second to import, which other commands need not wait for
+    from planning.gauntlet.gauntlet import Gauntlet  # optuna and scipy take a second to import, which other commands need not wait for
 
     columns = (TextColumn("[progress.description]{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("plays"), TimeRemainingColumn())
     with Progress(*columns, console=errors, transient=True) as progress:
@@ -173,7 +173,7 @@ def _run(plan: Plan) -> Results:
 
 def _saved(path: Path, results: Results, ours: str) -> list[str]:
     """What is wrong, if anything."""
-    from autoscaling.gauntlet.report.page import Facts, render  # plotly takes a second to import
+    from planning.gauntlet.report.page import Facts, render  # plotly takes a second to import
 
     facts = Facts(shlex.join(["raylane", *sys.argv[1:]]), version("raylane"), datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
     try:

@@ -6,14 +6,14 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from autoscaling.gauntlet.registry import SCENARIOS
-from autoscaling.gauntlet.regret import regret
-from autoscaling.gauntlet.report.tables import REGRET_COLUMNS, cliff_rows, regret_rows
-from autoscaling.gauntlet.results import Contest, Point, Results
-from autoscaling.gauntlet.verdict import Verdict, judge
 from autoscaling.laws.registry import LAWS
-from autoscaling.simulator.words import attained, percent
 from cli.console import console
+from planning.gauntlet.registry import SCENARIOS
+from planning.gauntlet.regret import regret
+from planning.gauntlet.report.tables import REGRET_COLUMNS, cliff_rows, regret_rows
+from planning.gauntlet.results import Contest, Point, Results
+from planning.gauntlet.verdict import Verdict, judge
+from planning.simulator.words import attained, percent
 
 
 def show(results: Results, ours: str) -> None:

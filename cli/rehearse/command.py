@@ -12,15 +12,6 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
-from autoscaling.costs.fits import limits_for
-from autoscaling.costs.speed import slowed, slowness
-from autoscaling.rehearsal.comparison import compare
-from autoscaling.rehearsal.simulated import simulated_capacity, simulated_run
-from autoscaling.rehearsal.traffic import at_rate, rehearsed
-from autoscaling.simulator.cell import CellSettings
-from autoscaling.simulator.workload import Workload
-from autoscaling.workload.trace import TraceError
-from autoscaling.workload.traces import read_trace
 from cli.bench.client import Client, EndpointError
 from cli.bench.run import allow_many_connections
 from cli.chosen import chosen_model, replica_count
@@ -32,10 +23,19 @@ from cli.rehearse.live import Lived, LivePlayer
 from cli.server_process import ServerError
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile, CostFileError, read_cost_file
-from deployments.engine_model.cost_model import CostModel
+from deployments.engine_model.cost_model import CostModel, slowed
+from deployments.engine_model.fits import limits_for
 from deployments.scheduling.from_spec import binding_of, policy_of
 from deployments.scheduling.replay import Replay, ReplayError, replay
 from deployments.telemetry.published_error import AtLoad, Published, write_published
+from planning.costs.speed import slowness
+from planning.rehearsal.comparison import compare
+from planning.rehearsal.simulated import simulated_capacity, simulated_run
+from planning.rehearsal.traffic import at_rate, rehearsed
+from planning.simulator.cell import CellSettings
+from planning.simulator.workload import Workload
+from planning.workload.trace import TraceError
+from planning.workload.traces import read_trace
 
 _CAPACITY_S = 30.0
 _WARM_UP = 200

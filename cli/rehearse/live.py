@@ -8,10 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from autoscaling.costs.steps import StepSample, read_step_log, samples
-from autoscaling.rehearsal.run import QUANTILES, Run, label
-from autoscaling.rehearsal.simulated import throughput
-from autoscaling.simulator.workload import Workload
 from cli.bench.client import Client
 from cli.bench.histogram import Histogram
 from cli.bench.load import Load
@@ -19,6 +15,10 @@ from cli.bench.played import Played, open_loop
 from cli.bench.prompts import Prompts, RequestOptions
 from cli.bench.vocabulary import Vocabulary, measure_vocabulary
 from cli.private_cell import PrivateCell
+from planning.costs.steps import StepSample, read_step_log, samples
+from planning.rehearsal.run import QUANTILES, Run, label
+from planning.rehearsal.simulated import throughput
+from planning.simulator.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)

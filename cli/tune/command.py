@@ -12,15 +12,6 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from autoscaling.simulator.report.facts import Basis
-from autoscaling.simulator.report.file import ReportFileError, write_report
-from autoscaling.tune.advice import Advice, advise
-from autoscaling.tune.player import Player
-from autoscaling.tune.search import Budget, Search, SearchError
-from autoscaling.tune.spec_edit import EditError
-from autoscaling.tune.suggestion import Suggestion, suggest
-from autoscaling.tune.trial import Trial
-from autoscaling.tune.trust import MOST_CAPACITY, MOST_TTFT
 from cli.console import console, errors, fail
 from cli.engine_costs import Costs
 from cli.outputs import check_outputs
@@ -33,6 +24,15 @@ from cluster.spec import SpecError
 from cluster.whole_file import write_whole
 from deployments.gateway.garbage import calm_garbage_collector
 from deployments.scheduling.recorder import code_hash
+from planning.simulator.report.facts import Basis
+from planning.simulator.report.file import ReportFileError, write_report
+from planning.tune.advice import Advice, advise
+from planning.tune.player import Player
+from planning.tune.search import Budget, Search, SearchError
+from planning.tune.spec_edit import EditError
+from planning.tune.suggestion import Suggestion, suggest
+from planning.tune.trial import Trial
+from planning.tune.trust import MOST_CAPACITY, MOST_TTFT
 
 NOTHING_KEEPS = 1
 """The exit code where no settings kept every promise."""
@@ -126,7 +126,7 @@ def _suggestion(inputs: Inputs, advice: Advice) -> Suggestion | None:
 
 def _save_report(path: Path, inputs: Inputs, player: Player, advice: Advice, trace: Path, diff: str | None) -> list[str]:
     """What is wrong, if anything."""
-    from autoscaling.tune.report.page import Facts, render  # plotly takes a second to import, which only reports need
+    from planning.tune.report.page import Facts, render  # plotly takes a second to import, which only reports need
 
     cost, case = inputs.cost, inputs.case
     facts = Facts(

@@ -3,16 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoscaling.forecast.history import History, history_of_trace
+from autoscaling.forecast.history import History
 from autoscaling.laws.settings import LawError
-from autoscaling.simulator.from_trace import WorkloadError, workload_of
-from autoscaling.tune.candidate import Candidate
-from autoscaling.tune.case import Case
-from autoscaling.tune.case_of import CaseError, case_of, own_and_defaults, space_of
-from autoscaling.tune.space import Space
-from autoscaling.tune.trust import Trust, judge
-from autoscaling.workload.trace import Trace, TraceError
-from autoscaling.workload.traces import read_trace
 from cli.chosen import chosen_model
 from cli.console import fail
 from cli.engine_costs import engine_costs
@@ -20,6 +12,14 @@ from cli.traffic_options import Choice, chosen_requests, scaled
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile, CostFileError
 from deployments.telemetry.published_error import PublishedError, read_published
+from planning.simulator.from_trace import WorkloadError, workload_of
+from planning.tune.candidate import Candidate
+from planning.tune.case import Case
+from planning.tune.case_of import CaseError, case_of, history_of_trace, own_and_defaults, space_of
+from planning.tune.space import Space
+from planning.tune.trust import Trust, judge
+from planning.workload.trace import Trace, TraceError
+from planning.workload.traces import read_trace
 
 REFUSED = 3
 """The exit code where the simulator's error is unknown or too large."""

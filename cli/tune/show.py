@@ -3,10 +3,10 @@
 from rich.markup import escape
 from rich.table import Table
 
-from autoscaling.tune.advice import Advice
-from autoscaling.tune.report.words import cards, columns, headline, mark, notes, rows
 from cli.console import console
 from cli.tune.inputs import Inputs
+from planning.tune.advice import Advice
+from planning.tune.report.words import cards, columns, headline, mark, notes, rows
 
 _BASES = {"measured": "measured", "profile": "from a profile of the model's layers", "roofline": "[yellow]NOT measured: a roofline[/]"}
 

@@ -146,3 +146,15 @@ def table(points: Sequence[tuple[float, float]]) -> Curve:
     """The curve through measured points."""
     ordered = sorted(points)
     return Curve(tuple(x for x, _ in ordered), tuple(y for _, y in ordered))
+
+
+def slowed(cost: CostModel, factor: float) -> CostModel:
+    """The costs of a machine that takes so many times as long for everything."""
+
+    def times(curve: Curve) -> Curve:
+        return Curve(curve.at, tuple(factor * value for value in curve.value))
+
+    attention = cost.attention
+    units = (factor * getattr(attention, name) for name in Attention.__slots__[2:])
+    slow = Attention(times(attention.decode), times(attention.prompt), *units)
+    return CostModel(times(cost.dense), times(cost.sequence), slow, times(cost.front), factor * cost.back_s)

@@ -8,10 +8,10 @@ from autoscaling.scaler.controls import Control
 from autoscaling.scaler.decision import Decision
 from autoscaling.shadow.pair import Pair
 from autoscaling.signals.signals import Signals
-from autoscaling.simulator.cell import Cell, CellSettings
-from autoscaling.simulator.scaling import Scaling
-from autoscaling.simulator.workload import plain_workload
 from deployments.scheduling import LanePolicy, Policy
+from planning.simulator.cell import Cell, CellSettings
+from planning.simulator.scaling import Scaling
+from planning.simulator.workload import plain_workload
 from tests.autoscaling.setups import setup
 from tests.autoscaling.test_from_spec import COSTS
 

@@ -26,14 +26,14 @@ from autoscaling.serve.cell import Cell as ServeCell
 from autoscaling.serve.facts import Facts
 from autoscaling.serve.handover import Handover
 from autoscaling.serve.scaling import ModelScaling
-from autoscaling.simulator.cell import Cell
-from autoscaling.tune.case_of import case_of, own_and_defaults
-from autoscaling.tune.player import Player
 from cli.main import app
 from cluster.spec import ClusterSpec, load_spec
 from deployments.engine_model.cost_file import write_cost_file
+from planning.simulator.cell import Cell
+from planning.tune.case_of import case_of, own_and_defaults
+from planning.tune.player import Player
 from tests.autoscaling.setups import stream
-from tests.autoscaling.tune import cases
+from tests.planning.tune import cases
 
 ROOMS = ("laws", "scaler", "shadow", "signals")
 """What `code_hash` covers."""
@@ -124,7 +124,7 @@ def _simulated(folder: Path, patch: pytest.MonkeyPatch) -> Autoscaler:
 
 
 def _tuned(spec: ClusterSpec, patch: pytest.MonkeyPatch) -> Autoscaler:
-    found, model = _watched(patch, "autoscaling.tune.player"), spec.models[0]
+    found, model = _watched(patch, "planning.tune.player"), spec.models[0]
     own, _ = own_and_defaults(spec, model)
     Player(case_of(spec, model, cases.costs(), cases.work(60.0)), lambda: 0.0).exact(own, 1.0)
     return found[0]

@@ -7,10 +7,10 @@ import pytest
 import typer
 from rich.console import Console
 
-from autoscaling.scoring.score import Score
 from benchmarks.scaling.__main__ import Job, compared, jobs, played, resting, sides
 from benchmarks.scaling.plays import RESTING, scenario_case
-from tests.autoscaling.gauntlet.small import score_like, small_play
+from planning.scoring.score import Score
+from tests.planning.gauntlet.small import score_like, small_play
 
 ROOT = Path(__file__).parents[2]
 

@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from autoscaling.workload.traces import Trace
 from benchmarks.simulated_stack.client import _body
 from benchmarks.simulated_stack.gauges import quantile
 from benchmarks.simulated_stack.report import Measured, by_lane
 from benchmarks.simulated_stack.schedule import drawn, traced
 from deployments.gateway.endpoints import BodyKind
 from deployments.simulated.ask import read_ask
+from planning.workload.traces import Trace
 
 
 def test_a_trace_is_repeated_for_as_long_as_it_takes() -> None:

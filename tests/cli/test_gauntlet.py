@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from autoscaling.gauntlet.gauntlet import Gauntlet
-from autoscaling.gauntlet.law_failures import LawFailedError
-from autoscaling.gauntlet.registry import SCENARIOS
-from autoscaling.gauntlet.results import Results
-from autoscaling.gauntlet.results_file import read_results
 from autoscaling.laws.registry import LAWS
 from cli.gauntlet import command
 from cli.main import app
-from tests.autoscaling.gauntlet.small import contest_like, point_like, results_like
+from planning.gauntlet.gauntlet import Gauntlet
+from planning.gauntlet.law_failures import LawFailedError
+from planning.gauntlet.registry import SCENARIOS
+from planning.gauntlet.results import Results
+from planning.gauntlet.results_file import read_results
+from tests.planning.gauntlet.small import contest_like, point_like, results_like
 
 
 def run(*arguments: str) -> Result:

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from autoscaling.rehearsal.traffic import rehearsed
-from autoscaling.workload.traces import read_trace
 from cli.bench.vocabulary import TokenIds
 from cli.main import app
 from cli.rehearse.live import LivePlayer
 from cluster.shipped import shipped
+from planning.rehearsal.traffic import rehearsed
+from planning.workload.traces import read_trace
 
 LOCAL = str(shipped("specs/local.yaml"))
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from autoscaling.workload.source import read_requests
-from autoscaling.workload.traces import read_trace
 from cli.bench.settings import Settings
 from cli.main import app
 from cli.traffic_options import Choice, chosen_requests
 from cluster.shipped import shipped
+from planning.workload.source import read_requests
+from planning.workload.traces import read_trace
 
 DAY = shipped("traffic/day.yaml")
 SMALL = """

@@ -10,8 +10,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from autoscaling.forecast.history import History
-from autoscaling.workload.trace import Trace
-from autoscaling.workload.traces import write_trace
 from cli.main import app
 from cli.traffic_options import Choice
 from cli.tune import command
@@ -20,8 +18,10 @@ from cli.tune.show import show
 from cluster.spec import load_spec
 from deployments.engine_model.cost_file import write_cost_file
 from deployments.telemetry.published_error import write_published
-from tests.autoscaling.tune import cases
-from tests.autoscaling.tune.test_trust import published
+from planning.workload.trace import Trace
+from planning.workload.traces import write_trace
+from tests.planning.tune import cases
+from tests.planning.tune.test_trust import published
 
 pytestmark = pytest.mark.whole
 

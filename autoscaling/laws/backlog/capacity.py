@@ -10,9 +10,9 @@
 
 import math
 
-from autoscaling.costs.replica_rate import rate_at
 from autoscaling.laws.law import Plant
 from autoscaling.signals.signals import ReplicaState, Signals
+from deployments.engine_model.replica_rate import rate_at
 
 _FULL = 0.85
 _WEIGHT = 0.3

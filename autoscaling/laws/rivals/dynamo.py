@@ -29,7 +29,6 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from autoscaling.costs.replica_rate import best_point, working_point
 from autoscaling.laws.entry import Entry
 from autoscaling.laws.law import Motive, Plant, Wanted
 from autoscaling.laws.rivals.dynamo_load import LoadSettings, Step, step_wish
@@ -38,6 +37,7 @@ from autoscaling.laws.rivals.dynamo_traffic import Traffic
 from autoscaling.laws.rivals.hpa_metric import ceil
 from autoscaling.laws.settings import Range, require, require_not_negative, require_positive
 from autoscaling.signals.signals import Signals
+from deployments.engine_model.replica_rate import best_point, working_point
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaling.forecast.history import A_DAY, STEP_S, History, history_of_rates, history_of_requests, history_of_trace, known
+from autoscaling.forecast.history import A_DAY, STEP_S, History, history_of_rates, history_of_requests, known
 from autoscaling.forecast.recorder import Recorder, history_of_signals
-from autoscaling.workload.trace import Trace
 from tests.autoscaling.forecast.made import MONDAY, history, moment, recorded
 
 
@@ -32,11 +31,6 @@ def test_requests_add_up_to_rates_and_parts_of_steps_are_left_out() -> None:
     assert found == History(int(MONDAY // STEP_S) + 1, (0.2, 1.0))
     assert history_of_requests(at_s, np.ones(5), MONDAY + 2_400).rates == (2 / 600, 1 / 600, 1 / 600)
     assert history_of_requests(at_s[:1], np.ones(1)) == History(0, ())
-
-
-def test_a_trace_is_weighed_as_the_scheduler_weighs() -> None:
-    trace = Trace(np.array([0.0, 700.0, 1_300.0]), np.array([100, 200, 1]), np.array([10, 20, 1]))
-    assert history_of_trace(trace, 4.0, MONDAY).rates == ((100 + 40) / 600, (200 + 80) / 600)
 
 
 def test_gaps_are_filled_by_the_day_before_else_the_day_after() -> None:

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from autoscaling.workload.lengths import Fixed, Uniform
-from autoscaling.workload.traces import Trace
 from cli.bench.load import Extent, Pace, drawn_load, fitted, traced_load
+from planning.workload.lengths import Fixed, Uniform
+from planning.workload.traces import Trace
 
 TRACE = Trace(np.array([0.0, 1.0, 4.0]), np.array([10, 20, 30]), np.array([1, 2, 3]))
 

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoscaling.workload.lengths import Fixed
 from cli.bench.client import Client
 from cli.bench.load import Extent, Load, Pace, drawn_load
 from cli.bench.prompts import Prompts, RequestOptions
 from cli.bench.record import Record
 from cli.bench.runner import play
 from cli.bench.vocabulary import TokenIds
+from planning.workload.lengths import Fixed
 
 
 async def played(url: str, load: Load, model: str = "good", stop: asyncio.Event | None = None) -> Record:

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoscaling.simulator.cell import Cell, CellSettings
-from autoscaling.simulator.workload import plain_workload
 from cluster.spec import Model
 from deployments.engine.replica import Identity, Replica
 from deployments.engine_model.cost_file import cost_file, write_cost_file
@@ -21,6 +19,8 @@ from deployments.gateway.tenants import digest_of
 from deployments.scheduling import Policy, Scheduler
 from deployments.simulated.backend import start_simulated
 from deployments.telemetry.decisions import Verdict
+from planning.simulator.cell import Cell, CellSettings
+from planning.simulator.workload import plain_workload
 from tests.deployments.gateway.rig import SECRET, Rig, until
 
 LIMITS = Limits(sequences=64, step_tokens=2_048, kv_tokens=400_000)

@@ -13,14 +13,14 @@ from autoscaling.scaler.autoscaler import Autoscaler
 from autoscaling.scaler.bounds import Bounds
 from autoscaling.scaler.decision import Decision
 from autoscaling.signals.signals import ReplicaState, Signals
-from autoscaling.simulator.cell import Cell, CellSettings
-from autoscaling.simulator.outcome import Outcome
-from autoscaling.simulator.scaling import Scaling
-from autoscaling.simulator.workload import plain_workload
 from cluster.spec import Backlog
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import Limits
 from deployments.scheduling import LanePolicy, Policy
+from planning.simulator.cell import Cell, CellSettings
+from planning.simulator.outcome import Outcome
+from planning.simulator.scaling import Scaling
+from planning.simulator.workload import plain_workload
 from tests.autoscaling.scaler.moments import moment, replicas
 
 COST = CostModel(line(0.025, 5e-5), line(0.0, 1e-5), plain_attention(2e-8, 1e-10))

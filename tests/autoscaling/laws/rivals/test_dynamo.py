@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from autoscaling.costs.replica_rate import rate_at
 from autoscaling.laws.law import Motive, Plant
 from autoscaling.laws.rivals.dynamo import Dynamo, DynamoSettings
 from autoscaling.laws.rivals.dynamo_load import LoadSettings, Step, step_wish
@@ -14,6 +13,7 @@ from autoscaling.laws.rivals.dynamo_traffic import Traffic
 from autoscaling.signals.signals import ReplicaSignal, ReplicaState, Signals
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import Limits
+from deployments.engine_model.replica_rate import rate_at
 from tests.autoscaling.laws.moments import COST, LIMITS, PLANT, moment
 
 LAX_S = 1_000.0

@@ -1,0 +1,48 @@
+"""What a calibration sends: closed loops of doubling concurrency, and lengths of two kinds in turns.
+
+Half of each level has lengths spread evenly over the orders of magnitude up to the context, so that KV caches are seen from empty to full. The other
+half has the lengths of the traffic that is expected (a trace), or else short ones: without them many sequences would always come with a full KV
+cache, and the fit could not tell what is due to which.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from planning.workload.lengths import IntArray
+
+LEAST_TOKENS = 4
+MOST_OUTPUT, MOST_OUTPUT_SHARE = 256, 0.25
+"""Tokens, and a share of the context: longer answers would leave little time for prompts, and a step knows nothing of them but the KV cache."""
+SHORT_PROMPT = 256
+
+Lengths = tuple[IntArray, IntArray]
+"""Tokens of prompts and of answers."""
+
+
+def concurrencies(replicas: int, max_num_seqs: int) -> Iterator[int]:
+    """1, 2, 4, ... and what fills all replicas."""
+    full, clients = replicas * max_num_seqs, 1
+    while clients < full:
+        yield clients
+        clients *= 2
+    yield full
+
+
+def spread_lengths(max_model_len: int, most_prompt: int, count: int, seed: int) -> Lengths:
+    """Log-uniform and independent, prompts of at most `most_prompt` tokens, together within the context."""
+    rng = np.random.default_rng(seed)
+    output = _log_uniform(max(LEAST_TOKENS + 1, min(MOST_OUTPUT, MOST_OUTPUT_SHARE * max_model_len)), count, rng)
+    room = max_model_len - int(output.max()) - 1
+    return _log_uniform(max(LEAST_TOKENS + 1, min(most_prompt, room)), count, rng), output
+
+
+def traffic_lengths(prompt_tokens: IntArray, output_tokens: IntArray, count: int, seed: int) -> Lengths:
+    """Drawn from those of a trace, each prompt with its own answer."""
+    chosen = np.random.default_rng(seed).integers(0, len(prompt_tokens), count)
+    return prompt_tokens[chosen], output_tokens[chosen]
+
+
+def _log_uniform(high: float, count: int, rng: np.random.Generator) -> IntArray:
+    drawn: IntArray = np.exp(rng.uniform(np.log(LEAST_TOKENS), np.log(high), count)).astype(np.int64)
+    return drawn

@@ -1,0 +1,88 @@
+"""What a result came from: one of other code, or of another recording, is none. Hashes of files: a change of a law spoils only its own results."""
+
+import hashlib
+import importlib.util
+from collections.abc import Iterable
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from autoscaling.laws.entry import Entry
+
+_ROOT = Path(__file__).parents[2]
+_LAWS = _ROOT / "autoscaling" / "laws"
+_WORLD = (
+    "autoscaling/laws/law.py",
+    "autoscaling/laws/settings.py",
+    "autoscaling/scaler",
+    "planning/scoring",
+    "autoscaling/signals",
+    "planning/workload",
+    "deployments/engine_model",
+    "deployments/scheduling",
+)
+_RUNNING = ("serving", "mix", "load", "traffic", "recorded", "scenario", "run")
+_LIMITS = ("schedule", "oracle", "reshaping", "trimming", "known_rate")
+
+
+@lru_cache
+def world_hash() -> str:
+    """Of what every run goes through."""
+    simulator = sorted((_ROOT / "planning" / "simulator").glob("*.py"))
+    own = [Path(__file__).with_name(f"{name}.py") for name in _RUNNING]
+    return _hash([*simulator, *(file for place in _WORLD for file in _files(_ROOT / place)), *own])
+
+
+@lru_cache
+def limits_hash() -> str:
+    """Of what knows the future."""
+    return _hash(Path(__file__).with_name(f"{name}.py") for name in _LIMITS)
+
+
+@lru_cache
+def module_hash(module: str) -> str:
+    """Of one module, such as a scenario's."""
+    return _hash([_source(module)])
+
+
+def law_hash(entry: Entry) -> str:
+    """Of a law's room: all files beside the one that holds its settings; of that one alone where it lives in no room of its own. Of the room where it
+    is made too, where that is another: a law may take another's settings. And of Ray, whose functions some laws are."""
+    make: Any = entry.make
+    rooms = dict.fromkeys(_room(module) for module in (entry.settings.__module__, getattr(make, "func", make).__module__))
+    return "-".join([*map(_hash_once, rooms), "ray", version("ray")])
+
+
+def recordings_hash(files: tuple[Path, ...]) -> str:
+    """Of recorded traffic. Read once a process, as the recordings are."""
+    return _hash_once(files)
+
+
+@lru_cache
+def _room(module: str) -> tuple[Path, ...]:
+    file = _source(module)
+    return (file,) if file.parent == _LAWS else tuple(_files(file.parent))
+
+
+def _source(module: str) -> Path:
+    found = importlib.util.find_spec(module)
+    if found is None or found.origin is None:
+        raise ValueError(f"{module}: no module with a source file")
+    return Path(found.origin)
+
+
+def _files(place: Path) -> list[Path]:
+    return [place] if place.is_file() else sorted(place.rglob("*.py"))
+
+
+@lru_cache
+def _hash_once(files: tuple[Path, ...]) -> str:
+    return _hash(files)
+
+
+def _hash(files: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]

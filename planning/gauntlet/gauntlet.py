@@ -1,0 +1,189 @@
+"""Runs a plan: jobs for processes, in the order in which they can be done, and what they found put together.
+
+For each scenario and law: tune, then judge the frontier on the held-out plays. For each scenario: find the headroom of what knows the rate on those
+plays, then judge that. For each of them: what knows the arrivals. Otherwise jobs do not depend on each other.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import FIRST_COMPLETED, wait
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+from autoscaling.laws.registry import LAWS
+from autoscaling.laws.settings import Value
+from planning.gauntlet.code import law_hash, limits_hash, world_hash
+from planning.gauntlet.frontier import TriedSettings, frontier, pick
+from planning.gauntlet.known_rate import HALVINGS, Form, Headroom
+from planning.gauntlet.plan import Plan
+from planning.gauntlet.processes import Processes
+from planning.gauntlet.recorded import NoTracesError, trace_files
+from planning.gauntlet.registry import SCENARIOS
+from planning.gauntlet.results import Contender, Contest, Point, Results
+from planning.gauntlet.scenario import Scenario
+from planning.scoring.score import Score
+
+_LONG = 15.0
+"""What a play of a long scenario takes, in plays of an ordinary one."""
+_HEADROOM_SIMS = len(Form) * (HALVINGS + 1)
+
+Told = Callable[[float, float, str], None]
+"""Work done, work in all (in plays of an ordinary scenario), and what was done last."""
+
+Warned = Callable[[str], None]
+"""What went wrong without ending the run, each thing once."""
+
+
+def silent(done: float, total: float, last: str) -> None:
+    """Tells nobody."""
+
+
+def unheard(note: str) -> None:
+    """Warns nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """`call` and its arguments are the worker's; `size` in plays; `then` takes the result, and may give more jobs."""
+
+    what: str
+    size: float
+    call: str
+    arguments: tuple[Any, ...]
+    then: Callable[[Any], Iterable["_Job"]]
+
+
+class Gauntlet:
+    """One run of a plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._tried: dict[tuple[str, str], list[TriedSettings]] = {}
+        self._scores: dict[tuple[str, str, int, int], Score] = {}
+        self._oracles: dict[tuple[str, int], Score] = {}
+        self._known: dict[tuple[str, int], Score] = {}
+        self._left_out: dict[str, str] = {}
+        self._runnable = [SCENARIOS[name] for name in plan.scenarios if self._can_run(SCENARIOS[name])]
+
+    def run(self, told: Told = silent, warned: Warned = unheard) -> Results:
+        """Everything of the plan. Raises TracesError at once where a recording cannot be played, and LawFailedError for a law that never answers."""
+        done = 0.0
+        total = self._expected()
+        notes: set[str] = set()
+        with Processes(self._plan.jobs, self._plan.memo, self._plan.traces) as processes:
+            self._look(processes)
+            running = {processes.submit(job.call, job.arguments): job for job in self._first()}
+            while running:
+                ended, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    job, found = running.pop(future), future.result()
+                    for note in found.notes:
+                        if note not in notes:
+                            notes.add(note)
+                            warned(note)
+                    for more in job.then(found.result):
+                        running[processes.submit(more.call, more.arguments)] = more
+                    done += job.size
+                    told(done, max(total, done), job.what)
+        return self._together()
+
+    def _can_run(self, scenario: Scenario) -> bool:
+        try:
+            trace_files(self._plan.traces, scenario.reads)
+        except NoTracesError as error:
+            self._left_out[scenario.name] = str(error)
+            return False
+        return True
+
+    def _look(self, processes: Processes) -> None:
+        """Has each recording read before anything is played: better now than hours later."""
+        by_files = {one.reads: one.name for one in self._runnable if one.reads}
+        for look in [processes.submit("look", (name,)) for name in by_files.values()]:
+            look.result()
+
+    def _plays(self, scenario: Scenario) -> int:
+        return self._plan.held_out if scenario.held_out is None else min(self._plan.held_out, scenario.held_out)
+
+    def _training(self, scenario: Scenario) -> int:
+        """A day has enough of everything, and takes 20 s a run: one is enough to be tuned on."""
+        return 1 if scenario.long else self._plan.training
+
+    def _expected(self) -> float:
+        """Plays in all, about: frontiers are seldom full."""
+        plan = self._plan
+        tuned = [SCENARIOS[name] for name in self._judged()]
+        total = sum(_size(one) * plan.trials * len(plan.laws) * self._training(one) for one in tuned)
+        each = plan.points * len(plan.laws) + _HEADROOM_SIMS + 1 + plan.sims
+        return total + sum(_size(one) * each * self._plays(one) for one in self._runnable)
+
+    def _judged(self) -> dict[str, list[Scenario]]:
+        """By the scenario that laws are tuned on: those that they are judged on with what was found there."""
+        judged: dict[str, list[Scenario]] = {}
+        for one in self._runnable:
+            judged.setdefault(one.tuned_on or one.name, []).append(one)
+        return judged
+
+    def _first(self) -> Iterable[_Job]:
+        plan = self._plan
+        judged = self._judged()
+        for name in sorted(judged, key=lambda name: -_size(SCENARIOS[name])):
+            training = self._training(SCENARIOS[name])
+            size = _size(SCENARIOS[name]) * training
+            for law in plan.laws:
+                then = partial(self._tuned, name, law, judged[name])
+                yield _Job(f"{name}: {law} tuned", size * plan.trials, "tune", (name, law, plan.trials, training), then)
+        for one in sorted(self._runnable, key=lambda one: -_size(one)):
+            size, plays = _size(one), self._plays(one)
+            yield _Job(f"{one.name}: known rate", size * _HEADROOM_SIMS * plays, "headroom", (one.name, plays), partial(self._headroom, one))
+            for number in range(plays):
+                keep = partial(_kept, self._oracles, (one.name, number))
+                yield _Job(f"{one.name}: oracle", plan.sims * size, "oracle", (one.name, number, plan.sims), keep)
+
+    def _tuned(self, name: str, law: str, judged: list[Scenario], tried: list[TriedSettings]) -> Iterable[_Job]:
+        self._tried[name, law] = tried
+        for one in judged:
+            for index, point in enumerate(self._frontier(one, law)):
+                for number in range(self._plays(one)):
+                    keep = partial(_kept, self._scores, (one.name, law, index, number))
+                    yield _Job(f"{one.name}: {law}", _size(one), "score", (one.name, law, dict(point.settings), number), keep)
+
+    def _headroom(self, one: Scenario, headroom: Headroom) -> Iterable[_Job]:
+        for number in range(self._plays(one)):
+            keep = partial(_kept, self._known, (one.name, number))
+            yield _Job(f"{one.name}: known rate", _size(one), "known_rate", (one.name, headroom, number), keep)
+
+    def _frontier(self, scenario: Scenario, law: str) -> list[TriedSettings]:
+        name = scenario.tuned_on or scenario.name
+        return frontier(self._tried[name, law], SCENARIOS[name].target, self._plan.points)
+
+    def _together(self) -> Results:
+        plan = self._plan
+        contests = []
+        for one in self._runnable:
+            numbers = range(self._plays(one))
+            contenders = []
+            for law in plan.laws:
+                tried = self._frontier(one, law)
+                chosen = tried.index(pick(tried, SCENARIOS[one.tuned_on or one.name].target))
+                points = [self._point(one.name, law, index, point.settings, numbers) for index, point in enumerate(tried)]
+                contenders.append(Contender(law, tuple(points), chosen))
+            oracle = tuple(self._oracles[one.name, number] for number in numbers)
+            known = tuple(self._known[one.name, number] for number in numbers)
+            contests.append(Contest(one.name, one.target, tuple(contenders), oracle, known))
+        about: dict[str, Any] = {name: getattr(plan, name) for name in ("trials", "training", "held_out", "points", "sims")}
+        about |= {"version": version("raylane"), "world": world_hash(), "limits": limits_hash()}
+        about["laws"] = {law: law_hash(LAWS[law]) for law in plan.laws}
+        return Results(about, tuple(contests), self._left_out)
+
+    def _point(self, scenario: str, law: str, index: int, settings: Mapping[str, Value], numbers: range) -> Point:
+        return Point(settings, tuple(self._scores[scenario, law, index, number] for number in numbers))
+
+
+def _size(scenario: Scenario) -> float:
+    return _LONG if scenario.long else 1.0
+
+
+def _kept(place: dict[Any, Score], key: Any, score: Score) -> Iterable[_Job]:
+    place[key] = score
+    return ()

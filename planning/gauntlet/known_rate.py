@@ -1,0 +1,82 @@
+"""The best causal law that knows the rate, the coming one too, but not the arrivals: what of the distance to the oracle nobody could have avoided.
+
+    factor     needed(t) = ceil(h * load(t))
+    root       needed(t) = ceil(load(t) + h * sqrt(load(t)))        square-root staffing (Halfin and Whitt, Operations Research 29(3), 1981)
+
+`load` is the expected load in replicas' worth (`load.py`), scheduled as the oracle's is. h is the least with which the promise is kept on average
+over the plays that laws are judged on; of the two forms, the cheaper one there.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from planning.gauntlet.oracle import Oracle, PlayedSchedule
+from planning.gauntlet.scenario import Play
+from planning.gauntlet.schedule import BIN_S, Needed
+
+_FIRST_H, _MOST_H = 4.0, 64.0
+"""Where traffic comes in salvos, many times the rate is needed: the range is doubled from the first up to the most."""
+HALVINGS = 5
+"""Of the range of h, for each form."""
+
+
+class Form(StrEnum):
+    """See the module's docstring."""
+
+    FACTOR = "factor"
+    ROOT = "root"
+
+
+@dataclass(frozen=True, slots=True)
+class Headroom:
+    """What was found."""
+
+    form: Form
+    h: float
+
+    def needed(self, play: Play) -> Needed:
+        """Replicas in each bin of a play."""
+        middles = (np.arange(math.ceil(play.until_s / BIN_S)) + 0.5) * BIN_S
+        load = np.array([max(play.load(at_s - BIN_S / 4), play.load(at_s + BIN_S / 4)) for at_s in middles.tolist()])
+        wanted = self.h * load if self.form is Form.FACTOR else load + self.h * np.sqrt(load)
+        return np.ceil(wanted - 1e-9).astype(np.int64)
+
+
+def tuned(plays: Sequence[Play], target: float, halvings: int = HALVINGS) -> Headroom:
+    """The cheaper form with the least h that keeps the promise on average over the plays. Where none does, the most that is looked at."""
+    found = [least for form in Form if (least := _least(plays, form, target, halvings)) is not None]
+    return min(found, key=lambda one: one[0])[1] if found else Headroom(Form.FACTOR, _MOST_H)
+
+
+def played(play: Play, headroom: Headroom, target: float) -> PlayedSchedule:
+    """A play with that headroom."""
+    return Oracle(play, target, 1).play(headroom.needed(play))
+
+
+def _least(plays: Sequence[Play], form: Form, target: float, halvings: int) -> tuple[float, Headroom] | None:
+    """The least h of a form that keeps the promise, and its replica-hours: the range is widened until its upper end keeps it, then halved."""
+    low, headroom = (0.8 if form is Form.FACTOR else 0.0), Headroom(form, _FIRST_H)
+    kept, hours = _judged(plays, headroom, target)
+    while not kept and headroom.h < _MOST_H:
+        low, headroom = headroom.h, Headroom(form, 2 * headroom.h)
+        kept, hours = _judged(plays, headroom, target)
+    if not kept:
+        return None
+    best = (hours, headroom)
+    for _ in range(halvings):
+        headroom = Headroom(form, (low + best[1].h) / 2)
+        kept, hours = _judged(plays, headroom, target)
+        if kept:
+            best = (hours, headroom)
+        else:
+            low = headroom.h
+    return best
+
+
+def _judged(plays: Sequence[Play], headroom: Headroom, target: float) -> tuple[bool, float]:
+    tried = [played(play, headroom, target).score for play in plays]
+    return float(np.mean([one.attainment for one in tried])) >= target, float(np.mean([one.replica_hours for one in tried]))

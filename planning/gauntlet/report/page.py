@@ -1,0 +1,157 @@
+"""The page: everything laid out in one HTML file that loads nothing, from nowhere.
+
+`page.html` stands beside this file; style and script are those of the simulator's report, with a few rules of its own (`page.css`).
+"""
+
+import inspect
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import plotly.graph_objects as go
+from markupsafe import Markup
+
+from planning.gauntlet.registry import SCENARIOS
+from planning.gauntlet.regret import Regret, regret
+from planning.gauntlet.report import tables
+from planning.gauntlet.report.frontiers import frontier_figure
+from planning.gauntlet.report.marks import KNOWN_RATE, ORACLE, Mark, marks_of
+from planning.gauntlet.report.regrets import regret_figure
+from planning.gauntlet.report.sweeps import sweep_figure
+from planning.gauntlet.results import Contest, Results
+from planning.gauntlet.scenario import Scenario
+from planning.gauntlet.verdict import REFERENCES, Judgement, Verdict, judge
+from planning.simulator.report.page import in_script, laid_out
+
+_FOLDER = Path(__file__).parent
+
+NOT_MODELLED = (
+    "What the simulator does not model (docs/simulator.md): clients that retry or hang up, the network, slow first steps of a new replica.",
+    "One model in one cell; replicas are all alike, and there is room for as many as the scenario allows.",
+    "Shared prefixes of recorded traffic; lengths of agents' prompts are scaled down to a small engine.",
+    "Other days: the held-out plays of a recording are thinnings of the same half (six of seven requests each), so an interval covers the thinning. "
+    "Only ServeGen's are days of their own.",
+    "The oracle is a search, not a proof: the true least may lie a little lower.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What there is to say of how it was made."""
+
+    command: str
+    version: str
+    made: str
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One scenario on the page."""
+
+    contest: Contest
+    scenario: Scenario
+    story: str
+    rows: list[tuple[str, ...]]
+    figure: str
+
+
+def render(results: Results, ours: str, facts: Facts) -> str:
+    """The whole file."""
+    laws = _laws(results)
+    marks = marks_of(laws, ours)
+    rivals = [law for law in laws if law != ours and law not in REFERENCES]
+    judged = {contest.scenario: {one.rival: one for one in judge(contest, ours)} for contest in results.contests}
+    days = [contest for contest in results.contests if SCENARIOS[contest.scenario].day]
+    regrets = [found for law in laws if (found := regret(days, law)) is not None]
+    steps, swept = _sweep(results)
+    sections = [_section(contest, marks) for contest in results.contests]
+    figures = [(f"frontier-{one.contest.scenario}", one.figure) for one in sections]
+    if regrets:
+        figures.append(("regrets", _json(regret_figure(regrets, ours))))
+    if steps:
+        target = next(contest.target for contest in results.contests if contest.scenario in steps)
+        figures.append(("sweep", _json(sweep_figure(results, steps, swept, target, marks))))
+    return laid_out(
+        _FOLDER / "page.html",
+        facts=facts,
+        about=results.about,
+        left_out=results.left_out,
+        ours=ours,
+        headline=headline(ours, judged),
+        kept=not _lost(judged),
+        rivals=rivals,
+        verdicts=[
+            (one.contest.scenario, one.scenario.title, [tables.verdict_cell(judged[one.contest.scenario].get(rival)) for rival in rivals])
+            for one in sections
+        ],
+        regret_columns=tables.REGRET_COLUMNS,
+        regret_rows=tables.regret_rows(regrets),
+        regret_line=_regret_line(regrets, ours),
+        days=[SCENARIOS[contest.scenario].title for contest in days],
+        steps=sorted(steps.values()),
+        cliff_rows=tables.cliff_rows(results, steps, laws) if steps else [],
+        law_columns=tables.LAW_COLUMNS,
+        sections=sections,
+        legend=[*marks.values(), KNOWN_RATE, ORACLE],
+        not_modelled=NOT_MODELLED,
+        own_style=Markup((_FOLDER / "page.css").read_text(encoding="utf-8")),
+        figures=[(key, in_script(text)) for key, text in figures],
+        heights={"regrets": 34 * len(regrets) + 90},
+    )
+
+
+def headline(ours: str, judged: Mapping[str, Mapping[str, Judgement]]) -> str:
+    """The one line on top."""
+    lost = _lost(judged)
+    count = sum(len(rivals) for rivals in judged.values())
+    if not count:
+        return f"{ours}: nobody to compare with."
+    below = sum(one.verdict is Verdict.BELOW for rivals in judged.values() for one in rivals.values())
+    only_kept = f", and in {below} more where the rival keeps the promise" if below else ""
+    if not lost and not below:
+        return f"{ours} is as good as every rival or better, in all {len(judged)} scenarios."
+    where = f"; worse somewhere in: {', '.join(sorted({one.scenario for one in lost}))}" if lost else ""
+    return f"{ours} is as good as a rival or better in {count - len(lost) - below} of {count} comparisons{only_kept}{where}."
+
+
+def story_of(scenario: Scenario) -> str:
+    """What the scenario's file says of it, without its first line."""
+    _, _, rest = (inspect.getdoc(sys.modules[scenario.module]) or "").partition("\n\n")
+    return " ".join(rest.split())
+
+
+def _lost(judged: Mapping[str, Mapping[str, Judgement]]) -> list[Judgement]:
+    return [one for rivals in judged.values() for one in rivals.values() if one.verdict is Verdict.LOSES]
+
+
+def _laws(results: Results) -> list[str]:
+    seen = {one.law: None for contest in results.contests for one in contest.contenders}
+    return list(seen)
+
+
+def _section(contest: Contest, marks: dict[str, Mark]) -> Section:
+    scenario = SCENARIOS[contest.scenario]
+    story = "" if scenario.tuned_on is not None and scenario.sweep is not None else story_of(scenario)
+    return Section(contest, scenario, story, tables.law_rows(contest), _json(frontier_figure(contest, marks)))
+
+
+def _sweep(results: Results) -> tuple[dict[str, float], str]:
+    """The scenarios of the sweep, with the swept figure; and what that is."""
+    found = {contest.scenario: sweep for contest in results.contests if (sweep := SCENARIOS[contest.scenario].sweep) is not None}
+    return {name: value for name, (_, value) in found.items()}, next((what for what, _ in found.values()), "")
+
+
+def _regret_line(regrets: list[Regret], ours: str) -> str:
+    own = next((one for one in regrets if one.law == ours), None)
+    if own is None:
+        return ""
+    return (
+        f"{ours} has {100 * own.attainment:.2f} % in time with {own.hours:.2f} replica-hours. {own.oracle:.2f} are the oracle's, "
+        f"{own.unavoidable:.2f} more would go to a law that knows the rate, and {own.ours:+.2f} are its own "
+        f"({100 * own.share:+.1f} % of the oracle's)."
+    )
+
+
+def _json(figure: go.Figure) -> str:
+    return str(figure.to_json())

@@ -1,0 +1,54 @@
+"""The engines that the scenarios run on: small ones, so that half an hour of traffic simulates in about a second, with the shape of real ones.
+
+    CHAT        16 sequences, 27 ms a step when full, prompts at 8,000 tokens/s: about 1.5 requests/s of chat a replica
+    REASONING   12 sequences, 60 ms a step when full: long answers, about one request in 6 s a replica
+
+How much a replica does of some traffic is measured: a closed loop of more clients than it has room for, through the same simulator.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from deployments.engine_model.cost_model import CostModel, line, plain_attention
+from deployments.engine_model.limits import Limits
+from deployments.scheduling import LanePolicy, Policy
+from planning.simulator.cell import Cell, CellSettings
+from planning.simulator.workload import plain_workload
+from planning.workload.lengths import IntArray
+
+_NO_END_S = 1e9
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Serving:
+    """An engine, what its steps cost, and the lanes in front of it."""
+
+    name: str
+    limits: Limits
+    cost: CostModel
+    policy: Policy
+
+
+CHAT = Serving(
+    "chat",
+    Limits(16, 2_048, 60_000),
+    CostModel(line(0.022, 1.2e-4), line(0.0, 2e-4), plain_attention(2e-8, 1e-10)),
+    Policy((LanePolicy("short", 3_000, 8.0, 20.0, 600.0), LanePolicy("long", None, 1.0, 60.0, 600.0)), decode_weight=12.0),
+)
+REASONING = Serving(
+    "reasoning",
+    Limits(12, 2_048, 120_000),
+    CostModel(line(0.0475, 2.4e-4), line(0.0, 8e-4), plain_attention(2e-8, 1e-10)),
+    Policy((LanePolicy("short", 6_000, 8.0, 30.0, 3_600.0), LanePolicy("long", None, 1.0, 120.0, 3_600.0)), decode_weight=20.0),
+)
+
+
+def full_rate(serving: Serving, prompt_tokens: IntArray, output_tokens: IntArray) -> float:
+    """Requests a second of one replica that always has enough to do, over these requests (some hundreds; their first and last fifth do not count)."""
+    count = len(prompt_tokens)
+    work = plain_workload(np.zeros(count), prompt_tokens, output_tokens, _NO_END_S, bounded=False)
+    settings = CellSettings(1, serving.limits, serving.policy, queue_wait_s=_NO_END_S, clients=2 * serving.limits.sequences)
+    ends = np.sort(Cell(settings, serving.cost, work).run().finished_s)
+    first, last = count // 5, count - count // 5 - 1
+    return float((last - first) / (ends[last] - ends[first]))

@@ -1,0 +1,91 @@
+"""Looks for a law's best settings in one scenario: the same number of trials for every law, the defaults always the first of them.
+
+Optuna's multi-objective TPE (Ozaki et al., Journal of AI Research 73, 2022): more attainment, fewer replica-hours. Settings of no interest (far below
+what is promised) are constraint violations, so that no trials go there. Seeded: the same trials give the same settings.
+"""
+
+import math
+import warnings
+from collections.abc import Callable, Mapping
+
+import optuna
+from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
+from optuna.trial import FrozenTrial, create_trial
+
+from autoscaling.laws.entry import Entry
+from autoscaling.laws.settings import Range, Value
+from planning.gauntlet.frontier import TriedSettings, floor_of
+
+_DIGITS = 3
+_AT_RANDOM = 0.35
+"""The share of the trials before the sampler begins to learn."""
+_SHORT = "short_by"
+
+Ranges = Mapping[str, Range]
+
+
+Judge = Callable[[Mapping[str, Value]], TriedSettings]
+"""Settings, and what they gave over the training plays."""
+
+
+def search(entry: Entry, target: float, trials: int, seed: int, judge: Judge, promise_s: float | None = None) -> list[TriedSettings]:
+    """So many trials. `promise_s`: the tightest promise of a first token, which a law that has a setting for it is told in its second trial."""
+    tried = [judge({})]
+    ranges = entry.quick_search()
+    if trials < 2 or not ranges:
+        return tried
+    distributions = {name: _distribution(found) for name, found in ranges.items()}
+    study = _study(trials, seed)
+    study.add_trial(_told(tried[0], entry, ranges, target))
+    if entry.promise is not None and promise_s is not None:
+        study.enqueue_trial({**_defaults(entry, ranges), entry.promise: _within(ranges[entry.promise], promise_s)})
+    while len(tried) < trials:
+        trial = study.ask(distributions)
+        settings = {name: _plain(value) for name, value in trial.params.items()}
+        found = judge(settings)
+        trial.set_constraint(_SHORT, floor_of(target) - found.attainment)
+        study.tell(trial, (found.attainment, found.replica_hours))
+        tried.append(found)
+    return tried
+
+
+def _study(trials: int, seed: int) -> optuna.Study:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=max(2, math.ceil(_AT_RANDOM * trials)))
+    return optuna.create_study(directions=["maximize", "minimize"], sampler=sampler)
+
+
+def _told(tried: TriedSettings, entry: Entry, ranges: Ranges, target: float) -> FrozenTrial:
+    """The defaults, as a trial of the study."""
+    params = _defaults(entry, ranges)
+    return create_trial(
+        params=params,
+        distributions={name: _distribution(ranges[name]) for name in params},
+        values=[tried.attainment, tried.replica_hours],
+        constraints={_SHORT: floor_of(target) - tried.attainment},
+    )
+
+
+def _defaults(entry: Entry, ranges: Ranges) -> dict[str, Value]:
+    """Of the settings that the search moves, as near as its ranges come to them; those that have none are left out."""
+    default = entry.settings()
+    params = {name: getattr(default, name) for name in ranges}
+    return {name: _within(ranges[name], float(value)) for name, value in params.items() if value is not None}
+
+
+def _within(found: Range, value: float) -> Value:
+    value = min(found.high, max(found.low, value))
+    return round(value) if found.integer else value
+
+
+def _distribution(found: Range) -> BaseDistribution:
+    if found.integer:
+        return IntDistribution(round(found.low), round(found.high), log=found.log)
+    return FloatDistribution(found.low, found.high, log=found.log)
+
+
+def _plain(value: float) -> Value:
+    """As few digits as say the same to a reader."""
+    return value if isinstance(value, int) else float(f"{value:.{_DIGITS}g}")

@@ -1,0 +1,124 @@
+"""Who is better where, with intervals: for each scenario and rival, is there for each of the rival's points one of ours that is not worse on either
+axis?
+
+Plays are paired: both laws met the same ones, so it is the differences by play whose mean has an interval (Student's t, 95 %). Not worse: the
+interval does not lie wholly on the wrong side. Points of a rival below the floor (`frontier.py`) miss so much that no cost would justify them: they
+are not asked about. Pure.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from planning.gauntlet.frontier import floor_of
+from planning.gauntlet.results import Contender, Contest, Point
+
+REFERENCES = frozenset({"fixed"})
+"""No rivals: a fixed number that was found on the same load knows that load, and follows none. They are drawn to compare with."""
+_LEVEL = 0.95
+_EXACT = 1e-9
+
+
+class Verdict(StrEnum):
+    """Of ours against one rival in one scenario."""
+
+    DOMINATES = "dominates"
+    """Each of the rival's points is matched, and at least one is beaten beyond the interval."""
+    TIES = "ties"
+    """Each is matched."""
+    BELOW = "below"
+    """Each that keeps the promise is matched; one that breaks it has none of ours that is as good on both axes."""
+    LOSES = "loses"
+    """A point of the rival's that keeps the promise has none of ours that is as good on both axes."""
+    ALONE = "alone"
+    """The rival has no point that misses little enough to count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean and half the width of its interval; infinite where one play says nothing about others."""
+
+    mean: float
+    half: float
+
+    @property
+    def above(self) -> bool:
+        """Surely over zero."""
+        return self.mean - self.half > _EXACT
+
+    @property
+    def below(self) -> bool:
+        """Surely under zero."""
+        return self.mean + self.half < -_EXACT
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """`point`: the rival's that is matched worst; `attainment`, `hours`: ours less it, at the point of ours that comes nearest."""
+
+    scenario: str
+    rival: str
+    verdict: Verdict
+    point: int | None = None
+    attainment: Interval | None = None
+    hours: Interval | None = None
+
+
+def interval(differences: NDArray[np.float64]) -> Interval:
+    """The mean of paired differences, with its interval: none wide where several are all the same, without end where there is one alone."""
+    count = len(differences)
+    mean = float(differences.mean())
+    if count < 2:
+        return Interval(mean, math.inf)
+    spread = float(differences.std(ddof=1)) / math.sqrt(count)
+    return Interval(mean, float(stats.t.ppf(0.5 + _LEVEL / 2, count - 1)) * spread)
+
+
+def judge(contest: Contest, ours: str) -> list[Judgement]:
+    """Ours against each of its rivals in one scenario."""
+    own = contest.of(ours)
+    if own is None:
+        return []
+    return [_against(contest, own, rival) for rival in contest.contenders if rival.law != ours and rival.law not in REFERENCES]
+
+
+def _against(contest: Contest, own: Contender, rival: Contender) -> Judgement:
+    floor = floor_of(contest.target)
+    asked = [index for index, point in enumerate(rival.points) if point.attainment >= floor]
+    if not asked:
+        return Judgement(contest.scenario, rival.law, Verdict.ALONE)
+    beaten, lost = False, []
+    for index in asked:
+        attainment, hours = _nearest(own.points, rival.points[index])
+        if attainment.below or hours.above:
+            kept = rival.points[index].attainment >= contest.target
+            verdict = Verdict.LOSES if kept else Verdict.BELOW
+            gap = _gap(attainment, hours, rival.points[index])
+            lost.append(((kept, gap), Judgement(contest.scenario, rival.law, verdict, index, attainment, hours)))
+        beaten = beaten or attainment.above or hours.below
+    if lost:
+        return max(lost, key=lambda one: one[0])[1]
+    return Judgement(contest.scenario, rival.law, Verdict.DOMINATES if beaten else Verdict.TIES)
+
+
+def _nearest(own: Sequence[Point], other: Point) -> tuple[Interval, Interval]:
+    """The differences at the point of ours that is as good where there is one (the most better of them), else that lacks least."""
+    found = [(interval(one.attainments - other.attainments), interval(one.hours - other.hours)) for one in own]
+    good = [pair for pair in found if not pair[0].below and not pair[1].above]
+    if good:
+        return max(good, key=lambda pair: (pair[0].above + pair[1].below, pair[0].mean - pair[1].mean / _hours(other)))
+    return min(found, key=lambda pair: _gap(pair[0], pair[1], other))
+
+
+def _gap(attainment: Interval, hours: Interval, other: Point) -> float:
+    """What is lacking: the share of the requests, and of the other's replica-hours."""
+    return max(0.0, -attainment.mean) + max(0.0, hours.mean) / _hours(other)
+
+
+def _hours(point: Point) -> float:
+    return max(_EXACT, point.mean_hours)

@@ -1,0 +1,132 @@
+"""What a process of the gauntlet does: plays, scores, remembers. Each call is one job, told in plain values, so that it can run anywhere.
+
+Whatever a result depends on is in its key: the code of the world, of the scenario and of the law, the recordings, the settings, the draw.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autoscaling.laws.registry import LAWS, make_law
+from autoscaling.laws.settings import LawError, Value
+from planning.gauntlet.code import law_hash, limits_hash, module_hash, recordings_hash, world_hash
+from planning.gauntlet.frontier import TriedSettings
+from planning.gauntlet.known_rate import Form, Headroom, played, tuned
+from planning.gauntlet.law_failures import failure_of
+from planning.gauntlet.memo import Memo, key_of
+from planning.gauntlet.oracle import Oracle
+from planning.gauntlet.recorded import trace_files
+from planning.gauntlet.registry import SCENARIOS
+from planning.gauntlet.run import outcome_of, plant_of, score_of
+from planning.gauntlet.scenario import Draw, Play
+from planning.gauntlet.tuning import search
+from planning.gauntlet.written_score import known_score
+from planning.scoring.score import Score
+
+_NEVER_HOURS = 1e6
+_JUDGED = ("attainment", "replica_hours", "flaps")
+
+
+class Worker:
+    """Of one process. `memo`: a file that all processes share; `traces`: the folder of recorded traffic."""
+
+    def __init__(self, memo: Path | None, traces: Path | None) -> None:
+        self._memo = Memo(memo)
+        self._traces = traces
+        self._failures: dict[str, None] = {}
+
+    def notes(self) -> list[str]:
+        """What somebody should be told of: what went wrong, and was no reason to end."""
+        return [*self._failures, *([] if self._memo.trouble is None else [f"--memo {self._memo.trouble}"])]
+
+    def look(self, scenario: str) -> None:
+        """Reads what the scenario plays, which takes a while. Raises TracesError."""
+        _play(scenario, self._draw(0, True))
+
+    def tune(self, scenario: str, law: str, trials: int, draws: int) -> list[TriedSettings]:
+        """Looks for the law's settings, over so many training plays."""
+        target = SCENARIOS[scenario].target
+
+        def judge(settings: Mapping[str, Value]) -> TriedSettings:
+            try:
+                scores = [self.score(scenario, law, settings, number, training=True) for number in range(draws)]
+            except LawError:  # settings that do not go together
+                return TriedSettings(settings, 0.0, _NEVER_HOURS)
+            return TriedSettings(settings, *(float(np.mean([getattr(one, name) for one in scores])) for name in _JUDGED))
+
+        promises_s = _play(scenario, self._draw(0, True)).workload.ttft_slo_s
+        return search(LAWS[law], target, trials, 0, judge, float(promises_s.min()) if len(promises_s) else None)
+
+    def score(self, scenario: str, law: str, settings: Mapping[str, Value], number: int, training: bool = False) -> Score:
+        """One law through one play. Raises LawFailedError."""
+        draw = self._draw(number, training)
+        key = key_of("law", self._code_of(scenario), law, law_hash(LAWS[law]), dict(settings), number, training)
+        known = known_score(self._memo.get(key))
+        if known is None:
+            play, target = _play(scenario, draw), SCENARIOS[scenario].target
+            out = outcome_of(play, make_law(law, settings, plant_of(play)), target)
+            failure = failure_of(out, law, scenario)
+            known = score_of(play, out, target)
+            if failure is not None:
+                self._failures[failure] = None
+                return known  # not remembered: whoever goes on with this run is to be told again
+            about = {"scenario": scenario, "law": law, "settings": dict(settings), "draw": number, "training": training}
+            self._memo.put(key, about, asdict(known))
+        return known
+
+    def oracle(self, scenario: str, number: int, sims: int) -> Score:
+        """The clairvoyant's best on one play."""
+        key = key_of("oracle", self._code_of(scenario), limits_hash(), number, sims)
+        known = known_score(self._memo.get(key))
+        if known is None:
+            play = _play(scenario, self._draw(number, False))
+            known = Oracle(play, SCENARIOS[scenario].target, sims).best().score
+            self._memo.put(key, {"scenario": scenario, "law": "oracle", "draw": number}, asdict(known))
+        return known
+
+    def headroom(self, scenario: str, draws: int) -> Headroom:
+        """What the law that knows the rate needs on top of it to keep the promise where laws are judged: it is a measure, no contestant."""
+        key = key_of("headroom", "judged", self._code_of(scenario), limits_hash(), draws)
+        known = _known_headroom(self._memo.get(key))
+        if known is None:
+            plays = [_play(scenario, self._draw(number, False)) for number in range(draws)]
+            known = tuned(plays, SCENARIOS[scenario].target)
+            self._memo.put(key, {"scenario": scenario, "law": "known rate"}, {"form": known.form.value, "h": known.h})
+        return known
+
+    def known_rate(self, scenario: str, headroom: Headroom, number: int) -> Score:
+        """The law that knows the rate, on one play."""
+        key = key_of("known rate", self._code_of(scenario), limits_hash(), headroom.form, headroom.h, number)
+        known = known_score(self._memo.get(key))
+        if known is None:
+            play = _play(scenario, self._draw(number, False))
+            known = played(play, headroom, SCENARIOS[scenario].target).score
+            self._memo.put(key, {"scenario": scenario, "law": "known rate", "draw": number}, asdict(known))
+        return known
+
+    def _draw(self, number: int, training: bool) -> Draw:
+        return Draw(number, training, self._traces)
+
+    def _code_of(self, scenario: str) -> tuple[str, str, str, str, float]:
+        """Of the world, and of the scenario: its file, its recordings, its promise."""
+        one = SCENARIOS[scenario]
+        return scenario, world_hash(), module_hash(one.module), recordings_hash(trace_files(self._traces, one.reads)), one.target
+
+
+def _known_headroom(written: Any) -> Headroom | None:
+    """The headroom that was written; None where there is none, or something else."""
+    try:
+        found = Headroom(Form(written["form"]), float(written["h"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+    return found if math.isfinite(found.h) else None
+
+
+@lru_cache(maxsize=6)
+def _play(scenario: str, draw: Draw) -> Play:
+    return SCENARIOS[scenario].plays(draw)

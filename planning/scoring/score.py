@@ -1,0 +1,65 @@
+"""The score of one simulated run under an autoscaler."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoscaling.shadow.flaps import Change, flaps
+from planning.scoring.recovery import recovery_s
+from planning.simulator.outcome import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """`attainment`: the share of all requests whose first token came in time (rejected, expired and lost ones did not), by lane too.
+
+    `replica_hours` are paid from each replica's start, its start-up with it, to its end, within the time that is scored; `usd` by the price of one.
+    `changes` of the number of replicas, `flaps` among them (`flaps.py`); `recovery_s`: the longest time of broken promises.
+    """
+
+    requests: int
+    attainment: float
+    by_lane: Mapping[str, float]
+    replica_hours: float
+    usd: float
+    mean_replicas: float
+    changes: int
+    flaps: int
+    recovery_s: float
+    rejected: int
+    expired: int
+    failed: int
+    ttft_p99_s: float
+
+
+def score(
+    out: Outcome,
+    slo_s: NDArray[np.float64],
+    lanes: Sequence[str],
+    until_s: float,
+    target: float,
+    load: Callable[[float], float],
+    usd_per_replica_hour: float = 0.0,
+) -> Score:
+    """Scores second 0 to `until_s`. `target`: the attainment that is promised; `load`: the true load at a time, in replicas' worth."""
+    kept = np.nan_to_num(out.ttft_s, nan=np.inf) <= slo_s
+    hours = sum(max(0.0, min(life.ended_s, until_s) - min(life.started_s, until_s)) for life in out.lives) / 3600
+    changes = [Change(one.at_s, one.applied, one.requested) for one in out.scalings if one.changes]
+    known = out.ttft_s[~np.isnan(out.ttft_s)]
+    return Score(
+        requests=len(kept),
+        attainment=float(kept.mean()) if len(kept) else 1.0,
+        by_lane={name: float(kept[out.lane == index].mean()) for index, name in enumerate(lanes) if (out.lane == index).any()},
+        replica_hours=hours,
+        usd=hours * usd_per_replica_hour,
+        mean_replicas=3600 * hours / until_s if until_s else 0.0,
+        changes=len(changes),
+        flaps=flaps(changes, load),
+        recovery_s=recovery_s(out.arrived_s, kept, target),
+        rejected=int(out.rejected.sum()),
+        expired=int(out.expired.sum()),
+        failed=int(out.failed.sum()),
+        ttft_p99_s=float(np.quantile(known, 0.99)) if len(known) else float("nan"),
+    )

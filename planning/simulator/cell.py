@@ -1,0 +1,288 @@
+"""A simulated cell: the production scheduler, driven as a gateway drives it, and simulated engines instead of replicas.
+
+Events are handled in the order of time, and of their making within one moment, so the same workload and the same policy give the same outcome. After
+each call the scheduler steps, as `ownership/lane_owner.py` does. Three clocks are merged: the arrivals, the engines' boundaries, and the rest (a heap
+of timed calls: a request reaches its engine, an answer its gateway, a replica starts, drains or fails).
+"""
+
+import heapq
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from deployments.engine_model.cost_model import CostModel
+from deployments.engine_model.engine import Boundary, Engine
+from deployments.engine_model.itl import ItlHistogram
+from deployments.engine_model.limits import Limits
+from deployments.engine_model.sequence import Sequence as EngineSequence
+from deployments.scheduling import Binding, Ending, Lease, Placement, Policy, RejectCause, Request, Scheduler, Usage
+from planning.simulator.fleet import FleetEvent, Life, SimulatedReplica
+from planning.simulator.lifecycle import Lifecycle
+from planning.simulator.outcome import CAUSES, Outcome
+from planning.simulator.scaling import Scaling, ScalingLoop
+from planning.simulator.workload import Workload
+
+_DEFAULT_BINDING = Binding()
+
+
+@dataclass(frozen=True, slots=True)
+class CellSettings:
+    """`replicas` engines of `limits` from the start, and what happens to them (`fleet`, in the order of time); one that starts later takes
+    `start_up_s`.
+
+    With `scaling`, an autoscaler decides how many there are from second 0 on; then, or with `starts_told`, the scheduler is told of starts, as live.
+    A request waits at most `queue_wait_s` in its lane, one of a class in `patience_s` at most so long. With `clients`, requests come in a closed loop
+    instead of at their times: so many at first, and the next whenever one has ended.
+    """
+
+    replicas: int
+    limits: Limits
+    policy: Policy
+    binding: Binding = _DEFAULT_BINDING
+    max_model_len: int = 1 << 30
+    queue_wait_s: float = 120.0
+    start_up_s: float = 60.0
+    fleet: Sequence[FleetEvent] = field(default=())
+    clients: int = 0
+    scaling: Scaling | None = None
+    patience_s: Mapping[str, float] = field(default_factory=dict)
+    starts_told: bool = False
+
+
+class _Running:
+    """A leased request."""
+
+    __slots__ = ("index", "lease", "placed_s", "replica")
+
+    def __init__(self, index: int, replica: SimulatedReplica, lease: Lease, placed_s: float) -> None:
+        self.index = index
+        self.replica = replica
+        self.lease = lease
+        self.placed_s = placed_s
+
+
+class Cell:
+    """One run. `progress` is told now and then which share of the requests has arrived; `sample` looks at the cell (`sampler.py`)."""
+
+    def __init__(
+        self,
+        settings: CellSettings,
+        cost: CostModel,
+        workload: Workload,
+        progress: Callable[[float], None] = lambda share: None,
+        sample: Callable[["Cell", float], float] | None = None,
+    ) -> None:
+        self.scheduler = Scheduler(settings.policy)
+        self._settings = settings
+        self._cost = cost
+        self._workload = workload
+        self._progress = progress
+        longest = int((workload.prompt_tokens + workload.output_tokens).max()) if len(workload) else 0
+        if longest > settings.limits.kv_tokens:
+            raise ValueError(f"a request of {longest} tokens in the workload; allowed: the {settings.limits.kv_tokens} that the KV cache holds")
+        self._sample = sample
+        self._lanes = {lane.name: index for index, lane in enumerate(settings.policy.lanes)}
+        self._outcome = Outcome.empty(workload.arrived_s.copy(), workload.prompt_tokens, workload.output_tokens)
+        self._boundaries: list[tuple[float, int]] = []
+        self._calls: list[tuple[float, int, Callable[[float], None]]] = []
+        self._made = 0
+        self._next_index = 0
+        self._wakeup_s = math.inf
+        limits = settings.limits
+        capacity = settings.binding.capacity(limits.sequences, limits.kv_tokens, limits.step_tokens)
+        told = settings.starts_told or settings.scaling is not None
+        self.fleet = Lifecycle(self.scheduler, capacity, settings.start_up_s, lambda: Engine(limits, cost), self, told)
+        self.replicas = self.fleet.replicas
+        for _ in range(settings.replicas):
+            self.fleet.start(0.0, 0.0)
+        for _ in range(min(settings.clients, len(workload))):
+            self.at(0.0, self._next_client)
+        self.scaling = None if settings.scaling is None else ScalingLoop(settings.scaling, self)
+        self._watch = None if self.scaling is None else self.scaling.watch
+        for event in settings.fleet:
+            self.at(event.at_s, lambda now, event=event: self.fleet.befall(event, now))  # type: ignore[misc]
+
+    @property
+    def engines(self) -> list[Engine]:
+        """Those of all replicas that there ever were."""
+        return [replica.engine for replica in self.replicas]
+
+    @property
+    def outcome(self) -> Outcome:
+        """What has become of the requests so far."""
+        return self._outcome
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything that ever arrives has come and ended."""
+        scheduler = self.scheduler
+        return scheduler.submitted >= len(self._workload) and not scheduler.lanes.jobs and not scheduler.leases
+
+    def run(self) -> Outcome:
+        """Runs until everything that arrived has ended."""
+        arrivals = [] if self._settings.clients else self._workload.arrived_s.tolist()
+        count, next_arrival = len(arrivals), 0
+        boundaries, calls, replicas = self._boundaries, self._calls, self.replicas
+        now, told = 0.0, max(1, count // 100)
+        sample, sample_s = self._sample, 0.0 if self._sample else math.inf
+        while True:
+            arrival_s = arrivals[next_arrival] if next_arrival < count else math.inf
+            while boundaries and replicas[boundaries[0][1]].engine.next_s != boundaries[0][0]:
+                heapq.heappop(boundaries)  # that engine's segment was cut short
+            boundary_s = boundaries[0][0] if boundaries else math.inf
+            call_s = calls[0][0] if calls else math.inf
+            soonest = min(boundary_s, call_s, arrival_s, self._wakeup_s)
+            if soonest == math.inf:
+                return self._summed_up(now)
+            if sample_s < soonest and sample is not None:
+                sample_s = sample(self, soonest)
+            now = soonest
+            if boundary_s == now:
+                self._advance(replicas[heapq.heappop(boundaries)[1]], now)
+            elif call_s == now:
+                heapq.heappop(calls)[2](now)
+            elif arrival_s == now:
+                self._arrive(next_arrival, now)
+                next_arrival += 1
+                if next_arrival % told == 0:
+                    self._progress(next_arrival / count)
+            else:
+                self.step(now)
+
+    def at(self, time_s: float, call: Callable[[float], None]) -> None:
+        """Calls `call` at `time_s`."""
+        self._made += 1
+        heapq.heappush(self._calls, (time_s, self._made, call))
+
+    def _next_client(self, now: float) -> None:
+        """In a closed loop, a client sends its next request."""
+        if self._next_index < len(self._workload):
+            self._outcome.arrived_s[self._next_index] = now
+            self._next_index += 1
+            self._arrive(self._next_index - 1, now)
+
+    def _over(self, now: float) -> None:
+        """A request has ended, however it did."""
+        if self._settings.clients:
+            self.at(now, self._next_client)
+
+    def _arrive(self, index: int, now: float) -> None:
+        work = self._workload
+        prompt, most = int(work.prompt_tokens[index]), int(work.max_tokens[index])
+        context = self._settings.max_model_len - prompt
+        traffic_class = work.traffic_class[index]
+        request = Request(
+            str(index),
+            prompt,
+            min(most, context) if most else min(context, 1 << 29),
+            now,
+            now + float(work.ttft_slo_s[index]),
+            now + self._settings.patience_s.get(traffic_class, self._settings.queue_wait_s),
+            traffic_class=traffic_class,
+            tenant=work.tenant[index],
+            prefix=work.prefix[index],
+            chunk_tokens=work.chunk_tokens,
+        )
+        admission = self.scheduler.submit(request, now)
+        out = self._outcome
+        out.lane[index] = self._lanes[admission.lane]
+        if admission.cause is not None:
+            out.cause[index] = CAUSES.index(admission.cause)
+            self._over(now)
+            return
+        if admission.eta_s is not None:
+            out.eta_p50_s[index], out.eta_p95_s[index] = admission.eta_s
+        self.step(now)
+
+    def step(self, now: float) -> None:
+        """The scheduler decides."""
+        step = self.scheduler.step(now)
+        for gone in step.expired:
+            self._outcome.expired_s[int(gone.request_id)] = now
+            self._over(now)
+        for refused in step.turned_away:
+            self._outcome.cause[int(refused.request.request_id)] = CAUSES.index(RejectCause.STARTING)
+            self._over(now)
+        for placement in step.placements:
+            self._place(placement, now)
+        wakeup = self.scheduler.next_wakeup()
+        self._wakeup_s = math.inf if wakeup is None else max(wakeup, math.nextafter(now, math.inf))
+
+    def _place(self, placement: Placement, now: float) -> None:
+        lease = placement.lease
+        index, replica = int(placement.request.request_id), self.fleet.by_name[lease.replica_id]
+        out = self._outcome
+        out.placed_s[index], out.replica[index], out.lane[index], out.promoted[index] = now, replica.number, lease.home, placement.promoted
+        work = self._workload
+        running = _Running(index, replica, lease, now)
+        sequence = EngineSequence(running, int(work.prompt_tokens[index]), 0, int(work.output_tokens[index]), work.prefix[index], lease.home)
+        replica.leases += 1
+        front_s = self._cost.front(replica.leases - 1)
+        if front_s:
+            self.at(now + front_s, lambda then: self._reach(sequence, replica, then))
+        else:
+            self._reach(sequence, replica, now)
+
+    def _reach(self, sequence: EngineSequence, replica: SimulatedReplica, now: float) -> None:
+        """A request has come to its engine, unless that has failed meanwhile."""
+        if replica.serves:
+            replica.engine.add(sequence, now)
+            heapq.heappush(self._boundaries, (replica.engine.next_s, replica.number))
+
+    def _advance(self, replica: SimulatedReplica, now: float) -> None:
+        engine = replica.engine
+        boundary = engine.advance()
+        if engine.next_s < math.inf:
+            heapq.heappush(self._boundaries, (engine.next_s, replica.number))
+        if boundary.first or boundary.finished:
+            back_s = self._cost.back_s
+            if back_s:
+                self.at(now + back_s, lambda then: self._answer(boundary, then))
+            else:
+                self._answer(boundary, now)
+
+    def _answer(self, boundary: Boundary, now: float) -> None:
+        """First tokens and ends have come to the gateway, and to the clients."""
+        out, scheduler = self._outcome, self.scheduler
+        for sequence in boundary.first:
+            running: _Running = sequence.tag
+            if running.replica.serves:
+                out.first_s[running.index] = now
+                out.engine_queued_s[running.index] = sequence.queued_s
+                if self._watch is not None:
+                    self._watch.first_token(now, now - out.arrived_s[running.index])
+                scheduler.first_token(running.lease, now)
+                self.step(now)
+        for sequence in boundary.finished:
+            running = sequence.tag
+            if not running.replica.serves:
+                continue
+            out.finished_s[running.index] = now
+            scheduler.release(running.lease, Ending.FINISHED, None, now)
+            self.step(now)
+            first_s = sequence.first_s
+            assert first_s is not None
+            if self._watch is not None and sequence.output > 1:
+                self._watch.finished(now, (now - out.first_s[running.index]) / (sequence.output - 1))
+            assert sequence.begun_s is not None
+            usage = Usage(sequence.prompt, sequence.cached, sequence.output, 0, 1, first_s - sequence.begun_s, now - self._cost.back_s - first_s)
+            scheduler.learn(running.lease, usage, now)
+            running.replica.leases -= 1
+            self.fleet.gone_if_done(running.replica, now)
+            self._over(now)
+
+    def lost(self, lease: Lease, now: float) -> None:
+        """A request was lost with its replica."""
+        self._outcome.failed[int(lease.request.request_id)] = True
+        self._over(now)
+
+    def _summed_up(self, now: float) -> Outcome:
+        out, itl = self._outcome, ItlHistogram()
+        for engine in self.engines:
+            itl.merge(engine.itl)
+        out.itl_s = {share: itl.quantile(share) for share in (0.5, 0.9, 0.99)} if itl.counts else {}
+        out.ended_s = now
+        out.preemptions = sum(engine.preemptions for engine in self.engines)
+        out.scalings = () if self.scaling is None else tuple(self.scaling.decisions)
+        out.lives = tuple(Life(one.started_s, min(one.ready_s, now), min(one.ended_s, now), one.drained_s) for one in self.replicas)
+        return out

@@ -1,0 +1,83 @@
+"""What goes wrong around a simulated cell's autoscaler: a replica that falls silent, and another hand that writes the number of replicas.
+
+A silent replica is suspect to the scheduler, as a gateway tells it when a feed ends: what runs there runs on, nothing new is placed. Where its books
+are `phantom` they stand as they were, though the requests have ended: what leaked counters and hung streams look like to those who read them. Called
+by the cell's scaling loop.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from autoscaling.signals.signals import ReplicaSignal, ReplicaState, Signals
+
+if TYPE_CHECKING:
+    from planning.simulator.cell import Cell
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """The replica of that number (by the order of starting, from 0) is silent from `from_s` until `to_s`."""
+
+    replica: int
+    from_s: float
+    to_s: float = math.inf
+    phantom: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.from_s < self.to_s:
+            raise ValueError(f"from_s={self.from_s}, to_s={self.to_s}: allowed: 0 <= from_s < to_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """At `at_s` somebody else sets the number of replicas."""
+
+    at_s: float
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """All that goes wrong in one run."""
+
+    silences: tuple[Silence, ...] = ()
+    writes: tuple[Write, ...] = ()
+
+
+class FaultyBooks:
+    """The silences of one run: tells the scheduler, and keeps what phantom books show."""
+
+    def __init__(self, silences: tuple[Silence, ...], cell: "Cell") -> None:
+        self._cell = cell
+        self._kept: dict[str, ReplicaSignal] = {}
+        self._phantoms: set[str] = set()
+        for silence in silences:
+            cell.at(silence.from_s, lambda now, silence=silence: self._begin(silence, now))  # type: ignore[misc]
+            if silence.to_s < math.inf:
+                cell.at(silence.to_s, lambda now, silence=silence: self._end(silence, now))  # type: ignore[misc]
+
+    def shown(self, signals: Signals) -> Signals:
+        """The signals as one sees them who believes the books."""
+        if not self._phantoms:
+            return signals
+        return replace(signals, replicas=tuple(self._as_shown(one) if one.name in self._phantoms else one for one in signals.replicas))
+
+    def _as_shown(self, replica: ReplicaSignal) -> ReplicaSignal:
+        if replica.state is not ReplicaState.SILENT:
+            return replica
+        return self._kept.setdefault(replica.name, replica)
+
+    def _begin(self, silence: Silence, now: float) -> None:
+        if silence.replica < len(self._cell.replicas) and self._cell.replicas[silence.replica].serves:
+            name = self._cell.replicas[silence.replica].name
+            self._cell.scheduler.replica_suspect(name, now)
+            if silence.phantom:
+                self._phantoms.add(name)
+
+    def _end(self, silence: Silence, now: float) -> None:
+        if silence.replica >= len(self._cell.replicas):
+            return
+        replica = self._cell.replicas[silence.replica]
+        self._phantoms.discard(replica.name)
+        self._cell.fleet.heard(replica, now)

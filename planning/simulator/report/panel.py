@@ -1,0 +1,138 @@
+"""A panel of a report: a figure of stacked rows over one time axis, with a title, and a sentence that says how to read it."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from planning.simulator.bins import Column
+from planning.simulator.report.palette import GRID, INK, RED, Tone
+
+_TITLE_PX, _LEGEND_PX, _BOTTOM_PX = 24, 40, 44
+_GAP_PX = 38
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The unit of the time axes: the same in all panels, so that they zoom together."""
+
+    name: str
+    seconds: float
+
+    def __call__(self, times_s: Column) -> Column:
+        """Times in this unit."""
+        return times_s / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """`key` names it within the page; `height_px` is that of the figure."""
+
+    key: str
+    title: str
+    caption: str
+    figure: go.Figure
+    height_px: int
+
+    def as_json(self) -> str:
+        """The figure, for the page's script."""
+        return str(self.figure.to_json())
+
+
+def clock_for(length_s: float) -> Clock:
+    """Seconds for a run of minutes, minutes for one of hours, hours and days for longer ones."""
+    if length_s <= 300:
+        return Clock("seconds", 1.0)
+    if length_s <= 4 * 3600:
+        return Clock("minutes", 60.0)
+    return Clock("hours", 3600.0) if length_s <= 4 * 86_400 else Clock("days", 86_400.0)
+
+
+def rows_figure(titles: Sequence[str], heights_px: Sequence[int], clock: Clock, length_s: float, legend: bool = True) -> tuple[go.Figure, int]:
+    """An empty figure of rows that share their time axis, and its height. Each row's title says what is drawn, and in which unit."""
+    top_px = _LEGEND_PX + _TITLE_PX if legend else _TITLE_PX
+    inner = sum(heights_px) + _GAP_PX * (len(heights_px) - 1)
+    figure = make_subplots(
+        rows=len(titles),
+        cols=1,
+        shared_xaxes=True,
+        subplot_titles=[f"<b>{title}</b>" for title in titles],
+        row_heights=list(heights_px),
+        vertical_spacing=_GAP_PX / inner if len(titles) > 1 else 0,
+    )
+    height_px = inner + top_px + _BOTTOM_PX
+    figure.update_layout(
+        height=height_px,
+        margin={"l": 56, "r": 14, "t": top_px, "b": _BOTTOM_PX},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"family": "system-ui, sans-serif", "size": 12, "color": INK.line},
+        hovermode="x unified",
+        hoversubplots="axis",
+        hoverlabel={"font": {"size": 12}},
+        legend={
+            "orientation": "h",
+            "x": 0,
+            "xanchor": "left",
+            "y": 1 + 26 / inner,
+            "yanchor": "bottom",
+            "font": {"size": 12},
+            "traceorder": "normal",
+        },
+        template="none",
+    )
+    figure.update_annotations(x=0, xanchor="left", font={"size": 12, "color": INK.line})
+    figure.update_xaxes(
+        range=[0, length_s / clock.seconds], gridcolor=GRID.line, zeroline=False, hoverformat=".2f", ticks="outside", tickcolor=GRID.line
+    )
+    figure.update_xaxes(title={"text": f"{clock.name} since the start of the run", "standoff": 4}, row=len(titles), col=1)
+    figure.update_yaxes(gridcolor=GRID.line, zeroline=False, rangemode="tozero", fixedrange=True, nticks=5, automargin=False)
+    return figure, height_px
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a line is drawn. `points`: gaps are to be expected; `area`: filled down to 0; `named`: it stands in the legend."""
+
+    dash: str = "solid"
+    width: float = 1.8
+    points: bool = False
+    area: bool = False
+    named: bool = True
+
+
+_PLAIN = Look()
+
+
+def line_of(name: str, x: Column, y: Column, tone: Tone, form: str, look: Look = _PLAIN) -> go.Scatter:
+    """A line; `form` is d3's format of its values, with their unit after a space. Lines of one name are one entry of the legend."""
+    number, _, unit = form.partition(" ")
+    return go.Scatter(
+        name=name,
+        x=x,
+        y=y,
+        mode="lines+markers" if look.points else "lines",
+        marker={"size": 3, "color": tone.line},
+        line={"color": tone.line, "width": look.width, "dash": look.dash},
+        fill="tozeroy" if look.area else None,
+        fillcolor=tone.faint,
+        hovertemplate=f"%{{y:{number}}} {unit}",
+        legendgroup=name,
+        showlegend=look.named,
+    )
+
+
+def mark_level(figure: go.Figure, row: int, y: float, text: str, tone: Tone = RED, log: bool = False) -> None:
+    """A dashed level across a row, with its name at the right end. `log`: the row's axis is, where a note's place is a power of ten."""
+    figure.add_hline(
+        y=y,
+        row=row,
+        col=1,
+        line={"color": tone.line, "width": 1.4, "dash": "dash"},
+        annotation={"text": text, "font": {"color": tone.line, "size": 11}, "xanchor": "right", "yanchor": "bottom", "showarrow": False},
+        annotation_position="top right",
+    )
+    if log:
+        figure.layout.annotations[-1].y = math.log10(y)

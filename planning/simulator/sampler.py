@@ -1,0 +1,100 @@
+"""Looks at a simulated cell at even times while it runs: what cannot be told afterwards from what became of the requests.
+
+Nobody knows beforehand how long a run takes, so the period doubles, and every other sample is dropped, whenever there are too many: there are always
+between `FEWEST` and twice as many, once the run is long enough. A sample is the state between two events, so it holds until the next one.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from deployments.scheduling import WaitReason
+from deployments.scheduling.lane import Lane
+from planning.simulator.bins import Column
+
+if TYPE_CHECKING:
+    from planning.simulator.cell import Cell
+
+FEWEST = 1_024
+_FIRST_PERIOD_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Columns of equal length. KV: the share of the KV tokens in use, over the engines, as of each engine's last step boundary. `waits`: what the
+    head of each lane that holds requests waits for."""
+
+    at_s: Column
+    running: Column
+    """Sequences that run in all engines."""
+    inside: Column
+    """Sequences that wait inside the engines, bound but not begun."""
+    kv_mean: Column
+    kv_most: Column
+    preemptions: Column
+    """So far."""
+    waits: tuple[tuple[tuple[str, WaitReason], ...], ...]
+
+
+class Sampler:
+    """Give its `take` to a `Cell`, and ask for its `samples` when the run is over."""
+
+    def __init__(self) -> None:
+        self._period_s = _FIRST_PERIOD_S
+        self._next_s = 0.0
+        self._rows: list[tuple[float, ...]] = []
+        self._waits: list[tuple[tuple[str, WaitReason], ...]] = []
+
+    def take(self, cell: "Cell", until_s: float) -> float:
+        """Takes the samples that are due before `until_s`, until which nothing changes. Returns when the next is due."""
+        state, waits = _state(cell), _waits(cell)
+        ends = until_s == float("inf")
+        while self._next_s < until_s:
+            self._rows.append((self._next_s, *state))
+            self._waits.append(waits)
+            self._next_s += self._period_s
+            if len(self._rows) >= 2 * FEWEST:
+                self._thin()
+            if ends:
+                return until_s
+        return self._next_s
+
+    def samples(self) -> Samples:
+        """What was seen so far."""
+        at_s, running, inside, kv_mean, kv_most, preemptions = np.array(self._rows, dtype=np.float64).reshape(-1, 6).T
+        return Samples(at_s, running, inside, kv_mean, kv_most, preemptions, tuple(self._waits))
+
+    def _thin(self) -> None:
+        self._rows = self._rows[::2]
+        self._waits = self._waits[::2]
+        self._period_s *= 2
+        self._next_s = self._rows[-1][0] + self._period_s
+
+
+def _state(cell: "Cell") -> tuple[float, ...]:
+    running = inside = preemptions = 0
+    usages = []
+    for replica in cell.replicas:
+        engine = replica.engine
+        preemptions += engine.preemptions
+        if replica.serves:
+            running += engine.running
+            inside += engine.waiting
+            usages.append(engine.kv_usage)
+    return running, inside, sum(usages) / max(1, len(usages)), max(usages, default=0.0), preemptions
+
+
+def _waits(cell: "Cell") -> tuple[tuple[str, WaitReason], ...]:
+    scheduler = cell.scheduler
+    waiting = [lane for lane in scheduler.lanes.all if lane.count]
+    if not waiting:
+        return ()
+    closed = scheduler.fleet.why_none_is_open()
+    return tuple((lane.name, _held_back(cell, lane) or scheduler.placing.waits.get(lane.name, closed)) for lane in waiting)
+
+
+def _held_back(cell: "Cell", lane: Lane) -> WaitReason | None:
+    """What a lane for which a replica is held waits for there: the scheduler itself says only that all replicas are reserved."""
+    hold = cell.scheduler.holds.by_lane.get(lane.name)
+    return None if hold is None else hold.waits_for

@@ -1,0 +1,103 @@
+"""The scaling of a simulated cell: asks an autoscaler in even steps, as Ray Serve's controller does, and starts or drains replicas by its answer.
+
+Like Serve, a step down stops replicas that have not become ready first, then the newest; a replica that drains does not come back.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from autoscaling.scaler.autoscaler import Autoscaler
+from autoscaling.scaler.controls import Control
+from autoscaling.scaler.decision import Decision
+from autoscaling.signals.forecaster import Forecaster
+from autoscaling.signals.from_snapshot import Moment, signals_of
+from autoscaling.signals.signals import Signals
+from planning.simulator.faults import Faults, FaultyBooks, Write
+from planning.simulator.latency_watch import LatencyWatch
+
+if TYPE_CHECKING:
+    from planning.simulator.cell import Cell
+
+
+NO_FAULTS = Faults()
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """`autoscaler` decides from second 0; times of day begin at `start_unix_s`. The cell runs at least until `until_s`.
+
+    `attainment` by class. `start_up_s` of each replica that is started, in the order of starting, the last one for all further. `keep_all`: every
+    decision is kept, not only those that change the number, its reason or the concern. `faults`: what goes wrong around the autoscaler.
+    """
+
+    autoscaler: Autoscaler
+    until_s: float
+    attainment: Mapping[str, float] = field(default_factory=dict)
+    start_unix_s: float = 0.0
+    start_up_s: tuple[float, ...] = (60.0,)
+    controls: tuple[Control, ...] = ()
+    forecaster: Forecaster | None = None
+    keep_all: bool = False
+    faults: Faults = NO_FAULTS
+
+
+class ScalingLoop:
+    """Of one cell. `decisions`: what was decided; `reasons`: how often for which reason."""
+
+    def __init__(self, scaling: Scaling, cell: "Cell") -> None:
+        self.decisions: list[Decision] = []
+        self.reasons: Counter[str] = Counter()
+        self._scaling = scaling
+        self._cell = cell
+        self._started = 0
+        span_s = scaling.autoscaler.law.latency_span_s
+        self.watch = LatencyWatch(span_s) if span_s > 0 else None
+        self._books = FaultyBooks(scaling.faults.silences, cell)
+        for write in scaling.faults.writes:
+            cell.at(write.at_s, lambda now, write=write: self._written(write, now))  # type: ignore[misc]
+        cell.at(0.0, self._tick)
+
+    def _tick(self, now: float) -> None:
+        scaling, cell = self._scaling, self._cell
+        signals = self._signals(now)
+        decision = scaling.autoscaler.decide(signals, scaling.controls)
+        self.reasons[decision.reason] += 1
+        if scaling.keep_all or decision.changes or not self.decisions or _why(decision) != _why(self.decisions[-1]):
+            self.decisions.append(decision)
+        self._apply(decision.requested - decision.applied, now)
+        if now < scaling.until_s or not cell.idle:
+            cell.at(now + scaling.autoscaler.law.period_s, self._tick)
+
+    def _signals(self, now: float) -> Signals:
+        scaling, cell = self._scaling, self._cell
+        unix_s = scaling.start_unix_s + now
+        forecaster = scaling.forecaster
+        moment = Moment(now, unix_s, len(cell.fleet.staying))
+        latencies = None if self.watch is None else self.watch.latencies(now)
+        forecast = None if forecaster is None else forecaster.forecast(unix_s)
+        failed = forecaster is not None and forecaster.failed
+        signals = signals_of(cell.scheduler.snapshot(now, etas=False), moment, scaling.attainment, latencies, forecast, failed)
+        if forecaster is not None:
+            forecaster.look(signals)
+        return self._books.shown(signals)
+
+    def _written(self, write: Write, now: float) -> None:
+        self._apply(write.replicas - len(self._cell.fleet.staying), now)
+
+    def _apply(self, more: int, now: float) -> None:
+        fleet, times_s = self._cell.fleet, self._scaling.start_up_s
+        for _ in range(more):
+            fleet.start(now, times_s[min(self._started, len(times_s) - 1)])
+            self._started += 1
+        if more < 0:
+            staying = fleet.staying
+            leaving = [*(r for r in reversed(staying) if r.ready_s > now), *(r for r in reversed(staying) if r.ready_s <= now)]
+            for replica in leaving[:-more]:
+                fleet.drain(replica, now)
+            self._cell.step(now)
+
+
+def _why(decision: Decision) -> tuple[str, str | None]:
+    return decision.reason, decision.concern

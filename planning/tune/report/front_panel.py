@@ -1,0 +1,113 @@
+"""The panel of the front: what each settings took, against the promises that they kept."""
+
+import math
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from planning.simulator.report.palette import BLUE, GREEN, GRID, INK, ORANGE, RED, SLATE, Tone
+from planning.simulator.report.panel import Panel, mark_level
+from planning.simulator.words import attained
+from planning.tune.advice import Advice, played
+from planning.tune.report.words import mark
+from planning.tune.trial import Trial
+
+_ROW_PX, _TOP_PX, _BOTTOM_PX, _GAP_PX = 330, 64, 48, 56
+_TICKS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9998, 0.9999, 1.0)
+
+
+def front_panel(advice: Advice) -> Panel:
+    """(a) What does each share of kept promises cost, and where do the spec and the proposal stand? A row a class."""
+    names = sorted(advice.promises)
+    rows = [name for name in names if name in played(advice.before).classes]
+    inner = _ROW_PX * len(rows) + _GAP_PX * (len(rows) - 1)
+    titles = [f"<b>{name}: requests in time (promised {100 * advice.promises[name]:g} %)</b>" for name in rows]
+    spacing = _GAP_PX / inner if len(rows) > 1 else 0
+    figure = make_subplots(rows=len(rows), cols=1, shared_xaxes=True, subplot_titles=titles, vertical_spacing=spacing)
+    for row, name in enumerate(rows, start=1):
+        _draw(figure, advice, name, row)
+    height_px = inner + _TOP_PX + _BOTTOM_PX
+    figure.update_layout(
+        height=height_px,
+        margin={"l": 64, "r": 24, "t": _TOP_PX, "b": _BOTTOM_PX},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"family": "system-ui, sans-serif", "size": 12, "color": INK.line},
+        hovermode="closest",
+        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1 + 26 / inner, "yanchor": "bottom", "traceorder": "normal"},
+        template="none",
+    )
+    figure.update_annotations({"font": {"size": 12, "color": INK.line}})
+    figure.update_xaxes(gridcolor=GRID.line, zeroline=False, ticks="outside", tickcolor=GRID.line, nticks=8)
+    figure.update_xaxes(title={"text": f"{advice.price.hours} a day", "standoff": 4}, row=len(rows), col=1)
+    figure.update_yaxes(gridcolor=GRID.line, zeroline=False, fixedrange=True)
+    caption = (
+        "Every point is a simulation of all of the traffic. Up: more requests in time (the scale is that of what is missed, halved or so by each "
+        "line); left: cheaper. The line joins what no other settings beat; hollow points break a promise."
+    )
+    return Panel("front", "What each share of kept promises costs", caption, figure, height_px)
+
+
+def _draw(figure: go.Figure, advice: Advice, name: str, row: int) -> None:
+    finished = advice.finished
+    levels = [_nines(trial, name) for trial in finished]
+    others = [trial for trial in finished if trial is not advice.chosen.trial and trial is not advice.before]
+    front = advice.front
+    line = go.Scatter(
+        name="not beaten by any",
+        x=[advice.hours_a_day(trial) for trial in front],
+        y=[_nines(trial, name) for trial in front],
+        mode="lines",
+        line={"color": BLUE.line, "width": 1.6, "shape": "hv"},
+        hoverinfo="skip",
+        showlegend=row == 1,
+        legendgroup="front",
+    )
+    figure.add_trace(line, row=row, col=1)
+    kept = [trial for trial in others if played(trial).slack(advice.promises) >= 0]
+    broke = [trial for trial in others if played(trial).slack(advice.promises) < 0]
+    for title, trials, tone, symbol, size in (
+        ("keeps all promises", kept, BLUE, "circle", 8),
+        ("breaks one", broke, SLATE, "circle-open", 8),
+        ("the spec now", [advice.before], ORANGE, "square", 13),
+        (mark(advice), [advice.chosen.trial], GREEN, "diamond", 15),
+    ):
+        if trials:
+            figure.add_trace(_points(title, trials, advice, name, (tone, symbol, size), row), row=row, col=1)
+    promise = -math.log10(1 - advice.promises[name])
+    mark_level(figure, row, promise, f"promised {100 * advice.promises[name]:g} %", RED)
+    low, high = min(*levels, promise), max(*levels, promise)
+    known = [(tick, -math.log10(1 - tick)) for tick in _TICKS[:-1]]
+    ticks = [(f"{100 * tick:g} %", level) for tick, level in known if low - 0.3 <= level <= high + 0.2]
+    figure.update_yaxes(tickvals=[level for _, level in ticks], ticktext=[text for text, _ in ticks], range=[low - 0.15, high + 0.25], row=row, col=1)
+
+
+def _points(title: str, trials: list[Trial], advice: Advice, name: str, look: tuple[Tone, str, int], row: int) -> go.Scatter:
+    tone, symbol, size = look
+    return go.Scatter(
+        name=title,
+        x=[advice.hours_a_day(trial) for trial in trials],
+        y=[_nines(trial, name) for trial in trials],
+        mode="markers",
+        marker={"color": tone.line, "symbol": symbol, "size": size, "line": {"width": 1.5, "color": tone.line}},
+        customdata=[[_said(trial, advice, name)] for trial in trials],
+        hovertemplate="%{customdata[0]}<extra></extra>",
+        showlegend=row == 1,
+        legendgroup=title,
+    )
+
+
+def _said(trial: Trial, advice: Advice, name: str) -> str:
+    usd = advice.usd_a_day(trial)
+    cost = f"{advice.hours_a_day(trial):,.1f} {advice.price.hours} a day" + ("" if usd is None else f", ${usd:,.0f}")
+    changed = {} if trial.candidate is None or advice.before.candidate is None else trial.candidate.differs_from(advice.before.candidate)
+    lines = [f"<b>{trial.name}</b>: {attained(played(trial).attained(name))} in time", cost]
+    lines += [f"{key} {old} -> {new}" for key, (old, new) in changed.items()]
+    return "<br>".join(lines)
+
+
+def _nines(trial: Trial, name: str) -> float:
+    """-log10 of the share that was missed; where none was, of half a request."""
+    requests, kept = played(trial).classes[name]
+    missed = max(requests - kept, 0.5) / max(requests, 0.5)
+    return -math.log10(min(1.0, missed))

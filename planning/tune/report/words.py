@@ -1,0 +1,147 @@
+"""The headline of a proposal, its figures and its table, as text: for the page, and for the terminal."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autoscaling.laws.settings import Value
+from planning.simulator.report.tables import Card
+from planning.simulator.words import attained, duration, percent
+from planning.tune.advice import Advice, exact_of, played
+from planning.tune.choice import Ground
+from planning.tune.trial import OWN, Trial
+
+_GROUNDS = {
+    Ground.SURE: "the cheapest that keep every promise, also on 9 of 10 days drawn from the half-hours of this one",
+    Ground.KEPT: "the cheapest that kept every promise on this day; on 1 of 10 days drawn from its half-hours they would not",
+    Ground.NEAREST: "NO settings kept every promise; these came nearest",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """The judgement in one line, and what to know next. `good`: there is something to set, and it keeps the promises."""
+
+    good: bool
+    line: str
+    story: str
+
+
+def headline(advice: Advice) -> Headline:
+    """What was found."""
+    ground = _GROUNDS[advice.chosen.ground]
+    if not advice.worth_it:
+        line = f"Nothing found that is better than what the spec says ({_effect(advice.before, advice)})."
+        own = advice.chosen.trial is advice.before
+        story = f"Its settings are the best found: {ground}." if own else f"Too little would change with the best found to propose them: {ground}."
+        return Headline(advice.keeps, line, story)
+    story = f"Proposed: {ground}."
+    before, after = _effect(advice.before, advice), _effect(advice.chosen.trial, advice)
+    return Headline(advice.keeps, f"{before} now; {after} with the proposed settings.", story)
+
+
+def mark(advice: Advice) -> str:
+    """What the chosen settings are called."""
+    return "proposed" if advice.worth_it else "the best found"
+
+
+def _effect(trial: Trial, advice: Advice) -> str:
+    usd = advice.usd_a_day(trial)
+    cost = f"{advice.hours_a_day(trial):,.0f} {advice.price.hours} a day" + ("" if usd is None else f" (${usd:,.0f})")
+    return f"{attained(played(trial).attainment)} in time for {cost}"
+
+
+def cards(advice: Advice) -> tuple[Card, ...]:
+    """Before and after, figure by figure."""
+    before, after = advice.before, advice.chosen.trial
+    found = [
+        Card(f"{name} in time", arrow(attained(played(before).attained(name)), attained(played(after).attained(name))), f"promised {100 * share:g} %")
+        for name, share in advice.promises.items()
+        if name in played(after).classes
+    ]
+    old, new = advice.hours_a_day(before), advice.hours_a_day(after)
+    found.append(Card(f"{advice.price.hours} a day", arrow(f"{old:,.1f}", f"{new:,.1f}"), f"{new / old - 1:+.1%}" if old else ""))
+    usd = advice.usd_a_day(before), advice.usd_a_day(after)
+    if usd[0] is not None and usd[1] is not None:
+        found.append(Card("US dollars a day", arrow(f"{usd[0]:,.0f}", f"{usd[1]:,.0f}"), f"{usd[1] - usd[0]:+,.0f}"))
+    one, other = exact_of(before).score, exact_of(after).score
+    found.append(
+        Card("Replicas, mean", arrow(f"{one.mean_replicas:.2f}", f"{other.mean_replicas:.2f}"), f"{other.changes:,} changes, {other.flaps:,} flaps")
+    )
+    found.append(Card("TTFT p99", arrow(duration(one.ttft_p99_s), duration(other.ttft_p99_s)), "of the answered"))
+    return tuple(found)
+
+
+def arrow(before: str, after: str) -> str:
+    """A change, or that there is none."""
+    return after if before == after else f"{before} -> {after}"
+
+
+def columns(advice: Advice, settings: bool = True) -> tuple[str, ...]:
+    """Of the table of the front: what each took and kept, and the `settings` in which any differ."""
+    classes = tuple(f"{name} in time" for name in played(advice.before).classes)
+    money = () if advice.price.usd_per_hour is None else ("USD/day",)
+    return (
+        "settings",
+        *classes,
+        f"{advice.price.hours}/day",
+        *money,
+        "replicas",
+        "changes",
+        "flaps",
+        "TTFT p99",
+        *(_varied(advice) if settings else ()),
+    )
+
+
+def rows(advice: Advice, settings: bool = True) -> list[tuple[Trial, tuple[str, ...]]]:
+    """A row of `columns` each: the spec's own first, then the front, the cheapest first; the proposal is among them, or last."""
+    shown = [advice.before, *(trial for trial in advice.front if trial is not advice.before)]
+    if advice.chosen.trial not in shown:
+        shown.append(advice.chosen.trial)
+    varied = _varied(advice) if settings else []
+    return [(trial, (*_figures(trial, advice), *(_setting(trial, name) for name in varied))) for trial in shown]
+
+
+def _figures(trial: Trial, advice: Advice) -> Sequence[str]:
+    score, usd = exact_of(trial).score, advice.usd_a_day(trial)
+    kept = tuple(attained(played(trial).attained(name)) for name in played(trial).classes)
+    money = () if usd is None else (f"{usd:,.0f}",)
+    name = "spec (now)" if trial.name == OWN else trial.name
+    return (
+        name,
+        *kept,
+        f"{advice.hours_a_day(trial):,.1f}",
+        *money,
+        f"{score.mean_replicas:.2f}",
+        str(score.changes),
+        str(score.flaps),
+        duration(score.ttft_p99_s),
+    )
+
+
+def _varied(advice: Advice) -> list[str]:
+    """The settings in which those that are shown differ."""
+    shown = [trial.candidate for trial in (advice.before, *advice.front, advice.chosen.trial) if trial.candidate is not None]
+    first = shown[0]
+    return list(dict.fromkeys(name for one in shown[1:] for name in one.differs_from(first)))
+
+
+def _setting(trial: Trial, name: str) -> str:
+    if trial.candidate is None:
+        return "-"
+    value: Value = trial.candidate.least if name == "replicas.min" else trial.candidate.settings.get(name)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def notes(advice: Advice) -> list[str]:
+    """What else whoever sets this should know."""
+    found = []
+    cut = exact_of(advice.chosen.trial).at_most
+    if cut > 0.01:
+        found.append(f"replicas.max or the cost ceiling cut {percent(cut, 1)} of the law's decisions: with a higher one more promises could be kept.")
+    if advice.chosen.ground is Ground.KEPT:
+        found.append("Promises are kept narrowly: play other days with the proposed spec (`raylane simulate`) before it is set.")
+    if len(played(advice.before).classes) < len(advice.promises):
+        missing = sorted(set(advice.promises) - set(played(advice.before).classes))
+        found.append(f"The traffic has no request of {', '.join(missing)}: nothing is known of what these settings do to it.")
+    return found

@@ -1,0 +1,28 @@
+"""Mooncake (github.com/kvcache-ai/Mooncake): JSON lines with times in milliseconds, and hashes of the prompt's blocks of 512 tokens.
+
+A hash names its block and all before it. The last one of a prompt may be of a part of a block, and is then left out.
+"""
+
+from collections.abc import Iterable
+
+from planning.workload.formats.format import Format, has_keys, objects
+from planning.workload.formats.rows import Rows
+
+BLOCK_TOKENS = 512
+
+
+def _read(lines: Iterable[str], rows: Rows) -> None:
+    rows.chunk_tokens = BLOCK_TOKENS
+    for record in objects(lines):
+        rows.add(record["timestamp"] / 1_000, int(record["input_length"]), int(record["output_length"]), record.get("hash_ids", ()))
+
+
+MOONCAKE = Format(
+    "Mooncake JSONL",
+    "prefix hashes by blocks of 512 tokens",
+    has_keys("timestamp", "input_length", "output_length"),
+    _read,
+    '{"timestamp": 0, "input_length": 1100, "output_length": 6, "hash_ids": [0, 1, 2]}\n'
+    '{"timestamp": 277, "input_length": 1024, "output_length": 9, "hash_ids": [0, 3]}\n'
+    '{"timestamp": 300, "input_length": 30, "output_length": 9}\n',
+)

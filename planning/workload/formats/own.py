@@ -1,0 +1,88 @@
+"""raylane's trace: JSON lines that hold all that a `Trace` does, version 1. `raylane traffic FILE --out TRACE` writes it.
+
+The first line is the head: `raylane_trace` (the version) and `chunk_tokens`, the tokens of a prefix's chunk (0: no prefixes). Each further line is a
+request: `arrived_s`, `prompt_tokens`, `output_tokens` and, where known, `max_tokens`, `tenant`, `class`, `model`, `region`, `session` (a number) and
+`prefix`: the hashes of its leading chunks, as runs [first, count, first, count, ...] of numbers that follow each other.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+
+from planning.workload.formats.format import Format, has_keys
+from planning.workload.formats.rows import Rows
+from planning.workload.trace import LABELS, Trace
+
+VERSION = 1
+_KEYS = {name: "class" if name == "traffic_class" else name for name in LABELS}
+
+
+def lines_of(trace: Trace) -> Iterator[str]:
+    """The trace's lines, each with its end."""
+    prefixes = trace.prefixes
+    yield json.dumps({"raylane_trace": VERSION, "chunk_tokens": prefixes.chunk_tokens if prefixes is not None else 0}) + "\n"
+    arrived, prompt, output = trace.arrived_s.tolist(), trace.prompt_tokens.tolist(), trace.output_tokens.tolist()
+    most = None if trace.max_tokens is None else trace.max_tokens.tolist()
+    session = None if trace.session is None else trace.session.tolist()
+    labels = [(key, column) for name, key in _KEYS.items() if (column := getattr(trace, name)) is not None]
+    for index in range(len(trace)):
+        record: dict[str, object] = {"arrived_s": round(arrived[index], 6), "prompt_tokens": prompt[index], "output_tokens": output[index]}
+        if most is not None and most[index]:
+            record["max_tokens"] = most[index]
+        for key, column in labels:
+            if name := column[index]:
+                record[key] = name
+        if session is not None and session[index] >= 0:
+            record["session"] = session[index]
+        if prefixes is not None and (prefix := prefixes[index]):
+            record["prefix"] = runs_of(prefix)
+        yield json.dumps(record) + "\n"
+
+
+def runs_of(hashes: Sequence[int]) -> list[int]:
+    """The hashes as runs: [7, 8, 9, 4] is [7, 3, 4, 1]."""
+    runs: list[int] = []
+    for hash_ in hashes:
+        if runs and hash_ == runs[-2] + runs[-1]:
+            runs[-1] += 1
+        else:
+            runs += (hash_, 1)
+    return runs
+
+
+def hashes_of(runs: Sequence[int]) -> list[int]:
+    """The hashes that stand there as runs. Raises ValueError for what are no runs."""
+    if len(runs) % 2 or min(runs[1::2], default=1) < 1:
+        raise ValueError(f"prefix = {runs}: allowed: pairs of a first hash and a count of at least 1")
+    return [hash_ for first, count in zip(runs[::2], runs[1::2], strict=True) for hash_ in range(first, first + count)]
+
+
+def _read(lines: Iterable[str], rows: Rows) -> None:
+    each = iter(lines)
+    head = json.loads(next(each))
+    if head["raylane_trace"] != VERSION:
+        raise ValueError(f"raylane_trace = {head['raylane_trace']!r}: allowed: {VERSION}")
+    rows.chunk_tokens = int(head["chunk_tokens"])
+    for line in each:
+        if line.strip():
+            record = json.loads(line)
+            rows.add(
+                float(record["arrived_s"]),
+                int(record["prompt_tokens"]),
+                int(record["output_tokens"]),
+                hashes_of(record["prefix"]) if "prefix" in record else (),
+                int(record.get("max_tokens", 0)),
+                session=str(record.get("session", "")),
+                **{name: record.get(key, "") for name, key in _KEYS.items()},
+            )
+
+
+OWN = Format(
+    "raylane trace JSONL",
+    "tenant, class, model, region, session, max_tokens, prefix hashes",
+    has_keys("raylane_trace"),
+    _read,
+    '{"raylane_trace": 1, "chunk_tokens": 64}\n'
+    '{"arrived_s": 0.0, "prompt_tokens": 200, "output_tokens": 6, "tenant": "t", "class": "batch", "session": 0, "prefix": [5, 2, 90, 1]}\n'
+    '{"arrived_s": 1.5, "prompt_tokens": 70, "output_tokens": 9, "model": "m", "region": "eu", "max_tokens": 99, "prefix": [5, 1]}\n'
+    '{"arrived_s": 1.5, "prompt_tokens": 30, "output_tokens": 9}\n',
+)

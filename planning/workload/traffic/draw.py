@@ -1,0 +1,115 @@
+"""Draws the requests of a traffic file. Pure but for ServeGen's tables, which are read.
+
+Every stream in every region is drawn by itself, from a seed of its own, and their requests are laid together in time: a stream that is added or taken
+out leaves the others as they were.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from planning.workload.labels import Labels
+from planning.workload.lengths import IntArray, parse_lengths
+from planning.workload.rate import Clock, Rate, Spike, day_rate
+from planning.workload.renewal import renewal_arrivals
+from planning.workload.servegen import ServeGenError, drawn_trace, read_tables
+from planning.workload.trace import Trace, joined
+from planning.workload.traffic.chunks import hashed
+from planning.workload.traffic.file import MOST_REQUESTS, WEEKDAYS, Region, ServeGen, SharedPrefix, Stream, Traffic
+from planning.workload.traffic.load import TrafficError
+from planning.workload.traffic.shares import drawn_labels, drawn_numbers, drawn_tenants, zipf_weights
+from planning.workload.traffic.talks import drawn_turns
+
+_HERE = Region(name="-")
+
+
+def draw(traffic: Traffic, seed: int | None = None) -> Trace:
+    """The requests of a traffic file, by its own seed or another one. Raises TrafficError where there would be none, or far too many."""
+    seed = traffic.seed if seed is None else seed
+    regions = traffic.regions or (_HERE,)
+    whole = sum(region.share for region in regions)
+    rates = {
+        (number, place): _rate(traffic, stream, region, region.share / whole)
+        for number, stream in enumerate(traffic.streams)
+        for place, region in enumerate(regions)
+    }
+    expected = sum(rate.expected_requests for rate in rates.values())
+    if expected > MOST_REQUESTS:
+        raise TrafficError("the traffic", [f"streams: {expected:.3g} requests are expected; allowed: at most {MOST_REQUESTS}"])
+    parts = [_drawn(traffic, number, place, rate, np.random.default_rng([seed, number, place])) for (number, place), rate in rates.items()]
+    if traffic.servegen is not None:
+        parts.append(_described(traffic.servegen, traffic.duration_s, np.random.default_rng([seed, len(traffic.streams)])))
+    return _together([part for part in parts if len(part)])
+
+
+def _rate(traffic: Traffic, stream: Stream, region: Region, share: float) -> Rate:
+    clock = Clock(traffic.start.hour + region.hour_offset, WEEKDAYS.index(traffic.start.day))
+    spikes = [Spike(spike.at_s, spike.length_s, spike.factor) for spike in stream.spikes]
+    return day_rate(
+        stream.rate.knots(),
+        traffic.duration_s,
+        clock,
+        stream.rate.weekdays.factors(),
+        spikes,
+        share / (stream.sessions.turns if stream.sessions else 1.0),
+    )
+
+
+def _drawn(traffic: Traffic, number: int, place: int, rate: Rate, rng: np.random.Generator) -> Trace:
+    """One stream in one region."""
+    stream, sessions = traffic.streams[number], traffic.streams[number].sessions
+    starts = renewal_arrivals(rate, stream.gaps, stream.shape, rng)
+    talks = len(starts)
+    text = _texts(stream.prefix, talks, rng)
+    prefix_tokens = np.where(text >= 0, stream.prefix.tokens if stream.prefix else 0, 0)
+    turns = drawn_turns(starts, prefix_tokens, parse_lengths(stream.prompt), parse_lengths(stream.output), sessions, rng)
+    classes, tenants = drawn_labels(stream.classes, talks, rng), drawn_tenants(stream.tenants, talks, rng)
+    text_chunks = stream.prefix.tokens // traffic.chunk_tokens if stream.prefix else 0
+    count = len(turns.talk)
+    whole = Trace(
+        turns.arrived_s,
+        turns.prompt_tokens,
+        turns.output_tokens,
+        tenant=None if tenants is None else tenants.take(turns.talk),
+        traffic_class=None if classes is None else classes.take(turns.talk),
+        model=_all(stream.model, count) if stream.model else None,
+        region=_all(traffic.regions[place].name, count) if traffic.regions else None,
+        session=turns.talk if sessions else None,
+        prefixes=hashed(turns, text, text_chunks, traffic.chunk_tokens, number, place, talks=sessions is not None),
+    ).at(turns.arrived_s)
+    return whole.take(np.flatnonzero(whole.arrived_s < traffic.duration_s))
+
+
+def _texts(prefix: SharedPrefix | None, talks: int, rng: np.random.Generator) -> IntArray:
+    """Which system prompt each conversation begins with; -1: none."""
+    if prefix is None:
+        return np.full(talks, -1, dtype=np.int64)
+    chosen = drawn_numbers(zipf_weights(prefix.count, prefix.zipf), talks, rng)
+    return np.where(rng.random(talks) < prefix.share, chosen, -1)
+
+
+def _all(name: str, count: int) -> Labels:
+    return Labels((name,), np.zeros(count, dtype=np.int32))
+
+
+def _described(wanted: ServeGen, duration_s: float, rng: np.random.Generator) -> Trace:
+    try:
+        tables = read_tables(wanted.folder, wanted.model)
+        trace = drawn_trace(tables, wanted.from_s, wanted.from_s + duration_s, wanted.rate_scale, rng, most=MOST_REQUESTS)
+    except ServeGenError as error:
+        raise TrafficError("servegen", [str(error)]) from error
+    return replace(trace, traffic_class=_all(wanted.traffic_class, len(trace))) if wanted.traffic_class else trace
+
+
+def _together(parts: list[Trace]) -> Trace:
+    """The parts as one trace, with sessions that differ between parts."""
+    if not parts:
+        raise TrafficError("the traffic", ["duration_s, streams.rate: not one request was drawn; allowed: a longer time or a higher rate"])
+    numbered, first = [], 0
+    for part in parts:
+        if part.session is not None:
+            numbered.append(replace(part, session=part.session + first))
+            first += int(part.session.max()) + 1
+        else:
+            numbered.append(part)
+    return joined(numbered)

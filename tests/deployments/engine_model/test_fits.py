@@ -1,0 +1,52 @@
+"""Whose costs a file holds: what is simulated, and what is said."""
+
+from pathlib import Path
+
+import pytest
+
+from cluster.shipped import shipped
+from cluster.spec import Model, Pool, load_spec
+from deployments.engine_model.cost_file import CostFile, read_cost_file
+from deployments.engine_model.fits import limits_for, misfits
+
+
+@pytest.fixture
+def fitting() -> tuple[Model, Pool, CostFile]:
+    """A shipped model, its pool, and the costs beside it."""
+    spec = load_spec(Path(str(shipped("specs/simulated-h100.yaml"))))
+    model = spec.models[0]
+    assert model.simulated is not None
+    return model, spec.pool_of(model, spec.regions[0]), read_cost_file(Path(model.simulated.costs))
+
+
+def with_settings(model: Model, **settings: int) -> Model:
+    return model.model_copy(update={"settings": model.settings.model_copy(update=settings)})
+
+
+def test_a_file_of_this_engine_fits(fitting: tuple[Model, Pool, CostFile]) -> None:
+    assert misfits(*fitting) == ()
+
+
+def test_what_the_spec_lowers_is_simulated_and_what_it_raises_is_said(fitting: tuple[Model, Pool, CostFile]) -> None:
+    model, pool, file = fitting
+    lower = with_settings(model, max_num_seqs=64, max_num_batched_tokens=2_048)
+    assert (limits_for(lower, file).sequences, limits_for(lower, file).step_tokens, misfits(lower, pool, file)) == (64, 2_048, ())
+    higher = with_settings(model, max_num_batched_tokens=16_384)
+    assert limits_for(higher, file).step_tokens == 8_192
+    assert "max_num_batched_tokens = 16384: the costs are known up to 8192" in misfits(higher, pool, file)[0]
+    assert "KV tokens" in misfits(with_settings(model, max_model_len=1 << 20), pool, file)[0]
+
+
+@pytest.mark.parametrize(("accelerator", "fits"), [("H100", True), ("H100-80G", True), ("L40S", False), ("L4", False), ("cpu", True)])
+def test_another_accelerator_is_said(fitting: tuple[Model, Pool, CostFile], accelerator: str, fits: bool) -> None:
+    model, pool, file = fitting
+    other = pool.model_copy(update={"accelerator": accelerator})
+    assert (misfits(model, other, file) == ()) is fits
+    assert misfits(model, other, file.model_copy(update={"basis": "measured", "hardware": "this machine"})) == ()
+
+
+def test_another_model_is_said(fitting: tuple[Model, Pool, CostFile]) -> None:
+    model, pool, file = fitting
+    assert misfits(model.model_copy(update={"name": "m-simulated"}), pool, file) == (
+        "the costs are of model 'llama-3.1-8b-simulated', not of 'm-simulated': their times are simulated all the same",
+    )

@@ -1,0 +1,40 @@
+"""A play that simulates in a moment, and contests made up for tests."""
+
+import numpy as np
+
+from autoscaling.scaler.bounds import Bounds
+from planning.gauntlet.mix import CHATS
+from planning.gauntlet.results import Contender, Contest, Point, Results
+from planning.gauntlet.scenario import Play
+from planning.gauntlet.serving import CHAT
+from planning.gauntlet.traffic import Stream, drawn
+from planning.scoring.score import Score
+
+
+def small_play(seed: int = 0, start_up_s: float = 20.0) -> Play:
+    """A quiet start, a busy middle, a quiet end: seven minutes."""
+    knots = [(0, 0.5), (150, 0.5), (150, 2.2), (270, 2.2), (270, 0.5)]
+    work, load = drawn(CHAT, [Stream(CHATS, knots)], 420.0, np.random.default_rng(seed))
+    return Play(CHAT, work, load, Bounds(1, 6), 1, 420.0, start_up_s=(start_up_s,))
+
+
+def score_like(attainment: float, hours: float, flaps: int = 0) -> Score:
+    """A score of which only these figures matter."""
+    return Score(1_000, attainment, {"short": attainment}, hours, 2.5 * hours, 2 * hours, 4, flaps, 30.0, 0, 0, 0, 1.5)
+
+
+def point_like(attainments: list[float], hours: list[float], **settings: float) -> Point:
+    """A point of a frontier."""
+    return Point(settings, tuple(score_like(a, h) for a, h in zip(attainments, hours, strict=True)))
+
+
+def contest_like(laws: dict[str, list[Point]], scenario: str = "ramp", target: float = 0.95) -> Contest:
+    """A contest of these frontiers; each law picks its last point."""
+    plays = len(next(iter(laws.values()))[0].scores)
+    contenders = tuple(Contender(law, tuple(points), len(points) - 1) for law, points in laws.items())
+    return Contest(scenario, target, contenders, (score_like(target, 1.0),) * plays, (score_like(target + 0.01, 1.2),) * plays)
+
+
+def results_like(*contests: Contest) -> Results:
+    """Results of these contests."""
+    return Results({"trials": 4, "training": 1, "held_out": 3, "points": 2, "sims": 8}, contests, {})

@@ -1,0 +1,97 @@
+"""Where a law should rest it does: no flap where traffic stops, no more than a change in ten minutes, and no fleet for a promise that none can keep.
+
+The plays are those of `benchmarks/scaling`, which compares them with an earlier version.
+"""
+
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from autoscaling.laws.law import Concern
+from autoscaling.laws.registry import make_law
+from autoscaling.scaler.decision import Decision
+from benchmarks.scaling.plays import MID_FOLDER, RESTING, SILENCE_S, Case, scenario_case, silenced
+from planning.gauntlet.run import outcome_of
+from tests.planning.workload.real import real
+
+REST_S = 600.0
+
+
+def decided(case: Case) -> tuple[Decision, ...]:
+    """What the backlog law decided, by its defaults: whatever changed the number, the reason or the concern."""
+    return outcome_of(case.play, make_law("backlog", {}, case.plant), case.target).scalings
+
+
+def changes(case: Case) -> list[Decision]:
+    """Those that changed the number."""
+    return [one for one in decided(case) if one.changes]
+
+
+def between(found: list[Decision], from_s: float, to_s: float) -> list[Decision]:
+    return [one for one in found if from_s <= one.at_s < to_s]
+
+
+def assert_at_rest(found: list[Decision]) -> None:
+    """No two changes within ten minutes."""
+    assert all(later.at_s - one.at_s >= REST_S for one, later in pairwise(found)), [(one.at_s, one.applied, one.requested) for one in found]
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("name", [name for name in RESTING if name.startswith("trickle")])
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_request_a_minute_moves_nothing_more_often_than_every_ten_minutes(name: str, number: int) -> None:
+    assert_at_rest(changes(RESTING[name](None, number)))
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("number", range(4))
+def test_while_the_upstream_is_out_steps_down_keep_their_rules_and_nothing_flaps(number: int) -> None:
+    case = scenario_case("outage", None, number)
+    arrived = case.play.workload.arrived_s
+    late = arrived[arrived > 700.0]
+    back_s = float(late[np.flatnonzero(late[10:] - late[:-10] < 10.0)[0]])
+    found = between(changes(case), 660.0, back_s)
+    assert found
+    assert all(one.requested < one.applied for one in found)
+    assert_at_rest(found)
+    assert all(2 * one.requested >= one.applied for one in found)
+    assert all(one.requested >= 5 for one in between(found, 660.0, 900.0))  # what the five replicas' worth of the minutes before need
+
+
+@cache
+def day(name: str) -> tuple[Case, tuple[Decision, ...]]:
+    case = RESTING[name](real(MID_FOLDER).parent, 0)
+    return case, tuple(changes(case))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "from_s", "to_s"), [("m-mid-outage", 600.0, 7_190.0), ("silent-half-hour", *SILENCE_S)])
+def test_on_a_recorded_day_nothing_flaps_in_the_silence_and_changes_are_rare(name: str, from_s: float, to_s: float) -> None:
+    case, found = day(name)
+    silent = between(list(found), from_s, to_s)
+    assert all(one.requested < one.applied for one in silent)
+    assert_at_rest(silent)
+    assert len(found) <= case.play.until_s / REST_S
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("name", ["promise-50ms", "promise-200ms"])
+def test_a_promise_that_no_number_keeps_buys_no_fleet_and_that_is_told(name: str) -> None:
+    case = RESTING[name](None, 0)
+    told = decided(case)
+    assert max(one.requested for one in told) <= 3
+    assert_at_rest([one for one in told if one.changes])
+    assert {one.concern for one in told} & set(Concern)
+
+
+@pytest.mark.whole
+def test_half_an_hour_cut_out_of_a_play_is_silent_and_the_rest_as_it_was() -> None:
+    play = scenario_case("outage", None, 0).play
+    before, after = play.workload, silenced(play, 100.0, 200.0).workload
+    gone = (before.arrived_s >= 100.0) & (before.arrived_s < 200.0)
+    assert gone.sum() > 100
+    np.testing.assert_array_equal(after.arrived_s, before.arrived_s[~gone])
+    np.testing.assert_array_equal(after.prompt_tokens, before.prompt_tokens[~gone])
+    assert [after.traffic_class[index] for index in range(len(after))] == [before.traffic_class[int(index)] for index in np.flatnonzero(~gone)]

@@ -1,0 +1,103 @@
+"""Results that were written are read again as they were; whatever is not as a gauntlet writes it is named."""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planning.gauntlet.merged import merged
+from planning.gauntlet.results_file import ResultsFileError, read_results
+from planning.gauntlet.written_score import WrittenScore, known_score
+from planning.scoring.score import Score
+from tests.planning.gauntlet.small import contest_like, point_like, results_like, score_like
+
+POINTS = [point_like([0.96, 0.97], [1.5, 1.6], target_wait=0.3), point_like([0.99, 0.98], [2.5, 2.4])]
+RESULTS = results_like(contest_like({"backlog": POINTS, "hpa": POINTS[:1]}, "idle"))
+CODE = {"version": "0.1.0", "world": "w", "limits": "l", "laws": {"backlog": "b", "hpa": "h"}}
+WRITTEN = {one.name: getattr(score_like(0.9, 1.0), one.name) for one in fields(Score)}
+
+Tree = dict[str, Any]
+
+
+def law(told: Tree) -> Tree:
+    found: Tree = told["contests"][0]["laws"]["backlog"]
+    return found
+
+
+def scores(told: Tree) -> list[Tree]:
+    found: list[Tree] = law(told)["points"][0]["scores"]
+    return found
+
+
+def test_results_survive_their_file(tmp_path: Path) -> None:
+    other = replace(RESULTS, about={**RESULTS.about, **CODE, "trials": 6}, contests=(replace(RESULTS.contests[0], scenario="ramp"),))
+    for results in (RESULTS, merged([replace(RESULTS, about={**RESULTS.about, **CODE}), other])):
+        (tmp_path / "some.json").write_text(json.dumps(results.as_json()))
+        assert read_results(tmp_path / "some.json") == results
+
+
+def test_a_score_of_a_run_that_answered_nobody_is_one() -> None:
+    read = WrittenScore.model_validate_json(json.dumps({**WRITTEN, "ttft_p99_s": math.nan})).score()
+    assert math.isnan(read.ttft_p99_s)
+    assert list(WrittenScore.model_fields) == [one.name for one in fields(Score)]
+
+
+def test_a_score_of_another_shape_is_unknown() -> None:
+    assert known_score(WRITTEN) == score_like(0.9, 1.0)
+    for other in (None, {}, [], "x", {**WRITTEN, "more": 1}, {**WRITTEN, "flaps": None}, {**WRITTEN, "attainment": math.nan}):
+        assert known_score(other) is None  # type: ignore[arg-type]
+
+
+SPOILT: list[tuple[str, Callable[[Tree], object]]] = [
+    ("laws.backlog.pick = 99: .*allowed: 0 to 1", lambda told: law(told).update(pick=99)),
+    ("laws.backlog.pick = -1", lambda told: law(told).update(pick=-1)),
+    ("laws.backlog.pick = '0'", lambda told: law(told).update(pick="0")),
+    ("laws.backlog.points", lambda told: law(told).update(points=[])),
+    ("laws.backlog.points.0.scores", lambda told: scores(told).clear()),
+    (r"laws.backlog.points.0.scores: 1 scores; allowed: 2", lambda told: scores(told).pop()),
+    ("known_rate: 1 scores; allowed: 2", lambda told: told["contests"][0]["known_rate"].pop()),
+    ("contests.0.oracle", lambda told: told["contests"][0].update(oracle=[])),
+    ("scores.0.attainment = nan", lambda told: scores(told)[0].update(attainment=math.nan)),
+    ("scores.0.attainment = 'x'", lambda told: scores(told)[0].update(attainment="x")),
+    ("scores.1.attainment = None", lambda told: scores(told)[1].update(attainment=None)),
+    ("scores.0.by_lane = None", lambda told: scores(told)[0].update(by_lane=None)),
+    ("scores.0.more = 1", lambda told: scores(told)[0].update(more=1)),
+    ("scores.0.flaps", lambda told: scores(told)[0].pop("flaps")),
+    ("contests.0.target = 7", lambda told: told["contests"][0].update(target=7)),
+    ("contests.0.target = '0.9'", lambda told: told["contests"][0].update(target="0.9")),
+    ("oracle.0.replica_hours = -5", lambda told: told["contests"][0]["oracle"][0].update(replica_hours=-5)),
+    ("contests.0.scenario = ", lambda told: told["contests"][0].update(scenario=["idle"])),
+    ("contests.0.laws = {}", lambda told: told["contests"][0].update(laws={})),
+    ("contests = {}", lambda told: told.update(contests={})),
+    ("points.0.settings = ", lambda told: law(told)["points"][0].update(settings=[1])),
+    ("about = None", lambda told: told.update(about=None)),
+    ("about = ", lambda told: told.update(about=[])),
+    ("about.trials", lambda told: told.update(about={})),
+    ("world, limits, laws: missing", lambda told: told["about"].update(version="0.1.0")),
+    ("left_out = None", lambda told: told.update(left_out=None)),
+    ("left_out.ramp = 5", lambda told: told.update(left_out={"ramp": 5})),
+    ("left_out = ", lambda told: told.update(left_out=["a"])),
+    ("schema = 99", lambda told: told.update(schema=99)),
+]
+
+
+@pytest.mark.parametrize(("said", "spoil"), SPOILT, ids=[said for said, _ in SPOILT])
+def test_what_is_wrong_is_named(said: str, spoil: Callable[[Tree], object], tmp_path: Path) -> None:
+    told = json.loads(json.dumps(RESULTS.as_json()))
+    spoil(told)
+    path = tmp_path / "some.json"
+    path.write_text(json.dumps(told))
+    with pytest.raises(ResultsFileError, match=rf"some\.json: .*{said}"):
+        read_results(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"\xff\xfe\x00", b"[" * 100_000, b'{"schema": 1'])
+def test_a_file_of_something_else_is_named(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "some.json"
+    path.write_bytes(content)
+    with pytest.raises(ResultsFileError, match=r"some\.json: "):
+        read_results(path)

@@ -1,0 +1,68 @@
+"""A trace becomes a workload: classes, tenants and models of the spec, promises by class, prefixes, and clear refusals."""
+
+import numpy as np
+import pytest
+
+from cluster.spec import ClusterSpec, parse_spec
+from planning.simulator.from_trace import WorkloadError, workload_of
+from planning.workload.labels import Labels
+from planning.workload.prefixes import Prefixes
+from planning.workload.trace import Trace
+
+SPEC = parse_spec(
+    "name: x\nregions: [{name: r, pools: [{name: p}]}]\n"
+    "models: [{name: m, source: s, settings: {max_model_len: 1000}}, {name: n, source: s, settings: {max_model_len: 1000}}]\n"
+    f"tenants: [{{name: acme, keys: ['sha256:{'0' * 64}'], classes: [batch]}}, {{name: ours, keys: ['sha256:{'1' * 64}']}}]\n"
+)
+
+
+def labels(*names: str) -> Labels:
+    kept = tuple(dict.fromkeys(names))
+    return Labels(kept, np.array([kept.index(name) for name in names], dtype=np.int32))
+
+
+def trace(**columns: object) -> Trace:
+    return Trace(np.arange(4.0), np.array([40, 80, 120, 160]), np.array([5, 6, 7, 8]), **columns)  # type: ignore[arg-type]
+
+
+def spec_without_tenants() -> ClusterSpec:
+    return SPEC.model_copy(update={"tenants": ()})
+
+
+def test_a_bare_trace_is_of_the_first_class_and_of_no_tenant() -> None:
+    work = workload_of(trace(), SPEC, SPEC.models[0])
+    assert list(work.ttft_slo_s) == [0.5] * 4
+    assert [work.tenant[0], work.traffic_class[3]] == ["", "interactive"]
+    assert (list(work.max_tokens), work.prefix[1], work.chunk_tokens) == ([0] * 4, (), 0)
+
+
+def test_classes_and_tenants_are_the_specs() -> None:
+    named = trace(tenant=labels("acme", "ours", "stranger", "acme"), traffic_class=labels("", "", "completion", "interactive"))
+    work = workload_of(named, SPEC, SPEC.models[0])
+    assert [work.tenant[index] for index in range(4)] == ["acme", "ours", "", "acme"]
+    assert [work.traffic_class[index] for index in range(4)] == ["batch", "interactive", "completion", "interactive"]
+    assert list(work.ttft_slo_s) == [30, 0.5, 0.1, 0.5]
+    assert workload_of(named, spec_without_tenants(), SPEC.models[0]).tenant[0] == ""
+
+
+def test_an_unknown_class_is_refused() -> None:
+    with pytest.raises(WorkloadError, match="class = 'gold' in the trace: the spec has no such class; allowed: interactive, completion, batch"):
+        workload_of(trace(traffic_class=labels("gold", "batch", "", "batch")), SPEC, SPEC.models[0])
+
+
+def test_only_the_models_own_requests_are_taken() -> None:
+    work = workload_of(trace(model=labels("m", "n", "m", "")), SPEC, SPEC.models[0])
+    assert list(work.prompt_tokens) == [40, 120]
+    assert len(workload_of(trace(model=labels("ChatGPT", "GPT-4", "GPT-4", "")), SPEC, SPEC.models[0])) == 4
+    with pytest.raises(WorkloadError, match="no request of the trace is for model 'n'; it has those of m"):
+        workload_of(trace(model=labels("m", "m", "m", "m")), SPEC, SPEC.models[1])
+
+
+def test_prefixes_shrink_with_the_lengths() -> None:
+    prefixes = Prefixes(20, np.arange(8), np.zeros(4, dtype=np.int64), np.array([2, 4, 6, 8], dtype=np.int32))
+    whole = workload_of(trace(prefixes=prefixes), SPEC, SPEC.models[0])
+    assert (whole.chunk_tokens, whole.prefix[1]) == (20, (0, 1, 2, 3))
+    short = SPEC.models[0].model_copy(update={"settings": SPEC.models[0].settings.model_copy(update={"max_model_len": 92})})
+    fitted = workload_of(trace(prefixes=prefixes), SPEC, short)
+    assert fitted.chunk_tokens == 10
+    assert list(fitted.prompt_tokens) == [20, 40, 60, 80]

@@ -1,0 +1,129 @@
+"""The report of a simulated run: whole, of one file, without a reference to anything outside, and with the facts in it."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from deployments.telemetry.published_error import AtLoad, Figure, Published
+from planning.simulator.replica_count import ReplicaCount
+from planning.simulator.report.facts import Basis, Facts, Price, Target
+from planning.simulator.report.file import ReportFileError, check_place, write_report
+from planning.simulator.report.page import render
+from planning.simulator.report.palette import swaps
+from planning.simulator.report.run import Run, describe
+from planning.simulator.report.verdict import verdict
+from tests.planning.simulator.test_cell import workload
+from tests.planning.simulator.test_timeline import NAMES, play
+
+FACTS = Facts(
+    spec="a <b>spec</b>",
+    model="demo",
+    trace="trace.jsonl",
+    replicas=2,
+    load_scale=1.0,
+    basis=Basis("costs.json", "roofline", "1 x L40S"),
+    targets=(Target("interactive", 5.0, 0.99), Target("batch", 30.0, 0.9)),
+    sequences=16,
+    kv_tokens=30_000,
+    price=Price("GPU", 1, 3.6),
+    version="0.1.0",
+    command="raylane simulate </script>",
+    made="2026-11-20 10:00 UTC",
+)
+
+
+def run_of(count: int, rate: float) -> Run:
+    work = workload(count, rate)
+    out, samples = play(work)
+    return describe(out, work, NAMES, samples, [ReplicaCount(0, 2)])
+
+
+@pytest.fixture(scope="module")
+def busy() -> Run:
+    return run_of(2_000, 400.0)
+
+
+@pytest.fixture(scope="module")
+def page(busy: Run) -> str:
+    return render(busy, FACTS)
+
+
+def test_nothing_is_loaded_from_outside(page: str) -> None:
+    ours = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
+    assert not re.search(r"""(src|href|action|data)\s*=\s*["']?\s*(https?:)?//""", ours)
+    assert not re.search(r"@import|url\(", ours)
+    assert "<link" not in ours
+    assert "default-src 'none'" in ours
+    assert page.count("</script>") == page.count("<script")
+
+
+def test_names_are_escaped(page: str) -> None:
+    assert "<b>spec</b>" not in page
+    assert "a &lt;b&gt;spec&lt;/b&gt;" in page
+
+
+def test_every_figure_is_whole_and_every_colour_has_its_dark_one(page: str) -> None:
+    figures = re.findall(r'<script type="application/json" class="figure" data-plot="(.*?)">(.*?)</script>', page, flags=re.DOTALL)
+    assert [name for name, _ in figures] == [f"{key}-plot" for key in ("ttft", "queue", "service", "capacity", "cost", "decisions")]
+    for name, text in figures:
+        figure = json.loads(text)
+        assert figure["data"], name
+        assert f'id="{name}"' in page
+        assert set(re.findall(r'"(#[0-9a-fA-F]{6})"', text)) <= set(swaps()), name
+    assert json.loads(page.split('id="setting">')[1].split("</script>")[0])["swaps"] == swaps()
+
+
+def test_the_facts_are_on_the_page(page: str, busy: Run) -> None:
+    assert "NOT MEASURED" in page
+    assert f"{busy.whole.rejected:,}" in page
+    assert f"${3.6 * busy.line.cell.replica_hours[-1]:,.2f}" in page
+    assert "No comparison with a measured run was given" in page
+    figure = Figure(name="ttft/all/p50", live_s=1.0, simulated_s=1.062, error=0.062, raw_error=0.07, spread=0.01, bound=0.1)
+    at_load = AtLoad(load=0.9, runs=3, slowness=(1.0, 1.0, 1.0), requests=100, failed=0, figures=(figure,))
+    published = Published(
+        model="m",
+        replicas=1,
+        costs="measured: here",
+        measured_at="2026-11-20T10:00:00+00:00",
+        capacity_live=10.0,
+        capacity_simulated=9.9,
+        loads=(at_load,),
+    )
+    compared = render(busy, replace(FACTS, published=published, price=Price("replica", 1, None)))
+    assert "+6.2 %" in compared
+    assert "no price given" in compared
+    assert "replica-hours" in compared
+
+
+def test_the_verdict_of_a_busy_and_of_a_calm_run(busy: Run) -> None:
+    judged = verdict(busy, FACTS)
+    assert not judged.kept
+    assert judged.line.startswith("Misses its SLO: ")
+    assert "first at 0:00:0" in judged.story
+    calm = run_of(60, 5.0)
+    assert verdict(calm, FACTS).kept
+    assert "No request missed" in verdict(calm, FACTS).story
+    assert "No request missed its SLO" in render(calm, FACTS)
+
+
+def test_the_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "report.html"
+    write_report(target, "old")
+    write_report(target, "new")
+    assert target.read_text() == "new"
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+    for bad, said in ((tmp_path, "is a folder"), (tmp_path / "none" / "r.html", "does not exist")):
+        with pytest.raises(ReportFileError, match=said):
+            check_place(bad)
+    with pytest.raises(ReportFileError, match="cannot be written"):
+        write_report(tmp_path / "none" / "r.html", "x")
+
+
+def test_a_device_is_no_place_for_a_report() -> None:
+    with pytest.raises(ReportFileError, match="--out /dev/full: is no regular file"):
+        check_place(Path("/dev/full"), "--out")
+    with pytest.raises(ReportFileError, match="--report /dev/full: cannot be written"):
+        write_report(Path("/dev/full"), "x")

@@ -1,0 +1,113 @@
+"""The time line of a simulated run: sums over the bins are those of the run, whatever the load."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deployments.scheduling import LanePolicy, Policy
+from planning.simulator.cell import Cell, CellSettings
+from planning.simulator.decisions import DecisionKind, decisions
+from planning.simulator.outcome import Outcome
+from planning.simulator.replica_count import ReplicaCount, mean_counts
+from planning.simulator.sampler import FEWEST, Sampler, Samples
+from planning.simulator.timeline import Timeline, timeline
+from planning.simulator.workload import Workload
+from planning.simulator.worst import slices_for, worst
+from tests.planning.simulator.test_cell import COST, LIMITS, workload
+
+LANES = (LanePolicy("short", 256, 8, 1, 5), LanePolicy("long", None, 1, 2, 10))
+NAMES = ("short", "long")
+
+
+def play(work: Workload, replicas: int = 2) -> tuple[Outcome, Samples]:
+    sampler = Sampler()
+    cell = Cell(CellSettings(replicas, LIMITS, Policy(LANES), queue_wait_s=6), COST, work, sample=sampler.take)
+    return cell.run(), sampler.samples()
+
+
+def line_of(work: Workload, replicas: int = 2) -> tuple[Outcome, Samples, Timeline]:
+    out, samples = play(work, replicas)
+    return out, samples, timeline(out, work.ttft_slo_s, NAMES, samples, [ReplicaCount(0, replicas)])
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(1, 400), st.sampled_from([2.0, 40.0, 400.0]), st.integers(0, 50))
+def test_sums_over_the_bins_are_those_of_the_run(count: int, rate: float, seed: int) -> None:
+    work = workload(count, rate, seed)
+    out, _, line = line_of(work)
+    finished = ~np.isnan(out.finished_s)
+    cell, lanes = line.cell, line.lanes
+    assert sum(lane.arrived.sum() for lane in lanes) == count
+    assert sum(lane.rejected.sum() for lane in lanes) == out.rejected.sum()
+    assert sum(lane.expired.sum() for lane in lanes) == out.expired.sum()
+    assert sum(lane.promoted.sum() for lane in lanes) == out.promoted.sum()
+    assert sum(lane.missed.sum() for lane in lanes) == count - (np.nan_to_num(out.ttft_s, nan=np.inf) <= work.ttft_slo_s).sum()
+    assert cell.finished.sum() == finished.sum()
+    assert cell.prompt_tokens_offered.sum() == work.prompt_tokens.sum()
+    assert cell.prompt_tokens.sum() == pytest.approx(work.prompt_tokens[finished].sum(), rel=1e-6, abs=1e-2)
+    assert cell.output_tokens.sum() == pytest.approx(work.output_tokens[finished].sum(), rel=1e-6, abs=1e-2)
+    assert cell.replica_hours[-1] == pytest.approx(2 * line.length_s / 3600)
+    assert cell.preemptions.sum() == out.preemptions
+    for lane in lanes:
+        assert (lane.waiting >= 0).all()
+        assert (lane.waiting_most >= lane.waiting).all()
+        assert lane.waiting[-1] == 0
+
+
+@pytest.mark.whole
+def test_the_samples_are_the_cells_own_and_change_nothing() -> None:
+    work = workload(4_000, 80.0)
+    out, samples, line = line_of(work)
+    unseen = Cell(CellSettings(2, LIMITS, Policy(LANES), queue_wait_s=6), COST, work).run()
+    np.testing.assert_array_equal(out.finished_s, unseen.finished_s)
+    assert (np.diff(samples.at_s) > 0).all()
+    assert samples.kv_most.max() <= 1
+    assert (samples.kv_most >= samples.kv_mean - 1e-9).all()
+    ended_s = out.finished_s - COST.back_s  # the client sees the end a moment after the engine
+    bound = np.array([((out.placed_s <= at) & ~(ended_s <= at)).sum() for at in samples.at_s])
+    inside = samples.running + samples.inside
+    assert (inside <= bound).all()  # the rest is on its way to its engine
+    assert inside.mean() > 0.9 * bound.mean()
+    assert {lane for lane, _ in line.waits} <= {*NAMES, "promoted"}
+    assert all(0 <= share.min() <= share.max() <= 1 for share in line.waits.values())
+    assert any(share.any() for share in line.waits.values())
+
+
+def test_a_long_run_has_no_more_samples_than_a_short_one_has_at_most() -> None:
+    work = workload(300, 0.05)
+    samples = play(work)[1]
+    assert work.arrived_s[-1] > 4_000
+    assert FEWEST <= len(samples.at_s) < 2 * FEWEST
+    assert np.allclose(np.diff(samples.at_s), samples.at_s[1])
+
+
+def test_every_decision_is_on_the_time_line() -> None:
+    out, _, line = line_of(workload(3_000, 400.0))
+    decided = decisions(out, NAMES, line.bins)
+    count = {kind: sum(one.count for one in decided if one.kind is kind) for kind in DecisionKind}
+    assert count[DecisionKind.REJECTED] == out.rejected.sum() > 0
+    assert count[DecisionKind.EXPIRED] == out.expired.sum() > 0
+    assert count[DecisionKind.PROMOTED] == out.promoted.sum() > 0
+    assert [one.at_s for one in decided] == sorted(one.at_s for one in decided)
+
+
+def test_the_worst_slices_say_what_happened() -> None:
+    work = workload(2_000, 120.0)
+    out, samples = play(work)
+    slices = slices_for(out.ended_s)
+    assert slices.width_s in (1.0, 10.0)
+    found = worst(timeline(out, work.ttft_slo_s, NAMES, samples, [ReplicaCount(0, 2)], slices))
+    assert found
+    assert [one.missed for one in found] == sorted((one.missed for one in found), reverse=True)
+    assert all(0 < one.missed <= one.arrived for one in found)
+    assert any("waiting in the lane" in text for one in found for text in one.happened)
+
+
+def test_replica_counts_over_time() -> None:
+    line = line_of(workload(50, 10.0))[2]
+    counts = [ReplicaCount(0.0, 2), ReplicaCount(line.bins.width_s, 2, warming=1), ReplicaCount(3.5 * line.bins.width_s, 3)]
+    assert mean_counts(counts, "ready", line.bins)[:5].tolist() == pytest.approx([2, 2, 2, 2.5, 3])
+    assert mean_counts(counts, "warming", line.bins)[:5].tolist() == pytest.approx([0, 1, 1, 0.5, 0])
+    with pytest.raises(ValueError, match="ascend"):
+        mean_counts(counts[1:], "ready", line.bins)

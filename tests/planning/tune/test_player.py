@@ -1,0 +1,126 @@
+"""Playing traffic with settings: the same law and autoscaler as anywhere, whole or in parts; runs end early where they can come to nothing."""
+
+import math
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autoscaling.forecast.history import A_DAY, History
+from autoscaling.laws.backlog.law import BacklogLaw
+from autoscaling.scaler.autoscaler import Autoscaler
+from planning.tune.candidate import Candidate
+from planning.tune.case_of import own_and_defaults
+from planning.tune.played import Played, Stopped
+from planning.tune.player import Player
+from planning.tune.stop import OutOfTime
+from tests.planning.tune import cases
+
+pytestmark = pytest.mark.whole
+
+FOR_EVER = math.inf
+
+
+@pytest.fixture(scope="module")
+def player() -> Player:
+    return Player(cases.case(), time.monotonic)
+
+
+@pytest.fixture(scope="module")
+def long_player() -> Player:
+    """Of three hours: long enough to be cut into parts."""
+    return Player(cases.case(span_s=10_800.0), time.monotonic)
+
+
+@pytest.fixture(scope="module")
+def long_whole(long_player: Player) -> Played:
+    """All of them, with a lean law."""
+    return long_player.exact(lean(), FOR_EVER)
+
+
+def own() -> Candidate:
+    spec = cases.spec()
+    found, _ = own_and_defaults(spec, spec.models[0])
+    assert found is not None
+    return found
+
+
+def lean() -> Candidate:
+    return Candidate({**own().settings, "utilisation": 1.0, "short_cost": 1.0, "down_after_s": 30.0, "down_starts": 0.5, "margin": 0.0}, 1)
+
+
+def test_the_whole_is_scored(player: Player) -> None:
+    played = player.exact(own(), FOR_EVER)
+    assert played.exact is not None
+    assert played.stopped is None
+    assert played.classes["interactive"][0] == len(player.case.work)
+    assert played.replica_hours == pytest.approx(played.exact.score.replica_hours)
+    assert played.attainment == pytest.approx(played.exact.score.attainment)
+    requests, kept = played.exact.slots["interactive"]
+    assert (requests.sum(), kept.sum()) == played.classes["interactive"]
+    assert played.exact.replicas.mean() == pytest.approx(played.exact.score.mean_replicas, rel=0.02)
+    assert played.exact.replicas.min() >= 1.9
+
+
+def test_the_same_settings_play_the_same(player: Player) -> None:
+    assert player.exact(own(), FOR_EVER).classes == player.exact(own(), FOR_EVER).classes
+
+
+def test_lean_settings_take_less(player: Player) -> None:
+    assert player.exact(lean(), FOR_EVER).replica_hours < 0.9 * player.exact(own(), FOR_EVER).replica_hours
+
+
+def test_a_fixed_number_is_a_run_without_an_autoscaler() -> None:
+    fixed = Player(cases.case(cases.TEXT.split("autoscaling:")[0]), time.monotonic)
+    played = fixed.exact(None, FOR_EVER, to_the_end=True)
+    assert played.exact is not None
+    assert played.replica_hours == pytest.approx(2 * fixed.case.span_s / 3600)
+    assert played.exact.score.changes == 0
+
+
+def test_a_first_look_estimates_the_whole(long_player: Player, long_whole: Played) -> None:
+    for candidate, whole in ((own(), long_player.exact(own(), FOR_EVER)), (lean(), long_whole)):
+        look = long_player.draft(candidate, FOR_EVER)
+        assert look.exact is None
+        assert look.replica_hours == pytest.approx(whole.replica_hours, rel=0.15)
+        assert look.classes["interactive"][0] == pytest.approx(whole.classes["interactive"][0], rel=0.3)
+        assert look.attainment == pytest.approx(whole.attainment, abs=0.02)
+
+
+def test_what_breaks_far_too_much_is_not_played_to_its_end(player: Player) -> None:
+    starved = replace(player.case, setup=replace(player.case.setup, bounds=replace(player.case.setup.bounds, least=1, most=1)))
+    played = Player(starved, time.monotonic).exact(Candidate(own().settings, 1), FOR_EVER)
+    assert played.stopped is Stopped.HOPELESS
+    assert played.exact is None
+    assert played.slack(starved.setup.attainment) < -0.05
+    assert Player(starved, time.monotonic).exact(Candidate(own().settings, 1), FOR_EVER, to_the_end=True).exact is not None
+
+
+def test_what_costs_far_too_much_is_not_either(player: Player, long_player: Player, long_whole: Played) -> None:
+    assert player.exact(own(), FOR_EVER, most_hours=1.0).stopped is Stopped.DEAR
+    look = long_player.draft(lean(), FOR_EVER, most_hours=0.6 * long_whole.replica_hours)
+    assert look.stopped is Stopped.DEAR
+    assert look.replica_hours == pytest.approx(long_whole.replica_hours, rel=0.5)
+
+
+def test_time_ends_a_run() -> None:
+    ticks = iter(np.arange(0.0, 1e6))
+    with pytest.raises(OutOfTime):
+        Player(cases.case(), lambda: float(next(ticks))).exact(own(), 3.0)
+
+
+def test_it_is_the_production_autoscaler_that_decides(player: Player) -> None:
+    settings = player._settings(own(), 0.0, 60.0, 1.0)
+    assert settings.scaling is not None
+    assert type(settings.scaling.autoscaler) is Autoscaler
+    assert type(settings.scaling.autoscaler.law) is BacklogLaw
+
+
+def test_a_seasonal_forecast_is_made_of_the_days_before(player: Player) -> None:
+    text = cases.TEXT.replace("  policy: backlog\n", "  policy: backlog\n  forecast: seasonal\n")
+    case = cases.case(text)
+    assert case.history == History(0, ())
+    known = replace(case, history=History(-A_DAY, (20_000.0,) * A_DAY))
+    foretold = Player(known, time.monotonic).exact(lean(), FOR_EVER)
+    assert foretold.replica_hours > 1.1 * Player(case, time.monotonic).exact(lean(), FOR_EVER).replica_hours

@@ -1,0 +1,104 @@
+"""The report of a proposal: whole, of one file, with its figures, its diff and the simulator's error on it."""
+
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from planning.simulator.report.facts import Basis, Price
+from planning.simulator.report.palette import swaps
+from planning.tune.advice import Advice, advise
+from planning.tune.case_of import own_and_defaults, space_of
+from planning.tune.player import Player
+from planning.tune.report.page import Facts, render
+from planning.tune.report.words import cards, columns, headline, notes, rows
+from planning.tune.search import Budget, Search
+from planning.tune.suggestion import suggest
+from planning.tune.trust import judge
+from tests.planning.tune import cases
+
+pytestmark = pytest.mark.whole
+
+
+@pytest.fixture(scope="module")
+def tuned() -> tuple[Player, Advice, str]:
+    """A short search, and its diff."""
+    return searched(8)
+
+
+def searched(most: int) -> tuple[Player, Advice, str]:
+    """A search of so many trials at most, and the diff of what it proposes."""
+    case, spec = cases.case(), cases.spec()
+    player = Player(case, time.monotonic)
+    own, defaults = own_and_defaults(spec, spec.models[0])
+    trials = Search(player, space_of(case, own, defaults), case.setup.attainment, Budget(1e6, most), time.monotonic).run(own, defaults)
+    advice = advise("demo", case.setup.law.name, case.setup.attainment, case.span_s, trials, Price("GPU", 2, 2.0), judge(None, "demo"), 60.0)
+    chosen = advice.chosen.trial.candidate
+    assert chosen is not None
+    return player, advice, suggest(cases.TEXT, Path("small.yaml"), spec, spec.models[0], chosen).diff
+
+
+def facts(diff: str) -> Facts:
+    return Facts("a <b>spec</b>", "trace.jsonl", 1_000, Basis("costs.json", "roofline", "2 x L40S"), diff, "0.1.0", "raylane tune </script>", "now")
+
+
+@pytest.fixture(scope="module")
+def page(tuned: tuple[Player, Advice, str]) -> str:
+    player, advice, diff = tuned
+    return render(advice, player.load, facts(diff))
+
+
+def test_nothing_is_loaded_from_outside_and_names_are_escaped(page: str) -> None:
+    ours = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
+    assert not re.search(r"""(src|href|action|data)\s*=\s*["']?\s*(https?:)?//""", ours)
+    assert not re.search(r"@import|url\(|<link", ours)
+    assert "default-src 'none'" in ours
+    assert page.count("</script>") == page.count("<script")
+    assert "a &lt;b&gt;spec&lt;/b&gt;" in page
+
+
+def test_the_figures_are_whole_and_every_colour_has_its_dark_one(page: str) -> None:
+    figures = re.findall(r'class="figure" data-plot="(.*?)-plot" data-axis="(.*?)">(.*?)</script>', page, flags=re.DOTALL)
+    assert [(name, axis) for name, axis, _ in figures] == [("front", "own"), ("day", "time")]
+    for name, _, text in figures:
+        figure = json.loads(text)
+        assert figure["data"], name
+        assert set(re.findall(r'"(#[0-9a-fA-F]{6})"', text)) <= set(swaps()), name
+    drawn = {trace["name"] for trace in json.loads(figures[0][2])["data"]}
+    assert {"the spec now", "not beaten by any"} <= drawn
+
+
+def test_the_diff_the_doubts_and_the_error_are_on_it(page: str, tuned: tuple[Player, Advice, str]) -> None:
+    _, _, diff = tuned
+    assert '<span class="minus">-    utilisation: 0.7' in page
+    assert diff.splitlines()[2] in page
+    assert "Do not set this unseen" in page
+    assert "unknown: never rehearsed" in page
+    assert "NOT MEASURED" in page
+
+
+def test_words_and_figures_agree(tuned: tuple[Player, Advice, str]) -> None:
+    _, advice, _ = tuned
+    told = headline(advice)
+    assert told.good == advice.keeps
+    assert f"{advice.hours_a_day(advice.before):,.0f} GPU-hours a day" in told.line
+    named = {card.name: card.value for card in cards(advice)}
+    assert named["GPU-hours a day"].startswith(f"{advice.hours_a_day(advice.before):,.1f} -> ")
+    assert "US dollars a day" in named
+    assert len(columns(advice)) == len(rows(advice)[0][1])
+    assert len(columns(advice, settings=False)) == len(rows(advice, settings=False)[0][1])
+    assert advice.chosen.trial in [trial for trial, _ in rows(advice)]
+    assert not any("of the law's decisions" in note for note in notes(advice))
+
+
+def test_the_json_is_plain_and_holds_the_front(tuned: tuple[Player, Advice, str]) -> None:
+    _, advice, _ = tuned
+    told = json.loads(json.dumps(advice.as_json()))
+    assert told["chosen"] in told["trials"]
+    assert set(told["front"]) <= set(told["trials"])
+    assert told["trials"]["spec"]["settings"]["utilisation"] == 0.7
+    assert told["usd_per_hour"] == 2.0
+    hours = told["trials"]["spec"]["hours_a_day"]
+    assert told["trials"]["spec"]["usd_a_day"] == pytest.approx(2 * hours)

@@ -1,0 +1,100 @@
+"""Conformance: what each format of the registry owes, on its own sample; and what each one holds."""
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deployments.protocol import Finished
+from deployments.telemetry.ledger import Ledger
+from planning.workload.formats import FORMATS, Format
+from planning.workload.formats.own import hashes_of, runs_of
+from planning.workload.trace import Trace
+from planning.workload.traces import read_trace, write_trace
+
+BY_NAME = {known.name: known for known in FORMATS}
+
+
+def read(folder: Path, text: str, suffix: str = "") -> Trace:
+    path = folder / f"trace{suffix}"
+    path.write_bytes(gzip.compress(text.encode()) if suffix == ".gz" else text.encode())
+    return read_trace(path)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("known", FORMATS, ids=[known.name for known in FORMATS])
+def test_each_format_keeps_the_contract(tmp_path: Path, known: Format, suffix: str) -> None:
+    trace = read(tmp_path, known.sample, suffix)
+    assert len(trace) >= 2
+    assert trace.arrived_s[0] == 0
+    assert (np.diff(trace.arrived_s) >= 0).all()
+    assert min(trace.prompt_tokens.min(), trace.output_tokens.min()) >= 1
+    for name in Trace.__slots__:
+        column = getattr(trace, name)
+        assert column is None or len(column) == len(trace), name
+    if trace.prefixes is not None:
+        assert (trace.prefixes.counts * trace.prefixes.chunk_tokens <= trace.prompt_tokens).all()
+    assert str(read(tmp_path, known.sample.rstrip("\n").replace("\n", "\r\n"))) == str(trace)
+
+
+@pytest.mark.parametrize("known", FORMATS, ids=[known.name for known in FORMATS])
+def test_what_is_read_can_be_written_in_our_own_form(tmp_path: Path, known: Format) -> None:
+    trace = read(tmp_path, known.sample)
+    write_trace(tmp_path / "own.jsonl", trace)
+    again = read_trace(tmp_path / "own.jsonl")
+    np.testing.assert_allclose(again.arrived_s, trace.arrived_s, atol=1e-6)
+    for name in ("prompt_tokens", "output_tokens", "max_tokens", "tenant", "traffic_class", "model", "region", "session", "prefixes"):
+        before, after = getattr(trace, name), getattr(again, name)
+        assert (before is None) == (after is None), name
+        if before is not None:
+            assert [before[index] for index in range(len(trace))] == [after[index] for index in range(len(trace))], name
+
+
+def test_azure_of_both_years(tmp_path: Path) -> None:
+    trace = read(tmp_path, BY_NAME["Azure CSV"].sample)
+    assert list(trace.arrived_s[:2]) == pytest.approx([0, 4.314579], abs=1e-5)
+    assert list(trace.prompt_tokens) == [374, 396, 2162]
+    assert list(trace.output_tokens) == [44, 1, 5]
+
+
+def test_burstgpt_of_the_first_release_has_no_sessions_and_failures_are_left_out(tmp_path: Path) -> None:
+    text = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,472,18,490,API log\n9,GPT-4,30,0,30,API log\n"
+    trace = read(tmp_path, text)
+    assert (list(trace.prompt_tokens), trace.session) == ([472], None)
+    assert trace.model is not None
+    assert trace.model.used() == ("ChatGPT",)
+
+
+def test_burstgpt_of_the_later_release_has_sessions(tmp_path: Path) -> None:
+    trace = read(tmp_path, BY_NAME["BurstGPT CSV"].sample)
+    assert trace.session is not None
+    assert trace.session.tolist() == [0, -1, 0]
+
+
+def test_mooncake_shares_whole_blocks_only(tmp_path: Path) -> None:
+    trace = read(tmp_path, BY_NAME["Mooncake JSONL"].sample)
+    assert trace.prefixes is not None
+    assert [trace.prefixes[index] for index in range(3)] == [(0, 1), (0, 3), ()]
+    assert trace.prefixes.chunk_tokens == 512
+
+
+def test_the_gateways_own_ledger_is_such_a_trace(tmp_path: Path) -> None:
+    finished = Finished("e", 200, 1, 120, 64, 30, 0, 0.0, 0.1, 0.2, 0.1, 0.3)
+    answered = Ledger("r", "e", "/v1/completions", arrived_s=5.0, arrived_unix_s=1_000.0, finished=finished)
+    answered.tenant, answered.traffic_class, answered.model, answered.max_tokens = "acme", "batch", "m", 99
+    refused = Ledger("s", "f", "/v1/completions", arrived_s=4.0, arrived_unix_s=999.0)
+    trace = read(tmp_path, "".join(json.dumps(ledger.record()) + "\n" for ledger in (refused, answered)))
+    assert (list(trace.prompt_tokens), list(trace.output_tokens)) == ([120], [30])
+    assert trace.max_tokens is not None
+    assert trace.max_tokens.tolist() == [99]
+    named = [labels[0] if labels else None for labels in (trace.tenant, trace.traffic_class, trace.model)]
+    assert named == ["acme", "batch", "m"]
+
+
+@given(st.lists(st.integers(0, 12), max_size=30))
+def test_runs_and_hashes_are_the_same_thing(hashes: list[int]) -> None:
+    assert hashes_of(runs_of(hashes)) == hashes

@@ -1,0 +1,91 @@
+"""Windows and scales: how many requests remain, when, and what they share."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planning.workload.labels import Labels
+from planning.workload.prefixes import Prefixes
+from planning.workload.scaling import first_requests, load_scaled, time_scaled, window
+from planning.workload.trace import Trace
+
+
+def built(gaps: list[float], talks: int) -> Trace:
+    count = len(gaps)
+    codes = np.arange(count) % 3
+    return Trace(
+        np.cumsum(gaps) - gaps[0],
+        np.arange(1, count + 1) * 10,
+        np.full(count, 5),
+        tenant=Labels(("a", "b", ""), codes.astype(np.int32)),
+        session=np.arange(count) % talks - 1,
+        prefixes=Prefixes(10, np.arange(count), np.zeros(count, dtype=np.int64), np.arange(1, count + 1, dtype=np.int32)),
+    )
+
+
+traces = st.builds(built, st.lists(st.floats(0, 100), min_size=1, max_size=60), st.integers(1, 6))
+
+
+def hashes(trace: Trace) -> list[tuple[int, ...]]:
+    assert trace.prefixes is not None
+    return [trace.prefixes[index] for index in range(len(trace))]
+
+
+@given(traces, st.floats(0, 3_000), st.floats(0, 3_000))
+def test_a_window_holds_what_arrives_in_it(trace: Trace, from_s: float, length_s: float) -> None:
+    cut = window(trace, from_s, from_s + length_s)
+    mine = (trace.arrived_s >= from_s) & (trace.arrived_s < from_s + length_s)
+    assert cut.prompt_tokens.tolist() == trace.prompt_tokens[mine].tolist()
+    assert ((cut.arrived_s >= 0) & (cut.arrived_s <= length_s)).all()
+
+
+@given(traces, st.floats(0.01, 100))
+def test_the_clock_is_stretched_and_nothing_else(trace: Trace, scale: float) -> None:
+    stretched = time_scaled(trace, scale)
+    np.testing.assert_allclose(stretched.arrived_s, trace.arrived_s * scale)
+    assert hashes(stretched) == hashes(trace)
+
+
+@given(traces, st.integers(1, 90))
+def test_the_first_requests(trace: Trace, limit: int) -> None:
+    assert first_requests(trace, limit).prompt_tokens.tolist() == trace.prompt_tokens[:limit].tolist()
+
+
+@given(traces, st.sampled_from([0.3, 1.0, 1.6, 2.0, 5.0]), st.integers(0, 9))
+def test_more_load_is_copies_of_other_users_in_the_same_time(trace: Trace, scale: float, seed: int) -> None:
+    scaled, again = (load_scaled(trace, scale, seed) for _ in range(2))
+    assert (scaled.arrived_s == again.arrived_s).all()
+    whole = int(scale)
+    assert whole * len(trace) <= len(scaled) <= (whole if scale == whole else whole + 1) * len(trace)
+    assert (np.diff(scaled.arrived_s) >= 0).all()
+    if len(scaled):
+        assert scaled.arrived_s[0] >= 0
+        assert scaled.arrived_s[-1] <= max(trace.span_s, trace.arrived_s[-1]) + 1e-9
+    kept, times = np.unique(scaled.prompt_tokens, return_counts=True)
+    assert set(kept) <= set(trace.prompt_tokens)
+    assert times.max(initial=0) <= np.ceil(scale)
+    if scale == 2.0:  # every request twice, under two names
+        assert len(set(hashes(scaled))) == 2 * len(trace)
+        assert scaled.session is not None
+        assert trace.session is not None
+        assert len(np.unique(scaled.session[scaled.session >= 0])) == 2 * len(np.unique(trace.session[trace.session >= 0]))
+    if scale == 1.0:
+        assert hashes(scaled) == hashes(trace)
+
+
+def test_thinning_keeps_the_share_and_whole_conversations() -> None:
+    trace = built([1.0] * 30_000, 3_000)
+    kept = load_scaled(trace, 0.4)
+    assert abs(len(kept) / len(trace) - 0.4) < 0.05
+    assert kept.session is not None
+    sizes = np.bincount(kept.session[kept.session >= 0])
+    assert set(sizes) <= {0, 10}
+
+
+def test_copies_keep_the_hours_of_the_day() -> None:
+    rng = np.random.default_rng(0)
+    times = np.sort(np.concatenate([rng.uniform(0, 86_400, 2_000), rng.uniform(40_000, 50_000, 20_000)]))
+    trace = Trace(times, np.ones(len(times), dtype=np.int64), np.ones(len(times), dtype=np.int64))
+    scaled = load_scaled(trace, 3)
+    before, after = (np.histogram(one.arrived_s, bins=12, range=(0, 86_400))[0] / len(one) for one in (trace, scaled))
+    assert np.abs(before - after).max() < 0.03
