@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from autoscaling.laws.choice import LawChoice
 from autoscaling.laws.law import Plant
+from autoscaling.laws.registry import LawChoice
 from autoscaling.laws.settings import Value
 from autoscaling.scaler.autoscaler import Autoscaler
-from autoscaling.scaler.bounds import Bounds
+from autoscaling.scaler.decision import Bounds
 from cluster.spec import Autoscaling, ClusterSpec, Model, Pool, Region, Rollback
 from cluster.spec import Law as SpecLaw
 from deployments.engine_model.cost_file import CostFile, read_cost_file

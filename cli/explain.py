@@ -14,8 +14,7 @@ from rich.markup import escape
 
 from autoscaling.explain.explanation import explain as explained
 from autoscaling.explain.moments import Moment, moments
-from autoscaling.log.files import lines_of
-from autoscaling.log.reader import LogError
+from autoscaling.log.reader import LogError, lines_of
 from cli.console import console, fail
 from cli.departed import clock, end_of, ids_in, sequel_of, short_names
 from cli.duration import seconds_of

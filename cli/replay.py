@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from autoscaling.log.files import all_lines_of, is_scaling_log, lines_of
-from autoscaling.log.reader import LogError
-from autoscaling.log.replay import replay as replay_scaling
+from autoscaling.log.reader import LogError, all_lines_of, is_scaling_log, lines_of
+from autoscaling.log.reader import replay as replay_scaling
 from cli.console import console, fail
 from deployments.scheduling.replay import ReplayError, replay
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from autoscaling.log.files import log_files
+from autoscaling.log.reader import log_files
 from autoscaling.log.writer import PREFIX
 from cli.console import fail
 from cli.run_dir import RunDir, known_clusters

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from autoscaling.forecast.choice import make_forecaster
+from autoscaling.forecast.forecaster import make_forecaster
 from autoscaling.from_spec import ScalingSetup
 from cli.console import console
 from deployments.engine_model.cost_model import CostModel

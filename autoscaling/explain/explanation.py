@@ -1,15 +1,145 @@
-"""One explained decision: what was known, why it was taken, what would have changed it; as data, and as lines to read. Pure."""
+"""One explained decision: what was known, why it was taken, what would have changed it; as data, and as lines to read. Pure.
+
+Every motive and every limit has one sentence here. What would have changed the number is found input by input: tried
+outwards, then narrowed by bisection. A law need not answer in order: between two tried factors of the same answer there
+may be another. The nearest that was found is shown.
+"""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from autoscaling.explain.levers import levers, unbound
-from autoscaling.explain.moments import Moment
-from autoscaling.explain.sensitivity import Turn, turns
-from autoscaling.explain.words import words
+from autoscaling.explain.moments import Lever, Moment, levers, unbound
+from autoscaling.laws.law import Concern, Motive
+from autoscaling.scaler.decision import Bounds, Decision, Limit
+
+_MOTIVES: Mapping[Motive, str] = {
+    Motive.STEADY: "as many as there are carry the load",
+    Motive.BACKLOG: "what waits would miss its target",
+    Motive.DEMAND: "what arrives needs so many",
+    Motive.FORECAST: "what is expected to arrive, by the time that a replica takes to start, needs so many",
+    Motive.OCCUPANCY: "sequences or KV blocks are nearly full",
+    Motive.LATENCY: "measured latencies are over their bound, or well under it",
+    Motive.SLO_BURN: "promises are being missed faster than the SLO allows",
+    Motive.WAKE: "something arrived, and there was no replica",
+    Motive.CONSOLIDATE: "for long enough, fewer have carried the busiest moment",
+    Motive.IDLE: "nothing has come for long enough, so none is needed",
+    Motive.COOLING: "fewer would do, but not for long enough yet",
+    Motive.LULL: "next to nothing comes of what usually does, and it may come back at once, so no more than half goes, and then none for a while",
+    Motive.NO_ROOM: "fewer would do on average, but one less would not carry the load",
+    Motive.SCHEDULE: "the number was known beforehand",
+}
+
+_CONCERNS: Mapping[Concern, str] = {
+    Concern.NOTHING_WAITS: "promises are missed faster than the SLO allows, but hardly anything waits for a replica, so more would not help",
+    Concern.HELPED_NOTHING: "promises are missed faster than the SLO allows, and the last replica that was added for that helped nothing",
+}
+
+
+def words(decision: Decision, bounds: Bounds) -> str:
+    """Why that number, in a sentence without its full stop."""
+    told = _reason(decision, bounds)
+    return told if decision.concern is None else f"{told}; {_CONCERNS[decision.concern]}"
+
+
+def _reason(decision: Decision, bounds: Bounds) -> str:
+    motive = "" if decision.motive is None else _MOTIVES[decision.motive]
+    if decision.limit is None:
+        return motive
+    wanted = f"the law wanted {decision.wanted} ({motive})" if decision.wanted is not None else "the law was not asked"
+    return f"{wanted}; {_limit(decision, bounds)}"
+
+
+def _limit(decision: Decision, bounds: Bounds) -> str:
+    match decision.limit:
+        case Limit.MIN_REPLICAS:
+            return f"replicas.min is {bounds.least}"
+        case Limit.MAX_REPLICAS:
+            return f"replicas.max is {bounds.most}"
+        case Limit.COST_CEILING:
+            return f"autoscaling.usd_per_hour pays for {bounds.ceiling}"
+        case Limit.UNSCHEDULABLE:
+            return f"there is room for {decision.requested}: no GPU, quota or node for more"
+        case Limit.UP_RATE:
+            return f"autoscaling.up_per_minute allows {bounds.up_per_min:g} more in a minute"
+        case Limit.DOWN_RATE:
+            return f"autoscaling.down_per_minute allows {bounds.down_per_min:g} fewer in a minute"
+        case Limit.HELD:
+            return f"an operator holds at least {decision.requested}"
+        case Limit.PINNED:
+            return f"an operator pinned {decision.requested}"
+        case Limit.STALE:
+            return "nobody could read the owner's books, or they were too old, so the number stayed"
+        case Limit.SILENT:
+            return "a replica did not report, so nothing was taken away"
+        case Limit.FORECAST_FAILED:
+            return "the forecast failed, so nothing was taken away"
+        case Limit.LAW_FAILED:
+            return f"the law failed ({decision.error}), so the number stayed"
+        case None:
+            return ""
+
+
+_UP = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
+_DOWN = (0.9, 0.8, 2 / 3, 0.5, 1 / 3, 0.2, 0.1, 0.0)
+_MORE = (1.0, 2.0, 3.0)
+_NARROWINGS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Moved to `at` (a factor, or so many more), `replicas` would have been asked for, for `reason`."""
+
+    lever: str
+    at: float
+    counts: bool
+    replicas: int
+    reason: str
+
+
+def turns(lever: Lever, requested: int) -> tuple[Turn, ...]:
+    """The nearest moves in either direction that would have changed the number; none where none was found."""
+    if lever.counts:
+        found = [_first(lever, requested, steps) for steps in (_MORE, tuple(-more for more in _MORE))]
+    else:
+        found = [_narrowed(lever, requested, steps) for steps in (_UP, _DOWN)]
+    return tuple(turn for turn in found if turn is not None)
+
+
+def _first(lever: Lever, requested: int, steps: tuple[float, ...]) -> Turn | None:
+    for at in steps:
+        decision = lever.decide(at)
+        if decision is not None and decision.requested != requested:
+            return _turn(lever, at, decision)
+    return None
+
+
+def _narrowed(lever: Lever, requested: int, steps: tuple[float, ...]) -> Turn | None:
+    turn = _first(lever, requested, steps)
+    if turn is None:
+        return None
+    index = steps.index(turn.at)
+    same, other = (steps[index - 1] if index else 1.0), turn.at
+    return _bisect(lambda at: lever.decide(at), lever, requested, same, other) or turn
+
+
+def _bisect(decide: Callable[[float], Decision | None], lever: Lever, requested: int, same: float, other: float) -> Turn | None:
+    """Between a factor that changes nothing and one that does, in ratios where there are any."""
+    found: Turn | None = None
+    for _ in range(_NARROWINGS):
+        middle = math.sqrt(same * other) if same > 0 and other > 0 else (same + other) / 2
+        decision = decide(middle)
+        if decision is None or decision.requested == requested:
+            same = middle
+        else:
+            other, found = middle, _turn(lever, middle, decision)
+    return found
+
+
+def _turn(lever: Lever, at: float, decision: Decision) -> Turn:
+    return Turn(lever.name, at, lever.counts, decision.requested, decision.reason)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,17 @@
-"""The decisions of a log that are worth a word, each with the state and the inputs from which it can be asked again. Pure."""
+"""The decisions of a log that are worth a word, each with the state and the inputs from which it can be asked again, and the
+inputs that can be moved to ask it what it would have decided. Pure.
+"""
 
+import math
 import pickle
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from autoscaling.log.header import load_pair
-from autoscaling.log.reader import Record
-from autoscaling.log.replay import Step, steps
-from autoscaling.scaler.bounds import Bounds
-from autoscaling.scaler.decision import Decision
+from autoscaling.log.reader import Record, Step, steps
+from autoscaling.scaler.decision import Bounds, Decision
 from autoscaling.shadow.pair import Pair
+from autoscaling.signals.signals import FlowSignal, ReplicaState, Signals
 
 WINDOW_S = 60.0
 """A changed input is changed for so many seconds before the decision: a law averages, and one changed moment would tell it little."""
@@ -81,3 +83,113 @@ def moments(lines: Iterable[str], any_code: bool = False) -> Iterator[Moment]:
             yield Moment(step.header.model, pair.choice.name, pair.scaler.bounds, step.decision, before, (*asked[1], step.record), asked[0])
         window.add(step)
         before = step.decision
+
+
+@dataclass(frozen=True, slots=True)
+class Lever:
+    """`decide` by how much it is moved: a factor (1: as it was), or, where it `counts`, so many more or fewer (0). None: cannot be moved so far."""
+
+    name: str
+    decide: Callable[[float], Decision | None]
+    counts: bool = False
+
+
+def levers(moment: Moment) -> tuple[Lever, ...]:
+    """Those that there are for that moment."""
+    signals = moment.record.signals
+    found = [
+        Lever("arrivals", lambda factor: _again(moment, _arrivals(moment, factor))),
+        Lever("forecast", lambda factor: _again(moment, (_forecast(one, factor) for one in _shown(moment)))),
+        Lever("work that waits", lambda factor: _again(moment, (_waiting(one, factor) for one in _shown(moment)))),
+        Lever("occupancy", lambda factor: _again(moment, (_occupied(one, factor) for one in _shown(moment)))),
+        Lever("ready replicas", lambda more: _with_ready(moment, round(more)), counts=True),
+        Lever("start-up time", lambda factor: _with_start_up(moment, factor)),
+    ]
+    there = {
+        "arrivals": signals.arrived > moment.records[0].signals.arrived and len({record.signals.epoch for record in moment.records}) == 1,
+        "forecast": signals.forecast is not None,
+        "work that waits": signals.backlog > 0,
+        "occupancy": signals.running > 0,
+        "ready replicas": bool(signals.replicas) or signals.applied > 0,
+        "start-up time": hasattr(moment.pair().scaler.law, "assume_start_up"),
+    }
+    return tuple(lever for lever in found if there[lever.name])
+
+
+def unbound(moment: Moment) -> Decision:
+    """What would have been asked for without any bound of the spec, and without an operator's word."""
+    pair = moment.pair()
+    *earlier, last = moment.records
+    for record in earlier:
+        pair.decide(record.signals, record.controls)
+    bounds = pair.scaler.bounds
+    pair.scaler.bounds = replace(bounds, least=0, most=1_000_000, ceiling=None, up_per_min=math.inf, down_per_min=math.inf)
+    return pair.decide(last.signals)
+
+
+def _shown(moment: Moment) -> Iterable[Signals]:
+    return (record.signals for record in moment.records)
+
+
+def _again(moment: Moment, shown: Iterable[Signals]) -> Decision | None:
+    pair, decision = moment.pair(), None
+    for record, signals in zip(moment.records, shown, strict=True):
+        decision = pair.decide(signals, record.controls)
+    return decision
+
+
+def _arrivals(moment: Moment, factor: float) -> Iterable[Signals]:
+    """The counts since the first record grow so many times as fast."""
+    first = {(flow.lane, flow.traffic_class): flow for flow in moment.records[0].signals.flows}
+
+    def faster(flow: FlowSignal) -> FlowSignal:
+        base = first.get((flow.lane, flow.traffic_class))
+        arrived, work, prompts = (0, 0.0, 0) if base is None else (base.arrived, base.work, base.prompt_tokens)
+        return replace(
+            flow,
+            arrived=arrived + round(factor * (flow.arrived - arrived)),
+            work=work + factor * (flow.work - work),
+            prompt_tokens=prompts + round(factor * (flow.prompt_tokens - prompts)),
+        )
+
+    return (replace(signals, flows=tuple(faster(flow) for flow in signals.flows)) for signals in _shown(moment))
+
+
+def _forecast(signals: Signals, factor: float) -> Signals:
+    forecast = signals.forecast
+    if forecast is None:
+        return signals
+    return replace(signals, forecast=replace(forecast, work_per_s=tuple(factor * work for work in forecast.work_per_s)))
+
+
+def _waiting(signals: Signals, factor: float) -> Signals:
+    lanes = tuple(replace(lane, waiting=math.ceil(factor * lane.waiting), work=factor * lane.work) for lane in signals.lanes)
+    return replace(signals, lanes=lanes)
+
+
+def _occupied(signals: Signals, factor: float) -> Signals:
+    replicas = tuple(replace(one, sequences=round(factor * one.sequences), kv_tokens=round(factor * one.kv_tokens)) for one in signals.replicas)
+    return replace(signals, replicas=replicas)
+
+
+def _with_ready(moment: Moment, more: int) -> Decision | None:
+    """At the last moment: of those applied, so many more are ready, or so many fewer."""
+    signals = moment.record.signals
+    ready = [one for one in signals.replicas if one.state is ReplicaState.READY]
+    if not -len(ready) <= more <= signals.starting:
+        return None
+    others = tuple(one for one in signals.replicas if one.state is not ReplicaState.READY)
+    pattern = ready[0] if ready else None
+    if pattern is None and more > 0:
+        return None
+    ready = ready[: len(ready) + more] if more < 0 else [*ready, *(replace(ready[0], name=f"+{n}", sequences=0, kv_tokens=0) for n in range(more))]
+    changed = replace(signals, replicas=(*ready, *others), starting=signals.starting - more)
+    return _again(moment, [*(record.signals for record in moment.records[:-1]), changed])
+
+
+def _with_start_up(moment: Moment, factor: float) -> Decision | None:
+    pair, decision = moment.pair(), None
+    pair.scaler.law.assume_start_up(factor)  # type: ignore[attr-defined]
+    for record in moment.records:
+        decision = pair.decide(record.signals, record.controls)
+    return decision

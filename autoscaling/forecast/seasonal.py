@@ -13,8 +13,7 @@ from enum import StrEnum
 import numpy as np
 
 from autoscaling.forecast.autoregression import LEAST, foretell
-from autoscaling.forecast.history import STEP_S, FloatArray, History, known
-from autoscaling.forecast.recorder import Recorder
+from autoscaling.forecast.history import STEP_S, FloatArray, History, Recorder, known
 from autoscaling.signals.signals import Forecast, Signals
 
 STEPS = 18

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from autoscaling.laws.entry import Entry
-from autoscaling.laws.law import Motive, Plant, Wanted
+from autoscaling.laws.law import Entry, Motive, Plant, Wanted
 from autoscaling.laws.settings import Range, require_not_negative, require_positive
 from autoscaling.signals.signals import Signals
 

@@ -6,11 +6,12 @@ A law is an object with whatever memory it needs. It reads no clock and does no 
 suite (`tests/autoscaling/laws/test_conformance.py`) takes it from there.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
+from autoscaling.laws.settings import Range
 from autoscaling.signals.signals import Signals
 from deployments.engine_model.cost_model import CostModel
 from deployments.engine_model.limits import Limits
@@ -91,3 +92,22 @@ class Law(Protocol):
     def decide(self, signals: Signals) -> Wanted:
         """How many replicas there should be now, of whatever is starting, ready or silent; those that drain are gone already. At least 0."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A law by its name: the type of its settings, how it is made of them, one line about it, and where a tuner looks for which settings (those that
+    are not named here stay at their defaults). `principal`: those of them that matter most, for a search of few trials; none: all of them. `promise`:
+    the setting that says within how many seconds a first token is wanted, if it has one."""
+
+    name: str
+    settings: type[Any]
+    make: Callable[[Any, Plant], Law]
+    about: str
+    search: Mapping[str, Range] = field(default_factory=dict)
+    principal: tuple[str, ...] = ()
+    promise: str | None = None
+
+    def quick_search(self) -> Mapping[str, Range]:
+        """Where a search of few trials looks."""
+        return {name: self.search[name] for name in self.principal} if self.principal else self.search

@@ -4,11 +4,11 @@ Laws are listed without what they need to run: a law that imports Ray does so wh
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from autoscaling.laws import fixed
 from autoscaling.laws.backlog import entry as backlog
-from autoscaling.laws.entry import Entry
-from autoscaling.laws.law import Law, Plant
+from autoscaling.laws.law import Entry, Law, Plant
 from autoscaling.laws.rivals import aibrix, dynamo, hpa, keda, knative, llmd, ray_default, ray_ttft
 from autoscaling.laws.settings import LawError, Value, settings_from
 
@@ -34,3 +34,23 @@ def make_law(name: str, settings: Mapping[str, Value], plant: Plant) -> Law:
     if entry is None:
         raise LawError(f"law {name!r}: no such law; allowed: {', '.join(LAWS)}")
     return entry.make(settings_from(name, entry.settings, settings), plant)
+
+
+@dataclass(frozen=True)
+class LawChoice:
+    """`settings`: those that differ from the law's defaults, or all."""
+
+    name: str
+    settings: Mapping[str, Value]
+
+    def make(self, plant: Plant) -> Law:
+        """The law, new. Raises LawError that names it, the setting and what is allowed."""
+        return make_law(self.name, self.settings, plant)
+
+
+def remember(new: Law, old: Law | None) -> Law:
+    """The new law with what the old one has learned, where it can make use of it: laws of a kind whose `adopt(old)` takes it over."""
+    adopt = getattr(new, "adopt", None)
+    if adopt is not None and type(old) is type(new):
+        adopt(old)
+    return new

@@ -1,6 +1,9 @@
-"""Signals, controls and decisions as trees of lists (`tree.py`), and back, exactly: floats keep every bit, times are nanoseconds beside them. Pure.
+"""Signals, controls and decisions as trees of lists, and back, exactly: floats keep every bit, times are nanoseconds beside
+them. Pure.
 
-The order of fields is the schema; whoever changes a field of these classes raises `SCHEMA`.
+The order of fields is the schema; whoever changes a field of these classes raises `SCHEMA`. A line of the log holds only
+what changed since the line before: a mapping from index to difference where two lists are equally long, else the new
+value itself. Trees hold no mappings, so the two are never confused.
 """
 
 from typing import Any
@@ -9,6 +12,36 @@ from autoscaling.laws.law import Concern, Motive
 from autoscaling.scaler.controls import Control, ControlKind
 from autoscaling.scaler.decision import Decision, Limit
 from autoscaling.signals.signals import FlowSignal, Forecast, LaneSignal, Latencies, ReplicaSignal, ReplicaState, Signals
+
+NOTHING: dict[str, Any] = {}
+"""The difference of equal trees."""
+
+
+def difference(old: Any, new: Any) -> Any:
+    """What makes `new` of `old`."""
+    if old == new:
+        return NOTHING
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        return {str(index): difference(a, b) for index, (a, b) in enumerate(zip(old, new, strict=True)) if a != b}
+    return new
+
+
+def patched(old: Any, change: Any) -> Any:
+    """The tree that `difference` was taken of. Raises ValueError where the change does not fit."""
+    if not isinstance(change, dict):
+        return change
+    if not change:
+        return old
+    if not isinstance(old, list):
+        raise ValueError(f"a change of {sorted(change)} of what is no list: {str(old)[:40]!r}")
+    new = list(old)
+    for key, part in change.items():
+        index = int(key)
+        if not 0 <= index < len(new):
+            raise ValueError(f"a change of place {index} of {len(new)}")
+        new[index] = patched(new[index], part)
+    return new
+
 
 SCHEMA = 3
 

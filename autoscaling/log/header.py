@@ -5,17 +5,41 @@ The state is pickled, compressed, and read by an unpickler that makes nothing bu
 
 import base64
 import dataclasses
+import hashlib
 import json
 import pickle
 import zlib
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from autoscaling.log.code import code_hash
 from autoscaling.log.codec import SCHEMA
 from autoscaling.shadow.pair import Pair
 from deployments.restricted_pickle import load_state
+
+_ROOT = Path(__file__).parents[1]
+_HASHED = ("laws", "scaler", "shadow", "signals")
+_FILES = (
+    "../deployments/controls/control.py",
+    "../deployments/engine_model/cost_model.py",
+    "../deployments/engine_model/limits.py",
+    "../deployments/engine_model/replica_rate.py",
+)
+"""What these compute with, and keep in the state that a log holds."""
+
+
+@cache
+def code_hash() -> str:
+    """Of the laws, the scaler, the shadow, the signals, and what they compute with."""
+    digest = hashlib.sha256()
+    rooms = (file for room in _HASHED for file in (_ROOT / room).rglob("*.py"))
+    for file in sorted([*rooms, *(_ROOT / name for name in _FILES)]):
+        digest.update(str(file.relative_to(_ROOT)).encode() if file.is_relative_to(_ROOT) else file.name.encode())
+        digest.update(b"\0" + file.read_bytes())
+    return digest.hexdigest()[:16]
+
 
 KIND = "scaling"
 _ROOMS = (

@@ -1,16 +1,22 @@
-"""The lines of a scaling log, read: headers, and one record a decision. Nothing is decided again here (`replay.py` does). Pure."""
+"""The lines of a scaling log, read: headers, and one record a decision; what a restarted controller takes from them; and
+their replay, which gives the recorded facts to what decided, as it was, and compares each decision with the recorded one.
+"""
 
 import json
+import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from autoscaling.log.codec import Tree, controls_from, decision_from, signals_from
-from autoscaling.log.header import Header, read_header
-from autoscaling.log.tree import patched
+from autoscaling.log.codec import Tree, controls_from, decision_from, patched, signals_from
+from autoscaling.log.header import KIND, Begin, Header, code_hash, read_header
+from autoscaling.log.writer import log_name
 from autoscaling.scaler.controls import Control
 from autoscaling.scaler.decision import Decision
+from autoscaling.shadow.pair import Pair
 from autoscaling.signals.signals import Signals
+from deployments.ownership.decision_log import KEPT
 
 
 class LogError(ValueError):
@@ -78,3 +84,137 @@ def _record(number: int, ns: int, unix_ns: int, tree: Any) -> Record:
     signals_tree, controls, decision = tree
     signals = signals_from(signals_tree, ns, unix_ns)
     return Record(number, ns, unix_ns, signals, controls_from(controls), decision_from(decision, signals), decision[-1] is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first decision that was not the recorded one."""
+
+    line: int
+    recorded: Decision
+    replayed: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """`decisions` taken again, of which `changes` changed the number of replicas; `difference`: None where every one was the recorded one."""
+
+    decisions: int
+    changes: int
+    difference: Difference | None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One decision taken again: `header` is the last one before it, `pair` what decided, in the state after it."""
+
+    header: Header
+    record: Record
+    pair: Pair
+    decision: Decision
+
+    @property
+    def agrees(self) -> bool:
+        """Whether it is the recorded one; terms count where they were written."""
+        known = self.decision if self.record.explained else replace(self.decision, terms={})
+        return known == self.record.decision
+
+
+def steps(lines: Iterable[str], any_code: bool = False) -> Iterator[Step]:
+    """Every decision of a log (whole files, in order), taken again. Raises LogError.
+
+    `any_code`: also where it was recorded by other code, to see what a change decides differently.
+    """
+    pair: Pair | None = None
+    header: Header | None = None
+    for number, entry in read_log(lines):
+        if isinstance(entry, Header):
+            if pair is None or entry.begin is not Begin.CHECKPOINT:
+                pair = _restored(entry, number, any_code)
+            header = entry
+            continue
+        if pair is None or header is None:
+            raise LogError(f"line {number}: a log begins with a header")
+        yield Step(header, entry, pair, pair.decide(entry.signals, entry.controls))
+
+
+def replay(lines: Iterable[str], any_code: bool = False) -> Replay:
+    """Replays a log up to the first difference. Raises LogError."""
+    decisions = changes = 0
+    for step in steps(lines, any_code):
+        decisions += 1
+        changes += step.decision.changes
+        if not step.agrees:
+            return Replay(decisions, changes, Difference(step.record.line, step.record.decision, step.decision))
+    return Replay(decisions, changes, None)
+
+
+def _restored(header: Header, number: int, any_code: bool) -> Pair:
+    if header.code != code_hash() and not any_code:
+        raise LogError(f"line {number}: recorded by code {header.code}, this is {code_hash()}: decisions may differ for that reason alone")
+    try:
+        return header.pair()
+    except ValueError as error:
+        raise LogError(f"line {number}: its state cannot be read: {error}") from error
+
+
+log = logging.getLogger("raylane.scaling")
+
+YOUNG_S = 600.0
+"""What was decided longer ago says nothing about now."""
+_HEADER = f'{{"log":"{KIND}"'
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What decided, in its state after its last decision, and when that was (nanoseconds: the log's own time, and of day)."""
+
+    pair: Pair
+    ns: int
+    unix_ns: int
+
+
+def is_scaling_log(first_line: str) -> bool:
+    """Whether a log that begins so is one of scaling decisions."""
+    return first_line.startswith(_HEADER)
+
+
+def log_files(folder: Path, model: str) -> list[Path]:
+    """Those that there are, oldest first."""
+    name = log_name(model) + ".jsonl"
+    paths = [*(folder / f"{name}.{number}" for number in range(KEPT, 0, -1)), folder / name]
+    return [path for path in paths if path.exists()]
+
+
+def lines_of(files: list[Path]) -> Iterator[str]:
+    """All their whole lines. A line that a killed writer left unfinished ends its file, and is left out. Raises OSError, LogError."""
+    return (line for line in all_lines_of(files) if line.endswith("\n"))
+
+
+def all_lines_of(files: list[Path]) -> Iterator[str]:
+    """All their lines, of any text. Raises OSError, LogError."""
+    for file in files:
+        try:
+            with file.open(encoding="utf-8") as lines:
+                yield from lines
+        except UnicodeDecodeError as error:
+            raise LogError(f"{file}: is no text: {error}") from error
+
+
+def remembered(folder: Path, model: str, unix_ns: int) -> Remembered | None:
+    """The state that the log of `model` leads to, if it is young, of this code, and whole; else None. Damage is told in the log."""
+    try:
+        lines = list(lines_of(log_files(folder, model)[-1:]))
+        starts = [number for number, line in enumerate(lines) if is_scaling_log(line)]
+        return _remembered(lines[starts[-1] :], model, unix_ns) if starts else None
+    except Exception as error:  # damage of any kind, or the state of other code's classes: scaling begins anew
+        log.warning("model %s: its scaling begins anew, since its log cannot be gone on with: %s: %s", model, type(error).__name__, error)
+        return None
+
+
+def _remembered(lines: list[str], model: str, unix_ns: int) -> Remembered | None:
+    """Of a header and what follows it. Raises whatever the replay of a log that is none, or not ours, may raise."""
+    if len(lines) == 1 or json.loads(lines[0])["model"] != model or unix_ns - json.loads(lines[-1])[1] > YOUNG_S * 1e9:
+        return None
+    *_, last = steps(lines)
+    return Remembered(last.pair, last.record.ns, last.record.unix_ns)

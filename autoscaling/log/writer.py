@@ -9,9 +9,8 @@ import math
 from pathlib import Path
 
 from autoscaling.laws.law import Concern
-from autoscaling.log.codec import Tree, controls_tree, decision_tree, signals_tree
+from autoscaling.log.codec import Tree, controls_tree, decision_tree, difference, signals_tree
 from autoscaling.log.header import Begin, header_of
-from autoscaling.log.tree import difference
 from autoscaling.scaler.controls import Control
 from autoscaling.scaler.decision import Decision
 from autoscaling.shadow.pair import Pair

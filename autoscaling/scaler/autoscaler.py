@@ -14,11 +14,39 @@ from collections import deque
 from dataclasses import replace
 
 from autoscaling.laws.law import Concern, Law, Motive, Wanted
-from autoscaling.scaler.bounds import Bounds
 from autoscaling.scaler.controls import Control, ControlKind, in_force
-from autoscaling.scaler.decision import Decision, Limit
-from autoscaling.scaler.room import Room
+from autoscaling.scaler.decision import Bounds, Decision, Limit
 from autoscaling.signals.signals import ReplicaState, Signals
+
+
+class Room:
+    """How many replicas there is room for. What the platform says is believed; what it has not started for long is taken for
+    impossible, for a while."""
+
+    def __init__(self) -> None:
+        self._waiting_since_s = math.inf
+        self._there = 0
+        self._most: int | None = None
+        self._until_s = 0.0
+
+    def look(self, signals: Signals, bounds: Bounds) -> None:
+        """Takes a moment into account. Replicas start within `unschedulable_s`; a later one is not coming."""
+        there = sum(replica.state is not ReplicaState.DRAINING for replica in signals.replicas)
+        if self._most is not None and (there > self._most or signals.at_s >= self._until_s):
+            self._most = None
+        if signals.applied <= there or there != self._there:
+            self._waiting_since_s = math.inf
+        if signals.applied > there:
+            self._waiting_since_s = min(self._waiting_since_s, signals.at_s)
+        self._there = there
+        if signals.at_s - self._waiting_since_s >= bounds.unschedulable_s:
+            self._most, self._until_s, self._waiting_since_s = there, signals.at_s + bounds.retry_s, math.inf
+
+    def most(self, signals: Signals) -> int | None:
+        """The most that there is room for, as far as anybody knows."""
+        known = [most for most in (self._most, signals.schedulable) if most is not None]
+        return min(known) if known else None
+
 
 _RATE_SPAN_S = 60.0
 
@@ -157,3 +185,42 @@ def _checked(law: str, wanted: Wanted) -> Wanted:
         if math.isnan(value):
             raise ValueError(f"law {law}: term {name} = nan; allowed: a number")
     return Wanted(replicas, Motive(wanted.motive), terms, None if wanted.concern is None else Concern(wanted.concern))
+
+
+_EARLY = 0.25
+"""A law is asked at the reading nearest to its time: this share of the readings' distance early."""
+
+
+class PacedScaler:
+    """Called at every reading, asks `autoscaler` as often as its law wants.
+
+    Between two asks the last number stands. An operator's word is followed at once, and so is another hand's change of
+    the number: the law is asked before its time. Books that are too old are reported at once; the law is not asked then.
+    """
+
+    def __init__(self, autoscaler: Autoscaler) -> None:
+        self.autoscaler = autoscaler
+        self._due_s = -math.inf
+        self._read_s = -math.inf
+        self._controls: tuple[Control, ...] = ()
+        self._last: Decision | None = None
+
+    def decide(self, signals: Signals, controls: tuple[Control, ...] = ()) -> Decision:
+        """Decides by the facts of this moment, or repeats what was decided last."""
+        now, last = signals.at_s, self._last
+        controls = in_force(controls, signals.unix_s)
+        early_s = _EARLY * min(now - self._read_s, self.autoscaler.law.period_s)
+        self._read_s = now
+        if signals.age_s > self.autoscaler.bounds.stale_s:
+            return self.autoscaler.decide(signals, controls)
+        as_it_was = last is not None and controls == self._controls and signals.applied == last.requested
+        if last is not None and as_it_was and now + early_s < self._due_s:
+            return replace(last, at_s=now, applied=signals.applied, ready=signals.ready)
+        self._controls = controls
+        self._due_s = now + self.autoscaler.law.period_s
+        self._last = self.autoscaler.decide(signals, controls)
+        return self._last
+
+    def hurry(self) -> None:
+        """Asks at the next moment, whatever the time: the law or its bounds have changed."""
+        self._due_s = -math.inf

@@ -1,25 +1,79 @@
-"""The cell as the autoscaler of one model sees it: the directory by Ray, the owner's books by HTTP. The one place here that knows both.
+"""The cell as the autoscaler of one model sees it: the directory by Ray, the owner's books by HTTP. Only this module knows both.
 
-Nothing waits long: the directory is listened to by a call that is always open, the owner has a second to answer. What cannot be had now is told as
-missing, and what was read before stands for as long as its age allows (`Bounds.stale_s`).
+Nothing waits long: the directory is listened to by a call that is always open, the owner has a second to answer. What
+cannot be had now is reported as missing, and what was read before stands for as long as its age allows (`Bounds.stale_s`).
 """
 
+import http.client
 import json
 import logging
 import time
 from collections.abc import Iterable
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import ray
 
-from autoscaling.serve.page import Page
 from autoscaling.serve.room import Node
 from deployments.departures.lives import own_presence
 from deployments.directory import find_directory
 from deployments.listing import Listing
 from deployments.scaling.books import SCALING_PATH, Books, read_books
 from deployments.scaling.state import ScalingState
+
+_TIMEOUT_S = 1.0
+
+
+class Page:
+    """Answers with the cluster's secret, over one connection that is kept: cheap enough for a hundred models in one process. `base` is a
+    gateway's address for the cell."""
+
+    def __init__(self, base: str, secret: str) -> None:
+        self.base = base
+        self._headers = {"authorization": f"Bearer {secret}"}
+        self._connection: http.client.HTTPConnection | None = None
+
+    def get(self, path: str) -> bytes:
+        """The body of a 200. Raises OSError: no answer in a second, or another status."""
+        return self.ask("GET", path)
+
+    def ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        """As `get`, with another method. A kept connection that was closed meanwhile is opened again, once."""
+        kept = self._connection is not None
+        try:
+            return self._ask(method, path, body)
+        except (http.client.RemoteDisconnected, ConnectionError):
+            if not kept:
+                raise
+            return self._ask(method, path, body)
+
+    def close(self) -> None:
+        """Ends the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _ask(self, method: str, path: str, body: bytes | None) -> bytes:
+        parts = urlsplit(self.base)
+        connection = self._connection or http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_TIMEOUT_S)
+        try:
+            headers = self._headers if body is None else {**self._headers, "content-type": "application/json"}
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            content = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            self._connection = None
+            raise error if isinstance(error, OSError) else OSError(f"{self.base}{path}: {error!r}") from error
+        if response.will_close:
+            connection.close()
+            self._connection = None
+        else:
+            self._connection = connection
+        if response.status != 200:
+            raise OSError(f"{self.base}{path}: HTTP {response.status}: {content[:200]!r}")
+        return content
+
 
 log = logging.getLogger("raylane.scaling")
 

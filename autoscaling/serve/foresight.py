@@ -9,12 +9,10 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autoscaling.forecast.history import STEP_S, History
-from autoscaling.forecast.kept import HistoryError, read_history, write_history
-from autoscaling.forecast.recorder import Recorder
+from autoscaling.forecast.forecaster import Forecaster
+from autoscaling.forecast.history import STEP_S, History, HistoryError, Recorder, read_history, write_history
 from autoscaling.log.writer import log_name
 from autoscaling.serve.facts import Facts
-from autoscaling.signals.forecaster import Forecaster
 from autoscaling.signals.signals import Forecast, Signals
 
 if TYPE_CHECKING:

@@ -6,32 +6,91 @@ The number is handed to Serve before anything is written or published: no disk a
 
 import logging
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from autoscaling.forecast.forecaster import Forecaster
 from autoscaling.from_spec import choices_of
 from autoscaling.laws.backlog.start_up import StartUps
-from autoscaling.log.files import remembered
+from autoscaling.log.reader import remembered
 from autoscaling.log.writer import ScalingLog
 from autoscaling.scaler.controls import Control
-from autoscaling.scaler.decision import Decision
-from autoscaling.serve.alarms import alarms_of
+from autoscaling.scaler.decision import Decision, Limit
 from autoscaling.serve.cell import Cell
-from autoscaling.serve.clock import Clock
 from autoscaling.serve.facts import Facts
 from autoscaling.serve.handover import Handover
 from autoscaling.serve.room import schedulable
 from autoscaling.shadow.pair import Pair
-from autoscaling.signals.forecaster import Forecaster
-from autoscaling.signals.from_books import signals_from
-from autoscaling.signals.from_snapshot import Moment
-from autoscaling.signals.signals import Signals
-from autoscaling.signals.unseen import unseen
+from autoscaling.signals.from_snapshot import Moment, signals_from
+from autoscaling.signals.signals import Signals, unseen
 from cluster.spec import ClusterSpec
 from deployments.scaling.state import ScalingState
 from deployments.scheduling.replica import ReplicaStatus
+
+
+class Clock:
+    """The time of one model's decisions, in whole nanoseconds: it never runs backwards, not even over a restart of the
+    controller on another machine. Goes on from a moment of an earlier clock (its own time, and that of day), else from
+    this machine's."""
+
+    def __init__(self, ns: int | None = None, unix_ns: int | None = None) -> None:
+        self._ahead_ns = 0
+        if ns is not None and unix_ns is not None:
+            passed = max(1, time.time_ns() - unix_ns)
+            self._ahead_ns = ns + passed - time.monotonic_ns()
+
+    def now(self) -> tuple[int, int]:
+        """Its time and that of day."""
+        return time.monotonic_ns() + self._ahead_ns, time.time_ns()
+
+
+class Alarm(StrEnum):
+    """What is wrong with the scaling of a model: on /metrics and in `raylane status`, with every decision while it lasts."""
+
+    LAW_FAILED = "law_failed"
+    """The law raised; the number stays."""
+    STALE = "stale"
+    """The owner's books cannot be read, or are too old; the number stays."""
+    SILENT = "silent"
+    """A replica does not report; nothing is taken away."""
+    UNSCHEDULABLE = "unschedulable"
+    """More are wanted than there is room for."""
+    FOREIGN_WRITE = "foreign_write"
+    """Another hand changed the number of replicas."""
+    BAD_SPEC = "bad_spec"
+    """The spec in force cannot be followed (a cost file is missing, a setting is refused); what was in force before is."""
+    NO_LOG = "no_log"
+    """The decision log cannot be written."""
+    FORECAST_FAILED = "forecast_failed"
+    """The forecast that the spec wants failed; nothing is taken away until it is made again, within ten minutes."""
+    ROLLED_BACK = "rolled_back"
+    """A promoted law burned the SLO and was taken back; the spec does not say so yet."""
+    OUT_OF_REACH = "out_of_reach"
+    """Promises are missed faster than the SLO allows, and more replicas do not help: `raylane explain` says how the law knows."""
+
+
+_BY_LIMIT = {
+    Limit.LAW_FAILED: Alarm.LAW_FAILED,
+    Limit.STALE: Alarm.STALE,
+    Limit.SILENT: Alarm.SILENT,
+    Limit.UNSCHEDULABLE: Alarm.UNSCHEDULABLE,
+}
+
+
+def alarms_of(decision: Decision, **others: bool) -> tuple[str, ...]:
+    """Those of a decision, and the `others` by their names where they hold."""
+    told = {_BY_LIMIT.get(decision.limit) if decision.limit is not None else None}
+    told |= {Alarm(name) for name, holds in others.items() if holds}
+    if decision.concern is not None:
+        told.add(Alarm.OUT_OF_REACH)
+    if decision.error is not None:
+        told.add(Alarm.LAW_FAILED)
+    return tuple(alarm.value for alarm in Alarm if alarm in told)
+
 
 log = logging.getLogger("raylane.scaling")
 

@@ -1,13 +1,147 @@
-"""The active law and its shadow on the same stream: what both would have cost and carried, by the fluid model (`fluid.py`). Pure."""
+"""The active law and its shadow on the same stream: what both would have cost and carried, by a fluid model, and how often
+their numbers flapped. Pure.
+"""
 
 import math
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from autoscaling.laws.backlog.capacity import Capacity
 from autoscaling.laws.backlog.start_up import StartUps
 from autoscaling.laws.law import Plant
-from autoscaling.shadow.tally import Ledger, Tally
 from autoscaling.signals.signals import Signals
+
+WITHIN_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """At `at_s` the number of replicas went from `before` to `after`."""
+
+    at_s: float
+    before: int
+    after: int
+
+
+class FlapCounter:
+    """Counts flaps as changes happen: within ten minutes the number of replicas goes one way and back, though the load did
+    not change by as much as one replica does."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._last: dict[bool, tuple[Change, float]] = {}
+
+    def take(self, change: Change, load: float) -> None:
+        """A change, and the load at that moment in replicas' worth."""
+        up = change.after > change.before
+        opposite = self._last.get(not up)
+        if opposite is not None and change.at_s - opposite[0].at_s <= WITHIN_S and abs(load - opposite[1]) < 1.0:
+            self.count += 1
+            self._last.clear()
+        self._last[up] = (change, load)
+
+
+def flaps(changes: Sequence[Change], load: Callable[[float], float]) -> int:
+    """How many of a whole run's changes are flaps. `load` at a time, in replicas' worth."""
+    counter = FlapCounter()
+    for change in changes:
+        counter.take(change, load(change.at_s))
+    return counter.count
+
+
+class FluidFleet:
+    """What a number of replicas would have carried, as a fluid: the model that scores a law that was not obeyed.
+
+        capacity   C = c * r              c: work a second and replica, as the active side learned it; r: replicas ready
+        backlog    B <- max(0, B + arrived - C * dt)
+        wait       w = B / C              infinite where there is work and no replica
+        short      dt, where w is over the tightest SLO of what arrives
+        paid       n * dt                 n: replicas asked for, those that start with them
+        start      a replica asked for is ready S seconds later; one that goes is gone at once, what has not started first
+
+    It leaves out, on purpose: lanes and their order, the lengths of single requests, KV blocks, batching, drains, and
+    that a short fleet sheds load. So it compares two laws on the same stream; it does not forecast a latency. The active
+    law goes through the same model, and beside it stands what was really missed: where these two disagree, trust no
+    comparison.
+    """
+
+    def __init__(self, ready: int, at_s: float) -> None:
+        self.ready = ready
+        self.short_s = 0.0
+        self.paid_s = 0.0
+        self.backlog = 0.0
+        self._due_s: list[float] = []
+        self._at_s = at_s
+
+    @property
+    def asked(self) -> int:
+        """Replicas that there are or will be."""
+        return self.ready + len(self._due_s)
+
+    def pass_time(self, at_s: float, arrived: float, per_replica_s: float, promise_s: float) -> None:
+        """Until `at_s` so much work arrived. `per_replica_s`: c above."""
+        passed = max(0.0, at_s - self._at_s)
+        self._at_s = at_s
+        self.ready += sum(due_s <= at_s for due_s in self._due_s)
+        self._due_s = [due_s for due_s in self._due_s if due_s > at_s]
+        self.paid_s += self.asked * passed
+        capacity = per_replica_s * self.ready
+        self.backlog = max(0.0, self.backlog + arrived - capacity * passed)
+        wait_s = 0.0 if not self.backlog else self.backlog / capacity if capacity else math.inf
+        if wait_s > promise_s:
+            self.short_s += passed
+
+    def ask(self, number: int, start_up_s: float) -> None:
+        """So many are wanted from now on."""
+        for _ in range(number - self.asked):
+            self._due_s.append(self._at_s + start_up_s)
+        for _ in range(self.asked - number):
+            if self._due_s:
+                self._due_s.pop()
+            else:
+                self.ready -= 1
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Of one law: `replica_hours` paid, `short_s` by the fluid model, how often its number changed and how many of these changes were flaps, how
+    often which reason decided."""
+
+    law: str
+    number: int
+    replica_hours: float
+    short_s: float
+    changes: int
+    flaps: int
+    reasons: dict[str, int]
+
+
+class Ledger:
+    """Keeps it, for a law that begins with so many ready replicas."""
+
+    def __init__(self, law: str, ready: int, at_s: float) -> None:
+        self.law = law
+        self.fleet = FluidFleet(ready, at_s)
+        self.number = ready
+        self._changes = 0
+        self._flaps = FlapCounter()
+        self._reasons: Counter[str] = Counter()
+
+    def decided(self, at_s: float, number: int, reason: str, load: float, start_up_s: float) -> None:
+        """It asks for `number` now. `load`: in replicas' worth."""
+        self._reasons[reason] += 1
+        if number != self.number:
+            self._changes += 1
+            self._flaps.take(Change(at_s, self.number, number), load)
+            self.number = number
+        self.fleet.ask(number, start_up_s)
+
+    def tally(self) -> Tally:
+        """The sums so far."""
+        fleet = self.fleet
+        return Tally(self.law, self.number, fleet.paid_s / 3600, fleet.short_s, self._changes, self._flaps.count, dict(self._reasons))
+
 
 _LOAD_S = 60.0
 """Over so many seconds the load is averaged that tells a flap from a response."""

@@ -1,22 +1,114 @@
-"""What scales one model: an active law, perhaps a shadow, a promotion on probation. Serve drives it, the log records it, `replay` drives it again.
+"""What scales one model: an active law, perhaps a shadow, a promotion on probation. Serve drives it, the log records it,
+`replay` drives it again.
 
-Pure and deterministic: its whole state is in it (a log begins with it), and it can be pickled between any two calls. A spec that names the shadow's
-law as the active one and the other way round is a promotion: the laws change places with what they have learned. One that goes back the same way is a
-rollback. A promoted law that burns the SLO is taken back at once, here; `reverted` says so until the spec says so too.
+Pure and deterministic: its whole state is in it (a log begins with it), and it can be pickled between any two calls. A
+spec that names the shadow's law as the active one and the other way round is a promotion: the laws change places with
+what they have learned. One that goes back the same way is a rollback. A promoted law that burns the SLO is taken back at
+once, here; `reverted` says so until the spec says so too.
 """
 
-from dataclasses import dataclass
+import math
+from collections import deque
+from dataclasses import dataclass, replace
 
 from autoscaling.from_spec import ScalingSetup
-from autoscaling.laws.choice import LawChoice, remember
-from autoscaling.laws.law import Law
-from autoscaling.scaler.autoscaler import Autoscaler
+from autoscaling.laws.law import Law, Plant
+from autoscaling.laws.registry import LawChoice, remember
+from autoscaling.scaler.autoscaler import Autoscaler, PacedScaler
 from autoscaling.scaler.controls import Control
-from autoscaling.scaler.decision import Decision
-from autoscaling.scaler.paced import PacedScaler
-from autoscaling.shadow.probation import Probation
-from autoscaling.shadow.shadow import Shadow
+from autoscaling.scaler.decision import Bounds, Decision
+from autoscaling.shadow.contest import Contest, Standing
 from autoscaling.signals.signals import Signals
+
+
+class Shadow:
+    """`law` beside the law named `active`: asked the same at the same moments, and changes nothing.
+
+    It sees the number of replicas that the active law has made, not its own: its answers are to the world as it is. Its
+    own numbers are then taken through the fluid model (`contest.py`). Rate limits are not put on it: what it asks for does
+    not happen, and would be asked for again at every moment.
+    """
+
+    def __init__(self, law: Law, bounds: Bounds, plant: Plant, active: str) -> None:
+        self.scaler = PacedScaler(Autoscaler(law, _unhurried(bounds)))
+        self._contest = Contest(active, law.name, plant)
+
+    @property
+    def law(self) -> Law:
+        """The law itself."""
+        return self.scaler.autoscaler.law
+
+    def bound(self, bounds: Bounds) -> None:
+        """Other bounds from now on."""
+        self.scaler.autoscaler.bounds = _unhurried(bounds)
+
+    def look(self, signals: Signals, controls: tuple[Control, ...], active: Decision) -> None:
+        """The active law has decided by these facts. Nothing is compared while nobody sees anything."""
+        if signals.age_s > self.scaler.autoscaler.bounds.stale_s:
+            return
+        decision = self.scaler.decide(signals, controls)
+        self._contest.look(signals)
+        self._contest.decided(signals.at_s, (active.requested, active.reason), (decision.requested, decision.reason))
+
+    def standing(self) -> Standing | None:
+        """How the two compare so far."""
+        return self._contest.standing()
+
+
+def _unhurried(bounds: Bounds) -> Bounds:
+    return replace(bounds, up_per_min=math.inf, down_per_min=math.inf)
+
+
+LEAST_MISSED = 5
+"""Fewer missed promises say nothing."""
+
+Counts = dict[str, tuple[int, int, float]]
+
+
+class Probation:
+    """Of a law that was promoted at `since_s`: for `within_s` seconds, taken back at `burn`.
+
+        burn of a class = missed / (kept + missed) / (1 - attainment), over the last span_s seconds; the worst class counts
+
+    The first span after the promotion is the old law's doing as much as the new one's, so nothing is said in it.
+    """
+
+    def __init__(self, since_s: float, within_s: float, span_s: float, burn: float) -> None:
+        self.until_s = since_s + within_s
+        self._since_s = since_s
+        self._span_s = span_s
+        self._most = burn
+        self._epoch: int | None = None
+        self._seen: deque[tuple[float, Counts]] = deque()
+        self.burn = 0.0
+
+    def look(self, signals: Signals) -> bool:
+        """Takes a moment into account. Whether the law has failed."""
+        if signals.epoch != self._epoch:
+            self._seen.clear()  # the counts began anew
+            self._epoch = signals.epoch
+        self._seen.append((signals.at_s, _counts(signals)))
+        while len(self._seen) > 1 and self._seen[1][0] <= signals.at_s - self._span_s:
+            self._seen.popleft()
+        before, now = self._seen[0][1], self._seen[-1][1]
+        self.burn = max((_burn(before.get(name, (0, 0, 0.0)), now[name]) for name in now), default=0.0)
+        return self._since_s + self._span_s <= signals.at_s <= self.until_s and self.burn >= self._most
+
+
+def _counts(signals: Signals) -> Counts:
+    counts: Counts = {}
+    for flow in signals.flows:
+        kept, missed, _ = counts.get(flow.traffic_class, (0, 0, 0.0))
+        counts[flow.traffic_class] = (kept + flow.kept, missed + flow.missed, 1.0 - flow.attainment)
+    return counts
+
+
+def _burn(before: tuple[int, int, float], now: tuple[int, int, float]) -> float:
+    kept, missed = now[0] - before[0], now[1] - before[1]
+    if missed < LEAST_MISSED or kept < 0:
+        return 0.0
+    return missed / (kept + missed) / max(now[2], 1e-6)
+
 
 Rule = tuple[float, float, float]
 

@@ -1,9 +1,11 @@
-"""From the scheduler's snapshot to signals: the one place that knows both, live and in the simulator alike. Pure."""
+"""From the scheduler's snapshot to signals, live (by the page on which an owner shows its books) and in the simulator alike. Pure."""
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autoscaling.signals.signals import FlowSignal, Forecast, LaneSignal, Latencies, ReplicaSignal, ReplicaState, Signals
+from deployments.scaling.books import Books
 from deployments.scheduling import Snapshot
 
 _STATES = {
@@ -71,3 +73,11 @@ def signals_of(
         forecast,
         forecast_failed,
     )
+
+
+def signals_from(books: Books, moment: Moment, forecast: Forecast | None = None, forecast_failed: bool = False) -> Signals:
+    """The facts of that moment, `moment.age_s` after the page was read; what the page says of epoch, classes and latencies goes over `moment`."""
+    told = books.latencies
+    latencies = None if told is None else Latencies(**{one.name: getattr(told, one.name) for one in dataclasses.fields(told)})
+    moment = dataclasses.replace(moment, epoch=books.epoch, age_s=books.age_s + moment.age_s)
+    return signals_of(books.snapshot, moment, books.attainment, latencies, forecast, forecast_failed)

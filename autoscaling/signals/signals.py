@@ -1,10 +1,11 @@
-"""The facts of one moment from which a scaling law decides. Pure data: shells make them (`from_books.py`), laws read them, logs keep them.
+"""The facts of one moment from which a scaling law decides. Pure data: shells make them (`from_snapshot.py`), laws read them, logs keep them.
 
 Counts are cumulative since the scheduler's start, so that a law takes differences over whatever span it likes and a lost reading loses nothing. They
 start again when the scheduler does (`epoch` changes): whoever takes differences looks at that first. Work is in prefill tokens: uncached prompt plus
 weighted expected output, as the scheduler books it.
 """
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -157,3 +158,8 @@ class Signals:
     def arrived_work(self) -> float:
         """Their work."""
         return sum(flow.work for flow in self.flows)
+
+
+def unseen(at_s: float, unix_s: float, applied: int) -> Signals:
+    """Nothing is known but the number of replicas: infinitely old."""
+    return Signals(at_s, unix_s, math.inf, 0, applied, 0, None, (), (), (), 0, 0.0, 0, 0)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoscaling.laws.law import Plant
-from autoscaling.scaler.bounds import Bounds
+from autoscaling.scaler.decision import Bounds
 from planning.gauntlet.load import STEP_S, Load
 from planning.gauntlet.mix import CHATS, rate_of
 from planning.gauntlet.recorded import TracesError

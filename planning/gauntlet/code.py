@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from autoscaling.laws.entry import Entry
+from autoscaling.laws.law import Entry
 
 _ROOT = Path(__file__).parents[2]
 _LAWS = _ROOT / "autoscaling" / "laws"

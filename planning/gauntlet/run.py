@@ -2,7 +2,7 @@
 
 from autoscaling.laws.law import Law, Plant
 from autoscaling.scaler.autoscaler import Autoscaler
-from autoscaling.scaler.bounds import Bounds
+from autoscaling.scaler.decision import Bounds
 from planning.gauntlet.scenario import Play
 from planning.scoring.score import Score, score
 from planning.simulator.cell import Cell, CellSettings

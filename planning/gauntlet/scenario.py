@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from autoscaling.scaler.bounds import Bounds
+from autoscaling.scaler.decision import Bounds
 from planning.gauntlet.load import Load
 from planning.gauntlet.serving import Serving
 from planning.simulator.faults import Faults

@@ -12,7 +12,7 @@ import optuna
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, create_trial
 
-from autoscaling.laws.entry import Entry
+from autoscaling.laws.law import Entry
 from autoscaling.laws.settings import Range, Value
 from planning.gauntlet.frontier import TriedSettings, floor_of
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autoscaling.shadow.flaps import Change, flaps
+from autoscaling.shadow.contest import Change, flaps
 from planning.scoring.recovery import recovery_s
 from planning.simulator.outcome import Outcome
 
@@ -16,7 +16,7 @@ class Score:
     """`attainment`: the share of all requests whose first token came in time (rejected, expired and lost ones did not), by lane too.
 
     `replica_hours` are paid from each replica's start, its start-up with it, to its end, within the time that is scored; `usd` by the price of one.
-    `changes` of the number of replicas, `flaps` among them (`flaps.py`); `recovery_s`: the longest time of broken promises.
+    `changes` of the number of replicas, `flaps` among them (`autoscaling/shadow/contest.py`); `recovery_s`: the longest time of broken promises.
     """
 
     requests: int

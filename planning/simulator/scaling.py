@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from autoscaling.forecast.forecaster import Forecaster
 from autoscaling.scaler.autoscaler import Autoscaler
 from autoscaling.scaler.controls import Control
 from autoscaling.scaler.decision import Decision
-from autoscaling.signals.forecaster import Forecaster
 from autoscaling.signals.from_snapshot import Moment, signals_of
 from autoscaling.signals.signals import Signals
 from planning.simulator.faults import Faults, FaultyBooks, Write

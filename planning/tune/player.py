@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from autoscaling.forecast.choice import make_forecaster
+from autoscaling.forecast.forecaster import Forecaster, make_forecaster
 from autoscaling.forecast.history import History, history_of_requests
 from autoscaling.from_spec import ScalingSetup, is_paced, law_choice
 from autoscaling.scaler.decision import Limit
-from autoscaling.signals.forecaster import Forecaster
 from planning.scoring.score import score
 from planning.simulator.bins import Bins
 from planning.simulator.cell import Cell, CellSettings

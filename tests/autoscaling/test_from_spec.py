@@ -8,8 +8,8 @@ import pytest
 
 from autoscaling.from_spec import choices_of, scaling_problems, setup_of, usd_per_replica_hour
 from autoscaling.laws.backlog.law import BacklogLaw
-from autoscaling.laws.choice import LawChoice
 from autoscaling.laws.fixed import FixedLaw
+from autoscaling.laws.registry import LawChoice
 from autoscaling.laws.settings import LawError
 from cluster.spec import ClusterSpec, Pool
 from deployments.engine_model.cost_file import CostFileError

@@ -19,8 +19,7 @@ from typer.testing import CliRunner
 
 from autoscaling.from_spec import setup_of
 from autoscaling.laws.law import Law, Plant
-from autoscaling.log.code import code_hash
-from autoscaling.log.header import Begin, header_of
+from autoscaling.log.header import Begin, code_hash, header_of
 from autoscaling.scaler.autoscaler import Autoscaler
 from autoscaling.serve.cell import Cell as ServeCell
 from autoscaling.serve.facts import Facts

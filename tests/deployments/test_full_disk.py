@@ -21,9 +21,9 @@ from typing import Any, Protocol
 
 import pytest
 
-from autoscaling.forecast.kept import read_history
-from autoscaling.log.files import log_files
-from autoscaling.log.replay import replay as replay_scaling
+from autoscaling.forecast.history import read_history
+from autoscaling.log.reader import log_files
+from autoscaling.log.reader import replay as replay_scaling
 from autoscaling.serve.foresight import Foresight
 from deployments import whole_lines
 from deployments.controls.act import Act, ActKind
@@ -295,7 +295,7 @@ USERS = {
     "deployments/telemetry/journal.py": ("access", "trace"),
     "deployments/engine/step_log.py": ("steps",),
     "deployments/controls/audit.py": ("controls",),
-    "autoscaling/forecast/kept.py": ("arrivals",),
+    "autoscaling/forecast/history.py": ("arrivals",),
     "deployments/ownership/epoch_file.py": ("epochs",),
     "deployments/departures/life_log.py": ("lives",),
 }

@@ -11,9 +11,8 @@ import aiohttp
 import requests
 import yaml
 
-from autoscaling.log.files import lines_of, log_files
 from autoscaling.log.header import Header
-from autoscaling.log.reader import Record, read_log
+from autoscaling.log.reader import Record, lines_of, log_files, read_log
 from tests.live.clients import Answer, ask
 from tests.live.cluster import LiveCluster, eventually, eventually_async
 

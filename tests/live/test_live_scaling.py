@@ -7,8 +7,7 @@ import aiohttp
 import pytest
 import yaml
 
-from autoscaling.log.files import lines_of
-from autoscaling.log.replay import replay
+from autoscaling.log.reader import lines_of, replay
 from tests.live.clients import clients
 from tests.live.cluster import ROOT, LiveCluster, held
 from tests.live.scaling import burst, logs, ramp, zero_and_back

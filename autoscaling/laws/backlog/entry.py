@@ -2,7 +2,7 @@
 
 from autoscaling.laws.backlog.law import BacklogLaw
 from autoscaling.laws.backlog.settings import BacklogSettings
-from autoscaling.laws.entry import Entry
+from autoscaling.laws.law import Entry
 from autoscaling.laws.settings import Range
 
 ENTRY = Entry(

@@ -24,11 +24,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from autoscaling.laws.entry import Entry
-from autoscaling.laws.law import Motive, Plant, Wanted
-from autoscaling.laws.rivals.answer import answer
-from autoscaling.laws.rivals.hpa_metric import ceil
-from autoscaling.laws.rivals.window import Window
+from autoscaling.laws.law import Entry, Motive, Plant, Wanted
+from autoscaling.laws.rivals.common import Window, answer
+from autoscaling.laws.rivals.hpa import ceil
 from autoscaling.laws.settings import Range, require, require_not_negative, require_positive
 from autoscaling.signals.signals import ReplicaState, Signals
 

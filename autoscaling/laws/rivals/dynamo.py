@@ -1,6 +1,6 @@
 """Dynamo's planner with both of its loops, for engines that prefill and decode: a forecast sets a floor, the load steps above it.
 
-Every 180 s, with requests, isl and osl of the next interval as predicted from those before (`dynamo_predictor.py`):
+Every 180 s, with requests, isl and osl of the next interval as predicted from those before (`dynamo_throughput.py`):
 
     floor = ceil(demand / rate),    demand = requests / 180 s,  at most 8 away from what runs
     rate  = the largest B / (osl * t) with t(B) <= itl_s and the TTFT of a prompt beside B others <= ttft_s;  that of B = 1 where none is
@@ -29,12 +29,10 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from autoscaling.laws.entry import Entry
-from autoscaling.laws.law import Motive, Plant, Wanted
+from autoscaling.laws.law import Entry, Motive, Plant, Wanted
 from autoscaling.laws.rivals.dynamo_load import LoadSettings, Step, step_wish
-from autoscaling.laws.rivals.dynamo_predictor import Predictor, Series
-from autoscaling.laws.rivals.dynamo_traffic import Traffic
-from autoscaling.laws.rivals.hpa_metric import ceil
+from autoscaling.laws.rivals.dynamo_throughput import Predictor, Series, Traffic
+from autoscaling.laws.rivals.hpa import ceil
 from autoscaling.laws.settings import Range, require, require_not_negative, require_positive
 from autoscaling.signals.signals import Signals
 from deployments.engine_model.replica_rate import best_point, working_point

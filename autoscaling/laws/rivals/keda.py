@@ -17,12 +17,9 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from autoscaling.laws.entry import Entry
-from autoscaling.laws.law import Motive, Plant, Wanted
-from autoscaling.laws.rivals.answer import answer
-from autoscaling.laws.rivals.hpa import SYNC_S
-from autoscaling.laws.rivals.hpa_behaviour import Normaliser, shipped
-from autoscaling.laws.rivals.hpa_metric import by_external_metric
+from autoscaling.laws.law import Entry, Motive, Plant, Wanted
+from autoscaling.laws.rivals.common import answer
+from autoscaling.laws.rivals.hpa import SYNC_S, Normaliser, by_external_metric, shipped
 from autoscaling.laws.settings import Range, require, require_not_negative, require_positive
 from autoscaling.signals.signals import Signals
 

@@ -19,10 +19,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from autoscaling.laws.entry import Entry
-from autoscaling.laws.law import Motive, Plant, Wanted
-from autoscaling.laws.rivals.answer import answer
-from autoscaling.laws.rivals.window import Window
+from autoscaling.laws.law import Entry, Motive, Plant, Wanted
+from autoscaling.laws.rivals.common import Window, answer
 from autoscaling.laws.settings import Range, require, require_not_negative, require_positive
 from autoscaling.signals.signals import Signals
 

@@ -21,13 +21,9 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from autoscaling.laws.entry import Entry
-from autoscaling.laws.law import Motive, Plant, Wanted
-from autoscaling.laws.rivals.answer import answer
-from autoscaling.laws.rivals.hpa import SYNC_S
-from autoscaling.laws.rivals.hpa_behaviour import Behaviour, Normaliser, Rate
-from autoscaling.laws.rivals.hpa_metric import DUST, by_external_metric, ceil
-from autoscaling.laws.rivals.window import Window
+from autoscaling.laws.law import Entry, Motive, Plant, Wanted
+from autoscaling.laws.rivals.common import Window, answer
+from autoscaling.laws.rivals.hpa import DUST, SYNC_S, Behaviour, Normaliser, Rate, by_external_metric, ceil
 from autoscaling.laws.settings import Range, require, require_not_negative, require_positive
 from autoscaling.signals.signals import Latencies, Signals
 

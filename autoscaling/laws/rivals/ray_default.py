@@ -4,17 +4,15 @@
     answer = factors and delays on the wish; from zero, one request is enough (`ray_controller.py`)
 
 Follows ray 2.60.0 by calling its `replica_queue_length_autoscaling_policy` and the functions that wrap it (`python/ray/serve/autoscaling_policy.py`).
-How the mean comes about is rebuilt in `ray_meter.py`. Left out: its bounds (ours are the same).
+How the mean comes about is rebuilt in `RayMeter`. Left out: its bounds (ours are the same).
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from autoscaling.laws.entry import Entry
-from autoscaling.laws.law import Motive, Plant, Wanted
-from autoscaling.laws.rivals.answer import answer
-from autoscaling.laws.rivals.ray_controller import RayController, RayDelays
-from autoscaling.laws.rivals.ray_meter import LOOK_BACK_S, METRICS_INTERVAL_S, RayMeter
+from autoscaling.laws.law import Entry, Motive, Plant, Wanted
+from autoscaling.laws.rivals.common import answer
+from autoscaling.laws.rivals.ray_controller import LOOK_BACK_S, METRICS_INTERVAL_S, RayController, RayDelays, RayMeter
 from autoscaling.laws.settings import Range, require, require_positive
 from autoscaling.signals.signals import Signals
 

@@ -7,7 +7,7 @@
 
 n are the replicas that run. Follows `TTFTAutoscalingPolicy` in `python/ray/serve/llm/autoscaling.py` of ray-project/ray, commit
 10b66af15e47c1b6fc465bcddfe0577dd66a1f05 and pull request 64725; ray 2.60.0 ships the Prometheus reader it builds on, and not yet the policy.
-Requests in flight are those of Ray's default law (`ray_meter.py`); the TTFT is read every 5 s, as its Prometheus reader does.
+Requests in flight are those of Ray's default law (`RayMeter`); the TTFT is read every 5 s, as its Prometheus reader does.
 
 Left out: the histogram's buckets, whose interpolation rounds the percentile; ours is exact. That the query there is not restricted to the deployment
 (a finding of the pull request's review) does not show with one model.
@@ -16,11 +16,9 @@ Left out: the histogram's buckets, whose interpolation rounds the percentile; ou
 from dataclasses import dataclass
 from typing import ClassVar
 
-from autoscaling.laws.entry import Entry
-from autoscaling.laws.law import Motive, Plant, Wanted
-from autoscaling.laws.rivals.answer import answer
-from autoscaling.laws.rivals.ray_controller import RayController, RayDelays, running_replicas
-from autoscaling.laws.rivals.ray_meter import RayMeter
+from autoscaling.laws.law import Entry, Motive, Plant, Wanted
+from autoscaling.laws.rivals.common import answer
+from autoscaling.laws.rivals.ray_controller import RayController, RayDelays, RayMeter, running_replicas
 from autoscaling.laws.settings import Range, require_not_negative, require_positive
 from autoscaling.signals.signals import Signals
 

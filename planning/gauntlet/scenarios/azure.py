@@ -5,7 +5,7 @@ leaves out a random seventh of the requests. Chat is steady with a slow swell; c
 fast. A good law holds what the noise needs, and no more; in code nobody can foresee a salvo, so the promise costs idle replicas.
 """
 
-from autoscaling.scaler.bounds import Bounds
+from autoscaling.scaler.decision import Bounds
 from planning.gauntlet.recorded import fitted, half, kept, load_of_recorded, recorded, trace_file, workload_of
 from planning.gauntlet.scenario import Draw, Play, Scenario
 from planning.gauntlet.serving import CHAT, REASONING, Serving

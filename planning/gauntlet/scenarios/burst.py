@@ -6,7 +6,7 @@ wait in lanes, so that engines look full, not overfull. A good law sees the seco
 not one by one, and does not hold them for ever.
 """
 
-from autoscaling.scaler.bounds import Bounds
+from autoscaling.scaler.decision import Bounds
 from planning.gauntlet.mix import CHATS
 from planning.gauntlet.scenario import Draw, Play, Scenario
 from planning.gauntlet.serving import CHAT

@@ -5,7 +5,7 @@ Play: the same load for half an hour, just where n replicas are too few and n + 
 number and stays: every reversal is a flap.
 """
 
-from autoscaling.scaler.bounds import Bounds
+from autoscaling.scaler.decision import Bounds
 from planning.gauntlet.mix import CHATS
 from planning.gauntlet.scenario import Draw, Play, Scenario
 from planning.gauntlet.serving import CHAT

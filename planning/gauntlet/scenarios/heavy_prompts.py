@@ -5,7 +5,7 @@ each brings a document along, so its prompt is sixteen times as long, and the sa
 work.
 """
 
-from autoscaling.scaler.bounds import Bounds
+from autoscaling.scaler.decision import Bounds
 from planning.gauntlet.mix import Kind, Mix, rate_of
 from planning.gauntlet.scenario import Draw, Play, Scenario
 from planning.gauntlet.serving import CHAT

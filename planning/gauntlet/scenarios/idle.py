@@ -4,7 +4,7 @@ Complaint: llm-d autoscaling #380. Replicas were added while there was no load. 
 replicas stand there from before. A good law goes down to one and stays.
 """
 
-from autoscaling.scaler.bounds import Bounds
+from autoscaling.scaler.decision import Bounds
 from planning.gauntlet.mix import CHATS
 from planning.gauntlet.scenario import Draw, Play, Scenario
 from planning.gauntlet.serving import CHAT

@@ -4,7 +4,7 @@ Complaint: Dynamo #4420. Somebody edited the number of replicas by hand, and the
 minute 8 the number is set to 8, at minute 20 to 1. A good law gives the surplus back in its own time, and mends the shortage at once.
 """
 
-from autoscaling.scaler.bounds import Bounds
+from autoscaling.scaler.decision import Bounds
 from planning.gauntlet.mix import CHATS
 from planning.gauntlet.scenario import Draw, Play, Scenario
 from planning.gauntlet.serving import CHAT

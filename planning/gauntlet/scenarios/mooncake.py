@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from autoscaling.scaler.bounds import Bounds
+from autoscaling.scaler.decision import Bounds
 from planning.gauntlet.load import STEP_S, Load
 from planning.gauntlet.recorded import end_to_end, fitted, half, kept, load_of_recorded, rate_of_recorded, recorded, trace_file, workload_of
 from planning.gauntlet.scenario import Draw, Play, Scenario

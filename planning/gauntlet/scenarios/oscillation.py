@@ -5,7 +5,7 @@ Complaint: Ray #63279. A load that swung every minute drove 500 to 2,000 replica
 what the high minutes need, and never reverses: every change against the last one is a flap here, since no replica could follow that load.
 """
 
-from autoscaling.scaler.bounds import Bounds
+from autoscaling.scaler.decision import Bounds
 from planning.gauntlet.mix import CHATS
 from planning.gauntlet.scenario import Draw, Play, Scenario
 from planning.gauntlet.serving import CHAT

@@ -5,7 +5,7 @@ the whole fleet home within minutes. Play: five replicas' worth, then a stray re
 second to the next. A good law gives replicas back step by step, does not move at every stray request, and has some left when the load returns.
 """
 
-from autoscaling.scaler.bounds import Bounds
+from autoscaling.scaler.decision import Bounds
 from planning.gauntlet.mix import CHATS
 from planning.gauntlet.scenario import Draw, Play, Scenario
 from planning.gauntlet.serving import CHAT

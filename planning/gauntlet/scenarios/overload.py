@@ -5,7 +5,7 @@ replicas' worth, for five minutes 5.5, then 1; there is room for 4. No law can k
 stays there as long as work waits, and comes back.
 """
 
-from autoscaling.scaler.bounds import Bounds
+from autoscaling.scaler.decision import Bounds
 from planning.gauntlet.mix import CHATS
 from planning.gauntlet.scenario import Draw, Play, Scenario
 from planning.gauntlet.serving import CHAT

@@ -5,7 +5,7 @@ then half a replica's; shortly before, one replica falls silent with all its boo
 given up and replaced. A good law counts what replicas report, waits as long as is prudent, and then lets go of the others.
 """
 
-from autoscaling.scaler.bounds import Bounds
+from autoscaling.scaler.decision import Bounds
 from planning.gauntlet.mix import CHATS
 from planning.gauntlet.scenario import Draw, Play, Scenario
 from planning.gauntlet.serving import CHAT

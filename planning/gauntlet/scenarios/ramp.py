@@ -5,7 +5,7 @@ Play: five minutes at 2, a climb of five minutes, ten minutes at 10, down in fiv
 behind the descent by no more than a start takes.
 """
 
-from autoscaling.scaler.bounds import Bounds
+from autoscaling.scaler.decision import Bounds
 from planning.gauntlet.mix import CHATS, rate_of
 from planning.gauntlet.scenario import Draw, Play, Scenario
 from planning.gauntlet.serving import CHAT

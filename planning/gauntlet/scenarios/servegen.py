@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from autoscaling.scaler.bounds import Bounds
+from autoscaling.scaler.decision import Bounds
 from planning.gauntlet.load import Load, load_of
 from planning.gauntlet.recorded import TracesError, fitted, rate_of_recorded, trace_file, workload_of
 from planning.gauntlet.scenario import Draw, Play, Scenario

@@ -5,7 +5,7 @@ minutes; one of three replicas is silent during most of the climb, so that nothi
 to carry.
 """
 
-from autoscaling.scaler.bounds import Bounds
+from autoscaling.scaler.decision import Bounds
 from planning.gauntlet.mix import CHATS
 from planning.gauntlet.scenario import Draw, Play, Scenario
 from planning.gauntlet.serving import CHAT

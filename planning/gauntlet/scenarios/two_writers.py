@@ -5,7 +5,7 @@ worth, slowly swaying; now and then somebody else sets the number, mostly one to
 remembers, puts it right once, and does not swing.
 """
 
-from autoscaling.scaler.bounds import Bounds
+from autoscaling.scaler.decision import Bounds
 from planning.gauntlet.mix import CHATS
 from planning.gauntlet.scenario import Draw, Play, Scenario
 from planning.gauntlet.serving import CHAT

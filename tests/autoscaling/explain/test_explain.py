@@ -6,12 +6,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from autoscaling.explain.explanation import explain
-from autoscaling.explain.levers import levers
-from autoscaling.explain.moments import Moment, moments
-from autoscaling.explain.words import words
+from autoscaling.explain.explanation import explain, words
+from autoscaling.explain.moments import Moment, levers, moments
 from autoscaling.laws.law import Concern, Motive
-from autoscaling.log.files import lines_of, log_files
+from autoscaling.log.reader import lines_of, log_files
 from autoscaling.log.writer import ScalingLog, log_name
 from autoscaling.scaler.controls import Control, ControlKind
 from autoscaling.scaler.decision import Decision, Limit

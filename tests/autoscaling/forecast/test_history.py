@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaling.forecast.history import A_DAY, STEP_S, History, history_of_rates, history_of_requests, known
-from autoscaling.forecast.recorder import Recorder, history_of_signals
+from autoscaling.forecast.history import A_DAY, STEP_S, History, Recorder, history_of_rates, history_of_requests, history_of_signals, known
 from tests.autoscaling.forecast.made import MONDAY, history, moment, recorded
 
 

@@ -1,7 +1,7 @@
 """What every scaling law owes to those who ask it, whatever it decides. All laws of `registry.py` are tested here, by their name.
 
 To add a law: write its file with its settings (a frozen dataclass that refuses what it cannot work with), a class that fulfils
-`autoscaling/laws/law.py:Law`, and an `ENTRY` (`entry.py`); name the entry in `registry.py`. This suite then tests it with its default settings: it
+`autoscaling/laws/law.py:Law`, and an `ENTRY`; name the entry in `registry.py`. This suite then tests it with its default settings: it
 needs no change here. What the law decides is tested beside it, in `tests/autoscaling/laws/`.
 
 Most of it plays laws against a small fluid plant (`fluid.py`). The bounds are loose: they say what no law may do, not what a good one does.

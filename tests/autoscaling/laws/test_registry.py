@@ -4,7 +4,7 @@ import pytest
 
 from autoscaling.laws.registry import LAWS, make_law
 from autoscaling.laws.rivals.dynamo import Dynamo
-from autoscaling.laws.rivals.dynamo_predictor import Predictor
+from autoscaling.laws.rivals.dynamo_throughput import Predictor
 from autoscaling.laws.settings import LawError, Value, settings_from
 from tests.autoscaling.laws.moments import PLANT
 

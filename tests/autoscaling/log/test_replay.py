@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 from autoscaling.laws.law import Concern
 from autoscaling.laws.registry import LAWS
 from autoscaling.log.codec import controls_from, controls_tree, decision_from, decision_tree, signals_from, signals_tree
-from autoscaling.log.files import lines_of, log_files, remembered
-from autoscaling.log.reader import LogError
-from autoscaling.log.replay import replay
+from autoscaling.log.reader import LogError, lines_of, log_files, remembered, replay
 from autoscaling.log.writer import ScalingLog
 from autoscaling.scaler.controls import Control, ControlKind
 from autoscaling.shadow.pair import Pair

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaling.log.tree import NOTHING, difference, patched
+from autoscaling.log.codec import NOTHING, difference, patched
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4)
 trees = st.recursive(leaves, lambda inner: st.lists(inner, max_size=5), max_leaves=30)

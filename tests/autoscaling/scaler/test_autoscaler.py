@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from autoscaling.laws.law import Motive, Wanted
 from autoscaling.scaler.autoscaler import Autoscaler
-from autoscaling.scaler.bounds import Bounds
 from autoscaling.scaler.controls import Control, ControlKind
-from autoscaling.scaler.decision import Limit
+from autoscaling.scaler.decision import Bounds, Limit
 from autoscaling.signals.signals import ReplicaState, Signals
 from tests.autoscaling.scaler.moments import moment, replicas
 

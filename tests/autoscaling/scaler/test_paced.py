@@ -1,7 +1,6 @@
-from autoscaling.scaler.autoscaler import Autoscaler
-from autoscaling.scaler.bounds import Bounds
+from autoscaling.scaler.autoscaler import Autoscaler, PacedScaler
 from autoscaling.scaler.controls import Control, ControlKind
-from autoscaling.scaler.paced import PacedScaler
+from autoscaling.scaler.decision import Bounds
 from tests.autoscaling.scaler.moments import moment
 from tests.autoscaling.scaler.test_autoscaler import Says
 

@@ -4,11 +4,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from autoscaling.forecast.forecaster import Forecaster
 from autoscaling.serve.facts import Facts
 from autoscaling.serve.handover import Handover
 from autoscaling.serve.room import Node
 from autoscaling.serve.scaling import ModelScaling
-from autoscaling.signals.forecaster import Forecaster
 from cluster.spec import ClusterSpec
 from deployments.controls.orders import OrderBook
 from deployments.listing import Listing

@@ -4,7 +4,7 @@ import pytest
 
 from autoscaling.laws.law import Concern, Motive
 from autoscaling.scaler.decision import Decision, Limit
-from autoscaling.serve.alarms import alarms_of
+from autoscaling.serve.scaling import alarms_of
 
 
 @pytest.mark.parametrize("concern", list(Concern))

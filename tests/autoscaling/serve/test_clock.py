@@ -1,6 +1,6 @@
 import time
 
-from autoscaling.serve.clock import Clock
+from autoscaling.serve.scaling import Clock
 
 
 def test_it_goes_on_from_an_earlier_clock() -> None:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autoscaling.forecast.history import A_DAY, STEP_S, History
-from autoscaling.forecast.kept import HistoryError, read_history, write_history
+from autoscaling.forecast.history import A_DAY, STEP_S, History, HistoryError, read_history, write_history
 from autoscaling.serve.facts import Facts
 from autoscaling.serve.foresight import Foresight, forecaster_of
 from tests.autoscaling.forecast.made import MONDAY, history, moment, recorded

@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from autoscaling.serve.page import Page
+from autoscaling.serve.cell import Page
 
 
 class Handler(BaseHTTPRequestHandler):

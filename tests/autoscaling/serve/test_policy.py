@@ -11,8 +11,7 @@ from typing import Any
 from ray.serve.autoscaling_policy import _apply_autoscaling_config
 from ray.serve.config import AutoscalingConfig, AutoscalingContext
 
-from autoscaling.log.files import lines_of, log_files
-from autoscaling.log.replay import replay
+from autoscaling.log.reader import lines_of, log_files, replay
 from autoscaling.serve.policy import ScalingPolicy
 from deployments.engine.scaling import scaling_config
 from tests.autoscaling.setups import spec_of

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autoscaling.log.files import lines_of, log_files
-from autoscaling.log.replay import replay
+from autoscaling.log.reader import lines_of, log_files, replay
 from deployments.controls.act import Act, ActKind
 from tests.autoscaling.serve.played import Played
 

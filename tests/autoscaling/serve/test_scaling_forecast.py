@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from autoscaling.log.files import lines_of, log_files
-from autoscaling.log.replay import replay
+from autoscaling.log.reader import lines_of, log_files, replay
 from autoscaling.signals.signals import Forecast, Signals
 from tests.autoscaling.serve.played import Played
 from tests.autoscaling.test_from_spec import COSTS

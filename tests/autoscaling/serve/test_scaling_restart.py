@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autoscaling.log.files import lines_of, log_files
-from autoscaling.log.replay import replay
+from autoscaling.log.reader import lines_of, log_files, replay
 from tests.autoscaling.serve.played import Played
 
 

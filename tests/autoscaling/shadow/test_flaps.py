@@ -1,4 +1,4 @@
-from autoscaling.shadow.flaps import Change, flaps
+from autoscaling.shadow.contest import Change, flaps
 
 
 def flat(at_s: float) -> float:

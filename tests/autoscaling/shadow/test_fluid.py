@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaling.shadow.fluid import FluidFleet
+from autoscaling.shadow.contest import FluidFleet
 
 
 def test_what_one_replica_carries_is_never_short() -> None:

@@ -9,8 +9,7 @@ import pytest
 
 from autoscaling.scaler.controls import Control, ControlKind
 from autoscaling.shadow.pair import Pair
-from autoscaling.signals.signals import Signals
-from autoscaling.signals.unseen import unseen
+from autoscaling.signals.signals import Signals, unseen
 from tests.autoscaling.setups import setup, stream
 
 FIXED: dict[str, Any] = {"shadow": {"policy": "fixed"}}

@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from autoscaling.shadow.probation import Probation
+from autoscaling.shadow.pair import Probation
 from autoscaling.signals.signals import Signals
 from tests.autoscaling.scaler.moments import moment
 

@@ -1,7 +1,6 @@
 """Signals are the same from the scheduler itself and from its owner's page."""
 
-from autoscaling.signals.from_books import signals_from
-from autoscaling.signals.from_snapshot import Moment, signals_of
+from autoscaling.signals.from_snapshot import Moment, signals_from, signals_of
 from autoscaling.signals.signals import Forecast, ReplicaState
 from deployments.scaling.books import Books, read_books
 from deployments.scaling.latency import Latencies

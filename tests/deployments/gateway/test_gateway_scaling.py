@@ -9,8 +9,7 @@ from typing import Any
 
 import aiohttp
 
-from autoscaling.signals.from_books import signals_from
-from autoscaling.signals.from_snapshot import Moment
+from autoscaling.signals.from_snapshot import Moment, signals_from
 from deployments.scaling.books import SCALING_PATH, Books, read_books
 from deployments.scaling.state import ScalingState
 from tests.deployments.gateway.fake_engine import FakeEngine, waiting

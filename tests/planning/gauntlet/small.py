@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from autoscaling.scaler.bounds import Bounds
+from autoscaling.scaler.decision import Bounds
 from planning.gauntlet.mix import CHATS
 from planning.gauntlet.results import Contender, Contest, Point, Results
 from planning.gauntlet.scenario import Play

@@ -5,8 +5,8 @@ from dataclasses import dataclass, fields, replace
 
 import pytest
 
-from autoscaling.laws.entry import Entry
 from autoscaling.laws.fixed import FixedLaw
+from autoscaling.laws.law import Entry
 from autoscaling.laws.registry import LAWS
 from autoscaling.laws.settings import Range, Value, settings_from
 from planning.gauntlet.frontier import TriedSettings

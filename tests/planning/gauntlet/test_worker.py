@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from autoscaling.laws import registry
-from autoscaling.laws.entry import Entry
 from autoscaling.laws.fixed import FixedLaw, FixedSettings
-from autoscaling.laws.law import Motive, Plant, Wanted
+from autoscaling.laws.law import Entry, Motive, Plant, Wanted
 from autoscaling.laws.registry import LAWS
 from autoscaling.signals.signals import Signals
 from planning.gauntlet import worker

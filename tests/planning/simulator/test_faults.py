@@ -5,7 +5,7 @@ import pytest
 
 from autoscaling.laws.law import Motive, Wanted
 from autoscaling.scaler.autoscaler import Autoscaler
-from autoscaling.scaler.bounds import Bounds
+from autoscaling.scaler.decision import Bounds
 from autoscaling.signals.signals import ReplicaState, Signals
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import Limits

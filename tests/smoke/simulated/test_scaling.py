@@ -10,8 +10,7 @@ import psutil
 import pytest
 import requests
 
-from autoscaling.log.files import lines_of
-from autoscaling.log.replay import replay
+from autoscaling.log.reader import lines_of, replay
 from tests.live.cluster import LiveCluster, eventually
 from tests.live.scaling import apply, burst, logs, metric, names, ramp, read_header, ready, records, scaling, zero_and_back
 from tests.smoke.simulated.conftest import MOST, SEQUENCES

@@ -10,8 +10,7 @@ from autoscaling.laws.backlog.law import BacklogLaw
 from autoscaling.laws.backlog.settings import BacklogSettings, settings_of
 from autoscaling.laws.law import Concern, Motive, Plant
 from autoscaling.scaler.autoscaler import Autoscaler
-from autoscaling.scaler.bounds import Bounds
-from autoscaling.scaler.decision import Decision
+from autoscaling.scaler.decision import Bounds, Decision
 from autoscaling.signals.signals import ReplicaState, Signals
 from cluster.spec import Backlog
 from deployments.engine_model.cost_model import CostModel, line, plain_attention

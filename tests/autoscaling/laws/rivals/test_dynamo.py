@@ -8,8 +8,7 @@ import pytest
 from autoscaling.laws.law import Motive, Plant
 from autoscaling.laws.rivals.dynamo import Dynamo, DynamoSettings
 from autoscaling.laws.rivals.dynamo_load import LoadSettings, Step, step_wish
-from autoscaling.laws.rivals.dynamo_predictor import Predictor, Series
-from autoscaling.laws.rivals.dynamo_traffic import Traffic
+from autoscaling.laws.rivals.dynamo_throughput import Predictor, Series, Traffic
 from autoscaling.signals.signals import ReplicaSignal, ReplicaState, Signals
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import Limits

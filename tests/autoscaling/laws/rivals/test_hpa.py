@@ -3,9 +3,18 @@
 import pytest
 
 from autoscaling.laws.law import Motive
-from autoscaling.laws.rivals.hpa import Hpa, HpaSettings
-from autoscaling.laws.rivals.hpa_behaviour import Behaviour, Normaliser, Rate, down_limit, shipped, up_limit
-from autoscaling.laws.rivals.hpa_metric import by_external_metric, by_pod_metric
+from autoscaling.laws.rivals.hpa import (
+    Behaviour,
+    Hpa,
+    HpaSettings,
+    Normaliser,
+    Rate,
+    by_external_metric,
+    by_pod_metric,
+    down_limit,
+    shipped,
+    up_limit,
+)
 from tests.autoscaling.laws.moments import moment
 
 

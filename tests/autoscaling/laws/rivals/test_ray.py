@@ -12,9 +12,8 @@ from ray.serve._private.metrics_utils import aggregate_timeseries, merge_instant
 from ray.serve.config import AggregationFunction
 
 from autoscaling.laws.law import Motive
-from autoscaling.laws.rivals.ray_controller import RayController, RayDelays
+from autoscaling.laws.rivals.ray_controller import RayController, RayDelays, RayMeter, mean_over_time
 from autoscaling.laws.rivals.ray_default import RayDefault, RayDefaultSettings
-from autoscaling.laws.rivals.ray_meter import RayMeter, mean_over_time
 from autoscaling.laws.rivals.ray_ttft import RayTtft, RayTtftSettings
 from autoscaling.signals.signals import Signals
 from tests.autoscaling.laws.moments import latencies, moment

@@ -1,6 +1,6 @@
 """Windows of samples."""
 
-from autoscaling.laws.rivals.window import Window
+from autoscaling.laws.rivals.common import Window
 
 
 def test_samples_leave_when_they_are_as_old_as_the_span() -> None:

@@ -1,6 +1,9 @@
-"""Samples of the last so many seconds, and what the rivals make of them."""
+"""What the ported policies share: samples of a time window, and the motive that fits a number."""
 
 from collections import deque
+from collections.abc import Mapping
+
+from autoscaling.laws.law import Motive, Wanted
 
 
 class Window:
@@ -28,3 +31,14 @@ class Window:
     def mean(self) -> float:
         """Of all samples alike; 0 without any."""
         return sum(value for _, value in self._samples) / len(self._samples) if self._samples else 0.0
+
+
+def answer(replicas: int, applied: int, before_delays: float, up: Motive, terms: Mapping[str, float]) -> Wanted:
+    """`replicas`, where `applied` are told to run and the law's equation alone says `before_delays`; `up` is why it adds some."""
+    if replicas > applied:
+        motive = up if applied else Motive.WAKE
+    elif replicas < applied:
+        motive = Motive.CONSOLIDATE if replicas else Motive.IDLE
+    else:
+        motive = Motive.COOLING if before_delays < applied else Motive.STEADY
+    return Wanted(replicas, motive, terms)
