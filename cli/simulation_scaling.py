@@ -14,7 +14,7 @@ from planning.scoring.score import Score, score
 from planning.simulator.outcome import Outcome
 from planning.simulator.scaling import Scaling
 from planning.simulator.workload import Workload
-from planning.tune.load import load_on
+from planning.tune.case import load_on
 
 StartUp = Annotated[
     float | None,

@@ -11,15 +11,13 @@ from numpy.typing import NDArray
 
 from autoscaling.laws.law import Plant
 from autoscaling.scaler.decision import Bounds
-from planning.gauntlet.load import STEP_S, Load
-from planning.gauntlet.mix import CHATS, rate_of
 from planning.gauntlet.recorded import TracesError
 from planning.gauntlet.registry import SCENARIOS
 from planning.gauntlet.run import plant_of
 from planning.gauntlet.scenario import Draw, Play
 from planning.gauntlet.scenarios.servegen import DAY_S, HELD_OUT_DAYS, SMALL, day_of
-from planning.gauntlet.serving import CHAT
-from planning.gauntlet.traffic import Stream, drawn
+from planning.gauntlet.serving import CHAT, STEP_S, Load
+from planning.gauntlet.traffic import CHATS, Stream, drawn, rate_of
 
 MID, MID_FOLDER, MID_MEAN = "m-mid", "servegen_mid", 1_640.0
 MID_FROM_S = 9 * DAY_S + 15 * 3_600

@@ -19,14 +19,11 @@ from benchmarks.tune.case import SPEC, case
 from benchmarks.tune.days import other_day, recorded_day
 from cluster.spec import load_spec
 from deployments.gateway.garbage import calm_garbage_collector
-from planning.tune.candidate import Candidate
-from planning.tune.case import Case
-from planning.tune.case_of import own_and_defaults, space_of
+from planning.tune.case import Case, own_and_defaults, space_of
 from planning.tune.choice import choose
-from planning.tune.played import Played
 from planning.tune.player import Player
 from planning.tune.search import Budget, Search
-from planning.tune.trial import Trial
+from planning.tune.trial import Candidate, Played, Trial
 
 _CLASS = "interactive"
 

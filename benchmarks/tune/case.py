@@ -8,8 +8,7 @@ from deployments.engine_model.cost_file import CostFile, cost_file
 from deployments.engine_model.limits import Limits
 from planning.costs.roofline import ModelShape, kv_tokens, roofline
 from planning.simulator.from_trace import workload_of
-from planning.tune.case import Case
-from planning.tune.case_of import case_of
+from planning.tune.case import Case, case_of
 from planning.workload.trace import Trace
 
 SPEC = Path(__file__).with_name("bad.yaml")

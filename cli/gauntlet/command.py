@@ -18,13 +18,11 @@ from cli.console import console, errors, fail
 from cli.gauntlet.tables import show, show_choices
 from cli.outputs import check_outputs
 from cluster.whole_file import is_special, write_whole
-from planning.gauntlet.law_failures import LawFailedError
-from planning.gauntlet.merged import merged
-from planning.gauntlet.plan import Plan
 from planning.gauntlet.recorded import TracesError
 from planning.gauntlet.registry import SCENARIOS
-from planning.gauntlet.results import Results
+from planning.gauntlet.results import Plan, Results, merged
 from planning.gauntlet.results_file import ResultsFileError, read_results
+from planning.gauntlet.run import LawFailedError
 from planning.simulator.report.file import ReportFileError, write_report
 
 OURS = "backlog"

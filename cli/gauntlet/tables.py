@@ -9,10 +9,9 @@ from rich.table import Table
 from autoscaling.laws.registry import LAWS
 from cli.console import console
 from planning.gauntlet.registry import SCENARIOS
-from planning.gauntlet.regret import regret
 from planning.gauntlet.report.tables import REGRET_COLUMNS, cliff_rows, regret_rows
 from planning.gauntlet.results import Contest, Point, Results
-from planning.gauntlet.verdict import Verdict, judge
+from planning.gauntlet.verdict import Verdict, judge, regret
 from planning.simulator.words import attained, percent
 
 

@@ -26,13 +26,12 @@ from deployments.gateway.garbage import calm_garbage_collector
 from deployments.scheduling.recorder import code_hash
 from planning.simulator.report.facts import Basis
 from planning.simulator.report.file import ReportFileError, write_report
-from planning.tune.advice import Advice, advise
+from planning.tune.advice import MOST_CAPACITY, MOST_TTFT, Advice, advise
 from planning.tune.player import Player
 from planning.tune.search import Budget, Search, SearchError
 from planning.tune.spec_edit import EditError
 from planning.tune.suggestion import Suggestion, suggest
 from planning.tune.trial import Trial
-from planning.tune.trust import MOST_CAPACITY, MOST_TTFT
 
 NOTHING_KEEPS = 1
 """The exit code where no settings kept every promise."""

@@ -13,11 +13,10 @@ from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile, CostFileError
 from deployments.telemetry.published_error import PublishedError, read_published
 from planning.simulator.from_trace import WorkloadError, workload_of
-from planning.tune.candidate import Candidate
-from planning.tune.case import Case
-from planning.tune.case_of import CaseError, case_of, history_of_trace, own_and_defaults, space_of
+from planning.tune.advice import Trust, judge
+from planning.tune.case import Case, CaseError, case_of, history_of_trace, own_and_defaults, space_of
 from planning.tune.space import Space
-from planning.tune.trust import Trust, judge
+from planning.tune.trial import Candidate
 from planning.workload.trace import Trace, TraceError
 from planning.workload.traces import read_trace
 

@@ -13,15 +13,14 @@ from typing import Any
 
 from autoscaling.laws.registry import LAWS
 from autoscaling.laws.settings import Value
-from planning.gauntlet.code import law_hash, limits_hash, world_hash
 from planning.gauntlet.frontier import TriedSettings, frontier, pick
 from planning.gauntlet.known_rate import HALVINGS, Form, Headroom
-from planning.gauntlet.plan import Plan
-from planning.gauntlet.processes import Processes
+from planning.gauntlet.memo import law_hash, limits_hash, world_hash
 from planning.gauntlet.recorded import NoTracesError, trace_files
 from planning.gauntlet.registry import SCENARIOS
-from planning.gauntlet.results import Contender, Contest, Point, Results
+from planning.gauntlet.results import Contender, Contest, Plan, Point, Results
 from planning.gauntlet.scenario import Scenario
+from planning.gauntlet.worker import Processes
 from planning.scoring.score import Score
 
 _LONG = 15.0

@@ -3,7 +3,7 @@
     factor     needed(t) = ceil(h * load(t))
     root       needed(t) = ceil(load(t) + h * sqrt(load(t)))        square-root staffing (Halfin and Whitt, Operations Research 29(3), 1981)
 
-`load` is the expected load in replicas' worth (`load.py`), scheduled as the oracle's is. h is the least with which the promise is kept on average
+`load` is the expected load in replicas' worth (`serving.py`), scheduled as the oracle's is. h is the least with which the promise is kept on average
 over the plays that laws are judged on; of the two forms, the cheaper one there.
 """
 

@@ -1,15 +1,20 @@
-"""What was run before: JSON lines, a result a line, so that a gauntlet that was broken off goes on where it was.
+"""What was run before, so that a gauntlet that was broken off goes on where it was: JSON lines, a result a line, in a file
+that several processes add to. And what a result came from: one of other code, or of another recording, is none.
 
-Several processes write to one file: each line is appended whole, under a lock. A line that was cut off by a crash is ended by the next writer, and
-passed over.
+Hashes are of files: a change of a policy spoils only its own results.
 """
 
-import fcntl
 import hashlib
+import importlib.util
 import json
-import os
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
+
+from autoscaling.laws.law import Entry
+from deployments.whole_lines import WholeLines
 
 
 class Memo:
@@ -19,25 +24,7 @@ class Memo:
     def __init__(self, path: Path | None) -> None:
         self.trouble: str | None = None
         self._path = path
-        self._known: dict[str, Any] = {}
-        self._read = 0
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Takes in what others have written."""
-        if self._path is None or not self._path.exists():
-            return
-        with self._path.open("rb") as file:
-            file.seek(self._read)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                self._read += len(line)
-                try:
-                    row = json.loads(line)
-                    self._known[row["key"]] = row["result"]
-                except (ValueError, KeyError, TypeError, RecursionError):
-                    continue
+        self._known: dict[str, Any] = {} if path is None or not path.exists() else dict(_rows(path))
 
     def get(self, key: str) -> Any | None:
         """The result of that key, None where there is none."""
@@ -51,21 +38,103 @@ class Memo:
             return
         line = json.dumps({"key": key, **about, "result": result}, separators=(",", ":")).encode() + b"\n"
         try:
-            with self._path.open("ab+") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                file.write(line if _ended(file) else b"\n" + line)
+            file = WholeLines(self._path)
+            try:
+                file.add(line)
+            finally:
+                file.close()
         except OSError as error:
             self.trouble = f"{self._path}: cannot be written: {error.strerror}; results are not remembered any more"
 
 
-def _ended(file: BinaryIO) -> bool:
-    """Whether the file's last line is whole. Appending goes on at the end, wherever it was read."""
-    if not file.seek(0, os.SEEK_END):
-        return True
-    file.seek(-1, os.SEEK_END)
-    return file.read(1) == b"\n"
+def _rows(path: Path) -> Iterator[tuple[str, Any]]:
+    with path.open("rb") as file:
+        for line in file:
+            try:
+                row = json.loads(line)
+                yield row["key"], row["result"]
+            except (ValueError, KeyError, TypeError, RecursionError):
+                continue  # cut off by a crash, or of another make
 
 
 def key_of(*parts: object) -> str:
     """One key of all that a result depends on."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:24]
+
+
+_ROOT = Path(__file__).parents[2]
+_LAWS = _ROOT / "autoscaling" / "laws"
+_WORLD = (
+    "autoscaling/laws/law.py",
+    "autoscaling/laws/settings.py",
+    "autoscaling/scaler",
+    "planning/scoring",
+    "autoscaling/signals",
+    "planning/workload",
+    "deployments/engine_model",
+    "deployments/scheduling",
+)
+_RUNNING = ("serving", "traffic", "recorded", "scenario", "run")
+_LIMITS = ("schedule", "oracle", "known_rate")
+
+
+@lru_cache
+def world_hash() -> str:
+    """Of what every run goes through."""
+    simulator = sorted((_ROOT / "planning" / "simulator").glob("*.py"))
+    own = [Path(__file__).with_name(f"{name}.py") for name in _RUNNING]
+    return _hash([*simulator, *(file for place in _WORLD for file in _files(_ROOT / place)), *own])
+
+
+@lru_cache
+def limits_hash() -> str:
+    """Of what knows the future."""
+    return _hash(Path(__file__).with_name(f"{name}.py") for name in _LIMITS)
+
+
+@lru_cache
+def module_hash(module: str) -> str:
+    """Of one module, such as a scenario's."""
+    return _hash([_source(module)])
+
+
+def law_hash(entry: Entry) -> str:
+    """Of a law's room: all files beside the one that holds its settings; of that one alone where it lives in no room of its own. Of the room where it
+    is made too, where that is another: a law may take another's settings. And of Ray, whose functions some laws are."""
+    make: Any = entry.make
+    rooms = dict.fromkeys(_room(module) for module in (entry.settings.__module__, getattr(make, "func", make).__module__))
+    return "-".join([*map(_hash_once, rooms), "ray", version("ray")])
+
+
+def recordings_hash(files: tuple[Path, ...]) -> str:
+    """Of recorded traffic. Read once a process, as the recordings are."""
+    return _hash_once(files)
+
+
+@lru_cache
+def _room(module: str) -> tuple[Path, ...]:
+    file = _source(module)
+    return (file,) if file.parent == _LAWS else tuple(_files(file.parent))
+
+
+def _source(module: str) -> Path:
+    found = importlib.util.find_spec(module)
+    if found is None or found.origin is None:
+        raise ValueError(f"{module}: no module with a source file")
+    return Path(found.origin)
+
+
+def _files(place: Path) -> list[Path]:
+    return [place] if place.is_file() else sorted(place.rglob("*.py"))
+
+
+@lru_cache
+def _hash_once(files: tuple[Path, ...]) -> str:
+    return _hash(files)
+
+
+def _hash(files: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]

@@ -2,16 +2,16 @@
 
     work of a request    prompt * (step of a whole chunk / its tokens) + output * (step of a full batch / its sequences)      in replica-seconds
     demand(t)            the work of what arrived, spread over the time that its answer takes on a full replica, in replicas' worth
-    needed(t, m, w)      ceil(m * mean of demand over w), by bins of 10 s; scheduled ahead by a start, without gaps shorter than one (`schedule.py`)
+    needed(t, m, w)      ceil(m * mean of demand over w), by bins of 10 s; scheduled ahead by a start, without gaps shorter than one
 
 For some w the least m that keeps the promise in a real simulation is found by halving. From the cheapest of these, two searches take turns as long as
 simulations are left:
 
     reshaping    by windows a little longer than a start. What one replica less would cost in each is seen in three simulations, each with every third
                  window lowered (a queue is gone two windows later); what one more would save, in a fourth with all raised. The best levels of all
-                 windows together (`reshaping.py`) are played; as the sum of single effects is not the effect of all, the aim is corrected by what was
+                 windows together are played; as the sum of single effects is not the effect of all, the aim is corrected by what was
                  seen.
-    trimming     many small cuts at the ends of runs, and a few additions where most is missed, tried in one simulation (`trimming.py`). Each is
+    trimming     many small cuts at the ends of runs, and a few additions where most is missed, tried in one simulation. Each is
                  charged with the misses around it; the cheapest by misses are kept.
 
 That is a search, no proof: the true optimum may lie a little lower. No law run that kept the promise may have been cheaper (`results.py` sees to
@@ -25,11 +25,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deployments.engine_model.cost_model import Chunk
-from planning.gauntlet import trimming
-from planning.gauntlet.reshaping import Shape, reshaped
 from planning.gauntlet.run import outcome_of, score_of
 from planning.gauntlet.scenario import Play
-from planning.gauntlet.schedule import BIN_S, Needed, ScheduleLaw, filled, scheduled
+from planning.gauntlet.schedule import (
+    AROUND,
+    BIN_S,
+    Needed,
+    ScheduleLaw,
+    Shape,
+    affordable,
+    apart,
+    changed,
+    cuts,
+    filled,
+    raises,
+    reshaped,
+    scheduled,
+)
 from planning.scoring.score import Score
 from planning.simulator.bins import Bins
 
@@ -139,15 +151,15 @@ class Oracle:
 
     def _trimmed(self, base: PlayedSchedule, width: int) -> PlayedSchedule:
         before = self._misses(base)
-        added = trimming.raises(base.needed, before, self._bounds.most, width)
-        changes = trimming.apart([*added, *trimming.cuts(base.needed, self._bounds.least, width, self._rng)])
+        added = raises(base.needed, before, self._bounds.most, width)
+        changes = apart([*added, *cuts(base.needed, self._bounds.least, width, self._rng)])
         if not changes:
             return base
-        more = self._misses(self.play(trimming.changed(base.needed, changes))) - before
-        charges = [int(more[change.begin : change.end + trimming.AROUND].sum()) for change in changes]
-        chosen = trimming.affordable([change.replica_bins for change in changes], charges, self._allowed(base))
+        more = self._misses(self.play(changed(base.needed, changes))) - before
+        charges = [int(more[change.begin : change.end + AROUND].sum()) for change in changes]
+        chosen = affordable([change.replica_bins for change in changes], charges, self._allowed(base))
         while chosen and self._left:
-            tried = self.play(trimming.changed(base.needed, [changes[index] for index in chosen]))
+            tried = self.play(changed(base.needed, [changes[index] for index in chosen]))
             if tried.keeps(self._target):
                 return tried if tried.score.replica_hours < base.score.replica_hours else base
             chosen = chosen[: len(chosen) // 2]

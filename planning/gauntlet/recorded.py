@@ -10,9 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from planning.gauntlet.load import Load, smoothed
 from planning.gauntlet.scenario import Draw
-from planning.gauntlet.serving import Serving, full_rate
+from planning.gauntlet.serving import Load, Serving, full_rate, smoothed
 from planning.simulator.workload import Workload
 from planning.workload.arrivals import FloatArray
 from planning.workload.labels import Labels

@@ -1,9 +1,11 @@
-"""What a gauntlet found: every law's frontier on the held-out plays of every scenario, beside what knows the future. Plain facts; `verdict.py`
-judges."""
+"""What a gauntlet runs, and what it found: every policy's frontier on the held-out plays of every scenario, beside what knows
+the future. Plain facts; `verdict.py` judges, `results_file.py` reads them again.
+"""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,24 @@ from planning.scoring.score import Score
 
 SCHEMA_VERSION = 1
 """`results_file.py` reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`trials` of settings a law and scenario, each on `training` plays; at most `points` of its frontier, each judged on `held_out` plays; `sims`
+    simulations for the clairvoyant of a play; `jobs` processes. `memo`: where results are kept between runs. `traces`: the folder of recorded
+    traffic."""
+
+    laws: tuple[str, ...]
+    scenarios: tuple[str, ...]
+    trials: int = 4
+    training: int = 1
+    held_out: int = 2
+    points: int = 2
+    sims: int = 8
+    jobs: int = 1
+    memo: Path | None = None
+    traces: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -129,3 +149,32 @@ def _contest_json(contest: Contest) -> dict[str, Any]:
             for one in contest.contenders
         },
     }
+
+
+_CODE = ("world", "limits", "laws")
+
+
+def merged(parts: Sequence[Results]) -> Results:
+    """All their scenarios. Raises ValueError where two hold the same scenario, or were not made by the same code with the same laws."""
+    first = parts[0]
+    for part in parts[1:]:
+        for name in _CODE:
+            if part.about.get(name) != first.about.get(name):
+                raise ValueError(f"{name}: {part.about.get(name)!r} and {first.about.get(name)!r}: only results of the same code go together")
+    contests = tuple(one for part in parts for one in part.contests)
+    names = [one.scenario for one in contests]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"in two of them: {', '.join(twice)}")
+    left_out = {name: why for part in parts for name, why in part.left_out.items() if name not in names}
+    return Results(_about([part.about for part in parts]), contests, left_out)
+
+
+def _about(all_of: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """How they were run; where that differs, each way of it."""
+    return {name: _either([about.get(name) for about in all_of]) for name in all_of[0]}
+
+
+def _either(values: Sequence[Any]) -> Any:
+    different = [value for index, value in enumerate(values) if value not in values[:index]]
+    return different[0] if len(different) == 1 else " or ".join(str(value) for value in different)

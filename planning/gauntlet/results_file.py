@@ -1,14 +1,53 @@
-"""The file that results are written to (`Results.as_json`), read again: whatever is not as a gauntlet writes it is named, with its key and value."""
+"""The file that results are written to (`Results.as_json`), read again: whatever is not as a gauntlet writes it is named, with
+its key and value. Scores of the memo are checked by the same form.
+"""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from cluster.json_file import read_json
 from planning.gauntlet.results import Contender, Contest, Point, Results
-from planning.gauntlet.written_score import WrittenScore
 from planning.scoring.score import Score
+
+_Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+_Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Count = Annotated[int, Field(ge=0)]
+
+
+class WrittenScore(BaseModel):
+    """All figures of a `Score`. The slow end of TTFT is unknown (NaN) where nobody was answered."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    requests: _Count
+    attainment: _Share
+    by_lane: dict[str, _Share]
+    replica_hours: _Amount
+    usd: _Amount
+    mean_replicas: _Amount
+    changes: _Count
+    flaps: _Count
+    recovery_s: _Amount
+    rejected: _Count
+    expired: _Count
+    failed: _Count
+    ttft_p99_s: float
+
+    def score(self) -> Score:
+        """As a plain fact."""
+        return Score(**dict(self))
+
+
+def known_score(written: Mapping[str, Any] | None) -> Score | None:
+    """The score that was written; None where there is none, or something else."""
+    try:
+        return None if written is None else WrittenScore.model_validate(written).score()
+    except ValidationError:
+        return None
+
 
 _Number = Annotated[float, Field(allow_inf_nan=False)]
 _Scores = Annotated[tuple[WrittenScore, ...], Field(min_length=1)]

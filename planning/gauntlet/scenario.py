@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from autoscaling.scaler.decision import Bounds
-from planning.gauntlet.load import Load
-from planning.gauntlet.serving import Serving
+from planning.gauntlet.serving import Load, Serving
 from planning.simulator.faults import Faults
 from planning.simulator.fleet import FleetEvent
 from planning.simulator.workload import Workload

@@ -1,12 +1,24 @@
-"""A schedule of replicas, known beforehand; and the law that keeps to it, so that what knows the future runs through the same cell as what does not.
+"""A schedule of replicas, known beforehand; the policy that keeps to it, so that what knows the future runs through the same
+cell as what does not; and the two ways in which the oracle changes a schedule. Pure.
 
-A schedule is made of what is needed in each bin of `BIN_S`: level by level, a gap that is shorter than a start is filled, since ending a replica and
-starting another costs more than keeping it; and each is asked for as long before it is needed as a start takes. Pure.
+A schedule is made of what is needed in each bin of `BIN_S`: level by level, a gap that is shorter than a start is filled,
+since ending a replica and starting another costs more than keeping it; and each is asked for as long before it is needed
+as a start takes.
+
+Reshaping: each window one replica lower, as it is, or one higher; the cheapest choice of all, for a price of a miss.
+
+    minimise  sum over windows of (replica-bins + price * misses)  +  start * sum over steps up of replicas
+
+by dynamic programming over the windows (Viterbi): what a window costs depends on the one before only by the step between
+them. The least price at which the misses foreseen are within what is allowed is found by halving.
+
+Trimming: small changes, far enough from each other that each can be charged with the misses around it, and which of them to
+keep.
 """
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -94,3 +106,154 @@ def scheduled(needed: Needed, start_up_s: float, replicas: int) -> Schedule:
         total += step
         number[at_s] = total
     return Schedule(tuple(number), tuple(number.values()))
+
+
+_STEPS = (-1, 0, 1)
+_LEAST_PRICE, _MOST_PRICE, _HALVINGS = 1e-4, 1e4, 40
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """`needed` by bin, the `window` of each bin; by window, the misses that one replica less adds and that one more adds (less than none). `start`:
+    what a start costs, in replica-bins. Levels stay between `least` and `most`."""
+
+    needed: Needed
+    window: NDArray[np.int64]
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+    start: float
+    least: int
+    most: int
+
+
+def reshaped(shape: Shape, allowed: float) -> tuple[Needed, float]:
+    """The cheapest levels that are foreseen to add at most `allowed` misses, and how many they are foreseen to add."""
+    low, high = _LEAST_PRICE, _MOST_PRICE
+    best = _at_price(shape, high)
+    for _ in range(_HALVINGS):
+        price = (low * high) ** 0.5
+        found = _at_price(shape, price)
+        if found[1] <= allowed:
+            high, best = price, found
+        else:
+            low = price
+    return best
+
+
+def _at_price(shape: Shape, price: float) -> tuple[Needed, float]:
+    count = len(shape.lower)
+    first, last = _ends(shape)
+    bins = np.bincount(shape.window, minlength=count)
+    misses = np.stack([shape.lower, np.zeros(count), shape.upper])
+    cost = np.array(_STEPS)[:, None] * bins + price * misses
+    cost[0, _lowest(shape) - 1 < shape.least] = np.inf
+    cost[2, _highest(shape) + 1 > shape.most] = np.inf
+    total, came = cost[:, 0].copy(), np.zeros((count, len(_STEPS)), dtype=np.int64)
+    steps = np.array(_STEPS)
+    for number in range(1, count):
+        up = np.maximum(0, (first[number] + steps)[:, None] - (last[number - 1] + steps)[None, :])
+        through = total[None, :] + shape.start * up
+        came[number] = through.argmin(axis=1)
+        total = through.min(axis=1) + cost[:, number]
+    chosen = np.zeros(count, dtype=np.int64)
+    chosen[-1] = int(total.argmin())
+    for number in range(count - 1, 0, -1):
+        chosen[number - 1] = came[number, chosen[number]]
+    return shape.needed + steps[chosen][shape.window], float(misses[chosen, np.arange(count)].sum())
+
+
+def _ends(shape: Shape) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The level of each window's first bin, and of its last."""
+    edges = np.flatnonzero(np.diff(shape.window)) + 1
+    return shape.needed[np.concatenate(([0], edges))], shape.needed[np.concatenate((edges - 1, [len(shape.needed) - 1]))]
+
+
+def _lowest(shape: Shape) -> NDArray[np.int64]:
+    return np.minimum.reduceat(shape.needed, np.flatnonzero(np.diff(shape.window, prepend=-1)))
+
+
+def _highest(shape: Shape) -> NDArray[np.int64]:
+    return np.maximum.reduceat(shape.needed, np.flatnonzero(np.diff(shape.window, prepend=-1)))
+
+
+AROUND = 9
+"""Bins after a change in which its misses are looked for."""
+_RAISES = 4
+_ABOVE = 1.0 + 1e-9
+"""A price just over that at which a change is worth nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """`step` replicas more in the bins from `begin` until before `end`."""
+
+    begin: int
+    end: int
+    step: int
+
+    @property
+    def replica_bins(self) -> int:
+        """What it costs."""
+        return self.step * (self.end - self.begin)
+
+
+def cuts(needed: Needed, least: int, width: int, rng: np.random.Generator) -> list[Change]:
+    """A little off either end of each run above `least`, in any order; a short run goes whole."""
+    found = []
+    for run in runs_of(needed):
+        if run.level <= least:
+            continue
+        if run.end - run.begin <= 2 * width:
+            found.append(Change(run.begin, run.end, -1))
+            continue
+        if run.begin:
+            found.append(Change(run.begin, run.begin + width, -1))
+        found.append(Change(run.end - width, run.end, -1))
+    return [found[index] for index in rng.permutation(len(found))]
+
+
+def raises(needed: Needed, misses: NDArray[np.float64], most: int, width: int) -> list[Change]:
+    """One more where most was missed."""
+    within = np.convolve(misses, np.ones(width), mode="valid")
+    worst = np.argsort(-within, kind="stable")[:_RAISES]
+    return [Change(int(at), int(at) + width, 1) for at in worst if within[at] and needed[at : at + width].max() < most]
+
+
+def apart(changes: Sequence[Change]) -> list[Change]:
+    """As many as do not disturb each other, the first ones first."""
+    taken = np.zeros(max((change.end for change in changes), default=0) + AROUND, dtype=np.bool_)
+    kept = []
+    for change in changes:
+        if not taken[change.begin : change.end + AROUND].any():
+            taken[change.begin : change.end + AROUND] = True
+            kept.append(change)
+    return kept
+
+
+def changed(needed: Needed, changes: Sequence[Change]) -> Needed:
+    """The schedule with these changes."""
+    new = needed.copy()
+    for change in changes:
+        new[change.begin : change.end] += change.step
+    return np.maximum(new, 0)
+
+
+def affordable(costs: Sequence[int], charges: Sequence[int], allowed: int) -> list[int]:
+    """Which changes to keep: as much saved as possible (a negative cost saves) while the charges together are at most `allowed`; the best first.
+
+    By a price of a miss: what saves more than its charge at that price is kept; the least price at which the charges fit.
+    """
+    crossings = {_ABOVE * cost / -charge for cost, charge in zip(costs, charges, strict=True) if charge and cost / -charge > 0}
+    for price in (0.0, *sorted(crossings), math.inf):
+        worth = [_worth(cost, charge, price) for cost, charge in zip(costs, charges, strict=True)]
+        chosen = [index for index, value in enumerate(worth) if value > 0]
+        if sum(charges[index] for index in chosen) <= allowed:
+            return sorted(chosen, key=lambda index: -worth[index])
+    return []
+
+
+def _worth(cost: int, charge: int, price: float) -> float:
+    """What a change is worth, where a miss has that price."""
+    if math.isinf(price):
+        return 1.0 if charge < 0 else (-cost if charge == 0 else -1.0)
+    return -cost - price * charge

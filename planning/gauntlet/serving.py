@@ -1,11 +1,14 @@
-"""The engines that the scenarios run on: small ones, so that half an hour of traffic simulates in about a second, with the shape of real ones.
+"""The engines that the scenarios run on, and the load over time in units of them: small ones, so that half an hour of traffic
+simulates in about a second, with the shape of real ones.
 
     CHAT        16 sequences, 27 ms a step when full, prompts at 8,000 tokens/s: about 1.5 requests/s of chat a replica
     REASONING   12 sequences, 60 ms a step when full: long answers, about one request in 6 s a replica
 
-How much a replica does of some traffic is measured: a closed loop of more clients than it has room for, through the same simulator.
+How much a replica does of some traffic is measured: a closed loop of more clients than it has room for, through the same
+simulator. A load of 1.0 keeps one full replica busy.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +18,51 @@ from deployments.engine_model.limits import Limits
 from deployments.scheduling import LanePolicy, Policy
 from planning.simulator.cell import Cell, CellSettings
 from planning.simulator.workload import plain_workload
+from planning.workload.arrivals import FloatArray
 from planning.workload.lengths import IntArray
+
+STEP_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Load:
+    """The mean load in each of even steps of `STEP_S` from second 0; beyond the ends it is what it was there."""
+
+    replicas: FloatArray
+
+    def __call__(self, at_s: float) -> float:
+        """The load at a time."""
+        return float(self.replicas[min(len(self.replicas) - 1, max(0, int(at_s // STEP_S)))])
+
+    @property
+    def mean(self) -> float:
+        """Over the whole time."""
+        return float(self.replicas.mean())
+
+    def plus(self, other: "Load") -> "Load":
+        """Both together."""
+        return Load(self.replicas + other.replicas)
+
+    def levelled(self) -> "Load":
+        """Its mean, at all times: what replicas could follow of a load that changes faster than they start."""
+        return Load(np.full_like(self.replicas, self.mean))
+
+
+def load_of(expected: Callable[[FloatArray], FloatArray], per_replica: float, until_s: float) -> Load:
+    """`expected`: how many requests come until a second, on average; `per_replica`: how many a second a full replica serves."""
+    edges = np.arange(0.0, until_s + STEP_S, STEP_S)
+    return Load(np.diff(expected(np.minimum(edges, until_s))) / STEP_S / per_replica)
+
+
+def smoothed(arrived_s: FloatArray, per_replica: float, until_s: float, sigma_s: float) -> Load:
+    """The load of recorded arrivals, whose rate nobody knows: a Gaussian kernel's, which does not lose what lies near the ends."""
+    count = int(np.ceil(until_s / STEP_S))
+    per_step = np.bincount(np.minimum((arrived_s // STEP_S).astype(np.int64), count - 1), minlength=count).astype(np.float64)
+    reach = int(3 * sigma_s / STEP_S)
+    kernel = np.exp(-0.5 * (np.arange(-reach, reach + 1) * STEP_S / sigma_s) ** 2)
+    weight = np.convolve(np.ones(count), kernel, mode="full")[reach : reach + count]
+    return Load(np.convolve(per_step, kernel, mode="full")[reach : reach + count] / weight / STEP_S / per_replica)
+
 
 _NO_END_S = 1e9
 

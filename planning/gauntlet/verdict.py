@@ -1,13 +1,19 @@
-"""Who is better where, with intervals: for each scenario and rival, is there for each of the rival's points one of ours that is not worse on either
-axis?
+"""Who is better where, with intervals; what the picks cost beyond the oracle; and where in a sweep a policy breaks the SLO.
+Pure.
 
-Plays are paired: both laws met the same ones, so it is the differences by play whose mean has an interval (Student's t, 95 %). Not worse: the
-interval does not lie wholly on the wrong side. Points of a rival below the floor (`frontier.py`) miss so much that no cost would justify them: they
-are not asked about. Pure.
+Verdict: for each scenario and rival, is there for each of the rival's points one of ours that is not worse on either axis?
+Plays are paired: both met the same ones, so it is the differences by play whose mean has an interval (Student's t, 95 %).
+Not worse: the interval does not lie wholly on the wrong side. Points of a rival below the floor (`frontier.py`) miss so
+much that no cost would justify them: they are not asked about.
+
+Regret: what a policy's picks took beyond the oracle, split at the known-rate baseline.
+
+    policy - oracle  =  (known rate - oracle)        +  (policy - known rate)
+                        nobody could have saved it      the policy's own
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -16,7 +22,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from planning.gauntlet.frontier import floor_of
-from planning.gauntlet.results import Contender, Contest, Point
+from planning.gauntlet.results import Contender, Contest, Point, Results
 
 REFERENCES = frozenset({"fixed"})
 """No rivals: a fixed number that was found on the same load knows that load, and follows none. They are drawn to compare with."""
@@ -122,3 +128,63 @@ def _gap(attainment: Interval, hours: Interval, other: Point) -> float:
 
 def _hours(point: Point) -> float:
     return max(_EXACT, point.mean_hours)
+
+
+@dataclass(frozen=True, slots=True)
+class Regret:
+    """Replica-hours of a law's pick over one or several scenarios, split: what knows the arrivals, what of the rest nobody could know, what is the
+    law's."""
+
+    law: str
+    attainment: float
+    hours: float
+    oracle: float
+    unavoidable: float
+    flaps: float
+    usd: float
+
+    @property
+    def ours(self) -> float:
+        """What the law took beyond what knows the rate."""
+        return self.hours - self.oracle - self.unavoidable
+
+    @property
+    def share(self) -> float:
+        """That, as a share of the oracle's replica-hours."""
+        return self.ours / self.oracle if self.oracle else math.nan
+
+
+def regret(contests: Sequence[Contest], law: str) -> Regret | None:
+    """Of the law's picks over these scenarios together; None where it took part in none."""
+    found = [(contest, one.picked) for contest in contests if (one := contest.of(law)) is not None]
+    if not found:
+        return None
+    requests = np.concatenate([[score.requests for score in point.scores] for _, point in found])
+    attained = np.concatenate([point.attainments for _, point in found])
+    oracle = sum(float(contest.oracle_hours.mean()) for contest, _ in found)
+    known = sum(float(contest.known_hours.mean()) for contest, _ in found)
+    return Regret(
+        law,
+        float(np.average(attained, weights=requests)) if requests.any() else 1.0,
+        sum(point.mean_hours for _, point in found),
+        oracle,
+        known - oracle,
+        sum(point.mean_of("flaps") for _, point in found),
+        sum(point.mean_of("usd") for _, point in found),
+    )
+
+
+def cliffs(results: Results, steps: Mapping[str, float], law: str) -> tuple[list[tuple[float, float]], float]:
+    """The law's attainment at each step of a sweep (scenario -> the swept figure), and the first at which it is under the target; infinite: none
+    is."""
+    found = []
+    cliff = math.inf
+    for name, value in sorted(steps.items(), key=lambda step: step[1]):
+        contest = results.of(name)
+        one = None if contest is None else contest.of(law)
+        if contest is None or one is None:
+            continue
+        found.append((value, one.picked.attainment))
+        if one.picked.attainment < contest.target:
+            cliff = min(cliff, value)
+    return found, cliff

@@ -1,31 +1,38 @@
-"""What a process of the gauntlet does: plays, scores, remembers. Each call is one job, told in plain values, so that it can run anywhere.
+"""What a process of the gauntlet does: plays, scores, remembers; and the pool of these processes. Each call is one job, given
+in plain values, so that it can run anywhere.
 
-Whatever a result depends on is in its key: the code of the world, of the scenario and of the law, the recordings, the settings, the draw.
+Whatever a result depends on is in its key: the code of the world, of the scenario and of the policy, the recordings, the
+settings, the draw. A process hears no Ctrl-C, and ends with the process that started it, however that ends.
 """
 
 import math
+import multiprocessing
+import os
+import signal
+import threading
 from collections.abc import Mapping
-from dataclasses import asdict
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import asdict, dataclass
 from functools import lru_cache
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 
 from autoscaling.laws.registry import LAWS, make_law
 from autoscaling.laws.settings import LawError, Value
-from planning.gauntlet.code import law_hash, limits_hash, module_hash, recordings_hash, world_hash
 from planning.gauntlet.frontier import TriedSettings
 from planning.gauntlet.known_rate import Form, Headroom, played, tuned
-from planning.gauntlet.law_failures import failure_of
-from planning.gauntlet.memo import Memo, key_of
+from planning.gauntlet.memo import Memo, key_of, law_hash, limits_hash, module_hash, recordings_hash, world_hash
 from planning.gauntlet.oracle import Oracle
 from planning.gauntlet.recorded import trace_files
 from planning.gauntlet.registry import SCENARIOS
-from planning.gauntlet.run import outcome_of, plant_of, score_of
+from planning.gauntlet.results_file import known_score
+from planning.gauntlet.run import failure_of, outcome_of, plant_of, score_of
 from planning.gauntlet.scenario import Draw, Play
 from planning.gauntlet.tuning import search
-from planning.gauntlet.written_score import known_score
 from planning.scoring.score import Score
 
 _NEVER_HOURS = 1e6
@@ -130,3 +137,63 @@ def _known_headroom(written: Any) -> Headroom | None:
 @lru_cache(maxsize=6)
 def _play(scenario: str, draw: Draw) -> Play:
     return SCENARIOS[scenario].plays(draw)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a job found, and what its process has to tell (all of it, each time)."""
+
+    result: Any
+    notes: list[str]
+
+
+class Processes:
+    """A context. Where it is left by an exception, nobody waits for what is being run: the processes end at once.
+
+    Each holds an end of a pipe of which only this process holds the other.
+    """
+
+    def __init__(self, jobs: int, memo: Path | None, traces: Path | None) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._reader, self._writer = context.Pipe(duplex=False)
+        self._pool = ProcessPoolExecutor(jobs, context, _begin, (memo, traces, self._reader))
+
+    def submit(self, call: str, arguments: tuple[Any, ...]) -> Future[Done]:
+        """Has a worker's method called. A process that starts for it hears no Ctrl-C, which reaches every process of a terminal: what is blocked here
+        stays blocked there."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            return self._pool.submit(_do, call, arguments)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is not None:
+            self._writer.close()
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.shutdown()
+        self._writer.close()
+        self._reader.close()
+
+
+_worker: Worker | None = None
+
+
+def _begin(memo: Path | None, traces: Path | None, parent: Connection) -> None:
+    global _worker
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    _worker = Worker(memo, traces)
+
+
+def _end_with(parent: Connection) -> None:
+    """Ends this process at once when nobody holds the other end any more. A line of the memo that this cuts off is passed over by its readers."""
+    parent.poll(None)
+    os._exit(1)
+
+
+def _do(call: str, arguments: tuple[Any, ...]) -> Done:
+    assert _worker is not None
+    return Done(getattr(_worker, call)(*arguments), _worker.notes())

@@ -1,13 +1,101 @@
-"""What settings are tried on: traffic, engines, promises, and the way in which replicas are counted. All but the settings themselves."""
+"""From a spec, traffic and costs to a case: what settings are tried on (traffic, engines, SLOs, the way in which replicas are
+counted), the true load over time, the parts of the traffic that a first look takes, and where settings are looked for.
+"""
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields, replace
 
-from autoscaling.forecast.history import History
-from autoscaling.from_spec import ScalingSetup
+import numpy as np
+from numpy.typing import NDArray
+
+from autoscaling.forecast.history import History, history_of_requests
+from autoscaling.from_spec import BACKLOG, FIXED, ScalingSetup, cost_of, is_paced, settings_in, setup_of
+from autoscaling.laws.law import Plant
+from autoscaling.laws.registry import LAWS
+from autoscaling.laws.settings import LawError, Value
+from cluster.spec import ClusterSpec, Model
+from deployments.engine_model.cost_file import CostFile
 from deployments.engine_model.cost_model import CostModel
+from deployments.engine_model.replica_rate import rate_at
+from deployments.scheduling.from_spec import binding_of, policy_of
 from planning.simulator.cell import CellSettings
 from planning.simulator.workload import Workload
-from planning.tune.load import Load, load_on
+from planning.tune.space import Space
+from planning.tune.trial import Candidate
+from planning.workload.trace import Trace
+
+_SMOOTHED_S = 300.0
+
+
+@dataclass(frozen=True)
+class Load:
+    """In replicas' worth, averaged over five minutes; a value each `step_s`."""
+
+    step_s: float
+    replicas: NDArray[np.float64]
+
+    def __call__(self, at_s: float) -> float:
+        """At that second."""
+        return float(self.replicas[min(len(self.replicas) - 1, max(0, int(at_s / self.step_s)))])
+
+
+def load_of(arrived_s: NDArray[np.float64], replica_s: NDArray[np.float64], span_s: float, step_s: float = 60.0) -> Load:
+    """From requests that each take so many seconds of a full replica."""
+    count = max(1, int(np.ceil(span_s / step_s)))
+    step = np.minimum((arrived_s / step_s).astype(np.int64), count - 1)
+    rate = np.bincount(step, weights=replica_s, minlength=count) / step_s
+    width = min(count, max(1, round(_SMOOTHED_S / step_s)))
+    weight = np.convolve(np.ones(count), np.ones(width), mode="same")
+    return Load(step_s, np.convolve(rate, np.ones(width), mode="same")[:count] / weight[:count])
+
+
+def load_on(work: Workload, plant: Plant, cost: CostModel, span_s: float) -> Load:
+    """Of that traffic on such replicas."""
+    prompt, output = work.prompt_tokens.astype(np.float64), work.output_tokens.astype(np.float64)
+    tokens = prompt + plant.decode_weight * output
+    per_replica = rate_at(plant.limits, cost, max(1.0, float(prompt.mean())), max(1.0, float(output.mean()))) * float(tokens.mean())
+    return load_of(work.arrived_s, tokens / max(per_replica, 1e-9), span_s)
+
+
+_SHARE = 1 / 4
+"""Of the whole, all parts together."""
+_COUNT = 6
+_SHORTEST_S = 1_200.0
+_LEAD = 1 / 3
+"""Of a part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The seconds `from_s` to `to_s`, played from `lead_s` before on; it counts `weight` times."""
+
+    from_s: float
+    to_s: float
+    weight: float
+    lead_s: float = 0.0
+
+
+def whole(span_s: float) -> tuple[Part, ...]:
+    """Everything."""
+    return (Part(0.0, span_s, 1.0),)
+
+
+def parts_of(load: Load, span_s: float) -> tuple[Part, ...]:
+    """The parts for a first look, in the order of time; everything where that is too short to be cut.
+
+    Stretches at even distances, one of them around the busiest minutes: an even sample meets every time of the day as often
+    as any other, and laying it out from the peak sees to it that no peak is thinned away. Several short stretches tell the
+    cost of a day better than one long one (within 2 % instead of 5 % of its replica-hours for a quarter of the day, over
+    settings of all kinds). Each begins with a lead that is played and not counted, in which the number of replicas becomes
+    the policy's own. What is estimated so is never reported: it says which settings deserve a run of the whole.
+    """
+    length_s, distance_s = _SHARE * span_s / _COUNT, span_s / _COUNT
+    if length_s < _SHORTEST_S:
+        return whole(span_s)
+    peak_s = (int(load.replicas.argmax()) + 0.5) * load.step_s
+    first_s = min(max(peak_s % distance_s - length_s / 2, 0.0), distance_s - length_s)
+    begins = (first_s + number * distance_s for number in range(_COUNT))
+    return tuple(Part(begin, begin + length_s, 1 / _SHARE, min(begin, _LEAD * length_s)) for begin in begins)
+
 
 _NOTHING = History(0, ())
 
@@ -38,3 +126,80 @@ class Case:
     def load(self) -> Load:
         """The true load over time."""
         return load_on(self.work, self.setup.plant, self.cost, self.span_s)
+
+
+def defaults_of(policy: str) -> dict[str, Value]:
+    """The law's settings. How often it is asked is none of them where the spec's `period_s` says so. Raises LawError for a law that there is not."""
+    if policy not in LAWS:
+        raise LawError(f"autoscaling.policy = {policy!r}: no such law; allowed: {', '.join(LAWS)}")
+    ours = {"period_s"} if is_paced(policy) else set()
+    return {field.name: field.default for field in fields(LAWS[policy].settings) if field.name not in ours and field.default is not MISSING}
+
+
+class CaseError(ValueError):
+    """A spec or traffic that can not be tuned on; the message names the key, the value and what is allowed."""
+
+
+def case_of(spec: ClusterSpec, model: Model, cost: CostFile, work: Workload, start_up_s: float | None = None, history: History | None = None) -> Case:
+    """The case, in the model's first region. `start_up_s`: how long a replica takes to start, where that is known better than the spec says. A fixed
+    number of replicas is what there is now; what is tried is the backlog law. Raises CaseError, or LawError for a law that there is not."""
+    if not len(work) or work.arrived_s[-1] <= 0:
+        raise CaseError(f"the traffic: {len(work)} requests, all at its second 0; allowed: requests that come over some time")
+    scaling = spec.autoscaling_of(model)
+    fixed = scaling.policy == FIXED
+    if fixed and model.replicas.max is None:
+        raise CaseError(
+            f"models.{model.name}.replicas.max: missing; needed: the most replicas that may ever run, to try autoscaling instead of a fixed count"
+        )
+    scaled = model.model_copy(update={"autoscaling": scaling.model_copy(update={"policy": BACKLOG})}) if fixed else model
+    setup = setup_of(spec, scaled, spec.regions_of(model)[0], cost, start_up_s=start_up_s)
+    plant = setup.plant
+    chunk = work.chunk_tokens if model.settings.prefix_caching and work.chunk_tokens % plant.limits.block_tokens == 0 else 0
+    plant = replace(plant, limits=replace(plant.limits, chunk_tokens=chunk))
+    cell = CellSettings(
+        max(1, model.replicas.count),
+        plant.limits,
+        policy_of(spec),
+        binding_of(spec),
+        model.settings.max_model_len,
+        spec.gateway.timeouts.queue_wait_s,
+        plant.start_up_s,
+        patience_s={one.name: spec.patience_s(one) for one in spec.classes},
+    )
+    return Case(
+        work,
+        cost_of(model, cost),
+        cell,
+        tuple(lane.name for lane in spec.lanes),
+        replace(setup, plant=plant),
+        model.replicas.count if fixed else None,
+        history or History(0, ()),
+    )
+
+
+def own_and_defaults(spec: ClusterSpec, model: Model) -> tuple[Candidate | None, Candidate]:
+    """The spec's own settings (None: a fixed count), and the law's defaults within the same bounds."""
+    scaling, least = spec.autoscaling_of(model), model.replicas.min
+    defaults = Candidate(defaults_of(BACKLOG if scaling.policy == FIXED else scaling.policy), least)
+    if scaling.policy == FIXED:
+        return None, defaults
+    return Candidate({**defaults.settings, **settings_in(scaling)}, least), defaults
+
+
+def space_of(case: Case, own: Candidate | None, defaults: Candidate) -> Space:
+    """Where to look. `replicas.min` is looked for up to what the mean load takes; only a spec that allows zero is offered zero. Raises CaseError for
+    a law of which nobody knows where to look."""
+    least = min(case.setup.bounds.least, 1)
+    most = max(least, min(case.setup.bounds.most, int(case.load().replicas.mean()) + 1))
+    entry = LAWS[case.setup.law.name]
+    if not entry.search:
+        known = ", ".join(name for name, one in LAWS.items() if one.search)
+        raise CaseError(f"autoscaling.policy = {case.setup.law.name!r}: nobody knows where its settings are to be looked for; allowed: {known}")
+    return Space(entry.search, (least, most), (own or defaults).settings)
+
+
+def history_of_trace(trace: Trace, decode_weight: float, start_unix_s: float) -> History:
+    """From a trace or a ledger whose second 0 was at `start_unix_s`. The work of a request is its prompt and its output times `decode_weight`: what
+    the scheduler would have booked had it known the output, and the prompt whole, since a trace does not tell what a cache held."""
+    work = trace.prompt_tokens + decode_weight * trace.output_tokens
+    return history_of_requests(start_unix_s + trace.arrived_s, work.astype(np.float64))

@@ -2,10 +2,10 @@
 
     first      the spec's own settings and the defaults: runs of the whole, to the end, and first looks
     look       some first looks (`Player.draft`). Optuna's tree-structured Parzen estimator and a surrogate (`surrogate.py`) propose in turns what to
-               look at: most merit, fewest replica-hours, each promise a constraint, with what first looks are known to overlook (`promising.py`)
+               look at: most merit, fewest replica-hours, each promise a constraint, with what first looks are known to overlook (`choice.py`)
     run        of all that was looked at, what is expected to save most: a run of the whole. Then look again, until the time is over
 
-Only runs of the whole are reported. A look or a run ends early when it can not come to anything (`stop.py`), and the last one when the time is over.
+Only runs of the whole are reported. A look or a run ends early when it can not come to anything, and the last one when the time is over.
 Merit beyond what a promise needs is worth nothing to the sampler, so that it looks where the promise is just kept; the drawn front has it all.
 
 Estimator: S. Watanabe: Tree-Structured Parzen Estimator (arXiv 2304.11127, 2023); for several objectives Y. Ozaki et al., GECCO 2020.
@@ -20,13 +20,11 @@ import numpy as np
 import optuna
 from optuna.samplers import TPESampler
 
-from planning.tune.candidate import Candidate
-from planning.tune.played import Played
-from planning.tune.promising import correction, most_promising
+from planning.tune.choice import correction, most_promising
+from planning.tune.player import OutOfTime
 from planning.tune.space import Space
-from planning.tune.stop import OutOfTime
 from planning.tune.surrogate import Seen, propose
-from planning.tune.trial import DEFAULTS, OWN, Trial
+from planning.tune.trial import DEFAULTS, OWN, Candidate, Played, Trial
 
 _LOOKING = 0.6
 """Of the time: the share for first looks."""

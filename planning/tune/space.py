@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 
 from autoscaling.laws.settings import Range, Value
-from planning.tune.candidate import Candidate
+from planning.tune.trial import Candidate
 
 LEAST = "replicas.min"
 

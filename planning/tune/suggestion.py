@@ -8,10 +8,10 @@ from typing import Any
 from autoscaling.from_spec import BACKLOG, FIXED, settings_in
 from autoscaling.laws.settings import Value
 from cluster.spec import ClusterSpec, Model, parse_spec
-from planning.tune.candidate import Candidate
-from planning.tune.law_settings import defaults_of
+from planning.tune.case import defaults_of
 from planning.tune.spec_edit import EditError, edited, said_in
 from planning.tune.spec_edit import Path as Place
+from planning.tune.trial import Candidate
 
 
 @dataclass(frozen=True, slots=True)

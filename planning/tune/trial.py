@@ -1,11 +1,87 @@
-"""One try: settings, and what came of them."""
+"""Settings on trial, and what came of playing traffic with them: SLOs kept by class, and what it took."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
+import numpy as np
+from numpy.typing import NDArray
+
+from autoscaling.laws.settings import Value
 from planning.gauntlet.frontier import TriedSettings, non_dominated
-from planning.tune.candidate import Candidate
-from planning.tune.played import Played
+from planning.scoring.score import Score
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """The law's settings by name, and `replicas.min`."""
+
+    settings: Mapping[str, Value]
+    least: int
+
+    def differs_from(self, other: "Candidate") -> dict[str, tuple[Value, Value]]:
+        """What is not the same, by name: the other's value and this one's."""
+        changed: dict[str, tuple[Value, Value]] = {
+            name: (other.settings.get(name), value) for name, value in self.settings.items() if other.settings.get(name) != value
+        }
+        if self.least != other.least:
+            changed["replicas.min"] = (other.least, self.least)
+        return changed
+
+
+Column = NDArray[np.float64]
+
+
+class Stopped(StrEnum):
+    """Why a run was not played to its end."""
+
+    HOPELESS = "hopeless"
+    """More promises were broken than the whole traffic allows, by far."""
+    DEAR = "dear"
+    """It had cost far more than settings that keep all promises."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """A run of the whole traffic, at the law's own pace. `slots`: of each class the requests by half-hour, and those of them in time. `replicas`: the
+    mean number that was paid for, by step of `step_s`. `at_most`: the share of the law's decisions that `replicas.max` or the cost ceiling cut."""
+
+    score: Score
+    slots: Mapping[str, tuple[Column, Column]]
+    step_s: float
+    replicas: Column
+    at_most: float
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """`classes`: the requests of each, and how many had their first token in time. `exact` is None for an estimate from parts of the traffic, and for
+    a run that was stopped, whose figures are those of as far as it came, stretched to the whole."""
+
+    classes: Mapping[str, tuple[float, float]]
+    replica_hours: float
+    exact: Exact | None = None
+    stopped: Stopped | None = None
+
+    @property
+    def attainment(self) -> float:
+        """Of all requests."""
+        total = sum(requests for requests, _ in self.classes.values())
+        return sum(kept for _, kept in self.classes.values()) / total if total else 1.0
+
+    def attained(self, name: str) -> float:
+        """Of one class."""
+        requests, kept = self.classes[name]
+        return kept / requests if requests else 1.0
+
+    def slack(self, promises: Mapping[str, float]) -> float:
+        """By how much the class with the least of it keeps its promise; negative: by how much one is broken."""
+        return min((self.attained(name) - promises[name] for name in self.classes), default=0.0)
+
+    def merit(self, promises: Mapping[str, float]) -> float:
+        """The attainment, less what each class lacks of its promise."""
+        return self.attainment - sum(max(0.0, promises[name] - self.attained(name)) for name in self.classes)
+
 
 OWN, DEFAULTS = "spec", "defaults"
 

@@ -29,7 +29,7 @@ from cli.main import app
 from cluster.spec import ClusterSpec, load_spec
 from deployments.engine_model.cost_file import write_cost_file
 from planning.simulator.cell import Cell
-from planning.tune.case_of import case_of, own_and_defaults
+from planning.tune.case import case_of, own_and_defaults
 from planning.tune.player import Player
 from tests.autoscaling.setups import stream
 from tests.planning.tune import cases

@@ -12,10 +12,10 @@ from autoscaling.laws.registry import LAWS
 from cli.gauntlet import command
 from cli.main import app
 from planning.gauntlet.gauntlet import Gauntlet
-from planning.gauntlet.law_failures import LawFailedError
 from planning.gauntlet.registry import SCENARIOS
 from planning.gauntlet.results import Results
 from planning.gauntlet.results_file import read_results
+from planning.gauntlet.run import LawFailedError
 from tests.planning.gauntlet.small import contest_like, point_like, results_like
 
 

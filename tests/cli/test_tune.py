@@ -21,7 +21,7 @@ from deployments.telemetry.published_error import write_published
 from planning.workload.trace import Trace
 from planning.workload.traces import write_trace
 from tests.planning.tune import cases
-from tests.planning.tune.test_trust import published
+from tests.planning.tune.test_advice import published
 
 pytestmark = pytest.mark.whole
 

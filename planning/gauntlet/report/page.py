@@ -13,7 +13,6 @@ import plotly.graph_objects as go
 from markupsafe import Markup
 
 from planning.gauntlet.registry import SCENARIOS
-from planning.gauntlet.regret import Regret, regret
 from planning.gauntlet.report import tables
 from planning.gauntlet.report.frontiers import frontier_figure
 from planning.gauntlet.report.marks import KNOWN_RATE, ORACLE, Mark, marks_of
@@ -21,7 +20,7 @@ from planning.gauntlet.report.regrets import regret_figure
 from planning.gauntlet.report.sweeps import sweep_figure
 from planning.gauntlet.results import Contest, Results
 from planning.gauntlet.scenario import Scenario
-from planning.gauntlet.verdict import REFERENCES, Judgement, Verdict, judge
+from planning.gauntlet.verdict import REFERENCES, Judgement, Regret, Verdict, judge, regret
 from planning.simulator.report.page import in_script, laid_out
 
 _FOLDER = Path(__file__).parent

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from planning.gauntlet.regret import Regret
 from planning.gauntlet.report.figure import empty_figure
+from planning.gauntlet.verdict import Regret
 from planning.simulator.report.palette import BLUE, ORANGE, SLATE
 from planning.simulator.words import attained
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import plotly.graph_objects as go
 
-from planning.gauntlet.cliff import cliffs
 from planning.gauntlet.report.figure import empty_figure
 from planning.gauntlet.report.marks import Mark
 from planning.gauntlet.results import Results
+from planning.gauntlet.verdict import cliffs
 from planning.simulator.report.palette import GREEN
 
 

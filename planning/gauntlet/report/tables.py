@@ -4,10 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from planning.gauntlet.cliff import cliffs
-from planning.gauntlet.regret import Regret
 from planning.gauntlet.results import Contender, Contest, Point, Results
-from planning.gauntlet.verdict import Judgement, Verdict, interval
+from planning.gauntlet.verdict import Judgement, Regret, Verdict, cliffs, interval
 from planning.simulator.words import attained, duration, percent
 
 LAW_COLUMNS = ("law", "in time", "replica-hours", "$", "flaps", "changes", "longest broken", "TTFT p99", "settings")

@@ -6,10 +6,9 @@ work.
 """
 
 from autoscaling.scaler.decision import Bounds
-from planning.gauntlet.mix import Kind, Mix, rate_of
 from planning.gauntlet.scenario import Draw, Play, Scenario
 from planning.gauntlet.serving import CHAT
-from planning.gauntlet.traffic import Stream, drawn
+from planning.gauntlet.traffic import Kind, Mix, Stream, drawn, rate_of
 from planning.workload.lengths import LogNormal
 
 UNTIL_S = 1_800.0

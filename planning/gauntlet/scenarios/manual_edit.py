@@ -5,10 +5,9 @@ minute 8 the number is set to 8, at minute 20 to 1. A good law gives the surplus
 """
 
 from autoscaling.scaler.decision import Bounds
-from planning.gauntlet.mix import CHATS
 from planning.gauntlet.scenario import Draw, Play, Scenario
 from planning.gauntlet.serving import CHAT
-from planning.gauntlet.traffic import Stream, drawn
+from planning.gauntlet.traffic import CHATS, Stream, drawn
 from planning.simulator.faults import Faults, Write
 
 UNTIL_S = 1_800.0

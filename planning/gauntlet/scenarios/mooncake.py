@@ -11,10 +11,9 @@ from functools import partial
 import numpy as np
 
 from autoscaling.scaler.decision import Bounds
-from planning.gauntlet.load import STEP_S, Load
 from planning.gauntlet.recorded import end_to_end, fitted, half, kept, load_of_recorded, rate_of_recorded, recorded, trace_file, workload_of
 from planning.gauntlet.scenario import Draw, Play, Scenario
-from planning.gauntlet.serving import CHAT
+from planning.gauntlet.serving import CHAT, STEP_S, Load
 from planning.workload.arrivals import FloatArray
 from planning.workload.scaling import load_scaled
 from planning.workload.trace import Trace

@@ -6,10 +6,9 @@ second to the next. A good law gives replicas back step by step, does not move a
 """
 
 from autoscaling.scaler.decision import Bounds
-from planning.gauntlet.mix import CHATS
 from planning.gauntlet.scenario import Draw, Play, Scenario
 from planning.gauntlet.serving import CHAT
-from planning.gauntlet.traffic import Stream, drawn
+from planning.gauntlet.traffic import CHATS, Stream, drawn
 
 UNTIL_S = 3_000.0
 _OUT_S = 600.0

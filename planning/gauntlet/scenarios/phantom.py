@@ -6,10 +6,9 @@ given up and replaced. A good law counts what replicas report, waits as long as 
 """
 
 from autoscaling.scaler.decision import Bounds
-from planning.gauntlet.mix import CHATS
 from planning.gauntlet.scenario import Draw, Play, Scenario
 from planning.gauntlet.serving import CHAT
-from planning.gauntlet.traffic import Stream, drawn
+from planning.gauntlet.traffic import CHATS, Stream, drawn
 from planning.simulator.faults import Faults, Silence
 from planning.simulator.fleet import FleetEvent, FleetEventKind
 

@@ -6,10 +6,9 @@ behind the descent by no more than a start takes.
 """
 
 from autoscaling.scaler.decision import Bounds
-from planning.gauntlet.mix import CHATS, rate_of
 from planning.gauntlet.scenario import Draw, Play, Scenario
 from planning.gauntlet.serving import CHAT
-from planning.gauntlet.traffic import Stream, drawn
+from planning.gauntlet.traffic import CHATS, Stream, drawn, rate_of
 
 UNTIL_S = 1_800.0
 PER_S = ((0, 2.0), (300, 2.0), (600, 10.0), (1_200, 10.0), (1_500, 1.0))

@@ -15,10 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from autoscaling.scaler.decision import Bounds
-from planning.gauntlet.load import Load, load_of
 from planning.gauntlet.recorded import TracesError, fitted, rate_of_recorded, trace_file, workload_of
 from planning.gauntlet.scenario import Draw, Play, Scenario
-from planning.gauntlet.serving import REASONING
+from planning.gauntlet.serving import REASONING, Load, load_of
 from planning.workload.arrivals import FloatArray
 from planning.workload.servegen import Client, ServeGenError, drawn_trace, read_tables
 from planning.workload.servegen.tables import LENGTHS, RATES, WINDOW_S

@@ -6,10 +6,9 @@ remembers, puts it right once, and does not swing.
 """
 
 from autoscaling.scaler.decision import Bounds
-from planning.gauntlet.mix import CHATS
 from planning.gauntlet.scenario import Draw, Play, Scenario
 from planning.gauntlet.serving import CHAT
-from planning.gauntlet.traffic import Stream, drawn
+from planning.gauntlet.traffic import CHATS, Stream, drawn
 from planning.simulator.faults import Faults, Write
 
 UNTIL_S = 1_800.0

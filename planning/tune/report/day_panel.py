@@ -6,7 +6,7 @@ from planning.simulator.bins import Column
 from planning.simulator.report.palette import GREEN, ORANGE, SLATE
 from planning.simulator.report.panel import Look, Panel, clock_for, line_of, rows_figure
 from planning.tune.advice import Advice, exact_of
-from planning.tune.load import Load
+from planning.tune.case import Load
 from planning.tune.player import SLOT_S
 from planning.tune.report.words import mark
 from planning.tune.trial import Trial

@@ -8,7 +8,7 @@ from planning.simulator.report.limits import NOT_MODELLED, basis_line
 from planning.simulator.report.page import in_script, laid_out
 from planning.simulator.report.panel import clock_for
 from planning.tune.advice import Advice
-from planning.tune.load import Load
+from planning.tune.case import Load
 from planning.tune.report import words
 from planning.tune.report.day_panel import day_panel
 from planning.tune.report.front_panel import front_panel

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from autoscaling.laws.law import Concern, Motive
 from autoscaling.log.reader import lines_of, log_files, replay
+from autoscaling.scaler.decision import Decision, Limit
+from autoscaling.serve.scaling import Clock, alarms_of
 from deployments.controls.act import Act, ActKind
 from tests.autoscaling.serve.played import Played
 
@@ -97,3 +100,24 @@ def test_books_that_could_not_be_read_are_not_waited_for_a_whole_period(play: Ca
     assert len(played.cell.states) == told + 1
     played.turn()
     assert len(played.cell.states) == told + 1
+
+
+@pytest.mark.parametrize("concern", list(Concern))
+def test_what_no_number_mends_is_an_alarm_beside_any_other(concern: Concern) -> None:
+    decision = Decision(0.0, 2, 2, 2, 2, Motive.STEADY, None, {}, concern=concern)
+    assert alarms_of(decision) == ("out_of_reach",)
+    assert alarms_of(Decision(0.0, 2, 2, 2, 3, Motive.DEMAND, Limit.UNSCHEDULABLE, {}, concern=concern)) == ("unschedulable", "out_of_reach")
+    assert alarms_of(Decision(0.0, 2, 2, 2, 2, Motive.STEADY, None, {})) == ()
+
+
+def test_it_goes_on_from_an_earlier_clock() -> None:
+    unix_ns = time.time_ns() - 7 * 10**9
+    ns, now = Clock(10**18, unix_ns).now()
+    assert ns - 10**18 >= 7 * 10**9
+    assert now >= unix_ns + 7 * 10**9
+
+
+def test_it_never_runs_backwards_even_where_the_time_of_day_did() -> None:
+    clock = Clock(10**18, time.time_ns() + 10**12)
+    assert clock.now()[0] > 10**18
+    assert clock.now()[0] <= clock.now()[0]

@@ -3,11 +3,10 @@
 import numpy as np
 
 from autoscaling.scaler.decision import Bounds
-from planning.gauntlet.mix import CHATS
 from planning.gauntlet.results import Contender, Contest, Point, Results
 from planning.gauntlet.scenario import Play
 from planning.gauntlet.serving import CHAT
-from planning.gauntlet.traffic import Stream, drawn
+from planning.gauntlet.traffic import CHATS, Stream, drawn
 from planning.scoring.score import Score
 
 

@@ -15,10 +15,10 @@ import psutil
 import pytest
 
 from autoscaling.laws.registry import LAWS
-from planning.gauntlet.code import law_hash, world_hash
 from planning.gauntlet.gauntlet import Gauntlet
-from planning.gauntlet.plan import Plan
+from planning.gauntlet.memo import law_hash, world_hash
 from planning.gauntlet.recorded import TracesError
+from planning.gauntlet.results import Plan
 
 pytestmark = pytest.mark.whole
 

@@ -1,10 +1,23 @@
-"""The memo: what was written is known again, by others too, and a torn line spoils nothing."""
+"""The memo: what was written is known again, as long as the code, Ray and the recordings that it came from are the
+same; a torn line spoils nothing."""
 
+import gzip
 import resource
+import shutil
+from dataclasses import replace
+from functools import partial
+from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
 
+import pytest
+
+from autoscaling.laws.registry import LAWS
+from planning.gauntlet import memo
 from planning.gauntlet.memo import Memo, key_of
+from planning.gauntlet.recorded import trace_files
+from planning.gauntlet.registry import SCENARIOS
+from planning.gauntlet.worker import Worker
 
 
 def write(path: Path, first: int) -> None:
@@ -39,7 +52,7 @@ def test_several_processes_write_one_file(tmp_path: Path) -> None:
     assert all(known.get(str(first + number))["value"] == first + number for first in (0, 100, 200) for number in range(50))
 
 
-def test_a_line_that_was_cut_off_is_passed_over_and_others_are_taken_in_later(tmp_path: Path) -> None:
+def test_a_line_that_was_cut_off_is_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "memo.jsonl"
     memo = Memo(path)
     memo.put("a", {}, 1)
@@ -49,8 +62,7 @@ def test_a_line_that_was_cut_off_is_passed_over_and_others_are_taken_in_later(tm
     assert other.get("a") == 1
     memo.put("b", {}, 2)
     assert other.get("b") is None
-    other.refresh()
-    assert other.get("b") == 2
+    assert Memo(path).get("b") == 2
 
 
 def test_what_follows_a_torn_line_is_not_lost(tmp_path: Path) -> None:
@@ -59,12 +71,9 @@ def test_what_follows_a_torn_line_is_not_lost(tmp_path: Path) -> None:
     early = Memo(path)
     with path.open("a") as file:
         file.write('{"key":"torn","res')
-    early.refresh()
     Memo(path).put("b", {}, 2)
-    Memo(path).put("c", {}, 3)
-    early.refresh()
-    for memo in (Memo(path), early):
-        assert [memo.get(key) for key in ("a", "torn", "b", "c")] == [1, None, 2, 3]
+    early.put("c", {}, 3)
+    assert [Memo(path).get(key) for key in ("a", "torn", "b", "c")] == [1, None, 2, 3]
     assert path.read_text().count("\n\n") == 0
 
 
@@ -96,3 +105,64 @@ def test_a_line_too_deep_to_be_read_is_passed_over(tmp_path: Path) -> None:
 def test_keys_differ_where_anything_does() -> None:
     assert key_of("a", {"x": 1, "y": 2}) == key_of("a", {"y": 2, "x": 1})
     assert len({key_of("a", {"x": 1}), key_of("a", {"x": 2}), key_of("b", {"x": 1}), key_of("a", {})}) == 4
+
+
+@pytest.fixture
+def other(traces: Path, tmp_path: Path) -> Path:
+    """The same recordings, but for the lengths of one request of Azure's chats."""
+    folder = tmp_path / "other"
+    shutil.copytree(traces, folder)
+    file = folder / "azure2023_conv.csv.gz"
+    rows = gzip.decompress(file.read_bytes()).decode().splitlines()
+    stamp, _, output = rows[1].split(",")
+    file.write_bytes(gzip.compress("\n".join([rows[0], f"{stamp},2399,{output}", *rows[2:], ""]).encode()))
+    return folder
+
+
+@pytest.mark.whole
+def test_a_result_of_another_recording_is_none(traces: Path, other: Path, tmp_path: Path) -> None:
+    memo = tmp_path / "memo.jsonl"
+    for folder, lines in ((traces, 1), (traces, 1), (other, 2)):
+        Worker(memo, folder).score("azure_chat", "fixed", {"replicas": 4}, 0)
+        assert len(memo.read_text().splitlines()) == lines
+
+
+def test_only_what_a_scenario_reads_counts(traces: Path, other: Path) -> None:
+    for name in ("azure_code", "mooncake", "servegen_week", "ramp"):
+        first, second = (memo.recordings_hash(trace_files(folder, SCENARIOS[name].reads)) for folder in (traces, other))
+        assert first == second
+    assert len(trace_files(traces, SCENARIOS["servegen_week"].reads)) == 2
+
+
+def test_a_law_of_another_ray_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = memo.law_hash(LAWS["ray_default"])
+    monkeypatch.setattr(memo, "version", lambda package: "0.0.1")
+    assert memo.law_hash(LAWS["ray_default"]) != before
+
+
+@pytest.mark.parametrize("name", ["autoscaling/laws/law.py", "autoscaling/laws/settings.py", "planning/gauntlet/run.py"])
+def test_what_every_run_goes_through_is_in_the_worlds_hash(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[Path] = []
+    monkeypatch.setattr(memo, "_hash", lambda files: hashed.extend(files) or "")
+    memo.world_hash.__wrapped__()
+    assert memo._ROOT / name in hashed
+
+
+def test_a_new_scenario_spoils_no_results_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[Path] = []
+    monkeypatch.setattr(memo, "_hash", lambda files: hashed.extend(files) or "")
+    memo.world_hash.__wrapped__()
+    assert not [file for file in hashed if file.name == "registry.py" and file.parent.name == "gauntlet"]
+
+
+def test_a_law_that_takes_anothers_settings_is_hashed_with_the_file_that_makes_it() -> None:
+    borrowed = replace(LAWS["fixed"], make=LAWS["backlog"].make)
+    assert memo.law_hash(borrowed) != memo.law_hash(LAWS["fixed"])
+    bound = replace(LAWS["fixed"], make=partial(LAWS["backlog"].make))
+    assert memo.law_hash(bound) == memo.law_hash(borrowed)
+
+
+def test_a_law_in_one_room_has_the_hash_of_that_room() -> None:
+    for entry in LAWS.values():
+        room = memo._room(entry.settings.__module__)
+        assert memo.law_hash(entry) == f"{memo._hash(room)}-ray-{version('ray')}"

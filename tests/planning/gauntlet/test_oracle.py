@@ -7,9 +7,9 @@ import pytest
 
 from autoscaling.laws.registry import make_law
 from planning.gauntlet.known_rate import Form, Headroom, played, tuned
-from planning.gauntlet.load import Load
 from planning.gauntlet.oracle import Oracle, demand_of
 from planning.gauntlet.run import outcome_of, plant_of, score_of
+from planning.gauntlet.serving import Load
 from tests.planning.gauntlet.small import small_play
 
 pytestmark = pytest.mark.whole

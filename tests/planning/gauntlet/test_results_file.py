@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from planning.gauntlet.merged import merged
-from planning.gauntlet.results_file import ResultsFileError, read_results
-from planning.gauntlet.written_score import WrittenScore, known_score
+from planning.gauntlet.results import Results, merged
+from planning.gauntlet.results_file import ResultsFileError, WrittenScore, known_score, read_results
 from planning.scoring.score import Score
 from tests.planning.gauntlet.small import contest_like, point_like, results_like, score_like
 
@@ -101,3 +100,31 @@ def test_a_file_of_something_else_is_named(content: bytes, tmp_path: Path) -> No
     path.write_bytes(content)
     with pytest.raises(ResultsFileError, match=r"some\.json: "):
         read_results(path)
+
+
+MADE_BY = {"world": "w", "limits": "l", "laws": {"backlog": "b"}, "version": "1"}
+
+
+def part(scenario: str, **about: object) -> Results:
+    one = results_like(contest_like({"backlog": [point_like([1.0], [1.0])]}, scenario))
+    return replace(one, about={**one.about, **MADE_BY, **about}, left_out={"azure_chat": "no traces"})
+
+
+def test_all_scenarios_and_how_each_was_run() -> None:
+    found = merged([part("idle"), part("azure_chat", trials=6, held_out=2), part("ramp")])
+    assert [one.scenario for one in found.contests] == ["idle", "azure_chat", "ramp"]
+    assert (found.about["trials"], found.about["held_out"], found.about["sims"]) == ("4 or 6", "3 or 2", 8)
+    assert found.about["laws"] == {"backlog": "b"}
+    assert not found.left_out
+
+
+def test_one_is_itself() -> None:
+    assert merged([part("idle")]) == part("idle")
+
+
+def test_what_does_not_belong_together_is_refused() -> None:
+    with pytest.raises(ValueError, match="in two of them: idle"):
+        merged([part("idle"), part("idle")])
+    for name, other in (("world", "w2"), ("limits", "l2"), ("laws", {"backlog": "b2"})):
+        with pytest.raises(ValueError, match=f"{name}: .* only results of the same code"):
+            merged([part("idle"), part("ramp", **{name: other})])

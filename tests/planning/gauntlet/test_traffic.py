@@ -5,10 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planning.gauntlet.load import STEP_S, Load, smoothed
-from planning.gauntlet.mix import CHATS, rate_of
-from planning.gauntlet.serving import CHAT, REASONING
-from planning.gauntlet.traffic import Stream, drawn, rate_through
+from planning.gauntlet.serving import CHAT, REASONING, STEP_S, Load, smoothed
+from planning.gauntlet.traffic import CHATS, Stream, drawn, rate_of, rate_through
 
 UNTIL_S = 600.0
 

@@ -6,10 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planning.gauntlet.cliff import cliffs
-from planning.gauntlet.regret import regret
 from planning.gauntlet.results import Point
-from planning.gauntlet.verdict import Verdict, interval, judge
+from planning.gauntlet.verdict import Verdict, cliffs, interval, judge, regret
 from tests.planning.gauntlet.small import contest_like, point_like, results_like, score_like
 
 CHEAP = point_like([0.960, 0.962, 0.961], [1.50, 1.52, 1.51])

@@ -14,7 +14,7 @@ from autoscaling.laws.registry import LAWS
 from autoscaling.signals.signals import Signals
 from planning.gauntlet import worker
 from planning.gauntlet.known_rate import Form, Headroom
-from planning.gauntlet.law_failures import LawFailedError
+from planning.gauntlet.run import LawFailedError
 from planning.gauntlet.scenario import Draw, Play, Scenario
 from planning.gauntlet.worker import Worker
 from tests.planning.gauntlet.small import small_play

@@ -9,8 +9,7 @@ from deployments.engine_model.cost_file import CostFile, cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import Limits
 from planning.simulator.workload import Workload, plain_workload
-from planning.tune.case import Case
-from planning.tune.case_of import case_of
+from planning.tune.case import Case, case_of
 
 TEXT = """\
 version: 1

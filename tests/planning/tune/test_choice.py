@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from planning.tune.candidate import Candidate
 from planning.tune.choice import Ground, choose, sure_slack
-from planning.tune.played import Exact, Played
-from planning.tune.trial import Trial
+from planning.tune.trial import Candidate, Exact, Played, Trial
 from tests.planning.tune.test_search import PROMISES, SCORE
 
 

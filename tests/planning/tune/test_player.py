@@ -10,11 +10,9 @@ import pytest
 from autoscaling.forecast.history import A_DAY, History
 from autoscaling.laws.backlog.law import BacklogLaw
 from autoscaling.scaler.autoscaler import Autoscaler
-from planning.tune.candidate import Candidate
-from planning.tune.case_of import own_and_defaults
-from planning.tune.played import Played, Stopped
-from planning.tune.player import Player
-from planning.tune.stop import OutOfTime
+from planning.tune.case import own_and_defaults
+from planning.tune.player import OutOfTime, Player
+from planning.tune.trial import Candidate, Played, Stopped
 from tests.planning.tune import cases
 
 pytestmark = pytest.mark.whole

@@ -9,14 +9,13 @@ import pytest
 
 from planning.simulator.report.facts import Basis, Price
 from planning.simulator.report.palette import swaps
-from planning.tune.advice import Advice, advise
-from planning.tune.case_of import own_and_defaults, space_of
+from planning.tune.advice import Advice, advise, judge
+from planning.tune.case import own_and_defaults, space_of
 from planning.tune.player import Player
 from planning.tune.report.page import Facts, render
 from planning.tune.report.words import cards, columns, headline, notes, rows
 from planning.tune.search import Budget, Search
 from planning.tune.suggestion import suggest
-from planning.tune.trust import judge
 from tests.planning.tune import cases
 
 pytestmark = pytest.mark.whole

@@ -8,13 +8,11 @@ import pytest
 
 from autoscaling.laws.settings import Range
 from planning.scoring.score import Score
-from planning.tune.candidate import Candidate
 from planning.tune.choice import Ground, choose
-from planning.tune.played import Exact, Played, Stopped
+from planning.tune.player import OutOfTime
 from planning.tune.search import Budget, Search, SearchError
 from planning.tune.space import Space
-from planning.tune.stop import OutOfTime
-from planning.tune.trial import front
+from planning.tune.trial import Candidate, Exact, Played, Stopped, front
 
 pytestmark = pytest.mark.whole
 

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from autoscaling.laws.registry import LAWS
 from autoscaling.laws.settings import Range
-from planning.tune.candidate import Candidate
-from planning.tune.case_of import CaseError, own_and_defaults, space_of
+from planning.tune.case import CaseError, own_and_defaults, space_of
 from planning.tune.space import LEAST, Space, rounded
+from planning.tune.trial import Candidate
 from tests.planning.tune import cases
 
 RANGES = st.one_of(

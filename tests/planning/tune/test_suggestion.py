@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from autoscaling.laws.registry import LAWS
 from cluster.spec import parse_spec
-from planning.tune.candidate import Candidate
-from planning.tune.case_of import own_and_defaults
+from planning.tune.case import own_and_defaults
 from planning.tune.space import rounded
 from planning.tune.spec_edit import EditError
 from planning.tune.suggestion import Suggestion, suggest
+from planning.tune.trial import Candidate
 from tests.planning.tune.cases import TEXT, spec
 
 PLACE = Path("small.yaml")

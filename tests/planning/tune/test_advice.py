@@ -3,7 +3,7 @@
 import pytest
 
 from deployments.telemetry.published_error import AtLoad, Figure, Published
-from planning.tune.trust import judge
+from planning.tune.advice import judge
 
 
 def published(ttft: float, capacity: float = 1.0, model: str = "demo", name: str = "ttft/all/p90") -> Published:

@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planning.tune.case_of import history_of_trace
-from planning.tune.load import Load, load_of
-from planning.tune.parts import parts_of, whole
+from planning.tune.case import Load, history_of_trace, load_of, parts_of, whole
 from planning.workload.trace import Trace
 
 
