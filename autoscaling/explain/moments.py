@@ -35,11 +35,6 @@ class Moment:
         """The moment itself."""
         return self.records[-1]
 
-    @property
-    def changes_reason(self) -> bool:
-        """Whether the decision before had another reason or concern."""
-        return self.before is None or why(self.before) != why(self.decision)
-
     def pair(self) -> Pair:
         """What decided, new at each call; without its shadow, which changes nothing."""
         pair = load_pair(self.state)

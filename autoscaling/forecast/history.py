@@ -1,12 +1,11 @@
 """What arrived before, in even steps of ten minutes: what a forecast is made from.
 
-Made from rates, from requests, from a decision log's signals, or recorded while a model serves; kept in a small file
-(JSON, version 1), so that a restart forgets nothing. Pure but for that file. Forecasting: `seasonal.py`.
+Made from rates, from requests, or recorded while a model serves; kept in a small file (JSON, version 1), so that a restart
+forgets nothing. Pure but for that file. Forecasting: `seasonal.py`.
 """
 
 import math
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -15,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from autoscaling.signals.signals import Signals
 from cluster.json_file import read_json, write_json
 
 STEP_S = 600.0
@@ -146,14 +144,6 @@ class Recorder:
         self._rates.extend([float("nan")] * min(missed, KEPT))
         self._rates.append(rate)
         self.closed = step
-
-
-def history_of_signals(moments: Iterable[Signals]) -> History:
-    """From the signals that a decision log kept, in the order of time."""
-    recorder = Recorder()
-    for signals in moments:
-        recorder.look(signals.unix_s, signals.epoch, signals.arrived_work)
-    return recorder.history
 
 
 class HistoryError(ValueError):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from autoscaling.laws.law import Entry, Motive, Plant, Wanted
+from autoscaling.laws.law import Entry, Motive, Wanted
 from autoscaling.laws.settings import Range, require_not_negative, require_positive
 from autoscaling.signals.signals import Signals
 
@@ -35,8 +35,10 @@ class FixedSettings:
         require_positive(self, "period_s")
 
 
-def _make(settings: FixedSettings, plant: Plant) -> FixedLaw:
-    return FixedLaw(settings.replicas, settings.period_s)
-
-
-ENTRY = Entry("fixed", FixedSettings, _make, "always the same number", {"replicas": Range(1, 16, integer=True)})
+ENTRY = Entry(
+    "fixed",
+    FixedSettings,
+    lambda settings, plant: FixedLaw(settings.replicas, settings.period_s),
+    "always the same number",
+    {"replicas": Range(1, 16, integer=True)},
+)

@@ -66,7 +66,8 @@ class Autoscaler:
         self._room = Room()
 
     def decide(self, signals: Signals, controls: tuple[Control, ...] = ()) -> Decision:
-        """Decides by the facts of this moment. `signals.at_s` never runs backwards."""
+        """Decides by the facts of this moment. `signals.at_s` never runs backwards. Where nobody could read the books, the number stays,
+        unless an operator says otherwise."""
         self._look(signals)
         controls = in_force(controls, signals.unix_s)
         if signals.age_s > self.bounds.stale_s:
@@ -84,11 +85,6 @@ class Autoscaler:
         wanted = self.law.decide(replace(signals, applied=max(0, signals.applied - cordoned)) if cordoned else signals)
         checked = _checked(self.law.name, wanted)
         return replace(checked, replicas=checked.replicas + cordoned) if cordoned else checked
-
-    def blind(self, at_s: float, unix_s: float, applied: int, controls: tuple[Control, ...] = ()) -> Decision:
-        """Nobody keeps the books, or they cannot be read: the number stays, unless an operator says otherwise."""
-        signals = Signals(at_s, unix_s, math.inf, 0, applied, 0, None, (), (), (), 0, 0.0, 0, 0)
-        return self.decide(signals, controls)
 
     def _look(self, signals: Signals) -> None:
         if self._requested is not None and signals.applied != self._requested:
@@ -191,6 +187,28 @@ _EARLY = 0.25
 """A law is asked at the reading nearest to its time: this share of the readings' distance early."""
 
 
+class Pace:
+    """When to decide again: when the period has passed, or at once after an operator's word or another hand's change of the
+    number. One rule for the controller's turns and for the laws that are asked in them."""
+
+    def __init__(self) -> None:
+        self._due_s = -math.inf
+        self._requested: int | None = None
+        self._controls: tuple[Control, ...] = ()
+
+    def due(self, at_s: float, early_s: float, applied: int, controls: tuple[Control, ...]) -> bool:
+        """Whether to decide at `at_s`, the reading nearest to the end of the period: at most `early_s` before it."""
+        return applied != self._requested or controls != self._controls or at_s + early_s >= self._due_s
+
+    def decided(self, at_s: float, period_s: float, requested: int, controls: tuple[Control, ...]) -> None:
+        """`requested` stands for `period_s` from now on."""
+        self._due_s, self._requested, self._controls = at_s + period_s, requested, controls
+
+    def hurry(self) -> None:
+        """Decides at the next moment, whatever the time."""
+        self._due_s = -math.inf
+
+
 class PacedScaler:
     """Called at every reading, asks `autoscaler` as often as its law wants.
 
@@ -200,27 +218,24 @@ class PacedScaler:
 
     def __init__(self, autoscaler: Autoscaler) -> None:
         self.autoscaler = autoscaler
-        self._due_s = -math.inf
+        self._pace = Pace()
         self._read_s = -math.inf
-        self._controls: tuple[Control, ...] = ()
         self._last: Decision | None = None
 
     def decide(self, signals: Signals, controls: tuple[Control, ...] = ()) -> Decision:
         """Decides by the facts of this moment, or repeats what was decided last."""
-        now, last = signals.at_s, self._last
+        now, last, period_s = signals.at_s, self._last, self.autoscaler.law.period_s
         controls = in_force(controls, signals.unix_s)
-        early_s = _EARLY * min(now - self._read_s, self.autoscaler.law.period_s)
+        early_s = _EARLY * min(now - self._read_s, period_s)
         self._read_s = now
         if signals.age_s > self.autoscaler.bounds.stale_s:
             return self.autoscaler.decide(signals, controls)
-        as_it_was = last is not None and controls == self._controls and signals.applied == last.requested
-        if last is not None and as_it_was and now + early_s < self._due_s:
+        if last is not None and not self._pace.due(now, early_s, signals.applied, controls):
             return replace(last, at_s=now, applied=signals.applied, ready=signals.ready)
-        self._controls = controls
-        self._due_s = now + self.autoscaler.law.period_s
         self._last = self.autoscaler.decide(signals, controls)
+        self._pace.decided(now, period_s, self._last.requested, controls)
         return self._last
 
     def hurry(self) -> None:
         """Asks at the next moment, whatever the time: the law or its bounds have changed."""
-        self._due_s = -math.inf
+        self._pace.hurry()

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from autoscaling.laws.law import Concern, Motive
+from cluster.spec import Autoscaling
+
+_DEFAULTS = Autoscaling()
+"""The spec's: they stand nowhere else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,15 +21,15 @@ class Bounds:
     `unschedulable_s` counts as impossible, and is asked for again after `retry_s`.
     """
 
-    least: int = 1
-    most: int = 1
+    least: int
+    most: int
     ceiling: int | None = None
     up_per_min: float = math.inf
     down_per_min: float = math.inf
-    stale_s: float = 5.0
-    silent_s: float = 60.0
-    unschedulable_s: float = 900.0
-    retry_s: float = 300.0
+    stale_s: float = _DEFAULTS.stale_s
+    silent_s: float = _DEFAULTS.silent_s
+    unschedulable_s: float = _DEFAULTS.unschedulable_s
+    retry_s: float = _DEFAULTS.retry_s
 
     def __post_init__(self) -> None:
         if not 0 <= self.least <= self.most:

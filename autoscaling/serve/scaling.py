@@ -18,6 +18,7 @@ from autoscaling.from_spec import choices_of
 from autoscaling.laws.backlog.start_up import StartUps
 from autoscaling.log.reader import remembered
 from autoscaling.log.writer import ScalingLog
+from autoscaling.scaler.autoscaler import Pace
 from autoscaling.scaler.controls import Control
 from autoscaling.scaler.decision import Decision, Limit
 from autoscaling.serve.cell import Cell
@@ -119,9 +120,7 @@ class ModelScaling:
         self._starts = StartUps(facts.setup.plant.start_up_s)
         self._foreign = self._pair.scaler.foreign_writes
         self._revert_ns = 0
-        self._due_ns = 0
-        self._decided: Decision | None = None
-        self._words: tuple[Control, ...] = ()
+        self._pace = Pace()
         self._told_standing: Mapping[str, Any] = {}
         self._standing_s = -math.inf
 
@@ -138,17 +137,11 @@ class ModelScaling:
         self._cell.look(self._latency_span_s)
         ns, unix_ns = self._clock.now()
         news, controls = self._follow(ns), self._controls(unix_ns)
-        if news or self._is_due(ns, applied, controls):
+        if news or self._pace.due(ns / 1e9, self.turn_s / 2, applied, controls):
             self._decide(ns, unix_ns, applied, controls)
         if self._pair.reverted is not None and ns >= self._revert_ns:
             self._revert_ns = ns + _REVERT_EVERY_NS
             self._revert()
-
-    def _is_due(self, ns: int, applied: int, controls: tuple[Control, ...]) -> bool:
-        """At the turn nearest to the end of the period, and before it for an operator, another hand, and books that could not be read last time."""
-        last = self._decided
-        same = last is not None and last.requested == applied and controls == self._words
-        return not same or ns + self.turn_s / 2 * 1e9 >= self._due_ns
 
     def _decide(self, ns: int, unix_ns: int, applied: int, controls: tuple[Control, ...]) -> None:
         signals = self._signals(ns, unix_ns, applied)
@@ -156,7 +149,7 @@ class ModelScaling:
         decision = self._pair.decide(signals, controls)
         self._handover.ask(decision.requested)
         seen = signals.age_s <= self._pair.scaler.bounds.stale_s
-        self._decided, self._words, self._due_ns = decision, controls, ns + (round(self._facts.setup.period_s * 1e9) if seen else 0)
+        self._pace.decided(ns / 1e9, self._facts.setup.period_s if seen else 0.0, decision.requested, controls)
         self._write(lambda: self._log.after(ns, unix_ns, signals, controls, decision))
         self._cell.publish(self._state(signals, decision))
 

@@ -68,6 +68,7 @@ _WORLD = (
     "autoscaling/laws/law.py",
     "autoscaling/laws/settings.py",
     "autoscaling/scaler",
+    "cluster/spec/autoscaling.py",
     "planning/scoring",
     "autoscaling/signals",
     "planning/workload",

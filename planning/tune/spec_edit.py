@@ -12,7 +12,6 @@ from typing import Any
 import yaml
 
 Path = tuple[str | int, ...]
-Scalar = str | int | float | bool | None
 
 
 class EditError(ValueError):

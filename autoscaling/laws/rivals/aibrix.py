@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from autoscaling.laws.law import Entry, Motive, Plant, Wanted
+from autoscaling.laws.law import Entry, Motive, Wanted
 from autoscaling.laws.rivals.common import Window, answer
 from autoscaling.laws.rivals.hpa import ceil
 from autoscaling.laws.settings import Range, require, require_not_negative, require_positive
@@ -116,14 +116,10 @@ def target_replicas(settings: AibrixSettings, current: int, use: float, target: 
     return current
 
 
-def _make(settings: AibrixSettings, plant: Plant) -> Aibrix:
-    return Aibrix(settings)
-
-
 ENTRY = Entry(
     "aibrix",
     AibrixSettings,
-    _make,
+    lambda settings, plant: Aibrix(settings),
     "AIBrix' APA: KV usage against a target, with tolerances and capped steps",
     {
         "kv_target": Range(0.1, 0.95),

@@ -32,7 +32,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from autoscaling.laws.law import Entry, Motive, Plant, Wanted
+from autoscaling.laws.law import Entry, Motive, Wanted
 from autoscaling.laws.rivals.common import Window, answer
 from autoscaling.laws.settings import Range, require, require_not_negative, require_positive
 from autoscaling.signals.signals import Signals
@@ -203,14 +203,10 @@ class Hpa:
         return answer(number, applied, wish, Motive.BACKLOG, {"waiting": waiting, "wish": float(wish)})
 
 
-def _make(settings: HpaSettings, plant: Plant) -> Hpa:
-    return Hpa(settings)
-
-
 ENTRY = Entry(
     "hpa",
     HpaSettings,
-    _make,
+    lambda settings, plant: Hpa(settings),
     "Kubernetes' HorizontalPodAutoscaler on waiting requests a pod",
     {
         "target_waiting": Range(0.5, 200, log=True),

@@ -17,7 +17,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from autoscaling.laws.law import Entry, Motive, Plant, Wanted
+from autoscaling.laws.law import Entry, Motive, Wanted
 from autoscaling.laws.rivals.common import answer
 from autoscaling.laws.rivals.hpa import SYNC_S, Normaliser, by_external_metric, shipped
 from autoscaling.laws.settings import Range, require, require_not_negative, require_positive
@@ -97,14 +97,10 @@ class Keda:
         return signals.at_s - self._came_s < _KEEP_ALIVE_S
 
 
-def _make(settings: KedaSettings, plant: Plant) -> Keda:
-    return Keda(settings)
-
-
 ENTRY = Entry(
     "keda",
     KedaSettings,
-    _make,
+    lambda settings, plant: Keda(settings),
     "KEDA on waiting requests, with a HorizontalPodAutoscaler between one replica and many",
     {
         "threshold": Range(0.5, 200, log=True),

@@ -19,7 +19,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from autoscaling.laws.law import Entry, Motive, Plant, Wanted
+from autoscaling.laws.law import Entry, Motive, Wanted
 from autoscaling.laws.rivals.common import Window, answer
 from autoscaling.laws.settings import Range, require, require_not_negative, require_positive
 from autoscaling.signals.signals import Signals
@@ -114,14 +114,10 @@ class Knative:
         return 0 if self._settings.scale_to_zero and now - self._zero_s >= self._settings.scale_to_zero_grace_s else 1
 
 
-def _make(settings: KnativeSettings, plant: Plant) -> Knative:
-    return Knative(settings)
-
-
 ENTRY = Entry(
     "knative",
     KnativeSettings,
-    _make,
+    lambda settings, plant: Knative(settings),
     "Knative's pod autoscaler: mean concurrency over a stable and a panic window",
     {
         "target_concurrency": Range(1, 512, log=True),

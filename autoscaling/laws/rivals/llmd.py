@@ -21,7 +21,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from autoscaling.laws.law import Entry, Motive, Plant, Wanted
+from autoscaling.laws.law import Entry, Motive, Wanted
 from autoscaling.laws.rivals.common import Window, answer
 from autoscaling.laws.rivals.hpa import DUST, SYNC_S, Behaviour, Normaliser, Rate, by_external_metric, ceil
 from autoscaling.laws.settings import Range, require, require_not_negative, require_positive
@@ -98,14 +98,10 @@ def desired_replicas(settings: LlmdSettings, provisioned: int, ready: int, satur
     return provisioned
 
 
-def _make(settings: LlmdSettings, plant: Plant) -> Llmd:
-    return Llmd(settings)
-
-
 ENTRY = Entry(
     "llmd",
     LlmdSettings,
-    _make,
+    lambda settings, plant: Llmd(settings),
     "llm-d's SLO law: tail latency over its target, with credit for replicas that start",
     {
         "ttft_slo_s": Range(0.1, 10, log=True),

@@ -10,7 +10,7 @@ How the mean comes about is rebuilt in `RayMeter`. Left out: its bounds (ours ar
 from dataclasses import dataclass
 from typing import ClassVar
 
-from autoscaling.laws.law import Entry, Motive, Plant, Wanted
+from autoscaling.laws.law import Entry, Motive, Wanted
 from autoscaling.laws.rivals.common import answer
 from autoscaling.laws.rivals.ray_controller import LOOK_BACK_S, METRICS_INTERVAL_S, RayController, RayDelays, RayMeter
 from autoscaling.laws.settings import Range, require, require_positive
@@ -54,14 +54,10 @@ class RayDefault:
         return answer(number, signals.applied, wish, Motive.DEMAND, {"requests": requests, "wish": float(wish)})
 
 
-def _make(settings: RayDefaultSettings, plant: Plant) -> RayDefault:
-    return RayDefault(settings)
-
-
 ENTRY = Entry(
     "ray_default",
     RayDefaultSettings,
-    _make,
+    lambda settings, plant: RayDefault(settings),
     "Ray Serve's default: requests in flight over a target each, with delays",
     {
         "target_ongoing_requests": Range(0.5, 256, log=True),

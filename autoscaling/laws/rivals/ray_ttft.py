@@ -16,7 +16,7 @@ Left out: the histogram's buckets, whose interpolation rounds the percentile; ou
 from dataclasses import dataclass
 from typing import ClassVar
 
-from autoscaling.laws.law import Entry, Motive, Plant, Wanted
+from autoscaling.laws.law import Entry, Motive, Wanted
 from autoscaling.laws.rivals.common import answer
 from autoscaling.laws.rivals.ray_controller import RayController, RayDelays, RayMeter, running_replicas
 from autoscaling.laws.settings import Range, require_not_negative, require_positive
@@ -69,14 +69,10 @@ class RayTtft:
         return answer(self._controller.settle(wish, signals), signals.applied, wish, Motive.LATENCY, terms)
 
 
-def _make(settings: RayTtftSettings, plant: Plant) -> RayTtft:
-    return RayTtft(settings)
-
-
 ENTRY = Entry(
     "ray_ttft",
     RayTtftSettings,
-    _make,
+    lambda settings, plant: RayTtft(settings),
     "Ray Serve LLM's TTFT step: one more while the 99th percentile is over a bound, one less while replicas idle",
     {
         "ttft_target_s": Range(0.1, 10, log=True),

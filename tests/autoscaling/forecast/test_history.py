@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaling.forecast.history import A_DAY, STEP_S, History, Recorder, history_of_rates, history_of_requests, history_of_signals, known
-from tests.autoscaling.forecast.made import MONDAY, history, moment, recorded
+from autoscaling.forecast.history import A_DAY, STEP_S, History, Recorder, history_of_rates, history_of_requests, known
+from tests.autoscaling.forecast.made import MONDAY, history, recorded
 
 
 def test_rates_come_in_any_order_and_what_is_missing_is_unknown() -> None:
@@ -67,7 +67,10 @@ def test_whatever_the_readings_all_work_lies_in_the_steps(readings: list[tuple[f
 
 def test_readings_seldom_or_often_give_the_same_steps() -> None:
     def recorded_by(period_s: int) -> History:
-        return history_of_signals(moment(MONDAY + at_s, 7.0 * at_s) for at_s in range(0, 3_601, period_s))
+        recorder = Recorder()
+        for at_s in range(0, 3_601, period_s):
+            recorder.look(MONDAY + at_s, 1, 7.0 * at_s)
+        return recorder.history
 
     assert recorded_by(1).rates == pytest.approx((7.0,) * 6)
     assert recorded_by(900).rates == pytest.approx((7.0,) * 6)

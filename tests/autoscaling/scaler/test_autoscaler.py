@@ -10,7 +10,7 @@ from autoscaling.laws.law import Motive, Wanted
 from autoscaling.scaler.autoscaler import Autoscaler, PacedScaler
 from autoscaling.scaler.controls import Control, ControlKind
 from autoscaling.scaler.decision import Bounds, Limit
-from autoscaling.signals.signals import ReplicaState, Signals
+from autoscaling.signals.signals import ReplicaState, Signals, unseen
 from tests.autoscaling.scaler.moments import moment, replicas
 
 
@@ -73,7 +73,7 @@ def test_a_rate_counts_what_was_done_in_the_last_minute() -> None:
 def test_stale_books_leave_the_number_alone() -> None:
     decision = scaler(9).decide(moment(age_s=60.0))
     assert (decision.requested, decision.limit, decision.wanted) == (2, Limit.STALE, None)
-    assert scaler(9).blind(5.0, 1e9, 3).requested == 3
+    assert scaler(9).decide(unseen(5.0, 1e9, 3)).requested == 3
 
 
 def test_a_law_that_fails_leaves_the_number_alone_and_is_counted() -> None:
@@ -131,7 +131,7 @@ def test_a_hold_is_a_floor() -> None:
 
 def test_an_operators_word_holds_without_books_too() -> None:
     pin = Control(ControlKind.PIN, 7, until_unix_s=2e9)
-    assert scaler(1).blind(0.0, 1e9, 3, (pin,)).requested == 7
+    assert scaler(1).decide(unseen(0.0, 1e9, 3), (pin,)).requested == 7
 
 
 def test_what_cannot_be_scheduled_is_not_asked_for() -> None:
@@ -195,7 +195,7 @@ def test_what_nobody_sees_has_not_gone() -> None:
     """Books that cannot be read for a while neither make a replica unschedulable nor a silent one speak."""
     blinded = scaler(4, unschedulable_s=100.0)
     for second in range(0, 300, 50):
-        blinded.blind(float(second), 1e9 + second, 2)
+        blinded.decide(unseen(float(second), 1e9 + second, 2))
     assert blinded.decide(moment(300.0)).requested == 4
 
 
