@@ -1,30 +1,31 @@
-"""All laws by name: for the spec, the tuner, the gauntlet, the conformance suite. Adding one: an `Entry` in its file, and its name in `LAWS` here.
+"""All laws by name: for the spec, the tuner, the gauntlet, the conformance suite. Adding one: a file that holds an
+`ENTRY`, and a line in `_MODULES`.
 
 Laws are listed without what they need to run: a law that imports Ray does so when it is asked for the first time.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 
-from autoscaling.laws import fixed
-from autoscaling.laws.backlog import entry as backlog
 from autoscaling.laws.law import Entry, Law, Plant
-from autoscaling.laws.rivals import aibrix, dynamo, hpa, keda, knative, llmd, ray_default, ray_ttft
 from autoscaling.laws.settings import LawError, Value, settings_from
 
-_ENTRIES: tuple[Entry, ...] = (
-    backlog.ENTRY,
-    fixed.ENTRY,
-    ray_default.ENTRY,
-    ray_ttft.ENTRY,
-    hpa.ENTRY,
-    keda.ENTRY,
-    knative.ENTRY,
-    aibrix.ENTRY,
-    dynamo.ENTRY,
-    llmd.ENTRY,
+_MODULES = (
+    "backlog.entry",
+    "fixed",
+    "rivals.ray_default",
+    "rivals.ray_ttft",
+    "rivals.hpa",
+    "rivals.keda",
+    "rivals.knative",
+    "rivals.aibrix",
+    "rivals.dynamo",
+    "rivals.llmd",
 )
+"""In this folder, each with its `ENTRY`."""
 
+_ENTRIES: tuple[Entry, ...] = tuple(import_module(f".{name}", __package__).ENTRY for name in _MODULES)
 LAWS: Mapping[str, Entry] = {entry.name: entry for entry in _ENTRIES}
 
 

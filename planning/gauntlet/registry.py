@@ -1,45 +1,28 @@
-"""All scenarios. Adding one: a file in `scenarios/` that ends in `SCENARIO` (or `SCENARIOS`, where they are a family), and its name here."""
+"""All scenarios. Adding one: a file in `scenarios/` that ends in `SCENARIOS` (one, or a family), and a line in `_MODULES`."""
 
 from collections.abc import Mapping
+from importlib import import_module
 
 from planning.gauntlet.scenario import Scenario
-from planning.gauntlet.scenarios import (
-    azure,
-    burst,
-    flapping,
-    heavy_prompts,
-    idle,
-    manual_edit,
-    mooncake,
-    oscillation,
-    outage,
-    overload,
-    phantom,
-    ramp,
-    servegen,
-    silent,
-    spikes,
-    two_writers,
+
+_MODULES = (
+    "burst",
+    "oscillation",
+    "flapping",
+    "phantom",
+    "silent",
+    "two_writers",
+    "manual_edit",
+    "spikes",
+    "idle",
+    "outage",
+    "heavy_prompts",
+    "ramp",
+    "overload",
+    "azure",
+    "mooncake",
+    "servegen",
 )
 
-_ALL: tuple[Scenario, ...] = (
-    burst.SCENARIO,
-    oscillation.SCENARIO,
-    flapping.SCENARIO,
-    phantom.SCENARIO,
-    silent.SCENARIO,
-    two_writers.SCENARIO,
-    manual_edit.SCENARIO,
-    spikes.SCENARIO,
-    idle.SCENARIO,
-    outage.SCENARIO,
-    heavy_prompts.SCENARIO,
-    ramp.SCENARIO,
-    overload.SCENARIO,
-    *azure.SCENARIOS,
-    mooncake.SCENARIO,
-    *mooncake.SWEEP,
-    *servegen.SCENARIOS,
-)
-
+_ALL: tuple[Scenario, ...] = tuple(one for name in _MODULES for one in import_module(f".scenarios.{name}", __package__).SCENARIOS)
 SCENARIOS: Mapping[str, Scenario] = {one.name: one for one in _ALL}

@@ -24,4 +24,4 @@ def _play(draw: Draw) -> Play:
     return Play(CHAT, work, load, Bounds(1, 12), 3, UNTIL_S, start_up_s=(30.0,))
 
 
-SCENARIO = Scenario("burst", "A burst whose queue nobody sees", "Dynamo #10528", 0.95, _play)
+SCENARIOS = (Scenario("burst", "A burst whose queue nobody sees", "Dynamo #10528", 0.95, _play),)

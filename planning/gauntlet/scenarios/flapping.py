@@ -20,4 +20,4 @@ def _play(draw: Draw) -> Play:
     return Play(CHAT, work, load, Bounds(1, 8), 2 + draw.number % 3, UNTIL_S)
 
 
-SCENARIO = Scenario("flapping", "A constant load near a whole number of replicas", "Ray #18925, Dynamo #9294", 0.98, _play)
+SCENARIOS = (Scenario("flapping", "A constant load near a whole number of replicas", "Ray #18925, Dynamo #9294", 0.98, _play),)

@@ -30,4 +30,4 @@ def _play(draw: Draw) -> Play:
     return Play(CHAT, work, load, Bounds(1, 12), 2, UNTIL_S, start_up_s=(30.0,))
 
 
-SCENARIO = Scenario("heavy_prompts", "Prompts sixteen times as long", "Ray-LLM #133", 0.95, _play)
+SCENARIOS = (Scenario("heavy_prompts", "Prompts sixteen times as long", "Ray-LLM #133", 0.95, _play),)

@@ -18,4 +18,4 @@ def _play(draw: Draw) -> Play:
     return Play(CHAT, work, load, Bounds(1, 8), 4, UNTIL_S)
 
 
-SCENARIO = Scenario("idle", "Next to nothing to do", "llm-d autoscaling #380", 0.98, _play)
+SCENARIOS = (Scenario("idle", "Next to nothing to do", "llm-d autoscaling #380", 0.98, _play),)

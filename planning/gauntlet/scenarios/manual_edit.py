@@ -20,4 +20,4 @@ def _play(draw: Draw) -> Play:
     return Play(CHAT, work, load, Bounds(1, 10), 3, UNTIL_S, start_up_s=(30.0,), faults=Faults(writes=writes))
 
 
-SCENARIO = Scenario("manual_edit", "An operator's edit", "Dynamo #4420", 0.95, _play)
+SCENARIOS = (Scenario("manual_edit", "An operator's edit", "Dynamo #4420", 0.95, _play),)

@@ -67,5 +67,7 @@ def _swept(start_up_s: int) -> Scenario:
     )
 
 
-SCENARIO = Scenario("mooncake", "Mooncake: a tool agent's trace", "a recorded day", 0.99, _recorded, reads=(FILE,), day=True)
-SWEEP = tuple(_swept(start_up_s) for start_up_s in STARTS_S)
+SCENARIOS = (
+    Scenario("mooncake", "Mooncake: a tool agent's trace", "a recorded day", 0.99, _recorded, reads=(FILE,), day=True),
+    *(_swept(start_up_s) for start_up_s in STARTS_S),
+)

@@ -24,4 +24,4 @@ def _play(draw: Draw) -> Play:
     return Play(CHAT, work, load, Bounds(1, 12), 3, UNTIL_S, followed=load.levelled())
 
 
-SCENARIO = Scenario("oscillation", "A load that swings every minute", "Ray #63279", 0.97, _play)
+SCENARIOS = (Scenario("oscillation", "A load that swings every minute", "Ray #63279", 0.97, _play),)

@@ -23,4 +23,4 @@ def _play(draw: Draw) -> Play:
     return Play(CHAT, work, load, Bounds(1, 12), 6, UNTIL_S)
 
 
-SCENARIO = Scenario("outage", "The upstream is out and comes back", "a recorded day", 0.93, _play)
+SCENARIOS = (Scenario("outage", "The upstream is out and comes back", "a recorded day", 0.93, _play),)

@@ -20,4 +20,4 @@ def _play(draw: Draw) -> Play:
     return Play(CHAT, work, load, Bounds(1, 4), 3, UNTIL_S)
 
 
-SCENARIO = Scenario("overload", "More than there is room for", "Ray #65193, Dynamo #6145", 0.5, _play)
+SCENARIOS = (Scenario("overload", "More than there is room for", "Ray #65193, Dynamo #6145", 0.5, _play),)

@@ -33,4 +33,4 @@ def _play(draw: Draw) -> Play:
     )
 
 
-SCENARIO = Scenario("phantom", "Requests that exist in the books only", "Ray #61551", 0.97, _play)
+SCENARIOS = (Scenario("phantom", "Requests that exist in the books only", "Ray #61551", 0.97, _play),)

@@ -21,4 +21,4 @@ def _play(draw: Draw) -> Play:
     return Play(CHAT, work, load, Bounds(1, 8), 2, UNTIL_S)
 
 
-SCENARIO = Scenario("ramp", "2 to 10 to 1 requests a second, at most 8 replicas", "llm-d's SLO law, its own ramp", 0.95, _play)
+SCENARIOS = (Scenario("ramp", "2 to 10 to 1 requests a second, at most 8 replicas", "llm-d's SLO law, its own ramp", 0.95, _play),)

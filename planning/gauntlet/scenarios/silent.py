@@ -21,4 +21,4 @@ def _play(draw: Draw) -> Play:
     return Play(CHAT, work, load, Bounds(1, 10), 3, UNTIL_S, faults=Faults((Silence(1, silent_s, silent_s + 600),)))
 
 
-SCENARIO = Scenario("silent", "One silent replica while the load grows", "AIBrix #1032", 0.95, _play)
+SCENARIOS = (Scenario("silent", "One silent replica while the load grows", "AIBrix #1032", 0.95, _play),)

@@ -24,4 +24,4 @@ def _play(draw: Draw) -> Play:
     return Play(CHAT, work, load, Bounds(1, 10), 3, UNTIL_S, start_up_s=(120.0,), followed=load.levelled())
 
 
-SCENARIO = Scenario("spikes", "Spikes shorter than a start", "Ray #43034", 0.97, _play)
+SCENARIOS = (Scenario("spikes", "Spikes shorter than a start", "Ray #43034", 0.97, _play),)

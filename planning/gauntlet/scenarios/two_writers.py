@@ -21,4 +21,4 @@ def _play(draw: Draw) -> Play:
     return Play(CHAT, work, load, Bounds(1, 10), 4, UNTIL_S, start_up_s=(30.0,), faults=Faults(writes=writes))
 
 
-SCENARIO = Scenario("two_writers", "Two hands on one number", "AIBrix #1661", 0.97, _play)
+SCENARIOS = (Scenario("two_writers", "Two hands on one number", "AIBrix #1661", 0.97, _play),)
