@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 
 from deployments.gateway.endpoints import BodyKind, Endpoint
-from deployments.gateway.errors import ApiError, ErrorCode
-from deployments.gateway.exchange import lost
+from deployments.gateway.errors import ApiError, ErrorCode, lost
 from deployments.protocol import ENGINE_DIED_CODE, ERROR_EVENTS, NAMED_ERROR_EVENT
 
 _TOO_LONG = ("input_tokens", "input_text")

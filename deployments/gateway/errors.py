@@ -94,3 +94,8 @@ class ApiError(Exception):
         given = self.error.kind if self.error.kind in ("overloaded_error", "rate_limit_error") else "api_error"
         kind = _ANTHROPIC_KINDS.get(self.error.status) or (given if self.error.status >= 429 else "invalid_request_error")
         return {"type": "error", "error": {"type": kind, "message": f"{self.error.code}: {self.message}"}}
+
+
+def lost() -> ApiError:
+    """The error of a request whose replica went away."""
+    return ApiError(ErrorCode.REPLICA_LOST, "the replica that ran this request was lost; the request may be sent again")

@@ -7,7 +7,6 @@ from enum import StrEnum
 
 import aiohttp
 
-from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.ownership.claims import overtaken_by
 from deployments.protocol import DRAINING_CODE, REQUEST_ID_HEADER, SIMULATED_HEADER, UNHEALTHY_CODE, ReplicaState
 from deployments.telemetry.decisions import Verdict
@@ -61,11 +60,6 @@ class Died(Exception):
     def __init__(self, death: Death) -> None:
         super().__init__(death.value)
         self.reason = death.value
-
-
-def lost() -> ApiError:
-    """The error of a request whose replica went away."""
-    return ApiError(ErrorCode.REPLICA_LOST, "the replica that ran this request was lost; the request may be sent again")
 
 
 async def post(session: aiohttp.ClientSession, url: str, engine_id: str, body: bytes, more: Mapping[str, str] = _NOTHING) -> aiohttp.ClientResponse:

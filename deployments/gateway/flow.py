@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 from enum import StrEnum
 
 from cluster.spec import Timeouts
-from deployments.gateway.errors import ApiError, ErrorCode
+from deployments.gateway.errors import ApiError, ErrorCode, lost
 from deployments.telemetry.ledger import Ledger
 
 SWEEP_S = 0.25
@@ -126,7 +126,7 @@ class Flow:
             case Cause.TOTAL:
                 return ApiError(ErrorCode.TOTAL_TIMEOUT, f"the request took longer than total_s = {times.total_s:g} s")
             case Cause.REPLICA_LOST:
-                return ApiError(ErrorCode.REPLICA_LOST, "the replica that ran this request was lost; the request may be sent again")
+                return lost()
             case Cause.SHUTDOWN:
                 return ApiError(ErrorCode.DRAINING, "the gateway stops and its drain time is over; the request may be sent again")
             case Cause.DEADLINE:

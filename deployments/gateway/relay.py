@@ -13,8 +13,8 @@ import aiohttp
 from deployments.gateway.connection import Connection, answer_headers
 from deployments.gateway.endpoints import Endpoint
 from deployments.gateway.engine_errors import engine_error, rewrite_error_events
-from deployments.gateway.errors import ApiError, ErrorCode
-from deployments.gateway.exchange import UNREACHABLE, Death, Died, Refused, content_type, lost, marks, post, refusal, sized
+from deployments.gateway.errors import ApiError, ErrorCode, lost
+from deployments.gateway.exchange import UNREACHABLE, Death, Died, Refused, content_type, marks, post, refusal, sized
 from deployments.gateway.flow import Cause, Flow, Hop
 from deployments.gateway.sse import Events
 from deployments.ownership.desk import Desk
