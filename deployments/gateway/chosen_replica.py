@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from deployments.gateway.errors import ApiError, ErrorCode
-from deployments.gateway.fields import shown
+from deployments.openai.errors import ApiError, ErrorCode
+from deployments.openai.fields import shown
 
 
 def chosen(what: str, name: str, known: Iterable[str]) -> str:

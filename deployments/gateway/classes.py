@@ -1,7 +1,7 @@
 """Which traffic class a request may claim."""
 
 from cluster.spec import ClusterSpec, Tenant, TrafficClass
-from deployments.gateway.errors import ApiError, ErrorCode
+from deployments.openai.errors import ApiError, ErrorCode
 
 CLASS_HEADER = b"x-raylane-class"
 

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
 from deployments.gateway.cors import EXTRA_HEADERS
-from deployments.gateway.dialect import Dialect
-from deployments.gateway.endpoints import Endpoint
-from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.flow import Aborted, Cause, Flow, Hop
 from deployments.http_protocol import ClientLimits
+from deployments.openai.dialect import Dialect
+from deployments.openai.endpoints import Endpoint
+from deployments.openai.errors import ApiError, ErrorCode
 from deployments.telemetry.ledger import Ledger
 
 Scope = MutableMapping[str, Any]

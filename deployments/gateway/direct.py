@@ -5,11 +5,11 @@ import time
 import aiohttp
 
 from deployments.gateway.connection import Connection, answer_headers
-from deployments.gateway.endpoints import Endpoint
-from deployments.gateway.engine_errors import engine_error
-from deployments.gateway.errors import ApiError, ErrorCode, lost
 from deployments.gateway.exchange import UNREACHABLE, Refused, content_type, marks, post, refusal, sized
 from deployments.gateway.flow import Flow, Hop
+from deployments.openai.endpoints import Endpoint
+from deployments.openai.engine_errors import engine_error
+from deployments.openai.errors import ApiError, ErrorCode, lost
 from deployments.ownership.desk import Desk
 from deployments.protocol import ENGINE_DIED_HEADER, ReplicaFacts
 

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 from enum import StrEnum
 
 from cluster.spec import Timeouts
-from deployments.gateway.errors import ApiError, ErrorCode, lost
+from deployments.openai.errors import ApiError, ErrorCode, lost
 from deployments.telemetry.ledger import Ledger
 
 SWEEP_S = 0.25

@@ -21,7 +21,6 @@ from deployments.controls.act import Act
 from deployments.controls.orders import Orders
 from deployments.departures.departure import Lost
 from deployments.departures.lives import Presence, own_presence
-from deployments.gateway.endpoints import ENDPOINTS
 from deployments.gateway.feeds import Feeds
 from deployments.gateway.flow import SWEEP_S, Cause
 from deployments.gateway.lanes_page import LanesPage
@@ -37,6 +36,7 @@ from deployments.gateway.shadow_page import Exchange, ShadowPage
 from deployments.gateway.status import Status
 from deployments.http_server import HttpServer
 from deployments.listing import Listing
+from deployments.openai.endpoints import ENDPOINTS
 from deployments.ownership.allegiance import Allegiance
 from deployments.ownership.membership import Epochs, Member, Membership
 from deployments.scheduling import Binding, Policy, Snapshot

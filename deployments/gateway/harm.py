@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from deployments.departures.departure import Lost
-from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.exchange import Died
 from deployments.gateway.flow import Cause, Flow
+from deployments.openai.errors import ApiError, ErrorCode
 from deployments.scheduling import Lease
 
 REMEMBER_S = 60.0

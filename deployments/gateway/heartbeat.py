@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Sequence
 
 from deployments.gateway.connection import Connection
-from deployments.gateway.dialect import Dialect
 from deployments.gateway.exchange import SIMULATED_MARK
+from deployments.openai.dialect import Dialect
 from deployments.telemetry.ledger import Ledger
 
 

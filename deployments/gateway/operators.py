@@ -11,13 +11,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from cluster.spec import ClusterSpec
-from deployments.gateway.errors import ApiError, ErrorCode
-from deployments.gateway.fields import shown
 from deployments.gateway.live_spec import LIVE, changes_between
 from deployments.gateway.own_page import Handler, OwnPage, body_of
 from deployments.gateway.peers import Peers
 from deployments.gateway.service import Service
 from deployments.gateway.status import Status
+from deployments.openai.errors import ApiError, ErrorCode
+from deployments.openai.fields import shown
 from deployments.telemetry.recent import Recent
 
 _MOST_SPEC_BYTES = 8 << 20

@@ -18,13 +18,13 @@ from deployments.announced import Announced
 from deployments.controls.act import Act, ActKind
 from deployments.controls.orders import Orders
 from deployments.gateway.chosen_replica import chosen
-from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.feeds import ReplicaFeed
-from deployments.gateway.fields import shown
 from deployments.gateway.order_forms import ControlForm, CordonForm, DrainForm, ReleaseForm, read_form
 from deployments.gateway.orders_shown import shown_orders
 from deployments.gateway.own_page import Handler, OwnPage, body_of
 from deployments.gateway.service import Service
+from deployments.openai.errors import ApiError, ErrorCode
+from deployments.openai.fields import shown
 from deployments.protocol import DRAIN_PATH, DrainReason, ReplicaFacts
 
 log = logging.getLogger("raylane.controls")

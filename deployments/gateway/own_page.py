@@ -10,8 +10,8 @@ from starlette.responses import JSONResponse, Response
 
 from deployments.gateway.connection import Receive, Scope, Send, cut
 from deployments.gateway.cors import EXTRA_HEADERS
-from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.service import Service, new_ledger, outcome_of
+from deployments.openai.errors import ApiError, ErrorCode
 
 log = logging.getLogger("raylane.gateway")
 

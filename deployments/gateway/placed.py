@@ -9,13 +9,13 @@ import aiohttp
 
 from cluster.spec import Gateway
 from deployments.gateway.connection import Connection
-from deployments.gateway.endpoints import Endpoint
-from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.exchange import Died, Refused
 from deployments.gateway.flow import Flow, Hop
 from deployments.gateway.harm import Harm
 from deployments.gateway.heartbeat import Heartbeat
 from deployments.gateway.relay import Relay
+from deployments.openai.endpoints import Endpoint
+from deployments.openai.errors import ApiError, ErrorCode
 from deployments.ownership.desk import Desk
 from deployments.ownership.ticket import QueueTimeout, Rejected
 from deployments.scheduling import Admission, AdmissionKind, Placement, RejectCause, Request

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from deployments.gateway.endpoints import BodyKind
-from deployments.gateway.inquiry import UNSALTED, Inquiry, read_inquiry
-from deployments.gateway.salts import SaltOf, with_salt
+from deployments.openai.endpoints import BodyKind
+from deployments.openai.inquiry import UNSALTED, Inquiry, read_inquiry
+from deployments.openai.salts import SaltOf, with_salt
 
 DigestOf = Callable[[bytes], str]
 

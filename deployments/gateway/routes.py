@@ -8,11 +8,11 @@ from starlette.routing import Route, Router
 
 from deployments.gateway.access import behind_doors
 from deployments.gateway.connection import Receive, Scope, Send
-from deployments.gateway.endpoints import ENDPOINTS, Endpoint
-from deployments.gateway.errors import ApiError, ErrorCode
-from deployments.gateway.fields import shown
 from deployments.gateway.own_page import OwnPage
 from deployments.gateway.service import Service
+from deployments.openai.endpoints import ENDPOINTS, Endpoint
+from deployments.openai.errors import ApiError, ErrorCode
+from deployments.openai.fields import shown
 
 
 class RelayedEndpoint:

@@ -6,10 +6,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from deployments.gateway.errors import ApiError, ErrorCode
-from deployments.gateway.fields import shown
 from deployments.gateway.own_page import OwnPage
 from deployments.gateway.service import Service
+from deployments.openai.errors import ApiError, ErrorCode
+from deployments.openai.fields import shown
 from deployments.ownership.desk import Desk
 from deployments.scaling.books import SCALING_PATH, Books
 from deployments.scaling.latency import LONGEST_SPAN_S

@@ -16,10 +16,10 @@ from cluster.spec import ClusterSpec, exchanged
 from deployments.announced import Announced
 from deployments.controls.act import Act, ActKind
 from deployments.controls.promotion import standing
-from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.order_forms import ShadowForm, read_form
 from deployments.gateway.own_page import OwnPage, body_of
 from deployments.gateway.service import Service
+from deployments.openai.errors import ApiError, ErrorCode
 
 SHADOW_PATH = "/raylane/shadow"
 _ANSWER_S = 5.0

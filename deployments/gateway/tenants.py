@@ -4,7 +4,7 @@ import hashlib
 import hmac
 
 from cluster.spec import Tenant
-from deployments.gateway.errors import ApiError, ErrorCode
+from deployments.openai.errors import ApiError, ErrorCode
 
 _SCHEME = "sha256:"
 _BEARER = b"bearer "

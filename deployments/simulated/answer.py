@@ -6,7 +6,7 @@ Each event says in `system_fingerprint` that it is simulated. Texts are put in a
 import json
 from typing import Any
 
-from deployments.gateway.endpoints import BodyKind
+from deployments.openai.endpoints import BodyKind
 from deployments.simulated.filler import words
 
 FINGERPRINT = "raylane-simulated"

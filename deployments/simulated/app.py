@@ -15,7 +15,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from cluster.spec import Model
 from deployments.engine.exchanges import Exchanges, current
 from deployments.engine.guard import Message, Receive, Send
-from deployments.gateway.endpoints import BodyKind
+from deployments.openai.endpoints import BodyKind
 from deployments.protocol import SIMULATED_HEADER
 from deployments.simulated.answer import DONE, FINGERPRINT, Events, error, whole
 from deployments.simulated.ask import Ask, AskError, answer_tokens, read_ask, read_tokenizing

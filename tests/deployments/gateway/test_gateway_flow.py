@@ -6,8 +6,8 @@ import time
 import pytest
 
 from cluster.spec import Timeouts
-from deployments.gateway.errors import ApiError, ErrorCode
 from deployments.gateway.flow import Aborted, Cause, Flow, Flows, Hop
+from deployments.openai.errors import ApiError, ErrorCode
 from deployments.telemetry.ledger import Ledger
 
 TIMES = Timeouts(queue_wait_s=1, connect_s=1, first_byte_s=10, between_bytes_s=20, client_stall_s=30, total_s=100)

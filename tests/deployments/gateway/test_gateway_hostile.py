@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.hostile.bodies import body_of, size_of
-from deployments.gateway import prefix
-from deployments.gateway.endpoints import ENDPOINTS, BodyKind
-from deployments.gateway.engine_errors import engine_error
-from deployments.gateway.errors import ApiError, ErrorCode
-from deployments.gateway.inquiry import MOST_DEPTH, MOST_VALUES, Inquiry, read_inquiry
-from deployments.gateway.prompt import MOST_MESSAGES, MOST_OTHER_VALUES
 from deployments.gateway.reader import Reader
+from deployments.openai import prefix
+from deployments.openai.endpoints import ENDPOINTS, BodyKind
+from deployments.openai.engine_errors import engine_error
+from deployments.openai.errors import ApiError, ErrorCode
+from deployments.openai.inquiry import MOST_DEPTH, MOST_VALUES, Inquiry, read_inquiry
+from deployments.openai.prompt import MOST_MESSAGES, MOST_OTHER_VALUES
 
 KINDS = {endpoint.path: endpoint.body for endpoint in ENDPOINTS}
 FIXED_BYTES = 6 << 20

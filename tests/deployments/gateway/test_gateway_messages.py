@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from deployments.gateway.endpoints import BodyKind
-from deployments.gateway.errors import ApiError, ErrorCode
-from deployments.gateway.inquiry import read_inquiry
 from deployments.gateway.tenants import digest_of
+from deployments.openai.endpoints import BodyKind
+from deployments.openai.errors import ApiError, ErrorCode
+from deployments.openai.inquiry import read_inquiry
 from deployments.telemetry.ledger import Outcome
 from tests.deployments.gateway.fake_engine import FakeEngine, dying, pieces, refusing, waiting, whole
 from tests.deployments.gateway.rig import Rig, until

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from deployments.gateway.endpoints import BodyKind
-from deployments.gateway.inquiry import read_inquiry
+from deployments.openai.endpoints import BodyKind
+from deployments.openai.inquiry import read_inquiry
 from deployments.telemetry.ledger import Outcome
 from tests.deployments.gateway.fake_engine import FakeEngine, whole
 from tests.deployments.gateway.rig import ASK, CHAT, Rig

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from pydantic_core import from_json
 
 from cluster.spec import ClusterSpec
-from deployments.gateway.endpoints import ENDPOINTS, BodyKind
-from deployments.gateway.inquiry import Inquiry, read_inquiry
-from deployments.gateway.salts import Salts, with_salt
 from deployments.gateway.tenants import digest_of
+from deployments.openai.endpoints import ENDPOINTS, BodyKind
+from deployments.openai.inquiry import Inquiry, read_inquiry
+from deployments.openai.salts import Salts, with_salt
 from tests.deployments.gateway.rig import ASK, CHAT, Rig, make_spec
 
 MakeRig = Callable[..., Awaitable[Rig]]

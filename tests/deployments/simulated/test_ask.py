@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from cluster.spec import Model, Simulated
 from deployments.engine_model.cost_file import CostFileError
-from deployments.gateway.endpoints import BodyKind
-from deployments.gateway.inquiry import read_inquiry
-from deployments.gateway.lengths import TokenRatio
+from deployments.openai.endpoints import BodyKind
+from deployments.openai.inquiry import read_inquiry
+from deployments.openai.lengths import TokenRatio
 from deployments.simulated.ask import Ask, answer_tokens, read_ask
 from deployments.simulated.costs import read_costs
 from deployments.simulated.filler import words

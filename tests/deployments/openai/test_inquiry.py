@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.gateway.endpoints import BodyKind
-from deployments.gateway.errors import ApiError
-from deployments.gateway.inquiry import Inquiry, read_inquiry
+from deployments.openai.endpoints import BodyKind
+from deployments.openai.errors import ApiError
+from deployments.openai.inquiry import Inquiry, read_inquiry
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.floats() | st.text(max_size=20),

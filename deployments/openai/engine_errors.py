@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from deployments.gateway.endpoints import BodyKind, Endpoint
-from deployments.gateway.errors import ApiError, ErrorCode, lost
+from deployments.openai.endpoints import BodyKind, Endpoint
+from deployments.openai.errors import ApiError, ErrorCode, lost
 from deployments.protocol import ENGINE_DIED_CODE, ERROR_EVENTS, NAMED_ERROR_EVENT
 
 _TOO_LONG = ("input_tokens", "input_text")

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.gateway.endpoints import BodyKind
-from deployments.gateway.engine_errors import engine_error
+from deployments.openai.endpoints import BodyKind
+from deployments.openai.engine_errors import engine_error
 
 CASES = [
     (

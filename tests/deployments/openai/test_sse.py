@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.gateway.sse import Events
+from deployments.openai.sse import Events
 
 LINES = st.lists(st.sampled_from([b"data: {}", b"event: x", b": note", b"data: a\xc3\xa4", b"id"]), min_size=1, max_size=3)
 

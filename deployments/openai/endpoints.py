@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from deployments.gateway.dialect import Dialect
+from deployments.openai.dialect import Dialect
 
 
 class Task(StrEnum):

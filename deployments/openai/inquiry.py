@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 import msgspec
 from msgspec import Raw
 
-from deployments.gateway.endpoints import BodyKind
-from deployments.gateway.errors import ApiError, ErrorCode
-from deployments.gateway.fields import ABSENT, count_of, flag_of, is_null, missing, name_of, not_allowed, salt_given
-from deployments.gateway.prefix import Hashing
-from deployments.gateway.prompt import MOST_OTHER_VALUES, Prompt, read_conversation, read_conversations, read_prompt
-from deployments.gateway.salts import SaltOf
-from deployments.gateway.structure import containers_at_most, structure_of
+from deployments.openai.endpoints import BodyKind
+from deployments.openai.errors import ApiError, ErrorCode
+from deployments.openai.fields import ABSENT, count_of, flag_of, is_null, missing, name_of, not_allowed, salt_given
+from deployments.openai.prefix import Hashing
+from deployments.openai.prompt import MOST_OTHER_VALUES, Prompt, read_conversation, read_conversations, read_prompt
+from deployments.openai.salts import SaltOf
+from deployments.openai.structure import containers_at_most, structure_of
 
 MOST_DEPTH = 128
 """Objects and lists in one another. Tools' schemas have some ten; parsers that are called again for each level run out of stack at a thousand."""

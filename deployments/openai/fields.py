@@ -8,7 +8,7 @@ import re
 import msgspec
 from msgspec import Raw
 
-from deployments.gateway.errors import ApiError, ErrorCode
+from deployments.openai.errors import ApiError, ErrorCode
 
 ABSENT = Raw(b"")
 _INTEGER = re.compile(rb"-?[0-9]{1,18}")

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import Raw
 
-from deployments.gateway.errors import ApiError, ErrorCode
-from deployments.gateway.fields import ABSENT, begins_with, is_null, missing, not_allowed
-from deployments.gateway.prefix import PLAIN, Hashing, Text, ids_prefix
+from deployments.openai.errors import ApiError, ErrorCode
+from deployments.openai.fields import ABSENT, begins_with, is_null, missing, not_allowed
+from deployments.openai.prefix import PLAIN, Hashing, Text, ids_prefix
 
 MOST_OTHER_VALUES = 1 << 16
 """Values of a body other than the token ids of its prompts. A hundred tools with twenty parameters each have ten thousand."""

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from deployments.gateway import structure
-from deployments.gateway.structure import containers_at_most, structure_of
+from deployments.openai import structure
+from deployments.openai.structure import containers_at_most, structure_of
 
 TEXTS = st.text(st.sampled_from('ab"\\[]{},:é\n'), max_size=90)
 ANYTHING = st.recursive(
