@@ -12,7 +12,7 @@ from autoscaling.from_spec import scaling_problems
 from cli.console import console, errors
 from cluster.artifacts import missing_sources
 from cluster.spec import ClusterSpec, SpecError, load_spec
-from deployments.simulated.costs import cost_problems
+from deployments.engine.simulated.costs import cost_problems
 
 spec = typer.Typer(help="Check a cluster spec, or print the JSON schema.", no_args_is_help=True)
 

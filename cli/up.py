@@ -29,7 +29,7 @@ from cli.shared_memory import shared_memory
 from cluster.artifacts import missing_sources
 from cluster.shipped import shipped
 from cluster.spec import ClusterSpec, Region, SpecError, load_spec
-from deployments.simulated.costs import cost_problems
+from deployments.engine.simulated.costs import cost_problems
 
 _DETACH_PATIENCE_S = 900.0
 _SAME_SIGNAL_S = 0.5

@@ -23,13 +23,13 @@ import uvloop
 from cluster.spec import ClusterSpec
 from deployments.directory import REGISTER_EVERY_S, Directory
 from deployments.engine.replica import Identity, Replica
+from deployments.engine.simulated.backend import start_simulated
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import Limits
 from deployments.gateway.garbage import calm_garbage_collector
 from deployments.gateway.gateway import Gateway
 from deployments.gateway.tenants import digest_of
-from deployments.simulated.backend import start_simulated
 from deployments.telemetry.ledger import Ledger
 
 MODEL = "hostile-simulated"

@@ -24,7 +24,7 @@ from cli.private_cell import free_port
 from cli.server_process import ServerProcess
 from cluster.shipped import shipped
 from cluster.spec import ClusterSpec, load_spec
-from deployments.simulated.costs import read_costs
+from deployments.engine.simulated.costs import read_costs
 from planning.workload.traces import read_trace
 
 _IDLE_S = 10.0

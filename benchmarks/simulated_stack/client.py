@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from benchmarks.simulated_stack.schedule import Schedule
 
 _CHARS_PER_TOKEN = 3
-"""As the simulated engine counts (`deployments/simulated/ask.py`)."""
+"""As the simulated engine counts (`deployments/engine/simulated/ask.py`)."""
 _ROLE_CHARS = 4
 _FILLER = "lorem ipsum dolor sit amet "
 _TIMEOUT_S = 600.0

@@ -15,7 +15,7 @@ from autoscaling.from_spec import scaling_problems
 from cli.doctor.finding import Finding, Verdict
 from cluster.artifacts import missing_sources
 from cluster.spec import ClusterSpec, Model
-from deployments.simulated.costs import cost_problems
+from deployments.engine.simulated.costs import cost_problems
 
 _REPLICA_BYTES = 1 << 30
 """What a CPU replica of a small model takes beyond its KV cache (measured: 0.8 to 1.0 GB)."""

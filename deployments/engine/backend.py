@@ -1,4 +1,4 @@
-"""What a replica asks of the engine that it runs: vLLM (`vllm_app.py`), or one that is simulated (`deployments/simulated/backend.py`).
+"""What a replica asks of the engine that it runs: vLLM (`vllm_app.py`), or one that is simulated (`deployments/engine/simulated/backend.py`).
 
 Everything else of a replica (its door, its books, its feed, its drain, its watchdog) is the same for both, so that a gateway sees no difference.
 """

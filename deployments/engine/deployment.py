@@ -98,7 +98,7 @@ async def _drain_on_notice(replica: "Replica", url: str) -> None:
 def _backend_of(model: Model) -> "StartBackend":
     """Imported here and not above: whoever only deploys needs no vLLM, and neither does a replica that simulates."""
     if model.engine == "simulated":
-        from deployments.simulated.backend import start_simulated
+        from deployments.engine.simulated.backend import start_simulated
 
         return start_simulated
     from deployments.engine.vllm_app import start_vllm

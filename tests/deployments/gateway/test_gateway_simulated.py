@@ -12,12 +12,12 @@ import pytest
 
 from cluster.spec import Model
 from deployments.engine.replica import Identity, Replica
+from deployments.engine.simulated.backend import start_simulated
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import Limits
 from deployments.gateway.tenants import digest_of
 from deployments.scheduling import Policy, Scheduler
-from deployments.simulated.backend import start_simulated
 from deployments.telemetry.decisions import Verdict
 from planning.simulator.cell import Cell, CellSettings
 from planning.simulator.workload import plain_workload

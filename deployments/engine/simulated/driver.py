@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Callable
 
 from deployments.engine.load import EngineLoad
+from deployments.engine.simulated.job import Job
 from deployments.engine_model.engine import Engine
-from deployments.simulated.job import Job
 
 _BEAT_S = 1.0
 """A turn at least this often while anything runs: a sign of life for the watchdog."""

@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 
 from deployments.engine.replica import Replica
+from deployments.engine.simulated.ask import CHUNK_TOKENS
 from deployments.protocol import (
     DRAIN_PATH,
     ENGINE_DIED_CODE,
@@ -27,9 +28,8 @@ from deployments.protocol import (
     ReplicaState,
     decode,
 )
-from deployments.simulated.ask import CHUNK_TOKENS
+from tests.deployments.engine.simulated.conftest import SECRET, STEP_S
 from tests.deployments.gateway.rig import until
-from tests.deployments.simulated.conftest import SECRET, STEP_S
 
 Make = Callable[..., Awaitable[Replica]]
 CHAT = {"model": "m-simulated", "messages": [{"role": "user", "content": "x" * 296}], "max_tokens": 20}
@@ -286,5 +286,7 @@ async def test_an_engine_that_dies_fails_its_requests_and_is_noticed(make_replic
 def test_a_simulated_replica_needs_neither_vllm_nor_torch_nor_numpy() -> None:
     """Forty of them share one machine: what each imports, each pays for."""
     heavy = ("vllm", "torch", "transformers", "numpy", "scipy", "aiohttp", "ray")
-    program = f"import sys, deployments.engine.replica, deployments.simulated.backend; print([name for name in {heavy} if name in sys.modules])"
+    program = (
+        f"import sys, deployments.engine.replica, deployments.engine.simulated.backend; print([name for name in {heavy} if name in sys.modules])"
+    )
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip() == "[]"

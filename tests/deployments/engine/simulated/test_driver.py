@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.engine.load import EngineLoad
+from deployments.engine.simulated.driver import Driver
+from deployments.engine.simulated.job import Job
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.engine import Engine
 from deployments.engine_model.limits import Limits
-from deployments.simulated.driver import Driver
-from deployments.simulated.job import Job
 
 COST = CostModel(line(0.01, 1e-5), line(0.0, 0.0), plain_attention(1e-9, 0.0))
 LIMITS = Limits(sequences=4, step_tokens=64, kv_tokens=4_096)

@@ -6,8 +6,8 @@ Each event says in `system_fingerprint` that it is simulated. Texts are put in a
 import json
 from typing import Any
 
+from deployments.engine.simulated.filler import words
 from deployments.openai.endpoints import BodyKind
-from deployments.simulated.filler import words
 
 FINGERPRINT = "raylane-simulated"
 DONE = b"data: [DONE]\n\n"

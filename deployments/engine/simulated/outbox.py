@@ -3,8 +3,8 @@
 import asyncio
 
 from deployments.engine.exchanges import Exchanges, SequenceStats
-from deployments.simulated.answer import Events
-from deployments.simulated.job import Job
+from deployments.engine.simulated.answer import Events
+from deployments.engine.simulated.job import Job
 
 
 class Outbox:

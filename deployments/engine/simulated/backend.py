@@ -11,12 +11,12 @@ from cluster.spec import Model
 from deployments.engine.backend import Capacity
 from deployments.engine.exchanges import Exchanges
 from deployments.engine.load import EngineLoad
+from deployments.engine.simulated.app import SimulatedApp
+from deployments.engine.simulated.ask import CHUNK_TOKENS
+from deployments.engine.simulated.costs import read_costs
+from deployments.engine.simulated.driver import Driver
 from deployments.engine_model.engine import Engine
 from deployments.gateway.garbage import calm_garbage_collector
-from deployments.simulated.app import SimulatedApp
-from deployments.simulated.ask import CHUNK_TOKENS
-from deployments.simulated.costs import read_costs
-from deployments.simulated.driver import Driver
 from deployments.telemetry.buckets import LAG_BOUNDS_S
 
 logger = logging.getLogger(__name__)

@@ -8,10 +8,10 @@ import pytest
 
 from cluster.spec import Model
 from deployments.engine.replica import Identity, Replica
+from deployments.engine.simulated.backend import start_simulated
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import Limits
-from deployments.simulated.backend import start_simulated
 
 SECRET = "the-secret"
 STEP_S = 0.004
