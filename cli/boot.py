@@ -43,7 +43,7 @@ class Boot:
         from ray import serve
 
         from deployments.app import cell_apps
-        from deployments.directory import start_directory
+        from deployments.cell.directory import start_directory
 
         self._directory = start_directory(secret, self._spec.gateway.replicas, self._run_dir.path)
         serve.start(proxy_location="Disabled")

@@ -2,7 +2,7 @@
 
 import re
 
-from deployments.controls.control import LONGEST_S, SHORTEST_S
+from deployments.cell.control import LONGEST_S, SHORTEST_S
 
 _FORM = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}

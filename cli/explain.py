@@ -19,8 +19,8 @@ from cli.console import console, fail
 from cli.departed import clock, end_of, ids_in, sequel_of, short_names
 from cli.duration import seconds_of
 from cli.scaling_logs import chosen_logs, log_folder
-from deployments.departures.book import departures_in
-from deployments.departures.life_log import FILE_NAME, LifeLog
+from deployments.cell.book import departures_in
+from deployments.cell.life_log import FILE_NAME, LifeLog
 
 
 def explain(

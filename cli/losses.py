@@ -9,9 +9,9 @@ from rich.markup import escape
 
 from cli.console import console
 from cli.departed import clock, end_of, ids_in, sequel_of, short_names, who
-from deployments.departures.book import Book
-from deployments.departures.departure import Departure
-from deployments.departures.life_log import FILE_NAME, LifeTail
+from deployments.cell.book import Book
+from deployments.cell.departure import Departure
+from deployments.cell.life_log import FILE_NAME, LifeTail
 
 log = logging.getLogger("raylane.losses")
 

@@ -1,5 +1,5 @@
 """A file that gets whole lines: a write that fails leaves no part of a line behind. What every log is written with (`telemetry/line_log.py`,
-`ownership/decision_log.py`, `controls/audit.py`).
+`ownership/decision_log.py`, `cell/audit.py`).
 """
 
 import contextlib

@@ -47,7 +47,7 @@ _ROOMS = (
     "autoscaling.scaler",
     "autoscaling.signals",
     "autoscaling.shadow",
-    "deployments.controls",
+    "deployments.cell.control",
     "deployments.engine_model",
 )
 _MOST_STATE_BYTES = 64 << 20

@@ -15,11 +15,11 @@ from urllib.parse import quote, urlsplit
 import ray
 
 from autoscaling.serve.room import Node
-from deployments.departures.lives import own_presence
-from deployments.directory import find_directory
-from deployments.listing import Listing
-from deployments.scaling.books import SCALING_PATH, Books, read_books
-from deployments.scaling.state import ScalingState
+from deployments.cell.directory import find_directory
+from deployments.cell.listing import Listing
+from deployments.cell.lives import own_presence
+from deployments.cell.scaling_books import SCALING_PATH, Books, read_books
+from deployments.cell.scaling_state import ScalingState
 
 _TIMEOUT_S = 1.0
 

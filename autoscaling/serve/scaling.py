@@ -29,7 +29,7 @@ from autoscaling.shadow.pair import Pair
 from autoscaling.signals.from_snapshot import Moment, signals_from
 from autoscaling.signals.signals import Signals, unseen
 from cluster.spec import ClusterSpec
-from deployments.scaling.state import ScalingState
+from deployments.cell.scaling_state import ScalingState
 from deployments.scheduling.replica import ReplicaStatus
 
 

@@ -21,7 +21,7 @@ import psutil
 import uvloop
 
 from cluster.spec import ClusterSpec
-from deployments.directory import REGISTER_EVERY_S, Directory
+from deployments.cell.directory import REGISTER_EVERY_S, Directory
 from deployments.engine.replica import Identity, Replica
 from deployments.engine.simulated.backend import start_simulated
 from deployments.engine_model.cost_file import cost_file, write_cost_file

@@ -16,7 +16,7 @@ from ray import serve
 from ray.serve.config import AutoscalingConfig
 
 from cluster.spec import Model, Pool
-from deployments.directory import find_directory
+from deployments.cell.directory import find_directory
 from deployments.engine.environment import forget_foreign_variables, keep_serve_log, own_temp_dir, replica_environment
 from deployments.engine.placement import place
 from deployments.engine.registration import keep_registered

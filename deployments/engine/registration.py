@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ray.exceptions import RayActorError, RayError
 
-from deployments.directory import REGISTER_EVERY_S, find_directory
+from deployments.cell.directory import REGISTER_EVERY_S, find_directory
 
 if TYPE_CHECKING:
     from deployments.engine.replica import Replica

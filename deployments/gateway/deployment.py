@@ -7,7 +7,7 @@ from typing import Any
 from ray import serve
 
 from cluster.spec import ClusterSpec, Region
-from deployments.directory import find_directory
+from deployments.cell.directory import find_directory
 from deployments.gateway.flow import SWEEP_S
 from deployments.gateway.garbage import calm_garbage_collector
 from deployments.gateway.gateway import Gateway

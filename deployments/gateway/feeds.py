@@ -13,9 +13,9 @@ from typing import Any
 
 import aiohttp
 
-from deployments.departures.departure import Cause
+from deployments.cell.departure import Cause
+from deployments.cell.listing import Listing
 from deployments.gateway.obituaries import cause_of
-from deployments.listing import Listing
 from deployments.ownership.desk import Desk
 from deployments.protocol import FEED_PATH, HEARTBEAT_S, Failed, Finished, FirstTokens, Hello, Load, ReplicaFacts, ReplicaState, decode
 

@@ -16,11 +16,12 @@ import aiohttp
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, CollectorRegistry, ProcessCollector
 
 from cluster.spec import ClusterSpec, Region
-from deployments.announced import Announced
-from deployments.controls.act import Act
-from deployments.controls.orders import Orders
-from deployments.departures.departure import Lost
-from deployments.departures.lives import Presence, own_presence
+from deployments.cell.act import Act
+from deployments.cell.announced import Announced
+from deployments.cell.departure import Lost
+from deployments.cell.listing import Listing
+from deployments.cell.lives import Presence, own_presence
+from deployments.cell.orders import Orders
 from deployments.gateway.feeds import Feeds
 from deployments.gateway.flow import SWEEP_S, Cause
 from deployments.gateway.lanes_page import LanesPage
@@ -35,7 +36,6 @@ from deployments.gateway.service import Service
 from deployments.gateway.shadow_page import Exchange, ShadowPage
 from deployments.gateway.status import Status
 from deployments.http_server import HttpServer
-from deployments.listing import Listing
 from deployments.openai.endpoints import ENDPOINTS
 from deployments.ownership.allegiance import Allegiance
 from deployments.ownership.membership import Epochs, Member, Membership

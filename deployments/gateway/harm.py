@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from deployments.departures.departure import Lost
+from deployments.cell.departure import Lost
 from deployments.gateway.exchange import Died
 from deployments.gateway.flow import Cause, Flow
 from deployments.openai.errors import ApiError, ErrorCode

@@ -5,8 +5,8 @@ import logging
 import time
 from typing import Any
 
-from deployments.departures.departure import MOST_DETAIL_CHARS, Cause, Kind
-from deployments.departures.events import Ended
+from deployments.cell.departure import MOST_DETAIL_CHARS, Cause, Kind
+from deployments.cell.events import Ended
 from deployments.gateway.harm import Harm
 from deployments.protocol import DrainReason, EngineFault, Failed, Load, ReplicaFacts, ReplicaState
 

@@ -6,7 +6,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from cluster.spec import problem_lines
 from cluster.spec.base import Section
-from deployments.controls.control import LONGEST_S, MOST_REPLICAS, SHORTEST_S
+from deployments.cell.control import LONGEST_S, MOST_REPLICAS, SHORTEST_S
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.protocol import DrainReason
 

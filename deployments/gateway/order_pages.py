@@ -1,4 +1,4 @@
-"""Where operators give their orders: hold and pin a model's replicas, cordon and drain one. Each is written down by the directory (`controls/`).
+"""Where operators give their orders: hold and pin a model's replicas, cordon and drain one. Each is written down by the directory (`cell/act.py`).
 
 A drain goes to the replicas themselves, whether the directory answers or not: a machine that is to be taken away waits for nobody.
 """
@@ -14,9 +14,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from cluster.spec import Model
-from deployments.announced import Announced
-from deployments.controls.act import Act, ActKind
-from deployments.controls.orders import Orders
+from deployments.cell.act import Act, ActKind
+from deployments.cell.announced import Announced
+from deployments.cell.orders import Orders
 from deployments.gateway.chosen_replica import chosen
 from deployments.gateway.feeds import ReplicaFeed
 from deployments.gateway.order_forms import ControlForm, CordonForm, DrainForm, ReleaseForm, read_form

@@ -3,10 +3,10 @@
 import dataclasses
 from typing import Any
 
-from deployments.controls.control import Control
-from deployments.controls.cordon import Cordon
-from deployments.controls.orders import Orders
-from deployments.scaling.state import ScalingState
+from deployments.cell.control import Control
+from deployments.cell.cordon import Cordon
+from deployments.cell.orders import Orders
+from deployments.cell.scaling_state import ScalingState
 
 
 def shown_orders(orders: Orders) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The page on which this gateway shows the books of the models that it owns to their autoscaler (`scaling/books.py`); on the port for the cell."""
+"""Shows this gateway's books of the models that it owns to their autoscaler (`cell/scaling_books.py`); on the port for the cell."""
 
 from collections.abc import Mapping
 
@@ -6,13 +6,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from deployments.cell.latency import LONGEST_SPAN_S
+from deployments.cell.scaling_books import SCALING_PATH, Books
 from deployments.gateway.own_page import OwnPage
 from deployments.gateway.service import Service
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.fields import shown
 from deployments.ownership.desk import Desk
-from deployments.scaling.books import SCALING_PATH, Books
-from deployments.scaling.latency import LONGEST_SPAN_S
 
 
 class ScalingPage:

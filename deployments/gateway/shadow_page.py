@@ -13,9 +13,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from cluster.spec import ClusterSpec, exchanged
-from deployments.announced import Announced
-from deployments.controls.act import Act, ActKind
-from deployments.controls.promotion import standing
+from deployments.cell.act import Act, ActKind
+from deployments.cell.announced import Announced
+from deployments.cell.promotion import standing
 from deployments.gateway.order_forms import ShadowForm, read_form
 from deployments.gateway.own_page import OwnPage, body_of
 from deployments.gateway.service import Service

@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from cluster.spec import ClusterSpec
-from deployments.announced import Announced
+from deployments.cell.announced import Announced
+from deployments.cell.window import Window
 from deployments.gateway.cell_report import merged
 from deployments.gateway.feeds import Feeds
 from deployments.gateway.orders_shown import shown_control, shown_cordon, shown_scaling
@@ -16,7 +17,6 @@ from deployments.ownership.desk import Desk
 from deployments.scheduling import ReplicaStats, Snapshot, Suspicion
 from deployments.telemetry.ledger import Ledger, Outcome
 from deployments.telemetry.log_health import Logs
-from deployments.telemetry.window import Window
 
 WINDOW_S = 60.0
 _PERCENTILES = tuple(number / 100 for number in range(101))

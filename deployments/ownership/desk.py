@@ -10,7 +10,7 @@ from collections.abc import Callable
 from itertools import islice
 
 from cluster.spec import Model
-from deployments.departures.departure import MOST_DIGESTS, Lost
+from deployments.cell.departure import MOST_DIGESTS, Lost
 from deployments.ownership.booking import booking_of
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.losses import Losses

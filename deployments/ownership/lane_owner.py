@@ -7,6 +7,7 @@ itself. A lease whose holder is gone (its gateway died) stands until the replica
 from collections.abc import Iterable
 from dataclasses import replace
 
+from deployments.cell.latency import Latencies, LatencyWindow
 from deployments.ownership.adoption import Adoption
 from deployments.ownership.channels import Channels
 from deployments.ownership.decision_log import DecisionLog
@@ -17,7 +18,6 @@ from deployments.ownership.running import Running, usage_of
 from deployments.ownership.suspicions import Telling
 from deployments.ownership.timer import Timer, now_s
 from deployments.protocol import Finished, ReplicaFacts, ReplicaState
-from deployments.scaling.latency import Latencies, LatencyWindow
 from deployments.scheduling import Binding, Capacity, Ending, Lease, Policy, Request, Scheduler, Snapshot
 from deployments.scheduling.recorder import RecordingScheduler
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from deployments.departures.lives import Presence, own_presence
+from deployments.cell.lives import Presence, own_presence
 
 log = logging.getLogger("raylane.ownership")
 

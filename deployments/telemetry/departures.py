@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from deployments.announced import Announced
-from deployments.departures.departure import Tally
+from deployments.cell.announced import Announced
+from deployments.cell.departure import Tally
 
 _WORDS = ("kind", "model", "cause")
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from deployments.announced import Announced
+from deployments.cell.announced import Announced
 
 
 class ScalingMetrics(Collector):

@@ -17,10 +17,10 @@ from cli.console import console
 from cli.departed import end_of, sequel_of, short_names
 from cli.losses import SETTLE_S, Losses
 from cli.main import app
-from deployments.departures.departure import Cause, Kind, Lost
-from deployments.departures.events import Ended, Ready
-from deployments.departures.life_log import FILE_NAME, LifeLog
-from deployments.departures.life_log import rotate as rotate_file
+from deployments.cell.departure import Cause, Kind, Lost
+from deployments.cell.events import Ended, Ready
+from deployments.cell.life_log import FILE_NAME, LifeLog
+from deployments.cell.life_log import rotate as rotate_file
 
 ids = st.lists(st.text(st.characters(codec="ascii", categories=("L", "N"), include_characters="#-"), min_size=1, max_size=40), unique=True)
 UUIDS = [f"engine-org-model#{uuid.UUID(int=number << 90)}" for number in range(1, 9)]
@@ -133,7 +133,7 @@ SENTENCES = [
 
 @pytest.mark.parametrize(("kind", "cause", "sentence", "sequel"), SENTENCES)
 def test_sentences(kind: Kind, cause: Cause, sentence: str, sequel: str) -> None:
-    from deployments.departures.departure import Departure
+    from deployments.cell.departure import Departure
 
     record = Departure(kind, "x", "org/m" if kind is Kind.REPLICA else "", cause, 100.0).record()
     assert (end_of(record, {}), sequel_of(record, {})) == (sentence, sequel)

@@ -26,12 +26,10 @@ from autoscaling.log.reader import log_files
 from autoscaling.log.reader import replay as replay_scaling
 from autoscaling.serve.foresight import Foresight
 from deployments import whole_lines
-from deployments.controls.act import Act, ActKind
-from deployments.controls.audit import Audit
-from deployments.departures.departure import Kind
-from deployments.departures.events import Ready
-from deployments.departures.life_log import FILE_NAME as LIVES_FILE
-from deployments.departures.life_log import LifeLog
+from deployments.cell.act import Act, ActKind, Audit
+from deployments.cell.departure import Kind, Ready
+from deployments.cell.life_log import FILE_NAME as LIVES_FILE
+from deployments.cell.life_log import LifeLog
 from deployments.engine.step_log import StepLog
 from deployments.ownership import decision_log
 from deployments.ownership.decision_log import DecisionLog
@@ -41,8 +39,7 @@ from deployments.scheduling.replay import replay
 from deployments.telemetry import log_health
 from deployments.telemetry.journal import Journal
 from deployments.telemetry.ledger import Ledger
-from deployments.telemetry.log_health import LogHealth, Logs
-from deployments.whole_lines import WholeLines
+from deployments.telemetry.line_log import LogHealth, Logs, WholeLines
 from tests.autoscaling.serve.played import Played
 from tests.deployments.scheduling.test_replay import drive
 from tests.deployments.scheduling.world import POLICY, make_request
@@ -294,10 +291,10 @@ USERS = {
     "autoscaling/log/writer.py": ("scaling",),
     "deployments/telemetry/journal.py": ("access", "trace"),
     "deployments/engine/step_log.py": ("steps",),
-    "deployments/controls/audit.py": ("controls",),
+    "deployments/cell/act.py": ("controls",),
     "autoscaling/forecast/history.py": ("arrivals",),
     "deployments/ownership/epoch_file.py": ("epochs",),
-    "deployments/departures/life_log.py": ("lives",),
+    "deployments/cell/life_log.py": ("lives",),
 }
 """Where they are written."""
 BY_COMMANDS = {"deployments/telemetry/published_error.py", "deployments/engine_model/cost_file.py"}
@@ -375,7 +372,7 @@ def test_a_read_only_disk_from_the_start(name: str, disk: SmallDisk) -> None:
 
 ROOMS = ("deployments", "autoscaling/log", "autoscaling/serve", "autoscaling/forecast", "autoscaling/scaler", "autoscaling/laws")
 """What runs in a gateway, a replica, the directory or the controller."""
-SHARED = {"deployments/whole_lines.py", "deployments/telemetry/line_log.py", "deployments/ownership/decision_log.py"}
+SHARED = {"deployments/telemetry/line_log.py", "deployments/telemetry/line_log.py", "deployments/ownership/decision_log.py"}
 
 
 def test_no_other_module_writes_files() -> None:

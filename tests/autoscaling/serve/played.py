@@ -10,10 +10,10 @@ from autoscaling.serve.handover import Handover
 from autoscaling.serve.room import Node
 from autoscaling.serve.scaling import ModelScaling
 from cluster.spec import ClusterSpec
-from deployments.controls.orders import OrderBook
-from deployments.listing import Listing
-from deployments.scaling.books import Books, read_books
-from deployments.scaling.state import ScalingState
+from deployments.cell.listing import Listing
+from deployments.cell.orders import OrderBook
+from deployments.cell.scaling_books import Books, read_books
+from deployments.cell.scaling_state import ScalingState
 from deployments.scheduling import Capacity, Ending, Request, Scheduler
 from deployments.scheduling.from_spec import policy_of
 from tests.autoscaling.setups import spec_of

@@ -10,7 +10,7 @@ from autoscaling.laws.law import Concern, Motive
 from autoscaling.log.reader import lines_of, log_files, replay
 from autoscaling.scaler.decision import Decision, Limit
 from autoscaling.serve.scaling import Clock, alarms_of
-from deployments.controls.act import Act, ActKind
+from deployments.cell.act import Act, ActKind
 from tests.autoscaling.serve.played import Played
 
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from deployments.controls.act import Act, ActKind
+from deployments.cell.act import Act, ActKind
 from tests.autoscaling.serve.played import Played
 
 

@@ -2,8 +2,8 @@
 
 from autoscaling.signals.from_snapshot import Moment, signals_from, signals_of
 from autoscaling.signals.signals import Forecast, ReplicaState
-from deployments.scaling.books import Books, read_books
-from deployments.scaling.latency import Latencies
+from deployments.cell.latency import Latencies
+from deployments.cell.scaling_books import Books, read_books
 from tests.deployments.scheduling.world import CAPACITY, make_request, make_scheduler
 
 MOMENT = Moment(at_s=50.0, unix_s=1e9, applied=4)

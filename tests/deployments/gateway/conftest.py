@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from deployments.directory import Directory
+from deployments.cell.directory import Directory
 from deployments.gateway.gateway import Gateway
 from tests.deployments.gateway.fake_engine import FakeEngine
 from tests.deployments.gateway.rig import SECRET, Handle, Rig, free_port, make_spec

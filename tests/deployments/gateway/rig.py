@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 
 from cluster.spec import ClusterSpec
-from deployments.directory import Directory
+from deployments.cell.directory import Directory
 from deployments.gateway.gateway import Gateway
 from deployments.ownership.desk import Desk
 from deployments.ownership.lane_owner import LaneOwner

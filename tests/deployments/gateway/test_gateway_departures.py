@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
-from deployments.departures.departure import Cause, Departure, Lost
+from deployments.cell.departure import Cause, Departure, Lost
 from deployments.gateway import feeds, obituaries
 from deployments.gateway.digests import Digests
 from deployments.gateway.obituaries import cause_of

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from deployments.controls.act import ActKind
+from deployments.cell.act import ActKind
 from deployments.protocol import ReplicaState
 from tests.deployments.gateway.fake_engine import FakeEngine, waiting
 from tests.deployments.gateway.rig import CREDENTIALS, SECRET, Rig, openai_error, until

@@ -10,8 +10,8 @@ from typing import Any
 import aiohttp
 
 from autoscaling.signals.from_snapshot import Moment, signals_from
-from deployments.scaling.books import SCALING_PATH, Books, read_books
-from deployments.scaling.state import ScalingState
+from deployments.cell.scaling_books import SCALING_PATH, Books, read_books
+from deployments.cell.scaling_state import ScalingState
 from tests.deployments.gateway.fake_engine import FakeEngine, waiting
 from tests.deployments.gateway.rig import ASK, SECRET, Rig, until
 from tests.deployments.gateway.test_gateway_orders import get, model, samples

@@ -6,9 +6,9 @@ from typing import Any
 import yaml
 
 from cluster.spec import ClusterSpec
-from deployments.controls.act import Act, ActKind
-from deployments.controls.promotion import standing
-from deployments.directory import Directory
+from deployments.cell.act import Act, ActKind
+from deployments.cell.directory import Directory
+from deployments.cell.promotion import standing
 from tests.deployments.gateway.rig import SECRET, Rig
 from tests.deployments.gateway.test_gateway_apply import changed, put
 from tests.deployments.gateway.test_gateway_orders import BY, SCALED, MakeRig, post, samples

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from deployments.directory import Directory
+from deployments.cell.directory import Directory
 from deployments.gateway.flow import Cause
 from deployments.gateway.gateway import Gateway
 from tests.deployments.gateway.fake_engine import FakeEngine

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deployments.departures.lives import own_presence
+from deployments.cell.lives import own_presence
 from deployments.ownership import membership
 from deployments.ownership.membership import Epochs, Member, Membership
 

@@ -4,8 +4,8 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from deployments.controls.act import Act, ActKind
-from deployments.scaling.state import ScalingState
+from deployments.cell.act import Act, ActKind
+from deployments.cell.scaling_state import ScalingState
 from tests.deployments.gateway.fake_engine import waiting
 from tests.deployments.gateway.rig import ASK, Rig, until
 from tests.deployments.gateway.test_gateway_scaling import ZERO, page

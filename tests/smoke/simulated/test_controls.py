@@ -11,7 +11,7 @@ import psutil
 import pytest
 import requests
 
-from deployments.scaling.books import SCALING_PATH, read_books
+from deployments.cell.scaling_books import SCALING_PATH, read_books
 from tests.live.cluster import LiveCluster, eventually
 from tests.smoke.simulated.conftest import BIG as MODEL
 from tests.smoke.simulated.conftest import REPLICAS, Metadata

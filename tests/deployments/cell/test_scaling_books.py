@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from deployments.scaling.books import Books, read_books
-from deployments.scaling.latency import Latencies, LatencyWindow
+from deployments.cell.latency import Latencies, LatencyWindow
+from deployments.cell.scaling_books import Books, read_books
 from deployments.scheduling import Snapshot
 from deployments.scheduling.recorder import RecordingScheduler
 from tests.deployments.scheduling.test_replay import drive

@@ -3,11 +3,11 @@ read it."""
 
 import time
 
-from deployments.controls.control import Control
-from deployments.controls.orders import Orders
-from deployments.departures.departure import Departures
-from deployments.listing import Listing
-from deployments.scaling.state import Scaling, ScalingState
+from deployments.cell.control import Control
+from deployments.cell.departure import Departures
+from deployments.cell.listing import Listing
+from deployments.cell.orders import Orders
+from deployments.cell.scaling_state import Scaling, ScalingState
 
 
 class Announced:

@@ -4,7 +4,7 @@ in force, what operators have ordered, what autoscalers have decided, who ended 
 Replicas and gateways register with it again and again (so a restarted directory fills itself), gateways wait on it for changes. Nothing on a
 request's path calls it: gateways go on with what they know, owners with what they own, while it, or Ray's head, is down. Whether a listed replica
 lives is not decided here but by its feed. Operators' orders, the epochs of ownership and who ended are in files of the run directory
-(`controls/audit.py`, `ownership/epoch_file.py`, `departures/life_log.py`), which it reads at its start.
+(`cell/audit.py`, `ownership/epoch_file.py`, `cell/life_log.py`), which it reads at its start.
 """
 
 import asyncio
@@ -15,18 +15,18 @@ from typing import Any
 
 import ray
 
-from deployments.controls.act import Act
-from deployments.controls.audit import FILE_NAME, Audit
-from deployments.controls.orders import OrderBook, Orders
-from deployments.departures.departure import Cause, Kind
-from deployments.departures.events import Ended
-from deployments.departures.lives import Lives, Presence
-from deployments.listing import Listing
+from deployments.cell.act import Act
+from deployments.cell.audit import FILE_NAME, Audit
+from deployments.cell.departure import Cause, Kind
+from deployments.cell.events import Ended
+from deployments.cell.listing import Listing
+from deployments.cell.lives import Lives, Presence
+from deployments.cell.orders import OrderBook, Orders
+from deployments.cell.scaling_state import ScalingBoard, ScalingState
 from deployments.ownership.epoch_file import FILE_NAME as EPOCH_FILE_NAME
 from deployments.ownership.epoch_file import EpochFile
 from deployments.ownership.owners import Owners, Ownership
 from deployments.protocol import ReplicaFacts
-from deployments.scaling.state import ScalingBoard, ScalingState
 
 NAME = "raylane-directory"
 NAMESPACE = "raylane"

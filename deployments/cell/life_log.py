@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
-from deployments.departures.events import Event, line_of, read_event
+from deployments.cell.events import Event, line_of, read_event
 from deployments.telemetry.log_health import LogHealth
 from deployments.whole_lines import WholeLines, rotate
 

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from deployments.controls.act import Act, ActKind
-from deployments.controls.control import Control, ControlKind, in_force
-from deployments.controls.cordon import Cordon
-from deployments.controls.promotion import Promotion
+from deployments.cell.act import Act, ActKind
+from deployments.cell.control import Control, ControlKind, in_force
+from deployments.cell.cordon import Cordon
+from deployments.cell.promotion import Promotion
 
 
 @dataclass(frozen=True, slots=True)

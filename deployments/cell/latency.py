@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from deployments.telemetry.window import Window
+from deployments.cell.window import Window
 
 LONGEST_SPAN_S = 3_600.0
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from deployments.departures import life_log, lives
-from deployments.departures.departure import Cause, Kind, Lost
-from deployments.departures.events import Ended, Event, Ready, read_event
-from deployments.departures.life_log import FILE_NAME, LifeLog
-from deployments.departures.lives import Lives, Presence, own_presence
-from deployments.departures.process_watch import ProcessWatch, machine
+from deployments.cell import life_log, lives
+from deployments.cell.departure import Cause, Kind, Lost
+from deployments.cell.events import Ended, Event, Ready, read_event
+from deployments.cell.life_log import FILE_NAME, LifeLog
+from deployments.cell.lives import Lives, Presence, own_presence
+from deployments.cell.process_watch import ProcessWatch, machine
 
 
 class Heard:

@@ -3,7 +3,7 @@
 import logging
 from pathlib import Path
 
-from deployments.controls.act import Act, read_act
+from deployments.cell.act import Act, read_act
 from deployments.whole_lines import WholeLines
 
 log = logging.getLogger("raylane.controls")

@@ -9,8 +9,8 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import replace
 
-from deployments.departures.departure import Cause, Departure, Departures, Kind, Lost, Tally
-from deployments.departures.events import Ended, Event, Ready
+from deployments.cell.departure import Cause, Departure, Departures, Kind, Lost, Tally
+from deployments.cell.events import Ended, Event, Ready
 
 KEPT = 64
 """So many departures are kept..."""

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from deployments.controls.orders import Orders
-from deployments.departures.departure import Departures
+from deployments.cell.departure import Departures
+from deployments.cell.orders import Orders
+from deployments.cell.scaling_state import Scaling
 from deployments.ownership.owners import Ownership
 from deployments.protocol import ReplicaFacts
-from deployments.scaling.state import Scaling
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.departures import book as module
-from deployments.departures.book import Book
-from deployments.departures.departure import MOST_DIGESTS, Cause, Departure, Kind, Lost
-from deployments.departures.events import Ended, Event, Ready
+from deployments.cell import book as module
+from deployments.cell.book import Book
+from deployments.cell.departure import MOST_DIGESTS, Cause, Departure, Kind, Lost
+from deployments.cell.events import Ended, Event, Ready
 
 
 def ready(who: str, at: float, model: str = "demo", kind: Kind = Kind.REPLICA) -> Ready:

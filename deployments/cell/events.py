@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from deployments.departures.departure import Cause, Kind, Lost
+from deployments.cell.departure import Cause, Kind, Lost
 
 
 @dataclass(frozen=True, slots=True)

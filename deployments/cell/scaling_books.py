@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from deployments.scaling.latency import Latencies
+from deployments.cell.latency import Latencies
 from deployments.scheduling import LaneStats, ReplicaStats, Snapshot, WaitReason
 from deployments.scheduling.snapshot import FlowStats
 

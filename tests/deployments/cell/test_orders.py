@@ -6,10 +6,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from deployments.controls.act import Act, ActKind, read_act
-from deployments.controls.audit import Audit
-from deployments.controls.control import Control, ControlKind
-from deployments.controls.orders import OrderBook, Orders
+from deployments.cell.act import Act, ActKind, read_act
+from deployments.cell.audit import Audit
+from deployments.cell.control import Control, ControlKind
+from deployments.cell.orders import OrderBook, Orders
 
 texts = st.text(max_size=20)
 acts = st.builds(

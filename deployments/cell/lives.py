@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from deployments.departures.book import Book
-from deployments.departures.departure import Cause, Departures, Kind, Lost
-from deployments.departures.events import Ended, Event, Ready
-from deployments.departures.life_log import FILE_NAME, LifeLog
-from deployments.departures.process_watch import ProcessWatch, machine
+from deployments.cell.book import Book
+from deployments.cell.departure import Cause, Departures, Kind, Lost
+from deployments.cell.events import Ended, Event, Ready
+from deployments.cell.life_log import FILE_NAME, LifeLog
+from deployments.cell.process_watch import ProcessWatch, machine
 
 log = logging.getLogger("raylane.departures")
 

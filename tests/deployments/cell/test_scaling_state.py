@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from deployments.scaling.state import ScalingBoard, ScalingState
+from deployments.cell.scaling_state import ScalingBoard, ScalingState
 
 STATE = ScalingState("m", 3, 2, 2, 0, "backlog", 1_000.0, 40.0)
 

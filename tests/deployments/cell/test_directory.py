@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from deployments import directory as module
-from deployments.controls.act import Act, ActKind
-from deployments.directory import Directory
-from deployments.listing import Listing
+from deployments.cell import directory as module
+from deployments.cell.act import Act, ActKind
+from deployments.cell.directory import Directory
+from deployments.cell.listing import Listing
+from deployments.cell.scaling_state import ScalingState
 from deployments.protocol import ReplicaFacts
-from deployments.scaling.state import ScalingState
 
 
 def facts(name: str = "r1", pid: int = 1) -> ReplicaFacts:

@@ -1,1 +1,0 @@
-"""What operators say while a cell runs: cordons, drains, holds and pins. Kept by the directory, written down, told to every gateway."""

@@ -1,1 +1,0 @@
-"""What an owner tells an autoscaler (its books), and what an autoscaler tells a cell (its decisions). Pure."""
