@@ -14,7 +14,7 @@ _PLAIN = frozenset(
 
 
 def load_state(data: bytes, rooms: Iterable[str], makers: Iterable[tuple[str, str]] = ()) -> Any:
-    """The object. `rooms`: packages whose own classes it may hold, with those below them; `makers`: functions that it may call, as (module, name).
+    """The object. `rooms`: packages or modules whose own classes it may hold; `makers`: functions that it may call, as (module, name).
 
     Raises ValueError that says what is wrong with it.
     """
@@ -33,7 +33,7 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _PLAIN or (module, name) in self._makers:
             return super().find_class(module, name)
-        if module.startswith(self._rooms) and "." not in name:
+        if f"{module}.".startswith(self._rooms) and "." not in name:
             found = super().find_class(module, name)
             if isinstance(found, type) and found.__module__ == module:  # made there, not imported there
                 return found

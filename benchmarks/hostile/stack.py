@@ -27,7 +27,7 @@ from deployments.engine.simulated.backend import start_simulated
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import Limits
-from deployments.gateway.garbage import calm_garbage_collector
+from deployments.garbage import calm_garbage_collector
 from deployments.gateway.gateway import Gateway
 from deployments.gateway.tenants import digest_of
 from deployments.telemetry.ledger import Ledger

@@ -17,7 +17,7 @@ import typer
 from rich.table import Table
 
 from benchmarks.serving.program import console, write_json
-from deployments.gateway.garbage import calm_garbage_collector
+from deployments.garbage import calm_garbage_collector
 from deployments.scheduling import Capacity, Ending, LanePolicy, Lease, Order, Policy, Request, Scheduler, Usage
 
 _CAPACITY = Capacity(sequences=32, ahead=8, kv_tokens=400_000, step_tokens=8_192)

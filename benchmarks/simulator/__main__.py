@@ -18,7 +18,7 @@ from benchmarks.serving.machine import run_facts
 from benchmarks.serving.program import console, write_json
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import Limits
-from deployments.gateway.garbage import calm_garbage_collector
+from deployments.garbage import calm_garbage_collector
 from deployments.scheduling import LanePolicy, Policy, Scheduler
 from planning.simulator.cell import Cell, CellSettings
 from planning.simulator.workload import Workload, plain_workload

@@ -18,7 +18,7 @@ from benchmarks.serving.program import console, write_json
 from benchmarks.tune.case import SPEC, case
 from benchmarks.tune.days import other_day, recorded_day
 from cluster.spec import load_spec
-from deployments.gateway.garbage import calm_garbage_collector
+from deployments.garbage import calm_garbage_collector
 from planning.tune.case import Case, own_and_defaults, space_of
 from planning.tune.choice import choose
 from planning.tune.player import Player

@@ -22,7 +22,7 @@ from cli.tune.inputs import Inputs, gathered, trusted
 from cli.tune.show import show
 from cluster.spec import SpecError
 from cluster.whole_file import write_whole
-from deployments.gateway.garbage import calm_garbage_collector
+from deployments.garbage import calm_garbage_collector
 from deployments.scheduling.recorder import code_hash
 from planning.simulator.report.facts import Basis
 from planning.simulator.report.file import ReportFileError, write_report

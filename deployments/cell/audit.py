@@ -4,7 +4,7 @@ import logging
 from pathlib import Path
 
 from deployments.cell.act import Act, read_act
-from deployments.whole_lines import WholeLines
+from deployments.telemetry.whole_lines import WholeLines
 
 log = logging.getLogger("raylane.controls")
 

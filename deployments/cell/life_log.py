@@ -8,7 +8,7 @@ from pathlib import Path
 
 from deployments.cell.events import Event, line_of, read_event
 from deployments.telemetry.log_health import LogHealth
-from deployments.whole_lines import WholeLines, rotate
+from deployments.telemetry.whole_lines import WholeLines, rotate
 
 log = logging.getLogger("raylane.departures")
 

@@ -1,6 +1,6 @@
 """Which law of a model is active and which is its shadow, in words that can be compared: a promotion can be taken back while what it made stands.
 
-Pure. The audit holds it with the act, `gateway/shadow_page.py` compares it with the spec in force.
+Pure. The audit holds it with the act, `gateway/operators/shadow_page.py` compares it with the spec in force.
 """
 
 import json

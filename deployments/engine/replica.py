@@ -18,7 +18,7 @@ from deployments.engine.feed import Feed
 from deployments.engine.guard import Guard
 from deployments.engine.load import EngineLoad
 from deployments.engine.watchdog import Verdict, Watchdog
-from deployments.http_server import HttpServer
+from deployments.http.server import HttpServer
 from deployments.protocol import DrainReason, EngineFault, Failed, Finished, Hello, Load, ReplicaFacts, ReplicaState
 
 logger = logging.getLogger(__name__)

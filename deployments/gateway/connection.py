@@ -9,7 +9,7 @@ from typing import Any
 
 from deployments.gateway.cors import EXTRA_HEADERS
 from deployments.gateway.flow import Aborted, Cause, Flow, Hop
-from deployments.http_protocol import ClientLimits
+from deployments.http.protocol import ClientLimits
 from deployments.openai.dialect import Dialect
 from deployments.openai.endpoints import Endpoint
 from deployments.openai.errors import ApiError, ErrorCode
@@ -161,7 +161,7 @@ class Connection:
         await self._send({"type": "http.response.body", "body": piece, "more_body": True})
 
     async def finish(self, last: bytes = b"") -> None:
-        """Ends the body, once the kernel took what was sent (`http_protocol.py`): a client that does not read keeps its flow waiting to the end."""
+        """Ends the body, once the kernel took what was sent (`http/protocol.py`): a client that does not read keeps its flow waiting to the end."""
         for start in range(0, len(last), _PIECE_BYTES):
             self._flow.wait_for(Hop.CLIENT, time.monotonic())
             piece = last[start : start + _PIECE_BYTES]

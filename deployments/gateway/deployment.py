@@ -8,8 +8,8 @@ from ray import serve
 
 from cluster.spec import ClusterSpec, Region
 from deployments.cell.directory import find_directory
+from deployments.garbage import calm_garbage_collector
 from deployments.gateway.flow import SWEEP_S
-from deployments.gateway.garbage import calm_garbage_collector
 from deployments.gateway.gateway import Gateway
 
 _SWEEP_STOPPED_S = 30 * SWEEP_S + 5

@@ -26,16 +26,16 @@ from deployments.gateway.feeds import Feeds
 from deployments.gateway.flow import SWEEP_S, Cause
 from deployments.gateway.lanes_page import LanesPage
 from deployments.gateway.obituaries import Obituaries
-from deployments.gateway.operators import OperatorPages
-from deployments.gateway.order_pages import OrderPages
+from deployments.gateway.operators.order_pages import OrderPages
+from deployments.gateway.operators.pages import OperatorPages
+from deployments.gateway.operators.peers import Peers
+from deployments.gateway.operators.scaling_page import ScalingPage
+from deployments.gateway.operators.shadow_page import Exchange, ShadowPage
+from deployments.gateway.operators.status import Status
 from deployments.gateway.pages import OwnPages
-from deployments.gateway.peers import Peers
 from deployments.gateway.routes import build_app, build_cell_app
-from deployments.gateway.scaling_page import ScalingPage
 from deployments.gateway.service import Service
-from deployments.gateway.shadow_page import Exchange, ShadowPage
-from deployments.gateway.status import Status
-from deployments.http_server import HttpServer
+from deployments.http.server import HttpServer
 from deployments.openai.endpoints import ENDPOINTS
 from deployments.ownership.allegiance import Allegiance
 from deployments.ownership.membership import Epochs, Member, Membership

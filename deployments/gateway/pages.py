@@ -10,9 +10,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from cluster.spec import Model
+from deployments.gateway.operators.status import Status
 from deployments.gateway.own_page import OwnPage
 from deployments.gateway.service import Service
-from deployments.gateway.status import Status
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.fields import shown
 

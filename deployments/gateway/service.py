@@ -23,7 +23,7 @@ from deployments.gateway.harm import Harm
 from deployments.gateway.placed import run_leased
 from deployments.gateway.reader import Reader
 from deployments.gateway.tenants import KeyRing
-from deployments.http_protocol import ClientLimits
+from deployments.http.protocol import ClientLimits
 from deployments.openai.dialect import Dialect
 from deployments.openai.endpoints import BY_KIND, BodyKind, Endpoint, Task
 from deployments.openai.errors import ApiError, ErrorCode

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from deployments.telemetry.log_health import LogHealth
-from deployments.whole_lines import WholeLines, rotate
+from deployments.telemetry.whole_lines import WholeLines, rotate
 
 MOST_BYTES = 64 << 20
 KEPT = 8

@@ -16,7 +16,7 @@ from deployments.engine.simulated.ask import CHUNK_TOKENS
 from deployments.engine.simulated.costs import read_costs
 from deployments.engine.simulated.driver import Driver
 from deployments.engine_model.engine import Engine
-from deployments.gateway.garbage import calm_garbage_collector
+from deployments.garbage import calm_garbage_collector
 from deployments.telemetry.buckets import LAG_BOUNDS_S
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ import pytest
 from deployments.engine.exchanges import Exchanges, SequenceStats, current
 from deployments.engine.feed import Feed
 from deployments.engine.guard import Guard
-from deployments.http_server import HttpServer
+from deployments.http.server import HttpServer
 from deployments.protocol import (
     BOOKING_HEADER,
     CLAIM_PATH,

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from deployments.gateway.access import ACCESS, Access, behind_doors
 from deployments.gateway.cors import Cors
 from deployments.gateway.tenants import digest_of
-from deployments.http_server import HttpServer
+from deployments.http.server import HttpServer
 from deployments.openai.endpoints import ENDPOINTS
 from tests.deployments.gateway.rig import ASK, CREDENTIALS, SECRET, RawClient, Rig, openai_error
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from deployments import http_protocol
+from deployments.http import protocol as http_protocol
 from deployments.telemetry.ledger import Outcome
 from tests.deployments.gateway.fake_engine import DONE, FakeEngine, event, pieces, waiting
 from tests.deployments.gateway.rig import ASK, CREDENTIALS, Rig, head, openai_error, until

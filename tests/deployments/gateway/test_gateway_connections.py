@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from deployments import http_protocol
-from deployments.http_head import BadHead, check_head
+from deployments.http import protocol as http_protocol
+from deployments.http.head import BadHead, check_head
 from deployments.telemetry.ledger import Outcome
 from tests.deployments.gateway.fake_engine import DONE, event, pieces
 from tests.deployments.gateway.rig import ASK, PATIENCE_S, SECRET, RawClient, Rig, head, openai_error, until

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from deployments.gateway import operators
+from deployments.gateway.operators import pages as operators
 from deployments.gateway.tenants import digest_of
 from deployments.telemetry.ledger import Outcome
 from tests.deployments.gateway.fake_engine import DONE, FakeEngine, event, good, pieces, waiting
@@ -234,7 +234,7 @@ async def test_what_does_not_end_in_the_drain_is_told(make_rig: MakeRig) -> None
 
 
 async def test_a_taken_port_is_told(rig: Rig, make_rig: MakeRig, tmp_path: Any) -> None:
-    from deployments.http_server import HttpServer
+    from deployments.http.server import HttpServer
 
     with pytest.raises(OSError, match="in use"):
         HttpServer(None, "127.0.0.1", rig.port, 5)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from cluster.spec import ClusterSpec
-from deployments.gateway.live_spec import changes_between
+from deployments.gateway.operators.live_spec import changes_between
 
 NAME = "llama-3.1.replicas"
 

@@ -4,7 +4,7 @@
   where it was answered before its body came), and an idle or closing connection is dropped after the keep-alive time.
 - What a client does not read is not kept: writing waits as soon as the kernel takes no more, and an idle or closing connection with unread bytes is
   dropped, where uvicorn would wait for the client for ever.
-- A request that a proxy might read otherwise is refused (`http_head.py`), and fields behind a chunked body are passed over.
+- A request that a proxy might read otherwise is refused (`head.py`), and fields behind a chunked body are passed over.
 - An HTTP/1.0 client gets no chunks.
 - What comes while an answer is on its way is read on and kept, up to `MOST_PIPELINED` requests: uvicorn stops to read then, and misses that a client
   leaves.
@@ -23,7 +23,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from deployments.http_head import BadHead, check_head
+from deployments.http.head import BadHead, check_head
 
 HEAD_S = 30.0
 HEAD_BYTES = 64 << 10

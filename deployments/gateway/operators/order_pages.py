@@ -17,10 +17,10 @@ from cluster.spec import Model
 from deployments.cell.act import Act, ActKind
 from deployments.cell.announced import Announced
 from deployments.cell.orders import Orders
-from deployments.gateway.chosen_replica import chosen
 from deployments.gateway.feeds import ReplicaFeed
-from deployments.gateway.order_forms import ControlForm, CordonForm, DrainForm, ReleaseForm, read_form
-from deployments.gateway.orders_shown import shown_orders
+from deployments.gateway.operators.chosen_replica import chosen
+from deployments.gateway.operators.order_forms import ControlForm, CordonForm, DrainForm, ReleaseForm, read_form
+from deployments.gateway.operators.orders_shown import shown_orders
 from deployments.gateway.own_page import Handler, OwnPage, body_of
 from deployments.gateway.service import Service
 from deployments.openai.errors import ApiError, ErrorCode

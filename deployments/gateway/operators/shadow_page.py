@@ -16,7 +16,7 @@ from cluster.spec import ClusterSpec, exchanged
 from deployments.cell.act import Act, ActKind
 from deployments.cell.announced import Announced
 from deployments.cell.promotion import standing
-from deployments.gateway.order_forms import ShadowForm, read_form
+from deployments.gateway.operators.order_forms import ShadowForm, read_form
 from deployments.gateway.own_page import OwnPage, body_of
 from deployments.gateway.service import Service
 from deployments.openai.errors import ApiError, ErrorCode

@@ -8,10 +8,10 @@ from typing import Any
 from cluster.spec import ClusterSpec
 from deployments.cell.announced import Announced
 from deployments.cell.window import Window
-from deployments.gateway.cell_report import merged
 from deployments.gateway.feeds import Feeds
-from deployments.gateway.orders_shown import shown_control, shown_cordon, shown_scaling
-from deployments.gateway.peers import Peers
+from deployments.gateway.operators.cell_report import merged
+from deployments.gateway.operators.orders_shown import shown_control, shown_cordon, shown_scaling
+from deployments.gateway.operators.peers import Peers
 from deployments.gateway.service import Service
 from deployments.ownership.desk import Desk
 from deployments.scheduling import ReplicaStats, Snapshot, Suspicion

@@ -13,7 +13,7 @@ from typing import Any
 
 import uvicorn
 
-from deployments.http_protocol import ClientLimits, GuardedProtocol
+from deployments.http.protocol import ClientLimits, GuardedProtocol
 
 _LOOK_S = 0.01
 

@@ -11,11 +11,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from cluster.spec import ClusterSpec
-from deployments.gateway.live_spec import LIVE, changes_between
+from deployments.gateway.operators.live_spec import LIVE, changes_between
+from deployments.gateway.operators.peers import Peers
+from deployments.gateway.operators.status import Status
 from deployments.gateway.own_page import Handler, OwnPage, body_of
-from deployments.gateway.peers import Peers
 from deployments.gateway.service import Service
-from deployments.gateway.status import Status
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.fields import shown
 from deployments.telemetry.recent import Recent
