@@ -22,7 +22,7 @@ from deployments.restricted_pickle import load_state
 _ROOT = Path(__file__).parents[1]
 _HASHED = ("laws", "scaler", "shadow", "signals")
 _FILES = (
-    "../deployments/controls/control.py",
+    "../deployments/cell/control.py",
     "../deployments/engine_model/cost_model.py",
     "../deployments/engine_model/limits.py",
     "../deployments/engine_model/replica_rate.py",

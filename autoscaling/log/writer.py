@@ -16,7 +16,7 @@ from autoscaling.scaler.decision import Decision
 from autoscaling.shadow.pair import Pair
 from autoscaling.signals.signals import Signals
 from deployments.ownership.decision_log import DecisionLog, in_file_name
-from deployments.telemetry.log_health import LogHealth
+from deployments.telemetry.line_log import LogHealth
 
 PREFIX = "scaling-"
 MOST_BYTES = 16 << 20

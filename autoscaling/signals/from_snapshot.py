@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autoscaling.signals.signals import FlowSignal, Forecast, LaneSignal, Latencies, ReplicaSignal, ReplicaState, Signals
-from deployments.scaling.books import Books
+from deployments.cell.scaling_books import Books
 from deployments.scheduling import Snapshot
 
 _STATES = {

@@ -1,9 +1,17 @@
-"""One act of an operator, as it is written down: a line of JSON in the audit. What is in force follows from these lines alone (`orders.py`)."""
+"""The acts of operators and their audit: a line of JSON each, in a file that is only ever appended to. The directory
+writes it, and reads it at its start.
+
+What is in force follows from these lines alone (`orders.py`).
+"""
 
 import dataclasses
 import json
+import logging
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
+
+from deployments.telemetry.line_log import WholeLines
 
 
 class ActKind(StrEnum):
@@ -24,7 +32,7 @@ class Act:
     """Who (`by`: the operator's name on the machine of the command) did what, when (time of day), and why.
 
     `replica_id` for acts on one replica; `replicas` and `until_unix_s` for a hold or a pin; `reason` for a drain (`protocol.DrainReason`);
-    `law` and `over` for a promotion and its undoing: what is active from then on, and what its shadow is (`promotion.py`).
+    `law` and `over` for a promotion and its undoing: what is active from then on, and what its shadow is (`orders.py`).
     """
 
     at_unix_s: float
@@ -59,3 +67,44 @@ def read_act(line: str) -> Act:
     if not all(isinstance(number, int | float) for number in numbers) or not all(isinstance(text, str) for text in texts) or act.replicas < 0:
         raise ValueError(f"not an act: {line[:200]!r}")
     return act
+
+
+log = logging.getLogger("raylane.controls")
+
+FILE_NAME = "controls.jsonl"
+
+
+class Audit:
+    """`path`: the file; None: nothing is kept (a test's directory). What is written is on the disk when `write` returns."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def read(self) -> list[Act]:
+        """All acts, in order. A line that is none (a write that was cut short) is left out, and logged; so are all where the file cannot be read."""
+        if self._path is None:
+            return []
+        try:
+            text = self._path.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return []
+        except OSError as error:  # without a directory nothing is served
+            log.error("what operators had ordered is not in force, since it cannot be read: %s", error)
+            return []
+        acts = []
+        for number, line in enumerate(text.splitlines(), 1):
+            try:
+                acts.append(read_act(line))
+            except ValueError as error:
+                log.warning("%s, line %d: %s", self._path, number, error)
+        return acts
+
+    def write(self, act: Act) -> None:
+        """Appends an act. Raises OSError; the act is not in the file then, unless the disk refuses to take it out again."""
+        if self._path is None:
+            return
+        file = WholeLines(self._path)
+        try:
+            file.add(act.line().encode() + b"\n", on_disk=True)
+        finally:
+            file.close()

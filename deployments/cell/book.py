@@ -9,8 +9,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import replace
 
-from deployments.cell.departure import Cause, Departure, Departures, Kind, Lost, Tally
-from deployments.cell.events import Ended, Event, Ready
+from deployments.cell.departure import Cause, Departure, Departures, Ended, Event, Kind, Lost, Ready, Tally
 
 KEPT = 64
 """So many departures are kept..."""

@@ -4,7 +4,7 @@ in force, what operators have ordered, what autoscalers have decided, who ended 
 Replicas and gateways register with it again and again (so a restarted directory fills itself), gateways wait on it for changes. Nothing on a
 request's path calls it: gateways go on with what they know, owners with what they own, while it, or Ray's head, is down. Whether a listed replica
 lives is not decided here but by its feed. Operators' orders, the epochs of ownership and who ended are in files of the run directory
-(`cell/audit.py`, `ownership/epoch_file.py`, `cell/life_log.py`), which it reads at its start.
+(`cell/act.py`, `ownership/epoch_file.py`, `cell/life_log.py`), which it reads at its start.
 """
 
 import asyncio
@@ -15,10 +15,8 @@ from typing import Any
 
 import ray
 
-from deployments.cell.act import Act
-from deployments.cell.audit import FILE_NAME, Audit
-from deployments.cell.departure import Cause, Kind
-from deployments.cell.events import Ended
+from deployments.cell.act import FILE_NAME, Act, Audit
+from deployments.cell.departure import Cause, Ended, Kind
 from deployments.cell.listing import Listing
 from deployments.cell.lives import Lives, Presence
 from deployments.cell.orders import OrderBook, Orders

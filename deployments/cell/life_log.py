@@ -1,4 +1,4 @@
-"""The file of a cell's lives: a line for each that began to serve and each that ended (`events.py`). The directory writes it, and reads it when it
+"""The file of a cell's lives: a line for each that began to serve and each that ended (`departure.py`). The directory writes it, and reads it when it
 starts again; `raylane up` and `raylane explain` read it, whether the cell still runs or not."""
 
 import logging
@@ -6,9 +6,8 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
-from deployments.cell.events import Event, line_of, read_event
-from deployments.telemetry.log_health import LogHealth
-from deployments.telemetry.whole_lines import WholeLines, rotate
+from deployments.cell.departure import Event, line_of, read_event
+from deployments.telemetry.line_log import LogHealth, WholeLines, rotate
 
 log = logging.getLogger("raylane.departures")
 

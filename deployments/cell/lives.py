@@ -1,6 +1,8 @@
-"""What the directory does about lives: takes what it is told, writes it down, and watches the processes on its own machine."""
+"""What the directory does about lives: takes what it is told, writes it down, and watches the processes on its own
+machine."""
 
 import asyncio
+import functools
 import logging
 import os
 import time
@@ -9,10 +11,44 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from deployments.cell.book import Book
-from deployments.cell.departure import Cause, Departures, Kind, Lost
-from deployments.cell.events import Ended, Event, Ready
+from deployments.cell.departure import Cause, Departures, Ended, Event, Kind, Lost, Ready
 from deployments.cell.life_log import FILE_NAME, LifeLog
-from deployments.cell.process_watch import ProcessWatch, machine
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_PID_NAMESPACE = "/proc/self/ns/pid"
+
+
+@functools.cache
+def machine() -> str:
+    """Where a process id of this process means something: the same for all that share its kernel and its namespace of process ids. Empty where the
+    system does not say."""
+    try:
+        return f"{_BOOT_ID.read_text().strip()}/{os.readlink(_PID_NAMESPACE)}"
+    except OSError:
+        return ""
+
+
+class ProcessWatch:
+    """Calls `ended` once, in the running loop, when the process is gone. Raises OSError where that cannot be watched, or it is gone already."""
+
+    def __init__(self, pid: int, ended: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._descriptor: int | None = os.pidfd_open(pid)
+        self._ended = ended
+        self._loop.add_reader(self._descriptor, self._fire)
+
+    def close(self) -> None:
+        """Watches no more; again is no error."""
+        if self._descriptor is not None:
+            self._loop.remove_reader(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _fire(self) -> None:
+        if self._descriptor is not None:
+            self.close()
+            self._ended()
+
 
 log = logging.getLogger("raylane.departures")
 

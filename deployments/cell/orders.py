@@ -1,13 +1,49 @@
-"""What operators have ordered and is in force, from their acts in order. Pure: the directory holds the book, gateways and policies get `Orders`."""
+"""What operators have ordered and is in force, from their acts in order. Pure: the directory holds the book,
+gateways and policies get `Orders`."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from cluster.spec import ClusterSpec, Law
 from deployments.cell.act import Act, ActKind
 from deployments.cell.control import Control, ControlKind, in_force
-from deployments.cell.cordon import Cordon
-from deployments.cell.promotion import Promotion
+
+
+@dataclass(frozen=True, slots=True)
+class Cordon:
+    """Which replica, of which model, who said so, why, and when (time of day)."""
+
+    replica_id: str
+    model: str
+    by: str
+    why: str
+    at_unix_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """`law` is the active one, `over` its shadow: each as JSON."""
+
+    law: str
+    over: str
+
+    @property
+    def undone(self) -> "Promotion":
+        """The other way round."""
+        return Promotion(self.over, self.law)
+
+
+def standing(spec: ClusterSpec, model: str) -> Promotion | None:
+    """As the spec has it; None for a model without a shadow. Raises ValueError where the model is unknown."""
+    section = spec.autoscaling_of(spec.model(model))
+    return None if section.shadow is None else Promotion(_words(section), _words(section.shadow))
+
+
+def _words(law: Law) -> str:
+    fields = law.model_dump(mode="json", include=set(Law.model_fields), exclude_defaults=True)
+    return json.dumps({**fields, "policy": law.policy}, sort_keys=True, separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from cluster.artifacts import resolve_source
 from cluster.spec import EngineSettings, Model, Speculative
-from deployments.engine.sources import resolve_adapter
+from deployments.engine.environment import resolve_adapter
 
 RESERVED = frozenset(
     {

@@ -1,15 +1,28 @@
-"""What a replica asks of the engine that it runs: vLLM (`vllm_app.py`), or one that is simulated (`deployments/engine/simulated/backend.py`).
+"""What a replica asks of the engine that it runs: vLLM (`vllm_app.py`), or one that is simulated
+(`deployments/engine/simulated/backend.py`).
 
-Everything else of a replica (its door, its books, its feed, its drain, its watchdog) is the same for both, so that a gateway sees no difference.
+Everything else of a replica (its door, its books, its feed, its drain, its watchdog) is the same for both, so that a
+gateway sees no difference.
 """
 
+import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from cluster.spec import Model
 from deployments.engine.exchanges import Exchanges
-from deployments.engine.load import EngineLoad
+
+
+@dataclass(slots=True)
+class EngineLoad:
+    """The engine after its last step. `last_step` is on this process's monotonic clock (seconds); `changed` is called after each step."""
+
+    running: int = 0
+    waiting: int = 0
+    kv_usage: float = 0.0
+    last_step: float = field(default_factory=time.monotonic)
+    changed: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)

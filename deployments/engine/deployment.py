@@ -1,25 +1,33 @@
 """The engine replica as a Ray Serve deployment.
 
-Serve decides how many replicas run and replaces the unhealthy; nothing of a request passes through it. The class gets its address and secret from
-Ray, runs a `Replica`, and has the directory informed (`registration.py`). `engine_deployment` is called by whoever deploys a spec.
+Serve decides how many replicas run and replaces the unhealthy; nothing of a request passes through it. The class
+gets its address and secret from Ray, runs a `Replica`, and has the directory informed (`keep_registered`).
+`engine_deployment` is called by whoever deploys a spec.
 """
 
 import asyncio
+import contextlib
 import logging
+from typing import TYPE_CHECKING, Any
+
+from ray.exceptions import RayActorError, RayError
+
+from deployments.cell.directory import REGISTER_EVERY_S, find_directory
+
+if TYPE_CHECKING:
+    from deployments.engine.replica import Replica
 import os
 import re
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import ray
 from ray import serve
 from ray.serve.config import AutoscalingConfig
 
 from cluster.spec import Model, Pool
-from deployments.cell.directory import find_directory
 from deployments.engine.environment import forget_foreign_variables, keep_serve_log, own_temp_dir, replica_environment
 from deployments.engine.placement import place
-from deployments.engine.registration import keep_registered
 from deployments.protocol import DrainReason
 
 if TYPE_CHECKING:
@@ -27,6 +35,34 @@ if TYPE_CHECKING:
     from deployments.engine.replica import Replica
 
 logger = logging.getLogger(__name__)
+
+_ANSWER_S = 5.0
+"""How long a call to the directory is waited for; the next one is made anyway."""
+
+
+async def keep_registered(replica: "Replica", directory: Any) -> None:
+    """Registers `replica` again and again while it is ready, then takes it off the list."""
+    while not replica.left_ready.is_set():
+        directory = await _tell(directory, "register", replica.facts, replica.epoch)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(REGISTER_EVERY_S):
+                await replica.left_ready.wait()
+    await _tell(directory, "deregister", replica.facts.replica_id)
+
+
+async def _tell(directory: Any, method: str, *arguments: object) -> Any:
+    """Calls the directory, and returns the handle to call next time: that of its successor when it is gone for good."""
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            await getattr(directory, method).remote(*arguments)
+    except RayActorError as error:
+        logger.warning("the directory is gone (%s); looking for another", error)
+        with contextlib.suppress(ValueError):
+            return await asyncio.to_thread(find_directory)
+    except (TimeoutError, RayError) as error:
+        logger.warning("the directory did not answer to %s: %r", method, error)
+    return directory
+
 
 _SHUTDOWN_MARGIN_S = 30.0
 """What a replica may take beyond its longest request to end its server and its engine (seconds)."""
@@ -109,7 +145,7 @@ def _backend_of(model: Model) -> "StartBackend":
 def engine_deployment(
     model: Model, pool: Pool, total_timeout_s: float, scaling: AutoscalingConfig | None = None, public: bool = False
 ) -> serve.Application:
-    """The Serve application of `model` on `pool`, whose replicas are counted by `scaling` (`scaling.py`); without it, always the spec's count.
+    """The Serve application of `model` on `pool`, whose replicas are counted by `scaling` (`app.py`); without it, always the spec's count.
 
     A stopping replica waits for its requests, none of which takes longer than `total_timeout_s`. Replicas listen on loopback; where gateways run on
     other nodes, `public` makes them listen on their node's address (Ray itself never calls a node by a loopback address, so that says nothing).

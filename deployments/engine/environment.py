@@ -1,6 +1,8 @@
-"""The environment of a replica's process and of the processes that vLLM starts in it, and Serve's log in that process.
+"""The environment of a replica's process and of the processes that vLLM starts in it, and Serve's log in that
+process.
 
-Each variable has its reason beside it. The cluster's secret is never among them: environments are readable in `/proc` and in Ray's own state.
+Each variable has its reason beside it. The cluster's secret is never among them: environments are readable in
+`/proc` and in Ray's own state.
 """
 
 import getpass
@@ -8,10 +10,30 @@ import logging
 import os
 import tempfile
 from logging.handlers import MemoryHandler
+from pathlib import Path
 
+from cluster.artifacts import ArtifactError, resolve_source
 from cluster.spec import Model, Pool
 from deployments.engine.fate_share import SWITCH
-from deployments.engine.sources import all_local
+
+
+def resolve_adapter(source: str) -> str:
+    """What to hand to vLLM for a LoRA adapter's `source`: a local folder with an `adapter_config.json`, or a hub name. Raises ArtifactError."""
+    if not source.startswith(("/", "./", "../", "~")):
+        return source
+    folder = Path(source).expanduser().resolve()
+    if not (folder / "adapter_config.json").is_file():
+        raise ArtifactError(f"source {source!r}: {folder} holds no adapter_config.json; allowed: an adapter's folder or a hub name")
+    return str(folder)
+
+
+def all_local(model: Model) -> bool:
+    """Whether nothing of `model` has to come from a hub. Raises ArtifactError."""
+    speculative = model.settings.speculative
+    models = [model.source, *([speculative.model] if speculative and speculative.model else [])]
+    resolved = [*map(resolve_source, models), *(resolve_adapter(adapter.source) for adapter in model.adapters)]
+    return all(path.startswith("/") for path in resolved)
+
 
 INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 _SERVE_LOGGER = "ray.serve"

@@ -1,9 +1,10 @@
 """The books of a replica's HTTP exchanges: when each began, what the engine did for it, how it ended.
 
-Pure: times come in as arguments, reports go out through `emit`, first tokens through `tell`. `guard.py` opens and closes exchanges; `vllm_app.py`
-says which engine requests belong to the exchange that is being served (by a context variable, so that no id has to be parsed and a body's own
-`request_id` cannot confuse us); `stats.py` brings the engine's statistics of each finished sequence; after each step of the engine, `stepped` looks
-which first tokens are there.
+Pure: times come in as arguments, reports go out through `emit`, first tokens through `tell`. `guard.py` opens and
+closes exchanges; `vllm_app.py` says which engine requests belong to the exchange that is being served (by a context
+variable, so that no id has to be parsed and a body's own `request_id` cannot confuse us); `vllm_app.py` brings the
+engine's statistics of each finished sequence; after each step of the engine, `stepped` looks which first tokens are
+there.
 """
 
 from collections.abc import Callable, Iterable

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 from cluster.spec import Model
 from deployments.engine import telemetry
-from deployments.engine.backend import Backend, StartBackend
+from deployments.engine.backend import Backend, EngineLoad, StartBackend
 from deployments.engine.exchanges import Exchanges
 from deployments.engine.feed import Feed
 from deployments.engine.guard import Guard
-from deployments.engine.load import EngineLoad
 from deployments.engine.watchdog import Verdict, Watchdog
 from deployments.http.server import HttpServer
 from deployments.protocol import DrainReason, EngineFault, Failed, Finished, Hello, Load, ReplicaFacts, ReplicaState

@@ -12,8 +12,7 @@ import json
 from pathlib import Path
 from typing import Protocol
 
-from deployments.telemetry.line_log import LineLog
-from deployments.telemetry.log_health import LogHealth
+from deployments.telemetry.line_log import LineLog, LogHealth
 
 
 class IterationDetails(Protocol):

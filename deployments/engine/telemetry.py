@@ -9,7 +9,7 @@ import time
 from prometheus_client import REGISTRY, Counter, Gauge
 
 from deployments.protocol import Finished, ReplicaState
-from deployments.telemetry.log_health import Logs
+from deployments.telemetry.line_log import Logs
 
 EXCHANGES = Gauge("raylane_engine_exchanges_open", "HTTP exchanges that this replica is serving.")
 STATE = Gauge("raylane_engine_state", "1 for the state that this replica is in.", ["state"])

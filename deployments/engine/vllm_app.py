@@ -1,7 +1,7 @@
 """vLLM in this process: its engine client, its core in a child process, and its own OpenAI app.
 
-Here is all that depends on how vLLM is put together. Not here: what raylane adds around it (`guard.py`, `feed.py`), and when to give it up
-(`watchdog.py`). `deployment.py` starts it.
+Here is all that depends on how vLLM is put together. Not here: what raylane adds around it (`guard.py`, `feed.py`),
+and when to give it up (`watchdog.py`). `deployment.py` starts it.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import functools
 import os
 import signal
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,20 +25,59 @@ from vllm.usage.usage_lib import UsageContext
 from vllm.utils.gc_utils import freeze_gc_heap
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
+from vllm.v1.metrics.loggers import StatLoggerBase
 from vllm.version import __version__ as vllm_version
 
 from cluster.spec import Model
 from deployments.engine import telemetry
 from deployments.engine.args import namespace
-from deployments.engine.backend import Capacity
+from deployments.engine.backend import Capacity, EngineLoad
 from deployments.engine.compiling import Compilers
-from deployments.engine.exchanges import Exchanges, current
+from deployments.engine.exchanges import Exchanges, SequenceStats, current
 from deployments.engine.killers import Asked, Engine, killer_of
-from deployments.engine.load import EngineLoad
-from deployments.engine.root_cause import own_words, root_cause
-from deployments.engine.stats import EngineStats
 from deployments.engine.step_log import StepLog
 from deployments.engine.warm_up import warm_up
+from deployments.engine.watchdog import own_words, root_cause
+
+
+class EngineStats(StatLoggerBase):  # type: ignore[misc]
+    """vLLM calls `record` once for each message of the engine, in the replica's event loop: it must be quick."""
+
+    def __init__(self, load: EngineLoad, exchanges: Exchanges, steps: StepLog | None = None) -> None:
+        self._load = load
+        self._exchanges = exchanges
+        self._steps = steps
+
+    def record(self, scheduler_stats: Any, iteration_stats: Any, mm_cache_stats: Any = None, engine_idx: int = 0) -> None:
+        load = self._load
+        load.last_step = time.monotonic()
+        if scheduler_stats is not None:
+            load.running = scheduler_stats.num_running_reqs
+            load.waiting = scheduler_stats.num_waiting_reqs + scheduler_stats.num_skipped_waiting_reqs
+            load.kv_usage = scheduler_stats.kv_cache_usage
+            if self._steps is not None and scheduler_stats.iteration_details is not None:
+                self._steps.write(scheduler_stats.iteration_details, load.running, load.waiting, load.kv_usage, load.last_step)
+        if iteration_stats is not None:
+            for finished in iteration_stats.finished_requests:
+                self._exchanges.record(finished.request_id, _sequence(finished))
+        load.changed()
+
+    def log_engine_initialized(self) -> None:
+        """Nothing to do: the load is known from the first step on."""
+
+
+def _sequence(finished: Any) -> SequenceStats:
+    # A sequence that ended before its first token has zeros for time stamps, and so negative durations.
+    return SequenceStats(
+        prompt_tokens=finished.num_prompt_tokens,
+        cached_tokens=finished.num_cached_tokens,
+        output_tokens=finished.num_generation_tokens,
+        preemptions=finished.num_preemptions,
+        queued_s=max(0.0, finished.queued_time),
+        prefill_s=max(0.0, finished.prefill_time),
+        decode_s=max(0.0, finished.decode_time),
+    )
+
 
 _STOP_S = 5.0
 """How long the engine's processes may take to end when asked, before they are killed (seconds)."""

@@ -1,9 +1,16 @@
-"""Decides whether an engine is alive: a dead one at once, a stuck one when work waits too long without a step.
+"""Whether an engine is alive (a dead one is noticed at once, a stuck one when work waits too long without a step),
+and why its core ended.
 
-Pure: `now` and the facts come in, a verdict goes out. `deployment.py` asks it several times a second; Serve's health check repeats its last answer.
+`Watchdog` is pure: `now` and the facts come in, a verdict goes out. The replica asks it several times a second;
+Serve's health check repeats its last answer. A core runs in a process of its own and writes its errors to its log,
+not to its parent: `root_cause` looks them up in the streams that both write to, which under Ray are files.
 """
 
+import os
+import re
+import sys
 from enum import StrEnum
+from pathlib import Path
 
 
 class Verdict(StrEnum):
@@ -55,3 +62,30 @@ class Watchdog:
         self._checked = now if unfinished else None
         self._last_step = last_step
         return Verdict.STALLED if self._owed_s > self.stall_s else Verdict.HEALTHY
+
+
+_LAST_BYTES = 1 << 18
+_SAID = re.compile(r"^\(EngineCore[^)]*\).*?\s((?:\w+\.)*\w*(?:Error|Exception): \S.*)$", re.MULTILINE)
+
+
+def root_cause(log: str) -> str | None:
+    """The last error that an engine core told in it, with its type; None where there is none."""
+    found = _SAID.findall(log)
+    return str(found[-1]).strip() if found else None
+
+
+def own_words() -> str:
+    """The ends of what this process and its children wrote to standard output and error; without those that are no files."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return "\n".join(_end_of(descriptor) for descriptor in (1, 2))
+
+
+def _end_of(descriptor: int) -> str:
+    try:
+        file = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        with file.open("rb") as stream:
+            stream.seek(max(0, file.stat().st_size - _LAST_BYTES))
+            return stream.read().decode(errors="replace")
+    except OSError:
+        return ""

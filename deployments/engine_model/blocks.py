@@ -1,13 +1,76 @@
 """The KV blocks of an engine: who has how many, and how many sequences in lockstep will need.
 
-Sequences that decode advance together, a token a step, and each needs a new block every `block_tokens` steps. Those that need one in the same steps
-are counted together (`_phases`): a sequence of L tokens at step s is of phase (L - s) modulo a block's tokens, and needs a block in the steps s with
-phase + s = 0. So the blocks of a run have a closed form.
+Sequences that decode advance together, a token a step, and each needs a new block every `block_tokens` steps. Those
+that need one in the same steps are counted together (`_phases`): a sequence of L tokens at step s is of phase (L -
+s) modulo a block's tokens, and needs a block in the steps s with phase + s = 0. So the blocks of a run have a closed
+form.
 """
 
+from collections import OrderedDict
+
 from deployments.engine_model.limits import Limits
-from deployments.engine_model.prefix_cache import PrefixCache
 from deployments.engine_model.sequence import Sequence
+
+
+class PrefixCache:
+    """Chunks of `chunk_blocks` blocks each."""
+
+    def __init__(self, chunk_blocks: int) -> None:
+        self.chunk_blocks = chunk_blocks
+        self._holders: dict[int, int] = {}
+        self._unused: OrderedDict[int, None] = OrderedDict()
+
+    @property
+    def unused_blocks(self) -> int:
+        """Blocks of chunks that no sequence holds: they can be had for the asking."""
+        return len(self._unused) * self.chunk_blocks
+
+    def match(self, prefix: tuple[int, ...]) -> tuple[int, int]:
+        """How many leading chunks are there, and how many of these are unused as yet."""
+        found = unused = 0
+        for chunk in prefix:
+            if chunk in self._unused:
+                unused += 1
+            elif chunk not in self._holders:
+                break
+            found += 1
+        return found, unused
+
+    def hold(self, prefix: tuple[int, ...], count: int) -> None:
+        """A sequence uses the first `count` chunks, which are there."""
+        for chunk in prefix[:count]:
+            if chunk in self._unused:
+                del self._unused[chunk]
+            self._holders[chunk] = self._holders.get(chunk, 0) + 1
+
+    def keep(self, prefix: tuple[int, ...], since: int) -> int:
+        """A sequence has computed its prompt: its chunks from `since` on are shared from now on, up to the first that another put there meanwhile.
+
+        Returns how many chunks it holds now.
+        """
+        held = since
+        for chunk in prefix[since:]:
+            if chunk in self._holders or chunk in self._unused:
+                break
+            self._holders[chunk] = 1
+            held += 1
+        return held
+
+    def leave(self, prefix: tuple[int, ...], count: int) -> int:
+        """A sequence ends that held `count` chunks. Returns how many of them nobody holds any more."""
+        released = 0
+        for chunk in reversed(prefix[:count]):  # the end of a prompt is given up first
+            self._holders[chunk] -= 1
+            if not self._holders[chunk]:
+                del self._holders[chunk]
+                self._unused[chunk] = None
+                released += 1
+        return released
+
+    def evict(self, blocks: int) -> None:
+        """So many blocks are wanted by others."""
+        for _ in range(-(-blocks // self.chunk_blocks)):
+            self._unused.popitem(last=False)
 
 
 class Blocks:

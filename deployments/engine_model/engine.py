@@ -17,9 +17,8 @@ from dataclasses import dataclass
 
 from deployments.engine_model.blocks import Blocks
 from deployments.engine_model.cost_model import Chunk, CostModel
-from deployments.engine_model.itl import ItlHistogram
 from deployments.engine_model.limits import Limits
-from deployments.engine_model.sequence import Sequence
+from deployments.engine_model.sequence import ItlHistogram, Sequence
 
 
 @dataclass(frozen=True, slots=True)

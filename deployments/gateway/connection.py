@@ -10,8 +10,7 @@ from typing import Any
 from deployments.gateway.cors import EXTRA_HEADERS
 from deployments.gateway.flow import Aborted, Cause, Flow, Hop
 from deployments.http.protocol import ClientLimits
-from deployments.openai.dialect import Dialect
-from deployments.openai.endpoints import Endpoint
+from deployments.openai.endpoints import Dialect, Endpoint
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.telemetry.ledger import Ledger
 

@@ -1,7 +1,7 @@
 """Which web pages of other origins may read the gateway's answers, by the spec's `gateway.cors` (CORS, a part of the Fetch standard).
 
 A browser sends such a page's request only after a preflight (`OPTIONS`) says that it may, and shows the page an answer only with the headers below.
-Operators' pages have none of this: `access.py` puts a `Doorstep` before the other paths alone. Cookies mean nothing here, so credentials in the sense
+Operators' pages have none of this: `routes.py` puts a `Doorstep` before the other paths alone. Cookies mean nothing here, so credentials in the sense
 of that standard are never allowed; a key travels as a header that the page itself sets.
 """
 

@@ -1,14 +1,22 @@
-"""What every request to an engine replica has in common: how it is sent, and the ways in which a replica takes no work."""
+"""How a request goes to an engine replica: what every exchange has in common, the ways in which a replica takes no
+work, and requests without a lease."""
 
 import io
 import json
+import time
 from collections.abc import Mapping
 from enum import StrEnum
 
 import aiohttp
 
+from deployments.gateway.connection import Connection, answer_headers
+from deployments.gateway.flow import Flow, Hop
+from deployments.openai.endpoints import Endpoint
+from deployments.openai.engine_answer import engine_error
+from deployments.openai.errors import ApiError, ErrorCode, lost
 from deployments.ownership.claims import overtaken_by
-from deployments.protocol import DRAINING_CODE, REQUEST_ID_HEADER, SIMULATED_HEADER, UNHEALTHY_CODE, ReplicaState
+from deployments.ownership.desk import Desk
+from deployments.protocol import DRAINING_CODE, ENGINE_DIED_HEADER, REQUEST_ID_HEADER, SIMULATED_HEADER, UNHEALTHY_CODE, ReplicaFacts, ReplicaState
 from deployments.telemetry.decisions import Verdict
 
 UNREACHABLE = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
@@ -103,3 +111,43 @@ def marks(response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
 def sized(payload: bytes) -> list[tuple[bytes, bytes]]:
     """The header that says how long a payload is."""
     return [(b"content-length", str(len(payload)).encode())]
+
+
+_Answer = tuple[int, bytes, bytes, list[tuple[bytes, bytes]]]
+"""Status, content type, body, and the marks that go to the client."""
+
+
+async def run_direct(session: aiohttp.ClientSession, desk: Desk, flow: Flow, client: Connection, endpoint: Endpoint, body: bytes) -> None:
+    """Runs a request to its end. Raises ApiError, or what cancelled the flow."""
+    for replica in desk.replicas.ready_in_turn():
+        flow.ledger.replica_id, flow.ledger.pick = replica.replica_id, "direct"
+        try:
+            status, kind, payload, marked = await _ask(session, replica, flow, endpoint, body)
+        except Refused as refused:
+            desk.replica_state(replica.replica_id, refused.state)
+            continue
+        if status >= 400:
+            error = engine_error(status, payload, endpoint.body, body)
+            payload, kind, flow.ledger.error = error.payload(endpoint.dialect), b"application/json", error.error.code
+        flow.wait_for(Hop.CLIENT, time.monotonic())
+        await client.start(status, [(b"content-type", kind), *sized(payload), *marked, *answer_headers(flow.ledger)])
+        await client.finish(payload)
+        return
+    raise ApiError(ErrorCode.NO_REPLICA, f"no replica of model {desk.model.name!r} is ready", headers={"retry-after": "1"})
+
+
+async def _ask(session: aiohttp.ClientSession, replica: ReplicaFacts, flow: Flow, endpoint: Endpoint, body: bytes) -> _Answer:
+    flow.wait_for(Hop.FIRST_BYTE, time.monotonic())
+    try:
+        async with await post(session, replica.url + endpoint.path, flow.ledger.engine_id, body) as response:
+            payload = await response.read()
+            if ENGINE_DIED_HEADER in response.headers:
+                raise lost()
+    except UNREACHABLE as error:
+        raise Refused(None) from error
+    except aiohttp.ClientError as error:
+        raise lost() from error
+    refused = refusal(response.status, payload)
+    if refused is not None:
+        raise refused
+    return response.status, content_type(response), payload, marks(response)

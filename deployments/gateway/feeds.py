@@ -15,7 +15,7 @@ import aiohttp
 
 from deployments.cell.departure import Cause
 from deployments.cell.listing import Listing
-from deployments.gateway.obituaries import cause_of
+from deployments.gateway.replica_loss import cause_of
 from deployments.ownership.desk import Desk
 from deployments.protocol import FEED_PATH, HEARTBEAT_S, Failed, Finished, FirstTokens, Hello, Load, ReplicaFacts, ReplicaState, decode
 

@@ -17,22 +17,20 @@ from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, CollectorRegistr
 
 from cluster.spec import ClusterSpec, Region
 from deployments.cell.act import Act
-from deployments.cell.announced import Announced
 from deployments.cell.departure import Lost
-from deployments.cell.listing import Listing
+from deployments.cell.listing import Announced, Listing
 from deployments.cell.lives import Presence, own_presence
 from deployments.cell.orders import Orders
+from deployments.gateway.cell_pages import LanesPage, ScalingPage
 from deployments.gateway.feeds import Feeds
 from deployments.gateway.flow import SWEEP_S, Cause
-from deployments.gateway.lanes_page import LanesPage
-from deployments.gateway.obituaries import Obituaries
-from deployments.gateway.operators.order_pages import OrderPages
+from deployments.gateway.operators.orders import OrderPages
 from deployments.gateway.operators.pages import OperatorPages
 from deployments.gateway.operators.peers import Peers
-from deployments.gateway.operators.scaling_page import ScalingPage
 from deployments.gateway.operators.shadow_page import Exchange, ShadowPage
 from deployments.gateway.operators.status import Status
 from deployments.gateway.pages import OwnPages
+from deployments.gateway.replica_loss import Obituaries
 from deployments.gateway.routes import build_app, build_cell_app
 from deployments.gateway.service import Service
 from deployments.http.server import HttpServer
@@ -41,17 +39,11 @@ from deployments.ownership.allegiance import Allegiance
 from deployments.ownership.membership import Epochs, Member, Membership
 from deployments.scheduling import Binding, Policy, Snapshot
 from deployments.scheduling.from_spec import binding_of, policy_of
-from deployments.telemetry.departures import DepartureMetrics
-from deployments.telemetry.journal import Journal
-from deployments.telemetry.later import Later
+from deployments.telemetry.collectors import DepartureMetrics, OwnershipMetrics, ScalingMetrics, SimulatorErrorMetrics, standing_of
+from deployments.telemetry.journal import Journal, Later, Recent
 from deployments.telemetry.ledger import Ledger
-from deployments.telemetry.log_health import Logs
-from deployments.telemetry.loop_lag import LoopLag
-from deployments.telemetry.metrics import LaneGauges, RequestMetrics
-from deployments.telemetry.ownership import OwnershipMetrics, standing_of
-from deployments.telemetry.recent import Recent
-from deployments.telemetry.scaling import ScalingMetrics
-from deployments.telemetry.simulator_error import SimulatorErrorMetrics
+from deployments.telemetry.line_log import Logs
+from deployments.telemetry.metrics import LaneGauges, LoopLag, RequestMetrics
 
 log = logging.getLogger("raylane.gateway")
 

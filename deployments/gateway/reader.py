@@ -1,6 +1,9 @@
-"""Reads bodies beside the event loop's other work: a small one at once, a large one in a thread, so that it never holds up the streams of others."""
+"""Reads bodies beside the event loop's other work: a small one at once, a large one in a thread, so that it never
+holds up the streams of others."""
 
 import asyncio
+import hashlib
+import hmac
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +11,23 @@ from dataclasses import dataclass
 
 from deployments.openai.endpoints import BodyKind
 from deployments.openai.inquiry import UNSALTED, Inquiry, read_inquiry
-from deployments.openai.salts import SaltOf, with_salt
+from deployments.openai.prefix import SaltOf, with_salt
+
+_BYTES = 8
+
+
+class Digests:
+    """Of one cell."""
+
+    def __init__(self, secret: str) -> None:
+        self._key = hmac.digest(secret.encode(), b"raylane body digest", "sha256")
+
+    def of(self, path: str, body: bytes) -> str:
+        """Of a request to `path`, with its body as its client sent it: 16 hexadecimal digits."""
+        digest = hashlib.blake2b(path.encode() + b"\0", digest_size=_BYTES, key=self._key)
+        digest.update(body)
+        return digest.hexdigest()
+
 
 DigestOf = Callable[[bytes], str]
 

@@ -1,8 +1,8 @@
-"""The relay: sends a placed request to its replica and the replica's bytes to the client, untouched (but for errors: `engine_errors.py`).
+"""The relay: sends a placed request to its replica and the replica's bytes to the client, untouched (but for errors: `openai/engine_answer.py`).
 
 A lease is ended here, exactly once, whatever happens. The answer's headers go out with its first body byte: until then a request that its replica
 refused, or died with, can go to another one, and a failure can still be a proper HTTP error; after that a failure becomes an SSE error event, never a
-silent end. So it does where comments on the wait went out before (`heartbeat.py`).
+silent end. So it does where comments on the wait went out before (`placed.py`).
 """
 
 import asyncio
@@ -14,9 +14,8 @@ from deployments.gateway.connection import Connection, answer_headers
 from deployments.gateway.exchange import UNREACHABLE, Death, Died, Refused, content_type, marks, post, refusal, sized
 from deployments.gateway.flow import Cause, Flow, Hop
 from deployments.openai.endpoints import Endpoint
-from deployments.openai.engine_errors import engine_error, rewrite_error_events
+from deployments.openai.engine_answer import Events, engine_error, rewrite_error_events
 from deployments.openai.errors import ApiError, ErrorCode, lost
-from deployments.openai.sse import Events
 from deployments.ownership.desk import Desk
 from deployments.protocol import ENGINE_DIED_HEADER, ERROR_EVENTS, PRIORITY_HEADER, ReplicaState
 from deployments.scheduling import Ending, Lease

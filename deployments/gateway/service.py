@@ -13,25 +13,21 @@ from functools import partial
 import aiohttp
 
 from cluster.spec import ClusterSpec, Model, TrafficClass
-from deployments.gateway.classes import CLASS_HEADER, class_of
 from deployments.gateway.connection import Connection, Receive, Scope, Send
 from deployments.gateway.cors import EXTRA_HEADERS, Cors
-from deployments.gateway.digests import Digests
-from deployments.gateway.direct import run_direct
+from deployments.gateway.exchange import run_direct
 from deployments.gateway.flow import Aborted, Cause, Flow, Flows
-from deployments.gateway.harm import Harm
 from deployments.gateway.placed import run_leased
-from deployments.gateway.reader import Reader
-from deployments.gateway.tenants import KeyRing
+from deployments.gateway.reader import Digests, Reader
+from deployments.gateway.replica_loss import Harm
+from deployments.gateway.tenants import CLASS_HEADER, KeyRing, class_of
 from deployments.http.protocol import ClientLimits
-from deployments.openai.dialect import Dialect
-from deployments.openai.endpoints import BY_KIND, BodyKind, Endpoint, Task
+from deployments.openai.endpoints import BY_KIND, BodyKind, Dialect, Endpoint, Task
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.fields import shown
 from deployments.openai.inquiry import Inquiry
-from deployments.openai.lengths import TokenRatio
-from deployments.openai.prefix import CHUNK_CHARS, CHUNK_IDS
-from deployments.openai.salts import Salts
+from deployments.openai.prefix import CHUNK_CHARS, CHUNK_IDS, Salts
+from deployments.openai.prompt import TokenRatio
 from deployments.ownership.desk import Desk
 from deployments.protocol import Finished, FirstTokens
 from deployments.scheduling import Request

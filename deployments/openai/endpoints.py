@@ -1,10 +1,22 @@
-"""The paths that the gateway relays, and what it needs to know of each."""
+"""The paths that the gateway relays, what it needs to know of each, and the dialect that its clients speak: the form
+of errors and of heartbeats."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from deployments.openai.dialect import Dialect
+
+class Dialect(StrEnum):
+    """Whose form an endpoint's errors and events have."""
+
+    OPENAI = "openai"
+    RESPONSES = "responses"
+    """OpenAI's newer API: errors as above, events with names."""
+    ANTHROPIC = "anthropic"
+
+    def heartbeat(self, comment: str) -> bytes:
+        """What is sent to a client that waits. Anthropic's clients know an event for it; others get a comment, which every client passes over."""
+        return b'event: ping\ndata: {"type": "ping"}\n\n' if self is Dialect.ANTHROPIC else f": {comment}\n\n".encode()
 
 
 class Task(StrEnum):

@@ -1,6 +1,6 @@
 """Every error that a client can get, as one closed table, and its form in each dialect.
 
-`engine_errors.py` says which of them an engine's own becomes.
+`engine_answer.py` says which of them an engine's own becomes.
 """
 
 import json
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
-from deployments.openai.dialect import Dialect
+from deployments.openai.endpoints import Dialect
 
 _ANTHROPIC_KINDS = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 413: "request_too_large", 504: "timeout_error"}
 _ANTHROPIC_OVERLOADED = 529

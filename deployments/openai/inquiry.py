@@ -13,9 +13,8 @@ from msgspec import Raw
 from deployments.openai.endpoints import BodyKind
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.fields import ABSENT, count_of, flag_of, is_null, missing, name_of, not_allowed, salt_given
-from deployments.openai.prefix import Hashing
+from deployments.openai.prefix import Hashing, SaltOf
 from deployments.openai.prompt import MOST_OTHER_VALUES, Prompt, read_conversation, read_conversations, read_prompt
-from deployments.openai.salts import SaltOf
 from deployments.openai.structure import containers_at_most, structure_of
 
 MOST_DEPTH = 128

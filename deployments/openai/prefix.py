@@ -1,16 +1,27 @@
-"""Hashes of a prompt's leading chunks, each chained to the one before, so that one hash names a whole prefix: what cache credit is known by.
+"""Hashes of a prompt's leading chunks, each chained to the one before, so that one hash names a whole prefix; and
+the salts that keep tenants apart.
 
-`Text` gathers a prompt of text in one form (roles and contents in order, tools before them, as chat templates put them), so that two bodies with the
-same prompt hash alike whatever their other fields. What a chat template adds is not seen here; `PrefixIndex.trust` learns what a credit is worth.
+`Text` gathers a prompt of text in one form (roles and contents in order, tools before them, as chat templates put
+them), so that two bodies with the same prompt hash alike whatever their other fields. What a chat template adds is
+not seen here; `PrefixIndex.trust` learns what a credit is worth.
+
+Who shares an engine's prefix cache can tell by the time to a prompt's first token whether somebody else sent its
+beginning (CVE-2025-46570). vLLM's `cache_salt` is a part of the hash of a prompt's first block, and so of all: equal
+prompts of other salts share nothing. A tenant's salt is a digest that only the cell can make, since its key is the
+cluster's secret.
 """
 
 import hashlib
+import hmac
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 import msgspec
+
+from cluster.spec import ClusterSpec, Tenant
 
 CHUNK_CHARS = 256
 """About 64 tokens of English, four of vLLM's blocks: short enough to see a system prompt, long enough to be cheap."""
@@ -130,3 +141,37 @@ def _chained(chunks: Iterable[bytes], salt: bytes) -> tuple[int, ...]:
         before = hashlib.blake2b(before + chunk, digest_size=_DIGEST_BYTES).digest()
         hashes.append(int.from_bytes(before, "big"))
     return tuple(hashes)
+
+
+SaltOf = Callable[[str | None], str]
+"""The salt of a request, by the client's own `cache_salt` (None: it has none)."""
+
+
+class Salts:
+    """The salts of a spec's tenants."""
+
+    def __init__(self, spec: ClusterSpec, secret: str) -> None:
+        self._apart = bool(spec.tenants) and spec.prefix_sharing == "tenant"
+        self._key = hmac.digest(secret.encode(), b"raylane cache_salt", "sha256")
+
+    def of(self, tenant: Tenant | None) -> SaltOf | None:
+        """How a tenant's requests are salted. None: not at all, they go to the engine as they came."""
+        return None if tenant is None or not self._apart else partial(_digest, self._key, tenant.name)
+
+
+def with_salt(body: bytes, salt: str) -> bytes:
+    """A JSON object that is not empty, with that `cache_salt` for its last member.
+
+    Of several members with one name, however they are written, JSON parsers keep the last. The rest of the body stays as it is, to the byte.
+    """
+    end = body.rindex(b"}")  # nothing but white space can follow
+    return b"".join((memoryview(body)[:end], b',"cache_salt":"', salt.encode(), b'"}'))
+
+
+def _digest(key: bytes, tenant: str, given: str | None) -> str:
+    """The client's own salt sets its requests apart from others of its tenant, and never leads out of the tenant. 64 hexadecimal digits.
+
+    The names of tenants hold no zero byte, so that no two pairs have one text.
+    """
+    asked = tenant.encode() if given is None else tenant.encode() + b"\0" + given.encode()
+    return hmac.new(key, asked, hashlib.sha256).hexdigest()

@@ -1,7 +1,7 @@
-"""The prompts in a request's body: how long they are, how many, and the hashes of their beginning.
+"""The prompts in a request's body: how many there are, how long they are, and the hashes of their beginning.
 
-They are read from their JSON bytes, and lists of token ids are never built. What is counted is an estimate by nature (a chat template adds its own
-tokens); `lengths.py` learns what it is worth.
+They are read from their JSON bytes, and lists of token ids are never built. Lengths are estimates (a chat template
+adds its own tokens): `TokenRatio` learns from the engine's own counts how many characters a token has.
 """
 
 import re
@@ -213,3 +213,27 @@ def _add_content(text: Text, content: Raw, of_message: bool = True) -> int:
         if of_message:
             count += _add_content(text, part.content, of_message=False)
     return count
+
+
+_FIRST_GUESS = 3.0
+_WEIGHT = 0.05
+
+
+class TokenRatio:
+    """Characters per token of one model, an exponentially weighted mean that starts at a cautious guess (more tokens than English has)."""
+
+    def __init__(self) -> None:
+        self.chars_per_token = _FIRST_GUESS
+
+    def tokens(self, chars: int, ids: int) -> int:
+        """The estimate for a prompt of `chars` characters, or of exactly `ids` token ids; at least 1."""
+        return max(1, ids or round(chars / self.chars_per_token))
+
+    def chars_of(self, tokens: int) -> int:
+        """About how many characters so many tokens are."""
+        return max(1, round(tokens * self.chars_per_token))
+
+    def observe(self, chars: int, tokens: int) -> None:
+        """The engine counted `tokens` in a prompt of `chars` characters."""
+        if chars >= 16 and tokens > 0:
+            self.chars_per_token += _WEIGHT * (chars / tokens - self.chars_per_token)

@@ -21,7 +21,7 @@ from deployments.ownership.owners import Ownership
 from deployments.ownership.remote_owner import NotOwner, RemoteOwner
 from deployments.protocol import ReplicaFacts
 from deployments.scheduling import Binding, Policy
-from deployments.telemetry.log_health import LogHealth
+from deployments.telemetry.line_log import LogHealth
 
 log = logging.getLogger("raylane.ownership")
 

@@ -9,8 +9,7 @@ import contextlib
 import time
 from pathlib import Path
 
-from deployments.telemetry.log_health import LogHealth
-from deployments.telemetry.whole_lines import WholeLines, rotate
+from deployments.telemetry.line_log import LogHealth, WholeLines, rotate
 
 MOST_BYTES = 64 << 20
 KEPT = 8

@@ -1,9 +1,146 @@
-"""A file that gets a line at a time and rotates by size, so that what is forgotten does not fill a disk."""
+"""Log files of whole lines: a write that fails leaves no part of a line behind, is counted, and takes nothing else
+with it.
 
+`WholeLines` is what every log is written with, `LineLog` one that rotates by size, `LogHealth` what is known of a
+log that cannot be written.
+"""
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Iterable
 from pathlib import Path
 
-from deployments.telemetry.log_health import LogHealth
-from deployments.telemetry.whole_lines import WholeLines, rotate
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+
+class WholeLines:
+    """An open file, at whose end lines are added. Others may add to it, too, each with one write a line.
+
+    Opening it raises OSError. `fresh`: what is in it goes.
+    """
+
+    def __init__(self, path: Path, fresh: bool = False) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (os.O_TRUNC if fresh else 0)
+        self._descriptor = os.open(path, flags, 0o644)
+        status = os.fstat(self._descriptor)
+        self._identity = status.st_dev, status.st_ino
+        self.size = status.st_size
+        """In bytes; what others have added counts after `is_at`."""
+        self._torn = self.size > 0 and os.pread(self._descriptor, 1, self.size - 1) != b"\n"
+
+    def is_at(self, path: Path) -> bool:
+        """Whether the file is still the one of that name: not removed, not replaced. Raises OSError."""
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:
+            return False
+        if (status.st_dev, status.st_ino) != self._identity:
+            return False
+        self.size = status.st_size
+        return True
+
+    def add(self, lines: bytes, on_disk: bool = False) -> None:
+        """Adds lines, each with its end; with `on_disk` they are on the disk then. Raises OSError; nothing of them is in the file then, unless the
+        disk refuses even that: what is left of them is made a line of its own, by the next `add` that goes well."""
+        rest = memoryview(b"\n" + lines if self._torn else lines)
+        whole = len(rest)
+        try:
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+            if on_disk:
+                os.fsync(self._descriptor)
+        except OSError:
+            self._cut(whole - len(rest))
+            raise
+        self._torn = False
+        self.size += whole
+
+    def close(self) -> None:
+        """Closes it; whatever the disk says to that is of no interest any more."""
+        with contextlib.suppress(OSError):
+            os.close(self._descriptor)
+
+    def _cut(self, written: int) -> None:
+        """Takes the last `written` bytes away again, unless another process has added to them."""
+        if not written:
+            return
+        try:
+            end = os.lseek(self._descriptor, 0, os.SEEK_CUR)
+            if os.fstat(self._descriptor).st_size == end:
+                os.ftruncate(self._descriptor, end - written)
+                return
+        except OSError:
+            pass
+        self._torn = True
+
+
+def rotate(path: Path, kept: int) -> None:
+    """Frees the name of a full file: it becomes `x.1`, which becomes `x.2`, and so on; the larger the number, the older. Raises OSError."""
+    for number in range(kept, 0, -1):
+        older = path.with_name(f"{path.name}.{number}")
+        newer = path if number == 1 else path.with_name(f"{path.name}.{number - 1}")
+        if newer.exists():
+            newer.replace(older)
+
+
+log = logging.getLogger("raylane.logs")
+
+_WARN_EVERY_S = 60.0
+
+
+class LogHealth:
+    """Of one log. `error`: why nothing can be written to it now; None: it is well."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lost_lines = 0
+        self.error: str | None = None
+        self._warned_s = -_WARN_EVERY_S
+
+    def lost(self, lines: int, error: Exception | None = None) -> None:
+        """So many lines could not be written; `error` is None where it was not even tried, since it had just failed."""
+        self.lost_lines += lines
+        if error is None:
+            return
+        new, self.error = self.error is None, f"{type(error).__name__}: {error}"
+        now = time.monotonic()
+        if new and now - self._warned_s >= _WARN_EVERY_S:
+            self._warned_s = now
+            log.warning("log %s cannot be written (%s); its lines are lost until it can, and nothing else", self.name, self.error)
+
+    def well(self) -> None:
+        """A line was written."""
+        if self.error is not None:
+            self.error = None
+            log.info("log %s is written again; %d lines were lost by now", self.name, self.lost_lines)
+
+
+class Logs(Collector):
+    """The logs of one process, by their names: a Prometheus collector."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, LogHealth] = {}
+
+    def named(self, name: str) -> LogHealth:
+        """The health of a log, which is known from now on."""
+        return self._known.setdefault(name, LogHealth(name))
+
+    def failing(self) -> list[LogHealth]:
+        """Those that cannot be written now."""
+        return [health for health in self._known.values() if health.error is not None]
+
+    def collect(self) -> Iterable[Metric]:
+        """The families, one sample a log."""
+        lost = CounterMetricFamily("raylane_log_lines_lost", "Lines of a log that could not be written.", labels=("log",))
+        failing = GaugeMetricFamily("raylane_log_failing", "1 while a log cannot be written.", labels=("log",))
+        for health in self._known.values():
+            lost.add_metric((health.name,), health.lost_lines)
+            failing.add_metric((health.name,), float(health.error is not None))
+        return lost, failing
+
 
 MOST_BYTES = 64 << 20
 KEPT = 5

@@ -1,8 +1,12 @@
-"""The gateway's Prometheus metrics. Counters and histograms are fed once a request, when its ledger closes; gauges are read at scrape time.
+"""The gateway's Prometheus metrics. Counters and histograms are fed once a request, when its ledger closes; gauges
+are read at scrape time.
 
-Labels: `model` (served models only, so their number is bounded) and `prompt_bucket`. The tokens are the engine's own counts.
+Labels: `model` (served models only, so their number is bounded) and `prompt_bucket`. The tokens are the engine's own
+counts.
 """
 
+import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -10,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from deployments.scheduling import Snapshot
-from deployments.telemetry.buckets import E2E_BOUNDS_S, ITL_BOUNDS_S, TTFT_BOUNDS_S, prompt_bucket
+from deployments.telemetry.buckets import E2E_BOUNDS_S, ITL_BOUNDS_S, LAG_BOUNDS_S, TTFT_BOUNDS_S, prompt_bucket
 from deployments.telemetry.ledger import Ledger, Stage
 
 _BY_LENGTH = ("model", "prompt_bucket")
@@ -194,3 +198,20 @@ def _of_suspects(snapshots: Mapping[str, Snapshot]) -> Iterable[Metric]:
         aside.add_metric((model,), snapshot.aside)
         bans.add_metric((model,), snapshot.bans)
     return suspects, aside, bans
+
+
+PERIOD_S = 0.1
+
+
+class LoopLag:
+    """Measures the running loop for as long as `run` is not cancelled."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._histogram = Histogram("raylane_event_loop_lag_seconds", "How late a timer fired.", buckets=LAG_BOUNDS_S, registry=registry)
+
+    async def run(self) -> None:
+        """Sleeps a period at a time and notes how much longer it took."""
+        while True:
+            start = time.monotonic()
+            await asyncio.sleep(PERIOD_S)
+            self._histogram.observe(max(0.0, time.monotonic() - start - PERIOD_S))

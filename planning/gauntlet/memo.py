@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from autoscaling.laws.law import Entry
-from deployments.whole_lines import WholeLines
+from deployments.telemetry.line_log import WholeLines
 
 
 class Memo:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from deployments.engine_model.cost_model import CostModel
 from deployments.engine_model.engine import Boundary, Engine
-from deployments.engine_model.itl import ItlHistogram
 from deployments.engine_model.limits import Limits
+from deployments.engine_model.sequence import ItlHistogram
 from deployments.engine_model.sequence import Sequence as EngineSequence
 from deployments.scheduling import Binding, Ending, Lease, Placement, Policy, RejectCause, Request, Scheduler, Usage
 from planning.simulator.fleet import FleetEvent, Life, SimulatedReplica

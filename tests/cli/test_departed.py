@@ -17,8 +17,7 @@ from cli.console import console
 from cli.departed import end_of, sequel_of, short_names
 from cli.losses import SETTLE_S, Losses
 from cli.main import app
-from deployments.cell.departure import Cause, Kind, Lost
-from deployments.cell.events import Ended, Ready
+from deployments.cell.departure import Cause, Ended, Kind, Lost, Ready
 from deployments.cell.life_log import FILE_NAME, LifeLog
 from deployments.cell.life_log import rotate as rotate_file
 

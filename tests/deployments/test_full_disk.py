@@ -25,7 +25,6 @@ from autoscaling.forecast.history import read_history
 from autoscaling.log.reader import log_files
 from autoscaling.log.reader import replay as replay_scaling
 from autoscaling.serve.foresight import Foresight
-from deployments import whole_lines
 from deployments.cell.act import Act, ActKind, Audit
 from deployments.cell.departure import Kind, Ready
 from deployments.cell.life_log import FILE_NAME as LIVES_FILE
@@ -36,7 +35,7 @@ from deployments.ownership.decision_log import DecisionLog
 from deployments.ownership.epoch_file import EpochFile
 from deployments.scheduling.recorder import RecordingScheduler
 from deployments.scheduling.replay import replay
-from deployments.telemetry import log_health
+from deployments.telemetry import line_log
 from deployments.telemetry.journal import Journal
 from deployments.telemetry.ledger import Ledger
 from deployments.telemetry.line_log import LogHealth, Logs, WholeLines
@@ -372,7 +371,7 @@ def test_a_read_only_disk_from_the_start(name: str, disk: SmallDisk) -> None:
 
 ROOMS = ("deployments", "autoscaling/log", "autoscaling/serve", "autoscaling/forecast", "autoscaling/scaler", "autoscaling/laws")
 """What runs in a gateway, a replica, the directory or the controller."""
-SHARED = {"deployments/telemetry/line_log.py", "deployments/telemetry/line_log.py", "deployments/ownership/decision_log.py"}
+SHARED = {"deployments/telemetry/line_log.py", "deployments/ownership/decision_log.py"}
 
 
 def test_no_other_module_writes_files() -> None:
@@ -461,7 +460,7 @@ class WornDisk:
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_a_disk_refuses_the_rest_replays(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     worn = WornDisk(seed)
-    monkeypatch.setattr(whole_lines, "os", worn)
+    monkeypatch.setattr(line_log, "os", worn)
     monkeypatch.setattr(decision_log, "_BUFFER_BYTES", 2_000)
     health = LogHealth("decisions")
     log = DecisionLog(tmp_path, "m", health, most_bytes=400_000)
@@ -560,10 +559,10 @@ def test_a_broken_pipe_under_stderr_takes_nothing_with_it(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(sys, "stderr", Broken())
     handler = logging.StreamHandler(Broken())
-    log_health.log.addHandler(handler)
+    line_log.log.addHandler(handler)
     try:
         health = LogHealth("any")
         health.lost(3, OSError("full"))
         assert (health.lost_lines, health.error) == (3, "OSError: full")
     finally:
-        log_health.log.removeHandler(handler)
+        line_log.log.removeHandler(handler)

@@ -15,11 +15,9 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from cluster.spec import Model
 from deployments.engine.exchanges import Exchanges, current
 from deployments.engine.guard import Message, Receive, Send
-from deployments.engine.simulated.answer import DONE, FINGERPRINT, Events, error, whole
+from deployments.engine.simulated.answer import DONE, FINGERPRINT, Events, error, spoken, token_ids, whole
 from deployments.engine.simulated.ask import Ask, AskError, answer_tokens, read_ask, read_tokenizing
-from deployments.engine.simulated.driver import Driver
-from deployments.engine.simulated.filler import spoken, token_ids
-from deployments.engine.simulated.job import Job
+from deployments.engine.simulated.driver import Driver, Job
 from deployments.engine.simulated.outbox import Outbox
 from deployments.openai.endpoints import BodyKind
 from deployments.protocol import SIMULATED_HEADER

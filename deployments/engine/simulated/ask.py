@@ -1,6 +1,6 @@
 """Reads a request's body: what is asked, and how long the simulated answer will be. Pure.
 
-Prompts are counted as the gateway estimates them (`openai/lengths.py`), so that the two agree. What only a real engine can do (tools, guided output,
+Prompts are counted as the gateway estimates them (`openai/prompt.py`), so that the two agree. What only a real engine can do (tools, guided output,
 log probabilities, stop words) is read over: the answer is filler whatever is asked.
 """
 
@@ -18,9 +18,8 @@ from cluster.spec import Simulated
 from deployments.openai.endpoints import BodyKind
 from deployments.openai.errors import ApiError
 from deployments.openai.fields import ABSENT, salt_given
-from deployments.openai.lengths import TokenRatio
 from deployments.openai.prefix import CHUNK_IDS, PLAIN, Hashing, ids_prefix, text_prefix
-from deployments.openai.prompt import MOST_OTHER_VALUES, read_conversation
+from deployments.openai.prompt import MOST_OTHER_VALUES, TokenRatio, read_conversation
 
 _RATIO = TokenRatio()
 _COMPLETION_TOKENS = 16

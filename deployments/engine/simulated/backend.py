@@ -8,9 +8,8 @@ from dataclasses import replace
 from prometheus_client import Gauge, Histogram
 
 from cluster.spec import Model
-from deployments.engine.backend import Capacity
+from deployments.engine.backend import Capacity, EngineLoad
 from deployments.engine.exchanges import Exchanges
-from deployments.engine.load import EngineLoad
 from deployments.engine.simulated.app import SimulatedApp
 from deployments.engine.simulated.ask import CHUNK_TOKENS
 from deployments.engine.simulated.costs import read_costs

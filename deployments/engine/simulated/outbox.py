@@ -4,7 +4,7 @@ import asyncio
 
 from deployments.engine.exchanges import Exchanges, SequenceStats
 from deployments.engine.simulated.answer import Events
-from deployments.engine.simulated.job import Job
+from deployments.engine.simulated.driver import Job
 
 
 class Outbox:

@@ -1,4 +1,4 @@
-"""The operators' pages: metrics, status, one request's record, the spec in force. `access.py` says who may see them."""
+"""The operators' pages: metrics, status, one request's record, the spec in force. `routes.py` says who may see them."""
 
 from collections.abc import Awaitable, Callable
 from urllib.parse import quote
@@ -18,7 +18,7 @@ from deployments.gateway.own_page import Handler, OwnPage, body_of
 from deployments.gateway.service import Service
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.fields import shown
-from deployments.telemetry.recent import Recent
+from deployments.telemetry.journal import Recent
 
 _MOST_SPEC_BYTES = 8 << 20
 

@@ -14,9 +14,9 @@ from starlette.routing import Route
 
 from cluster.spec import ClusterSpec, exchanged
 from deployments.cell.act import Act, ActKind
-from deployments.cell.announced import Announced
-from deployments.cell.promotion import standing
-from deployments.gateway.operators.order_forms import ShadowForm, read_form
+from deployments.cell.listing import Announced
+from deployments.cell.orders import standing
+from deployments.gateway.operators.orders import ShadowForm, read_form
 from deployments.gateway.own_page import OwnPage, body_of
 from deployments.gateway.service import Service
 from deployments.openai.errors import ApiError, ErrorCode

@@ -1,22 +1,24 @@
 """The gateway's view of its cell as plain data: `raylane status`, readiness, and Prometheus' target list read it."""
 
+import dataclasses
 import os
 import time
 from collections.abc import Callable, Collection
 from typing import Any
 
 from cluster.spec import ClusterSpec
-from deployments.cell.announced import Announced
-from deployments.cell.window import Window
+from deployments.cell.control import Control
+from deployments.cell.latency import Window
+from deployments.cell.listing import Announced
+from deployments.cell.orders import Cordon, Orders
+from deployments.cell.scaling_state import ScalingState
 from deployments.gateway.feeds import Feeds
-from deployments.gateway.operators.cell_report import merged
-from deployments.gateway.operators.orders_shown import shown_control, shown_cordon, shown_scaling
-from deployments.gateway.operators.peers import Peers
+from deployments.gateway.operators.peers import Peers, merged
 from deployments.gateway.service import Service
 from deployments.ownership.desk import Desk
 from deployments.scheduling import ReplicaStats, Snapshot, Suspicion
 from deployments.telemetry.ledger import Ledger, Outcome
-from deployments.telemetry.log_health import Logs
+from deployments.telemetry.line_log import Logs
 
 WINDOW_S = 60.0
 _PERCENTILES = tuple(number / 100 for number in range(101))
@@ -186,3 +188,26 @@ def _suspect(one: Suspicion) -> dict[str, Any]:
 
 def _address(url: str) -> str:
     return url.split("://", 1)[1].rstrip("/")
+
+
+def shown_orders(orders: Orders) -> dict[str, Any]:
+    """All that is in force."""
+    return {
+        "controls": [{"model": model, **shown_control(control)} for model, control in orders.controls],
+        "cordons": [shown_cordon(cordon) for cordon in orders.cordons],
+    }
+
+
+def shown_control(control: Control) -> dict[str, Any]:
+    """A hold or a pin."""
+    return {**dataclasses.asdict(control), "kind": control.kind.value}
+
+
+def shown_cordon(cordon: Cordon) -> dict[str, Any]:
+    """A cordon."""
+    return dataclasses.asdict(cordon)
+
+
+def shown_scaling(state: ScalingState, overdue_s: float | None) -> dict[str, Any]:
+    """The last decision on a model; `overdue_s`: how long ago it was, where another one should have come."""
+    return {**dataclasses.asdict(state), "overdue_s": overdue_s}

@@ -13,7 +13,7 @@ from ray.serve.config import AutoscalingConfig, AutoscalingContext
 
 from autoscaling.log.reader import lines_of, log_files, replay
 from autoscaling.serve.policy import ScalingPolicy
-from deployments.engine.scaling import scaling_config
+from deployments.app import scaling_config
 from tests.autoscaling.setups import spec_of
 
 

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from deployments.cell import book as module
 from deployments.cell.book import Book
-from deployments.cell.departure import MOST_DIGESTS, Cause, Departure, Kind, Lost
-from deployments.cell.events import Ended, Event, Ready
+from deployments.cell.departure import MOST_DIGESTS, Cause, Departure, Ended, Event, Kind, Lost, Ready
 
 
 def ready(who: str, at: float, model: str = "demo", kind: Kind = Kind.REPLICA) -> Ready:

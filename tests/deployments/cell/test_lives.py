@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 
 from deployments.cell import life_log, lives
-from deployments.cell.departure import Cause, Kind, Lost
-from deployments.cell.events import Ended, Event, Ready, read_event
+from deployments.cell.departure import Cause, Ended, Event, Kind, Lost, Ready, read_event
 from deployments.cell.life_log import FILE_NAME, LifeLog
-from deployments.cell.lives import Lives, Presence, own_presence
-from deployments.cell.process_watch import ProcessWatch, machine
+from deployments.cell.lives import Lives, Presence, ProcessWatch, machine, own_presence
 
 
 class Heard:

@@ -6,8 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from deployments.cell.act import Act, ActKind, read_act
-from deployments.cell.audit import Audit
+from deployments.cell.act import Act, ActKind, Audit, read_act
 from deployments.cell.control import Control, ControlKind
 from deployments.cell.orders import OrderBook, Orders
 

@@ -9,9 +9,8 @@ import pytest
 
 from cluster.spec import EngineSettings, Health, Model
 from deployments.engine import replica as replica_module
-from deployments.engine.backend import Capacity
+from deployments.engine.backend import Capacity, EngineLoad
 from deployments.engine.exchanges import Exchanges
-from deployments.engine.load import EngineLoad
 from deployments.engine.replica import Identity, Replica
 from deployments.protocol import ENGINE_DIED_CODE, EPOCH_HEADER, FEED_PATH, EngineFault, Failed, Load, ReplicaState, decode
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from starlette.routing import Route
 
-from deployments.gateway.access import ACCESS, Access, behind_doors
 from deployments.gateway.cors import Cors
+from deployments.gateway.routes import ACCESS, Access, behind_doors
 from deployments.gateway.tenants import digest_of
 from deployments.http.server import HttpServer
 from deployments.openai.endpoints import ENDPOINTS

@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from cluster.spec import Cors as Settings
-from deployments.gateway.access import ACCESS, Access
 from deployments.gateway.cors import Cors
+from deployments.gateway.routes import ACCESS, Access
 from deployments.gateway.tenants import digest_of
 from tests.deployments.gateway.fake_engine import DONE, event, pieces
 from tests.deployments.gateway.rig import ASK, CREDENTIALS, RawClient, Rig, make_spec

@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 
 from cli.status import query_of_death_lines
-from deployments.gateway.digests import Digests
 from deployments.gateway.flow import Cause
+from deployments.gateway.reader import Digests
 from deployments.protocol import ENGINE_DIED_HEADER, ReplicaState
 from deployments.telemetry.decisions import Verdict
 from deployments.telemetry.ledger import Outcome

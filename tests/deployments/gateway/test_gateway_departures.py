@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from cli.main import app
 from deployments.cell.departure import Cause, Departure, Lost
-from deployments.gateway import feeds, obituaries
-from deployments.gateway.digests import Digests
-from deployments.gateway.obituaries import cause_of
+from deployments.gateway import feeds, replica_loss
+from deployments.gateway.reader import Digests
+from deployments.gateway.replica_loss import cause_of
 from deployments.protocol import DrainReason, EngineFault, Failed, Load, ReplicaState, encode
 from deployments.scheduling import Lease
 from tests.deployments.gateway.fake_engine import Behaviour, FakeEngine, pieces, waiting
@@ -25,8 +25,8 @@ MakeRig = Callable[..., Awaitable[Rig]]
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second is long."""
-    monkeypatch.setattr(obituaries, "SETTLE_S", 0.05)
-    monkeypatch.setattr(obituaries, "_RETRY_S", 0.05)
+    monkeypatch.setattr(replica_loss, "SETTLE_S", 0.05)
+    monkeypatch.setattr(replica_loss, "_RETRY_S", 0.05)
 
 
 async def departure_of(rig: Rig, engine: FakeEngine) -> Departure:

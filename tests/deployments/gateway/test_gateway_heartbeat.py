@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from deployments.gateway.heartbeat import wait_comment
+from deployments.gateway.placed import wait_comment
 from deployments.telemetry.ledger import Ledger, Outcome
 from tests.deployments.gateway.fake_engine import DONE, FakeEngine, dying, event, good, pieces, refusing, waiting, whole
 from tests.deployments.gateway.rig import ASK, Rig, until

@@ -15,7 +15,7 @@ from benchmarks.hostile.bodies import body_of, size_of
 from deployments.gateway.reader import Reader
 from deployments.openai import prefix
 from deployments.openai.endpoints import ENDPOINTS, BodyKind
-from deployments.openai.engine_errors import engine_error
+from deployments.openai.engine_answer import engine_error
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.inquiry import MOST_DEPTH, MOST_VALUES, Inquiry, read_inquiry
 from deployments.openai.prompt import MOST_MESSAGES, MOST_OTHER_VALUES

@@ -15,7 +15,7 @@ from cluster.spec import ClusterSpec
 from deployments.gateway.tenants import digest_of
 from deployments.openai.endpoints import ENDPOINTS, BodyKind
 from deployments.openai.inquiry import Inquiry, read_inquiry
-from deployments.openai.salts import Salts, with_salt
+from deployments.openai.prefix import Salts, with_salt
 from tests.deployments.gateway.rig import ASK, CHAT, Rig, make_spec
 
 MakeRig = Callable[..., Awaitable[Rig]]

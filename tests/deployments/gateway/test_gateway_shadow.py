@@ -8,7 +8,7 @@ import yaml
 from cluster.spec import ClusterSpec
 from deployments.cell.act import Act, ActKind
 from deployments.cell.directory import Directory
-from deployments.cell.promotion import standing
+from deployments.cell.orders import standing
 from tests.deployments.gateway.rig import SECRET, Rig
 from tests.deployments.gateway.test_gateway_apply import changed, put
 from tests.deployments.gateway.test_gateway_orders import BY, SCALED, MakeRig, post, samples

@@ -13,7 +13,7 @@ import aiohttp
 
 from cluster.spec import EngineSettings, Model
 from deployments.engine.fence import Fence
-from deployments.gateway.lanes_page import LanesPage
+from deployments.gateway.cell_pages import LanesPage
 from deployments.ownership.allegiance import Allegiance
 from deployments.ownership.booking import read_booking
 from deployments.ownership.claims import ClaimFailed, Overtaken

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from cli.main import app
 from deployments.ownership import decision_log
 from deployments.ownership.decision_log import DecisionLog, in_file_name, model_in
-from deployments.telemetry.log_health import LogHealth
+from deployments.telemetry.line_log import LogHealth
 from tests.deployments.gateway.fake_engine import DONE, event, pieces
 from tests.deployments.gateway.rig import ASK
 from tests.deployments.ownership.conftest import Cell

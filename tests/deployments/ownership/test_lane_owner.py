@@ -16,7 +16,7 @@ from deployments.ownership.running import Running
 from deployments.protocol import Finished, ReplicaFacts, ReplicaState
 from deployments.scheduling import Admission, Binding, Capacity, Ending, LanePolicy, Lease, Placement, Policy, RejectCause, Request
 from deployments.scheduling.replica import ReplicaStatus
-from deployments.telemetry.log_health import LogHealth
+from deployments.telemetry.line_log import LogHealth
 from tests.deployments.gateway.rig import until
 
 

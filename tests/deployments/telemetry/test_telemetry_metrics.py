@@ -14,9 +14,8 @@ from deployments.telemetry import line_log
 from deployments.telemetry.buckets import PROMPT_BOUNDS, prompt_bucket
 from deployments.telemetry.journal import Journal
 from deployments.telemetry.ledger import Ledger, Outcome
-from deployments.telemetry.log_health import Logs
-from deployments.telemetry.loop_lag import LoopLag
-from deployments.telemetry.metrics import RequestMetrics
+from deployments.telemetry.line_log import Logs
+from deployments.telemetry.metrics import LoopLag, RequestMetrics
 
 
 def ledger(**fields: object) -> Ledger:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 from deployments.engine.step_log import StepLog
 from deployments.engine_model.cost_model import Chunk, slowed
-from deployments.telemetry.log_health import LogHealth
+from deployments.telemetry.line_log import LogHealth
 from planning.costs.front import FRONT_SHARE, Window, front_and_back, mean_wait_s
 from planning.costs.ledgers import Around, LedgerError, read_arounds
 from planning.costs.nonnegative import least_deviance, least_relative_error

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.spec import Model, Simulated
+from deployments.engine.simulated.answer import words
 from deployments.engine.simulated.ask import Ask, answer_tokens, read_ask
 from deployments.engine.simulated.costs import read_costs
-from deployments.engine.simulated.filler import words
 from deployments.engine_model.cost_file import CostFileError
 from deployments.openai.endpoints import BodyKind
 from deployments.openai.inquiry import read_inquiry
-from deployments.openai.lengths import TokenRatio
+from deployments.openai.prompt import TokenRatio
 
 SIMULATED = Simulated(costs="c")
 

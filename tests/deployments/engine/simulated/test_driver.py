@@ -5,9 +5,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.engine.load import EngineLoad
-from deployments.engine.simulated.driver import Driver
-from deployments.engine.simulated.job import Job
+from deployments.engine.backend import EngineLoad
+from deployments.engine.simulated.driver import Driver, Job
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.engine import Engine
 from deployments.engine_model.limits import Limits

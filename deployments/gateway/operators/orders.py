@@ -1,31 +1,120 @@
-"""Where operators give their orders: hold and pin a model's replicas, cordon and drain one. Each is written down by the directory (`cell/act.py`).
+"""Where operators give their orders: hold and pin a model's replicas, cordon and drain one. Each is written down by
+the directory (`cell/act.py`).
 
-A drain goes to the replicas themselves, whether the directory answers or not: a machine that is to be taken away waits for nobody.
+Orders are closed JSON objects, whose errors name the key, the value and what is allowed. A drain goes to the
+replicas themselves, whether the directory answers or not: a machine that is to be taken away waits for nobody.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Annotated, Literal, TypeVar
 
 import aiohttp
+from pydantic import Field, ValidationError, model_validator
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from cluster.spec import Model
+from cluster.spec import Model, problem_lines
+from cluster.spec.base import Section
 from deployments.cell.act import Act, ActKind
-from deployments.cell.announced import Announced
+from deployments.cell.control import LONGEST_S, MOST_REPLICAS, SHORTEST_S
+from deployments.cell.listing import Announced
 from deployments.cell.orders import Orders
 from deployments.gateway.feeds import ReplicaFeed
-from deployments.gateway.operators.chosen_replica import chosen
-from deployments.gateway.operators.order_forms import ControlForm, CordonForm, DrainForm, ReleaseForm, read_form
-from deployments.gateway.operators.orders_shown import shown_orders
+from deployments.gateway.operators.status import shown_orders
 from deployments.gateway.own_page import Handler, OwnPage, body_of
 from deployments.gateway.service import Service
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.fields import shown
 from deployments.protocol import DRAIN_PATH, DrainReason, ReplicaFacts
+
+Form = TypeVar("Form", bound="OrderForm")
+Text = Annotated[str, Field(max_length=1_000)]
+Named = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class OrderForm(Section):
+    """`by`: who orders it, as known on the machine of the command; `why` is for the audit."""
+
+    by: Named
+    why: Text = ""
+
+
+class ControlForm(OrderForm):
+    """A hold (no fewer than so many `replicas`) or a pin (exactly so many) of a model, for so many seconds."""
+
+    model: Named
+    kind: Literal["hold", "pin"]
+    replicas: Annotated[int, Field(ge=0, le=MOST_REPLICAS)]
+    for_s: Annotated[float, Field(ge=SHORTEST_S, le=LONGEST_S)]
+
+    @model_validator(mode="after")
+    def _holds_something(self) -> "ControlForm":
+        if self.kind == "hold" and not self.replicas:
+            raise ValueError("replicas = 0: allowed: at least 1 for a hold; to have none is a pin")
+        return self
+
+
+class ReleaseForm(OrderForm):
+    """Ends what holds or pins a model."""
+
+    model: Named
+
+
+class CordonForm(OrderForm):
+    """Keeps new work off a replica (the whole of its id, or its beginning or end), or with `undo` no more."""
+
+    replica: Named
+    undo: bool = False
+
+
+class DrainForm(OrderForm):
+    """Drains a replica, or all of a node, by the whole, the beginning or the end of its id."""
+
+    replica: Named | None = None
+    node: Named | None = None
+    reason: Literal[DrainReason.OPERATOR, DrainReason.SPOT_NOTICE] = DrainReason.OPERATOR
+
+    @model_validator(mode="after")
+    def _names_one(self) -> "DrainForm":
+        if (self.replica is None) == (self.node is None):
+            raise ValueError(f"replica = {self.replica!r}, node = {self.node!r}: allowed: one of the two")
+        return self
+
+
+class ShadowForm(OrderForm):
+    """Makes the shadow law of a model the active one, or takes that back; with `force` also where a changed spec did it, not an order."""
+
+    model: Named
+    kind: Literal["promote", "rollback"]
+    force: bool = False
+
+
+def read_form(kind: type[Form], body: bytes) -> Form:
+    """The form in a body. Raises ApiError."""
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        raise ApiError(ErrorCode.INVALID_VALUE, "; ".join(problem_lines(error, kind)), param=".".join(map(str, problem["loc"])) or None) from None
+
+
+def chosen(what: str, name: str, known: Iterable[str]) -> str:
+    """The one of the `known` ids that is `name`, or else begins or ends with it. Raises ApiError, which lists what there is."""
+    ids = sorted(set(known))
+    if name in ids:
+        return name
+    found = [one for one in ids if name and (one.startswith(name) or one.endswith(name))]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        message = f"{what} = {shown(name)}: several begin or end so; allowed: a part that is one's alone, of {', '.join(found)}"
+        raise ApiError(ErrorCode.INVALID_VALUE, message, param=what)
+    raise ApiError(ErrorCode.NOT_FOUND, f"{what} = {shown(name)}: unknown; there are: {', '.join(ids) or 'none'}", param=what)
+
 
 log = logging.getLogger("raylane.controls")
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.openai.lengths import TokenRatio
+from deployments.openai.prompt import TokenRatio
 
 
 def test_it_learns() -> None:

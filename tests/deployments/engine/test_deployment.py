@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from deployments.engine import registration
+from deployments.engine import deployment as registration
 from deployments.engine.replica import Replica
 from tests.deployments.gateway.rig import Handle, until
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.cell.departure import Cause, Kind, Lost
-from deployments.cell.events import Ended, Event, Ready, line_of, read_event
+from deployments.cell.departure import Cause, Ended, Event, Kind, Lost, Ready, line_of, read_event
 
 texts = st.text(max_size=8)
 counts = st.integers(0, 10**9)

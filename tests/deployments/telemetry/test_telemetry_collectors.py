@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from deployments.telemetry.collectors import SimulatorErrorMetrics
 from deployments.telemetry.published_error import AtLoad, Figure, Published, write_published
-from deployments.telemetry.simulator_error import SimulatorErrorMetrics
 
 
 def test_the_file_is_shown_as_soon_as_it_is_there(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

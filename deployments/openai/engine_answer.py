@@ -1,7 +1,8 @@
-"""An engine's error answer in the client's form: one vocabulary of types and codes for clients, whoever refused them.
+"""What the gateway changes in an engine's answer: an error takes the client's form, a stream is cut at the ends of
+events.
 
-vLLM's own have a number for a code, several words for one type, `body.` before the field's name or no field at all. The message stays as it is.
-What an engine answers with success is never touched.
+vLLM's own errors have a number for a code, several words for one type, `body.` before the field's name or no field
+at all. The message stays as it is. What an engine answers with success is never touched.
 """
 
 import json
@@ -85,3 +86,30 @@ def _named_field(message: str, body: bytes) -> str | None:
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
+
+
+_BLANKS = (b"\n\n", b"\r\n\r\n", b"\r\r")
+"""The empty line that ends an event, in each of the forms of lines that the standard allows (vLLM sends the first)."""
+
+
+class Events:
+    """Passes on whole events and holds back the tail of an unfinished one. Nearly every piece ends with an event, and is then passed as it is."""
+
+    def __init__(self) -> None:
+        self._tail = b""
+
+    def feed(self, piece: bytes) -> bytes:
+        """What of the stream may be passed on now that `piece` came."""
+        if self._tail:
+            piece = self._tail + piece
+        if piece.endswith(b"\n\n"):
+            self._tail = b""
+            return piece
+        cut = max(piece.rfind(blank) + len(blank) if blank in piece else 0 for blank in _BLANKS)
+        self._tail = piece[cut:]
+        return piece[:cut]
+
+    def rest(self) -> bytes:
+        """What is left at the stream's proper end."""
+        rest, self._tail = self._tail, b""
+        return rest

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from deployments.telemetry.later import Later
+from deployments.telemetry.journal import Later
 
 
 async def test_all_is_done_in_order() -> None:

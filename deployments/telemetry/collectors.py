@@ -1,0 +1,181 @@
+"""Metrics that are read when Prometheus asks: departures, ownership, scaling, and the published error of the
+simulator."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from deployments.cell.departure import Tally
+from deployments.cell.listing import Announced
+from deployments.ownership.allegiance import Allegiance
+from deployments.telemetry.published_error import Published, PublishedError, read_published
+
+_WORDS = ("kind", "model", "cause")
+
+
+class DepartureMetrics(Collector):
+    """Read when Prometheus asks. The directory counts for the whole cell, so one gateway tells it: the first of `gateways` by id, of which this one's
+    own comes first."""
+
+    def __init__(self, announced: Announced, gateways: Callable[[], list[str]]) -> None:
+        self._announced = announced
+        self._gateways = gateways
+
+    def collect(self) -> Iterable[Metric]:
+        """The families."""
+        ended = CounterMetricFamily("raylane_departures", "What ended, by cause; planned: somebody wanted it.", labels=(*_WORDS, "planned"))
+        requests = CounterMetricFamily("raylane_departed_requests", "Requests that ran there, by what became of them.", labels=(*_WORDS, "fate"))
+        tokens = CounterMetricFamily("raylane_departed_tokens", "...and their booked tokens.", labels=_WORDS)
+        gateways = self._gateways()
+        for tally in self._announced.departures.tallies if gateways[0] == min(gateways) else ():
+            words = _words(tally)
+            ended.add_metric((*words, "yes" if tally.cause.planned else "no"), tally.count)
+            for fate in ("broken", "placed_again"):
+                requests.add_metric((*words, fate), getattr(tally.lost, fate))
+            tokens.add_metric(words, tally.lost.tokens)
+        return ended, requests, tokens
+
+
+def _words(tally: Tally) -> tuple[str, str, str]:
+    return tally.kind.value, tally.model, tally.cause.value
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One model at one gateway. `epoch`: under which it owns the model; None: it does not. `lost_requests` and `lost_tokens` are what gateways that
+    died took with them, `reconciled` how often a replica's word disagreed with the books."""
+
+    epoch: int | None
+    follows: bool
+    taken_over: int
+    handed_on: int
+    reconciled: int
+    lost_requests: int
+    lost_tokens: int
+
+
+def standing_of(allegiance: Allegiance) -> Standing:
+    """How things stand now."""
+    desk = allegiance.desk
+    own = desk.own
+    losses = desk.losses
+    reconciled = own.reconciled if own is not None else 0
+    return Standing(allegiance.epoch, desk.owner is not None, allegiance.taken_over, desk.handed_on, reconciled, losses.requests, losses.tokens)
+
+
+class OwnershipMetrics(Collector):
+    """Read when Prometheus asks."""
+
+    def __init__(self, standings: Callable[[], Mapping[str, Standing]]) -> None:
+        self._standings = standings
+
+    def collect(self) -> Iterable[Metric]:
+        """The families, one sample a model."""
+        epoch = GaugeMetricFamily("raylane_owner_epoch", "The epoch under which this gateway owns the model; 0: it does not.", labels=("model",))
+        follows = GaugeMetricFamily("raylane_owner_known", "1 while this gateway knows an owner that answers.", labels=("model",))
+        taken = CounterMetricFamily("raylane_takeovers", "How often this gateway became the owner.", labels=("model",))
+        handed = CounterMetricFamily("raylane_handed_on", "Waiting requests that were handed to another owner.", labels=("model",))
+        reconciled = CounterMetricFamily("raylane_reconciled_leases", "Leases mended after a replica's own word.", labels=("model",))
+        lost = CounterMetricFamily("raylane_lost_requests", "Running requests that died with their gateway.", labels=("model",))
+        tokens = CounterMetricFamily("raylane_lost_tokens", "...and their booked tokens.", labels=("model",))
+        for model, standing in self._standings().items():
+            epoch.add_metric((model,), standing.epoch or 0)
+            follows.add_metric((model,), float(standing.follows))
+            for family, value in (
+                (taken, standing.taken_over),
+                (handed, standing.handed_on),
+                (reconciled, standing.reconciled),
+                (lost, standing.lost_requests),
+                (tokens, standing.lost_tokens),
+            ):
+                family.add_metric((model,), value)
+        return (epoch, follows, taken, handed, reconciled, lost, tokens)
+
+
+class ScalingMetrics(Collector):
+    """Read when Prometheus asks. `owned` names the models."""
+
+    def __init__(self, announced: Announced, owned: Callable[[], Iterable[str]]) -> None:
+        self._announced = announced
+        self._owned = owned
+
+    def collect(self) -> Iterable[Metric]:
+        """The families."""
+        owned = frozenset(self._owned())
+        return (*self._orders(owned), *self._scaling(owned))
+
+    def _orders(self, owned: frozenset[str]) -> Iterable[Metric]:
+        orders = self._announced.orders
+        number = GaugeMetricFamily("raylane_control", "Replicas that an operator holds (at least) or pins (exactly).", labels=("model", "kind"))
+        until = GaugeMetricFamily("raylane_control_until_seconds", "When that ends, as a Unix time.", labels=("model", "kind"))
+        cordoned = GaugeMetricFamily("raylane_cordoned_replicas", "Replicas that an operator keeps new work off.", labels=("model",))
+        acts = CounterMetricFamily("raylane_operator_acts", "What operators did, by kind, as the audit has it.", labels=("model", "kind"))
+        for model in sorted(owned):
+            cordoned.add_metric((model,), len(orders.cordoned(model)))
+            for control in self._announced.controls_of(model):
+                number.add_metric((model, control.kind.value), control.replicas)
+                until.add_metric((model, control.kind.value), control.until_unix_s)
+        for model, kind, count in orders.acts:
+            if model in owned:
+                acts.add_metric((model, kind.value), count)
+        return number, until, cordoned, acts
+
+    def _scaling(self, owned: frozenset[str]) -> Iterable[Metric]:
+        scaling = self._announced.scaling
+        replicas = GaugeMetricFamily("raylane_replicas", "Replicas as their autoscaler sees them.", labels=("model", "state"))
+        decided = GaugeMetricFamily("raylane_scaling_decided_seconds", "When it last decided something new, as a Unix time.", labels=("model",))
+        decisions = CounterMetricFamily("raylane_scaling_decisions", "Its decisions, by reason.", labels=("model", "reason"))
+        alarms = CounterMetricFamily("raylane_scaling_alarms", "What was wrong when it decided, by kind.", labels=("model", "kind"))
+        for state in scaling.states:
+            if state.model in owned:
+                decided.add_metric((state.model,), state.at_unix_s)
+                for name in ("requested", "applied", "ready", "starting"):
+                    replicas.add_metric((state.model, name), getattr(state, name))
+        for family, counts in ((decisions, scaling.decisions), (alarms, scaling.alarms)):
+            for model, word, count in counts:
+                if model in owned:
+                    family.add_metric((model, word), count)
+        return replicas, decided, decisions, alarms
+
+
+logger = logging.getLogger(__name__)
+
+
+class SimulatorErrorMetrics(Collector):
+    """Gauges of one file. While it cannot be read there is `raylane_simulator_error_known` 0 and nothing else."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._told = ""
+
+    def collect(self) -> Iterator[Metric]:
+        """One scrape."""
+        published = self._read()
+        yield GaugeMetricFamily("raylane_simulator_error_known", "1: a rehearsal has published its error.", value=float(published is not None))
+        if published is None:
+            return
+        capacity = GaugeMetricFamily("raylane_simulator_capacity_error_ratio", "Simulated / live capacity - 1.", labels=("model",))
+        capacity.add_metric((published.model,), published.capacity_error)
+        yield capacity
+        errors = GaugeMetricFamily("raylane_simulator_error_ratio", "Simulated / live - 1, by load and figure.", labels=("model", "load", "figure"))
+        spreads = GaugeMetricFamily("raylane_simulator_live_spread_ratio", "How far live runs were apart.", labels=("model", "load", "figure"))
+        for at in published.loads:
+            for figure in at.figures:
+                labels = (published.model, f"{at.load:g}", figure.name)
+                errors.add_metric(labels, figure.error)
+                spreads.add_metric(labels, figure.spread)
+        yield errors
+        yield spreads
+
+    def _read(self) -> Published | None:
+        try:
+            return read_published(self._path)
+        except PublishedError as error:
+            if str(error) != self._told:  # once, not at each scrape
+                self._told = str(error)
+                logger.warning("gateway.simulator_error: %s", error)
+            return None
