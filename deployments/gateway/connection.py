@@ -153,11 +153,11 @@ class Connection:
             headers.append((b"connection", b"close"))
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
-    async def write(self, piece: bytes) -> None:
-        """Sends a piece of the body; waits while the client does not read."""
+    def write(self, piece: bytes) -> Awaitable[None]:
+        """Sends a piece of the body, when awaited; waits while the client does not read."""
         self._streaming = True
         self._flow.ledger.bytes_out += len(piece)
-        await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+        return self._send({"type": "http.response.body", "body": piece, "more_body": True})
 
     async def finish(self, last: bytes = b"") -> None:
         """Ends the body, once the kernel took what was sent (`http/protocol.py`): a client that does not read keeps its flow waiting to the end."""

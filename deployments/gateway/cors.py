@@ -51,6 +51,16 @@ class Cors:
         allowed = [(b"access-control-allow-headers", names)] if len(names) <= _LONGEST_NAMES and _NAMES.fullmatch(names) else []
         return [*self.shared(origin), (b"access-control-allow-methods", b"GET, POST"), *allowed, (b"access-control-max-age", self._max_age)]
 
+    def note(self, scope: Scope) -> Headers | None:
+        """Called before a request is served: notes in its scope what its answer is to carry. A preflight's answer, for one."""
+        if not self.on:
+            return None
+        headers = dict(scope["headers"])
+        preflight = self.preflight(headers) if scope["method"] == "OPTIONS" else None
+        if preflight is None:
+            scope[EXTRA_HEADERS] = self.shared(headers.get(b"origin", b""))
+        return preflight
+
 
 class Doorstep:
     """The ASGI app before a path that pages of other origins may ask for. It wraps no `send`: what answers adds the headers itself."""
@@ -61,13 +71,11 @@ class Doorstep:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One exchange."""
-        rules = self._rules()
-        if rules.on:
-            headers = dict(scope["headers"])
-            answer = rules.preflight(headers) if scope["method"] == "OPTIONS" else None
-            if answer is not None:
-                await send({"type": "http.response.start", "status": 204, "headers": answer})
-                await send({"type": "http.response.body", "body": b""})
-                return
-            scope[EXTRA_HEADERS] = rules.shared(headers.get(b"origin", b""))
-        await self._app(scope, receive, send)
+        preflight = self._rules().note(scope)
+        await (self._app(scope, receive, send) if preflight is None else answer_preflight(send, preflight))
+
+
+async def answer_preflight(send: Send, headers: Headers) -> None:
+    """The whole answer to a preflight."""
+    await send({"type": "http.response.start", "status": 204, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})

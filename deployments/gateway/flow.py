@@ -55,6 +55,7 @@ class Flow:
     def __init__(self, ledger: Ledger, timeouts: Timeouts) -> None:
         self.ledger = ledger
         self._timeouts = timeouts
+        self._limits_s = _limits_s(timeouts)
         self._total_s = ledger.arrived_s + timeouts.total_s
         self._hop = Hop.UPLOAD
         self._deadline_s = ledger.arrived_s + timeouts.client_stall_s
@@ -71,7 +72,7 @@ class Flow:
     def wait_for(self, hop: Hop, now: float, at_most_until_s: float = math.inf) -> None:
         """From `now` on the flow waits for `hop`; no longer than `at_most_until_s`."""
         self._hop = hop
-        self._deadline_s = min(now + self._limit_s(hop), at_most_until_s)
+        self._deadline_s = min(now + self._limits_s[hop], at_most_until_s)
 
     def expire(self, now: float) -> None:
         """Ends the flow if a deadline has passed; else lets a heartbeat out where one is due."""
@@ -104,20 +105,6 @@ class Flow:
         finally:
             self._task = None
 
-    def _limit_s(self, hop: Hop) -> float:
-        times = self._timeouts
-        match hop:
-            case Hop.UPLOAD | Hop.CLIENT:
-                return times.client_stall_s
-            case Hop.LANE | Hop.WHOLE_ANSWER:
-                # The scheduler itself gives up the wait in the lane, after queue_wait_s. An answer that is not streamed has its first byte after its
-                # last token, so first_byte_s would bound how long an answer may be.
-                return times.total_s
-            case Hop.FIRST_BYTE:
-                return times.first_byte_s
-            case Hop.BETWEEN_BYTES:
-                return times.between_bytes_s
-
     def _error(self, cause: Cause) -> ApiError | None:
         times = self._timeouts
         match cause:
@@ -145,6 +132,20 @@ class Flow:
                 return ApiError(ErrorCode.BETWEEN_BYTES_TIMEOUT, f"the replica was silent for between_bytes_s = {times.between_bytes_s:g} s")
             case _:
                 return None  # a client that stopped reading cannot be told
+
+
+def _limits_s(times: Timeouts) -> dict[Hop, float]:
+    """How long a flow may wait for each hop, looked up for each piece of a stream."""
+    return {
+        Hop.UPLOAD: times.client_stall_s,
+        # The scheduler itself gives up the wait in the lane, after queue_wait_s. An answer that is not streamed has
+        # its first byte after its last token, so first_byte_s would bound how long an answer may be.
+        Hop.LANE: times.total_s,
+        Hop.WHOLE_ANSWER: times.total_s,
+        Hop.FIRST_BYTE: times.first_byte_s,
+        Hop.BETWEEN_BYTES: times.between_bytes_s,
+        Hop.CLIENT: times.client_stall_s,
+    }
 
 
 class Flows:

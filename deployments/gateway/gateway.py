@@ -31,7 +31,7 @@ from deployments.gateway.operators.shadow_page import Exchange, ShadowPage
 from deployments.gateway.operators.status import Status
 from deployments.gateway.pages import OwnPages
 from deployments.gateway.replica_loss import Obituaries
-from deployments.gateway.routes import build_app, build_cell_app
+from deployments.gateway.routes import ClientApp, build_cell_app
 from deployments.gateway.service import Service
 from deployments.http.server import HttpServer
 from deployments.openai.endpoints import ENDPOINTS
@@ -96,7 +96,7 @@ class Gateway:
         own = [*OwnPages(self.service, self._status).routes(), *operators.routes(), *orders.routes(), shadow.route()]
         shared_port = settings.replicas > 1
         keep_alive_s, limits = settings.timeouts.keep_alive_s, lambda: self.service.client_limits
-        self._server = HttpServer(build_app(self.service, own, secret), settings.host, settings.port, keep_alive_s, shared_port, limits)
+        self._server = HttpServer(ClientApp(self.service, own, secret), settings.host, settings.port, keep_alive_s, shared_port, limits)
         for_cell = [LanesPage(self.service.desks).route(), ScalingPage(self.service).route()]
         self._cell_server = HttpServer(build_cell_app(self.service, [*own, *for_cell], secret), cell_host, 0, keep_alive_s, limits=limits)
         self.peers.own_url = _url(cell_host, self._cell_server.port)

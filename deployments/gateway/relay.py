@@ -17,7 +17,7 @@ from deployments.openai.endpoints import Endpoint
 from deployments.openai.engine_answer import Events, engine_error, rewrite_error_events
 from deployments.openai.errors import ApiError, ErrorCode, lost
 from deployments.ownership.desk import Desk
-from deployments.protocol import ENGINE_DIED_HEADER, ERROR_EVENTS, PRIORITY_HEADER, ReplicaState
+from deployments.protocol import ENGINE_DIED_HEADER, ERROR_EVENT, NAMED_ERROR_EVENT, PRIORITY_HEADER, ReplicaState
 from deployments.scheduling import Ending, Lease
 from deployments.telemetry.ledger import Ledger
 
@@ -44,7 +44,15 @@ class Relay:
         self._task = asyncio.current_task()
         self._desk.when_lost(self._lease, self._replica_lost)
         try:
-            await self._exchange(body)
+            response = await self._post(body)
+            try:
+                if response.content_type == "text/event-stream":
+                    await self._stream(response, body)
+                else:
+                    await self._whole(response, body)
+            except BaseException:
+                response.close()  # the engine sees the disconnect and aborts the request
+                raise
         except Refused as refused:
             if refused.highest is None:
                 self._desk.refused(self._lease, refused.state)
@@ -93,31 +101,23 @@ class Relay:
             self._task.uncancel()
         return self._died and self._flow.cause is None
 
-    async def _exchange(self, body: bytes) -> None:
+    async def _post(self, body: bytes) -> aiohttp.ClientResponse:
+        """Sends the request; the head of an answer, unless it says that the engine died."""
         url = self._desk.url_of(self._lease)
         if url is None:  # lost between the placement and now: no work was done
             raise Refused(None)
         self._flow.wait_for(Hop.FIRST_BYTE if self._ledger.stream else Hop.WHOLE_ANSWER, time.monotonic())
-        response = await post(self._session, url + self._endpoint.path, self._ledger.engine_id, body, self._headers)
-        try:
-            await self._answer(response, body)
-        except BaseException:
-            response.close()  # the engine sees the disconnect and aborts the request
-            raise
-
-    @property
-    def _headers(self) -> dict[str, str]:
-        return {PRIORITY_HEADER: str(self._lease.home), **self._desk.credentials(self._lease)}
-
-    async def _answer(self, response: aiohttp.ClientResponse, body: bytes) -> None:
+        headers = {PRIORITY_HEADER: str(self._lease.home), **self._desk.credentials(self._lease)}
+        response = await post(self._session, url + self._endpoint.path, self._ledger.engine_id, body, headers)
         if ENGINE_DIED_HEADER in response.headers:
+            response.close()
             if self._may_go_again:
                 raise Died(Death.ENGINE_DIED)
             self._desk.died(self._lease)
             raise lost()
-        if response.content_type == "text/event-stream":
-            await self._stream(response, body)
-            return
+        return response
+
+    async def _whole(self, response: aiohttp.ClientResponse, body: bytes) -> None:
         payload = await response.read()
         refused = refusal(response.status, payload)
         if refused is not None:
@@ -144,7 +144,7 @@ class Relay:
         events = Events()
         received = sent = 0.0
         try:
-            async for piece in response.content.iter_any():
+            while piece := await response.content.readany():
                 previous, received = received, clock()
                 if previous:
                     ledger.itl.append(received - previous)
@@ -155,7 +155,7 @@ class Relay:
                     await client.start(response.status, headers)
                 flow.wait_for(Hop.CLIENT, received)
                 whole = events.feed(piece)
-                if any(begin in whole for begin in ERROR_EVENTS):
+                if ERROR_EVENT in whole or NAMED_ERROR_EVENT in whole:
                     whole = self._engine_failed(whole, body)
                 await client.write(whole)
                 sent = clock()

@@ -6,7 +6,7 @@ says nothing: behind a reverse proxy or a load balancer on the same machine ever
 """
 
 import hmac
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -16,7 +16,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
 from deployments.gateway.connection import Receive, Scope, Send
-from deployments.gateway.cors import Cors, Doorstep
+from deployments.gateway.cors import Cors, Doorstep, answer_preflight
 from deployments.gateway.own_page import OwnPage
 from deployments.gateway.service import Service
 from deployments.openai.endpoints import ENDPOINTS, Endpoint
@@ -96,21 +96,25 @@ def behind_doors(routes: Sequence[Route], secret: str, refusal: ASGIApp, cors: C
     return [Route(route.path, guarded(route)) for route in routes]
 
 
-class RelayedEndpoint:
-    """The ASGI app of one relayed path."""
+class ClientApp:
+    """The ASGI app of the port for clients: relayed endpoints, and the gateway's own pages.
 
-    def __init__(self, service: Service, endpoint: Endpoint) -> None:
+    A relayed endpoint is found by its path before the router is asked, and this is no coroutine of its own: every
+    layer between the server and the relay would be resumed for each piece of a stream.
+    """
+
+    def __init__(self, service: Service, own: Sequence[Route], secret: str) -> None:
+        self.relayed: Mapping[str, Endpoint] = {one.path: one for one in ENDPOINTS if ACCESS[one.path] is Access.KEY}
+        self.pages = build_cell_app(service, own, secret)
         self._service = service
-        self._endpoint = endpoint
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
-        await self._service.handle(self._endpoint, scope, receive, send)
-
-
-def build_app(service: Service, own: Sequence[Route], secret: str) -> Router:
-    """The gateway's whole ASGI app. A bare Router: middleware would wrap `send` and cost a layer on every piece of a stream."""
-    return build_cell_app(service, [*(Route(endpoint.path, RelayedEndpoint(service, endpoint)) for endpoint in ENDPOINTS), *own], secret)
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """One exchange."""
+        endpoint = self.relayed.get(scope["path"])
+        if endpoint is None:
+            return self.pages(scope, receive, send)
+        preflight = self._service.cors.note(scope)
+        return self._service.handle(endpoint, scope, receive, send) if preflight is None else answer_preflight(send, preflight)
 
 
 def build_cell_app(service: Service, own: Sequence[Route], secret: str) -> Router:

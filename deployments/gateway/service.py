@@ -7,7 +7,7 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import aiohttp
@@ -124,7 +124,8 @@ class Service:
         async with self.flows.hold(flow):
             try:
                 with flow.guard():
-                    await self._serve(endpoint, flow, client)
+                    answering = await self._read(endpoint, flow, client)
+                    await answering
                 ledger.outcome = outcome_of(ledger)
             except Aborted as aborted:
                 ledger.outcome = Outcome.CANCELLED if aborted.cause is Cause.CLIENT_GONE else Outcome.FAILED
@@ -143,7 +144,8 @@ class Service:
                 ledger.ended_s = time.monotonic()
                 self.closing.ended(ledger)
 
-    async def _serve(self, endpoint: Endpoint, flow: Flow, client: Connection) -> None:
+    async def _read(self, endpoint: Endpoint, flow: Flow, client: Connection) -> Awaitable[None]:
+        """Reads a request and judges it; what is returned answers it. (It is awaited in `handle`: here it would be one frame more to resume.)"""
         if self.draining:
             raise ApiError(ErrorCode.DRAINING, "this gateway is stopping; send the request again", headers={"retry-after": "1"})
         if client.method != "POST":
@@ -167,9 +169,8 @@ class Service:
             flow.ledger.traffic_class = traffic_class.name
             request = self._request(inquiry, desk.model, flow.ledger, traffic_class)
             flow.ledger.submitted(time.monotonic())
-            await run_leased(self, desk, request, flow, client, endpoint, body)
-        else:
-            await run_direct(self.session, desk, flow, client, endpoint, body)
+            return run_leased(self, desk, request, flow, client, endpoint, body)
+        return run_direct(self.session, desk, flow, client, endpoint, body)
 
     def _desk(self, inquiry: Inquiry, endpoint: Endpoint) -> Desk:
         name = inquiry.model or (self.served_names[0] if len(self.desks) == 1 else "")

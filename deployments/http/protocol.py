@@ -248,6 +248,7 @@ class _Answered:
 
     def __init__(self, transport: asyncio.Transport, end: Callable[[], None]) -> None:
         self._transport = transport
+        self.write = transport.write
         self.close = end
 
     def __getattr__(self, name: str) -> Any:

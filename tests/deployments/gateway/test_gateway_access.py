@@ -10,7 +10,7 @@ import pytest
 from starlette.routing import Route
 
 from deployments.gateway.cors import Cors
-from deployments.gateway.routes import ACCESS, Access, behind_doors
+from deployments.gateway.routes import ACCESS, Access, ClientApp, behind_doors
 from deployments.gateway.tenants import digest_of
 from deployments.http.server import HttpServer
 from deployments.openai.endpoints import ENDPOINTS
@@ -33,8 +33,10 @@ GIVEN: dict[str, dict[str, str]] = {
 }
 
 
-def routes(server: HttpServer) -> list[Route]:
-    return [route for route in server._server.config.app.routes if isinstance(route, Route)]  # type: ignore[union-attr]
+def paths(server: HttpServer) -> list[str]:
+    app: Any = server._server.config.app
+    relayed, pages = (app.relayed, app.pages) if isinstance(app, ClientApp) else ((), app)
+    return [*relayed, *(route.path for route in pages.routes if isinstance(route, Route))]
 
 
 def servers(rig: Rig) -> dict[int, HttpServer]:
@@ -54,11 +56,11 @@ async def test_every_path_asks_for_what_the_table_says(make_rig: MakeRig, subtes
     rig = await make_rig(tenants=TENANTS)
     methods = ("GET", "POST", "PUT", "DELETE")
     for port, server in servers(rig).items():
-        for route in routes(server):
-            access = ACCESS[route.path]
+        for path in paths(server):
+            access = ACCESS[path]
             for name, headers in GIVEN.items():
-                with subtests.test(path=route.path, cell=port != rig.port, given=name):
-                    answers = await asyncio.gather(*(status_of(port, route.path, method, headers) for method in methods))
+                with subtests.test(path=path, cell=port != rig.port, given=name):
+                    answers = await asyncio.gather(*(status_of(port, path, method, headers) for method in methods))
                     if access is Access.SECRET:
                         assert [status for status, _ in answers] == [401] * len(methods)
                         assert all(openai_error(body)["code"] == "unauthorized" for _, body in answers)
@@ -74,22 +76,22 @@ async def test_with_what_it_asks_for_each_opens(make_rig: MakeRig, subtests: pyt
     rig = await make_rig(tenants=TENANTS)
     given: dict[Access, dict[str, str]] = {Access.OPEN: {}, Access.KEY: {"authorization": f"Bearer {KEY}"}, Access.SECRET: CREDENTIALS}
     for port, server in servers(rig).items():
-        for route in routes(server):
-            with subtests.test(path=route.path, cell=port != rig.port):
+        for path in paths(server):
+            with subtests.test(path=path, cell=port != rig.port):
                 for method in ("GET", "POST", "PUT"):
-                    assert (await status_of(port, route.path, method, given[ACCESS[route.path]]))[0] != 401
+                    assert (await status_of(port, path, method, given[ACCESS[path]]))[0] != 401
 
 
 async def test_a_tenant_key_opens_nothing_of_operators(make_rig: MakeRig) -> None:
     rig = await make_rig(tenants=TENANTS)
     for port, server in servers(rig).items():
-        for route in routes(server):
-            if ACCESS[route.path] is Access.SECRET:
-                assert (await status_of(port, route.path, "GET", {"authorization": f"Bearer {KEY}"}))[0] == 401
+        for path in paths(server):
+            if ACCESS[path] is Access.SECRET:
+                assert (await status_of(port, path, "GET", {"authorization": f"Bearer {KEY}"}))[0] == 401
 
 
 async def test_the_table_and_the_routes_are_the_same(rig: Rig) -> None:
-    served = {route.path for server in servers(rig).values() for route in routes(server)}
+    served = {path for server in servers(rig).values() for path in paths(server)}
     assert served == set(ACCESS)
     assert {path for path, access in ACCESS.items() if access is Access.OPEN} == {"/health", "/ready", "/ping"}
     assert {endpoint.path for endpoint in ENDPOINTS} < {path for path, access in ACCESS.items() if access is Access.KEY}
