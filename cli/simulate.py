@@ -22,7 +22,7 @@ from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile, CostFileError
 from deployments.engine_model.cost_model import CostModel
 from deployments.engine_model.limits import Limits
-from deployments.scheduling.from_spec import binding_of, policy_of
+from deployments.scheduling.policy import binding_of, policy_of
 from planning.simulator.cell import Cell, CellSettings
 from planning.simulator.fleet import FleetEvent, FleetEventKind
 from planning.simulator.from_trace import WorkloadError, workload_of

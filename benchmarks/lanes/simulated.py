@@ -23,7 +23,7 @@ from benchmarks.serving.program import console, write_json
 from benchmarks.serving.spec import one_replica_spec
 from cluster.spec import ClusterSpec, parse_spec
 from deployments.engine_model.cost_file import CostFile, read_cost_file
-from deployments.scheduling.from_spec import binding_of, policy_of
+from deployments.scheduling.policy import binding_of, policy_of
 from planning.simulator.cell import Cell, CellSettings
 from planning.simulator.outcome import Outcome
 from planning.simulator.workload import plain_workload

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from benchmarks.simulated_stack.schedule import Schedule
 from cluster.spec import ClusterSpec
 from deployments.engine_model.cost_file import CostFile
-from deployments.scheduling.from_spec import binding_of, policy_of
+from deployments.scheduling.policy import binding_of, policy_of
 from planning.simulator.cell import Cell, CellSettings
 from planning.simulator.workload import plain_workload
 

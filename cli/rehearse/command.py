@@ -25,7 +25,7 @@ from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile, CostFileError, read_cost_file
 from deployments.engine_model.cost_model import CostModel, slowed
 from deployments.engine_model.fits import limits_for
-from deployments.scheduling.from_spec import binding_of, policy_of
+from deployments.scheduling.policy import binding_of, policy_of
 from deployments.scheduling.replay import Replay, ReplayError, replay
 from deployments.telemetry.published_error import AtLoad, Published, write_published
 from planning.costs.speed import slowness

@@ -38,7 +38,7 @@ from deployments.openai.endpoints import ENDPOINTS
 from deployments.ownership.allegiance import Allegiance
 from deployments.ownership.membership import Epochs, Member, Membership
 from deployments.scheduling import Binding, Policy, Snapshot
-from deployments.scheduling.from_spec import binding_of, policy_of
+from deployments.scheduling.policy import binding_of, policy_of
 from deployments.telemetry.collectors import DepartureMetrics, OwnershipMetrics, ScalingMetrics, SimulatorErrorMetrics, standing_of
 from deployments.telemetry.journal import Journal, Later, Recent
 from deployments.telemetry.ledger import Ledger

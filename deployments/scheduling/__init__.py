@@ -1,13 +1,11 @@
 """The pure scheduling core: lanes, leases, placement. No clock, no I/O, no Ray, vLLM or HTTP."""
 
 from deployments.scheduling.admission import Admission
-from deployments.scheduling.binding import Binding
-from deployments.scheduling.lease import Lease, Placement, Usage
 from deployments.scheduling.limits import TenantPolicy
-from deployments.scheduling.policy import LanePolicy, Order, Policy
+from deployments.scheduling.policy import Binding, LanePolicy, Order, Policy
 from deployments.scheduling.reasons import AdmissionKind, Ending, PickReason, RejectCause, WaitReason
 from deployments.scheduling.replica import Capacity
-from deployments.scheduling.request import Request
+from deployments.scheduling.request import Lease, Placement, Request, Usage
 from deployments.scheduling.scheduler import Scheduler
 from deployments.scheduling.snapshot import LaneStats, ReplicaStats, Snapshot
 from deployments.scheduling.step import Step, TurnedAway

@@ -2,16 +2,15 @@
 
 from dataclasses import dataclass
 
+from deployments.scheduling.availability import Outage, Starting
 from deployments.scheduling.eta import LaneEta, Way
 from deployments.scheduling.lane import Lane
 from deployments.scheduling.lanes import Lanes
-from deployments.scheduling.outage import Outage
 from deployments.scheduling.outlook import Outlooks
 from deployments.scheduling.rate import ServiceRate
 from deployments.scheduling.reasons import AdmissionKind, RejectCause
 from deployments.scheduling.request import Job
 from deployments.scheduling.retry import RetryQueue, jittered_s
-from deployments.scheduling.starting import Starting
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,10 @@
 """A lane: the jobs of one length class (or the promoted ones), shared fairly between tenants.
 
+Inside a tenant's queue the earliest deadline comes first, and jobs that can no longer meet theirs come after those that can.
+
 What waits is counted as it comes and goes: `work` in prefill tokens, never recounted. What is kept is at most a small multiple of what waits, however
-many came and went: dead entries of heaps are dropped when they outnumber the living.
+many came and went: dead entries of heaps (jobs that left, known by their `lane`) are dropped when they come to the top, or when they outnumber the
+living. So leaving costs nothing and entering O(log n).
 """
 
 import heapq
@@ -11,7 +14,74 @@ from dataclasses import dataclass
 
 from deployments.scheduling.fair import FairClock, Flow
 from deployments.scheduling.request import Job
-from deployments.scheduling.tenant_queue import TenantQueue
+
+_Heap = list[tuple[float, int, Job]]
+
+
+_QUEUE_SLACK = 8
+
+
+class TenantQueue:
+    """The queue of one tenant in one lane. `flow` is the tenant's claim to a share of its lane, `entry` names its valid place in the lane's heap,
+    `work` is what waits."""
+
+    __slots__ = ("_lane", "_late", "_viable", "count", "entry", "flow", "work")
+
+    def __init__(self, lane: "Lane", weight: float) -> None:
+        self.flow = Flow(weight)
+        self.count = 0
+        self.entry = 0
+        self.work = 0.0
+        self._lane = lane
+        self._viable: _Heap = []
+        self._late: _Heap = []
+
+    def push(self, job: Job, key: float) -> None:
+        """Adds a job, ordered by `key` and then by `job.sequence`."""
+        self.count += 1
+        self.work += job.cost
+        heapq.heappush(self._viable, (key, job.sequence, job))
+
+    def left(self, job: Job) -> None:
+        """A job left, from wherever it stood."""
+        lane = self._lane
+        self.count -= 1
+        if job.late:
+            job.late = False
+            lane.late -= 1
+            lane.late_work = lane.late_work - job.cost if lane.late else 0.0
+        if not self.count:
+            self.work = 0.0
+            self._viable.clear()
+            self._late.clear()
+            return
+        self.work -= job.cost
+        if len(self._viable) + len(self._late) > 2 * self.count + _QUEUE_SLACK:
+            self._viable = [entry for entry in self._viable if entry[2].lane is lane]
+            self._late = [entry for entry in self._late if entry[2].lane is lane]
+            heapq.heapify(self._viable)
+            heapq.heapify(self._late)
+
+    def head(self, now: float) -> Job | None:
+        """The next job."""
+        viable, late, lane = self._viable, self._late, self._lane
+        while viable:
+            entry = viable[0]
+            job = entry[2]
+            if job.lane is not lane:
+                heapq.heappop(viable)
+            elif job.latest_start_s < now:
+                heapq.heappush(late, heapq.heappop(viable))
+                job.late = True
+                lane.late += 1
+                lane.late_work += job.cost
+                lane.turned_late.append(job)
+            else:
+                return job
+        while late and late[0][2].lane is not lane:
+            heapq.heappop(late)
+        return late[0][2] if late else None
+
 
 _SLACK = 64
 _IDLE_TENANTS = 1_024
@@ -43,7 +113,7 @@ class Lane:
         self.late_waits = False
         """Whether there was any at the last step."""
         self.reserved: Job | None = None
-        """The job for which a replica is kept free (holds.py): it stays the head until it is placed or gone."""
+        """The job for which a replica is kept free (placing.py): it stays the head until it is placed or gone."""
         self.turned_late: list[Job] = []
         """Those whose latest start was found to have passed, for the forecasts to take."""
         self._clock = FairClock()

@@ -2,7 +2,7 @@
 
 Starvation bound, of what is placed between the promotion of a job X and its lease. L lanes have weights w(g) that sum to 1 - phi, the promoted have
 phi; C is the largest admitted cost; P is the promoted work placed meanwhile; k counts the drains meanwhile, in which a replica is kept free for a
-promoted head that fits nowhere (holds.py). What is placed on other replicas during a drain is not counted as work: that wait is the drain's.
+promoted head that fits nowhere (placing.py). What is placed on other replicas during a drain is not counted as work: that wait is the drain's.
 
 Between two drains the promoted are backlogged and their head is placed when it is due, so by fair queueing (fair.py) each lane g is served at most
 w(g) * (P + C) / phi + C, plus C where it was passed over before and kept a claim of one request. During a drain on another replica the lanes may be
@@ -24,6 +24,7 @@ does within another D. No job has more than one drain. All this depends on repli
 reservation, and it begins anew), and P on how many tenants there are. A property test holds both forms on saturated replicas.
 """
 
+import heapq
 import math
 from collections.abc import Iterator
 
@@ -31,7 +32,6 @@ from deployments.scheduling.fair import FairClock
 from deployments.scheduling.lane import Lane
 from deployments.scheduling.policy import Order, Policy
 from deployments.scheduling.request import Job
-from deployments.scheduling.wakeups import Wakeups
 
 PROMOTED = "promoted"
 
@@ -172,3 +172,52 @@ class Lanes:
         del self.jobs[job.request.request_id]
         self._expiries.trim(len(self.jobs))
         self._promotions.trim(len(self.jobs))
+
+
+_SLACK = 64
+
+
+class Wakeups:
+    """Times at which something becomes due for waiting jobs (a promotion, the end of a wait), in seconds of the shell's clock.
+
+    A heap with lazy deletion: an entry counts only while its job waits under the ticket with which it was added (a job gets a new one each time it
+    begins to wait, or its lanes change). Dead entries are dropped when they come to the top, or when they outnumber the living.
+    """
+
+    __slots__ = ("_heap",)
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Job]] = []
+
+    def add(self, at_s: float, job: Job) -> None:
+        """The job, which waits, is due then."""
+        heapq.heappush(self._heap, (at_s, job.ticket, job))
+
+    def clear(self) -> None:
+        """Nothing is due any more."""
+        self._heap.clear()
+
+    def next_s(self) -> float | None:
+        """The first time at which a job that still waits is due."""
+        heap = self._heap
+        while heap and not _waits(heap[0]):
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def due(self, now: float) -> Iterator[Job]:
+        """Takes out the jobs that are due, first of all the one whose time came first; what is not asked for stays."""
+        heap = self._heap
+        while heap and heap[0][0] <= now:
+            entry = heapq.heappop(heap)
+            if _waits(entry):
+                yield entry[2]
+
+    def trim(self, waiting: int) -> None:
+        """So many jobs wait in all."""
+        if len(self._heap) > 2 * waiting + _SLACK:
+            self._heap = [entry for entry in self._heap if _waits(entry)]
+            heapq.heapify(self._heap)
+
+
+def _waits(entry: tuple[float, int, Job]) -> bool:
+    return entry[2].ticket == entry[1] and entry[2].lane is not None

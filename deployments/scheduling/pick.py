@@ -10,7 +10,7 @@ fewest sequences, since each lengthens the decode step. Two rules an SRE can rea
 
 from collections.abc import Sequence
 
-from deployments.scheduling.prefixes import PrefixIndex
+from deployments.scheduling.books import PrefixIndex
 from deployments.scheduling.reasons import PickReason
 from deployments.scheduling.replica import Replica
 from deployments.scheduling.request import Job

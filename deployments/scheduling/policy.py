@@ -1,10 +1,13 @@
-"""What the scheduler may be told to do: lanes, shares, weights. All of it can change while requests wait (`Scheduler.configure`)."""
+"""The scheduler's settings: lanes, shares, weights; all of it can change while requests wait (`Scheduler.configure`). And how they follow from the
+spec, for the gateway and the simulator alike."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from cluster.spec import ClusterSpec
 from deployments.scheduling.limits import TenantPolicy
+from deployments.scheduling.replica import Capacity
 
 
 class Order(StrEnum):
@@ -51,3 +54,37 @@ class Policy:
             if lane.up_to_tokens is None or tokens <= lane.up_to_tokens:
                 return index
         return len(self.lanes) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """How late requests are bound to a replica: see `Scheduling.bind_ahead` and `.prefill_steps` of the spec."""
+
+    ahead: float = 0.0
+    prefill_steps: float = 1.0
+
+    def capacity(self, max_num_seqs: int, kv_tokens: int, step_tokens: int) -> Capacity:
+        """The budgets of a replica whose engine has these limits."""
+        return Capacity(max_num_seqs, round(max_num_seqs * self.ahead), kv_tokens, step_tokens, self.prefill_steps)
+
+
+def policy_of(spec: ClusterSpec) -> Policy:
+    """The scheduler's policy for a cell of that spec."""
+    settings = spec.scheduling
+    return Policy(
+        lanes=tuple(LanePolicy(lane.name, lane.up_to_tokens, lane.weight, lane.max_wait_s, lane.cap_s) for lane in spec.lanes),
+        order=Order(settings.order),
+        promoted_share=settings.promoted_share,
+        decode_weight=settings.decode_weight,
+        max_waiting=spec.gateway.limits.max_waiting,
+        stickiness_ms=settings.stickiness_ms,
+        tenants={
+            tenant.name: TenantPolicy(tenant.weight, tenant.requests_per_minute, tenant.tokens_per_minute, tenant.max_concurrency)
+            for tenant in spec.tenants
+        },
+    )
+
+
+def binding_of(spec: ClusterSpec) -> Binding:
+    """How late requests are bound in a cell of that spec."""
+    return Binding(spec.scheduling.bind_ahead, spec.scheduling.prefill_steps)

@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from deployments.scheduling.admission import Forecasts
 from deployments.scheduling.fleet import Fleet
 from deployments.scheduling.lanes import Lanes
-from deployments.scheduling.lease import Lease
 from deployments.scheduling.placing import Placing
 from deployments.scheduling.refusals import Refusals
-from deployments.scheduling.request import Job
+from deployments.scheduling.request import Job, Lease
 from deployments.scheduling.step import TurnedAway
 from deployments.scheduling.suspects import Run, Suspects
 

@@ -58,4 +58,4 @@ class WaitReason(StrEnum):
     KV_TOKENS = "kv_tokens"
     PREFILL_BUDGET = "prefill_budget"
     RESERVED = "reserved"
-    """What has room is held for another lane's head (holds.py)."""
+    """What has room is held for another lane's head (placing.py)."""

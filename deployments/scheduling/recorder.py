@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from deployments.scheduling.admission import Admission
-from deployments.scheduling.lease import Lease, Usage
 from deployments.scheduling.policy import Policy
 from deployments.scheduling.reasons import Ending
 from deployments.scheduling.replica import Capacity
-from deployments.scheduling.request import Request
+from deployments.scheduling.request import Lease, Request, Usage
 from deployments.scheduling.scheduler import Scheduler
 from deployments.scheduling.step import Step
 from deployments.scheduling.suspects import Suspicion

@@ -6,11 +6,11 @@ The scheduler asks; lanes, limits and tally are its own, and told here of what e
 from collections import Counter
 
 from deployments.scheduling.admission import Admission, Forecasts
+from deployments.scheduling.availability import Starting
 from deployments.scheduling.lanes import Lanes
 from deployments.scheduling.limits import TenantLimits
 from deployments.scheduling.reasons import AdmissionKind, RejectCause
 from deployments.scheduling.request import Job
-from deployments.scheduling.starting import Starting
 from deployments.scheduling.step import TurnedAway
 from deployments.scheduling.suspects import Suspects, Suspicion
 from deployments.scheduling.tally import Tally

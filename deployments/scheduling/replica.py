@@ -7,9 +7,8 @@ that the engine's own queue stays near empty and the wait happens where it can b
 from dataclasses import dataclass
 from enum import StrEnum
 
-from deployments.scheduling.lease import Lease, Usage
 from deployments.scheduling.reasons import WaitReason
-from deployments.scheduling.request import Job
+from deployments.scheduling.request import Job, Lease, Usage
 
 FIRST_PREFILL_TOKENS_PER_S = 10_000.0
 _WEIGHT = 0.05

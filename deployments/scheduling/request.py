@@ -1,12 +1,10 @@
-"""A request as the scheduler sees it: sizes, times and owner, never text; and the job that the scheduler makes of it."""
+"""A request as the scheduler sees it (sizes, times and owner, never text), the job that the scheduler makes of it, and the lease it runs under."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from deployments.scheduling.eta import LaneEta, Promise
-
-if TYPE_CHECKING:
-    from deployments.scheduling.lane import Lane
+from deployments.scheduling.reasons import PickReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +35,13 @@ class Request:
     def key(self) -> str:
         """Under which it is suspected where a replica dies: a client's retry has the same."""
         return self.digest or self.request_id
+
+
+class JobQueue(Protocol):
+    """Where a job waits: a lane."""
+
+    def remove(self, job: "Job") -> None:
+        """The job leaves without being served."""
 
 
 class Job:
@@ -79,7 +84,7 @@ class Job:
         self.attempt = 0
         self.home = 0
         self.home_name = ""
-        self.lane: Lane | None = None
+        self.lane: JobQueue | None = None
         self.cost = 0.0
         self.credit_tokens = 0
         self.prefill_tokens = 0
@@ -93,3 +98,71 @@ class Job:
         self.came_late = False
         self.promise: Promise | None = None
         self.eta: LaneEta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to run one request on one replica. It ends in exactly one way (`reasons.Ending`).
+
+    `lease_id` is unique in its scheduler; `attempt` counts the placements of the request from 1 on, under whatever owner.
+
+    `prefill_tokens` (uncached prompt, over all sequences), `kv_tokens` and `sequences` are what the replica is booked with;
+    `output_tokens` is what was expected of each sequence, `home` the index of the lane by length, as the lanes were when it was placed.
+    """
+
+    lease_id: int
+    request: Request
+    replica_id: str
+    placed_s: float
+    attempt: int
+    prefill_tokens: int
+    kv_tokens: int
+    output_tokens: int
+    home: int
+
+    @property
+    def engine_id(self) -> str:
+        """The id under which the engine gets the request: one for each placement, since an engine must never see an id twice."""
+        return f"{self.request.request_id}-{self.attempt}"
+
+    @property
+    def sequences(self) -> int:
+        """Sequences that it runs."""
+        return self.request.sequences
+
+    @property
+    def tokens(self) -> int:
+        """All tokens that it stands for, prompt and expected output over all sequences: what is lost if it is."""
+        return (self.request.prompt_tokens + self.output_tokens) * self.sequences
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What the engine's own finished-request statistics say that a request took, over all its sequences; durations in seconds of the engine's
+    clock."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    preemptions: int
+    sequences: int = 1
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A decision of `Scheduler.step`: this request runs there, for this reason. `waited_s` in its lane, of which `eta_s` was promised (p50, p95)."""
+
+    request: Request
+    lease: Lease
+    reason: PickReason
+    lane: str
+    promoted: bool
+    waited_s: float
+    eta_s: tuple[float, float] | None
+
+    @property
+    def replica_id(self) -> str:
+        """The replica that got the request."""
+        return self.lease.replica_id

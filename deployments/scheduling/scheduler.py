@@ -14,28 +14,23 @@ from dataclasses import replace
 from itertools import chain
 
 from deployments.scheduling.admission import Admission, Forecasts
+from deployments.scheduling.availability import Outage, Starting
 from deployments.scheduling.books import Books
-from deployments.scheduling.fleet import Fleet
-from deployments.scheduling.holds import Holds
+from deployments.scheduling.fleet import Fleet, Outliers
 from deployments.scheduling.lanes import Lanes
-from deployments.scheduling.lease import Lease, Usage
 from deployments.scheduling.limits import TenantLimits
-from deployments.scheduling.outage import Outage
-from deployments.scheduling.outliers import Outliers
-from deployments.scheduling.placing import Placing
+from deployments.scheduling.placing import Holds, Placing
 from deployments.scheduling.policy import Policy
 from deployments.scheduling.quarantine import Quarantine
 from deployments.scheduling.rate import ServiceRate
 from deployments.scheduling.reasons import AdmissionKind, Ending
 from deployments.scheduling.refusals import Refusals
 from deployments.scheduling.replica import Capacity, ReplicaStatus
-from deployments.scheduling.report import take_snapshot
-from deployments.scheduling.request import Job, Request
+from deployments.scheduling.request import Job, Lease, Request, Usage
 from deployments.scheduling.snapshot import Snapshot
-from deployments.scheduling.starting import Starting
 from deployments.scheduling.step import Decided, Step
 from deployments.scheduling.suspects import Suspects, Suspicion
-from deployments.scheduling.tally import Tally
+from deployments.scheduling.tally import Tally, take_snapshot
 
 
 class Scheduler:

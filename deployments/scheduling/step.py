@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 
 from deployments.scheduling.admission import Admission
-from deployments.scheduling.lease import Placement
-from deployments.scheduling.request import Request
+from deployments.scheduling.request import Placement, Request
 from deployments.scheduling.suspects import Suspicion
 
 

@@ -29,7 +29,7 @@ class Clock(Protocol):
 class Lifecycle:
     """The replicas that there ever were, by number and by name. One that starts takes `start_up_s`, those at the beginning none.
 
-    `starts_told`: the scheduler is told when the next replica will be ready, as it is live where something scales (`scheduling/starting.py`).
+    `starts_told`: the scheduler is told when the next replica will be ready, as it is live where something scales (`scheduling/availability.py`).
     """
 
     def __init__(

@@ -16,7 +16,7 @@ from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile
 from deployments.engine_model.cost_model import CostModel
 from deployments.engine_model.replica_rate import rate_at
-from deployments.scheduling.from_spec import binding_of, policy_of
+from deployments.scheduling.policy import binding_of, policy_of
 from planning.simulator.cell import CellSettings
 from planning.simulator.workload import Workload
 from planning.tune.space import Space

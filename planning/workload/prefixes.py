@@ -1,6 +1,6 @@
 """What prompts share: the hashes of their leading chunks, as slices of one array, so that prompts that begin alike lie in the same place once.
 
-A hash names its whole prefix (it is chained to the chunks before), as in `deployments/scheduling/prefixes.py` and in Mooncake's `hash_ids`. Only
+A hash names its whole prefix (it is chained to the chunks before), as in `deployments/scheduling/books.py` and in Mooncake's `hash_ids`. Only
 whole chunks are kept: a part of one can not be found in a cache.
 """
 

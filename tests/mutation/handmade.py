@@ -108,7 +108,7 @@ SCHEDULING = [
         ("the model's cap lets one too many in", "len(self._lanes.aside) >= policy.max_waiting", "len(self._lanes.aside) > policy.max_waiting"),
     ),
     *_in(
-        "deployments/scheduling/tenant_queue.py",
+        "deployments/scheduling/lane.py",
         ("the hopeless come first", "while viable:\n            entry", "while viable and not late:\n            entry"),
         ("late work is never taken off", "lane.late_work = lane.late_work - job.cost if lane.late else 0.0", "pass"),
     ),
@@ -123,7 +123,7 @@ SCHEDULING = [
         ),
     ),
     *_in(
-        "deployments/scheduling/holds.py",
+        "deployments/scheduling/placing.py",
         ("a hold outlives what waited for it", "if not hold.lane.count or hold.lane.reserved is None:", "if False:"),
         ("what drained for a promoted job goes to whoever comes first", "lane.reserved = job\n", "lane.reserved = None\n"),
         ("a replica is reserved for ever", "self._fleet.reserved -= 1", "pass"),
@@ -134,17 +134,17 @@ SCHEDULING = [
         ("what was booked too much is taken again", "use.tokens.take(used - booked)", "use.tokens.take(booked - used)"),
     ),
     *_in("deployments/scheduling/fleet.py", ("a replica that comes back is cordoned no more", "replica_id in self.cordoned)", "False)")),
-    *_in("deployments/scheduling/prefixes.py", ("the newest prefix is evicted", "known.popitem(last=False)", "known.popitem(last=True)")),
+    *_in("deployments/scheduling/books.py", ("the newest prefix is evicted", "known.popitem(last=False)", "known.popitem(last=True)")),
     *_in(
         "deployments/scheduling/retry.py",
         ("all rejected callers come back together", "self._booked_until_s = min(start + cost / rate, now + MOST_S)", "pass"),
     ),
     *_in(
-        "deployments/scheduling/wakeups.py",
+        "deployments/scheduling/lanes.py",
         ("a time of an earlier wait counts in a later one", "entry[2].ticket == entry[1] and entry[2].lane is not None", "entry[2].lane is not None"),
     ),
     *_in(
-        "deployments/scheduling/outliers.py",
+        "deployments/scheduling/fleet.py",
         ("a forgiven replica keeps its old figures", "replica.tpot_s = None", "pass"),
     ),
     *_in(

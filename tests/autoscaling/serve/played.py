@@ -15,7 +15,7 @@ from deployments.cell.orders import OrderBook
 from deployments.cell.scaling_books import Books, read_books
 from deployments.cell.scaling_state import ScalingState
 from deployments.scheduling import Capacity, Ending, Request, Scheduler
-from deployments.scheduling.from_spec import policy_of
+from deployments.scheduling.policy import policy_of
 from tests.autoscaling.setups import spec_of
 
 

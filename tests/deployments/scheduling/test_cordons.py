@@ -1,7 +1,7 @@
 """A cordon keeps new work off a replica and leaves everything else as it is."""
 
 from deployments.scheduling import Ending
-from deployments.scheduling.outliers import CHECK_S, PROBATION_S
+from deployments.scheduling.fleet import CHECK_S, PROBATION_S
 from deployments.scheduling.reasons import WaitReason
 from tests.deployments.scheduling.world import CAPACITY, make_request, make_scheduler
 

@@ -8,11 +8,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from deployments.scheduling.drain import fair_rates, work_before
+from deployments.scheduling.books import OutputLengths, PrefixIndex
 from deployments.scheduling.eta import LaneEta, Outlook, Promise, Way
-from deployments.scheduling.outputs import OutputLengths
-from deployments.scheduling.prefixes import PrefixIndex
-from deployments.scheduling.promotions import Offered, Promotions, Queue
+from deployments.scheduling.outlook import Offered, Promotions, Queue, fair_rates, work_before
 from deployments.scheduling.rate import Meter
 from deployments.scheduling.request import Job
 from deployments.scheduling.retry import LEAST_S, MOST_S, RetryQueue

@@ -1,7 +1,7 @@
 """Start-time fair queueing, step by step, as fair.py states it."""
 
-from deployments.scheduling.drain import work_before
 from deployments.scheduling.fair import FairClock, Flow
+from deployments.scheduling.outlook import work_before
 
 
 def test_a_served_flow_finishes_by_its_cost_over_its_weight() -> None:

@@ -2,8 +2,7 @@
 
 from cluster.spec import ClusterSpec
 from deployments.scheduling import Capacity, LanePolicy, Order, Policy, TenantPolicy
-from deployments.scheduling.binding import Binding
-from deployments.scheduling.from_spec import binding_of, policy_of
+from deployments.scheduling.policy import Binding, binding_of, policy_of
 
 SETTINGS = {
     "lanes": [

@@ -7,9 +7,8 @@ import pytest
 
 from deployments.scheduling import LanePolicy, Order, Policy, TenantPolicy
 from deployments.scheduling.lane import Claim, Lane
-from deployments.scheduling.lanes import Lanes
+from deployments.scheduling.lanes import Lanes, Wakeups
 from deployments.scheduling.request import Job
-from deployments.scheduling.wakeups import Wakeups
 from tests.deployments.scheduling.world import make_request
 
 POLICY = Policy(

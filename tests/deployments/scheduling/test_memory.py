@@ -209,7 +209,7 @@ def test_a_request_that_fits_nowhere_costs_no_look_at_all_replicas(promoted: boo
         scheduler.submit(make_request(f"n{number}", 200, 10, sequences=5), 0.0)  # each replica has two free seats
     asked = looked_at(monkeypatch)
     missing = []
-    monkeypatch.setattr("deployments.scheduling.holds._missing", lambda replica, job: missing.append(replica.replica_id) or 0.5)
+    monkeypatch.setattr("deployments.scheduling.placing._missing", lambda replica, job: missing.append(replica.replica_id) or 0.5)
     for number in range(100):
         scheduler.submit(make_request(f"s{number}", 50, 10, now=2.0), 2.0)
         scheduler.release(leases.popleft(), Ending.FINISHED, None, 2.0)

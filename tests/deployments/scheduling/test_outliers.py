@@ -1,7 +1,6 @@
 """Who is ejected, at which bounds, and how it comes back."""
 
-from deployments.scheduling.fleet import Fleet
-from deployments.scheduling.outliers import Outliers
+from deployments.scheduling.fleet import Fleet, Outliers
 from deployments.scheduling.replica import ReplicaStatus
 from tests.deployments.scheduling.world import CAPACITY
 

@@ -3,8 +3,8 @@
 import pytest
 
 from deployments.scheduling import Capacity, PickReason
+from deployments.scheduling.books import PrefixIndex
 from deployments.scheduling.pick import pick, uncached_tokens
-from deployments.scheduling.prefixes import PrefixIndex
 from deployments.scheduling.replica import Replica
 from deployments.scheduling.request import Job
 from tests.deployments.scheduling.world import make_request

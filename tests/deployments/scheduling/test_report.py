@@ -3,8 +3,8 @@
 import pytest
 
 from deployments.scheduling import Capacity, Ending, LanePolicy, Policy, Scheduler, TenantPolicy, Usage, WaitReason
-from deployments.scheduling.report import _replica
 from deployments.scheduling.snapshot import FlowStats, LaneStats, ReplicaStats
+from deployments.scheduling.tally import _replica
 from tests.deployments.scheduling.world import make_request, make_scheduler
 
 POLICY = Policy(
