@@ -17,9 +17,9 @@ from deployments.gateway.own_page import OwnPage
 from deployments.gateway.service import Service
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.fields import shown
+from deployments.ownership.channel import Session
 from deployments.ownership.desk import Desk
 from deployments.ownership.messages import LANES_PATH, MOST_LINE_BYTES, SILENT_AFTER_S, decode
-from deployments.ownership.session import Session
 
 log = logging.getLogger("raylane.ownership")
 

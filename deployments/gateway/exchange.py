@@ -14,7 +14,7 @@ from deployments.gateway.flow import Flow, Hop
 from deployments.openai.endpoints import Endpoint
 from deployments.openai.engine_answer import engine_error
 from deployments.openai.errors import ApiError, ErrorCode, lost
-from deployments.ownership.claims import overtaken_by
+from deployments.ownership.allegiance import overtaken_by
 from deployments.ownership.desk import Desk
 from deployments.protocol import DRAINING_CODE, ENGINE_DIED_HEADER, REQUEST_ID_HEADER, SIMULATED_HEADER, UNHEALTHY_CODE, ReplicaFacts, ReplicaState
 from deployments.telemetry.decisions import Verdict

@@ -5,21 +5,22 @@ nothing under an earlier one.
 """
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import aiohttp
 
-from deployments.ownership.claims import ClaimFailed, Overtaken, claim
+from deployments.ownership.booking import Running, read_booking
+from deployments.ownership.channel import NotOwner, RemoteOwner
 from deployments.ownership.decision_log import DecisionLog, in_file_name
 from deployments.ownership.desk import Desk
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.owners import Ownership
-from deployments.ownership.remote_owner import NotOwner, RemoteOwner
-from deployments.protocol import ReplicaFacts
+from deployments.protocol import CLAIM_PATH, STALE_EPOCH_CODE, ReplicaFacts
 from deployments.scheduling import Binding, Policy
 from deployments.telemetry.line_log import LogHealth
 
@@ -180,3 +181,54 @@ class Allegiance:
             self.desk.follow(None)
             wait_s = RETRY_S if time.monotonic() - began_s > 1 else min(MOST_RETRY_S, 2 * wait_s)
             await asyncio.sleep(wait_s)
+
+
+_ANSWER_S = 5.0
+
+
+class Overtaken(Exception):
+    """The replica has seen a later epoch."""
+
+    def __init__(self, highest: int) -> None:
+        super().__init__(highest)
+        self.highest = highest
+
+
+class ClaimFailed(Exception):
+    """The replica did not answer, or not in the way that was agreed."""
+
+
+async def claim(session: aiohttp.ClientSession, facts: ReplicaFacts, epoch: int, now: float) -> list[Running]:
+    """What the replica runs, from the moment at which it knows the epoch. Raises Overtaken, ClaimFailed."""
+    try:
+        async with asyncio.timeout(_ANSWER_S), session.post(facts.url + CLAIM_PATH, json={"epoch": epoch}) as response:
+            status, payload = response.status, await response.read()
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        raise ClaimFailed(repr(error)) from error
+    try:
+        answer: dict[str, Any] = json.loads(payload)
+        if status == 409 and answer["error"]["code"] == STALE_EPOCH_CODE:
+            raise Overtaken(int(answer["error"]["highest"]))
+        if status != 200:
+            raise ClaimFailed(f"{status}: {payload[:200]!r}")
+        return [running for told in answer["running"] if (running := _running(told, facts.replica_id, now)) is not None]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ClaimFailed(f"not an answer to a claim: {payload[:200]!r}") from error
+
+
+def overtaken_by(status: int, payload: bytes) -> int | None:
+    """The highest epoch, if an engine's answer is the refusal of one that was overtaken."""
+    if status != 409:
+        return None
+    try:
+        error = json.loads(payload)["error"]
+        return int(error["highest"]) if error["code"] == STALE_EPOCH_CODE else None
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _running(told: dict[str, Any], replica_id: str, now: float) -> Running | None:
+    """What a replica tells of one request; None for one that no lease stands for (the tokenizer's)."""
+    if not told["booking"]:
+        return None
+    return Running(read_booking(told["booking"]).lease(replica_id, now), bool(told["started"]))

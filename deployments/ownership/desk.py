@@ -11,9 +11,8 @@ from itertools import islice
 
 from cluster.spec import Model
 from deployments.cell.departure import MOST_DIGESTS, Lost
-from deployments.ownership.booking import booking_of
+from deployments.ownership.booking import Losses, booking_of
 from deployments.ownership.lane_owner import LaneOwner
-from deployments.ownership.losses import Losses
 from deployments.ownership.replicas import Replicas
 from deployments.ownership.roles import Owner
 from deployments.ownership.suspicions import Known

@@ -1,4 +1,4 @@
-"""The owner's one table: an entry for each request, in one state at a time. Pure: no clock, no scheduler.
+"""The owner's one table: an entry for each request, in one state at a time; and how leases of an earlier owner come into it. Pure: no clock.
 
 A request is placed under numbered attempts, and its engine id is `request id - attempt`. An entry knows the last attempt that was issued, by whatever
 owner, and attempts only grow: that is why no id is placed twice, even where a holder that lost its channel submits what was placed a moment ago.
@@ -22,12 +22,13 @@ something unknown here, which must not be adopted afterwards). The last `REMEMBE
 """
 
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from deployments.ownership.booking import Running
 from deployments.ownership.roles import Holder
-from deployments.scheduling import Admission, Ending, Lease
+from deployments.scheduling import Admission, Ending, Lease, Scheduler
 
 REMEMBERED = 16_384
 """So many ended attempts are remembered: an engine's account, a replica's word and a holder's may each come late."""
@@ -180,3 +181,48 @@ def split(engine_id: str) -> tuple[str, int] | None:
     """The request's id and the attempt in an engine's id; None where it names no lease (the tokenizer's)."""
     request_id, _, attempt = engine_id.rpartition("-")
     return (request_id, int(attempt)) if request_id and attempt.isdecimal() and attempt.isascii() else None
+
+
+class Adoption:
+    """How an owner takes over leases of an earlier owner: a holder says that it has them, a replica that it runs them, in whatever order.
+
+    `reconciled` counts how often a replica's word of what runs disagreed with the books, which were then mended."""
+
+    def __init__(self, scheduler: Scheduler, entries: Entries) -> None:
+        self.reconciled = 0
+        self._scheduler = scheduler
+        self._entries = entries
+
+    def hold(self, holder: Holder, engine_id: str) -> None:
+        """A holder has that lease: true as soon as its replica says so too."""
+        entry = self._entries.of_engine_id(engine_id)
+        if entry is not None and entry.state is EntryState.ORPHANED:
+            self._entries.move(entry, EntryState.RUNNING)
+            entry.holder = holder
+        elif (named := split(engine_id)) is not None and self._entries.is_news(*named):
+            self._entries.begin(*named, EntryState.DECLARED, holder)
+
+    def adopt(self, replica_id: str, running: Iterable[Running], now: float) -> list[Entry]:
+        """Books what a replica runs. Returns what nobody holds and it does not run: leases for the caller to end."""
+        told = {one.lease.engine_id: one for one in running}
+        for one in told.values():
+            self._adopt(one, now)
+        leases = ((entry, entry.lease) for entry in self._entries.leased_on(replica_id) if entry.state is EntryState.ORPHANED)
+        gone = [entry for entry, lease in leases if lease is not None and lease.engine_id not in told]
+        self.reconciled += len(gone)
+        return gone
+
+    def _adopt(self, running: Running, now: float) -> None:
+        told = running.lease
+        entry = self._entries.of_engine_id(told.engine_id)
+        declared = entry is not None and entry.state is EntryState.DECLARED
+        if not declared and not self._entries.is_news(told.request.request_id, told.attempt):
+            return
+        lease = self._scheduler.adopt(told, running.started, now)
+        if lease is None:
+            return
+        self.reconciled += 1
+        holder = entry.holder if entry is not None and declared else None
+        state = EntryState.ORPHANED if holder is None else EntryState.RUNNING
+        entry = self._entries.begin(told.request.request_id, told.attempt, state, holder, lease)
+        entry.adopted = entry.answered = True

@@ -8,13 +8,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from deployments.cell.latency import Latencies, LatencyWindow
-from deployments.ownership.adoption import Adoption
-from deployments.ownership.channels import Channels
+from deployments.ownership.booking import Running, usage_of
 from deployments.ownership.decision_log import DecisionLog
-from deployments.ownership.entries import OVER, Entries, Entry, EntryState, split
+from deployments.ownership.entries import OVER, Adoption, Entries, Entry, EntryState, split
 from deployments.ownership.replicas import Replicas, cordon
-from deployments.ownership.roles import Holder
-from deployments.ownership.running import Running, usage_of
+from deployments.ownership.roles import Channels, Holder
 from deployments.ownership.suspicions import Telling
 from deployments.ownership.timer import Timer, now_s
 from deployments.protocol import Finished, ReplicaFacts, ReplicaState

@@ -6,8 +6,7 @@ Each gateway keeps a copy of what the owner tells, and hands it to its own sched
 import logging
 from collections.abc import Iterable
 
-from deployments.ownership.channels import Channels
-from deployments.ownership.roles import Holder
+from deployments.ownership.roles import Channels, Holder
 from deployments.ownership.timer import now_s
 from deployments.scheduling import Scheduler, Suspicion
 from deployments.scheduling.suspects import MOST

@@ -175,7 +175,7 @@ OWNERSHIP = [
         ("what runs is forgotten with what ended before it", "if oldest is not None and oldest.state in OVER and", "if oldest is not None and"),
     ),
     *_in(
-        "deployments/ownership/remote_owner.py",
+        "deployments/ownership/channel.py",
         ("a cancel crosses the admission", "self._send(Cancel(request_id))\n            case", "pass\n            case"),
         ("a cancel crosses the placement", "self._send(Release(engine_id, Ending.CANCELLED))", "pass"),
         ("a placement that is said twice ends its lease", "if engine_id not in self._leased:", "if True:"),
@@ -228,13 +228,13 @@ OWNERSHIP = [
         ("an epoch is issued twice", "self.epochs.get(model, 0) + 1, chosen", "self.epochs.get(model, 1), chosen"),
         ("models go to the gateway that has most", "(load[gateway_id], gateway_id)", "(-load[gateway_id], gateway_id)"),
     ),
-    *_in("deployments/ownership/channels.py", ("an overtaken channel is opened after all", "if number < last:", "if False:")),
-    *_in("deployments/ownership/session.py", ("a channel that broke leaves what waits behind", "self._owner.left(self)", "pass")),
+    *_in("deployments/ownership/roles.py", ("an overtaken channel is opened after all", "if number < last:", "if False:")),
+    *_in("deployments/ownership/channel.py", ("a channel that broke leaves what waits behind", "self._owner.left(self)", "pass")),
     *_in(
-        "deployments/ownership/outbox.py",
+        "deployments/ownership/channel.py",
         ("a closed outbox drops what is in it", "while not self._closed or self._lines:", "while not self._closed:"),
     ),
-    *_in("deployments/ownership/losses.py", ("a death is counted again at every word of it", "dead - self._dead, dead", "dead, dead")),
+    *_in("deployments/ownership/booking.py", ("a death is counted again at every word of it", "dead - self._dead, dead", "dead, dead")),
 ]
 
 PATCHES = SCHEDULING + OWNERSHIP

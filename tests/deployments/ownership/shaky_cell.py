@@ -14,12 +14,10 @@ import aiohttp
 from cluster.spec import EngineSettings, Model
 from deployments.engine.fence import Fence
 from deployments.gateway.cell_pages import LanesPage
-from deployments.ownership.allegiance import Allegiance
-from deployments.ownership.booking import read_booking
-from deployments.ownership.claims import ClaimFailed, Overtaken
+from deployments.ownership.allegiance import Allegiance, ClaimFailed, Overtaken
+from deployments.ownership.booking import Running, read_booking
 from deployments.ownership.desk import Desk
 from deployments.ownership.owners import Owners
-from deployments.ownership.running import Running
 from deployments.ownership.ticket import QueueTimeout, Rejected
 from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, ReplicaFacts, ReplicaState
 from deployments.scheduling import Binding, Ending, Lease, Policy, Request

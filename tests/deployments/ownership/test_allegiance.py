@@ -12,9 +12,9 @@ from cluster.spec import EngineSettings, Model
 from deployments.ownership import allegiance as module
 from deployments.ownership.allegiance import Allegiance
 from deployments.ownership.booking import Booking
+from deployments.ownership.channel import NotOwner
 from deployments.ownership.desk import Desk
 from deployments.ownership.owners import Ownership
-from deployments.ownership.remote_owner import NotOwner
 from deployments.protocol import CLAIM_PATH, STALE_EPOCH_CODE, ReplicaFacts
 from deployments.scheduling import Binding, Policy
 from tests.deployments.gateway.rig import until

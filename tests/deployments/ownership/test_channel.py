@@ -9,8 +9,9 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 
-from deployments.ownership import remote_owner
+from deployments.ownership import channel
 from deployments.ownership.booking import Booking, booking_of, read_booking
+from deployments.ownership.channel import NotOwner, Outbox, RemoteOwner
 from deployments.ownership.messages import (
     BEAT_S,
     LANES_PATH,
@@ -27,9 +28,7 @@ from deployments.ownership.messages import (
     placed_of,
     waiting_of,
 )
-from deployments.ownership.outbox import Outbox
 from deployments.ownership.owners import Ownership
-from deployments.ownership.remote_owner import NotOwner, RemoteOwner
 from deployments.scheduling import Admission, AdmissionKind, Ending, Lease, PickReason, Placement, RejectCause, Request
 
 COUNTS = st.integers(0, 1 << 40)
@@ -160,7 +159,7 @@ async def _serve(answer: object) -> tuple[web.AppRunner, str]:
 
 
 async def test_a_silent_owner_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_owner, "SILENT_AFTER_S", 0.2)
+    monkeypatch.setattr(channel, "SILENT_AFTER_S", 0.2)
     beats = 3
 
     async def falls_silent(request: web.Request) -> web.StreamResponse:
@@ -192,4 +191,4 @@ async def test_who_is_no_owner_says_so() -> None:
         with pytest.raises(NotOwner):
             await RemoteOwner(Ownership("demo", 1, "other", url)).run(session, "me", lambda: None)
     await runner.cleanup()
-    assert BEAT_S < remote_owner.SILENT_AFTER_S / 3, "a few beats may be late"
+    assert BEAT_S < channel.SILENT_AFTER_S / 3, "a few beats may be late"

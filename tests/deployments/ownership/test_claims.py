@@ -8,10 +8,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from deployments.ownership import claims
-from deployments.ownership.booking import Booking
-from deployments.ownership.claims import ClaimFailed, Overtaken, claim, overtaken_by
-from deployments.ownership.running import Running
+from deployments.ownership import allegiance
+from deployments.ownership.allegiance import ClaimFailed, Overtaken, claim, overtaken_by
+from deployments.ownership.booking import Booking, Running
 from deployments.protocol import CLAIM_PATH, STALE_EPOCH_CODE, ReplicaFacts
 
 BOOKING = Booking("g1", "q", 4, "b", 70, 30, 2, 140, 300, 31, 1)
@@ -89,7 +88,7 @@ async def test_any_other_answer_is_a_failed_claim(claimed: Claim, status: int, b
 
 
 async def test_a_replica_that_cannot_be_reached_or_says_nothing_is_a_failed_claim(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claims, "_ANSWER_S", 0.05)
+    monkeypatch.setattr(allegiance, "_ANSWER_S", 0.05)
 
     async def says_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()

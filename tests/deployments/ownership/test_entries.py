@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 from deployments.ownership import entries as module
-from deployments.ownership.channels import Channels
 from deployments.ownership.entries import BOOKED, OVER, Entries, EntryState, split
+from deployments.ownership.roles import Channels
 from deployments.scheduling import Admission, AdmissionKind, Lease, Placement, Request
 
 S = EntryState

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from deployments.ownership.booking import Booking
+from deployments.ownership.booking import Booking, Running
 from deployments.ownership.decision_log import DecisionLog
 from deployments.ownership.entries import EntryState
 from deployments.ownership.lane_owner import LaneOwner
-from deployments.ownership.running import Running
 from deployments.protocol import Finished, ReplicaFacts, ReplicaState
 from deployments.scheduling import Admission, Binding, Capacity, Ending, LanePolicy, Lease, Placement, Policy, RejectCause, Request
 from deployments.scheduling.replica import ReplicaStatus

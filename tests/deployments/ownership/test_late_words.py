@@ -8,10 +8,9 @@ import aiohttp
 import pytest
 
 from deployments.ownership import allegiance as module
-from deployments.ownership.allegiance import Allegiance
-from deployments.ownership.claims import Overtaken
+from deployments.ownership.allegiance import Allegiance, Overtaken
+from deployments.ownership.booking import Running
 from deployments.ownership.owners import Ownership
-from deployments.ownership.running import Running
 from deployments.scheduling import Binding, Lease, Policy
 from tests.deployments.ownership.test_desk import Desk, facts, make_desk, request
 

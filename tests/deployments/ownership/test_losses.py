@@ -1,7 +1,6 @@
 """What a dead gateway's clients lost: counted once, whichever comes first, the death or the drop."""
 
-from deployments.ownership.booking import Booking
-from deployments.ownership.losses import Losses
+from deployments.ownership.booking import Booking, Losses
 from deployments.protocol import Finished
 
 

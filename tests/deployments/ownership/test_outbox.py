@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from deployments.ownership import outbox as module
-from deployments.ownership.outbox import Outbox
+from deployments.ownership import channel as module
+from deployments.ownership.channel import Outbox
 
 NEVER_S = 60.0
 

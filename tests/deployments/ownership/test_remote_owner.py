@@ -8,6 +8,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from deployments.ownership.channel import NotOwner, RemoteOwner
 from deployments.ownership.messages import (
     LANES_PATH,
     Admitted,
@@ -25,7 +26,6 @@ from deployments.ownership.messages import (
     encode,
 )
 from deployments.ownership.owners import Ownership
-from deployments.ownership.remote_owner import NotOwner, RemoteOwner
 from deployments.protocol import ReplicaState
 from deployments.scheduling import Admission, AdmissionKind, Ending, Lease, PickReason, Placement, RejectCause, Request
 from tests.deployments.gateway.rig import until

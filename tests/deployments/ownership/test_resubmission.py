@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from deployments.ownership import entries as module
+from deployments.ownership.booking import Running
+from deployments.ownership.channel import Session
 from deployments.ownership.entries import Entries, EntryState
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.messages import Admitted, Cancel, Hold, Message, Placed, Refused, Release, Submit, decode, waiting_of
-from deployments.ownership.running import Running
-from deployments.ownership.session import Session
 from deployments.protocol import Finished, ReplicaFacts
 from deployments.scheduling import Ending, Lease, Policy, RejectCause, Request
 

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from deployments.ownership import allegiance, desk, remote_owner, session, timer
-from deployments.ownership.running import Running
+from deployments.ownership import allegiance, channel, desk, timer
+from deployments.ownership.booking import Running
 from tests.deployments.ownership.shaky_cell import Cell, Engine, Gateway
 from tests.deployments.ownership.virtual_time import VirtualLoop, virtual_time
 
@@ -47,7 +47,7 @@ class ShakyCell(RuleBasedStateMachine):
         self.loop.set_exception_handler(lambda loop, context: self.errors.append(context))
         self.handler = Failures(self.errors)
         logging.getLogger("raylane.ownership").addHandler(self.handler)
-        self.stack = virtual_time(self.loop, allegiance, desk, remote_owner, session, timer)
+        self.stack = virtual_time(self.loop, allegiance, channel, desk, timer)
         self.stack.__enter__()
         self.cell: Cell
 
@@ -115,8 +115,8 @@ class ShakyCell(RuleBasedStateMachine):
 
     @rule()
     def all_channels_break(self) -> None:
-        for channel in self.cell.channels:
-            self.passes(0.0, channel.cut)
+        for one in self.cell.channels:
+            self.passes(0.0, one.cut)
 
     @rule()
     def the_directory_turns_deaf_or_listens(self) -> None:

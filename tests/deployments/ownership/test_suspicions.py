@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from deployments.ownership.channel import RemoteOwner, Session
 from deployments.ownership.desk import Desk
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.messages import Message, Suspected, decode
 from deployments.ownership.owners import Ownership
-from deployments.ownership.remote_owner import RemoteOwner
-from deployments.ownership.session import Session
 from deployments.ownership.suspicions import Known
 from deployments.protocol import ReplicaState
 from deployments.scheduling import Ending, Lease, Policy, RejectCause, Request, Suspicion
