@@ -19,7 +19,7 @@ from benchmarks.serving.program import console, write_json
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import Limits
 from deployments.garbage import calm_garbage_collector
-from deployments.scheduling import LanePolicy, Policy, Scheduler
+from deployments.scheduling import LanePolicy, Policy, SchedulerContract
 from planning.simulator.cell import Cell, CellSettings
 from planning.simulator.workload import Workload, plain_workload
 
@@ -81,7 +81,7 @@ def simulate(requests: int, replicas: int, seed: int, timed: bool) -> Result:
 class _Stopwatch:
     """Times the calls of a scheduler."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: SchedulerContract) -> None:
         self.seconds = 0.0
         for name in _TIMED:
             setattr(scheduler, name, self._timed(getattr(scheduler, name)))

@@ -51,7 +51,7 @@ class Desk:
     @property
     def is_ready(self) -> bool:
         """Whether a request would find an owner and a replica."""
-        return self._owner is not None and bool(self.replicas.open) and (self.own is None or bool(self.own.scheduler.fleet.by_id))
+        return self._owner is not None and bool(self.replicas.open) and (self.own is None or bool(self.own.scheduler.replica_ids))
 
     @property
     def own(self) -> LaneOwner | None:

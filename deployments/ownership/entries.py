@@ -28,7 +28,7 @@ from enum import StrEnum
 
 from deployments.ownership.booking import Running
 from deployments.ownership.roles import Holder
-from deployments.scheduling import Admission, Ending, Lease, Scheduler
+from deployments.scheduling import Admission, Ending, Lease, SchedulerContract
 
 REMEMBERED = 16_384
 """So many ended attempts are remembered: an engine's account, a replica's word and a holder's may each come late."""
@@ -188,7 +188,7 @@ class Adoption:
 
     `reconciled` counts how often a replica's word of what runs disagreed with the books, which were then mended."""
 
-    def __init__(self, scheduler: Scheduler, entries: Entries) -> None:
+    def __init__(self, scheduler: SchedulerContract, entries: Entries) -> None:
         self.reconciled = 0
         self._scheduler = scheduler
         self._entries = entries

@@ -16,7 +16,7 @@ from deployments.ownership.roles import Channels, Holder
 from deployments.ownership.suspicions import Telling
 from deployments.ownership.timer import Timer, now_s
 from deployments.protocol import Finished, ReplicaFacts, ReplicaState
-from deployments.scheduling import Binding, Capacity, Ending, Lease, Policy, Request, Scheduler, Snapshot
+from deployments.scheduling import Binding, Capacity, Ending, Lease, Policy, Request, Scheduler, SchedulerContract, Snapshot
 from deployments.scheduling.recorder import RecordingScheduler
 
 _DEFAULT_BINDING = Binding()
@@ -29,7 +29,7 @@ class LaneOwner:
         self, policy: Policy, binding: Binding = _DEFAULT_BINDING, epoch: int = 1, replicas: Replicas | None = None, log: DecisionLog | None = None
     ) -> None:
         self.epoch = epoch
-        self.scheduler = Scheduler(policy) if log is None else RecordingScheduler(policy, log.write, log.due, log.lost)
+        self.scheduler: SchedulerContract = Scheduler(policy) if log is None else RecordingScheduler(policy, log.write, log.due, log.lost)
         self._log = log
         self.replicas = replicas or Replicas()
         self._binding = binding
@@ -48,7 +48,7 @@ class LaneOwner:
         self._binding = binding
         self.scheduler.configure(policy, now)
         for facts in self.replicas.ready:
-            if facts.replica_id in self.scheduler.fleet.by_id:
+            if facts.replica_id in self.scheduler.replica_ids:
                 self.scheduler.replica_up(facts.replica_id, self._capacity(facts), now)
         self._step()
 
@@ -182,7 +182,7 @@ class LaneOwner:
         self.replicas.set_aside(replica_id)
         if state is ReplicaState.DRAINING:
             self.scheduler.replica_draining(replica_id, now_s())
-        elif state is not None or not self.scheduler.fleet.is_draining(replica_id):
+        elif state is not None or not self.scheduler.is_draining(replica_id):
             self.scheduler.replica_suspect(replica_id, now_s())
         self._step()
 

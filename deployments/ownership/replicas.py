@@ -1,7 +1,7 @@
 """The replicas of one model as this gateway sees them, by its own feeds: which there are, and which take requests now."""
 
 from deployments.protocol import ReplicaFacts
-from deployments.scheduling import Scheduler
+from deployments.scheduling import SchedulerContract
 
 
 class Replicas:
@@ -54,9 +54,9 @@ class Replicas:
         self._facts.pop(replica_id, None)
 
 
-def cordon(scheduler: Scheduler, replica_ids: frozenset[str], now: float) -> bool:
+def cordon(scheduler: SchedulerContract, replica_ids: frozenset[str], now: float) -> bool:
     """Operators keep new work off these replicas, and off no others: whether that is news to the scheduler."""
-    before = frozenset(scheduler.fleet.cordoned)
+    before = frozenset(scheduler.cordoned)
     for replica_id in sorted(replica_ids - before):
         scheduler.replica_cordoned(replica_id, now)
     for replica_id in sorted(before - replica_ids):

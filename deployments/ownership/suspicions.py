@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from deployments.ownership.roles import Channels, Holder
 from deployments.ownership.timer import now_s
-from deployments.scheduling import Scheduler, Suspicion
+from deployments.scheduling import SchedulerContract, Suspicion
 from deployments.scheduling.suspects import MOST
 
 log = logging.getLogger("raylane.suspects")
@@ -37,7 +37,7 @@ class Known:
 class Telling:
     """The owner's part: tells all gateways what has changed, `here` the one that it runs in, and sounds the alarm at a ban."""
 
-    def __init__(self, scheduler: Scheduler, channels: Channels) -> None:
+    def __init__(self, scheduler: SchedulerContract, channels: Channels) -> None:
         self.here = Known()
         self._scheduler = scheduler
         self._channels = channels
@@ -50,7 +50,7 @@ class Telling:
 
     def greet(self, holder: Holder) -> bool:
         """A gateway has just come: it hears of all."""
-        if suspects := self._scheduler.suspects.all(now_s()):
+        if suspects := self._scheduler.suspicions(now_s()):
             holder.suspected(suspects)
         return True
 

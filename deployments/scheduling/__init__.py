@@ -1,14 +1,13 @@
 """The pure scheduling core: lanes, leases, placement. No clock, no I/O, no Ray, vLLM or HTTP."""
 
-from deployments.scheduling.admission import Admission
+from deployments.scheduling.contract import Admission, Placement, SchedulerContract, Step, TurnedAway
 from deployments.scheduling.limits import TenantPolicy
 from deployments.scheduling.policy import Binding, LanePolicy, Order, Policy
 from deployments.scheduling.reasons import AdmissionKind, Ending, PickReason, RejectCause, WaitReason
 from deployments.scheduling.replica import Capacity
-from deployments.scheduling.request import Lease, Placement, Request, Usage
+from deployments.scheduling.request import Lease, Request, Usage
 from deployments.scheduling.scheduler import Scheduler
 from deployments.scheduling.snapshot import LaneStats, ReplicaStats, Snapshot
-from deployments.scheduling.step import Step, TurnedAway
 from deployments.scheduling.suspects import Suspicion
 
 __all__ = [
@@ -28,6 +27,7 @@ __all__ = [
     "ReplicaStats",
     "Request",
     "Scheduler",
+    "SchedulerContract",
     "Snapshot",
     "Step",
     "Suspicion",

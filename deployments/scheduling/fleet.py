@@ -1,13 +1,15 @@
 """The replicas of a model, kept so that the best one is found without looking at all of them.
 
-Two heaps with lazy invalidation (an entry counts only while its replica's `version` is the one it was pushed with): open replicas by prefill backlog,
-then by sequences; and by free KV, which tells at once when no replica has room for a large job. Every change of a replica's books goes through
-`touch`.
+Two heaps with lazy invalidation (an entry counts only while its replica's `version` is the one it was pushed with):
+open replicas by their load, which the pick defines (`pick.py`); and by free KV, which tells at once when no replica
+has room for a large job. Every change of a replica's books goes through `touch`.
 """
 
 import heapq
 from statistics import median
+from typing import Any
 
+from deployments.scheduling.pick import Pick
 from deployments.scheduling.reasons import WaitReason
 from deployments.scheduling.replica import Capacity, Replica, ReplicaStatus
 from deployments.scheduling.request import Job
@@ -29,18 +31,51 @@ LEAST_REPLICAS = 3
 CHECK_S = 5.0
 
 
-class Fleet:
-    """Replicas by id, and the two orders over the open ones."""
+_Heap = list[tuple[Any, str, int, Replica]]
+"""Of (key, replica id, version, replica)."""
 
-    def __init__(self) -> None:
+
+def _first(heap: _Heap) -> Replica | None:
+    """The best replica; what is out of date goes."""
+    while heap:
+        _, _, version, replica = heap[0]
+        if version == replica.version:
+            return replica
+        heapq.heappop(heap)
+    return None
+
+
+def _best(heap: _Heap) -> list[Replica]:
+    """The `PROBES` best, in order. What was looked at goes back into the heap; what is out of date does not."""
+    seen: _Heap = []
+    while heap and len(seen) < PROBES:
+        entry = heapq.heappop(heap)
+        if entry[2] == entry[3].version:
+            seen.append(entry)
+    for entry in seen:
+        heapq.heappush(heap, entry)
+    return [entry[3] for entry in seen]
+
+
+def _living(heap: _Heap) -> _Heap:
+    living = [entry for entry in heap if entry[2] == entry[3].version]
+    heapq.heapify(living)
+    return living
+
+
+class Fleet:
+    """Replicas by id, and the two orders over the open ones. The pick says which is loaded least."""
+
+    def __init__(self, pick: Pick) -> None:
         self.by_id: dict[str, Replica] = {}
         self.reserved = 0
         """How many are held for a lane's head."""
         self.cordoned: set[str] = set()
         """The ids that an operator keeps new work off, of replicas known and not."""
         self._versions = 0
-        self._by_load: list[tuple[int, int, str, int, Replica]] = []
-        self._by_kv: list[tuple[int, str, int, Replica]] = []
+        self._pick = pick
+        self._by_load: _Heap = []
+        self._by_kv: _Heap = []
 
     def up(self, replica_id: str, capacity: Capacity) -> Replica:
         """A replica is ready; a known one keeps its leases."""
@@ -82,19 +117,23 @@ class Fleet:
         """The replica's books changed."""
         replica.version = self._next_version()
         if replica.open:
-            heapq.heappush(self._by_load, (replica.prefill_tokens, replica.sequences, replica.replica_id, replica.version, replica))
-            heapq.heappush(self._by_kv, (replica.kv_tokens - replica.capacity.kv_tokens, replica.replica_id, replica.version, replica))
+            heapq.heappush(self._by_load, (self._pick.load(replica), replica.replica_id, replica.version, replica))
+            heapq.heappush(self._by_kv, (-replica.free_kv_tokens, replica.replica_id, replica.version, replica))
         self._trim()
+
+    def order_by(self, pick: Pick) -> None:
+        """Another pick orders the replicas from now on."""
+        self._pick = pick
+        for replica in self.by_id.values():
+            self.touch(replica)
 
     def _trim(self) -> None:
         """Drops the dead entries of both orders where they outnumber the living."""
         most = 4 * len(self.by_id) + 64
         if len(self._by_load) > most:
-            self._by_load = [entry for entry in self._by_load if entry[3] == entry[4].version]
-            heapq.heapify(self._by_load)
+            self._by_load = _living(self._by_load)
         if len(self._by_kv) > most:
-            self._by_kv = [entry for entry in self._by_kv if entry[2] == entry[3].version]
-            heapq.heapify(self._by_kv)
+            self._by_kv = _living(self._by_kv)
 
     def _next_version(self) -> int:
         self._versions += 1
@@ -103,10 +142,7 @@ class Fleet:
     @property
     def any_open(self) -> bool:
         """Whether any replica could take anything that no hold reserves."""
-        heap = self._by_load
-        while heap and heap[0][3] != heap[0][4].version:
-            heapq.heappop(heap)
-        return bool(heap)
+        return _first(self._by_load) is not None
 
     @property
     def any_ready(self) -> bool:
@@ -120,7 +156,7 @@ class Fleet:
         """
         found: list[Replica] = []
         waits: WaitReason | None = None
-        for replica in self._least_loaded(PROBES):
+        for replica in _best(self._by_load):
             waits = replica.wait_reason(job)
             if waits is None:
                 found.append(replica)
@@ -132,40 +168,14 @@ class Fleet:
 
     def likely(self) -> list[Replica]:
         """The open replicas on which a job may fit soonest: the least loaded, and those with the most free KV."""
-        return list({replica.replica_id: replica for replica in (*self._least_loaded(PROBES), *self._most_free(PROBES))}.values())
-
-    def _least_loaded(self, most: int) -> list[Replica]:
-        """So many open replicas, least loaded first. What was looked at goes back into the heap; what is out of date does not."""
-        heap = self._by_load
-        seen: list[tuple[int, int, str, int, Replica]] = []
-        while heap and len(seen) < most:
-            entry = heapq.heappop(heap)
-            if entry[3] == entry[4].version:
-                seen.append(entry)
-        for entry in seen:
-            heapq.heappush(heap, entry)
-        return [entry[4] for entry in seen]
-
-    def _most_free(self, most: int) -> list[Replica]:
-        """So many open replicas, that with the most free KV first."""
-        heap = self._by_kv
-        seen: list[tuple[int, str, int, Replica]] = []
-        while heap and len(seen) < most:
-            entry = heapq.heappop(heap)
-            if entry[2] == entry[3].version:
-                seen.append(entry)
-        for entry in seen:
-            heapq.heappush(heap, entry)
-        return [entry[3] for entry in seen]
+        return list({replica.replica_id: replica for replica in (*_best(self._by_load), *_best(self._by_kv))}.values())
 
     def _fits_rarely(self, job: Job, waits: WaitReason) -> list[Replica] | WaitReason:
         """The least loaded have no room for it: does one of those with the most free KV?"""
-        heap = self._by_kv
-        while heap and heap[0][2] != heap[0][3].version:
-            heapq.heappop(heap)
-        if not heap or -heap[0][0] < job.kv_tokens:
+        freest = _first(self._by_kv)
+        if freest is None or freest.free_kv_tokens < job.kv_tokens:
             return waits
-        return [replica for replica in self._most_free(PROBES) if replica.wait_reason(job) is None][:1] or waits
+        return [replica for replica in _best(self._by_kv) if replica.wait_reason(job) is None][:1] or waits
 
     @property
     def is_deserted(self) -> bool:

@@ -1,20 +1,21 @@
 """Places what waits: asks the lanes whose turn it is, finds a replica for each head, and books the lease. A part of the scheduler's step."""
 
 from collections import Counter, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from deployments.scheduling.admission import Forecasts
 from deployments.scheduling.books import Books
+from deployments.scheduling.contract import Placement, Step, TurnedAway
 from deployments.scheduling.fleet import Fleet
+from deployments.scheduling.forecasts import Forecasts
 from deployments.scheduling.lane import Lane
 from deployments.scheduling.lanes import PROMOTED, Lanes
-from deployments.scheduling.pick import pick, uncached_tokens
+from deployments.scheduling.pick import Candidates, Pick, uncached_tokens
 from deployments.scheduling.rate import ServiceRate
 from deployments.scheduling.reasons import PickReason, WaitReason
 from deployments.scheduling.replica import Replica, ReplicaStatus
-from deployments.scheduling.request import Job, Lease, Placement
-from deployments.scheduling.step import Decided
+from deployments.scheduling.request import Job, Lease, Request
+from deployments.scheduling.suspects import Suspicion
 
 
 @dataclass(slots=True)
@@ -89,10 +90,37 @@ class Holds:
                 self.end(hold.lane)
 
 
+_NOTHING = Step((), ())
+
+
+@dataclass(slots=True)
+class Decided:
+    """What is on the books and not yet handed to the shell.
+
+    A decision is added in the same moment as it changes the books, before anything is counted or learned from it. So whatever raises later in the
+    step, no lease and no request is lost: the next step hands them over.
+    """
+
+    placements: list[Placement] = field(default_factory=list)
+    expired: list[Request] = field(default_factory=list)
+    turned_away: list[TurnedAway] = field(default_factory=list)
+
+    def hand_over(self, suspicions: tuple[Suspicion, ...] = ()) -> Step:
+        """All of it, once."""
+        if not (self.placements or self.expired or self.turned_away or suspicions):
+            return _NOTHING
+        step = Step(tuple(self.placements), tuple(self.expired), tuple(self.turned_away), suspicions)
+        self.placements, self.expired, self.turned_away = [], [], []
+        return step
+
+
 class Placing:
     """The scheduler gives it its own parts. `leases` holds those that stand, with their jobs, by lease id; `decided` gets the placements."""
 
-    def __init__(self, lanes: Lanes, fleet: Fleet, holds: Holds, books: Books, rate: ServiceRate, forecasts: Forecasts, decided: Decided) -> None:
+    def __init__(
+        self, lanes: Lanes, fleet: Fleet, holds: Holds, books: Books, rate: ServiceRate, forecasts: Forecasts, decided: Decided, pick: Pick
+    ) -> None:
+        self.pick = pick
         self.leases: dict[int, tuple[Lease, Job]] = {}
         self.placed = 0
         self.promoted = 0
@@ -102,7 +130,7 @@ class Placing:
         self._fleet = fleet
         self._holds = holds
         self._books = books
-        self._rate = rate
+        self.rate = rate
         self._forecasts = forecasts
         self._decided = decided
         self._to_learn: deque[_Placed] = deque()
@@ -132,7 +160,7 @@ class Placing:
         self.leases[lease.lease_id] = (lease, job)
         self._leased_ids[lease.request.request_id] = lease.lease_id
         self.runs_of[lease.request.key] += 1
-        self._rate.finished.run(True, now)
+        self.rate.finished.run(True, now)
 
     def unbind(self, lease: Lease) -> Job:
         """The job of a lease that ends. The replica's own books are left to the caller."""
@@ -180,7 +208,7 @@ class Placing:
         prefixes = self._books.prefixes
         warm_ids = prefixes.longest(job.request.prefix)[1] if job.request.prefix else ()
         warm = [r for name in warm_ids if (r := self._fleet.by_id.get(name)) is not None and r.open and r.wait_reason(job) is None]
-        return pick(job, fitting, warm, prefixes, self._lanes.policy.stickiness_ms)
+        return self.pick.choose(Candidates(job, fitting, warm, prefixes, self._lanes.policy.stickiness_ms))
 
     def _place(self, lane: Lane, job: Job, replica: Replica, reason: PickReason, passed_over: list[Lane], now: float) -> None:
         """First all that is computed, then the books and what is handed over, then what is learned from it."""
@@ -206,7 +234,7 @@ class Placing:
     def _learn_from_placements(self, now: float) -> None:
         while self._to_learn:
             placed = self._to_learn.popleft()
-            self._rate.placed.add(placed.job.cost, now)
+            self.rate.placed.add(placed.job.cost, now)
             self._forecasts.placed(placed.job, placed.lane, placed.was_late, now)
 
 

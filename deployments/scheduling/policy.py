@@ -35,9 +35,10 @@ class LanePolicy:
 class Policy:
     """`lanes` ascend by their bound and end with an unbounded one.
 
-    `promoted_share` (phi) is the share of the promoted. `decode_weight` is what an output token costs, in prefill tokens. `stickiness_ms`: a cached
-    prefix is left alone when using it would cost that much more expected TTFT than the best replica. A tenant without a policy has weight 1 and no
-    limits.
+    `promoted_share` (phi) is the share of the promoted. `decode_weight` is what an output token costs, in prefill
+    tokens. `stickiness_ms`: a cached prefix is left alone when using it would cost that much more expected TTFT than
+    the best replica. `pick` names how replicas are chosen (`registry.py`). A tenant without a policy has weight 1 and
+    no limits.
     """
 
     lanes: tuple[LanePolicy, ...] = (LanePolicy("all"),)
@@ -47,6 +48,7 @@ class Policy:
     max_waiting: int = 10_000
     stickiness_ms: float = 100.0
     tenants: Mapping[str, TenantPolicy] = field(default_factory=dict)
+    pick: str = "least_ttft"
 
     def lane_of(self, tokens: int) -> int:
         """The index of the lane for a request of that many tokens."""

@@ -8,26 +8,28 @@ everybody else (who is tried, at its head); who is banned is turned away.
 
 from collections.abc import Iterator
 
-from deployments.scheduling.admission import Forecasts
+from deployments.scheduling.admission import AdmissionControl
+from deployments.scheduling.contract import TurnedAway
 from deployments.scheduling.fleet import Fleet
+from deployments.scheduling.forecasts import Forecasts
 from deployments.scheduling.lanes import Lanes
 from deployments.scheduling.placing import Placing
-from deployments.scheduling.refusals import Refusals
+from deployments.scheduling.reasons import RejectCause
+from deployments.scheduling.rejection import Rejection
 from deployments.scheduling.request import Job, Lease
-from deployments.scheduling.step import TurnedAway
 from deployments.scheduling.suspects import Run, Suspects
 
 
 class Quarantine:
     """The scheduler gives it its own parts. The jobs are in `lanes.aside`, in the order in which they came."""
 
-    def __init__(self, suspects: Suspects, lanes: Lanes, fleet: Fleet, placing: Placing, forecasts: Forecasts, refusals: Refusals) -> None:
+    def __init__(self, suspects: Suspects, lanes: Lanes, fleet: Fleet, placing: Placing, forecasts: Forecasts, admission: AdmissionControl) -> None:
         self._suspects = suspects
         self._lanes = lanes
         self._fleet = fleet
         self._placing = placing
         self._forecasts = forecasts
-        self._refusals = refusals
+        self._admission = admission
         self._out: dict[str, Job] = {}
         self._trial: Job | None = None
 
@@ -78,7 +80,7 @@ class Quarantine:
             record = self._suspects.of(job.request.key, now)
             if record is not None and record.banned:
                 del self._lanes.aside[request_id]
-                self._refusals.ban(job, record, turned_away, now)
+                self._admission.reject_aside(job, Rejection(RejectCause.QUERY_OF_DEATH, record.forgotten_s - now), turned_away, now)
 
     def _let_out_untried(self, now: float) -> None:
         """The first of those that are to be tried, before all others of its lane: all suspects wait for its outcome."""

@@ -18,13 +18,12 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from deployments.scheduling.admission import Admission
+from deployments.scheduling.contract import Admission, Step
 from deployments.scheduling.policy import Policy
 from deployments.scheduling.reasons import Ending
 from deployments.scheduling.replica import Capacity
 from deployments.scheduling.request import Lease, Request, Usage
 from deployments.scheduling.scheduler import Scheduler
-from deployments.scheduling.step import Step
 from deployments.scheduling.suspects import Suspicion
 
 SCHEMA_VERSION = 4

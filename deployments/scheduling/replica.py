@@ -122,6 +122,11 @@ class Replica:
             return WaitReason.PREFILL_BUDGET
         return None
 
+    @property
+    def free_kv_tokens(self) -> int:
+        """Tokens that still fit its KV blocks."""
+        return self.capacity.kv_tokens - self.kv_tokens
+
     def ttft_ms(self, uncached_tokens: int) -> float:
         """Expected time to first token of a prompt placed here now: what is to be prefilled, at the measured rate."""
         return 1e3 * (self.prefill_tokens + uncached_tokens) / self.prefill_tokens_per_s

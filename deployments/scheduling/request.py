@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from deployments.scheduling.eta import LaneEta, Promise
-from deployments.scheduling.reasons import PickReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,21 +147,3 @@ class Usage:
     sequences: int = 1
     prefill_s: float = 0.0
     decode_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """A decision of `Scheduler.step`: this request runs there, for this reason. `waited_s` in its lane, of which `eta_s` was promised (p50, p95)."""
-
-    request: Request
-    lease: Lease
-    reason: PickReason
-    lane: str
-    promoted: bool
-    waited_s: float
-    eta_s: tuple[float, float] | None
-
-    @property
-    def replica_id(self) -> str:
-        """The replica that got the request."""
-        return self.lease.replica_id

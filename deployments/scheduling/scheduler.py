@@ -9,26 +9,28 @@ them; a lease ends exactly once; no replica holds more than its budgets, save on
 decisions.
 """
 
-from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
 from itertools import chain
 
-from deployments.scheduling.admission import Admission, Forecasts
+from deployments.scheduling.admission import AdmissionControl
 from deployments.scheduling.availability import Outage, Starting
 from deployments.scheduling.books import Books
+from deployments.scheduling.contract import Admission, Step
 from deployments.scheduling.fleet import Fleet, Outliers
+from deployments.scheduling.forecasts import Forecasts
 from deployments.scheduling.lanes import Lanes
 from deployments.scheduling.limits import TenantLimits
-from deployments.scheduling.placing import Holds, Placing
+from deployments.scheduling.placing import Decided, Holds, Placing
 from deployments.scheduling.policy import Policy
 from deployments.scheduling.quarantine import Quarantine
 from deployments.scheduling.rate import ServiceRate
-from deployments.scheduling.reasons import AdmissionKind, Ending
-from deployments.scheduling.refusals import Refusals
+from deployments.scheduling.reasons import AdmissionKind, Ending, WaitReason
+from deployments.scheduling.registry import PICKS
+from deployments.scheduling.rejection import Facts
 from deployments.scheduling.replica import Capacity, ReplicaStatus
 from deployments.scheduling.request import Job, Lease, Request, Usage
 from deployments.scheduling.snapshot import Snapshot
-from deployments.scheduling.step import Decided, Step
 from deployments.scheduling.suspects import Suspects, Suspicion
 from deployments.scheduling.tally import Tally, take_snapshot
 
@@ -38,7 +40,8 @@ class Scheduler:
 
     def __init__(self, policy: Policy) -> None:
         self.lanes = Lanes(policy)
-        self.fleet = Fleet()
+        pick = PICKS[policy.pick]
+        self.fleet = Fleet(pick)
         self.holds = Holds(self.fleet)
         self.books = Books()
         self.rate = ServiceRate()
@@ -49,22 +52,24 @@ class Scheduler:
         self.limits = TenantLimits()
         self.limits.configure(policy.tenants, 0.0)
         self.suspects = Suspects()
-        self.refusals = Refusals(self.lanes, self.limits, self.starting, self.forecasts, self.tally, self.suspects)
         self._decided = Decided()
-        self.placing = Placing(self.lanes, self.fleet, self.holds, self.books, self.rate, self.forecasts, self._decided)
-        self.quarantine = Quarantine(self.suspects, self.lanes, self.fleet, self.placing, self.forecasts, self.refusals)
+        self.placing = Placing(self.lanes, self.fleet, self.holds, self.books, self.rate, self.forecasts, self._decided, pick)
+        facts = Facts(self.lanes, self.limits, self.placing, self.rate, self.starting, self.suspects)
+        self.admission = AdmissionControl(facts, self.forecasts, self.tally)
+        self.quarantine = Quarantine(self.suspects, self.lanes, self.fleet, self.placing, self.forecasts, self.admission)
         self.leases = self.placing.leases
-        self.submitted = 0
-        self.adopted = 0
-        self.endings: Counter[str] = Counter({ending.value: 0 for ending in Ending})
         self._outliers = Outliers(self.fleet)
 
     def configure(self, policy: Policy, now: float) -> None:
         """Changes the policy; what waits keeps waiting, in the lane that is now its own."""
         for lane in self.lanes.all:
             self.holds.end(lane)
+        if policy.pick != self.lanes.policy.pick:
+            self.placing.pick = PICKS[policy.pick]
+            self.fleet.order_by(self.placing.pick)
         self.lanes.configure(policy)
         self.forecasts.reload(now)
+        self.admission.reload()
         self.limits.configure(policy.tenants, now)
 
     def submit(self, request: Request, now: float, admitted: bool = False) -> Admission:
@@ -72,12 +77,12 @@ class Scheduler:
 
         `admitted`: another owner, which is gone, had taken it in: no limit or cap turns it away now, but for a replica it does not wait in vain.
         """
-        self.submitted += 1
+        self.tally.submitted += 1
         job = Job(request, self.lanes.next_sequence())
         self.books.book(job, self.lanes.policy)
         self.lanes.find_home(job)
         self.tally.arrived(job)
-        rejection = self.refusals.at_the_door(job, self.placing.runs(request.request_id), now, admitted)
+        rejection = self.admission.reject(job, admitted, now)
         if rejection is not None:
             return rejection
         self.limits.begin(job)
@@ -102,7 +107,7 @@ class Scheduler:
         job.cost = job.prefill_tokens + policy.decode_weight * job.output_tokens * told.sequences
         self.lanes.find_home(job)  # `told.home` is an index into the lanes of its owner
         self.limits.adopt(job)
-        self.adopted += 1
+        self.tally.adopted += 1
         lease = replace(told, lease_id=self.placing.next_id(), home=job.home)
         self.placing.bind(lease, job, replica, now)
         if started:
@@ -158,7 +163,7 @@ class Scheduler:
             self.tally.ended_unanswered(job, ending, now)
         replica.unbind(lease)
         self.fleet.touch(replica)
-        self.endings[ending.value] += 1
+        self.tally.endings[ending.value] += 1
         if ending is Ending.REFUSED:
             self.starting.doubt = True
             if not self.quarantine.takes(job, now):
@@ -262,11 +267,50 @@ class Scheduler:
 
     def snapshot(self, now: float, etas: bool = True) -> Snapshot:
         """The books at this moment; without `etas` in a quarter of the time."""
-        return take_snapshot(self, now, etas)
+        return take_snapshot(
+            self.lanes, self.fleet, self.placing, self.forecasts, self.books, self.tally, self.suspects, self.admission.rejections, now, etas
+        )
+
+    def head_waits(self) -> tuple[tuple[str, WaitReason], ...]:
+        """What the head of each lane in which something waits waits for. Where a replica is held for it: what keeps it off that one."""
+        waiting = [lane for lane in self.lanes.all if lane.count]
+        if not waiting:
+            return ()
+        closed = self.fleet.why_none_is_open()
+        held = {name: hold.waits_for for name, hold in self.holds.by_lane.items()}
+        return tuple((lane.name, held.get(lane.name) or self.placing.waits.get(lane.name, closed)) for lane in waiting)
+
+    def suspicions(self, now: float) -> tuple[Suspicion, ...]:
+        """The bodies that are suspects or banned."""
+        return self.suspects.all(now)
+
+    def is_draining(self, replica_id: str) -> bool:
+        """Whether a known replica drains."""
+        return self.fleet.is_draining(replica_id)
+
+    @property
+    def replica_ids(self) -> Collection[str]:
+        """The replicas that are known."""
+        return self.fleet.by_id.keys()
+
+    @property
+    def cordoned(self) -> Collection[str]:
+        """The ids that operators keep new work off, of replicas known and not."""
+        return self.fleet.cordoned
+
+    @property
+    def submitted(self) -> int:
+        """Requests so far."""
+        return self.tally.submitted
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits in a lane and no lease stands."""
+        return not self.lanes.jobs and not self.leases
 
     def _end_waits(self, now: float) -> None:
         if self.starting.doubt:
-            self.refusals.turn_away(self._decided.turned_away, now)
+            self.admission.reject_waiting(self._decided.turned_away, now)
         for gone in chain(self.lanes.expire(now), self.quarantine.expire(now)):
             self._decided.expired.append(gone.request)
             self.limits.end(gone)

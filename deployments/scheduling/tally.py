@@ -5,19 +5,21 @@ capacity, given up waiting, lost). A request that its client cancelled before it
 counts for the lane, by its name, in which the request waited last.
 """
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from deployments.scheduling.books import Books
+from deployments.scheduling.fleet import Fleet
+from deployments.scheduling.forecasts import Forecasts
 from deployments.scheduling.lane import Lane
-from deployments.scheduling.lanes import PROMOTED
-from deployments.scheduling.reasons import Ending, RejectCause
+from deployments.scheduling.lanes import PROMOTED, Lanes
+from deployments.scheduling.placing import Placing
+from deployments.scheduling.reasons import Ending, RejectCause, WaitReason
 from deployments.scheduling.replica import Replica
 from deployments.scheduling.request import Job
 from deployments.scheduling.snapshot import FlowStats, LaneStats, ReplicaStats, Snapshot
-
-if TYPE_CHECKING:
-    from deployments.scheduling.scheduler import Scheduler
-
+from deployments.scheduling.suspects import Suspects
 
 _OWN_FAULT = frozenset(
     {RejectCause.DUPLICATE_ID, RejectCause.TENANT_REQUESTS, RejectCause.TENANT_TOKENS, RejectCause.TENANT_CONCURRENCY, RejectCause.QUERY_OF_DEATH}
@@ -38,9 +40,13 @@ class Flow:
 
 @dataclass
 class Tally:
-    """Of one model. `finished` requests had booked `finished_work`; the engines counted `output_tokens` for those that they told of."""
+    """Of one model. `adopted`: leases of an earlier owner; `endings` of leases. `finished` requests had booked `finished_work`; the engines counted
+    `output_tokens` for the `counted` of them that they told of."""
 
     flows: dict[tuple[str, str], Flow] = field(default_factory=dict)
+    submitted: int = 0
+    adopted: int = 0
+    endings: Counter[str] = field(default_factory=lambda: Counter({ending.value: 0 for ending in Ending}))
     finished: int = 0
     finished_work: float = 0.0
     output_tokens: int = 0
@@ -86,35 +92,46 @@ class Tally:
         return flow
 
 
-def take_snapshot(scheduler: "Scheduler", now: float, etas: bool) -> Snapshot:
+def take_snapshot(
+    lanes: Lanes,
+    fleet: Fleet,
+    placing: Placing,
+    forecasts: Forecasts,
+    books: Books,
+    tally: Tally,
+    suspects: Suspects,
+    rejections: Mapping[tuple[str, str], int],
+    now: float,
+    etas: bool,
+) -> Snapshot:
     """Everything that others may know of the scheduler, at `now`. `etas`: with what would be promised, which is most of the work."""
-    books, tally = scheduler.books, scheduler.tally
-    lanes = {lane.name for lane in scheduler.lanes.lanes}
+    names, rate = {lane.name for lane in lanes.lanes}, placing.rate.per_s
+    closed = fleet.why_none_is_open()
     return Snapshot(
-        lanes=tuple(_lane(scheduler, lane, now, etas) for lane in scheduler.lanes.all),
-        replicas=tuple(_replica(replica) for replica in scheduler.fleet.by_id.values()),
-        submitted=scheduler.submitted,
-        placed=scheduler.placing.placed,
-        adopted=scheduler.adopted,
-        promoted=scheduler.placing.promoted,
-        endings=dict(scheduler.endings),
-        rejections=dict(scheduler.refusals.counts),
-        tokens_per_s=scheduler.rate.per_s,
+        lanes=tuple(_lane(lanes, lane, placing.waits.get(lane.name) or closed, forecasts, rate, now, etas) for lane in lanes.all),
+        replicas=tuple(_replica(replica) for replica in fleet.by_id.values()),
+        submitted=tally.submitted,
+        placed=placing.placed,
+        adopted=tally.adopted,
+        promoted=placing.promoted,
+        endings=dict(tally.endings),
+        rejections=dict(rejections),
+        tokens_per_s=rate,
         output_error=books.outputs.error,
         other_lane=books.other_lane / books.settled if books.settled else None,
         prefix_trust=books.prefixes.trust,
         flows=tuple(
             FlowStats(lane, name, f.arrived, f.work, f.prompt_tokens, f.kept, f.missed, f.slo_s)
             for (lane, name), f in tally.flows.items()
-            if lane in lanes
+            if lane in names
         ),
         finished=tally.finished,
         finished_work=tally.finished_work,
         output_tokens=tally.output_tokens,
         counted=tally.counted,
-        suspects=scheduler.suspects.all(now),
-        bans=scheduler.suspects.bans,
-        aside=len(scheduler.lanes.aside),
+        suspects=suspects.all(now),
+        bans=suspects.bans,
+        aside=len(lanes.aside),
     )
 
 
@@ -124,18 +141,17 @@ def _replica(r: Replica) -> ReplicaStats:
     return ReplicaStats(r.replica_id, r.status.value, *books, most.sequences, most.kv_tokens, r.tpot_s)
 
 
-def _lane(scheduler: "Scheduler", lane: Lane, now: float, etas: bool) -> LaneStats:
+def _lane(lanes: Lanes, lane: Lane, waits_for: WaitReason, forecasts: Forecasts, rate: float | None, now: float, etas: bool) -> LaneStats:
     oldest = lane.oldest()
-    rate = scheduler.rate.per_s
-    eta = scheduler.forecasts.etas.get(lane.name)
+    eta = forecasts.etas.get(lane.name)
     return LaneStats(
         name=lane.name,
         waiting=lane.count,
         work_tokens=lane.work,
         work_s=lane.work / rate if rate else None,
         oldest_wait_s=now - oldest.request.arrived_s if oldest is not None else 0.0,
-        head_waits_for=(scheduler.placing.waits.get(lane.name) or scheduler.fleet.why_none_is_open()) if lane.count else None,
-        eta_s=None if lane.name == PROMOTED or not etas else scheduler.forecasts.shown(scheduler.lanes.lanes.index(lane), now),
+        head_waits_for=waits_for if lane.count else None,
+        eta_s=None if lane.name == PROMOTED or not etas else forecasts.shown(lanes.lanes.index(lane), now),
         covered=eta.p95.within if eta else 0,
         promised=eta.p95.total if eta else 0,
         censored=eta.p95.censored if eta else 0,

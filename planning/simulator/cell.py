@@ -15,7 +15,7 @@ from deployments.engine_model.engine import Boundary, Engine
 from deployments.engine_model.limits import Limits
 from deployments.engine_model.sequence import ItlHistogram
 from deployments.engine_model.sequence import Sequence as EngineSequence
-from deployments.scheduling import Binding, Ending, Lease, Placement, Policy, RejectCause, Request, Scheduler, Usage
+from deployments.scheduling import Binding, Ending, Lease, Placement, Policy, RejectCause, Request, Scheduler, SchedulerContract, Usage
 from planning.simulator.fleet import FleetEvent, Life, SimulatedReplica
 from planning.simulator.lifecycle import Lifecycle
 from planning.simulator.outcome import CAUSES, Outcome
@@ -72,7 +72,7 @@ class Cell:
         progress: Callable[[float], None] = lambda share: None,
         sample: Callable[["Cell", float], float] | None = None,
     ) -> None:
-        self.scheduler = Scheduler(settings.policy)
+        self.scheduler: SchedulerContract = Scheduler(settings.policy)
         self._settings = settings
         self._cost = cost
         self._workload = workload
@@ -116,7 +116,7 @@ class Cell:
     def idle(self) -> bool:
         """Whether everything that ever arrives has come and ended."""
         scheduler = self.scheduler
-        return scheduler.submitted >= len(self._workload) and not scheduler.lanes.jobs and not scheduler.leases
+        return scheduler.submitted >= len(self._workload) and scheduler.is_idle
 
     def run(self) -> Outcome:
         """Runs until everything that arrived has ended."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from deployments.engine_model.engine import Engine
-from deployments.scheduling import Lease, Scheduler
+from deployments.scheduling import Lease, SchedulerContract
 from deployments.scheduling.replica import Capacity
 from planning.simulator.fleet import FleetEvent, FleetEventKind, SimulatedReplica
 
@@ -34,7 +34,7 @@ class Lifecycle:
 
     def __init__(
         self,
-        scheduler: Scheduler,
+        scheduler: SchedulerContract,
         capacity: Capacity,
         start_up_s: float,
         make_engine: Callable[[], Engine],

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from deployments.scheduling import WaitReason
-from deployments.scheduling.lane import Lane
 from planning.simulator.bins import Column
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ class Sampler:
 
     def take(self, cell: "Cell", until_s: float) -> float:
         """Takes the samples that are due before `until_s`, until which nothing changes. Returns when the next is due."""
-        state, waits = _state(cell), _waits(cell)
+        state, waits = _state(cell), cell.scheduler.head_waits()
         ends = until_s == float("inf")
         while self._next_s < until_s:
             self._rows.append((self._next_s, *state))
@@ -83,18 +82,3 @@ def _state(cell: "Cell") -> tuple[float, ...]:
             inside += engine.waiting
             usages.append(engine.kv_usage)
     return running, inside, sum(usages) / max(1, len(usages)), max(usages, default=0.0), preemptions
-
-
-def _waits(cell: "Cell") -> tuple[tuple[str, WaitReason], ...]:
-    scheduler = cell.scheduler
-    waiting = [lane for lane in scheduler.lanes.all if lane.count]
-    if not waiting:
-        return ()
-    closed = scheduler.fleet.why_none_is_open()
-    return tuple((lane.name, _held_back(cell, lane) or scheduler.placing.waits.get(lane.name, closed)) for lane in waiting)
-
-
-def _held_back(cell: "Cell", lane: Lane) -> WaitReason | None:
-    """What a lane for which a replica is held waits for there: the scheduler itself says only that all replicas are reserved."""
-    hold = cell.scheduler.holds.by_lane.get(lane.name)
-    return None if hold is None else hold.waits_for

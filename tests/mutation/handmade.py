@@ -102,10 +102,13 @@ SCHEDULING = [
         ("KV is booked at the mean of the output", "(request.prompt_tokens + p90) * sequences", "(request.prompt_tokens + mean) * sequences"),
     ),
     *_in(
-        "deployments/scheduling/admission.py",
+        "deployments/scheduling/rejection.py",
         ("the fair share of a full lane is not enforced", "claim.work + job.cost > claim.share * most", "claim.work + job.cost > most"),
+        ("the model's cap lets one too many in", "len(lanes.aside) < most", "len(lanes.aside) <= most"),
+    ),
+    *_in(
+        "deployments/scheduling/forecasts.py",
         ("one that gives up leaves its promise open", "job.eta.gave_up(job.promise, now - job.request.arrived_s)", "pass"),
-        ("the model's cap lets one too many in", "len(self._lanes.aside) >= policy.max_waiting", "len(self._lanes.aside) > policy.max_waiting"),
     ),
     *_in(
         "deployments/scheduling/lane.py",
@@ -136,8 +139,8 @@ SCHEDULING = [
     *_in("deployments/scheduling/fleet.py", ("a replica that comes back is cordoned no more", "replica_id in self.cordoned)", "False)")),
     *_in("deployments/scheduling/books.py", ("the newest prefix is evicted", "known.popitem(last=False)", "known.popitem(last=True)")),
     *_in(
-        "deployments/scheduling/retry.py",
-        ("all rejected callers come back together", "self._booked_until_s = min(start + cost / rate, now + MOST_S)", "pass"),
+        "deployments/scheduling/admission.py",
+        ("all rejected callers come back together", "self._booked_until_s = min(start + cost / rate, now + MAX_RETRY_S)", "pass"),
     ),
     *_in(
         "deployments/scheduling/lanes.py",

@@ -88,7 +88,7 @@ async def test_a_request_is_taken_through_its_life(owner: LaneOwner) -> None:
     line.session.take(FirstToken("q-1"))
     assert replica.prefill_tokens == 0
     line.session.take(Release("q-1", Ending.FINISHED))
-    assert (replica.leases, owner.scheduler.endings["finished"]) == ({}, 1)
+    assert (replica.leases, owner.scheduler.tally.endings["finished"]) == ({}, 1)
 
 
 async def test_what_is_admitted_already_is_taken_in_whatever_the_caps_say(owner: LaneOwner) -> None:
@@ -107,7 +107,7 @@ async def test_a_refused_request_waits_again_and_its_replica_is_set_aside(owner:
     await line.sent(2)
     line.session.take(Refused(waiting_of(request(), time.monotonic()), "r1", 1, "draining"))
     assert owner.scheduler.fleet.by_id["r1"].status is ReplicaStatus.DRAINING
-    assert owner.scheduler.endings["refused"] == 1
+    assert owner.scheduler.tally.endings["refused"] == 1
     owner.replica_up(FACTS)
     *_, placed = await line.sent(2)
     assert isinstance(placed, Placed)

@@ -7,8 +7,8 @@ import pytest
 
 from deployments.scheduling import AdmissionKind, Ending, LanePolicy, Policy, RejectCause, Scheduler, TenantPolicy, Usage
 from deployments.scheduling.books import Books
+from deployments.scheduling.rejection import jittered_s
 from deployments.scheduling.request import Job
-from deployments.scheduling.retry import jittered_s
 from tests.deployments.scheduling.world import make_request, make_scheduler
 
 LANES = (LanePolicy("short", 200, max_wait_s=1e6, cap_s=10.0), LanePolicy("long", None, max_wait_s=1e6, cap_s=30.0))

@@ -8,12 +8,13 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+from deployments.scheduling.admission import RetryQueue
 from deployments.scheduling.books import OutputLengths, PrefixIndex
 from deployments.scheduling.eta import LaneEta, Outlook, Promise, Way
 from deployments.scheduling.outlook import Offered, Promotions, Queue, fair_rates, work_before
 from deployments.scheduling.rate import Meter
+from deployments.scheduling.rejection import MAX_RETRY_S, MIN_RETRY_S
 from deployments.scheduling.request import Job
-from deployments.scheduling.retry import LEAST_S, MOST_S, RetryQueue
 from tests.deployments.scheduling.world import make_request
 
 
@@ -260,7 +261,7 @@ def test_only_time_with_a_backlog_counts_for_the_rate() -> None:
 def test_a_storm_of_rejected_callers_comes_back_no_faster_than_the_cluster_serves() -> None:
     queue = RetryQueue()
     returns = sorted(queue.retry_after_s(f"q{number}", 50.0, 1_000.0, 500.0, 0.0) for number in range(1_000))
-    assert all(LEAST_S <= wait <= MOST_S for wait in returns)
+    assert all(MIN_RETRY_S <= wait <= MAX_RETRY_S for wait in returns)
     assert returns[0] <= 3
     for start in (10, 30, 60, 80):
         within = sum(start <= wait < start + 10 for wait in returns)

@@ -4,6 +4,7 @@ import pytest
 
 from deployments.scheduling import Capacity, Lease, WaitReason
 from deployments.scheduling.fleet import PROBES, Fleet
+from deployments.scheduling.least_ttft import LeastTtft
 from deployments.scheduling.replica import ReplicaStatus
 from deployments.scheduling.request import Job
 from tests.deployments.scheduling.world import make_request
@@ -22,7 +23,7 @@ class World:
     """A fleet of replicas `r0`, `r1`, ... and a way to load them."""
 
     def __init__(self, replicas: int) -> None:
-        self.fleet = Fleet()
+        self.fleet = Fleet(LeastTtft())
         self.leases = 0
         for number in range(replicas):
             self.fleet.up(f"r{number}", CAPACITY)

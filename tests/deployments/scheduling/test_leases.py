@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from deployments.scheduling import Ending, Lease, PickReason, RejectCause, Scheduler, Usage
+from deployments.scheduling.fleet import _best
 from tests.deployments.scheduling.world import CAPACITY, POLICY, make_request, make_scheduler
 
 
@@ -79,7 +80,7 @@ def test_an_adopted_lease_is_booked_as_it_is_told() -> None:
     assert (job.cost, job.attempt, job.home_name) == (120 + POLICY.decode_weight * 40, 2, "short")
     assert scheduler.submit(make_request("q"), 5.0).cause is RejectCause.DUPLICATE_ID
     assert scheduler.adopt(dataclasses.replace(told, replica_id="nobody"), False, 5.0) is None
-    assert (scheduler.adopted, scheduler.snapshot(5.0).adopted) == (1, 1)
+    assert (scheduler.tally.adopted, scheduler.snapshot(5.0).adopted) == (1, 1)
     assert scheduler.release(lease, Ending.REFUSED, None, 6.0)
     (placement,) = scheduler.step(6.0).placements
     assert placement.lease.attempt == 5
@@ -90,7 +91,7 @@ def test_an_adopted_lease_that_has_begun_to_answer_has_no_prefill_left() -> None
     assert scheduler.adopt(Lease(0, make_request("q"), "r0", 1.0, 1, 120, 200, 40, 0), True, 5.0) is not None
     assert scheduler.fleet.by_id["r0"].prefill_tokens == 0
     assert scheduler.snapshot(5.0).flows == ()
-    assert [replica.replica_id for replica in scheduler.fleet._least_loaded(2)] == ["r1", "r0"]
+    assert [replica.replica_id for replica in _best(scheduler.fleet._by_load)[:2]] == ["r1", "r0"]
 
 
 def test_a_first_token_counts_once_and_only_while_the_lease_stands() -> None:

@@ -1,13 +1,14 @@
 """Who is ejected, at which bounds, and how it comes back."""
 
 from deployments.scheduling.fleet import Fleet, Outliers
+from deployments.scheduling.least_ttft import LeastTtft
 from deployments.scheduling.replica import ReplicaStatus
 from tests.deployments.scheduling.world import CAPACITY
 
 
 def fleet_of(*tpot_s: float | None) -> Fleet:
     """Replicas `r0`, `r1`, ... with those times per output token."""
-    fleet = Fleet()
+    fleet = Fleet(LeastTtft())
     for number, each in enumerate(tpot_s):
         fleet.up(f"r{number}", CAPACITY).tpot_s = each
     return fleet

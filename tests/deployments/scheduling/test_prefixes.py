@@ -4,7 +4,8 @@ import pytest
 
 from deployments.scheduling import Capacity, PickReason
 from deployments.scheduling.books import PrefixIndex
-from deployments.scheduling.pick import pick, uncached_tokens
+from deployments.scheduling.least_ttft import LeastTtft
+from deployments.scheduling.pick import Candidates, uncached_tokens
 from deployments.scheduling.replica import Replica
 from deployments.scheduling.request import Job
 from tests.deployments.scheduling.world import make_request
@@ -77,6 +78,11 @@ def test_what_a_replica_must_prefill() -> None:
     assert uncached_tokens(job(prompt=100), replica("r0"), index) == 1, "one token at least"
     index.trust = 0.25
     assert uncached_tokens(job(), replica("r0"), index) == 1_000 - 32
+
+
+def pick(*candidates: object) -> tuple[Replica, PickReason]:
+    """What the default pick chooses."""
+    return LeastTtft().choose(Candidates(*candidates))  # type: ignore[arg-type]
 
 
 def test_a_warm_replica_wins_until_it_costs_more_than_the_stickiness() -> None:

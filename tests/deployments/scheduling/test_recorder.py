@@ -58,6 +58,7 @@ POLICY_LINE = {
     "max_waiting": 40,
     "stickiness_ms": 20.0,
     "tenants": {"b": {"weight": 2.0, "requests_per_minute": 60.0, "tokens_per_minute": 9000.0, "max_concurrency": 6}},
+    "pick": "least_ttft",
 }
 CAPACITY_LINE = {"sequences": 4, "ahead": 1, "kv_tokens": 4000, "step_tokens": 300, "prefill_steps": 3}
 ADMITTED = {"kind": "admit", "lane": "short", "cause": None, "eta_s": None, "backlog_s": None, "retry_after_s": None}

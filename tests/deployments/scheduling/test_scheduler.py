@@ -225,7 +225,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def counters_count_what_there_is(self) -> None:
         scheduler = self.scheduler
         flows = scheduler.tally.flows.values()
-        assert sum(flow.kept + flow.missed for flow in flows) <= sum(flow.arrived for flow in flows) + scheduler.adopted
+        assert sum(flow.kept + flow.missed for flow in flows) <= sum(flow.arrived for flow in flows) + scheduler.tally.adopted
         for lane in scheduler.lanes.all:
             mine = [job for job in scheduler.lanes.jobs.values() if job.lane is lane]
             assert (lane.count, lane.late) == (len(mine), sum(job.late for job in mine))

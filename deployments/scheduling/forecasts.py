@@ -1,0 +1,111 @@
+"""The waits that are promised to requests, and what becomes of the promises: from each outcome the lanes' forecasts learn (`eta.py`)."""
+
+from deployments.scheduling.availability import Outage, Starting
+from deployments.scheduling.eta import LaneEta, Way
+from deployments.scheduling.lane import Lane
+from deployments.scheduling.lanes import Lanes
+from deployments.scheduling.outlook import Outlooks
+from deployments.scheduling.rate import ServiceRate
+from deployments.scheduling.request import Job
+
+
+class Forecasts:
+    """Waits, by lane."""
+
+    def __init__(self, lanes: Lanes, rate: ServiceRate, starting: Starting, outage: Outage) -> None:
+        self.etas: dict[str, LaneEta] = {}
+        self._lanes = lanes
+        self._rate = rate
+        self._starting = starting
+        self._outage = outage
+        self.outlooks = Outlooks(lanes, rate, starting)
+
+    def reload(self, now: float) -> None:
+        """The lanes are new. Of those that are no more nothing is kept but the promises they gave: a job knows by whom."""
+        names = {lane.name for lane in self._lanes.lanes}
+        self.etas = {name: eta for name, eta in self.etas.items() if name in names}
+        self.outlooks.reload(names, now)
+
+    def promise(self, job: Job, now: float) -> tuple[float, float]:
+        """The wait that a queued job may expect: p50 and p95, in seconds. Called before the job enters its lane."""
+        job.eta = self._eta(job)
+        self.outlooks.arrived(job, now)
+        job.promise = job.eta.promise(self.outlooks.of(job, now))
+        return job.promise.p50_s, job.promise.p95_s
+
+    def stepped(self, now: float) -> None:
+        """A step begins, or ended: whose latest start passed is known now."""
+        self.outlooks.tick(now)
+        for lane in self._lanes.lanes:
+            if lane.turned_late:
+                self._turned_late(lane, now)
+
+    def _turned_late(self, lane: Lane, now: float) -> None:
+        for job in lane.turned_late:
+            self.outlooks.turned_late(job)
+            if job.eta is None or job.promise is None or self._outage.spoils(job.request.arrived_s):
+                continue
+            if job.attempt == 0 and not job.came_late:
+                job.came_late = True
+                job.eta.came_late(job.promise, now)
+        lane.turned_late.clear()
+
+    def placed(self, job: Job, lane: str, was_late: bool, now: float) -> None:
+        """A job was placed from `lane`: what was promised meets what happened."""
+        if was_late:
+            self.outlooks.placed_late(lane, job.cost, now)
+        self.outlooks.promotions.left(job)
+        if job.eta is None or job.promise is None or job.attempt != 1:
+            return
+        eta, wait_s = job.eta, now - job.request.arrived_s
+        if self._outage.spoils(job.request.arrived_s):
+            eta.spoiled()
+            return
+        if wait_s > job.promise.outlook.slack_s and not job.came_late:
+            job.came_late = True
+            eta.came_late(job.promise, now)
+        way = Way.TIMELY if not job.came_late else Way.LATE if job.promoted_s is None else Way.PROMOTED
+        eta.observe(job.promise, wait_s, way, now)
+
+    def shown(self, home: int, now: float) -> tuple[float, float] | None:
+        """What a request like the last one would be told now in the lane of that index; None before any was told anything."""
+        if not self._lanes.jobs and self._starting.any_open:
+            return 0.0, 0.0
+        eta = self.etas.get(self._lanes.policy.lanes[home].name)
+        if eta is None or self._rate.per_s is None:
+            return None
+        told = eta.predict(self.outlooks.of_lane(home, eta.slack_s, 0.0, now))
+        return told.p50_s, told.p95_s
+
+    def gave_up(self, job: Job, now: float) -> None:
+        """A job leaves its lane unplaced."""
+        self.outlooks.promotions.left(job)
+        if job.eta is None or job.promise is None or job.attempt:
+            return
+        if self._outage.spoils(job.request.arrived_s):
+            job.eta.spoiled()
+        else:
+            job.eta.gave_up(job.promise, now - job.request.arrived_s)
+
+    def withdraw(self, job: Job) -> None:
+        """A job waits for something else than its lane from now on: what was promised counts no more."""
+        self.outlooks.promotions.left(job)
+        if job.eta is not None and job.promise is not None and job.attempt == 0:
+            job.eta.spoiled()
+        job.eta = job.promise = None
+
+    def recovered(self, since_s: float) -> None:
+        """An outage is over that began then: nothing counts that was learned in it."""
+        for eta in self.etas.values():
+            eta.forget(since_s)
+
+    def expected(self, job: Job, now: float) -> tuple[float, float]:
+        """The wait that a job might expect that is not let in: p50 and p95, in seconds."""
+        expected = self._eta(job).predict(self.outlooks.of(job, now))
+        return expected.p50_s, expected.p95_s
+
+    def _eta(self, job: Job) -> LaneEta:
+        eta = self.etas.get(job.home_name)
+        if eta is None:
+            eta = self.etas[job.home_name] = LaneEta()
+        return eta

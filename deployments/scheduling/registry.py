@@ -1,0 +1,20 @@
+"""What can be added to the scheduler by one file and one line here (docs/extending.md): picks, by name, and rejection rules, in their order."""
+
+from collections.abc import Mapping
+
+from deployments.scheduling.least_ttft import LeastTtft
+from deployments.scheduling.pick import Pick
+from deployments.scheduling.rejection import RejectionRule, duplicate_id, lane_full, model_full, query_of_death, starts_too_late, tenant_limits
+
+PICKS: Mapping[str, Pick] = {
+    "least_ttft": LeastTtft(),
+}
+
+REJECTION_RULES: tuple[RejectionRule, ...] = (
+    duplicate_id,
+    query_of_death,
+    starts_too_late,
+    tenant_limits,
+    model_full,
+    lane_full,
+)
