@@ -4,12 +4,10 @@ from enum import StrEnum
 
 
 class AdmissionKind(StrEnum):
-    """What became of a submitted request. `REDIRECT` and `DEGRADE` are reserved for regions and the ladder."""
+    """What became of a submitted request."""
 
     ADMIT = "admit"
     QUEUE = "queue"
-    REDIRECT = "redirect"
-    DEGRADE = "degrade"
     REJECT = "reject"
 
 

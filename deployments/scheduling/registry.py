@@ -18,3 +18,10 @@ REJECTION_RULES: tuple[RejectionRule, ...] = (
     model_full,
     lane_full,
 )
+
+
+def pick_named(name: str) -> Pick:
+    """Raises ValueError where there is none of that name."""
+    if name not in PICKS:
+        raise ValueError(f"pick = {name!r}; allowed: {', '.join(PICKS)}")
+    return PICKS[name]

@@ -26,7 +26,7 @@ from deployments.scheduling.policy import Policy
 from deployments.scheduling.quarantine import Quarantine
 from deployments.scheduling.rate import ServiceRate
 from deployments.scheduling.reasons import AdmissionKind, Ending, WaitReason
-from deployments.scheduling.registry import PICKS
+from deployments.scheduling.registry import pick_named
 from deployments.scheduling.rejection import Facts
 from deployments.scheduling.replica import Capacity, ReplicaStatus
 from deployments.scheduling.request import Job, Lease, Request, Usage
@@ -40,7 +40,7 @@ class Scheduler:
 
     def __init__(self, policy: Policy) -> None:
         self.lanes = Lanes(policy)
-        pick = PICKS[policy.pick]
+        pick = pick_named(policy.pick)
         self.fleet = Fleet(pick)
         self.holds = Holds(self.fleet)
         self.books = Books()
@@ -65,7 +65,7 @@ class Scheduler:
         for lane in self.lanes.all:
             self.holds.end(lane)
         if policy.pick != self.lanes.policy.pick:
-            self.placing.pick = PICKS[policy.pick]
+            self.placing.pick = pick_named(policy.pick)
             self.fleet.order_by(self.placing.pick)
         self.lanes.configure(policy)
         self.forecasts.reload(now)
