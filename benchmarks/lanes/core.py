@@ -20,7 +20,7 @@ from benchmarks.serving.program import console, write_json
 from deployments.garbage import calm_garbage_collector
 from deployments.scheduling import Capacity, Ending, LanePolicy, Lease, Order, Policy, Request, Scheduler, Usage
 
-_CAPACITY = Capacity(sequences=32, ahead=8, kv_tokens=400_000, step_tokens=8_192)
+_CAPACITY = Capacity(sequences=32, ahead=8, kv_tokens=400_000, step_tokens=8_192, prefill_steps=2.0)
 _LANES = (
     LanePolicy("short", 512, weight=8, max_wait_s=1e6, cap_s=1e9),
     LanePolicy("medium", 4_096, weight=3, max_wait_s=1e6, cap_s=1e9),

@@ -1,13 +1,18 @@
-"""The scheduler's settings: lanes, shares, weights; all of it can change while requests wait (`Scheduler.configure`). And how they follow from the
-spec, for the gateway and the simulator alike."""
+"""The scheduler's settings: lanes, shares, weights; all of it can change while requests wait (`Scheduler.configure`).
+
+They follow from the spec, for the gateway and the simulator alike, and so do their defaults.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from cluster.spec import ClusterSpec
+from cluster.spec import ClusterSpec, Lane, Limits, Scheduling
 from deployments.scheduling.limits import TenantPolicy
 from deployments.scheduling.replica import Capacity
+
+_LANE = Lane(name="any")
+_SCHEDULING = Scheduling()
 
 
 class Order(StrEnum):
@@ -15,6 +20,9 @@ class Order(StrEnum):
 
     DEADLINE = "deadline"
     ARRIVAL = "arrival"
+
+
+_ORDER = Order(_SCHEDULING.order)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +34,9 @@ class LanePolicy:
 
     name: str
     up_to_tokens: int | None = None
-    weight: float = 1.0
-    max_wait_s: float = 30.0
-    cap_s: float = 600.0
+    weight: float = _LANE.weight
+    max_wait_s: float = _LANE.max_wait_s
+    cap_s: float = _LANE.cap_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +50,11 @@ class Policy:
     """
 
     lanes: tuple[LanePolicy, ...] = (LanePolicy("all"),)
-    order: Order = Order.DEADLINE
-    promoted_share: float = 0.25
-    decode_weight: float = 4.0
-    max_waiting: int = 10_000
-    stickiness_ms: float = 100.0
+    order: Order = _ORDER
+    promoted_share: float = _SCHEDULING.promoted_share
+    decode_weight: float = _SCHEDULING.decode_weight
+    max_waiting: int = Limits().max_waiting
+    stickiness_ms: float = _SCHEDULING.stickiness_ms
     tenants: Mapping[str, TenantPolicy] = field(default_factory=dict)
     pick: str = "least_ttft"
 
@@ -62,8 +70,8 @@ class Policy:
 class Binding:
     """How late requests are bound to a replica: see `Scheduling.bind_ahead` and `.prefill_steps` of the spec."""
 
-    ahead: float = 0.0
-    prefill_steps: float = 1.0
+    ahead: float = _SCHEDULING.bind_ahead
+    prefill_steps: float = _SCHEDULING.prefill_steps
 
     def capacity(self, max_num_seqs: int, kv_tokens: int, step_tokens: int) -> Capacity:
         """The budgets of a replica whose engine has these limits."""

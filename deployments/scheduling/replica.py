@@ -38,7 +38,7 @@ class Capacity:
     ahead: int
     kv_tokens: int
     step_tokens: int
-    prefill_steps: float = 2.0
+    prefill_steps: float
 
     @property
     def prefill_budget(self) -> float:

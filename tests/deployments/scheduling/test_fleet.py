@@ -9,7 +9,7 @@ from deployments.scheduling.replica import ReplicaStatus
 from deployments.scheduling.request import Job
 from tests.deployments.scheduling.world import make_request
 
-CAPACITY = Capacity(sequences=4, ahead=1, kv_tokens=1_000, step_tokens=300)
+CAPACITY = Capacity(sequences=4, ahead=1, kv_tokens=1_000, step_tokens=300, prefill_steps=2.0)
 
 
 def job(kv: int = 100, prefill: int = 10, sequences: int = 1) -> Job:
@@ -124,7 +124,7 @@ def test_open_ready_and_deserted() -> None:
 def test_a_known_replica_keeps_its_leases_and_gets_the_new_capacity() -> None:
     world = World(1)
     lease = world.load("r0")
-    larger = Capacity(9, 1, 2_000, 300)
+    larger = Capacity(9, 1, 2_000, 300, prefill_steps=2.0)
     assert world.fleet.up("r0", larger) is world.fleet.by_id["r0"]
     assert (world.fleet.by_id["r0"].capacity, world.fleet.by_id["r0"].leases) == (larger, {1: lease})
     assert world.found(job(kv=1_900)) == ["r0"]

@@ -4,7 +4,7 @@ from deployments.scheduling import Capacity, Ending, LanePolicy, PickReason, Pol
 from tests.deployments.scheduling.world import make_request, make_scheduler
 
 POLICY = Policy(lanes=(LanePolicy("short", 500, max_wait_s=1e6), LanePolicy("long", None, max_wait_s=1)), max_waiting=1_000)
-CAPACITY = Capacity(sequences=4, ahead=0, kv_tokens=4_000, step_tokens=10**6)
+CAPACITY = Capacity(sequences=4, ahead=0, kv_tokens=4_000, step_tokens=10**6, prefill_steps=2.0)
 
 
 def held(replicas: int = 1) -> Scheduler:

@@ -158,7 +158,7 @@ def test_who_waits_beside_a_hostile_loop_is_placed_in_turn() -> None:
         if turn % 10 == 0:
             assert lane.head(0.001 * turn) is scheduler.lanes.jobs["a"]
     scheduler.submit(make_request("late", now=1.0, slo=1e6, tenant="late"), 1.0)
-    scheduler.replica_up("r0", Capacity(8, 0, 10**6, 10**6), 1.0)
+    scheduler.replica_up("r0", Capacity(8, 0, 10**6, 10**6, prefill_steps=2.0), 1.0)
     assert [placement.request.request_id for placement in scheduler.step(1.0).placements] == ["a", "b", "c", "late"]
 
 
@@ -171,7 +171,7 @@ def test_after_a_crowd_has_gone_its_room_is_given_back(how: str) -> None:
         for number in range(1, TURNS):
             scheduler.cancel(f"q{number}", 0.0)
     else:
-        scheduler.replica_up("r0", Capacity(TURNS, 0, 10**9, 10**9), 0.0)
+        scheduler.replica_up("r0", Capacity(TURNS, 0, 10**9, 10**9, prefill_steps=2.0), 0.0)
         scheduler.step(0.0)
         assert len(scheduler.leases) == TURNS
         if how == "lost":
@@ -200,7 +200,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize("promoted", [False, True])
 def test_a_request_that_fits_nowhere_costs_no_look_at_all_replicas(promoted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = Policy((LanePolicy("short", 500, max_wait_s=1e6), LanePolicy("long", None, max_wait_s=1.0 if promoted else 1e6)), decode_weight=1.0)
-    scheduler = make_scheduler(400, policy, Capacity(sequences=6, ahead=0, kv_tokens=10**6, step_tokens=10**6))
+    scheduler = make_scheduler(400, policy, Capacity(sequences=6, ahead=0, kv_tokens=10**6, step_tokens=10**6, prefill_steps=2.0))
     leases: deque[Lease] = deque()
     for number in range(1_600):
         scheduler.submit(make_request(f"q{number}", 50, 10), 0.0)
@@ -220,7 +220,7 @@ def test_a_request_that_fits_nowhere_costs_no_look_at_all_replicas(promoted: boo
 
 def test_a_request_that_fits_on_one_of_many_replicas_alone_finds_it() -> None:
     """All others are busy; the only one with free KV for it is not among the least loaded."""
-    scheduler = make_scheduler(50, POLICY, Capacity(sequences=8, ahead=0, kv_tokens=4_000, step_tokens=10**6))
+    scheduler = make_scheduler(50, POLICY, Capacity(sequences=8, ahead=0, kv_tokens=4_000, step_tokens=10**6, prefill_steps=2.0))
     for number in range(50):
         scheduler.submit(make_request(f"q{number}", 3_000, 1), 0.0)
     leases = [placement.lease for placement in scheduler.step(0.0).placements]

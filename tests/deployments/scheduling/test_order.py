@@ -68,7 +68,7 @@ def test_a_lane_that_had_its_share_does_not_come_back_as_if_it_had_not() -> None
 
 
 def test_a_lane_that_was_passed_over_for_long_claims_one_request_and_no_more() -> None:
-    scheduler = make_scheduler(1, TWO_LANES, Capacity(sequences=3, ahead=0, kv_tokens=4_000, step_tokens=10**6))
+    scheduler = make_scheduler(1, TWO_LANES, Capacity(sequences=3, ahead=0, kv_tokens=4_000, step_tokens=10**6, prefill_steps=2.0))
     scheduler.submit(make_request("blocks", 2_000, 10), 0.0)
     (blocks,) = scheduler.step(0.0).placements
     for number in range(20):
@@ -134,7 +134,7 @@ def test_kv_is_booked_for_the_prompt_and_the_output_of_all_sequences() -> None:
 
 
 def test_what_a_lost_replica_had_cached_is_gone() -> None:
-    scheduler = make_scheduler(2, POLICY, Capacity(sequences=8, ahead=0, kv_tokens=10_000, step_tokens=10_000))
+    scheduler = make_scheduler(2, POLICY, Capacity(sequences=8, ahead=0, kv_tokens=10_000, step_tokens=10_000, prefill_steps=2.0))
     prefix = (1, 2, 3, 4, 5)
     scheduler.submit(make_request("q0", 400, 10, prefix=prefix), 0.0)
     (placement,) = scheduler.step(0.0).placements
@@ -142,7 +142,7 @@ def test_what_a_lost_replica_had_cached_is_gone() -> None:
     (warm,) = scheduler.step(0.0).placements
     assert (warm.replica_id, warm.reason, warm.lease.prefill_tokens) == (placement.replica_id, PickReason.CACHED_PREFIX, 400 - 5 * 64)
     scheduler.replica_lost(placement.replica_id, 0.0)
-    scheduler.replica_up(placement.replica_id, Capacity(8, 0, 10_000, 10_000), 0.0)
+    scheduler.replica_up(placement.replica_id, Capacity(8, 0, 10_000, 10_000, prefill_steps=2.0), 0.0)
     scheduler.submit(make_request("q2", 400, 10, prefix=prefix), 0.0)
     (cold,) = scheduler.step(0.0).placements
     assert cold.reason is not PickReason.CACHED_PREFIX

@@ -6,7 +6,7 @@ from deployments.scheduling import Capacity, Ending, LanePolicy, Policy, Schedul
 from deployments.scheduling.snapshot import LaneStats
 from tests.deployments.scheduling.world import make_request
 
-ONE = Capacity(sequences=1, ahead=0, kv_tokens=4_000, step_tokens=300)
+ONE = Capacity(sequences=1, ahead=0, kv_tokens=4_000, step_tokens=300, prefill_steps=2.0)
 POLICY = Policy(lanes=(LanePolicy("short", 200, max_wait_s=10), LanePolicy("long", None, max_wait_s=40)), decode_weight=1.0)
 SERVED_S = 0.4
 

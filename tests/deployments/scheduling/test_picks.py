@@ -6,7 +6,7 @@ from deployments.scheduling import AdmissionKind, Capacity, Ending, LanePolicy, 
 from deployments.scheduling.replica import ReplicaStatus
 from tests.deployments.scheduling.world import CAPACITY, POLICY, make_request, make_scheduler
 
-ROOMY = Capacity(sequences=32, ahead=2, kv_tokens=100_000, step_tokens=500)
+ROOMY = Capacity(sequences=32, ahead=2, kv_tokens=100_000, step_tokens=500, prefill_steps=2.0)
 
 
 def place(scheduler: Scheduler, name: str, now: float = 0.0, **sizes: object) -> tuple[str, PickReason]:

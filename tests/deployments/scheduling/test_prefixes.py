@@ -64,7 +64,7 @@ def job(prompt: int = 1_000, sequences: int = 1, prefix: tuple[int, ...] = (1, 2
 
 def replica(name: str, prefill: int = 0, sequences: int = 0) -> Replica:
     """One with that load."""
-    made = Replica(name, Capacity(32, 2, 100_000, 500))
+    made = Replica(name, Capacity(32, 2, 100_000, 500, prefill_steps=2.0))
     made.prefill_tokens, made.sequences = prefill, sequences
     return made
 

@@ -115,7 +115,7 @@ def test_a_reload_changes_the_pick() -> None:
     with mock.patch.dict("deployments.scheduling.registry.PICKS", ALL_PICKS):
         scheduler = make_scheduler(0)
         for name, kv in (("r0", 4_000), ("r1", 9_000)):
-            scheduler.replica_up(name, Capacity(4, 0, kv, 300), 0.0)
+            scheduler.replica_up(name, Capacity(4, 0, kv, 300, prefill_steps=2.0), 0.0)
         scheduler.submit(make_request("a"), 0.0)
         assert [placed.replica_id for placed in scheduler.step(0.0).placements] == ["r0"]
         scheduler.release(scheduler.leases[1][0], Ending.FINISHED, None, 1.0)
@@ -126,7 +126,7 @@ def test_a_reload_changes_the_pick() -> None:
 
 def crowded() -> Scheduler:
     """Nothing more fits: one request runs, and as many wait as may."""
-    scheduler = make_scheduler(1, dataclasses.replace(POLICY, max_waiting=3), Capacity(1, 0, 4_000, 300))
+    scheduler = make_scheduler(1, dataclasses.replace(POLICY, max_waiting=3), Capacity(1, 0, 4_000, 300, prefill_steps=2.0))
     for number in range(4):
         scheduler.submit(make_request(f"q{number}"), 0.0)
         scheduler.step(0.0)

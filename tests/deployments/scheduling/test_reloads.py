@@ -9,7 +9,7 @@ from deployments.scheduling import Capacity, Ending, LanePolicy, Order, Placemen
 from deployments.scheduling.lanes import PROMOTED
 from tests.deployments.scheduling.world import POLICY, make_request, make_scheduler
 
-ONE_AT_A_TIME = Capacity(sequences=1, ahead=0, kv_tokens=10**9, step_tokens=10**9)
+ONE_AT_A_TIME = Capacity(sequences=1, ahead=0, kv_tokens=10**9, step_tokens=10**9, prefill_steps=2.0)
 SHORT, LONG = LanePolicy("short", 200, weight=4, max_wait_s=1e6), LanePolicy("long", None, max_wait_s=1e6)
 TWO = Policy((SHORT, LONG), decode_weight=1.0)
 RENAMED = Policy((LanePolicy("tiny", 20, max_wait_s=1e6), LanePolicy("quick", 200, weight=4, max_wait_s=1e6), LONG), decode_weight=1.0)

@@ -7,7 +7,7 @@ from deployments.scheduling.replica import FIRST_PREFILL_TOKENS_PER_S, Replica, 
 from deployments.scheduling.request import Job
 from tests.deployments.scheduling.world import make_request
 
-CAPACITY = Capacity(sequences=4, ahead=1, kv_tokens=1_000, step_tokens=300)
+CAPACITY = Capacity(sequences=4, ahead=1, kv_tokens=1_000, step_tokens=300, prefill_steps=2.0)
 
 
 def job(sequences: int = 1, kv: int = 100, prefill: int = 10) -> Job:

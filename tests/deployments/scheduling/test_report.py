@@ -12,7 +12,7 @@ POLICY = Policy(
     decode_weight=2.0,
     tenants={"b": TenantPolicy(max_concurrency=1)},
 )
-ONE = Capacity(sequences=1, ahead=0, kv_tokens=4_000, step_tokens=300)
+ONE = Capacity(sequences=1, ahead=0, kv_tokens=4_000, step_tokens=300, prefill_steps=2.0)
 
 
 def busy() -> Scheduler:
@@ -33,7 +33,7 @@ def busy() -> Scheduler:
 
 
 def test_a_replica() -> None:
-    replica = make_scheduler(0).fleet.up("r7", Capacity(8, 2, 9_000, 512))
+    replica = make_scheduler(0).fleet.up("r7", Capacity(8, 2, 9_000, 512, prefill_steps=2.0))
     replica.sequences, replica.kv_tokens, replica.prefill_tokens, replica.tpot_s, replica.held_by = 3, 700, 90, 0.05, "long"
     replica.prefill_tokens_per_s = 4_000.0
     assert _replica(replica) == ReplicaStats("r7", "ready", 0, 3, 700, 90, 4_000.0, "long", 8, 9_000, 0.05)

@@ -13,7 +13,7 @@ from deployments.scheduling import Capacity, Ending, LanePolicy, Placement, Poli
 from deployments.scheduling.lanes import PROMOTED
 from tests.deployments.scheduling.world import make_request, make_scheduler
 
-ONE_AT_A_TIME = Capacity(sequences=1, ahead=0, kv_tokens=10**9, step_tokens=10**9)
+ONE_AT_A_TIME = Capacity(sequences=1, ahead=0, kv_tokens=10**9, step_tokens=10**9, prefill_steps=2.0)
 LANES = (LanePolicy("short", 200, weight=4, max_wait_s=1e6), LanePolicy("long", None, weight=1, max_wait_s=1e6))
 
 
@@ -139,7 +139,7 @@ def test_starvation_bound_in_work(arrivals: list[tuple[int, str, float]], replic
         LanePolicy("long", None, weight=0.2, max_wait_s=2),
     )
     policy = Policy(lanes=lanes, promoted_share=phi, decode_weight=1.0)
-    scheduler = make_scheduler(replicas, policy, Capacity(sequences=3, ahead=0, kv_tokens=5_000, step_tokens=800))
+    scheduler = make_scheduler(replicas, policy, Capacity(sequences=3, ahead=0, kv_tokens=5_000, step_tokens=800, prefill_steps=2.0))
     watch = StarvationWatch(scheduler)
     now = 0.0
     for number, (prompt, tenant, gap) in enumerate(arrivals):
@@ -199,7 +199,8 @@ class StarvationWatch:
 @pytest.mark.parametrize("small", [1, 60])
 def test_a_large_prompt_is_not_starved_by_small_ones_in_the_prefill_budget(small: int) -> None:
     lanes = (LanePolicy("short", 200, weight=4, max_wait_s=1e6), LanePolicy("long", None, weight=1, max_wait_s=1e6))
-    scheduler = make_scheduler(1, Policy(lanes=lanes, decode_weight=1.0), Capacity(sequences=64, ahead=0, kv_tokens=10**6, step_tokens=100))
+    capacity = Capacity(sequences=64, ahead=0, kv_tokens=10**6, step_tokens=100, prefill_steps=2.0)
+    scheduler = make_scheduler(1, Policy(lanes=lanes, decode_weight=1.0), capacity)
     for number in range(200):
         scheduler.submit(make_request(f"s{number}", small, 1), 0.0)
     scheduler.submit(make_request("large", 2_000, 1), 0.0)

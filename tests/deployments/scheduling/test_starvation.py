@@ -18,14 +18,14 @@ LANES = (
     LanePolicy("long", None, weight=0.2, max_wait_s=3, cap_s=1e9),
 )
 WEIGHTS = {"a": 1.0, "b": 3.0, "c": 0.5, "d": 1.0, "e": 1.0}
-WHOLE = Capacity(sequences=4, ahead=0, kv_tokens=5_000, step_tokens=800)
+WHOLE = Capacity(sequences=4, ahead=0, kv_tokens=5_000, step_tokens=800, prefill_steps=2.0)
 """Of its KV blocks, the largest requests need all."""
 
 
 def test_room_drained_for_a_promoted_head_is_not_given_to_other_promoted_tenants() -> None:
     """40 tenants have a small request each promoted in turn; one request needs a replica of its own, and bulk work fills all room that it gets."""
     policy = Policy(BULK, decode_weight=1.0, max_waiting=100_000, promoted_share=0.5)
-    world = TimedWorld(make_scheduler(1, policy, Capacity(sequences=8, ahead=0, kv_tokens=8_000, step_tokens=10**6)), speed=150.0)
+    world = TimedWorld(make_scheduler(1, policy, Capacity(sequences=8, ahead=0, kv_tokens=8_000, step_tokens=10**6, prefill_steps=2.0)), speed=150.0)
     for number in range(400):
         world.submit(make_request(f"bulk{number}", 1_900, 10, patience=1e6, tenant="bulk"))
     world.run_to(60.0)

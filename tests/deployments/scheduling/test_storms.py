@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from deployments.scheduling import Capacity, Ending, LanePolicy, Policy, Scheduler, Usage
 from tests.deployments.scheduling.world import make_request
 
-CAPACITY = Capacity(sequences=4, ahead=1, kv_tokens=100_000, step_tokens=2_000)
+CAPACITY = Capacity(sequences=4, ahead=1, kv_tokens=100_000, step_tokens=2_000, prefill_steps=2.0)
 SERVICE_S = 0.2
 CAP_S = 5.0
 

@@ -13,7 +13,7 @@ from deployments.scheduling import AdmissionKind, Capacity, Ending, Lease, Rejec
 from deployments.scheduling.suspects import FORGET_S, MOST, RECENT_S, Run, Suspects
 from tests.deployments.scheduling.world import POLICY, make_request, make_scheduler
 
-BIG = Capacity(sequences=16, ahead=0, kv_tokens=100_000, step_tokens=100_000)
+BIG = Capacity(sequences=16, ahead=0, kv_tokens=100_000, step_tokens=100_000, prefill_steps=2.0)
 
 
 def ask(name: str, body: str = "", now: float = 0.0, patience: float = 600.0) -> Request:
@@ -200,7 +200,7 @@ def test_who_is_tried_comes_before_all_others_of_its_lane() -> None:
     for number in range(3):
         scheduler.submit(ask(f"q{number}"), 1.0)
     scheduler.submit(replace(suspect.request, attempts=1), 1.0, admitted=True)
-    scheduler.replica_up("r1", Capacity(2, 0, 4_000, 300), 1.0)
+    scheduler.replica_up("r1", Capacity(2, 0, 4_000, 300, prefill_steps=2.0), 1.0)
     placements = scheduler.step(1.0).placements
     assert [(placement.request.request_id, placement.lane) for placement in placements] == [("suspect", "short"), ("q0", "short")]
 
@@ -208,7 +208,7 @@ def test_who_is_tried_comes_before_all_others_of_its_lane() -> None:
 def test_of_one_suspect_one_run_goes_on_until_its_outcome_settles_it_for_all() -> None:
     """Its like that waited in the lane when the replica died waits aside as well."""
     scheduler = make_scheduler(0)
-    scheduler.replica_up("r0", Capacity(1, 0, 4_000, 300), 0.0)
+    scheduler.replica_up("r0", Capacity(1, 0, 4_000, 300, prefill_steps=2.0), 0.0)
     first = place(scheduler, ask("q0", "same"), 0.0)
     scheduler.first_token(first, 0.2)
     for number in range(1, 4):
