@@ -1,7 +1,5 @@
 """Every decision of the scheduler is the recorded one (`write.py` says by what it was recorded, and when it may be recorded anew)."""
 
-import gzip
-import json
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
@@ -9,17 +7,12 @@ from typing import Any
 
 import pytest
 
+from tests.recorded.files import SCHEDULER, recorded
 from tests.recorded.scheduler_adapter import RecordedScheduler
-from tests.recorded.write import FOLDER, SCHEDULER
 
 IN_SHORT = 2_000
 FEW = 3
 """Of a kind that is seen less often than this, the recording shows too little."""
-
-
-def recorded() -> Iterator[dict[str, Any]]:
-    with gzip.open(FOLDER / SCHEDULER, "rt") as lines:
-        yield from map(json.loads, lines)
 
 
 def replay(entries: Iterator[dict[str, Any]]) -> Counter[str]:
@@ -57,13 +50,13 @@ def facts(name: str, given: dict[str, Any], decision: Any) -> Iterator[str]:
 
 
 def test_the_scheduler_decides_as_recorded_in_short() -> None:
-    seen = replay(islice(recorded(), IN_SHORT))
+    seen = replay(islice(recorded(SCHEDULER), IN_SHORT))
     assert seen["inputs"] > 0.9 * IN_SHORT
 
 
 @pytest.mark.whole
 def test_the_scheduler_decides_as_recorded() -> None:
-    seen = replay(recorded())
+    seen = replay(recorded(SCHEDULER))
     assert seen["inputs"] >= 50_000
     assert {name: seen[name] for name in EXPECTED if seen[name] < FEW} == {}
 

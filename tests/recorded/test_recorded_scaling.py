@@ -1,0 +1,50 @@
+"""Every decision on the number of replicas is the recorded one (`write.py` says by what it was recorded, and when it may be recorded anew)."""
+
+from collections import Counter
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from tests.recorded.files import SCALING, recorded
+from tests.recorded.scaling_adapter import RecordedAutoscaler
+
+IN_SHORT = 500
+EXPECTED = (
+    *("steady", "backlog", "demand", "forecast", "latency", "slo_burn", "lull", "wake", "consolidate", "idle", "cooling", "no_room"),
+    *("min_replicas", "max_replicas", "cost_ceiling", "unschedulable", "up_rate", "down_rate", "held", "pinned", "stale", "silent"),
+    "forecast_failed",
+)
+
+
+def replay(entries: Iterable[dict[str, Any]]) -> Counter[str]:
+    """Feeds the facts and compares each decision exactly. Returns how often there was which reason."""
+    reasons: Counter[str] = Counter()
+    autoscaler: RecordedAutoscaler | None = None
+    for number, entry in enumerate(entries, 1):
+        if "run" in entry:
+            autoscaler = RecordedAutoscaler(entry["policy"], entry["bounds"], entry["replica"])
+            continue
+        assert autoscaler is not None
+        if "bounds" in entry:
+            autoscaler.rebound(entry["bounds"])
+            continue
+        if "unseen" in entry:
+            decision = autoscaler.decide_unseen(**entry["unseen"])
+        else:
+            decision = autoscaler.decide(entry["facts"], entry["controls"])
+        assert decision == entry["decision"], f"line {number}"
+        reasons[decision["reason"]] += 1
+    return reasons
+
+
+def test_the_number_of_replicas_is_decided_as_recorded_in_short() -> None:
+    assert replay(islice(recorded(SCALING), IN_SHORT)).total() > 0.9 * IN_SHORT
+
+
+@pytest.mark.whole
+def test_the_number_of_replicas_is_decided_as_recorded() -> None:
+    reasons = replay(recorded(SCALING))
+    assert reasons.total() >= 5_000
+    assert {name: reasons[name] for name in EXPECTED if not reasons[name]} == {}
