@@ -48,7 +48,6 @@ class Act:
     over: str = ""
 
     def line(self) -> str:
-        """As JSON, without what says nothing."""
         told = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if getattr(self, field.name) != field.default}
         return json.dumps(told, separators=(",", ":"))
 

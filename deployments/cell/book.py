@@ -33,11 +33,9 @@ class Book:
         self._tallies: dict[tuple[Kind, str, Cause], Tally] = {}
 
     def take(self, event: Event) -> bool:
-        """An event was heard of."""
         return self._ready(event) if isinstance(event, Ready) else self._ended(event)
 
     def get(self, kind: Kind, who: str) -> Departure | None:
-        """Its last departure, if it is kept."""
         number = self._last.get((kind, who))
         return None if number is None else self._departures[number]
 
@@ -46,7 +44,6 @@ class Book:
         return [ready for key, ready in self._known.items() if key[0] is kind and key not in self._last]
 
     def departures(self) -> Departures:
-        """What is told of it."""
         return Departures(tuple(self._departures.values()), tuple(self._tallies.values()))
 
     def _ready(self, event: Ready) -> bool:

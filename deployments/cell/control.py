@@ -33,5 +33,4 @@ class Control:
 
 
 def in_force(controls: tuple[Control, ...], unix_s: float) -> tuple[Control, ...]:
-    """Those that have not ended."""
     return tuple(control for control in controls if unix_s < control.until_unix_s)

@@ -43,7 +43,6 @@ class Cause(StrEnum):
 
     @property
     def planned(self) -> bool:
-        """Whether somebody wanted it."""
         return self in (Cause.STOPPED, Cause.DRAINED, Cause.SPOT_NOTICE)
 
 
@@ -62,11 +61,9 @@ class Lost:
 
     @property
     def requests(self) -> int:
-        """How many ran there."""
         return self.broken + self.placed_again
 
     def plus(self, other: "Lost") -> "Lost":
-        """Both together."""
         digests = tuple(dict.fromkeys((*self.digests, *other.digests)))[:MOST_DIGESTS]
         return Lost(self.broken + other.broken, self.placed_again + other.placed_again, self.tokens + other.tokens, digests)
 
@@ -98,7 +95,6 @@ class Departure:
         return self.cause is not Cause.STOPPED and self.replaced_by is None and self.back_unix_s is None
 
     def record(self) -> dict[str, Any]:
-        """As JSON."""
         return {
             "kind": self.kind.value,
             "who": self.who,
@@ -171,7 +167,6 @@ _COUNTS = ("broken", "placed_again", "tokens")
 
 
 def line_of(event: Event) -> str:
-    """As JSON, without what says nothing."""
     told = {"event": type(event).__name__.lower(), **_said(event)}
     if isinstance(event, Ended):
         told["planned"] = event.cause.planned

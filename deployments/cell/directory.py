@@ -85,7 +85,6 @@ class Directory:
             await self._publish()
 
     async def ended(self, event: Ended) -> None:
-        """A gateway has seen the end of a replica."""
         self._lives.ended(event)
 
     async def closing(self) -> None:
@@ -113,7 +112,6 @@ class Directory:
         await self._changing(lambda now: self._owners.leave(gateway_id, now))
 
     async def give_up(self, gateway_id: str) -> None:
-        """A gateway was found dead or silent."""
         await self._changing(lambda now: self._owners.give_up(gateway_id, now))
 
     async def overtaken(self, model: str, highest: int) -> None:
@@ -152,7 +150,6 @@ class Directory:
         return await self.orders()
 
     async def orders(self) -> Orders:
-        """What operators have ordered and is in force now."""
         return self._book.orders(time.time())
 
     async def scaling(self, state: ScalingState, controller: Presence | None = None) -> None:

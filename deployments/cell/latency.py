@@ -53,7 +53,6 @@ class LatencyWindow:
         self._tpot_s = Window(LONGEST_SPAN_S)
 
     def first_token(self, ttft_s: float, now: float) -> None:
-        """A first token came, so long after its request."""
         self._ttft_s.add(ttft_s, now)
 
     def ended(self, decode_s: float, tokens: float, now: float) -> None:
@@ -62,7 +61,6 @@ class LatencyWindow:
             self._tpot_s.add(decode_s / (tokens - 1), now)
 
     def over(self, span_s: float, now: float) -> Latencies:
-        """Those of the last `span_s` seconds."""
         requests, ttft_s = _quantiles(self._ttft_s, (0.5, 0.9, 0.99), span_s, now)
         _, tpot_s = _quantiles(self._tpot_s, (0.9,), span_s, now)
         return Latencies(span_s, requests, *ttft_s, *tpot_s)

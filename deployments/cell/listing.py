@@ -40,7 +40,6 @@ class Announced:
         self.departures = Departures()
 
     def take(self, listing: Listing) -> None:
-        """The directory spoke."""
         self.orders, self.scaling, self.departures = listing.orders, listing.scaling, listing.departures
 
     def controls_of(self, model: str) -> tuple[Control, ...]:
@@ -48,7 +47,6 @@ class Announced:
         return self.orders.of(model, time.time())
 
     def scaling_of(self, model: str) -> ScalingState | None:
-        """What was decided last on a model."""
         return self.scaling.of(model)
 
     def ready_at_s(self, model: str) -> float | None:

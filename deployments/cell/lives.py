@@ -68,7 +68,6 @@ class Presence:
 
 
 def own_presence(held: Lost | None = None) -> Presence:
-    """Of this process."""
     return Presence(os.getpid(), machine(), held or Lost())
 
 
@@ -99,11 +98,9 @@ class Lives:
         self._changed = changed
 
     def departures(self) -> Departures:
-        """What is told of them."""
         return self._book.departures()
 
     def replica(self, replica_id: str, model: str, pid: int) -> None:
-        """A replica serves."""
         self._take(Ready(Kind.REPLICA, replica_id, time.time(), model, pid))
 
     def process(self, kind: Kind, who: str, presence: Presence) -> None:

@@ -31,7 +31,6 @@ class Promotion:
 
     @property
     def undone(self) -> "Promotion":
-        """The other way round."""
         return Promotion(self.over, self.law)
 
 
@@ -65,11 +64,9 @@ class Orders:
         return next((made for name, made in self.promoted if name == model), None)
 
     def cordoned(self, model: str) -> frozenset[str]:
-        """The ids of a model's cordoned replicas."""
         return frozenset(cordon.replica_id for cordon in self.cordons if cordon.model == model)
 
     def cordon_of(self, replica_id: str) -> Cordon | None:
-        """The cordon of a replica, if it has one."""
         return next((cordon for cordon in self.cordons if cordon.replica_id == replica_id), None)
 
 
@@ -85,7 +82,6 @@ class OrderBook:
             self.take(act)
 
     def take(self, act: Act) -> None:
-        """An operator did that."""
         self._acts[act.model, act.kind] += 1
         match act.kind:
             case ActKind.HOLD | ActKind.PIN:

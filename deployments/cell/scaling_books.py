@@ -36,7 +36,6 @@ class Books:
     latencies: Latencies | None = None
 
     def encode(self) -> bytes:
-        """As JSON."""
         snapshot = self.snapshot
         plain = {name: getattr(snapshot, name) for name in _PLAIN}
         tables = {"lanes": _table(LaneStats, snapshot.lanes), "replicas": _table(ReplicaStats, snapshot.replicas)}

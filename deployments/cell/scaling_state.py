@@ -38,7 +38,6 @@ class ScalingState:
         return None if self.start_up_eta_s is None else self.at_unix_s + self.start_up_eta_s
 
     def differs_from(self, other: "ScalingState") -> bool:
-        """Whether it is news to one who knows the other."""
         ready, before = self.ready_unix_s, other.ready_unix_s
         same_start = ready is before is None or (ready is not None and before is not None and abs(ready - before) < _SAME_TIME_S)
         return not same_start or self._told() != other._told()
@@ -89,6 +88,5 @@ class ScalingBoard:
         return news
 
     def scaling(self) -> Scaling:
-        """What is known now."""
         decisions, alarms = (tuple((model, word, count) for (model, word), count in counter.items()) for counter in (self._decisions, self._alarms))
         return Scaling(tuple(self._states.values()), decisions, alarms, tuple(self._heard.items()))

@@ -87,7 +87,6 @@ class Exchanges:
         return not self._open and not self._settling
 
     def begin(self, request_id: str, now: float, priority: int = 0, booking: str = "") -> Exchange:
-        """Opens an exchange."""
         exchange = Exchange(request_id, now, priority, booking)
         self._open.add(exchange)
         self._by_request_id[request_id] = exchange
@@ -99,7 +98,6 @@ class Exchanges:
 
     @property
     def running(self) -> list[Exchange]:
-        """The exchanges that are open."""
         return sorted(self._open, key=lambda exchange: exchange.started)
 
     def accept(self, engine_id: str, sequences: int) -> None:

@@ -23,7 +23,6 @@ class Subscription:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to read."""
         return self._lines.empty()
 
     def offer(self, line: bytes | None) -> None:
@@ -54,7 +53,6 @@ class Feed:
 
     @property
     def subscribers(self) -> int:
-        """How many are subscribed."""
         return len(self._subscribers)
 
     def subscribe(self) -> Subscription:

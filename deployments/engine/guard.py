@@ -65,11 +65,9 @@ class Guard:
 
     @property
     def epoch(self) -> int:
-        """The highest that it has seen."""
         return self._fence.highest
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """One HTTP exchange."""
         headers: list[tuple[bytes, bytes]] = scope["headers"]
         if not self._is_authorized(headers):
             await _refuse(send, 401, "invalid_secret", "this port asks for the cluster's secret as a bearer token")

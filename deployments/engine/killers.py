@@ -36,7 +36,6 @@ class Killer:
     kills: Callable[[Asked, Engine], bool]
 
     def told(self, asked: Asked, engine: Engine) -> str:
-        """What its client reads."""
         where = f"vLLM {engine.version} on {engine.device}"
         allowed = self.allowed.format(step_tokens=engine.step_tokens)
         return f"{self.field} with a prompt of {asked.prompt_tokens} tokens: {where} {self.reason}; allowed: {allowed}"
@@ -56,7 +55,6 @@ KILLERS = (
 
 
 def killer_of(asked: Asked, engine: Engine) -> Killer | None:
-    """The entry that the request meets."""
     for killer in KILLERS:
         if engine.device == killer.device and f"{engine.version}.".startswith(f"{killer.version}.") and killer.kills(asked, engine):
             return killer

@@ -18,7 +18,6 @@ class Placement:
     bundles: tuple[dict[str, float], ...] = ()
 
     def serve_options(self, env_vars: dict[str, str]) -> dict[str, Any]:
-        """The keyword arguments for `serve.deployment`, with the environment of the replica's process."""
         environment = {"runtime_env": {"env_vars": env_vars}} if env_vars else {}
         options: dict[str, Any] = {"ray_actor_options": {**self.actor_options, **environment}}
         if self.bundles:

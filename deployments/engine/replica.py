@@ -88,7 +88,6 @@ class Replica:
 
     @property
     def epoch(self) -> int:
-        """The highest epoch of an owner that it has seen."""
         return 0 if self._guard is None else self._guard.epoch
 
     @property

@@ -63,5 +63,4 @@ class StepLog:
             self._first = None
 
     def close(self) -> None:
-        """Closes the file."""
         self._lines.close()

@@ -30,7 +30,6 @@ def show_state(state: ReplicaState) -> None:
 
 
 def count(finished: Finished) -> None:
-    """Adds one ended exchange."""
     FINISHED.labels(str(finished.status)).inc()
     TOKENS.labels("prompt").inc(finished.prompt_tokens)
     TOKENS.labels("cached").inc(finished.cached_tokens)
@@ -38,7 +37,6 @@ def count(finished: Finished) -> None:
 
 
 async def measure_loop_lag() -> None:
-    """Measures the event loop's lag for ever."""
     while True:
         due = time.monotonic() + _LAG_EVERY_S
         await asyncio.sleep(_LAG_EVERY_S)

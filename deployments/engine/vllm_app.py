@@ -134,7 +134,6 @@ class VllmApp:
 
     @property
     def dead(self) -> bool:
-        """Whether the engine's core is known to have ended."""
         return bool(self.engine.errored)
 
     @property
@@ -144,7 +143,6 @@ class VllmApp:
 
     @property
     def capacity(self) -> Capacity:
-        """What the engine can hold."""
         config = self.engine.vllm_config
         scheduler, cache = config.scheduler_config, config.cache_config
         kv_tokens = int(cache.num_gpu_blocks or 0) * int(cache.block_size)
@@ -160,7 +158,6 @@ class VllmApp:
         return root_cause(own_words()) or "the engine's core ended without a word"
 
     def compiling(self) -> bool:
-        """Whether a compiler of the engine has worked since this was asked last."""
         return self.compilers.at_work()
 
     async def probe(self) -> None:

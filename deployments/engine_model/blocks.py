@@ -86,7 +86,6 @@ class Blocks:
         self._prefixes = PrefixCache(limits.chunk_tokens // limits.block_tokens) if limits.chunk_tokens else None
 
     def count(self, tokens: int) -> int:
-        """The blocks of so many tokens."""
         return -(-tokens // self._size)
 
     def join(self, tokens: int, step: int) -> None:
@@ -140,7 +139,6 @@ class Blocks:
         return held, unused * self._prefixes.chunk_blocks
 
     def hold(self, sequence: Sequence, chunks: int) -> None:
-        """It uses so many chunks of the prefix cache."""
         sequence.held = chunks
         if self._prefixes is not None and chunks:
             self._prefixes.hold(sequence.prefix, chunks)

@@ -75,7 +75,6 @@ class CostFile(_Section):
     note: str = ""
 
     def cost_model(self) -> CostModel:
-        """The cost model."""
         costs = self.attention
         curves = (self.dense, self.sequence, costs.decode, costs.prompt, self.front)
         dense, sequence, decode, prompt, front = (Curve(points.at, points.seconds) for points in curves)
@@ -83,7 +82,6 @@ class CostFile(_Section):
         return CostModel(dense, sequence, Attention(decode, prompt, **units), front, self.back_s)
 
     def limits(self) -> Limits:
-        """The engine's limits."""
         engine = self.engine
         return Limits(engine.max_num_seqs, engine.max_num_batched_tokens, engine.kv_tokens, engine.block_tokens)
 
@@ -97,7 +95,6 @@ def cost_file(
     error: float | None = None,
     note: str = "",
 ) -> CostFile:
-    """The file's content for a cost model."""
     engine = EngineLimits(
         max_num_seqs=limits.sequences, max_num_batched_tokens=limits.step_tokens, kv_tokens=limits.kv_tokens, block_tokens=limits.block_tokens
     )
@@ -126,5 +123,4 @@ def read_cost_file(path: Path) -> CostFile:
 
 
 def write_cost_file(path: Path, content: CostFile) -> None:
-    """Writes it, in one move."""
     write_json(path, content)

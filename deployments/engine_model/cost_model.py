@@ -32,7 +32,6 @@ class Curve:
             raise ValueError(f"a curve needs as many values as knots, and knots that ascend; got {self.at[:5]} and {self.value[:5]}")
 
     def __call__(self, x: float) -> float:
-        """The value at x."""
         at, value = self.at, self.value
         if x <= at[0] or len(at) == 1:
             return value[0]
@@ -143,7 +142,6 @@ class CostModel:
 
 
 def table(points: Sequence[tuple[float, float]]) -> Curve:
-    """The curve through measured points."""
     ordered = sorted(points)
     return Curve(tuple(x for x, _ in ordered), tuple(y for _, y in ordered))
 

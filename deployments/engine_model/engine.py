@@ -61,12 +61,10 @@ class Engine:
 
     @property
     def running(self) -> int:
-        """Sequences that run."""
         return len(self._running)
 
     @property
     def waiting(self) -> int:
-        """Sequences that wait inside the engine."""
         return len(self._waiting)
 
     @property
@@ -180,7 +178,6 @@ class Engine:
         return tuple(ended)
 
     def _leave(self, sequence: Sequence) -> None:
-        """A running sequence gives back its blocks."""
         del self._running[sequence.order]
         tokens = sequence.past
         if sequence is self._partial:
@@ -194,7 +191,6 @@ class Engine:
         self._blocks.give_back(sequence, tokens)
 
     def _plan(self, now: float) -> None:
-        """What runs from `now` on."""
         self._began_s = now
         before = self.preemptions
         self._make_room()

@@ -14,12 +14,10 @@ class ItlHistogram:
         self.counts: dict[int, int] = {}
 
     def add(self, seconds: float, count: int) -> None:
-        """So many gaps of that length."""
         bin_ = max(0, int(math.log(max(seconds, self.LEAST_S) / self.LEAST_S) / math.log(self.RATIO)))
         self.counts[bin_] = self.counts.get(bin_, 0) + count
 
     def merge(self, other: "ItlHistogram") -> None:
-        """Adds the gaps of another."""
         for bin_, count in other.counts.items():
             self.counts[bin_] = self.counts.get(bin_, 0) + count
 

@@ -31,7 +31,6 @@ class LanesPage:
         self._desks = desks
 
     def route(self) -> Route:
-        """Its route, on the server for the cell."""
         return Route(LANES_PATH, self)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -109,11 +108,9 @@ class ScalingPage:
         self._desks: Mapping[str, Desk] = service.desks
 
     def route(self) -> Route:
-        """Its route, on the server for the cell."""
         return Route(SCALING_PATH + "/{model:path}", OwnPage(self.books, self._service, quiet=True))
 
     async def books(self, request: Request) -> Response:
-        """The books of one model."""
         name = request.path_params["model"]
         desk = self._desks.get(name)
         if desk is None:

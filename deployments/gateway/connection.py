@@ -184,7 +184,6 @@ class Connection:
             self.cut()
 
     def cut(self) -> None:
-        """Drops the connection at once, with what was not sent."""
         cut(self._send)
 
     async def _comment(self, comment: bytes, marks: Sequence[tuple[bytes, bytes]]) -> None:

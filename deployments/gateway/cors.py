@@ -70,12 +70,10 @@ class Doorstep:
         self._rules = rules
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One exchange."""
         preflight = self._rules().note(scope)
         await (self._app(scope, receive, send) if preflight is None else answer_preflight(send, preflight))
 
 
 async def answer_preflight(send: Send, headers: Headers) -> None:
-    """The whole answer to a preflight."""
     await send({"type": "http.response.start", "status": 204, "headers": headers})
     await send({"type": "http.response.body", "body": b""})

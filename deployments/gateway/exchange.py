@@ -46,7 +46,6 @@ class Refused(Exception):
 
     @property
     def reason(self) -> str:
-        """In one word."""
         if self.highest is not None:
             return "overtaken"
         return self.state.value if self.state else "unreachable"
@@ -84,7 +83,6 @@ async def post(session: aiohttp.ClientSession, url: str, engine_id: str, body: b
 
 
 def refusal(status: int, payload: bytes) -> Refused | None:
-    """The refusal in an answer, if it is one."""
     highest = overtaken_by(status, payload)
     if highest is not None:
         return Refused(None, highest)
@@ -99,7 +97,6 @@ def refusal(status: int, payload: bytes) -> Refused | None:
 
 
 def content_type(response: aiohttp.ClientResponse) -> bytes:
-    """The answer's content type, to the byte."""
     return response.headers.get("content-type", "application/json").encode("utf-8", "surrogateescape")
 
 
@@ -109,7 +106,6 @@ def marks(response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
 
 
 def sized(payload: bytes) -> list[tuple[bytes, bytes]]:
-    """The header that says how long a payload is."""
     return [(b"content-length", str(len(payload)).encode())]
 
 

@@ -163,7 +163,6 @@ class Feeds:
                 self._open(facts)
 
     def close(self) -> None:
-        """Ends all feeds."""
         for task in self._tasks:
             task.cancel()
 

@@ -66,7 +66,6 @@ class Flow:
 
     @property
     def cause(self) -> Cause | None:
-        """Why the flow ends early, if it does."""
         return self._cause
 
     def wait_for(self, hop: Hop, now: float, at_most_until_s: float = math.inf) -> None:
@@ -161,7 +160,6 @@ class Flows:
 
     @asynccontextmanager
     async def hold(self, flow: Flow) -> AsyncIterator[None]:
-        """Keeps a flow under the sweep's eye."""
         self._flows.add(flow)
         self._idle.clear()
         try:
@@ -172,12 +170,10 @@ class Flows:
                 self._idle.set()
 
     def sweep(self, now: float) -> None:
-        """Ends every flow whose deadline has passed."""
         for flow in tuple(self._flows):
             flow.expire(now)
 
     def abort_all(self, cause: Cause) -> None:
-        """Ends every flow."""
         for flow in tuple(self._flows):
             flow.abort(cause)
 

@@ -226,11 +226,9 @@ class Gateway:
         return policy_of(spec), binding_of(spec)
 
     def _snapshots(self) -> dict[str, Snapshot]:
-        """Of the models that this gateway owns."""
         return {name: snapshot for name, desk in self.service.desks.items() if (snapshot := desk.snapshot()) is not None}
 
     def _told(self, listing: Listing) -> None:
-        """Follows the directory."""
         self.peers.told(listing.gateways)
         self._take_over(listing.spec_json)
         self._announced.take(listing)

@@ -34,7 +34,6 @@ class OwnPage:
         self._quiet = quiet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
         ledger = new_ledger(scope, scope["path"][:_PATH_CHARS])
         try:
             response = await self._answer(scope, receive)

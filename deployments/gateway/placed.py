@@ -152,7 +152,6 @@ def note_admission(ledger: Ledger, request: Request, admission: Admission) -> No
 
 
 def note_placement(ledger: Ledger, placement: Placement) -> None:
-    """Where the request was placed, and why there."""
     now, lease = time.monotonic(), placement.lease
     if placement.promoted and not ledger.promoted:
         ledger.promoted = True

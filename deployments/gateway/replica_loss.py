@@ -101,7 +101,6 @@ class Obituaries:
         self._hurry = asyncio.Event()
 
     def ended(self, facts: ReplicaFacts, cause: Cause, detail: str) -> None:
-        """A replica ended just now."""
         task = asyncio.create_task(self._tell(facts, cause, detail[:MOST_DETAIL_CHARS], time.time()), name=f"obituary-{facts.replica_id}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -109,7 +109,6 @@ class ClientApp:
         self._service = service
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """One exchange."""
         endpoint = self.relayed.get(scope["path"])
         if endpoint is None:
             return self.pages(scope, receive, send)

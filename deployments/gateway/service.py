@@ -84,18 +84,15 @@ class Service:
 
     @property
     def client_limits(self) -> ClientLimits:
-        """What is asked of clients' connections."""
         limits = self.settings.limits
         return ClientLimits(self.settings.timeouts.client_stall_s, limits.min_body_bytes_per_s, limits.max_connections)
 
     @property
     def spec(self) -> ClusterSpec:
-        """The spec in force."""
         return self._spec
 
     @property
     def served_names(self) -> list[str]:
-        """The models and adapters that can be asked for."""
         return list(self._served)
 
     def account(self, message: FirstTokens | Finished) -> None:
@@ -114,7 +111,6 @@ class Service:
         self.closing.sweep(now)
 
     async def handle(self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request of a relayed endpoint, to its end."""
         ledger = new_ledger(scope, endpoint.path)
         ledger.gateway = self._gateway_id
         if endpoint.dialect is Dialect.ANTHROPIC:  # its clients look for the id under this name

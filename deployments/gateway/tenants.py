@@ -44,7 +44,6 @@ class KeyRing:
 
 
 def digest_of(key: str) -> str:
-    """What the spec holds of a key."""
     return _SCHEME + hashlib.sha256(key.encode()).hexdigest()
 
 

@@ -131,7 +131,6 @@ class GuardedProtocol(HttpToolsProtocol):
             self.flow.resume_reading()
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body came."""
         self._body_bytes += len(body)
         super().on_body(body)
         if self.flow.read_paused and self.cycle is not self._answering:
@@ -259,7 +258,6 @@ class _WithoutChunks(RequestResponseCycle):
     """The answer to an HTTP/1.0 client, which knows no chunks: a body of unknown length ends with the connection."""
 
     async def send(self, message: Any) -> None:
-        """As uvicorn's, but for the framing."""
         if message["type"] == "http.response.start":
             self.chunked_encoding = False
         elif self.scope["method"] != "HEAD":

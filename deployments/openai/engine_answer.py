@@ -110,6 +110,5 @@ class Events:
         return piece[:cut]
 
     def rest(self) -> bytes:
-        """What is left at the stream's proper end."""
         rest, self._tail = self._tail, b""
         return rest

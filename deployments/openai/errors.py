@@ -70,7 +70,6 @@ class ApiError(Exception):
         return {"error": {"message": self.message, "type": self.error.kind, "param": self.param, "code": self.error.code}}
 
     def status(self, dialect: Dialect) -> int:
-        """The HTTP status of the answer."""
         is_overload = dialect is Dialect.ANTHROPIC and self.error.kind == "overloaded_error"
         return _ANTHROPIC_OVERLOADED if is_overload else self.error.status
 
@@ -97,5 +96,4 @@ class ApiError(Exception):
 
 
 def lost() -> ApiError:
-    """The error of a request whose replica went away."""
     return ApiError(ErrorCode.REPLICA_LOST, "the replica that ran this request was lost; the request may be sent again")

@@ -24,7 +24,6 @@ _LONGEST_NAME = 1 << 16
 
 
 def is_null(value: Raw) -> bool:
-    """Whether a field is absent or null."""
     return not value or (len(value) == len(_NULL) and bytes(value) == _NULL)
 
 
@@ -74,7 +73,6 @@ def salt_given(field: str, value: Raw) -> str | None:
 
 
 def missing(field: str) -> ApiError:
-    """A field is required and absent."""
     return ApiError(ErrorCode.INVALID_VALUE, f"{field}: missing, and it is required", param=field)
 
 

@@ -230,10 +230,8 @@ class TokenRatio:
         return max(1, ids or round(chars / self.chars_per_token))
 
     def chars_of(self, tokens: int) -> int:
-        """About how many characters so many tokens are."""
         return max(1, round(tokens * self.chars_per_token))
 
     def observe(self, chars: int, tokens: int) -> None:
-        """The engine counted `tokens` in a prompt of `chars` characters."""
         if chars >= 16 and tokens > 0:
             self.chars_per_token += _WEIGHT * (chars / tokens - self.chars_per_token)

@@ -62,7 +62,6 @@ class _Scan:
         """1: the next byte is escaped."""
 
     def feed(self, part: _Bytes) -> None:
-        """The next slice."""
         if len(part) % _WORD:
             part = np.concatenate([part, np.full(-len(part) % _WORD, _SPACE, np.uint8)])
         outside = ~self._inside_strings(self._quotes(part))

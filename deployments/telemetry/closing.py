@@ -21,7 +21,6 @@ class Closing:
         self._open[ledger.engine_id] = ledger
 
     def finished(self, message: Finished) -> None:
-        """The engine's statistics of a request came."""
         ledger = self._open.get(message.request_id)
         if ledger is None:
             return
@@ -30,7 +29,6 @@ class Closing:
             self._close(message.request_id)
 
     def first_tokens(self, message: FirstTokens, now: float) -> None:
-        """The first tokens of requests are there."""
         for engine_id in message.request_ids:
             ledger = self._open.get(engine_id)
             if ledger is not None and ledger.first_token_s is None:

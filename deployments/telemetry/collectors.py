@@ -26,7 +26,6 @@ class DepartureMetrics(Collector):
         self._gateways = gateways
 
     def collect(self) -> Iterable[Metric]:
-        """The families."""
         ended = CounterMetricFamily("raylane_departures", "What ended, by cause; planned: somebody wanted it.", labels=(*_WORDS, "planned"))
         requests = CounterMetricFamily("raylane_departed_requests", "Requests that ran there, by what became of them.", labels=(*_WORDS, "fate"))
         tokens = CounterMetricFamily("raylane_departed_tokens", "...and their booked tokens.", labels=_WORDS)
@@ -59,7 +58,6 @@ class Standing:
 
 
 def standing_of(allegiance: Allegiance) -> Standing:
-    """How things stand now."""
     desk = allegiance.desk
     own = desk.own
     losses = desk.losses
@@ -74,7 +72,6 @@ class OwnershipMetrics(Collector):
         self._standings = standings
 
     def collect(self) -> Iterable[Metric]:
-        """The families, one sample a model."""
         epoch = GaugeMetricFamily("raylane_owner_epoch", "The epoch under which this gateway owns the model; 0: it does not.", labels=("model",))
         follows = GaugeMetricFamily("raylane_owner_known", "1 while this gateway knows an owner that answers.", labels=("model",))
         taken = CounterMetricFamily("raylane_takeovers", "How often this gateway became the owner.", labels=("model",))
@@ -104,7 +101,6 @@ class ScalingMetrics(Collector):
         self._owned = owned
 
     def collect(self) -> Iterable[Metric]:
-        """The families."""
         owned = frozenset(self._owned())
         return (*self._orders(owned), *self._scaling(owned))
 
@@ -153,7 +149,6 @@ class SimulatorErrorMetrics(Collector):
         self._told = ""
 
     def collect(self) -> Iterator[Metric]:
-        """One scrape."""
         published = self._read()
         yield GaugeMetricFamily("raylane_simulator_error_known", "1: a rehearsal has published its error.", value=float(published is not None))
         if published is None:

@@ -30,5 +30,4 @@ class Decision:
     facts: dict[str, object] = field(default_factory=dict)
 
     def record(self) -> dict[str, object]:
-        """As JSON."""
         return {"at_s": round(self.at_s, 6), "verdict": self.verdict.value, "reason": self.reason, **self.facts}

@@ -24,7 +24,6 @@ class Journal:
         self._trace = LineLog(trace_file, logs.named("trace")) if trace_file is not None else None
 
     def write(self, ledger: Ledger) -> None:
-        """Writes a closed ledger."""
         if self._access is None and self._trace is None:
             return
         record = ledger.record()
@@ -35,7 +34,6 @@ class Journal:
             self._access.write(json.dumps({key: record[key] for key in (*kept, "prompt_tokens", "output_tokens", "bytes_out", "ttft_s", "wall_s")}))
 
     def close(self) -> None:
-        """Closes the files."""
         for log in (self._access, self._trace):
             if log is not None:
                 log.close()
@@ -60,7 +58,6 @@ class Recent:
             self._ledgers.popitem(last=False)
 
     def get(self, request_id: str) -> Ledger | None:
-        """The ledger, if it is still kept."""
         return self._ledgers.get(request_id)
 
     def __len__(self) -> int:
@@ -83,7 +80,6 @@ class Later(Generic[Item]):
         self._filled = asyncio.Event()
 
     def add(self, item: Item) -> None:
-        """The item is worked on soon."""
         self._items.append(item)
         self._filled.set()
 
@@ -91,7 +87,6 @@ class Later(Generic[Item]):
         return len(self._items)
 
     async def run(self) -> None:
-        """Works for ever."""
         while True:
             await self._filled.wait()
             await asyncio.sleep(PAUSE_S)
@@ -100,7 +95,6 @@ class Later(Generic[Item]):
                 self._filled.clear()
 
     def flush(self) -> None:
-        """Does all that waits, now."""
         self._do(len(self._items))
 
     def _do(self, count: int) -> None:

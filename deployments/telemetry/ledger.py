@@ -103,11 +103,9 @@ class Ledger:
     decisions: list[Decision] = field(default_factory=list)
 
     def decide(self, verdict: Verdict, reason: str, now: float, **facts: object) -> None:
-        """Notes a decision that was taken on the request."""
         self.decisions.append(Decision(now - self.arrived_s, verdict, reason, facts))
 
     def submitted(self, now: float) -> None:
-        """The request is in its lane."""
         self.submitted_s = self.waits_since_s = now
 
     def left_lane(self, now: float, *, placed: bool) -> None:

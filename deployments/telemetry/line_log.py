@@ -112,7 +112,6 @@ class LogHealth:
             log.warning("log %s cannot be written (%s); its lines are lost until it can, and nothing else", self.name, self.error)
 
     def well(self) -> None:
-        """A line was written."""
         if self.error is not None:
             self.error = None
             log.info("log %s is written again; %d lines were lost by now", self.name, self.lost_lines)
@@ -129,11 +128,9 @@ class Logs(Collector):
         return self._known.setdefault(name, LogHealth(name))
 
     def failing(self) -> list[LogHealth]:
-        """Those that cannot be written now."""
         return [health for health in self._known.values() if health.error is not None]
 
     def collect(self) -> Iterable[Metric]:
-        """The families, one sample a log."""
         lost = CounterMetricFamily("raylane_log_lines_lost", "Lines of a log that could not be written.", labels=("log",))
         failing = GaugeMetricFamily("raylane_log_failing", "1 while a log cannot be written.", labels=("log",))
         for health in self._known.values():
@@ -172,7 +169,6 @@ class LineLog:
         return True
 
     def close(self) -> None:
-        """Closes the file."""
         self._closed = True
         self._leave()
 

@@ -58,7 +58,6 @@ class RequestMetrics:
         self.no_usage = Counter("raylane_requests_without_usage", "Requests whose engine statistics never came.", ("model",), registry=registry)
 
     def observe(self, ledger: Ledger) -> None:
-        """Counts a closed ledger."""
         model = ledger.model or "unknown"
         path = ledger.path if ledger.path in self._paths else "other"
         self.requests.labels(model, path, ledger.outcome.value, str(ledger.status), ledger.error or "").inc()
@@ -127,7 +126,6 @@ class LaneGauges(Collector):
         self._snapshots = snapshots
 
     def collect(self) -> Iterable[Metric]:
-        """The families, one sample a model (and lane, replica, or ending)."""
         waiting = GaugeMetricFamily("raylane_waiting_requests", "Requests that wait.", labels=("model", "lane"))
         work = GaugeMetricFamily("raylane_waiting_tokens", "Work that waits, in tokens.", labels=("model", "lane"))
         oldest = GaugeMetricFamily("raylane_oldest_wait_seconds", "How long the head has waited.", labels=("model", "lane"))

@@ -65,7 +65,6 @@ class Published(_Section):
 
     @property
     def capacity_error(self) -> float:
-        """Of the capacity itself."""
         return self.capacity_simulated / self.capacity_live - 1
 
     @property
@@ -80,10 +79,8 @@ class Published(_Section):
 
 
 def read_published(path: Path) -> Published:
-    """The file's content. Raises PublishedError."""
     return read_json(path, Published, PublishedError)
 
 
 def write_published(path: Path, content: Published) -> None:
-    """Writes it, in one move."""
     write_json(path, content)

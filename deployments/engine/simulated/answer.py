@@ -43,7 +43,6 @@ def token_ids(text: str, count: int) -> list[int]:
 
 
 def spoken(ids: Sequence[int]) -> str:
-    """A text for token ids."""
     return " ".join(_WORDS[number % len(_WORDS)] for number in ids)
 
 
@@ -55,7 +54,6 @@ DONE = b"data: [DONE]\n\n"
 
 
 def usage(prompt: int, output: int, cached: int) -> dict[str, Any]:
-    """OpenAI's usage."""
     details = {"cached_tokens": cached}
     return {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output, "prompt_tokens_details": details}
 

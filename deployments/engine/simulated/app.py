@@ -44,7 +44,6 @@ class SimulatedApp:
         self._started = int(time.time())
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """One HTTP exchange."""
         route = f"{scope['method']} {scope['path']}"
         try:
             match route:

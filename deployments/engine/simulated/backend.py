@@ -46,18 +46,15 @@ class SimulatedBackend:
 
     @property
     def unfinished(self) -> int:
-        """Sequences that have not ended."""
         return len(self._driver)
 
     @property
     def last_words(self) -> str:
-        """The error that ended the driver."""
         if not self._running.done() or self._running.cancelled():
             return "the simulated engine was ended"
         return f"the simulated engine: {self._running.exception()!r}"
 
     def compiling(self) -> bool:
-        """It never does."""
         return False
 
     async def probe(self) -> None:
@@ -65,15 +62,12 @@ class SimulatedBackend:
         await asyncio.sleep(0)
 
     async def wait_dead(self, timeout_s: float) -> None:
-        """Returns after `timeout_s`, or when the driver has ended."""
         await asyncio.wait([self._running], timeout=timeout_s)
 
     def kill(self) -> None:
-        """Ends the driver; every request fails."""
         self._running.cancel()
 
     async def stop(self) -> None:
-        """Ends the driver."""
         self._running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._running

@@ -124,7 +124,6 @@ class Driver:
             self._changed_by_hand()
 
     async def run(self) -> None:
-        """Runs the engine for ever."""
         while True:
             self._changed.clear()
             self._catch_up()
@@ -135,7 +134,6 @@ class Driver:
                     await self._changed.wait()
 
     def fail(self) -> None:
-        """The engine is dead: so are all jobs."""
         for job in list(self._jobs):
             job.open = False
             job.listener.failed()
@@ -151,7 +149,6 @@ class Driver:
             self._changed.set()
 
     def _next_s(self) -> float:
-        """When something is due next."""
         due = self._due
         while due and not due[0][3].open:
             heapq.heappop(due)
@@ -165,7 +162,6 @@ class Driver:
         return self._began_s + (boundary_s - self._began_s) * ahead / steps
 
     def _catch_up(self) -> None:
-        """Does all that is due by now."""
         now, turned = self._now(), False
         while (due_s := self._next_s()) <= now:
             if not turned:

@@ -33,17 +33,14 @@ class Outbox:
 
     @property
     def done(self) -> bool:
-        """Whether all jobs have ended."""
         return self._ended == len(self.jobs)
 
     @property
     def choices(self) -> list[tuple[int, str]]:
-        """The tokens of each job, and why it ended."""
         return [(job.sequence.output, reason) for job, (_, reason) in self._reasons.items()]
 
     @property
     def cached(self) -> int:
-        """Prompt tokens of all jobs that the prefix cache had."""
         return sum(job.sequence.cached for job in self.jobs)
 
     async def take(self) -> bytes:
@@ -54,12 +51,10 @@ class Outbox:
         return taken
 
     def leave(self) -> None:
-        """The client is gone."""
         self.left = True
         self._wake.set()
 
     def reached(self, job: Job, tokens: int) -> None:
-        """Tokens of a stream."""
         self._say(job, tokens, None)
 
     def ended(self, job: Job) -> None:
@@ -71,7 +66,6 @@ class Outbox:
         self._wake.set()
 
     def failed(self) -> None:
-        """The engine has died."""
         self.broken = True
         self._wake.set()
 

@@ -34,7 +34,6 @@ class Change:
 
     @property
     def key(self) -> str:
-        """Its path, as it is written."""
         return ".".join(self.path)
 
     @property

@@ -140,7 +140,6 @@ class OrderPages:
         self._order = order
 
     def routes(self) -> list[Route]:
-        """The routes of these pages."""
         return [
             self._route("/raylane/controls", self.controls, ("GET", "HEAD", "POST")),
             self._route("/raylane/release", self.release),

@@ -43,7 +43,6 @@ class OperatorPages:
         self._apply = apply
 
     def routes(self) -> list[Route]:
-        """The routes of these pages."""
         return [
             self._route("/metrics", self.metrics),
             self._route("/raylane/status", self.status),
@@ -53,7 +52,6 @@ class OperatorPages:
         ]
 
     async def metrics(self, request: Request) -> Response:
-        """This process's Prometheus metrics."""
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
 
     async def status(self, request: Request) -> Response:

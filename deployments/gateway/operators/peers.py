@@ -30,7 +30,6 @@ class Peers:
         return any(urlsplit(url).hostname == own for url in self.urls.values())
 
     def told(self, gateways: Iterable[tuple[str, str]]) -> None:
-        """The directory's list of the gateways that live."""
         self.urls = {gateway_id: url for gateway_id, url in gateways if gateway_id != self.gateway_id}
 
     async def ask(self, path: str) -> list[Any]:

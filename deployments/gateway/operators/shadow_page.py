@@ -49,7 +49,6 @@ class ShadowPage:
         self._exchange = exchange
 
     def route(self) -> Route:
-        """Its route."""
         return Route(SHADOW_PATH, OwnPage(self.exchange, self._service, ("POST",)))
 
     async def exchange(self, request: Request) -> Response:
@@ -74,7 +73,6 @@ class ShadowPage:
         return JSONResponse({"model": form.model, "active": section.policy, "shadow": section.shadow.policy, "autoscaling": told})
 
     def _exchanged(self, spec: ClusterSpec, form: ShadowForm) -> Exchange:
-        """What the order makes of the spec in force."""
         try:
             wanted, now = exchanged(spec, form.model), standing(spec, form.model)
         except ValueError as error:

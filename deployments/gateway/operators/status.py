@@ -52,7 +52,6 @@ class Status:
         self._ttft_s = {name: Window(WINDOW_S) for name in service.desks}
 
     def observe(self, ledger: Ledger) -> None:
-        """Notes the TTFT of a closed ledger."""
         if ledger.ttft_s is not None and ledger.outcome is Outcome.OK and ledger.model in self._ttft_s:
             self._ttft_s[ledger.model].add(ledger.ttft_s, time.monotonic())
 
@@ -82,7 +81,6 @@ class Status:
         return merged(self.here(), await self._peers.ask("/raylane/status?here=1"))
 
     def here(self) -> dict[str, Any]:
-        """This gateway's part of it."""
         return {
             "schema": 2,
             "cluster": self._spec.name,
@@ -191,7 +189,6 @@ def _address(url: str) -> str:
 
 
 def shown_orders(orders: Orders) -> dict[str, Any]:
-    """All that is in force."""
     return {
         "controls": [{"model": model, **shown_control(control)} for model, control in orders.controls],
         "cordons": [shown_cordon(cordon) for cordon in orders.cordons],
@@ -199,12 +196,10 @@ def shown_orders(orders: Orders) -> dict[str, Any]:
 
 
 def shown_control(control: Control) -> dict[str, Any]:
-    """A hold or a pin."""
     return {**dataclasses.asdict(control), "kind": control.kind.value}
 
 
 def shown_cordon(cordon: Cordon) -> dict[str, Any]:
-    """A cordon."""
     return dataclasses.asdict(cordon)
 
 
