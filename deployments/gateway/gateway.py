@@ -24,6 +24,7 @@ from deployments.cell.orders import Orders
 from deployments.gateway.cell_pages import LanesPage, ScalingPage
 from deployments.gateway.feeds import Feeds
 from deployments.gateway.flow import SWEEP_S, Cause
+from deployments.gateway.operators.collectors import DepartureMetrics, OwnershipMetrics, ScalingMetrics, SimulatorErrorMetrics, standing_of
 from deployments.gateway.operators.orders import OrderPages
 from deployments.gateway.operators.pages import OperatorPages
 from deployments.gateway.operators.peers import Peers
@@ -39,7 +40,6 @@ from deployments.ownership.allegiance import Allegiance
 from deployments.ownership.membership import Epochs, Member, Membership
 from deployments.scheduling import Binding, Policy, Snapshot
 from deployments.scheduling.policy import binding_of, policy_of
-from deployments.telemetry.collectors import DepartureMetrics, OwnershipMetrics, ScalingMetrics, SimulatorErrorMetrics, standing_of
 from deployments.telemetry.journal import Journal, Later, Recent
 from deployments.telemetry.ledger import Ledger
 from deployments.telemetry.line_log import Logs

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from deployments.telemetry.collectors import SimulatorErrorMetrics
+from deployments.gateway.operators.collectors import SimulatorErrorMetrics
 from deployments.telemetry.published_error import AtLoad, Figure, Published, write_published
 
 
