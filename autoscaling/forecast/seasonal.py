@@ -33,7 +33,7 @@ class ForecastState(StrEnum):
     """Less than a day is known."""
     READY = "ready"
     FAILED = "failed"
-    """The library raised, or gave nothing finite: no forecast until the next step."""
+    """The fit raised, or gave nothing finite: no forecast until the next step."""
 
 
 class SeasonalForecaster:

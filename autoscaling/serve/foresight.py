@@ -1,22 +1,19 @@
 """What a model's scaling in the controller foretells, as the spec in force says (`autoscaling.forecast`).
 
 What arrives is recorded and kept in the run's folder whether anybody wants a forecast or not: whoever asks for one later, or after a restart, has it
-at once. The library behind the forecast takes seconds and a hundred MB to import, so only a spec that wants it pays for it.
+at once.
 """
 
 import logging
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from autoscaling.forecast.forecaster import Forecaster
-from autoscaling.forecast.history import STEP_S, History, HistoryError, Recorder, read_history, write_history
+from autoscaling.forecast.history import History, HistoryError, Recorder, read_history, write_history
+from autoscaling.forecast.seasonal import SeasonalForecaster
 from autoscaling.log.writer import log_name
 from autoscaling.serve.facts import Facts
 from autoscaling.signals.signals import Forecast, Signals
-
-if TYPE_CHECKING:
-    from autoscaling.forecast.seasonal import SeasonalForecaster
 
 log = logging.getLogger("raylane.scaling")
 
@@ -33,17 +30,16 @@ class Foresight:
         self._facts = facts
         self._path = path
         self._recorder = Recorder(_kept(path))
-        self._seasonal: SeasonalForecaster | None = None
+        self._seasonal = SeasonalForecaster(recorder=self._recorder)  # which looks through this recorder, and not by itself
         self._closed = self._recorder.closed
         self._writing = threading.Lock()
         self._kept_until = 0
-        self._tried: int | None = None
         self._told = 0
 
     @property
     def failed(self) -> bool:
         """Whether a forecast is wanted and the last one failed."""
-        return self._wanted and (self._tried is not None if self._seasonal is None else self._seasonal.failed)
+        return self._wanted and self._seasonal.failed
 
     def look(self, signals: Signals) -> None:
         """Takes a moment into account."""
@@ -56,13 +52,7 @@ class Foresight:
         """What is expected from that time of day on; None where the spec wants none, or nobody can know."""
         if not self._wanted:
             return None
-        step = int(unix_s // STEP_S)
-        if self._seasonal is None and step != self._tried:
-            self._tried = step
-            self._begin()
         seasonal = self._seasonal
-        if seasonal is None:
-            return None
         found = seasonal.forecast(unix_s)
         if seasonal.failures > self._told:
             self._told = seasonal.failures
@@ -72,14 +62,6 @@ class Foresight:
     @property
     def _wanted(self) -> bool:
         return self._facts.setup.forecast == "seasonal"
-
-    def _begin(self) -> None:
-        try:
-            from autoscaling.forecast.seasonal import SeasonalForecaster
-        except Exception as error:  # missing, or built for other versions of what it imports: scaling goes on without, and tries again
-            log.error("no forecast of model %s, tried again in ten minutes: %s: %s", self._facts.model.name, type(error).__name__, error)
-            return
-        self._seasonal = SeasonalForecaster(recorder=self._recorder)  # which looks through this recorder, and not by itself
 
     def _keep(self, history: History) -> None:
         until = history.first + len(history)

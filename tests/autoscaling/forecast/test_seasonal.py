@@ -28,6 +28,23 @@ def test_it_beats_yesterday_and_the_last_value(days: int) -> None:
     assert ours.mean() < last.mean()
 
 
+@pytest.mark.whole
+@pytest.mark.parametrize("steps", [A_DAY, 5 * A_DAY, 2 * A_WEEK, 2 * A_WEEK + 77])
+def test_the_fit_is_that_of_a_reference_implementation(steps: int) -> None:
+    import pandas as pd
+    from statsmodels.tsa.ar_model import AutoReg
+    from statsmodels.tsa.deterministic import DeterministicProcess, Fourier
+
+    rates = recorded(steps, seed=steps)
+    seasons = [Fourier(A_DAY, 6), *([Fourier(A_WEEK, 6)] if steps >= 2 * A_WEEK else [])]
+    shape = DeterministicProcess(pd.RangeIndex(steps), constant=True, additional_terms=seasons)
+    told = AutoReg(np.sqrt(rates), lags=3, trend="n", deterministic=shape).fit().get_prediction(steps, steps + STEPS - 1)
+    root, spread = np.asarray(told.predicted_mean), np.asarray(told.se_mean)
+    mean, error = foretell(rates, STEPS)
+    assert mean == pytest.approx(root**2 + spread**2, rel=1e-9)
+    assert error == pytest.approx(np.sqrt(4 * root**2 * spread**2 + 2 * spread**4), rel=1e-9)
+
+
 def test_two_weeks_tell_a_weekend_from_a_weekday() -> None:
     steps = 3 * A_WEEK
     rates, mean = recorded(steps), expected(steps)

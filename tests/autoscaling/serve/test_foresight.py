@@ -1,6 +1,5 @@
 """What the controller foretells: nothing unless the spec in force wants it; what arrived is kept over a restart; a broken file is no obstacle."""
 
-import sys
 import time
 from pathlib import Path
 
@@ -100,40 +99,9 @@ def test_a_broken_file_is_no_obstacle(tmp_path: Path) -> None:
     assert not found.failed
 
 
-@pytest.mark.parametrize(
-    ("broken", "said"),
-    [("raise AttributeError('_ARRAY_API not found')", "AttributeError: _ARRAY_API not found"), ("import no_such_module", "ModuleNotFoundError")],
-)
-def test_a_library_that_cannot_be_imported_is_an_alarm_and_tried_again_with_the_next_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str, said: str
-) -> None:
-    write_history(kept_name(tmp_path), history(recorded(2 * A_DAY)))
-    (tmp_path / "statsmodels").mkdir()
-    (tmp_path / "statsmodels" / "__init__.py").write_text(broken)
-    for name in list(sys.modules):
-        if name.partition(".")[0] == "statsmodels" or name in ("autoscaling.forecast.seasonal", "autoscaling.forecast.autoregression"):
-            monkeypatch.delitem(sys.modules, name)
-    now = MONDAY + 2 * A_DAY * STEP_S
-    found = foresight(tmp_path)
-    with monkeypatch.context() as broken_first:
-        broken_first.syspath_prepend(tmp_path)
-        for at_s in (now, now + 0.2):
-            assert found.forecast(at_s) is None
-            assert found.failed
-    assert caplog.text.count("no forecast of model m, tried again in ten minutes") == 1
-    assert said in caplog.text
-    sys.modules.pop("statsmodels", None)
-    assert found.forecast(now + STEP_S - 1) is None
-    assert found.failed
-    assert found.forecast(now + STEP_S) is not None
-    assert not found.failed
-
-
 def test_a_failing_library_is_told_and_no_exception(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_history(kept_name(tmp_path), history(recorded(2 * A_DAY)))
     found = foresight(tmp_path)
-    found._begin()
-    assert found._seasonal is not None
     found._seasonal._foretelling = lambda rates, steps: 1 / 0  # type: ignore[assignment,return-value]
     assert found.forecast(MONDAY + 2 * A_DAY * STEP_S) is None
     assert found.failed
