@@ -11,6 +11,8 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
+from cli.extras import lacks_planning, need_planning
+
 COMMANDS = {
     "up": "cli.up:up",
     "down": "cli.down:down",
@@ -40,6 +42,8 @@ COMMANDS = {
     "spec": "cli.spec:spec",
 }
 """Where each subcommand is: a function, or a Typer of further ones."""
+NEED_PLANNING = ("gauntlet", "tune", "calibrate")
+"""Importing these fails without the extra `planning`."""
 
 
 class _Imported(Mapping[str, Any]):
@@ -50,9 +54,15 @@ class _Imported(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._read:
-            module, _, attribute = COMMANDS[name].partition(":")
-            self._read[name] = _as_command(name, getattr(import_module(module), attribute))
+            self._read[name] = self._import(name)
         return self._read[name]
+
+    @staticmethod
+    def _import(name: str) -> Any:
+        if name in NEED_PLANNING and lacks_planning():
+            return _unavailable(name)
+        module, _, attribute = COMMANDS[name].partition(":")
+        return _as_command(name, getattr(import_module(module), attribute))
 
     def __iter__(self) -> Iterator[str]:
         return iter(COMMANDS)
@@ -68,6 +78,15 @@ def _as_command(name: str, found: Any) -> Any:
         return group
     alone = typer.Typer(add_completion=False, pretty_exceptions_show_locals=False)
     alone.command(name)(found)
+    return get_command(alone)
+
+
+def _unavailable(name: str) -> Any:
+    """Stands for a command whose packages are not installed, whatever its options."""
+    alone = typer.Typer(add_completion=False)
+    alone.command(
+        name, help="Not available: needs the extra 'planning'.", context_settings={"ignore_unknown_options": True, "allow_extra_args": True}
+    )(lambda: need_planning(name))
     return get_command(alone)
 
 

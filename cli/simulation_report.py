@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from cli.console import errors, fail
+from cli.extras import need_planning
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile
 from deployments.scheduling.recorder import code_hash
@@ -25,6 +26,7 @@ def check_report(report: Path | None, published_error: Path | None) -> None:
     """Ends the command before the simulation where the report could not be made after it."""
     try:
         if report is not None:
+            need_planning("simulate --report")
             check_place(report)
         if published_error is not None:
             read_published(published_error)

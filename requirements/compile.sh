@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 compile() { ${NO_LINKS:+env -u UV_FIND_LINKS} uv pip compile pyproject.toml --override requirements/overrides.txt --python-version 3.11 --no-header --no-emit-index-url --no-annotate -q "$@"; }
-compile --extra cpu --extra build --extra dev -o requirements/dev.lock
-compile --extra cpu --extra build -c requirements/dev.lock -o requirements/cpu.lock
+compile --extra cpu --extra planning --extra build --extra dev -o requirements/dev.lock
+compile --extra cpu --extra planning --extra build -c requirements/dev.lock -o requirements/cpu.lock
 # The two engines pin different kernels' libraries, so the GPU lock shares with the CPU one only what raylane itself imports.
-NO_LINKS=1 compile --extra gpu --extra build -c <(grep -E '^(ray|pydantic|msgspec|starlette|uvicorn|uvloop|httptools|aiohttp|prometheus-client|typer|rich|transformers|numpy|scipy|pandas|statsmodels|optuna|threadpoolctl|plotly|jinja2)==' requirements/dev.lock) -o requirements/gpu.lock
+NO_LINKS=1 compile --extra gpu --extra planning --extra build -c <(grep -E '^(ray|pydantic|msgspec|starlette|uvicorn|uvloop|httptools|aiohttp|prometheus-client|typer|rich|transformers|numpy|scipy|optuna|threadpoolctl|plotly|jinja2)==' requirements/dev.lock) -o requirements/gpu.lock
