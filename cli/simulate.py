@@ -25,12 +25,10 @@ from deployments.engine_model.limits import Limits
 from deployments.scheduling.policy import binding_of, policy_of
 from planning.simulator.cell import Cell, CellSettings
 from planning.simulator.fleet import FleetEvent, FleetEventKind
-from planning.simulator.from_trace import WorkloadError, workload_of
-from planning.simulator.outcome import Outcome
+from planning.simulator.outcome import Figures, Outcome, figures
 from planning.simulator.sampler import Sampler
 from planning.simulator.scaling import Scaling
-from planning.simulator.summary import Figures, figures
-from planning.simulator.workload import Workload
+from planning.simulator.workload import Workload, WorkloadError, workload_of
 from planning.workload.trace import TraceError
 
 SCHEMA_VERSION = 1

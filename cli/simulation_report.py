@@ -14,11 +14,11 @@ from deployments.scheduling.recorder import code_hash
 from deployments.telemetry.published_error import PublishedError, read_published
 from planning.simulator.decisions import scalings
 from planning.simulator.outcome import Outcome
-from planning.simulator.replica_count import counts_of
 from planning.simulator.report.facts import Basis, Facts, Price, Target
 from planning.simulator.report.file import ReportFileError, check_place, write_report
 from planning.simulator.report.run import describe
 from planning.simulator.sampler import Samples
+from planning.simulator.timeline import counts_of
 from planning.simulator.workload import Workload
 
 

@@ -10,7 +10,7 @@ from autoscaling.forecast.forecaster import make_forecaster
 from autoscaling.from_spec import ScalingSetup
 from cli.console import console
 from deployments.engine_model.cost_model import CostModel
-from planning.scoring.score import Score, score
+from planning.scoring import Score, score
 from planning.simulator.outcome import Outcome
 from planning.simulator.scaling import Scaling
 from planning.simulator.workload import Workload

@@ -9,8 +9,8 @@ import typer
 
 from planning.workload.formats import FORMATS
 from planning.workload.scaling import first_requests, load_scaled, time_scaled, window
-from planning.workload.source import read_requests
 from planning.workload.trace import Trace, TraceError
+from planning.workload.traces import read_requests
 
 TRACE_HELP = f"Traffic: a traffic file (.yaml), or a trace, .gz or plain: {', '.join(known.name for known in FORMATS)}."
 

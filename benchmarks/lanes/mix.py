@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from planning.workload.arrivals import FloatArray
-from planning.workload.fitting import scale_lengths, scale_to_fit
 from planning.workload.lengths import IntArray
+from planning.workload.scaling import scale_lengths, scale_to_fit
 from planning.workload.servegen import drawn_trace, read_tables
 from planning.workload.trace import Trace
 from planning.workload.traces import read_trace

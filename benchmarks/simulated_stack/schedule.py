@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planning.workload.fitting import scale_lengths, scale_to_fit
+from planning.workload.scaling import scale_lengths, scale_to_fit
 from planning.workload.trace import Trace
 
 _RATE = 5.4

@@ -7,7 +7,7 @@ from cluster.spec import ClusterSpec, load_spec
 from deployments.engine_model.cost_file import CostFile, cost_file
 from deployments.engine_model.limits import Limits
 from planning.costs.roofline import ModelShape, kv_tokens, roofline
-from planning.simulator.from_trace import workload_of
+from planning.simulator.workload import workload_of
 from planning.tune.case import Case, case_of
 from planning.workload.trace import Trace
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planning.workload.arrivals import FloatArray, arrivals_within, gamma_arrivals
-from planning.workload.fitting import scale_lengths, scale_to_fit
 from planning.workload.lengths import IntArray, Lengths
+from planning.workload.scaling import scale_lengths, scale_to_fit
 from planning.workload.trace import Trace
 
 CYCLE = 8_192

@@ -9,8 +9,8 @@ from pathlib import Path
 from cli.bench.client import Endpoint
 from cli.bench.load import Extent, Load, Pace, drawn_load, fitted, traced_load
 from planning.workload.lengths import Lengths, parse_lengths
-from planning.workload.source import read_requests
 from planning.workload.trace import TraceError
+from planning.workload.traces import read_requests
 
 DEFAULT_REQUESTS = 100
 MOST_REQUESTS = 10_000_000

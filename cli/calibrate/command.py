@@ -20,12 +20,11 @@ from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel
 from deployments.engine_model.limits import Limits
-from planning.costs.front import front_and_back
-from planning.costs.ledgers import LedgerError
+from planning.costs.front import LedgerError, front_and_back
 from planning.costs.probes import Lengths
 from planning.costs.step_fit import Fitted, fit_steps
 from planning.costs.steps import StepLogError, samples
-from planning.rehearsal.traffic import rehearsed
+from planning.rehearsal import rehearsed
 from planning.workload.trace import TraceError
 from planning.workload.traces import read_trace
 

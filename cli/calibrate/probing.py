@@ -14,8 +14,7 @@ from cli.bench.record import Record
 from cli.bench.runner import play
 from cli.bench.vocabulary import measure_vocabulary
 from cli.private_cell import PrivateCell
-from planning.costs.front import Window
-from planning.costs.ledgers import Around, read_arounds
+from planning.costs.front import Around, Window, read_arounds
 from planning.costs.probes import SHORT_PROMPT, Lengths, concurrencies, spread_lengths, traffic_lengths
 from planning.costs.steps import EngineSteps, read_step_log
 from planning.workload.arrivals import arrivals_within

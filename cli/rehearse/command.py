@@ -28,10 +28,8 @@ from deployments.engine_model.fits import limits_for
 from deployments.scheduling.policy import binding_of, policy_of
 from deployments.scheduling.replay import Replay, ReplayError, replay
 from deployments.telemetry.published_error import AtLoad, Published, write_published
-from planning.costs.speed import slowness
-from planning.rehearsal.comparison import compare
-from planning.rehearsal.simulated import simulated_capacity, simulated_run
-from planning.rehearsal.traffic import at_rate, rehearsed
+from planning.costs.steps import slowness
+from planning.rehearsal import at_rate, compare, rehearsed, simulated_capacity, simulated_run
 from planning.simulator.cell import CellSettings
 from planning.simulator.workload import Workload
 from planning.workload.trace import TraceError

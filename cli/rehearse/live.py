@@ -16,8 +16,7 @@ from cli.bench.prompts import Prompts, RequestOptions
 from cli.bench.vocabulary import Vocabulary, measure_vocabulary
 from cli.private_cell import PrivateCell
 from planning.costs.steps import StepSample, read_step_log, samples
-from planning.rehearsal.run import QUANTILES, Run, label
-from planning.rehearsal.simulated import throughput
+from planning.rehearsal import QUANTILES, Run, label, throughput
 from planning.simulator.workload import Workload
 
 

@@ -12,7 +12,7 @@ from cli.traffic_options import Choice, chosen_requests, scaled
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile, CostFileError
 from deployments.telemetry.published_error import PublishedError, read_published
-from planning.simulator.from_trace import WorkloadError, workload_of
+from planning.simulator.workload import WorkloadError, workload_of
 from planning.tune.advice import Trust, judge
 from planning.tune.case import Case, CaseError, case_of, history_of_trace, own_and_defaults, space_of
 from planning.tune.space import Space

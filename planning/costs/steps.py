@@ -5,9 +5,11 @@ decodes of a step read of the KV cache follows from how full it was before, less
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from deployments.engine_model.cost_model import Chunk, CostModel
 
 LONGEST_S = 5.0
 """A longer gap is no step: the machine was asleep, or the engine stopped."""
@@ -100,3 +102,21 @@ def samples(log: EngineSteps) -> Iterator[StepSample]:
         unfinished = line.prompts and line.prompt_tokens + line.decodes >= log.facts.max_num_batched_tokens
         past = (past if line.prompts == 1 else 0) + line.prompt_tokens // line.prompts if unfinished else 0
         before = line
+
+
+def predicted_s(cost: CostModel, sample: StepSample) -> float:
+    """The time that the costs give a measured step; its prompts' shares are taken to be equal."""
+    prompts = sample.prompts
+    chunks = [Chunk(sample.prompt_tokens // prompts, 0 if index else sample.past_tokens) for index in range(prompts)]
+    return cost.step_s(chunks, sample.decodes, sample.kv_read_tokens, prompts)
+
+
+def slowness(cost: CostModel, samples: Iterable[StepSample]) -> float:
+    """Measured over predicted time, of all steps together. Raises ValueError without steps."""
+    measured = predicted = 0.0
+    for sample in samples:
+        measured += sample.seconds
+        predicted += predicted_s(cost, sample)
+    if not predicted:
+        raise ValueError("no measured steps")
+    return measured / predicted

@@ -21,7 +21,7 @@ from planning.gauntlet.registry import SCENARIOS
 from planning.gauntlet.results import Contender, Contest, Plan, Point, Results
 from planning.gauntlet.scenario import Scenario
 from planning.gauntlet.worker import Processes
-from planning.scoring.score import Score
+from planning.scoring import Score
 
 _LONG = 15.0
 """What a play of a long scenario takes, in plays of an ordinary one."""

@@ -42,7 +42,7 @@ from planning.gauntlet.schedule import (
     reshaped,
     scheduled,
 )
-from planning.scoring.score import Score
+from planning.scoring import Score
 from planning.simulator.bins import Bins
 
 _HALVINGS = 5

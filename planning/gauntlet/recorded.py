@@ -14,9 +14,8 @@ from planning.gauntlet.scenario import Draw
 from planning.gauntlet.serving import Load, Serving, full_rate, smoothed
 from planning.simulator.workload import Workload
 from planning.workload.arrivals import FloatArray
-from planning.workload.labels import Labels
 from planning.workload.scaling import window
-from planning.workload.trace import Trace, TraceError, joined
+from planning.workload.trace import Labels, Trace, TraceError, joined
 from planning.workload.traces import read_trace
 
 CLASSES = ("interactive", "document")

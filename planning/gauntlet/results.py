@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoscaling.laws.settings import Value
-from planning.scoring.score import Score
+from planning.scoring import Score
 
 SCHEMA_VERSION = 1
 """`results_file.py` reads it."""

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from cluster.json_file import read_json
 from planning.gauntlet.results import Contender, Contest, Point, Results
-from planning.scoring.score import Score
+from planning.scoring import Score
 
 _Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]

@@ -6,7 +6,7 @@ from autoscaling.laws.law import Law, Plant
 from autoscaling.scaler.autoscaler import Autoscaler
 from autoscaling.scaler.decision import Bounds
 from planning.gauntlet.scenario import Play
-from planning.scoring.score import Score, score
+from planning.scoring import Score, score
 from planning.simulator.cell import Cell, CellSettings
 from planning.simulator.outcome import Outcome
 from planning.simulator.scaling import Scaling

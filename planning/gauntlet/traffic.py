@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from planning.gauntlet.serving import Load, Serving, full_rate, load_of
 from planning.simulator.workload import Workload
-from planning.workload.labels import Labels
+from planning.workload.arrivals import GapKind, Rate, renewal_arrivals
 from planning.workload.lengths import IntArray, LogNormal
-from planning.workload.rate import Rate
-from planning.workload.renewal import GapKind, renewal_arrivals
+from planning.workload.trace import Labels
 
 _PROBED = 1_200
 

@@ -33,7 +33,7 @@ from planning.gauntlet.results_file import known_score
 from planning.gauntlet.run import failure_of, outcome_of, plant_of, score_of
 from planning.gauntlet.scenario import Draw, Play
 from planning.gauntlet.tuning import search
-from planning.scoring.score import Score
+from planning.scoring import Score
 
 _NEVER_HOURS = 1e6
 _JUDGED = ("attainment", "replica_hours", "flaps")

@@ -16,9 +16,8 @@ from deployments.engine_model.limits import Limits
 from deployments.engine_model.sequence import ItlHistogram
 from deployments.engine_model.sequence import Sequence as EngineSequence
 from deployments.scheduling import Binding, Ending, Lease, Placement, Policy, RejectCause, Request, Scheduler, SchedulerContract, Usage
-from planning.simulator.fleet import FleetEvent, Life, SimulatedReplica
-from planning.simulator.lifecycle import Lifecycle
-from planning.simulator.outcome import CAUSES, Outcome
+from planning.simulator.fleet import Fleet, FleetEvent, SimulatedCell, SimulatedReplica
+from planning.simulator.outcome import CAUSES, Life, Outcome
 from planning.simulator.scaling import Scaling, ScalingLoop
 from planning.simulator.workload import Workload
 
@@ -70,7 +69,7 @@ class Cell:
         cost: CostModel,
         workload: Workload,
         progress: Callable[[float], None] = lambda share: None,
-        sample: Callable[["Cell", float], float] | None = None,
+        sample: Callable[[SimulatedCell, float], float] | None = None,
     ) -> None:
         self.scheduler: SchedulerContract = Scheduler(settings.policy)
         self._settings = settings
@@ -91,7 +90,7 @@ class Cell:
         limits = settings.limits
         capacity = settings.binding.capacity(limits.sequences, limits.kv_tokens, limits.step_tokens)
         told = settings.starts_told or settings.scaling is not None
-        self.fleet = Lifecycle(self.scheduler, capacity, settings.start_up_s, lambda: Engine(limits, cost), self, told)
+        self.fleet = Fleet(self, capacity, settings.start_up_s, lambda: Engine(limits, cost), told)
         self.replicas = self.fleet.replicas
         for _ in range(settings.replicas):
             self.fleet.start(0.0, 0.0)

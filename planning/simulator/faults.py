@@ -7,12 +7,9 @@ by the cell's scaling loop.
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from autoscaling.signals.signals import ReplicaSignal, ReplicaState, Signals
-
-if TYPE_CHECKING:
-    from planning.simulator.cell import Cell
+from planning.simulator.fleet import SimulatedCell
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +45,7 @@ class Faults:
 class FaultyBooks:
     """The silences of one run: tells the scheduler, and keeps what phantom books show."""
 
-    def __init__(self, silences: tuple[Silence, ...], cell: "Cell") -> None:
+    def __init__(self, silences: tuple[Silence, ...], cell: SimulatedCell) -> None:
         self._cell = cell
         self._kept: dict[str, ReplicaSignal] = {}
         self._phantoms: set[str] = set()
@@ -69,15 +66,15 @@ class FaultyBooks:
         return self._kept.setdefault(replica.name, replica)
 
     def _begin(self, silence: Silence, now: float) -> None:
-        if silence.replica < len(self._cell.replicas) and self._cell.replicas[silence.replica].serves:
-            name = self._cell.replicas[silence.replica].name
+        if silence.replica < len(self._cell.fleet.replicas) and self._cell.fleet.replicas[silence.replica].serves:
+            name = self._cell.fleet.replicas[silence.replica].name
             self._cell.scheduler.replica_suspect(name, now)
             if silence.phantom:
                 self._phantoms.add(name)
 
     def _end(self, silence: Silence, now: float) -> None:
-        if silence.replica >= len(self._cell.replicas):
+        if silence.replica >= len(self._cell.fleet.replicas):
             return
-        replica = self._cell.replicas[silence.replica]
+        replica = self._cell.fleet.replicas[silence.replica]
         self._phantoms.discard(replica.name)
         self._cell.fleet.heard(replica, now)

@@ -5,10 +5,15 @@ fails (what runs is lost, and a successor starts). While it is cordoned nothing 
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 from deployments.engine_model.engine import Engine
+from deployments.scheduling import Lease, SchedulerContract
+from deployments.scheduling.replica import Capacity
+from planning.simulator.outcome import Outcome
 
 
 class FleetEventKind(StrEnum):
@@ -66,12 +71,134 @@ class SimulatedReplica:
         return self.ready_s < math.inf and self.ended_s == math.inf
 
 
-@dataclass(frozen=True, slots=True)
-class Life:
-    """A replica's life, for the account of GPU-hours: it is paid for from `started_s` to `ended_s`."""
+class SimulatedCell(Protocol):
+    """What a cell offers to those who act on it (its fleet, its scaling, faults) or look at it (a sampler)."""
 
-    started_s: float
-    ready_s: float
-    ended_s: float
-    drained_s: float = math.inf
-    """When it was told to drain."""
+    scheduler: SchedulerContract
+    fleet: "Fleet"
+
+    @property
+    def outcome(self) -> Outcome:
+        """What has become of the requests so far."""
+        ...
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything that ever arrives has come and ended."""
+        ...
+
+    def at(self, time_s: float, call: Callable[[float], None]) -> None:
+        """Calls `call` at `time_s`."""
+        ...
+
+    def step(self, now: float) -> None:
+        """The scheduler decides."""
+        ...
+
+    def lost(self, lease: Lease, now: float) -> None:
+        """A request was lost with its replica."""
+        ...
+
+
+class Fleet:
+    """The replicas that there ever were, by number and by name. One that starts takes `start_up_s`, those at the beginning none.
+
+    `starts_told`: the scheduler is told when the next replica will be ready, as it is live where something scales (`scheduling/availability.py`).
+    """
+
+    def __init__(
+        self, cell: SimulatedCell, capacity: Capacity, start_up_s: float, make_engine: Callable[[], Engine], starts_told: bool = False
+    ) -> None:
+        self.replicas: list[SimulatedReplica] = []
+        self.by_name: dict[str, SimulatedReplica] = {}
+        self._cell = cell
+        self._scheduler = cell.scheduler
+        self._capacity = capacity
+        self._start_up_s = start_up_s
+        self._make_engine = make_engine
+        self._starts_told = starts_told
+
+    @property
+    def staying(self) -> list[SimulatedReplica]:
+        """Those that start or serve and are not told to go, the oldest first."""
+        return [replica for replica in self.replicas if replica.ended_s == math.inf and replica.drained_s == math.inf]
+
+    def befall(self, event: FleetEvent, now: float) -> None:
+        """An event comes to pass. Raises ValueError for a replica that there is not."""
+        if event.kind is FleetEventKind.START:
+            self.start(now, self._start_up_s)
+            return
+        if event.replica >= len(self.replicas):
+            raise ValueError(f"replica {event.replica} is to {event.kind} at {now:g} s; there are {len(self.replicas)} by then")
+        replica = self.replicas[event.replica]
+        if replica.ended_s < math.inf:
+            return
+        match event.kind:
+            case FleetEventKind.DRAIN:
+                self.drain(replica, now)
+            case FleetEventKind.FAIL:
+                self._fail(replica, now)
+            case FleetEventKind.CORDON:
+                self._scheduler.replica_cordoned(replica.name, now)
+                self._cell.step(now)
+            case FleetEventKind.UNCORDON:
+                self._scheduler.replica_uncordoned(replica.name, now)
+                self._cell.step(now)
+
+    def start(self, now: float, start_up_s: float) -> None:
+        """A replica starts, and is ready after so many seconds."""
+        replica = SimulatedReplica(len(self.replicas), self._make_engine(), now, math.inf)
+        self.replicas.append(replica)
+        self.by_name[replica.name] = replica
+        if start_up_s <= 0:
+            self._ready(replica, now)
+        else:
+            replica.due_s = now + start_up_s
+            self._cell.at(replica.due_s, lambda then: self._ready(replica, then))
+            self._tell_starts(now)
+
+    def drain(self, replica: SimulatedReplica, now: float) -> None:
+        """It takes no new work, and goes when what it has is done. One that has not become ready goes at once."""
+        replica.drained_s = min(replica.drained_s, now)
+        if replica.ready_s < math.inf:
+            self._scheduler.replica_draining(replica.name, now)
+        self.gone_if_done(replica, now)
+
+    def heard(self, replica: SimulatedReplica, now: float) -> None:
+        """One that was silent reports again, and takes work unless it drains."""
+        if replica.serves and not replica.draining:
+            self._scheduler.replica_up(replica.name, self._capacity, now)
+            self._cell.step(now)
+
+    def gone_if_done(self, replica: SimulatedReplica, now: float) -> None:
+        """Ends one that drains and has nothing left."""
+        if replica.draining and not replica.leases:
+            replica.ended_s = now
+            if replica.ready_s < math.inf:
+                self._scheduler.replica_lost(replica.name, now)
+            else:
+                self._tell_starts(now)
+
+    def _tell_starts(self, now: float) -> None:
+        """The scheduler learns when the next replica will be ready."""
+        if self._starts_told:
+            due_s = min((one.due_s for one in self.replicas if one.ready_s == one.ended_s == math.inf), default=math.inf)
+            self._scheduler.expect_replica(due_s if due_s < math.inf else None, now)
+
+    def _ready(self, replica: SimulatedReplica, now: float) -> None:
+        if replica.ended_s == math.inf:
+            replica.ready_s = now
+            self._tell_starts(now)
+            self._scheduler.replica_up(replica.name, self._capacity, now)
+            self._cell.step(now)
+
+    def _fail(self, replica: SimulatedReplica, now: float) -> None:
+        """What it had is lost, as its clients are told; Serve starts a successor."""
+        replica.ended_s = now
+        replica.engine.next_s = math.inf
+        if replica.ready_s < math.inf:
+            for lease in self._scheduler.replica_lost(replica.name, now):
+                self._cell.lost(lease, now)
+        if not replica.draining:
+            self.start(now, self._start_up_s)
+        self._cell.step(now)

@@ -1,17 +1,28 @@
-"""What became of each simulated request, as columns; and of the cell as a whole."""
+"""What became of each simulated request, as columns; of the cell as a whole; and the figures of some requests, as a dashboard would show them."""
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autoscaling.scaler.decision import Decision
 from deployments.scheduling import RejectCause
-from planning.simulator.fleet import Life
 
 CAUSES = tuple(RejectCause)
 
 Column = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """A replica's life, for the account of GPU-hours: it is paid for from `started_s` to `ended_s`."""
+
+    started_s: float
+    ready_s: float
+    ended_s: float
+    drained_s: float = math.inf
+    """When it was told to drain."""
 
 
 @dataclass(slots=True)
@@ -96,3 +107,52 @@ class Outcome:
     def queued_s(self) -> Column:
         """In the lane."""
         return self.placed_s - self.arrived_s
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Of some requests. Times in milliseconds over those that were answered; `answered_in_time` over all: the share whose first token came within its
+    SLO, where a rejected or expired one counts as missed."""
+
+    name: str
+    requests: int
+    rejected: int
+    expired: int
+    failed: int
+    promoted: int
+    ttft_p50_ms: float
+    ttft_p90_ms: float
+    ttft_p99_ms: float
+    tpot_p50_ms: float
+    queued_mean_ms: float
+    answered_in_time: float
+
+    def as_json(self) -> dict[str, object]:
+        """Plain values; what does not exist is None."""
+        return {key: None if isinstance(value, float) and np.isnan(value) else value for key, value in asdict(self).items()}
+
+
+def figures(name: str, out: Outcome, slo_s: NDArray[np.float64], chosen: NDArray[np.bool_]) -> Figures:
+    """The figures of the chosen requests."""
+    ttft, tpot, queued = out.ttft_s[chosen], out.tpot_s[chosen], out.queued_s[chosen]
+    p50, p90, p99 = (1e3 * value for value in _quantiles(ttft, (0.5, 0.9, 0.99)))
+    in_time = np.nan_to_num(ttft, nan=np.inf) <= slo_s[chosen]
+    return Figures(
+        name,
+        int(chosen.sum()),
+        int(out.rejected[chosen].sum()),
+        int(out.expired[chosen].sum()),
+        int(out.failed[chosen].sum()),
+        int(out.promoted[chosen].sum()),
+        p50,
+        p90,
+        p99,
+        1e3 * _quantiles(tpot, (0.5,))[0],
+        1e3 * (float(np.nanmean(queued)) if np.isfinite(queued).any() else float("nan")),
+        float(in_time.mean()) if len(in_time) else float("nan"),
+    )
+
+
+def _quantiles(values: NDArray[np.float64], levels: tuple[float, ...]) -> list[float]:
+    known = values[~np.isnan(values)]
+    return [float(value) for value in np.quantile(known, levels)] if len(known) else [float("nan")] * len(levels)

@@ -5,15 +5,12 @@ between `FEWEST` and twice as many, once the run is long enough. A sample is the
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from deployments.scheduling import WaitReason
 from planning.simulator.bins import Column
-
-if TYPE_CHECKING:
-    from planning.simulator.cell import Cell
+from planning.simulator.fleet import SimulatedCell
 
 FEWEST = 1_024
 _FIRST_PERIOD_S = 0.05
@@ -37,7 +34,7 @@ class Samples:
 
 
 class Sampler:
-    """Give its `take` to a `Cell`, and ask for its `samples` when the run is over."""
+    """Give its `take` to a cell, and ask for its `samples` when the run is over."""
 
     def __init__(self) -> None:
         self._period_s = _FIRST_PERIOD_S
@@ -45,7 +42,7 @@ class Sampler:
         self._rows: list[tuple[float, ...]] = []
         self._waits: list[tuple[tuple[str, WaitReason], ...]] = []
 
-    def take(self, cell: "Cell", until_s: float) -> float:
+    def take(self, cell: SimulatedCell, until_s: float) -> float:
         """Takes the samples that are due before `until_s`, until which nothing changes. Returns when the next is due."""
         state, waits = _state(cell), cell.scheduler.head_waits()
         ends = until_s == float("inf")
@@ -71,10 +68,10 @@ class Sampler:
         self._next_s = self._rows[-1][0] + self._period_s
 
 
-def _state(cell: "Cell") -> tuple[float, ...]:
+def _state(cell: SimulatedCell) -> tuple[float, ...]:
     running = inside = preemptions = 0
     usages = []
-    for replica in cell.replicas:
+    for replica in cell.fleet.replicas:
         engine = replica.engine
         preemptions += engine.preemptions
         if replica.serves:

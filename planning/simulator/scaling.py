@@ -3,22 +3,49 @@
 Like Serve, a step down stops replicas that have not become ready first, then the newest; a replica that drains does not come back.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from autoscaling.forecast.forecaster import Forecaster
 from autoscaling.scaler.autoscaler import Autoscaler
 from autoscaling.scaler.controls import Control
 from autoscaling.scaler.decision import Decision
 from autoscaling.signals.from_snapshot import Moment, signals_of
-from autoscaling.signals.signals import Signals
+from autoscaling.signals.signals import Latencies, Signals
 from planning.simulator.faults import Faults, FaultyBooks, Write
-from planning.simulator.latency_watch import LatencyWatch
+from planning.simulator.fleet import SimulatedCell
 
-if TYPE_CHECKING:
-    from planning.simulator.cell import Cell
+
+class LatencyWatch:
+    """Of the last `span_s` seconds."""
+
+    def __init__(self, span_s: float) -> None:
+        self._span_s = span_s
+        self._ttft: deque[tuple[float, float]] = deque()
+        self._tpot: deque[tuple[float, float]] = deque()
+
+    def first_token(self, now: float, ttft_s: float) -> None:
+        """A first token came."""
+        self._ttft.append((now, ttft_s))
+
+    def finished(self, now: float, tpot_s: float) -> None:
+        """An answer of more than one token ended."""
+        self._tpot.append((now, tpot_s))
+
+    def latencies(self, now: float) -> Latencies:
+        """As of now."""
+        for values in (self._ttft, self._tpot):
+            while values and values[0][0] < now - self._span_s:
+                values.popleft()
+        p50, p90, p99 = _quantiles(self._ttft, (0.5, 0.9, 0.99))
+        return Latencies(self._span_s, len(self._ttft), p50, p90, p99, _quantiles(self._tpot, (0.9,))[0])
+
+
+def _quantiles(values: deque[tuple[float, float]], levels: tuple[float, ...]) -> list[float]:
+    return [float(value) for value in np.quantile([value for _, value in values], levels)] if values else [0.0] * len(levels)
 
 
 NO_FAULTS = Faults()
@@ -46,7 +73,7 @@ class Scaling:
 class ScalingLoop:
     """Of one cell. `decisions`: what was decided; `reasons`: how often for which reason."""
 
-    def __init__(self, scaling: Scaling, cell: "Cell") -> None:
+    def __init__(self, scaling: Scaling, cell: SimulatedCell) -> None:
         self.decisions: list[Decision] = []
         self.reasons: Counter[str] = Counter()
         self._scaling = scaling

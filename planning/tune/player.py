@@ -13,9 +13,10 @@ from autoscaling.forecast.forecaster import Forecaster, make_forecaster
 from autoscaling.forecast.history import History, history_of_requests
 from autoscaling.from_spec import ScalingSetup, is_paced, law_choice
 from autoscaling.scaler.decision import Limit
-from planning.scoring.score import score
+from planning.scoring import score
 from planning.simulator.bins import Bins
 from planning.simulator.cell import Cell, CellSettings
+from planning.simulator.fleet import SimulatedCell
 from planning.simulator.outcome import Outcome
 from planning.simulator.scaling import Scaling
 from planning.simulator.workload import Workload
@@ -58,7 +59,7 @@ class Watch:
         self._slo_s = slo_s
         self._codes = codes
 
-    def __call__(self, cell: Cell, until_s: float) -> float:
+    def __call__(self, cell: SimulatedCell, until_s: float) -> float:
         """Looks, and says when to look again."""
         if self._clock() > self._stop.deadline_s:
             raise OutOfTime
@@ -75,9 +76,9 @@ class Watch:
         return until_s + _EVERY_S
 
 
-def hours_so_far(cell: Cell, now: float) -> float:
+def hours_so_far(cell: SimulatedCell, now: float) -> float:
     """Replica-hours that are paid for until now."""
-    return sum(min(replica.ended_s, now) - replica.started_s for replica in cell.replicas) / 3600
+    return sum(min(replica.ended_s, now) - replica.started_s for replica in cell.fleet.replicas) / 3600
 
 
 SLOT_S = 1_800.0

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from autoscaling.laws.settings import Value
 from planning.gauntlet.frontier import TriedSettings, non_dominated
-from planning.scoring.score import Score
+from planning.scoring import Score
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""Reads recorded traffic from a file, and writes it. Which format a file is of, its first line says (`formats/`). Files may be gzipped."""
+"""Reads recorded traffic from a file, or draws it by a traffic file; and writes it. Files may be gzipped.
+
+Which format a file is of, its first line says (`formats/`). Whoever takes a trace takes a traffic file too.
+"""
 
 import csv
 import gzip
@@ -14,7 +17,10 @@ import numpy as np
 
 from planning.workload.formats import FORMATS, Format, Rows
 from planning.workload.formats.own import lines_of
+from planning.workload.scaling import first_requests
 from planning.workload.trace import Trace, TraceError
+from planning.workload.traffic import draw, load_traffic
+from planning.workload.traffic.file import SUFFIXES
 
 _GZIP = b"\x1f\x8b"
 
@@ -72,3 +78,12 @@ def _read(path: Path, known: Format, lines: Iterator[str]) -> Rows:
         place = f"after {len(rows)} requests: " if len(rows) else ""
         raise TraceError(f"{path}: is not a whole {known.name} trace: {place}{type(error).__name__}: {error}") from error
     return rows
+
+
+def read_requests(path: Path, limit: int | None = None, seed: int | None = None) -> Trace:
+    """The requests of a traffic file (.yaml, .yml; drawn by its own seed unless another is given) or of a trace (anything else); the first `limit` of
+    them. Raises TraceError."""
+    if path.suffix not in SUFFIXES:
+        return read_trace(path, limit)
+    drawn = draw(load_traffic(path), seed)
+    return drawn if limit is None else first_requests(drawn, limit)

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from benchmarks.scaling.__main__ import Job, compared, jobs, played, resting, sides
 from benchmarks.scaling.plays import RESTING, scenario_case
-from planning.scoring.score import Score
+from planning.scoring import Score
 from tests.planning.gauntlet.small import score_like, small_play
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from cli.bench.vocabulary import TokenIds
 from cli.main import app
 from cli.rehearse.live import LivePlayer
 from cluster.shipped import shipped
-from planning.rehearsal.traffic import rehearsed
+from planning.rehearsal import rehearsed
 from planning.workload.traces import read_trace
 
 LOCAL = str(shipped("specs/local.yaml"))

@@ -10,8 +10,7 @@ from cli.bench.settings import Settings
 from cli.main import app
 from cli.traffic_options import Choice, chosen_requests
 from cluster.shipped import shipped
-from planning.workload.source import read_requests
-from planning.workload.traces import read_trace
+from planning.workload.traces import read_requests, read_trace
 
 DAY = shipped("traffic/day.yaml")
 SMALL = """

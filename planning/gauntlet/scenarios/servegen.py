@@ -19,8 +19,7 @@ from planning.gauntlet.recorded import TracesError, fitted, rate_of_recorded, tr
 from planning.gauntlet.scenario import Draw, Play, Scenario
 from planning.gauntlet.serving import REASONING, Load, load_of
 from planning.workload.arrivals import FloatArray
-from planning.workload.servegen import Client, ServeGenError, drawn_trace, read_tables
-from planning.workload.servegen.tables import LENGTHS, RATES, WINDOW_S
+from planning.workload.servegen import LENGTHS, RATES, WINDOW_S, Client, ServeGenError, drawn_trace, read_tables
 from planning.workload.trace import Trace
 
 DAY_S = 86_400.0

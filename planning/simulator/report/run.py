@@ -6,11 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from planning.simulator.decisions import Decision, decisions
-from planning.simulator.outcome import Outcome
-from planning.simulator.replica_count import ReplicaCount
+from planning.simulator.outcome import Figures, Outcome, figures
 from planning.simulator.sampler import Samples
-from planning.simulator.summary import Figures, figures
-from planning.simulator.timeline import Timeline, run_length_s, timeline
+from planning.simulator.timeline import ReplicaCount, Timeline, run_length_s, timeline
 from planning.simulator.workload import Workload
 from planning.simulator.worst import Slice, slices_for, worst
 

@@ -2,11 +2,10 @@
 
 from planning.workload.formats.azure import AZURE
 from planning.workload.formats.burstgpt import BURSTGPT
-from planning.workload.formats.format import Format
+from planning.workload.formats.format import Format, Rows
 from planning.workload.formats.ledger import LEDGER
 from planning.workload.formats.mooncake import MOONCAKE
 from planning.workload.formats.own import OWN
-from planning.workload.formats.rows import Rows
 
 FORMATS = (AZURE, BURSTGPT, MOONCAKE, LEDGER, OWN)
 

@@ -7,8 +7,7 @@ import csv
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from planning.workload.formats.format import Format
-from planning.workload.formats.rows import Rows
+from planning.workload.formats.format import Format, Rows
 
 _COLUMNS = "TIMESTAMP,ContextTokens,GeneratedTokens"
 

@@ -7,8 +7,7 @@ service.
 import csv
 from collections.abc import Iterable
 
-from planning.workload.formats.format import Format
-from planning.workload.formats.rows import Rows
+from planning.workload.formats.format import Format, Rows
 
 _NEEDED = {"Timestamp", "Model", "Request tokens", "Response tokens"}
 

@@ -5,8 +5,7 @@ It holds no prefix hashes: a gateway writes nothing down that a prompt could be 
 
 from collections.abc import Iterable
 
-from planning.workload.formats.format import Format, has_keys, objects
-from planning.workload.formats.rows import Rows
+from planning.workload.formats.format import Format, Rows, has_keys, objects
 
 
 def _read(lines: Iterable[str], rows: Rows) -> None:

@@ -5,8 +5,7 @@ A hash names its block and all before it. The last one of a prompt may be of a p
 
 from collections.abc import Iterable
 
-from planning.workload.formats.format import Format, has_keys, objects
-from planning.workload.formats.rows import Rows
+from planning.workload.formats.format import Format, Rows, has_keys, objects
 
 BLOCK_TOKENS = 512
 

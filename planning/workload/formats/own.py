@@ -8,8 +8,7 @@ request: `arrived_s`, `prompt_tokens`, `output_tokens` and, where known, `max_to
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
-from planning.workload.formats.format import Format, has_keys
-from planning.workload.formats.rows import Rows
+from planning.workload.formats.format import Format, Rows, has_keys
 from planning.workload.trace import LABELS, Trace
 
 VERSION = 1

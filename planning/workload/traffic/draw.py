@@ -4,21 +4,47 @@ Every stream in every region is drawn by itself, from a seed of its own, and the
 out leaves the others as they were.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from planning.workload.labels import Labels
+from planning.workload.arrivals import Clock, FloatArray, Rate, Spike, day_rate, renewal_arrivals
 from planning.workload.lengths import IntArray, parse_lengths
-from planning.workload.rate import Clock, Rate, Spike, day_rate
-from planning.workload.renewal import renewal_arrivals
 from planning.workload.servegen import ServeGenError, drawn_trace, read_tables
-from planning.workload.trace import Trace, joined
-from planning.workload.traffic.chunks import hashed
-from planning.workload.traffic.file import MOST_REQUESTS, WEEKDAYS, Region, ServeGen, SharedPrefix, Stream, Traffic
-from planning.workload.traffic.load import TrafficError
-from planning.workload.traffic.shares import drawn_labels, drawn_numbers, drawn_tenants, zipf_weights
-from planning.workload.traffic.talks import drawn_turns
+from planning.workload.trace import Labels, Trace, joined
+from planning.workload.traffic.file import MOST_REQUESTS, WEEKDAYS, Region, ServeGen, Share, SharedPrefix, Stream, Tenants, Traffic, TrafficError
+from planning.workload.traffic.talks import drawn_turns, hashed
+
+
+def zipf_weights(count: int, exponent: float) -> FloatArray:
+    """Weights that fall with the rank: 1 / rank^exponent."""
+    return 1.0 / np.arange(1, count + 1, dtype=np.float64) ** exponent
+
+
+def drawn_numbers(weights: FloatArray, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """`count` positions in `weights`, each as often as its weight says."""
+    edges = np.cumsum(weights)
+    drawn: NDArray[np.int64] = np.minimum(np.searchsorted(edges, rng.random(count) * edges[-1], side="right"), len(weights) - 1)
+    return drawn
+
+
+def drawn_labels(shares: Sequence[Share], count: int, rng: np.random.Generator) -> Labels | None:
+    """`count` names by their shares; None where there are no names."""
+    if not shares:
+        return None
+    weights = np.array([share.share for share in shares])
+    return Labels(tuple(share.name for share in shares), drawn_numbers(weights, count, rng).astype(np.int32))
+
+
+def drawn_tenants(tenants: Tenants | None, count: int, rng: np.random.Generator) -> Labels | None:
+    """`count` tenants; None where the file has none."""
+    if tenants is None or tenants.count is None:
+        return drawn_labels(tenants.names, count, rng) if tenants else None
+    names = tuple(f"tenant-{rank}" for rank in range(1, tenants.count + 1))
+    return Labels(names, drawn_numbers(zipf_weights(tenants.count, tenants.zipf), count, rng).astype(np.int32))
+
 
 _HERE = Region(name="-")
 

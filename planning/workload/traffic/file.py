@@ -1,15 +1,18 @@
-"""The sections of a traffic file (pydantic, closed): what each key means, its unit and its range. Drawing is in `draw.py`."""
+"""The sections of a traffic file (pydantic, closed): what each key means, its unit and its range; and reading one. Drawing is in `draw.py`."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from cluster.spec import SpecError, parse_section
 from cluster.spec.base import Name, Section
+from planning.workload.arrivals import GapKind
 from planning.workload.lengths import parse_lengths
-from planning.workload.renewal import GapKind
+from planning.workload.trace import TraceError
 
 Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 WEEKDAYS: tuple[Weekday, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -208,3 +211,39 @@ def unique(where: str, names: Iterable[str]) -> None:
         if name in seen:
             raise ValueError(f"{where}: {name!r} stands there twice; names must differ")
         seen.add(name)
+
+
+SUFFIXES = (".yaml", ".yml")
+"""A file of such a name is a traffic file, any other one a trace."""
+
+
+@dataclass(eq=False)
+class TrafficError(TraceError):
+    """A traffic file that cannot be used. `problems` holds one line each."""
+
+    source: str
+    problems: list[str]
+
+    def __str__(self) -> str:
+        return f"{self.source} is not a usable traffic file:\n  " + "\n  ".join(self.problems)
+
+
+def load_traffic(path: Path) -> Traffic:
+    """The traffic file at `path`; its own paths are relative to it. Raises TrafficError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TrafficError(str(path), [f"cannot be read: {error}"]) from error
+    traffic = parse_traffic(text, str(path))
+    if traffic.servegen is None:
+        return traffic
+    described = traffic.servegen.model_copy(update={"folder": path.parent / traffic.servegen.folder})
+    return traffic.model_copy(update={"servegen": described})
+
+
+def parse_traffic(text: str, source: str = "traffic") -> Traffic:
+    """The traffic file in a YAML text. Raises TrafficError."""
+    try:
+        return parse_section(Traffic, text, source)
+    except SpecError as error:
+        raise TrafficError(source, error.problems) from error

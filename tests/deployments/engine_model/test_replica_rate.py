@@ -12,8 +12,8 @@ from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import Limits
 from deployments.engine_model.replica_rate import best_point, rate_at, working_point
 from planning.costs.roofline import ModelShape, roofline
-from planning.simulator.bare_engine import run_engine
 from planning.simulator.workload import Workload, plain_workload
+from tests.planning.simulator.bare_engine import run_engine
 
 CPU = CostModel(line(0.004, 2e-5), line(0.0, 1e-5), plain_attention(3e-8, 1e-10))
 H100 = roofline(ModelShape(8.03e9, 32, 32, 8, 128), gpu_named("h100"))

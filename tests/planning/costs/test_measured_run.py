@@ -12,8 +12,8 @@ import pytest
 from deployments.engine_model.cost_model import CostModel
 from deployments.engine_model.limits import Limits
 from planning.costs.profile import from_profile
-from planning.simulator.bare_engine import run_engine
 from planning.simulator.workload import plain_workload
+from tests.planning.simulator.bare_engine import run_engine
 
 RUNS = Path(__file__).resolve().parents[4] / "shared" / "data" / "vllm_runs"
 NAME = "RTXPRO6000__meta-llama__Llama-3.1-8B__bf16__tp1"

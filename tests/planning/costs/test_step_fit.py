@@ -13,13 +13,11 @@ from hypothesis import given, settings
 from deployments.engine.step_log import StepLog
 from deployments.engine_model.cost_model import Chunk, slowed
 from deployments.telemetry.line_log import LogHealth
-from planning.costs.front import FRONT_SHARE, Window, front_and_back, mean_wait_s
-from planning.costs.ledgers import Around, LedgerError, read_arounds
+from planning.costs.front import FRONT_SHARE, Around, LedgerError, Window, front_and_back, mean_wait_s, read_arounds
 from planning.costs.nonnegative import least_deviance, least_relative_error
 from planning.costs.probes import concurrencies, spread_lengths, traffic_lengths
-from planning.costs.speed import slowness
 from planning.costs.step_fit import fit_steps
-from planning.costs.steps import EngineFacts, EngineSteps, StepLine, StepLogError, StepSample, read_step_log, samples
+from planning.costs.steps import EngineFacts, EngineSteps, StepLine, StepLogError, StepSample, read_step_log, samples, slowness
 
 FACTS = EngineFacts(64, 2_048, 65_536, 128)
 

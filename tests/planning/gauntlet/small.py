@@ -7,7 +7,7 @@ from planning.gauntlet.results import Contender, Contest, Point, Results
 from planning.gauntlet.scenario import Play
 from planning.gauntlet.serving import CHAT
 from planning.gauntlet.traffic import CHATS, Stream, drawn
-from planning.scoring.score import Score
+from planning.scoring import Score
 
 
 def small_play(seed: int = 0, start_up_s: float = 20.0) -> Play:

@@ -11,7 +11,7 @@ import pytest
 
 from planning.gauntlet.results import Results, merged
 from planning.gauntlet.results_file import ResultsFileError, WrittenScore, known_score, read_results
-from planning.scoring.score import Score
+from planning.scoring import Score
 from tests.planning.gauntlet.small import contest_like, point_like, results_like, score_like
 
 POINTS = [point_like([0.96, 0.97], [1.5, 1.6], target_wait=0.3), point_like([0.99, 0.98], [2.5, 2.4])]

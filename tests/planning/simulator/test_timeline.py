@@ -9,9 +9,8 @@ from deployments.scheduling import LanePolicy, Policy
 from planning.simulator.cell import Cell, CellSettings
 from planning.simulator.decisions import DecisionKind, decisions
 from planning.simulator.outcome import Outcome
-from planning.simulator.replica_count import ReplicaCount, mean_counts
 from planning.simulator.sampler import FEWEST, Sampler, Samples
-from planning.simulator.timeline import Timeline, timeline
+from planning.simulator.timeline import ReplicaCount, Timeline, mean_counts, timeline
 from planning.simulator.workload import Workload
 from planning.simulator.worst import slices_for, worst
 from tests.planning.simulator.test_cell import COST, LIMITS, workload

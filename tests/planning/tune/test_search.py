@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from autoscaling.laws.settings import Range
-from planning.scoring.score import Score
+from planning.scoring import Score
 from planning.tune.choice import Ground, choose
 from planning.tune.player import OutOfTime
 from planning.tune.search import Budget, Search, SearchError

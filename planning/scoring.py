@@ -1,4 +1,4 @@
-"""The score of one simulated run under an autoscaler."""
+"""How good a way of scaling was in one simulated run: SLOs kept, replica-hours, flaps, recovery. Pure; for the gauntlet, `tune` and reports."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoscaling.shadow.contest import Change, flaps
-from planning.scoring.recovery import recovery_s
 from planning.simulator.outcome import Outcome
 
 
@@ -63,3 +62,24 @@ def score(
         failed=int(out.failed.sum()),
         ttft_p99_s=float(np.quantile(known, 0.99)) if len(known) else float("nan"),
     )
+
+
+BIN_S = 10.0
+
+
+def recovery_s(arrived_s: NDArray[np.float64], kept: NDArray[np.bool_], attainment: float) -> float:
+    """Seconds, in bins of `BIN_S`; a bin without arrivals goes on with what the one before was."""
+    if not len(arrived_s):
+        return 0.0
+    bins = (arrived_s // BIN_S).astype(np.int64)
+    bins -= bins.min()
+    total = np.bincount(bins)
+    good = np.bincount(bins, weights=kept)
+    longest = run = 0
+    broken = False
+    for count, kept_count in zip(total.tolist(), good.tolist(), strict=True):
+        if count:
+            broken = kept_count < attainment * count
+        run = run + 1 if broken else 0
+        longest = max(longest, run)
+    return longest * BIN_S

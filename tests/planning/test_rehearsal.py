@@ -11,10 +11,7 @@ from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import Limits
 from deployments.scheduling import LanePolicy, Policy
 from deployments.telemetry.published_error import AtLoad, Figure, Published, PublishedError, read_published, write_published
-from planning.rehearsal.comparison import BOUNDS, compare
-from planning.rehearsal.run import Run
-from planning.rehearsal.simulated import as_run, simulated_capacity, simulated_run, throughput
-from planning.rehearsal.traffic import at_rate, rehearsed
+from planning.rehearsal import BOUNDS, Run, as_run, at_rate, compare, rehearsed, simulated_capacity, simulated_run, throughput
 from planning.simulator.cell import Cell, CellSettings
 from planning.workload.trace import Trace
 

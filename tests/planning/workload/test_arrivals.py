@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planning.workload.rate import Clock, Rate, Spike, day_rate
-from planning.workload.renewal import GapKind, gaps, renewal_arrivals, unit_points
+from planning.workload.arrivals import Clock, GapKind, Rate, Spike, day_rate, gaps, renewal_arrivals, unit_points
 
 knots = st.dictionaries(st.integers(0, 23).map(float), st.sampled_from([0.0, 0.01, 0.5, 3.0, 40.0]), min_size=1, max_size=6).map(
     lambda table: sorted(table.items())

@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 
 from cluster.spec import ClusterSpec, parse_spec
-from planning.simulator.from_trace import WorkloadError, workload_of
-from planning.workload.labels import Labels
-from planning.workload.prefixes import Prefixes
-from planning.workload.trace import Trace
+from planning.simulator.workload import WorkloadError, workload_of
+from planning.workload.trace import Labels, Prefixes, Trace
 
 SPEC = parse_spec(
     "name: x\nregions: [{name: r, pools: [{name: p}]}]\n"
