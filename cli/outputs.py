@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from cli.console import fail
-from planning.simulator.report.file import ReportFileError, check_place
+from planning.report.file import ReportFileError, check_place
 
 
 def check_outputs(**places: Path | None) -> None:

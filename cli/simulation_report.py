@@ -12,11 +12,10 @@ from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile
 from deployments.scheduling.recorder import code_hash
 from deployments.telemetry.published_error import PublishedError, read_published
-from planning.simulator.decisions import scalings
+from planning.report.facts import Basis, Facts, Price, Target
+from planning.report.file import ReportFileError, check_place, write_report
+from planning.report.simulated_run import describe, scalings
 from planning.simulator.outcome import Outcome
-from planning.simulator.report.facts import Basis, Facts, Price, Target
-from planning.simulator.report.file import ReportFileError, check_place, write_report
-from planning.simulator.report.run import describe
 from planning.simulator.sampler import Samples
 from planning.simulator.timeline import counts_of
 from planning.simulator.workload import Workload
@@ -77,7 +76,7 @@ def price_of(spec: ClusterSpec, model: Model, usd_per_hour: float | None) -> Pri
 
 def save_report(path: Path, facts: Facts, out: Outcome, work: Workload, lanes: list[str], samples: Samples) -> None:
     """Writes the report of a run."""
-    from planning.simulator.report.page import render  # plotly takes a second to import, which other commands need not wait for
+    from planning.report.simulation import render  # plotly takes a second to import, which other commands need not wait for
 
     run = describe(out, work, lanes, samples, counts_of(out.lives), scalings(out))
     try:

@@ -23,7 +23,7 @@ from planning.gauntlet.registry import SCENARIOS
 from planning.gauntlet.results import Plan, Results, merged
 from planning.gauntlet.results_file import ResultsFileError, read_results
 from planning.gauntlet.run import LawFailedError
-from planning.simulator.report.file import ReportFileError, write_report
+from planning.report.file import ReportFileError, write_report
 
 OURS = "backlog"
 _MEMO = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "raylane" / "gauntlet.jsonl"
@@ -171,7 +171,7 @@ def _run(plan: Plan) -> Results:
 
 def _saved(path: Path, results: Results, ours: str) -> list[str]:
     """What is wrong, if anything."""
-    from planning.gauntlet.report.page import Facts, render  # plotly takes a second to import
+    from planning.report.gauntlet import Facts, render  # plotly takes a second to import
 
     facts = Facts(shlex.join(["raylane", *sys.argv[1:]]), version("raylane"), datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
     try:

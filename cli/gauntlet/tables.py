@@ -9,10 +9,10 @@ from rich.table import Table
 from autoscaling.laws.registry import LAWS
 from cli.console import console
 from planning.gauntlet.registry import SCENARIOS
-from planning.gauntlet.report.tables import REGRET_COLUMNS, cliff_rows, regret_rows
 from planning.gauntlet.results import Contest, Point, Results
 from planning.gauntlet.verdict import Verdict, judge, regret
-from planning.simulator.words import attained, percent
+from planning.report.gauntlet_tables import REGRET_COLUMNS, cliff_rows, regret_rows
+from planning.report.words import attained, percent
 
 
 def show(results: Results, ours: str) -> None:

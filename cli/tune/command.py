@@ -24,8 +24,8 @@ from cluster.spec import SpecError
 from cluster.whole_file import write_whole
 from deployments.garbage import calm_garbage_collector
 from deployments.scheduling.recorder import code_hash
-from planning.simulator.report.facts import Basis
-from planning.simulator.report.file import ReportFileError, write_report
+from planning.report.facts import Basis
+from planning.report.file import ReportFileError, write_report
 from planning.tune.advice import MOST_CAPACITY, MOST_TTFT, Advice, advise
 from planning.tune.player import Player
 from planning.tune.search import Budget, Search, SearchError
@@ -125,7 +125,7 @@ def _suggestion(inputs: Inputs, advice: Advice) -> Suggestion | None:
 
 def _save_report(path: Path, inputs: Inputs, player: Player, advice: Advice, trace: Path, diff: str | None) -> list[str]:
     """What is wrong, if anything."""
-    from planning.tune.report.page import Facts, render  # plotly takes a second to import, which only reports need
+    from planning.report.tuning import Facts, render  # plotly takes a second to import, which only reports need
 
     cost, case = inputs.cost, inputs.case
     facts = Facts(

@@ -5,8 +5,8 @@ from rich.table import Table
 
 from cli.console import console
 from cli.tune.inputs import Inputs
+from planning.report.tuning_text import cards, columns, headline, mark, notes, rows
 from planning.tune.advice import Advice
-from planning.tune.report.words import cards, columns, headline, mark, notes, rows
 
 _BASES = {"measured": "measured", "profile": "from a profile of the model's layers", "roofline": "[yellow]NOT measured: a roofline[/]"}
 

@@ -106,7 +106,7 @@ class CellLine:
     prompt_tokens: Column
     output_tokens: Column
     replicas: Mapping[str, Column]
-    """By state (`replica_count.STATES`), the mean in the bin."""
+    """By state (`STATES`), the mean in the bin."""
     replica_hours: Column
     """From the start to the end of the bin, or of the run."""
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deployments.telemetry.published_error import Published
-from planning.simulator.report.facts import Price
+from planning.report.facts import Price
 from planning.tune.choice import Chosen, Ground, choose
 from planning.tune.trial import Exact, Played, Trial, front
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from planning.gauntlet.report.page import render
+from planning.report.gauntlet import render
 from tests.pages.browser import CHROMIUM, browse
-from tests.planning.gauntlet.report.test_page import FACTS, some_results
+from tests.planning.report.test_gauntlet import FACTS, some_results
 
 pytestmark = [pytest.mark.whole, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")]
 

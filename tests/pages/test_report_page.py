@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from planning.simulator.report.page import render
+from planning.report.simulation import render
 from tests.pages.browser import CHROMIUM, browse
-from tests.planning.simulator.test_report import FACTS, run_of
+from tests.planning.report.test_simulation import FACTS, run_of
 
 pytestmark = [pytest.mark.whole, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")]
 

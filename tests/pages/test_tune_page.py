@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from planning.tune.report.page import render
+from planning.report.tuning import render
 from tests.pages.browser import CHROMIUM, browse
-from tests.planning.tune.test_report import facts, searched
+from tests.planning.report.test_tuning import facts, searched
 
 pytestmark = [pytest.mark.whole, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")]
 

@@ -11,9 +11,9 @@ from autoscaling.laws.registry import make_law
 from planning.gauntlet.frontier import floor_of
 from planning.gauntlet.recorded import NoTracesError, TracesError, trace_files
 from planning.gauntlet.registry import SCENARIOS
-from planning.gauntlet.report.page import story_of
 from planning.gauntlet.run import outcome_of, plant_of, score_of
 from planning.gauntlet.scenario import Draw, Play
+from planning.report.gauntlet import story_of
 
 MOST_REQUESTS, MOST_REQUESTS_LONG = 13_000, 80_000
 

@@ -6,13 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deployments.scheduling import LanePolicy, Policy
+from planning.report.simulated_run import DecisionKind, decisions, slices_for, worst
 from planning.simulator.cell import Cell, CellSettings
-from planning.simulator.decisions import DecisionKind, decisions
 from planning.simulator.outcome import Outcome
 from planning.simulator.sampler import FEWEST, Sampler, Samples
 from planning.simulator.timeline import ReplicaCount, Timeline, mean_counts, timeline
 from planning.simulator.workload import Workload
-from planning.simulator.worst import slices_for, worst
 from tests.planning.simulator.test_cell import COST, LIMITS, workload
 
 LANES = (LanePolicy("short", 256, 8, 1, 5), LanePolicy("long", None, 1, 2, 10))

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autoscaling.laws.settings import Value
-from planning.simulator.report.tables import Card
-from planning.simulator.words import attained, duration, percent
+from planning.report.words import Card, attained, duration, percent
 from planning.tune.advice import Advice, exact_of, played
 from planning.tune.choice import Ground
 from planning.tune.trial import OWN, Trial

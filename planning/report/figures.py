@@ -1,4 +1,8 @@
-"""A panel of a report: a figure of stacked rows over one time axis, with a title, and a sentence that says how to read it."""
+"""The colours, panels and empty figures that all reports share.
+
+Colours come in pairs, for a light and for a dark page: told apart by the colour-blind, with a contrast of 3 to 1 and more for lines. Figures are made
+in the light ones; the page's script swaps them by the table that `swaps` gives.
+"""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +12,54 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from planning.simulator.bins import Column
-from planning.simulator.report.palette import GRID, INK, RED, Tone
+
+
+@dataclass(frozen=True, slots=True)
+class Tone:
+    """One colour, on a light and on a dark page, as #rrggbb."""
+
+    light: str
+    dark: str
+
+    @property
+    def line(self) -> str:
+        """For lines and markers."""
+        return self.light
+
+    @property
+    def faint(self) -> str:
+        """For areas."""
+        return _faint(self.light)
+
+
+BLUE = Tone("#0067a5", "#58b4f0")
+ORANGE = Tone("#b26a00", "#f2ae3d")
+GREEN = Tone("#00795a", "#38c79b")
+PURPLE = Tone("#9a3f78", "#dd8fbd")
+SLATE = Tone("#55606e", "#a3b0bf")
+RED = Tone("#c23b12", "#ff8a5c")
+INK = Tone("#1c2126", "#e8ebee")
+GRID = Tone("#dfe3e7", "#343b43")
+
+LANES = (BLUE, ORANGE, GREEN, PURPLE, SLATE)
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
+_ALL = (*LANES, RED, INK, GRID)
+
+
+def lane_tone(number: int) -> Tone:
+    """The colour of the lane of that number, the same in every figure."""
+    return LANES[number % len(LANES)]
+
+
+def swaps() -> dict[str, str]:
+    """From each colour of a light page to that of a dark one."""
+    return {tone.light: tone.dark for tone in _ALL} | {tone.faint: _faint(tone.dark) for tone in _ALL}
+
+
+def _faint(color: str) -> str:
+    red, green, blue = (int(color[at : at + 2], 16) for at in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.25)"
+
 
 _TITLE_PX, _LEGEND_PX, _BOTTOM_PX = 24, 40, 44
 _GAP_PX = 38
@@ -136,3 +187,25 @@ def mark_level(figure: go.Figure, row: int, y: float, text: str, tone: Tone = RE
     )
     if log:
         figure.layout.annotations[-1].y = math.log10(y)
+
+
+HEIGHT_PX = 360
+
+
+def empty_figure(x: str, y: str) -> go.Figure:
+    """With the titles of its axes; the legend is the page's."""
+    figure = go.Figure()
+    figure.update_layout(
+        margin={"l": 62, "r": 12, "t": 10, "b": 46},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"family": "system-ui, sans-serif", "size": 12, "color": INK.line},
+        showlegend=False,
+        hovermode="closest",
+        hoverlabel={"align": "left"},
+        template="none",
+        height=HEIGHT_PX,
+    )
+    figure.update_xaxes(title={"text": x, "standoff": 6}, gridcolor=GRID.line, zeroline=False, ticks="outside", tickcolor=GRID.line)
+    figure.update_yaxes(title={"text": y, "standoff": 8}, gridcolor=GRID.line, zeroline=False)
+    return figure

@@ -1,15 +1,22 @@
-"""The panel of the front: what each settings took, against the promises that they kept."""
+"""The report of `raylane tune`: one HTML file that stands alone, with the front, the proposal, and what it would have done over the day."""
 
 import math
+from dataclasses import dataclass
 
+import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from planning.simulator.report.palette import BLUE, GREEN, GRID, INK, ORANGE, RED, SLATE, Tone
-from planning.simulator.report.panel import Panel, mark_level
-from planning.simulator.words import attained
-from planning.tune.advice import Advice, played
-from planning.tune.report.words import mark
+from planning.report import tuning_text as words
+from planning.report.facts import NOT_MODELLED, Basis, basis_line
+from planning.report.figures import BLUE, GREEN, GRID, INK, ORANGE, RED, SLATE, Look, Panel, Tone, clock_for, line_of, mark_level, rows_figure
+from planning.report.layout import in_script, laid_out
+from planning.report.tuning_text import mark
+from planning.report.words import attained
+from planning.simulator.bins import Column
+from planning.tune.advice import Advice, exact_of, played
+from planning.tune.case import Load
+from planning.tune.player import SLOT_S
 from planning.tune.trial import Trial
 
 _ROW_PX, _TOP_PX, _BOTTOM_PX, _GAP_PX = 330, 64, 48, 56
@@ -111,3 +118,70 @@ def _nines(trial: Trial, name: str) -> float:
     requests, kept = played(trial).classes[name]
     missed = max(requests - kept, 0.5) / max(requests, 0.5)
     return -math.log10(min(1.0, missed))
+
+
+def day_panel(advice: Advice, load: Load) -> Panel:
+    """(b) When would which replicas have run, and what would have been missed?"""
+    clock = clock_for(advice.span_s)
+    titles = ["Replicas", "Requests that missed their SLO, per half-hour"]
+    figure, height_px = rows_figure(titles, [230, 130], clock, advice.span_s)
+    at_s = _middles(len(load.replicas), load.step_s)
+    every = max(1, len(at_s) // 300)
+    figure.add_trace(
+        line_of("load, in replicas' worth", clock(at_s[::every]), load.replicas[::every], SLATE, ".2f", Look(width=0.6, area=True)), row=1, col=1
+    )
+    for name, trial, tone in (("the spec now", advice.before, ORANGE), (mark(advice), advice.chosen.trial, GREEN)):
+        exact = exact_of(trial)
+        middles = _middles(len(exact.replicas), exact.step_s)
+        figure.add_trace(line_of(name, clock(middles), exact.replicas, tone, ".1f replicas"), row=1, col=1)
+        missed = _missed(trial)
+        slots = _middles(len(missed), SLOT_S)
+        figure.add_trace(line_of(name, clock(slots), missed, tone, ",.0f missed", Look(points=True, named=False)), row=2, col=1)
+    caption = (
+        "Replicas that are paid for in any state, means of five minutes. The grey area is what arrived, in replicas' worth of work at full batches, "
+        "also over five minutes: nothing runs on less, and bursts, starts of replicas and promises of a first token take more."
+    )
+    return Panel("day", "Replicas over the day, before and after", caption, figure, height_px)
+
+
+def _missed(trial: Trial) -> Column:
+    slots = exact_of(trial).slots.values()
+    return np.asarray(np.sum([requests - kept for requests, kept in slots], axis=0))
+
+
+def _middles(count: int, step_s: float) -> Column:
+    return (np.arange(count, dtype=np.float64) + 0.5) * step_s
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a page says besides the proposal: what was tuned on what, by which command, and when (UTC). `diff`: of the spec."""
+
+    spec: str
+    trace: str
+    requests: int
+    basis: Basis
+    diff: str
+    version: str
+    command: str
+    made: str
+
+
+def render(advice: Advice, load: Load, facts: Facts) -> str:
+    """The whole file."""
+    clock = clock_for(advice.span_s)
+    return laid_out(
+        "tuning.html",
+        advice=advice,
+        facts=facts,
+        headline=words.headline(advice),
+        mark=words.mark(advice),
+        cards=words.cards(advice),
+        columns=words.columns(advice),
+        rows=words.rows(advice),
+        notes=words.notes(advice),
+        basis_line=basis_line(facts.basis),
+        panels=[(panel, in_script(panel.as_json()), axis) for panel, axis in ((front_panel(advice), "own"), (day_panel(advice, load), "time"))],
+        clock=clock,
+        not_modelled=NOT_MODELLED,
+    )

@@ -5,10 +5,10 @@ import re
 from dataclasses import replace
 
 from autoscaling.laws.registry import LAWS
-from planning.gauntlet.report.marks import marks_of
-from planning.gauntlet.report.page import Facts, headline, render
 from planning.gauntlet.results import Results
 from planning.gauntlet.verdict import judge
+from planning.report.gauntlet import Facts, headline, render
+from planning.report.gauntlet_figures import marks_of
 from tests.planning.gauntlet.small import contest_like, point_like, results_like
 
 FACTS = Facts("raylane gauntlet <b>", "0.0", "2026-11-21 12:00 UTC")

@@ -1,6 +1,16 @@
-"""Times, durations and shares as a reader of a simulated run sees them."""
+"""Times, durations, shares and headline figures as a reader of a report sees them."""
 
 import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One figure of the headline."""
+
+    name: str
+    value: str
+    note: str = ""
 
 
 def at(seconds: float) -> str:

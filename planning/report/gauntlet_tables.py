@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from planning.gauntlet.results import Contender, Contest, Point, Results
 from planning.gauntlet.verdict import Judgement, Regret, Verdict, cliffs, interval
-from planning.simulator.words import attained, duration, percent
+from planning.report.words import attained, duration, percent
 
 LAW_COLUMNS = ("law", "in time", "replica-hours", "$", "flaps", "changes", "longest broken", "TTFT p99", "settings")
 REGRET_COLUMNS = ("law", "in time", "hours", "$", "oracle", "unavoidable", "its own", "of the oracle's", "flaps")

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from deployments.telemetry.published_error import AtLoad, Figure, Published
-from planning.simulator.report.facts import Basis, Facts, Price, Target
-from planning.simulator.report.file import ReportFileError, check_place, write_report
-from planning.simulator.report.page import render
-from planning.simulator.report.palette import swaps
-from planning.simulator.report.run import Run, describe
-from planning.simulator.report.verdict import verdict
+from planning.report.facts import Basis, Facts, Price, Target
+from planning.report.figures import swaps
+from planning.report.file import ReportFileError, check_place, write_report
+from planning.report.simulated_run import Run, describe
+from planning.report.simulation import render, verdict
 from planning.simulator.timeline import ReplicaCount
 from tests.planning.simulator.test_cell import workload
 from tests.planning.simulator.test_timeline import NAMES, play

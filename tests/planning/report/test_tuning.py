@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from planning.simulator.report.facts import Basis, Price
-from planning.simulator.report.palette import swaps
+from planning.report.facts import Basis, Price
+from planning.report.figures import swaps
+from planning.report.tuning import Facts, render
+from planning.report.tuning_text import cards, columns, headline, notes, rows
 from planning.tune.advice import Advice, advise, judge
 from planning.tune.case import own_and_defaults, space_of
 from planning.tune.player import Player
-from planning.tune.report.page import Facts, render
-from planning.tune.report.words import cards, columns, headline, notes, rows
 from planning.tune.search import Budget, Search
 from planning.tune.suggestion import suggest
 from tests.planning.tune import cases

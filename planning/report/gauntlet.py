@@ -1,7 +1,4 @@
-"""The page: everything laid out in one HTML file that loads nothing, from nowhere.
-
-`page.html` stands beside this file; style and script are those of the simulator's report, with a few rules of its own (`page.css`).
-"""
+"""The gauntlet's page: everything laid out in one HTML file that stands alone."""
 
 import inspect
 import sys
@@ -13,15 +10,12 @@ import plotly.graph_objects as go
 from markupsafe import Markup
 
 from planning.gauntlet.registry import SCENARIOS
-from planning.gauntlet.report import tables
-from planning.gauntlet.report.frontiers import frontier_figure
-from planning.gauntlet.report.marks import KNOWN_RATE, ORACLE, Mark, marks_of
-from planning.gauntlet.report.regrets import regret_figure
-from planning.gauntlet.report.sweeps import sweep_figure
 from planning.gauntlet.results import Contest, Results
 from planning.gauntlet.scenario import Scenario
 from planning.gauntlet.verdict import REFERENCES, Judgement, Regret, Verdict, judge, regret
-from planning.simulator.report.page import in_script, laid_out
+from planning.report import gauntlet_tables as tables
+from planning.report.gauntlet_figures import KNOWN_RATE, ORACLE, Mark, frontier_figure, marks_of, regret_figure, sweep_figure
+from planning.report.layout import in_script, laid_out
 
 _FOLDER = Path(__file__).parent
 
@@ -72,7 +66,7 @@ def render(results: Results, ours: str, facts: Facts) -> str:
         target = next(contest.target for contest in results.contests if contest.scenario in steps)
         figures.append(("sweep", _json(sweep_figure(results, steps, swept, target, marks))))
     return laid_out(
-        _FOLDER / "page.html",
+        "gauntlet.html",
         facts=facts,
         about=results.about,
         left_out=results.left_out,
@@ -94,7 +88,7 @@ def render(results: Results, ours: str, facts: Facts) -> str:
         sections=sections,
         legend=[*marks.values(), KNOWN_RATE, ORACLE],
         not_modelled=NOT_MODELLED,
-        own_style=Markup((_FOLDER / "page.css").read_text(encoding="utf-8")),
+        own_style=Markup((_FOLDER / "gauntlet.css").read_text(encoding="utf-8")),
         figures=[(key, in_script(text)) for key, text in figures],
         heights={"regrets": 34 * len(regrets) + 90},
     )

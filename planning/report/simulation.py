@@ -1,0 +1,165 @@
+"""The report of a simulated run: one HTML file that stands alone, and tells a platform engineer on call what happened, when and why."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from planning.report.facts import NOT_MODELLED, Facts, Target, basis_line
+from planning.report.figures import Panel, clock_for
+from planning.report.layout import in_script, laid_out
+from planning.report.simulated_run import WAITED_FOR, ClassShare, Run, Slice, held_up_by
+from planning.report.simulation_panels import capacity_panel, events_panel, latency_panel, money_panel, queue_panel, service_panel
+from planning.report.words import Card, at, attained, bound, duration, percent
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`kept`: every class had its share in time. `line`: the judgement; `story`: what there is to know next."""
+
+    kept: bool
+    line: str
+    story: str
+
+
+def verdict(run: Run, facts: Facts) -> Verdict:
+    """The judgement of a run."""
+    targets = {target.name: target for target in facts.targets}
+    judged = [(share, targets[share.name]) for share in run.classes if share.name in targets]
+    kept = all(share.in_time >= target.attainment for share, target in judged)
+    line = ("Keeps its SLO: " if kept else "Misses its SLO: ") + "; ".join(_judged(share, target) for share, target in judged) + "."
+    return Verdict(kept, line, _calm(run) if kept else _trouble(run, facts))
+
+
+def _judged(share: ClassShare, target: Target) -> str:
+    promised = f"promised: {100 * target.attainment:g} %"
+    return f"{attained(share.in_time)} of {share.requests:,} {share.name} requests had their first token within {bound(target.ttft_s)} ({promised})"
+
+
+def _calm(run: Run) -> str:
+    if not run.worst:
+        return "No request missed it."
+    slice_ = run.worst[0]
+    kv = percent(float(run.line.cell.kv_most.max()))
+    worst = f"Worst: from {at(slice_.from_s)} on, {slice_.missed:,} of {slice_.arrived:,} missed it, most in lane {slice_.lane}."
+    return f"{worst} The fullest KV cache reached {kv}."
+
+
+def _trouble(run: Run, facts: Facts) -> str:
+    minutes, least = run.minutes, min(target.attainment for target in facts.targets)
+    arrived = sum((lane.arrived for lane in minutes.lanes), np.zeros(minutes.bins.count))
+    missed = sum((lane.missed for lane in minutes.lanes), np.zeros(minutes.bins.count))
+    under = np.flatnonzero(missed > (1 - least) * arrived)
+    slices = "minutes" if minutes.bins.width_s == 60 else f"slices of {minutes.bins.width_s:g} s"
+    busy = int((arrived > 0).sum())
+    parts = [f"{len(under):,} of {busy:,} {slices} with arrivals were under the promise, the first at {at(float(minutes.bins.edges_s[under[0]]))}"]
+    late, queued = (sum(float(getattr(lane, name).sum()) for lane in minutes.lanes) for name in ("ttft_sum_s", "queued_sum_s"))
+    if late:
+        parts.append(f"late requests spent {percent(queued / late)} of their TTFT waiting in a lane, the rest in the engine")
+    reason = held_up_by(run.line.waits)
+    if reason is not None:
+        parts.append(f"what held the lanes up most: {WAITED_FOR[reason]}")
+    return _sentence("; ".join(parts))
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:] + "."
+
+
+LANE_COLUMNS = ("lane", "requests", "in SLO", "TTFT p50", "p90", "p99", "TPOT p50", "mean wait", "rejected", "expired", "promoted")
+WORST_COLUMNS = (
+    "from",
+    "arrived",
+    "missed SLO",
+    "rejected or expired",
+    "busiest lane",
+    "its TTFT p95",
+    "its queue, most",
+    "KV, most",
+    "what happened",
+)
+
+
+def cards(run: Run, facts: Facts) -> tuple[Card, ...]:
+    """The headline."""
+    whole, out = run.whole, run.outcome
+    answered = int((~np.isnan(out.finished_s)).sum())
+    hours = float(run.line.cell.replica_hours[-1]) * facts.price.per_replica
+    usd = None if facts.price.usd_per_hour is None else hours * facts.price.usd_per_hour
+    millions = float(run.line.cell.output_tokens.sum()) / 1e6
+    return (
+        Card("Requests", f"{whole.requests:,}", f"{answered:,} answered"),
+        Card("In SLO", attained(whole.answered_in_time), f"of all {whole.requests:,}"),
+        Card("Rejected", f"{whole.rejected:,}", f"and {whole.expired:,} expired in a lane"),
+        Card(
+            "TTFT p50 / p90 / p99",
+            " / ".join(duration(v / 1e3) for v in (whole.ttft_p50_ms, whole.ttft_p90_ms, whole.ttft_p99_ms)),
+            "of the answered",
+        ),
+        Card("TPOT p50", duration(whole.tpot_p50_ms / 1e3), f"time between tokens p99 {duration(out.itl_s.get(0.99, np.nan))}"),
+        Card("Output tokens", f"{millions:,.2f} million", f"{out.preemptions:,} preemptions"),
+        Card(facts.price.hours, f"{hours:,.2f}", f"{at(run.line.length_s)} simulated"),
+        Card("Cost", "no price given", "--price-per-gpu-hour")
+        if usd is None
+        else Card("Cost", f"${usd:,.2f}", f"${usd / millions:,.2f} per million output tokens" if millions else ""),
+    )
+
+
+def lane_rows(run: Run) -> list[tuple[str, ...]]:
+    """A row of `LANE_COLUMNS` a lane, the last for all."""
+    return [
+        (
+            one.name,
+            f"{one.requests:,}",
+            attained(one.answered_in_time),
+            *(duration(value / 1e3) for value in (one.ttft_p50_ms, one.ttft_p90_ms, one.ttft_p99_ms, one.tpot_p50_ms, one.queued_mean_ms)),
+            *(f"{value:,}" for value in (one.rejected, one.expired, one.promoted)),
+        )
+        for one in run.figures
+    ]
+
+
+def worst_rows(worst: Sequence[Slice]) -> list[tuple[Slice, tuple[str, ...]]]:
+    """A row of `WORST_COLUMNS` a slice, with the slice."""
+    return [(one, _worst_row(one)) for one in worst]
+
+
+def _worst_row(one: Slice) -> tuple[str, ...]:
+    missed = f"{one.missed:,} ({percent(one.missed / one.arrived, 1)})"
+    figures = (f"{one.turned_away:,}", one.lane, duration(one.ttft_p95_s), f"{one.waiting_most:,}", percent(one.kv_most))
+    return (at(one.from_s), f"{one.arrived:,}", missed, *figures, "; ".join(one.happened) or "nothing out of the ordinary")
+
+
+def panels(run: Run, facts: Facts) -> tuple[Panel, ...]:
+    """The figures, in the order in which they are asked for."""
+    line, clock = run.line, clock_for(run.line.length_s)
+    present = {share.name for share in run.classes}
+    return (
+        latency_panel(line, [target for target in facts.targets if target.name in present], clock),
+        queue_panel(line, clock),
+        service_panel(line, clock),
+        capacity_panel(line, facts, clock),
+        money_panel(line, facts.price, clock),
+        events_panel(line, run.decided, clock),
+    )
+
+
+def render(run: Run, facts: Facts) -> str:
+    """The whole file."""
+    clock = clock_for(run.line.length_s)
+    return laid_out(
+        "simulation.html",
+        facts=facts,
+        run=run,
+        verdict=verdict(run, facts),
+        basis_line=basis_line(facts.basis),
+        cards=cards(run, facts),
+        lane_columns=LANE_COLUMNS,
+        lane_rows=lane_rows(run),
+        worst_columns=WORST_COLUMNS,
+        worst_rows=worst_rows(run.worst),
+        slice_s=run.minutes.bins.width_s,
+        panels=[(panel, in_script(panel.as_json())) for panel in panels(run, facts)],
+        clock=clock,
+        not_modelled=NOT_MODELLED,
+    )

@@ -1,0 +1,282 @@
+"""The panels of a simulated run's report: TTFT, queues, arrivals against service, replicas, what it took, and the decisions."""
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import numpy as np
+import plotly.graph_objects as go
+
+from planning.report.facts import Facts, Price, Target
+from planning.report.figures import (
+    BLUE,
+    DASHES,
+    GREEN,
+    INK,
+    ORANGE,
+    PURPLE,
+    RED,
+    SLATE,
+    Clock,
+    Look,
+    Panel,
+    Tone,
+    lane_tone,
+    line_of,
+    mark_level,
+    rows_figure,
+)
+from planning.report.simulated_run import Decision, DecisionKind
+from planning.report.words import bound
+from planning.simulator.bins import Column
+from planning.simulator.timeline import Timeline
+
+
+def latency_panel(line: Timeline, targets: Sequence[Target], clock: Clock) -> Panel:
+    """(b) When, and in which lane, was the SLO missed?"""
+    shown = [(number, lane) for number, lane in enumerate(line.lanes) if lane.arrived.any()]
+    titles = ["Requests in time, % of those that arrived", *(f"TTFT, lane {lane.name}, seconds (log scale)" for _, lane in shown)]
+    figure, height_px = rows_figure(titles, [110, *[140] * len(shown)], clock, line.length_s)
+    x = clock(line.bins.middles_s)
+    arrived, missed = (np.sum([getattr(lane, name) for lane in line.lanes], axis=0) for name in ("arrived", "missed"))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        in_time = 100 * (1 - missed / arrived)
+    figure.add_trace(line_of("in time", x, in_time, INK, ".1f %", Look(named=False)), row=1, col=1)
+    for share in sorted({target.attainment for target in targets}):
+        mark_level(figure, 1, 100 * share, f"promised {100 * share:g} %")
+    low = 10 * np.floor(max(0.0, float(np.nanmin(in_time, initial=100.0)) - 5) / 10)
+    figure.update_yaxes(range=[low, 100 + 0.04 * (100 - low)], rangemode="normal", row=1, col=1)
+    for row, (number, lane) in enumerate(shown, start=2):
+        tone = lane_tone(number)
+        figure.add_trace(line_of(f"{lane.name} p50", x, lane.ttft_p50_s, tone, ".3s s", Look(dash="dot", points=True)), row=row, col=1)
+        figure.add_trace(line_of(f"{lane.name} p95", x, lane.ttft_p95_s, tone, ".3s s", Look(points=True)), row=row, col=1)
+        for target in targets:
+            name = f" {target.name}" if len(targets) > 1 else ""
+            mark_level(figure, row, target.ttft_s, f"SLO{name} {bound(target.ttft_s)}", log=True)
+        figure.update_yaxes(type="log", range=_decades(line, targets), dtick=1, row=row, col=1)
+    caption = (
+        "A request counts where it arrived. Solid: p95, dotted: p50, dashed red: the SLO; where the p95 is above it, more than 1 in 20 missed it. "
+        "Rejected and expired requests have no TTFT: they show in the top row alone. A gap: nobody who arrived then was answered."
+    )
+    return Panel("ttft", "Time to first token", caption, figure, height_px)
+
+
+def _decades(line: Timeline, targets: Sequence[Target]) -> list[float]:
+    """The powers of ten that all lanes and the SLOs lie between: one scale for all rows."""
+    known = np.concatenate([column[~np.isnan(column)] for lane in line.lanes for column in (lane.ttft_p50_s, lane.ttft_p95_s)])
+    values = np.concatenate([known[known > 0], [target.ttft_s for target in targets]])
+    low, high = (float(np.log10(value)) for value in (values.min(), values.max())) if len(values) else (-2.0, 1.0)
+    return [np.floor(low * 2) / 2, np.ceil(high * 2 + 0.3) / 2]
+
+
+def queue_panel(line: Timeline, clock: Clock) -> Panel:
+    """(c) Where did the queue stand, and what became of it?"""
+    nobody = "" if any(lane.waiting_most.any() for lane in line.lanes) else ": nobody waited"
+    titles = [f"Waiting in the lanes, requests (stacked){nobody}", f"Out of turn: rejected, expired, promoted; requests per {_width(line)}"]
+    figure, height_px = rows_figure(titles, [190, 100], clock, line.length_s)
+    x = clock(line.bins.middles_s)
+    for number, lane in enumerate(line.lanes):
+        if not lane.arrived.any():
+            continue
+        tone = lane_tone(number)
+        figure.add_trace(
+            go.Scatter(
+                name=lane.name,
+                x=x,
+                y=lane.waiting,
+                customdata=lane.waiting_most,
+                stackgroup="waiting",
+                mode="lines",
+                line={"color": tone.line, "width": 1.4, "dash": DASHES[number % len(DASHES)]},
+                fillcolor=tone.faint,
+                hovertemplate="%{y:,} waiting, at most %{customdata:,}",
+            ),
+            row=1,
+            col=1,
+        )
+    for name, tone, columns in (
+        ("rejected", RED, [lane.rejected for lane in line.lanes]),
+        ("expired", PURPLE, [lane.expired for lane in line.lanes]),
+        ("promoted", ORANGE, [lane.promoted for lane in line.lanes]),
+    ):
+        total = np.sum(columns, axis=0)
+        figure.add_trace(go.Bar(name=name, x=x, y=total, marker={"color": tone.line, "line": {"width": 0}}, hovertemplate="%{y:,}"), row=2, col=1)
+    figure.update_layout(barmode="stack", bargap=0)
+    caption = (
+        "Top: requests held in front of the engines at the end of each bin; a queue that only grows means more work arrives than is done. "
+        "Bottom: rejected (turned away on arrival), expired (gave up waiting), promoted (placed out of turn, having waited max_wait_s)."
+    )
+    return Panel("queue", "Queue by lane", caption, figure, height_px)
+
+
+def _width(line: Timeline) -> str:
+    return f"{line.bins.width_s:g} s"
+
+
+def service_panel(line: Timeline, clock: Clock) -> Panel:
+    """(d) Did more arrive than was served, and was it requests, prompts or answers?"""
+    titles = ["Requests/s", "Prompt tokens/s", "Output tokens/s"]
+    figure, height_px = rows_figure(titles, [140, 130, 130], clock, line.length_s)
+    x, width, cell = clock(line.bins.middles_s), line.bins.width_s, line.cell
+    arrived = np.sum([lane.arrived for lane in line.lanes], axis=0)
+    for row, came, done in (
+        (1, arrived, cell.finished),
+        (2, cell.prompt_tokens_offered, cell.prompt_tokens),
+        (3, cell.output_tokens_offered, cell.output_tokens),
+    ):
+        figure.add_trace(line_of("arrived", x, came / width, SLATE, ",.3s /s", Look(width=0.6, area=True, named=row == 1)), row=row, col=1)
+        figure.add_trace(line_of("served", x, done / width, BLUE, ",.3s /s", Look(named=row == 1)), row=row, col=1)
+    caption = (
+        "Grey area: what arrived, by when its request arrived (output tokens: those that it would get); blue line: what was finished, prefilled "
+        "and decoded then. A flat line below the top of the area is the cell at its limit."
+    )
+    return Panel("service", "Arrivals and service", caption, figure, height_px)
+
+
+_STATE_TONES: dict[str, Tone] = {"ready": GREEN, "warming": ORANGE, "draining": PURPLE, "failed": RED}
+
+
+def capacity_panel(line: Timeline, facts: Facts, clock: Clock) -> Panel:
+    """(e) What limited the replicas: sequences or KV?"""
+    titles = ["Replicas", "Sequences running in all engines, and waiting inside them", "KV cache in use, %"]
+    figure, height_px = rows_figure(titles, [90, 130, 130], clock, line.length_s)
+    x, cell = clock(line.bins.middles_s), line.cell
+    most_replicas = float(np.sum(list(cell.replicas.values()), axis=0).max())
+    for state, tone in _STATE_TONES.items():
+        if cell.replicas[state].any():
+            figure.add_trace(_stacked(state, x, cell.replicas[state], tone), row=1, col=1)
+    figure.update_yaxes(dtick=max(1, round(most_replicas / 3)), range=[0, 1.15 * most_replicas], row=1, col=1)
+    figure.add_trace(line_of("running", x, cell.running, BLUE, ",.0f sequences"), row=2, col=1)
+    figure.add_trace(line_of("waiting inside", x, cell.inside, SLATE, ",.0f sequences", Look(dash="dot")), row=2, col=1)
+    most = facts.sequences * float(cell.replicas["ready"].max())
+    if float(cell.running.max()) > 0.4 * most:
+        mark_level(figure, 2, most, f"max_num_seqs x replicas: {most:,.0f}", SLATE)
+    figure.add_trace(line_of("KV, fullest engine", x, 100 * cell.kv_most, ORANGE, ".0f %", Look(dash="dot")), row=3, col=1)
+    figure.add_trace(line_of("KV, mean", x, 100 * cell.kv_mean, ORANGE, ".0f %"), row=3, col=1)
+    figure.update_yaxes(range=[0, 105], row=3, col=1)
+    caption = (
+        "A request is bound to a replica only while its sequences, KV tokens and prefill backlog have room. KV is booked ahead for the output to "
+        "come, so a full cache shows as a flat line some way below 100 %. Sequences near the dashed level: max_num_seqs is the limit; neither, "
+        "with a queue: prefill is."
+    )
+    return Panel("capacity", "Replicas and KV use", caption, figure, height_px)
+
+
+def _stacked(name: str, x: object, y: object, tone: Tone) -> go.Scatter:
+    return go.Scatter(
+        name=name,
+        x=x,
+        y=y,
+        stackgroup="replicas",
+        mode="lines",
+        line={"color": tone.line, "width": 1.4, "shape": "hvh"},
+        fillcolor=tone.faint,
+        hovertemplate="%{y:.1f} replicas",
+    )
+
+
+_WINDOW = 15
+"""Bins over which the price of tokens is taken."""
+
+
+def money_panel(line: Timeline, price: Price, clock: Clock) -> Panel:
+    """(f) What did the run take, and when was capacity paid for and not used?"""
+    usd = price.usd_per_hour
+    hours = line.cell.replica_hours * price.per_replica
+    spent = hours if usd is None else hours * usd
+    unit = f"{price.hours} per million output tokens" if usd is None else "US dollars per million output tokens"
+    rows = [f"{price.hours} so far", *([] if usd is None else ["US dollars so far"]), f"{unit}, over {_WINDOW * line.bins.width_s:g} s"]
+    figure, height_px = rows_figure(rows, [100] * len(rows), clock, line.length_s, legend=False)
+    x = clock(line.bins.middles_s)
+    figure.add_trace(line_of(price.hours, x, hours, BLUE, f".4s {price.hours}", Look(named=False)), row=1, col=1)
+    if usd is not None:
+        figure.add_trace(line_of("cost", x, spent, GREEN, "$,.2f so far", Look(named=False)), row=2, col=1)
+    per_million = 1e6 * _per_token(spent, line.cell.output_tokens)
+    figure.add_trace(line_of("per million output tokens", x, per_million, GREEN, ".4s per million", Look(named=False)), row=len(rows), col=1)
+    known = per_million[~np.isnan(per_million)]
+    if len(known):
+        figure.update_yaxes(range=[0, 1.1 * float(np.quantile(known, 0.97))], row=len(rows), col=1)
+    caption = (
+        f"Every replica is paid for in any state, {price.per_replica} {price.unit}{'s' if price.per_replica > 1 else ''} each. "
+        "Where tokens become dear, capacity stands idle; where they are cheapest, it is used to the full (the queue shows what that cost in waiting)."
+    )
+    return Panel("cost", price.hours + (" and cost" if usd is not None else ""), caption, figure, height_px)
+
+
+def _per_token(spent: Column, tokens: Column) -> Column:
+    """What was spent over a window by the tokens of that window; NaN where there are none."""
+    so_far = np.concatenate(([0.0], spent))
+    made = np.concatenate(([0.0], np.cumsum(tokens)))
+    low = np.maximum(np.arange(len(spent)) - _WINDOW // 2, 0)
+    high = np.minimum(low + _WINDOW, len(spent))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        each: Column = np.where(made[high] - made[low] >= 1, (so_far[high] - so_far[low]) / (made[high] - made[low]), np.nan)
+    return each
+
+
+_TONES: dict[DecisionKind, Tone] = {
+    DecisionKind.REJECTED: RED,
+    DecisionKind.EXPIRED: PURPLE,
+    DecisionKind.PROMOTED: ORANGE,
+    DecisionKind.REPLICAS: BLUE,
+}
+_STRIPE_PX = 22
+
+
+def events_panel(line: Timeline, decided: Sequence[Decision], clock: Clock) -> Panel:
+    """(g) What did the scheduler decide, and for which reason?"""
+    rows = (_decided(line, decided), _waited(line))
+    heights = [_STRIPE_PX * max(2, len(row)) for row in rows]
+    titles = ["Decisions by lane, kind and reason", "What the head of each lane waited for"]
+    figure, height_px = rows_figure(titles, heights, clock, line.length_s, legend=False)
+    for number, row in enumerate(rows, start=1):
+        for place, stripe in enumerate(reversed(row)):
+            figure.add_trace(_stripe(clock(line.bins.middles_s), place, *stripe), row=number, col=1)
+        if not row:
+            figure.add_trace(go.Scatter(x=[None], y=[None], showlegend=False), row=number, col=1)
+        names = [name for name, *_ in reversed(row)] or ["none"]
+        span = {"tickvals": list(range(len(names))), "ticktext": names, "range": [-0.5, len(names) - 0.5], "rangemode": "normal"}
+        figure.update_yaxes(**span, row=number, col=1)
+    figure.update_yaxes(automargin=True, showgrid=False, tickfont={"size": 11})
+    figure.update_layout(hovermode="closest")
+    caption = (
+        f"Above: stronger where more was decided within {line.bins.width_s:g} s. Below: stronger where the head of that lane waited for that for "
+        "more of the time. What each word means stands in docs/simulator.md."
+    )
+    return Panel("decisions", "Decisions and their reasons", caption, figure, height_px)
+
+
+Stripe = tuple[str, Tone, Column, list[str]]
+"""The name, the colour, how strong (0 to 1) in each bin, and what is said there."""
+
+
+def _decided(line: Timeline, decided: Sequence[Decision]) -> list[Stripe]:
+    stripes = []
+    ordered = sorted(decided, key=lambda one: (list(DecisionKind).index(one.kind), one.what, one.reason, one.at_s))
+    for (kind, what, reason), group in groupby(ordered, key=lambda one: (one.kind, one.what, one.reason)):
+        own = list(group)
+        count = line.bins.sums(np.array([one.at_s for one in own]), np.array([one.count for one in own], dtype=np.float64))
+        stripes.append((f"{what}: {kind}, {reason}", _TONES[kind], np.sqrt(count / count.max()), [f"{number:,.0f} {kind}" for number in count]))
+    return stripes
+
+
+def _waited(line: Timeline) -> list[Stripe]:
+    return [
+        (f"{lane}: {reason}", SLATE, share, [f"{number:.0%} of the time" for number in share]) for (lane, reason), share in sorted(line.waits.items())
+    ]
+
+
+def _stripe(x: object, place: int, name: str, tone: Tone, values: Column, said: list[str]) -> go.Heatmap:
+    return go.Heatmap(
+        x=x,
+        y=[place],
+        z=[[round(value, 3) if value > 0 else None for value in values.tolist()]],
+        zmin=0,
+        zmax=1,
+        colorscale=[[0, tone.faint], [1, tone.line]],
+        showscale=False,
+        hoverongaps=False,
+        ygap=4,
+        text=[said],
+        name=name,
+        hovertemplate=name + ": %{text} around %{x:.1f}<extra></extra>",
+    )
