@@ -1,4 +1,4 @@
-"""Imports run one way, `cli -> planning -> autoscaling -> deployments -> cluster`."""
+"""Imports run one way, `cli -> planning -> autoscaling -> deployments -> cluster`, in no circle, and what serves needs no extra."""
 
 import ast
 from collections.abc import Iterator
@@ -42,3 +42,44 @@ def test_imports_point_down() -> None:
     ]
     assert len(known) > 100
     assert up == []
+
+
+CIRCLES = frozenset(f"deployments.scheduling.{name}" for name in ("lane", "report", "request", "scheduler", "tenant_queue"))
+"""Modules that still import each other in a circle: to be fewer, never more."""
+EXTRA = {"plotly", "optuna", "scipy", "jinja2", "markupsafe", "pandas", "statsmodels"}
+"""Packages that an installation which only serves lacks."""
+
+
+def test_no_import_goes_in_a_circle() -> None:
+    known = modules()
+    graph = {name: set(imported(name, known)) for name in known}
+    assert {name for name in known if name in _reached(graph, name)} <= CIRCLES
+
+
+def _reached(graph: dict[str, set[str]], start: str) -> set[str]:
+    """The modules that a module imports, and what those import."""
+    reached: set[str] = set()
+    ahead = [start]
+    while ahead:
+        new = graph[ahead.pop()] - reached
+        reached |= new
+        ahead += new
+    return reached
+
+
+def test_only_planning_and_benchmarks_import_packages_of_the_extras() -> None:
+    wrong = [
+        f"{name} -> {package}"
+        for name, file in modules().items()
+        if not name.startswith(("planning", "benchmarks"))
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        for package in _packages(node)
+        if package in EXTRA
+    ]
+    assert wrong == []
+
+
+def _packages(node: ast.AST) -> set[str]:
+    if isinstance(node, ast.Import):
+        return {alias.name.partition(".")[0] for alias in node.names}
+    return {(node.module or "").partition(".")[0]} if isinstance(node, ast.ImportFrom) else set()
