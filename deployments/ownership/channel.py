@@ -116,34 +116,27 @@ class RemoteOwner:
             self._outbox.close()
 
     def submit(self, holder: Holder, request: Request, admitted: bool = False) -> None:
-        """See `roles.Owner`."""
         self._requests[request.request_id] = holder, request
         self._send(Submit(waiting_of(request, time.monotonic()), admitted))
 
     def cancel(self, request_id: str) -> None:
-        """See `roles.Owner`."""
         if self._requests.pop(request_id, None) is not None:
             self._send(Cancel(request_id))
 
     def hold(self, holder: Holder, engine_id: str) -> None:
-        """See `roles.Owner`."""
         self._send(Hold(engine_id))
 
     def first_token(self, engine_id: str) -> None:
-        """See `roles.Owner`."""
         self._send(FirstToken(engine_id))
 
     def died(self, engine_id: str) -> None:
-        """See `roles.Owner`."""
         self._send(Died(engine_id))
 
     def release(self, engine_id: str, ending: Ending) -> None:
-        """See `roles.Owner`."""
         self._leased.discard(engine_id)
         self._send(Release(engine_id, ending))
 
     def refused(self, holder: Holder, lease: Lease, state: ReplicaState | None) -> None:
-        """See `roles.Owner`."""
         self._requests[lease.request.request_id] = holder, lease.request
         self._leased.discard(lease.engine_id)
         waiting = waiting_of(lease.request, time.monotonic())
@@ -251,24 +244,19 @@ class Session:
             self._owner.left(self)
 
     def admitted(self, request_id: str, admission: Admission) -> None:
-        """See `roles.Holder`."""
         self._send(admitted_of(request_id, admission))
 
     def placed(self, placement: Placement, url: str) -> None:
-        """See `roles.Holder`."""
         self._send(placed_of(placement, url))
 
     def expired(self, request_id: str) -> None:
-        """See `roles.Holder`."""
         self._send(Expired(request_id))
 
     def suspected(self, told: tuple[Suspicion, ...]) -> None:
-        """See `roles.Holder`."""
         for one in told:
             self._send(suspected_of(one, time.monotonic()))
 
     def moved(self) -> None:
-        """See `roles.Holder`."""
         self.end()
 
     def _send(self, message: Message) -> None:

@@ -194,7 +194,6 @@ class Desk:
                 self._submit(ticket, self._owner)
 
     def admitted(self, request_id: str, admission: Admission) -> None:
-        """See `roles.Holder`."""
         ticket = self._tickets.get(request_id)
         if ticket is None:
             return
@@ -205,7 +204,6 @@ class Desk:
             ticket.placement.set_exception(Rejected(admission))
 
     def placed(self, placement: Placement, url: str) -> None:
-        """See `roles.Holder`."""
         ticket = self._tickets.get(placement.request.request_id)
         assert self._owner is not None
         if ticket is None or ticket.placement.done():  # it was given up a moment ago
@@ -215,7 +213,6 @@ class Desk:
         ticket.placement.set_result(placement)
 
     def expired(self, request_id: str) -> None:
-        """See `roles.Holder`."""
         ticket = self._tickets.get(request_id)
         if ticket is None:
             return
@@ -227,7 +224,6 @@ class Desk:
         """See `roles.Holder`: whom to follow then is told by `follow`."""
 
     def suspected(self, told: tuple[Suspicion, ...]) -> None:
-        """See `roles.Holder`."""
         self.suspicions.take(told)
 
     def replica_up(self, facts: ReplicaFacts) -> None:

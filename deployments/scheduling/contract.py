@@ -107,7 +107,7 @@ class SchedulerContract(Protocol):
 
     # Facts about replicas, and what an earlier owner knew.
     def replica_up(self, replica_id: str, capacity: Capacity, now: float) -> None:
-        """It is ready (again). The capacity of a known one is replaced, its leases stand."""
+        """It is ready (again), though perhaps cordoned. The capacity of a known one is replaced, its leases stand."""
 
     def replica_suspect(self, replica_id: str, now: float) -> None:
         """It is unresponsive: nothing new goes there until `replica_up`."""
@@ -125,7 +125,7 @@ class SchedulerContract(Protocol):
         """It is gone: its leases end as failed, and are returned."""
 
     def expect_replica(self, ready_at_s: float | None, now: float) -> None:
-        """The next replica should be ready then; None: nobody knows of one that starts."""
+        """The next replica should be ready then; None: nobody knows of one that starts. Counts while there is no other."""
 
     def recall(self, told: Suspicion, now: float) -> None:
         """What an earlier owner knew of a query of death."""

@@ -56,79 +56,62 @@ class RecordingScheduler(Scheduler):
         self._write(json.dumps(header, separators=(",", ":")))
 
     def configure(self, policy: Policy, now: float) -> None:
-        """See Scheduler."""
         self._record(now, "configure", (policy,), lambda: super(RecordingScheduler, self).configure(policy, now))
 
     def submit(self, request: Request, now: float, admitted: bool = False) -> Admission:
-        """See Scheduler."""
         admission: Admission = self._record(
             now, "submit", (request, admitted), lambda: super(RecordingScheduler, self).submit(request, now, admitted)
         )
         return admission
 
     def adopt(self, told: Lease, started: bool, now: float) -> Lease | None:
-        """See Scheduler."""
         lease: Lease | None = self._record(now, "adopt", (told, started), lambda: super(RecordingScheduler, self).adopt(told, started, now))
         return lease
 
     def cancel(self, request_id: str, now: float) -> bool:
-        """See Scheduler."""
         return bool(self._record(now, "cancel", (request_id,), lambda: super(RecordingScheduler, self).cancel(request_id, now)))
 
     def first_token(self, lease: Lease, now: float) -> None:
-        """See Scheduler."""
         self._record(now, "first_token", (lease.lease_id,), lambda: super(RecordingScheduler, self).first_token(lease, now))
 
     def died(self, lease: Lease, now: float) -> None:
-        """See Scheduler."""
         self._record(now, "died", (lease.lease_id,), lambda: super(RecordingScheduler, self).died(lease, now))
 
     def recall(self, told: Suspicion, now: float) -> None:
-        """See Scheduler."""
         self._record(now, "recall", tuple(told), lambda: super(RecordingScheduler, self).recall(told, now))
 
     def release(self, lease: Lease, ending: Ending, usage: Usage | None, now: float) -> bool:
-        """See Scheduler."""
         arguments = (lease.lease_id, ending, usage)
         return bool(self._record(now, "release", arguments, lambda: super(RecordingScheduler, self).release(lease, ending, usage, now)))
 
     def learn(self, lease: Lease, usage: Usage, now: float) -> None:
-        """See Scheduler."""
         self._record(now, "learn", (lease, usage), lambda: super(RecordingScheduler, self).learn(lease, usage, now))
 
     def replica_up(self, replica_id: str, capacity: Capacity, now: float) -> None:
-        """See Scheduler."""
         self._record(now, "replica_up", (replica_id, capacity), lambda: super(RecordingScheduler, self).replica_up(replica_id, capacity, now))
 
     def replica_suspect(self, replica_id: str, now: float) -> None:
-        """See Scheduler."""
         self._record(now, "replica_suspect", (replica_id,), lambda: super(RecordingScheduler, self).replica_suspect(replica_id, now))
 
     def replica_draining(self, replica_id: str, now: float) -> None:
-        """See Scheduler."""
         self._record(now, "replica_draining", (replica_id,), lambda: super(RecordingScheduler, self).replica_draining(replica_id, now))
 
     def replica_cordoned(self, replica_id: str, now: float) -> None:
-        """See Scheduler."""
         self._record(now, "replica_cordoned", (replica_id,), lambda: super(RecordingScheduler, self).replica_cordoned(replica_id, now))
 
     def replica_uncordoned(self, replica_id: str, now: float) -> None:
-        """See Scheduler."""
         self._record(now, "replica_uncordoned", (replica_id,), lambda: super(RecordingScheduler, self).replica_uncordoned(replica_id, now))
 
     def expect_replica(self, ready_at_s: float | None, now: float) -> None:
-        """See Scheduler."""
         self._record(now, "expect_replica", (ready_at_s,), lambda: super(RecordingScheduler, self).expect_replica(ready_at_s, now))
 
     def replica_lost(self, replica_id: str, now: float) -> tuple[Lease, ...]:
-        """See Scheduler."""
         lost: tuple[Lease, ...] = self._record(
             now, "replica_lost", (replica_id,), lambda: super(RecordingScheduler, self).replica_lost(replica_id, now)
         )
         return lost
 
     def step(self, now: float) -> Step:
-        """See Scheduler."""
         step: Step = self._record(now, "step", (), lambda: super(RecordingScheduler, self).step(now))
         return step
 

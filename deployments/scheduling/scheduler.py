@@ -36,7 +36,7 @@ from deployments.scheduling.tally import Tally, take_snapshot
 
 
 class Scheduler:
-    """See the module's docstring. Every method that takes `now` expects it never to run backwards."""
+    """See the module's docstring; `contract.py` says what each method is for."""
 
     def __init__(self, policy: Policy) -> None:
         self.lanes = Lanes(policy)
@@ -61,7 +61,6 @@ class Scheduler:
         self._outliers = Outliers(self.fleet)
 
     def configure(self, policy: Policy, now: float) -> None:
-        """Changes the policy; what waits keeps waiting, in the lane that is now its own."""
         for lane in self.lanes.all:
             self.holds.end(lane)
         if policy.pick != self.lanes.policy.pick:
@@ -73,10 +72,6 @@ class Scheduler:
         self.limits.configure(policy.tenants, now)
 
     def submit(self, request: Request, now: float, admitted: bool = False) -> Admission:
-        """Takes a request into its lane, or says why not and when to come back. `step` places it.
-
-        `admitted`: another owner, which is gone, had taken it in: no limit or cap turns it away now, but for a replica it does not wait in vain.
-        """
         self.tally.submitted += 1
         job = Job(request, self.lanes.next_sequence())
         self.books.book(job, self.lanes.policy)
@@ -96,7 +91,6 @@ class Scheduler:
         return Admission(AdmissionKind.QUEUE, job.home_name, eta_s=eta)
 
     def adopt(self, told: Lease, started: bool, now: float) -> Lease | None:
-        """Books a lease of an owner that is gone, as the replica tells of it. `started`: its prompt is prefilled. None for an unknown replica."""
         replica = self.fleet.by_id.get(told.replica_id)
         if replica is None:
             return None
@@ -116,7 +110,6 @@ class Scheduler:
         return lease
 
     def cancel(self, request_id: str, now: float) -> bool:
-        """Takes a waiting request out of its lane. False when it does not wait (never did, was placed, or was given up)."""
         job = self.lanes.jobs.get(request_id) or self.lanes.aside.get(request_id)
         if job is None:
             return False
@@ -128,7 +121,6 @@ class Scheduler:
         return True
 
     def first_token(self, lease: Lease, now: float) -> None:
-        """The replica sent the first byte of the answer: its prompt is prefilled. Ignored for a lease that ended."""
         if lease.lease_id in self.leases:
             self.outage.sign(now)
             replica = self.fleet.by_id[lease.replica_id]
@@ -138,20 +130,15 @@ class Scheduler:
                 self.suspects.came_further(lease.request.key, now)
 
     def died(self, lease: Lease, now: float) -> None:
-        """The lease's replica, or its engine, died while it ran: its request is a suspect. The lease stands, for `release`.
-
-        One that ended is no error, and so is a replica that drains: it was to go.
-        """
+        """Its request is a suspect, but where the replica drains: it was to go."""
         held = self.leases.get(lease.lease_id)
         if held is not None and self.fleet.by_id[lease.replica_id].told is not ReplicaStatus.DRAINING:
             self.suspects.died(self.quarantine.run_of(*held), self.quarantine.tried_on(lease.replica_id), now)
 
     def recall(self, told: Suspicion, now: float) -> None:
-        """What an owner before had found out."""
         self.suspects.recall(told, now)
 
     def release(self, lease: Lease, ending: Ending, usage: Usage | None, now: float) -> bool:
-        """Ends a lease. False when it had ended before, and then nothing changes. `REFUSED` puts its request back at its lane's head."""
         held = self.leases.get(lease.lease_id)
         if held is None:
             return False
@@ -183,7 +170,7 @@ class Scheduler:
         return True
 
     def learn(self, lease: Lease, usage: Usage, now: float) -> None:
-        """The engine's account of a finished request; it may come after its lease has ended, and teaches estimates, never books."""
+        """Teaches estimates, never books."""
         replica = self.fleet.by_id.get(lease.replica_id)
         if replica is not None and usage.sequences:
             replica.learn(usage)
@@ -195,7 +182,6 @@ class Scheduler:
             self.limits.settle(lease.request.tenant, booked, usage.prompt_tokens + usage.output_tokens)
 
     def replica_up(self, replica_id: str, capacity: Capacity, now: float) -> None:
-        """A replica is ready; also brings a suspect one back, but lifts no cordon. The capacity of a known replica is replaced, its leases stand."""
         if self.lanes.jobs and not self.fleet.any_ready:
             self.rate.forget_idle()
         self.fleet.up(replica_id, capacity)
@@ -205,30 +191,24 @@ class Scheduler:
             self.forecasts.recovered(since_s)
 
     def replica_suspect(self, replica_id: str, now: float) -> None:
-        """A replica is silent: nothing new is placed there until `replica_up`. An unknown one is no error."""
         self.fleet.set_status(replica_id, ReplicaStatus.SUSPECT)
         self.outage.down()
 
     def replica_draining(self, replica_id: str, now: float) -> None:
-        """A replica takes no new work but finishes what it has. An unknown one is no error."""
         self.fleet.set_status(replica_id, ReplicaStatus.DRAINING)
         self.starting.doubt = True
 
     def replica_cordoned(self, replica_id: str, now: float) -> None:
-        """An operator keeps new work off a replica, whatever its feed says; its leases stand. Also one that is not known yet."""
         self.fleet.cordon(replica_id, True)
         self.starting.doubt = True
 
     def replica_uncordoned(self, replica_id: str, now: float) -> None:
-        """...and does no more. One that was not cordoned is no error."""
         self.fleet.cordon(replica_id, False)
 
     def expect_replica(self, ready_at_s: float | None, now: float) -> None:
-        """The next replica should be ready at `ready_at_s`; None: nobody knows of one that starts. Counts only while there is no other."""
         self.starting.expect(ready_at_s)
 
     def replica_lost(self, replica_id: str, now: float) -> tuple[Lease, ...]:
-        """A replica is gone: its leases end as failed and are returned, for the shell to tell their clients."""
         replica = self.fleet.by_id.get(replica_id)
         if replica is None:
             return ()
@@ -261,12 +241,10 @@ class Scheduler:
         return self._decided.hand_over(self.suspects.news())
 
     def next_wakeup(self) -> float | None:
-        """When `step` must run though nothing else happens: the next promotion or end of a wait. None: never."""
         times = (self.lanes.next_wakeup(), self.quarantine.next_wakeup())
         return min((time for time in times if time is not None), default=None)
 
     def snapshot(self, now: float, etas: bool = True) -> Snapshot:
-        """The books at this moment; without `etas` in a quarter of the time."""
         return take_snapshot(
             self.lanes, self.fleet, self.placing, self.forecasts, self.books, self.tally, self.suspects, self.admission.rejections, now, etas
         )
@@ -281,31 +259,25 @@ class Scheduler:
         return tuple((lane.name, held.get(lane.name) or self.placing.waits.get(lane.name, closed)) for lane in waiting)
 
     def suspicions(self, now: float) -> tuple[Suspicion, ...]:
-        """The bodies that are suspects or banned."""
         return self.suspects.all(now)
 
     def is_draining(self, replica_id: str) -> bool:
-        """Whether a known replica drains."""
         return self.fleet.is_draining(replica_id)
 
     @property
     def replica_ids(self) -> Collection[str]:
-        """The replicas that are known."""
         return self.fleet.by_id.keys()
 
     @property
     def cordoned(self) -> Collection[str]:
-        """The ids that operators keep new work off, of replicas known and not."""
         return self.fleet.cordoned
 
     @property
     def submitted(self) -> int:
-        """Requests so far."""
         return self.tally.submitted
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits in a lane and no lease stands."""
         return not self.lanes.jobs and not self.leases
 
     def _end_waits(self, now: float) -> None:
