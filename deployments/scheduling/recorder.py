@@ -16,17 +16,35 @@ import pickle
 from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from deployments.scheduling.contract import Admission, Step
+from deployments.scheduling.contract import Step
 from deployments.scheduling.policy import Policy
-from deployments.scheduling.reasons import Ending
-from deployments.scheduling.replica import Capacity
-from deployments.scheduling.request import Lease, Request, Usage
+from deployments.scheduling.request import Lease
 from deployments.scheduling.scheduler import Scheduler
-from deployments.scheduling.suspects import Suspicion
 
 SCHEMA_VERSION = 4
+
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+
+
+def _input(
+    method: Callable[Concatenate[Scheduler, _Given], _Result], recorded: Callable[_Given, tuple[float, tuple[object, ...]]]
+) -> Callable[Concatenate["RecordingScheduler", _Given], _Result]:
+    """The method, recorded. `recorded`: the time of a call, and its arguments as the log has them."""
+
+    name = method.__name__
+
+    def call(self: "RecordingScheduler", /, *args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
+        core: Callable[Concatenate[Scheduler, _Given], _Result] = getattr(Scheduler, name)
+        if self._nested:  # the scheduler calls itself, which is no input
+            return core(self, *args, **kwargs)
+        now, arguments = recorded(*args, **kwargs)
+        return self._record(now, name, arguments, lambda: core(self, *args, **kwargs))
+
+    return call
 
 
 class RecordingScheduler(Scheduler):
@@ -55,69 +73,25 @@ class RecordingScheduler(Scheduler):
         header = {"schema": SCHEMA_VERSION, "code": code_hash(), "ns": nanoseconds(now), "inputs": self._inputs, "state": state}
         self._write(json.dumps(header, separators=(",", ":")))
 
-    def configure(self, policy: Policy, now: float) -> None:
-        self._record(now, "configure", (policy,), lambda: super(RecordingScheduler, self).configure(policy, now))
+    configure = _input(Scheduler.configure, lambda policy, now: (now, (policy,)))
+    submit = _input(Scheduler.submit, lambda request, now, admitted=False: (now, (request, admitted)))
+    adopt = _input(Scheduler.adopt, lambda told, started, now: (now, (told, started)))
+    cancel = _input(Scheduler.cancel, lambda request_id, now: (now, (request_id,)))
+    first_token = _input(Scheduler.first_token, lambda lease, now: (now, (lease.lease_id,)))
+    died = _input(Scheduler.died, lambda lease, now: (now, (lease.lease_id,)))
+    recall = _input(Scheduler.recall, lambda told, now: (now, tuple(told)))
+    release = _input(Scheduler.release, lambda lease, ending, usage, now: (now, (lease.lease_id, ending, usage)))
+    learn = _input(Scheduler.learn, lambda lease, usage, now: (now, (lease, usage)))
+    replica_up = _input(Scheduler.replica_up, lambda replica_id, capacity, now: (now, (replica_id, capacity)))
+    replica_suspect = _input(Scheduler.replica_suspect, lambda replica_id, now: (now, (replica_id,)))
+    replica_draining = _input(Scheduler.replica_draining, lambda replica_id, now: (now, (replica_id,)))
+    replica_cordoned = _input(Scheduler.replica_cordoned, lambda replica_id, now: (now, (replica_id,)))
+    replica_uncordoned = _input(Scheduler.replica_uncordoned, lambda replica_id, now: (now, (replica_id,)))
+    replica_lost = _input(Scheduler.replica_lost, lambda replica_id, now: (now, (replica_id,)))
+    expect_replica = _input(Scheduler.expect_replica, lambda ready_at_s, now: (now, (ready_at_s,)))
+    step = _input(Scheduler.step, lambda now: (now, ()))
 
-    def submit(self, request: Request, now: float, admitted: bool = False) -> Admission:
-        admission: Admission = self._record(
-            now, "submit", (request, admitted), lambda: super(RecordingScheduler, self).submit(request, now, admitted)
-        )
-        return admission
-
-    def adopt(self, told: Lease, started: bool, now: float) -> Lease | None:
-        lease: Lease | None = self._record(now, "adopt", (told, started), lambda: super(RecordingScheduler, self).adopt(told, started, now))
-        return lease
-
-    def cancel(self, request_id: str, now: float) -> bool:
-        return bool(self._record(now, "cancel", (request_id,), lambda: super(RecordingScheduler, self).cancel(request_id, now)))
-
-    def first_token(self, lease: Lease, now: float) -> None:
-        self._record(now, "first_token", (lease.lease_id,), lambda: super(RecordingScheduler, self).first_token(lease, now))
-
-    def died(self, lease: Lease, now: float) -> None:
-        self._record(now, "died", (lease.lease_id,), lambda: super(RecordingScheduler, self).died(lease, now))
-
-    def recall(self, told: Suspicion, now: float) -> None:
-        self._record(now, "recall", tuple(told), lambda: super(RecordingScheduler, self).recall(told, now))
-
-    def release(self, lease: Lease, ending: Ending, usage: Usage | None, now: float) -> bool:
-        arguments = (lease.lease_id, ending, usage)
-        return bool(self._record(now, "release", arguments, lambda: super(RecordingScheduler, self).release(lease, ending, usage, now)))
-
-    def learn(self, lease: Lease, usage: Usage, now: float) -> None:
-        self._record(now, "learn", (lease, usage), lambda: super(RecordingScheduler, self).learn(lease, usage, now))
-
-    def replica_up(self, replica_id: str, capacity: Capacity, now: float) -> None:
-        self._record(now, "replica_up", (replica_id, capacity), lambda: super(RecordingScheduler, self).replica_up(replica_id, capacity, now))
-
-    def replica_suspect(self, replica_id: str, now: float) -> None:
-        self._record(now, "replica_suspect", (replica_id,), lambda: super(RecordingScheduler, self).replica_suspect(replica_id, now))
-
-    def replica_draining(self, replica_id: str, now: float) -> None:
-        self._record(now, "replica_draining", (replica_id,), lambda: super(RecordingScheduler, self).replica_draining(replica_id, now))
-
-    def replica_cordoned(self, replica_id: str, now: float) -> None:
-        self._record(now, "replica_cordoned", (replica_id,), lambda: super(RecordingScheduler, self).replica_cordoned(replica_id, now))
-
-    def replica_uncordoned(self, replica_id: str, now: float) -> None:
-        self._record(now, "replica_uncordoned", (replica_id,), lambda: super(RecordingScheduler, self).replica_uncordoned(replica_id, now))
-
-    def expect_replica(self, ready_at_s: float | None, now: float) -> None:
-        self._record(now, "expect_replica", (ready_at_s,), lambda: super(RecordingScheduler, self).expect_replica(ready_at_s, now))
-
-    def replica_lost(self, replica_id: str, now: float) -> tuple[Lease, ...]:
-        lost: tuple[Lease, ...] = self._record(
-            now, "replica_lost", (replica_id,), lambda: super(RecordingScheduler, self).replica_lost(replica_id, now)
-        )
-        return lost
-
-    def step(self, now: float) -> Step:
-        step: Step = self._record(now, "step", (), lambda: super(RecordingScheduler, self).step(now))
-        return step
-
-    def _record(self, now: float, method: str, arguments: tuple[object, ...], call: Callable[[], Any]) -> Any:
-        if self._nested:  # the scheduler calls itself, which is no input
-            return call()
+    def _record(self, now: float, method: str, arguments: tuple[object, ...], call: Callable[[], _Result]) -> _Result:
         self._try(lambda: self.begin(now) if self._due() else None)
         self._nested = True
         try:

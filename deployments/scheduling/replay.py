@@ -20,28 +20,6 @@ from deployments.scheduling.request import Lease, Request, Usage
 from deployments.scheduling.scheduler import Scheduler
 from deployments.scheduling.suspects import Suspicion
 
-_INPUTS = frozenset(
-    {
-        "configure",
-        "submit",
-        "adopt",
-        "cancel",
-        "first_token",
-        "died",
-        "recall",
-        "release",
-        "learn",
-        "replica_up",
-        "replica_suspect",
-        "replica_draining",
-        "replica_cordoned",
-        "replica_uncordoned",
-        "replica_lost",
-        "expect_replica",
-        "step",
-    }
-)
-
 
 class ReplayError(ValueError):
     """A log that cannot be replayed; the message says why."""
@@ -146,7 +124,6 @@ def _restored(header: dict[str, Any], number: int, any_code: bool) -> Scheduler:
 
 def _call(scheduler: Scheduler, method: str, arguments: list[Any], now: float) -> object:
     """Calls the method with its arguments as they were; a lease is named by its id, except where it may have ended."""
-    call = getattr(scheduler, method) if method in _INPUTS else None
     given: tuple[Any, ...]
     match method, arguments:
         case "configure", [policy]:
@@ -174,10 +151,8 @@ def _call(scheduler: Scheduler, method: str, arguments: list[Any], now: float) -
         case "step", []:
             given = (now,)
         case _:
-            call, given = None, ()
-    if call is None:
-        raise ReplayError(f"{method!r} with {len(arguments)} arguments is no input of the scheduler")
-    result: object = call(*given)
+            raise ReplayError(f"{method!r} with {len(arguments)} arguments is no input of the scheduler")
+    result: object = getattr(scheduler, method)(*given)
     return result
 
 
