@@ -91,7 +91,6 @@ def _problem(spec: ClusterSpec, model: Model, read_costs: bool) -> str | None:
 
 
 def choices_of(spec: ClusterSpec, model: Model) -> tuple[LawChoice, LawChoice | None]:
-    """The active law of a model, and its shadow."""
     scaling = spec.autoscaling_of(model)
     shadow = None if scaling.shadow is None else _choice(scaling.shadow, scaling.period_s, model)
     return _choice(scaling, scaling.period_s, model), shadow

@@ -39,7 +39,6 @@ _CONCERNS: Mapping[Concern, str] = {
 
 
 def words(decision: Decision, bounds: Bounds) -> str:
-    """Why that number, in a sentence without its full stop."""
     told = _reason(decision, bounds)
     return told if decision.concern is None else f"{told}; {_CONCERNS[decision.concern]}"
 
@@ -163,14 +162,12 @@ class Explanation:
     unbound: int | None
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
         plain = {name: getattr(self, name) for name in self.__slots__}
         terms = {name: value if math.isfinite(value) else None for name, value in self.terms.items()}
         told = [{"input": one.lever, "more" if one.counts else "times": one.at, "replicas": one.replicas, "reason": one.reason} for one in self.turns]
         return {**plain, "inputs": dict(self.inputs), "terms": terms, "turns": told, "insensitive": list(self.insensitive)}
 
     def lines(self) -> list[str]:
-        """A paragraph."""
         at = datetime.fromtimestamp(self.at_unix_s).strftime("%Y-%m-%d %H:%M:%S")
         step = f"{self.applied} -> {self.requested}" if self.requested != self.applied else f"stays {self.requested}"
         told = [f"{at}  {self.model}  {step}  ({self.reason}, law {self.law})", f"  why: {self.words}."]
@@ -186,7 +183,6 @@ class Explanation:
 
 
 def explain(moment: Moment) -> Explanation:
-    """Asks the law itself, again and again."""
     decision, signals = moment.decision, moment.record.signals
     found: list[Turn] = []
     insensitive: list[str] = []

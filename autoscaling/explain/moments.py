@@ -32,7 +32,6 @@ class Moment:
 
     @property
     def record(self) -> Record:
-        """The moment itself."""
         return self.records[-1]
 
     def pair(self) -> Pair:
@@ -50,18 +49,15 @@ class _Window:
         self.pair = step.pair
 
     def add(self, step: Step) -> None:
-        """The next decision was taken."""
         self._parts[-1][1].append(step.record)
         if self._parts[-1][1][0].ns + WINDOW_S * 1e9 <= step.record.ns:
             self._parts = [*self._parts[-1:], (pickle.dumps(step.pair, protocol=5), [])]
 
     def inputs(self) -> tuple[bytes, tuple[Record, ...]]:
-        """The state, and what it was shown since."""
         return self._parts[0][0], tuple(record for _, records in self._parts for record in records)
 
 
 def why(decision: Decision) -> tuple[str, str | None]:
-    """The reason, and the concern where there is one."""
     return decision.reason, decision.concern
 
 
@@ -90,7 +86,6 @@ class Lever:
 
 
 def levers(moment: Moment) -> tuple[Lever, ...]:
-    """Those that there are for that moment."""
     signals = moment.record.signals
     found = [
         Lever("arrivals", lambda factor: _again(moment, _arrivals(moment, factor))),

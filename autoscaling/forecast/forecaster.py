@@ -14,9 +14,7 @@ class Forecaster(Protocol):
         """Whether there should be a forecast, and there is none because something went wrong: an alarm, and nothing is taken away meanwhile."""
         ...
 
-    def look(self, signals: Signals) -> None:
-        """Takes a moment into account."""
-        ...
+    def look(self, signals: Signals) -> None: ...
 
     def forecast(self, unix_s: float) -> Forecast | None:
         """What is expected from that time of day on; None while nobody can know."""

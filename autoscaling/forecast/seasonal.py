@@ -27,8 +27,6 @@ Foretelling = Callable[[FloatArray, int], tuple[FloatArray, FloatArray]]
 
 
 class ForecastState(StrEnum):
-    """Whether there is a forecast, and why not."""
-
     LEARNING = "learning"
     """Less than a day is known."""
     READY = "ready"
@@ -61,11 +59,9 @@ class SeasonalForecaster:
 
     @property
     def failed(self) -> bool:
-        """Whether the last fit failed."""
         return self.state is ForecastState.FAILED
 
     def look(self, signals: Signals) -> None:
-        """Takes a moment into account."""
         self._recorder.look(signals.unix_s, signals.epoch, signals.arrived_work)
 
     def forecast(self, unix_s: float) -> Forecast | None:

@@ -19,7 +19,6 @@ class FixedLaw:
         self.period_s = period_s
 
     def decide(self, signals: Signals) -> Wanted:
-        """See `Law`."""
         return Wanted(self.count, Motive.STEADY, {"count": float(self.count)})
 
 

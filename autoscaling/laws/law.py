@@ -81,8 +81,6 @@ class Plant:
 
 
 class Law(Protocol):
-    """See the module's docstring."""
-
     name: ClassVar[str]
     period_s: float
     """How often it wants to be asked (seconds)."""
@@ -109,5 +107,4 @@ class Entry:
     promise: str | None = None
 
     def quick_search(self) -> Mapping[str, Range]:
-        """Where a search of few trials looks."""
         return {name: self.search[name] for name in self.principal} if self.principal else self.search

@@ -34,13 +34,11 @@ def require(settings: object, allowed: str, holds: bool, *names: str) -> None:
 
 
 def require_positive(settings: object, *names: str) -> None:
-    """Each of these settings is above 0."""
     for name in names:
         require(settings, "above 0", getattr(settings, name) > 0, name)
 
 
 def require_not_negative(settings: object, *names: str) -> None:
-    """Each of these settings is 0 or more."""
     for name in names:
         require(settings, "0 or more", getattr(settings, name) >= 0, name)
 

@@ -95,7 +95,6 @@ def signals_from(tree: Tree, ns: int, unix_ns: int) -> Signals:
 
 
 def controls_tree(controls: tuple[Control, ...]) -> Tree:
-    """An operator's words, in their order."""
     return [[control.kind.value, control.replicas, control.until_unix_s, control.by, control.why] for control in controls]
 
 

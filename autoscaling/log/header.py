@@ -79,7 +79,6 @@ class Header:
     bounds: dict[str, Any]
 
     def line(self) -> str:
-        """As JSON."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         packed = base64.b64encode(zlib.compress(self.state)).decode()
         return json.dumps({"log": KIND, "schema": SCHEMA, **fields, "begin": self.begin.value, "state": packed}, separators=(",", ":"))
@@ -98,7 +97,6 @@ def load_pair(state: bytes) -> Pair:
 
 
 def header_of(pair: Pair, begin: Begin, model: str, region: str, ns: int, unix_ns: int) -> Header:
-    """The header before the next decision of `pair`."""
     shadow = pair.shadow_choice
     return Header(
         begin,

@@ -45,7 +45,6 @@ class ScalingLog:
         self._begin = self._begin or Begin.CONFIGURED
 
     def before(self, pair: Pair, ns: int, unix_ns: int) -> None:
-        """`pair` will decide next."""
         due = self._file.due()
         if due and self._file.broken:
             self._begin = Begin.RESUMED
@@ -73,5 +72,4 @@ class ScalingLog:
         return self._file.broken
 
     def close(self) -> None:
-        """Ends the log."""
         self._file.close()

@@ -88,5 +88,4 @@ class Decision:
 
     @property
     def changes(self) -> bool:
-        """Whether it asks for another number than there is."""
         return self.requested != self.applied

@@ -48,7 +48,6 @@ class Page:
             return self._ask(method, path, body)
 
     def close(self) -> None:
-        """Ends the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -102,7 +101,6 @@ class Cell:
 
     @property
     def age_s(self) -> float:
-        """How long ago the books were read."""
         return time.monotonic() - self._read_s
 
     def look(self, latency_span_s: float) -> None:
@@ -139,7 +137,6 @@ class Cell:
         self._owner().ask("POST", _SHADOW_PATH, json.dumps(order).encode())
 
     def close(self) -> None:
-        """Ends the connection to the owner."""
         if self._page is not None:
             self._page.close()
 

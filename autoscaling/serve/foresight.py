@@ -42,7 +42,6 @@ class Foresight:
         return self._wanted and self._seasonal.failed
 
     def look(self, signals: Signals) -> None:
-        """Takes a moment into account."""
         self._recorder.look(signals.unix_s, signals.epoch, signals.arrived_work)
         if self._recorder.closed != self._closed:
             self._closed = self._recorder.closed

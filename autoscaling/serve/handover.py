@@ -32,7 +32,6 @@ class Handover:
             return self._asked
 
     def ask(self, number: int) -> None:
-        """So many are wanted from now on."""
         with self._lock:
             settled = not self._on_its_way  # else Serve may run another number by now than at its last tick
             self._asked = number

@@ -59,5 +59,4 @@ def needs(model: Model, pool: Pool) -> Amounts:
 
 
 def _fits(need: Amounts, free: Amounts) -> int:
-    """How often it does."""
     return int(max(0.0, min(free.get(name, 0.0) / amount for name, amount in need.items() if amount > 0) + _ROUNDING))

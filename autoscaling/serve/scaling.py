@@ -154,7 +154,6 @@ class ModelScaling:
         self._cell.publish(self._state(signals, decision))
 
     def close(self) -> None:
-        """Ends the log and the connection."""
         self._log.close()
         self._cell.close()
 

@@ -21,8 +21,6 @@ _RETRY_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a policy was deployed with."""
-
     spec_json: str
     model: str
     region: str

@@ -93,7 +93,6 @@ class FluidFleet:
             self.short_s += passed
 
     def ask(self, number: int, start_up_s: float) -> None:
-        """So many are wanted from now on."""
         for _ in range(number - self.asked):
             self._due_s.append(self._at_s + start_up_s)
         for _ in range(self.asked - number):
@@ -138,7 +137,6 @@ class Ledger:
         self.fleet.ask(number, start_up_s)
 
     def tally(self) -> Tally:
-        """The sums so far."""
         fleet = self.fleet
         return Tally(self.law, self.number, fleet.paid_s / 3600, fleet.short_s, self._changes, self._flaps.count, dict(self._reasons))
 

@@ -35,11 +35,9 @@ class Shadow:
 
     @property
     def law(self) -> Law:
-        """The law itself."""
         return self.scaler.autoscaler.law
 
     def bound(self, bounds: Bounds) -> None:
-        """Other bounds from now on."""
         self.scaler.autoscaler.bounds = _unhurried(bounds)
 
     def look(self, signals: Signals, controls: tuple[Control, ...], active: Decision) -> None:
@@ -51,7 +49,6 @@ class Shadow:
         self._contest.decided(signals.at_s, (active.requested, active.reason), (decision.requested, decision.reason))
 
     def standing(self) -> Standing | None:
-        """How the two compare so far."""
         return self._contest.standing()
 
 
@@ -136,11 +133,9 @@ class Pair:
 
     @property
     def scaler(self) -> Autoscaler:
-        """The active one."""
         return self._paced.autoscaler
 
     def decide(self, signals: Signals, controls: tuple[Control, ...] = ()) -> Decision:
-        """The active law's decision by these facts."""
         if self.probation is not None:
             self._watch(signals)
         decision = self._paced.decide(signals, controls)

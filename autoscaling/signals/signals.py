@@ -126,37 +126,30 @@ class Signals:
     forecast_failed: bool = False
 
     def count(self, state: ReplicaState) -> int:
-        """Replicas in that state."""
         return sum(replica.state is state for replica in self.replicas)
 
     @property
     def ready(self) -> int:
-        """Replicas that take work."""
         return self.count(ReplicaState.READY)
 
     @property
     def waiting(self) -> int:
-        """Requests in all lanes."""
         return sum(lane.waiting for lane in self.lanes)
 
     @property
     def running(self) -> int:
-        """Sequences leased on all replicas."""
         return sum(replica.sequences for replica in self.replicas)
 
     @property
     def backlog(self) -> float:
-        """Work in all lanes."""
         return sum(lane.work for lane in self.lanes)
 
     @property
     def arrived(self) -> int:
-        """Requests that came, in all lanes."""
         return sum(flow.arrived for flow in self.flows)
 
     @property
     def arrived_work(self) -> float:
-        """Their work."""
         return sum(flow.work for flow in self.flows)
 
 

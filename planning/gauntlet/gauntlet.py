@@ -54,8 +54,6 @@ class _Job:
 
 
 class Gauntlet:
-    """One run of a plan."""
-
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._tried: dict[tuple[str, str], list[TriedSettings]] = {}

@@ -25,21 +25,16 @@ HALVINGS = 5
 
 
 class Form(StrEnum):
-    """See the module's docstring."""
-
     FACTOR = "factor"
     ROOT = "root"
 
 
 @dataclass(frozen=True, slots=True)
 class Headroom:
-    """What was found."""
-
     form: Form
     h: float
 
     def needed(self, play: Play) -> Needed:
-        """Replicas in each bin of a play."""
         middles = (np.arange(math.ceil(play.until_s / BIN_S)) + 0.5) * BIN_S
         load = np.array([max(play.load(at_s - BIN_S / 4), play.load(at_s + BIN_S / 4)) for at_s in middles.tolist()])
         wanted = self.h * load if self.form is Form.FACTOR else load + self.h * np.sqrt(load)
@@ -53,7 +48,6 @@ def tuned(plays: Sequence[Play], target: float, halvings: int = HALVINGS) -> Hea
 
 
 def played(play: Play, headroom: Headroom, target: float) -> PlayedSchedule:
-    """A play with that headroom."""
     return Oracle(play, target, 1).play(headroom.needed(play))
 
 

@@ -27,7 +27,6 @@ class Memo:
         self._known: dict[str, Any] = {} if path is None or not path.exists() else dict(_rows(path))
 
     def get(self, key: str) -> Any | None:
-        """The result of that key, None where there is none."""
         return self._known.get(key)
 
     def put(self, key: str, about: dict[str, Any], result: Any) -> None:
@@ -58,7 +57,6 @@ def _rows(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def key_of(*parts: object) -> str:
-    """One key of all that a result depends on."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:24]
 
 

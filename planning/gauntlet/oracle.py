@@ -60,14 +60,11 @@ _CORRECTIONS = 3
 
 @dataclass(frozen=True, slots=True)
 class PlayedSchedule:
-    """A schedule that was played."""
-
     needed: Needed
     score: Score
     missed: NDArray[np.bool_]
 
     def keeps(self, target: float) -> bool:
-        """Whether it keeps the promise."""
         return self.score.attainment >= target
 
 
@@ -101,7 +98,6 @@ class Oracle:
         return best
 
     def play(self, needed: Needed) -> PlayedSchedule:
-        """Plays what is needed as a schedule."""
         self._left -= 1
         play, bounds = self._play, self._bounds
         whole = filled(np.clip(needed, bounds.least, bounds.most), self._start_up_s, play.replicas)
@@ -166,7 +162,6 @@ class Oracle:
         return base
 
     def _allowed(self, base: PlayedSchedule) -> int:
-        """How many more may be missed."""
         return math.floor((1 - self._target) * len(base.missed) + 1e-9) - int(base.missed.sum())
 
     def _misses(self, tried: PlayedSchedule) -> NDArray[np.float64]:

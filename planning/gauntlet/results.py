@@ -45,26 +45,21 @@ class Point:
 
     @cached_property
     def attainments(self) -> NDArray[np.float64]:
-        """By play."""
         return np.array([one.attainment for one in self.scores])
 
     @cached_property
     def hours(self) -> NDArray[np.float64]:
-        """Replica-hours by play."""
         return np.array([one.replica_hours for one in self.scores])
 
     @property
     def attainment(self) -> float:
-        """The mean."""
         return float(self.attainments.mean())
 
     @property
     def mean_hours(self) -> float:
-        """The mean of the replica-hours."""
         return float(self.hours.mean())
 
     def mean_of(self, name: str) -> float:
-        """The mean of another figure of the scores."""
         return float(np.mean([getattr(one, name) for one in self.scores]))
 
 
@@ -78,7 +73,6 @@ class Contender:
 
     @property
     def picked(self) -> Point:
-        """The point that an operator would run."""
         return self.points[self.pick]
 
 
@@ -93,7 +87,6 @@ class Contest:
     known_rate: tuple[Score, ...]
 
     def of(self, law: str) -> Contender | None:
-        """The contender of that name."""
         return next((one for one in self.contenders if one.law == law), None)
 
     @property
@@ -107,7 +100,6 @@ class Contest:
 
     @property
     def known_hours(self) -> NDArray[np.float64]:
-        """By play, of what knows the rate."""
         return np.array([one.replica_hours for one in self.known_rate])
 
 
@@ -121,11 +113,9 @@ class Results:
     left_out: Mapping[str, str]
 
     def of(self, scenario: str) -> Contest | None:
-        """The contest of that scenario."""
         return next((one for one in self.contests if one.scenario == scenario), None)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
         return {
             "schema": SCHEMA_VERSION,
             "about": dict(self.about),

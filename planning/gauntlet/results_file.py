@@ -37,7 +37,6 @@ class WrittenScore(BaseModel):
     ttft_p99_s: float
 
     def score(self) -> Score:
-        """As a plain fact."""
         return Score(**dict(self))
 
 

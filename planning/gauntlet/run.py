@@ -33,7 +33,6 @@ def outcome_of(play: Play, law: Law, target: float, bounds: Bounds | None = None
 
 
 def score_of(play: Play, out: Outcome, target: float) -> Score:
-    """The run's score."""
     lanes = [lane.name for lane in play.serving.policy.lanes]
     load = play.load if play.followed is None else play.followed
     return score(out, play.workload.ttft_slo_s, lanes, play.until_s, target, load, play.usd_per_replica_hour)

@@ -32,7 +32,6 @@ class Draw:
     traces: Path | None = None
 
     def rng(self, scenario: str) -> np.random.Generator:
-        """The play's chance."""
         return np.random.default_rng([zlib.crc32(scenario.encode()), self.number, int(self.training)])
 
 
@@ -83,7 +82,6 @@ class Scenario:
 
     @property
     def needs_traces(self) -> bool:
-        """Whether it plays recorded traffic."""
         return bool(self.reads)
 
     @property

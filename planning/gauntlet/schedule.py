@@ -51,13 +51,10 @@ class Schedule:
     replicas: tuple[int, ...]
 
     def __call__(self, at_s: float) -> int:
-        """The number at a time."""
         return self.replicas[max(0, bisect_right(self.at_s, at_s) - 1)]
 
 
 class ScheduleLaw:
-    """Keeps to a schedule, whatever happens."""
-
     name: ClassVar[str] = "schedule"
     period_s = 1.0
     latency_span_s = 0.0
@@ -66,7 +63,6 @@ class ScheduleLaw:
         self._schedule = schedule
 
     def decide(self, signals: Signals) -> Wanted:
-        """See `Law`."""
         return Wanted(self._schedule(signals.at_s), Motive.SCHEDULE)
 
 
@@ -193,7 +189,6 @@ class Change:
 
     @property
     def replica_bins(self) -> int:
-        """What it costs."""
         return self.step * (self.end - self.begin)
 
 
@@ -213,7 +208,6 @@ def cuts(needed: Needed, least: int, width: int, rng: np.random.Generator) -> li
 
 
 def raises(needed: Needed, misses: NDArray[np.float64], most: int, width: int) -> list[Change]:
-    """One more where most was missed."""
     within = np.convolve(misses, np.ones(width), mode="valid")
     worst = np.argsort(-within, kind="stable")[:_RAISES]
     return [Change(int(at), int(at) + width, 1) for at in worst if within[at] and needed[at : at + width].max() < most]
@@ -231,7 +225,6 @@ def apart(changes: Sequence[Change]) -> list[Change]:
 
 
 def changed(needed: Needed, changes: Sequence[Change]) -> Needed:
-    """The schedule with these changes."""
     new = needed.copy()
     for change in changes:
         new[change.begin : change.end] += change.step

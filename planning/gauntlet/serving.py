@@ -26,21 +26,19 @@ STEP_S = 5.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Load:
-    """The mean load in each of even steps of `STEP_S` from second 0; beyond the ends it is what it was there."""
+    """The mean load, in replicas' worth, in each of even steps from second 0; beyond the ends it is what it was there."""
 
     replicas: FloatArray
+    step_s: float = STEP_S
 
     def __call__(self, at_s: float) -> float:
-        """The load at a time."""
-        return float(self.replicas[min(len(self.replicas) - 1, max(0, int(at_s // STEP_S)))])
+        return float(self.replicas[min(len(self.replicas) - 1, max(0, int(at_s // self.step_s)))])
 
     @property
     def mean(self) -> float:
-        """Over the whole time."""
         return float(self.replicas.mean())
 
     def plus(self, other: "Load") -> "Load":
-        """Both together."""
         return Load(self.replicas + other.replicas)
 
     def levelled(self) -> "Load":

@@ -48,7 +48,6 @@ class Mix:
     kinds: tuple[Kind, ...]
 
     def draw(self, count: int, rng: np.random.Generator) -> Drawn:
-        """So many requests."""
         chosen = rng.choice(len(self.kinds), size=count, p=[kind.share for kind in self.kinds])
         prompt, output = np.ones(count, dtype=np.int64), np.ones(count, dtype=np.int64)
         for number, kind in enumerate(self.kinds):

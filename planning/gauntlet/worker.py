@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -26,7 +26,7 @@ from autoscaling.laws.settings import LawError, Value
 from planning.gauntlet.frontier import TriedSettings
 from planning.gauntlet.known_rate import Form, Headroom, played, tuned
 from planning.gauntlet.memo import Memo, key_of, law_hash, limits_hash, module_hash, recordings_hash, world_hash
-from planning.gauntlet.oracle import Oracle
+from planning.gauntlet.oracle import Oracle, PlayedSchedule
 from planning.gauntlet.recorded import trace_files
 from planning.gauntlet.registry import SCENARIOS
 from planning.gauntlet.results_file import known_score
@@ -56,7 +56,6 @@ class Worker:
         _play(scenario, self._draw(0, True))
 
     def tune(self, scenario: str, law: str, trials: int, draws: int) -> list[TriedSettings]:
-        """Looks for the law's settings, over so many training plays."""
         target = SCENARIOS[scenario].target
 
         def judge(settings: Mapping[str, Value]) -> TriedSettings:
@@ -71,11 +70,10 @@ class Worker:
 
     def score(self, scenario: str, law: str, settings: Mapping[str, Value], number: int, training: bool = False) -> Score:
         """One law through one play. Raises LawFailedError."""
-        draw = self._draw(number, training)
         key = key_of("law", self._code_of(scenario), law, law_hash(LAWS[law]), dict(settings), number, training)
         known = known_score(self._memo.get(key))
         if known is None:
-            play, target = _play(scenario, draw), SCENARIOS[scenario].target
+            play, target = _play(scenario, self._draw(number, training)), SCENARIOS[scenario].target
             out = outcome_of(play, make_law(law, settings, plant_of(play)), target)
             failure = failure_of(out, law, scenario)
             known = score_of(play, out, target)
@@ -87,14 +85,8 @@ class Worker:
         return known
 
     def oracle(self, scenario: str, number: int, sims: int) -> Score:
-        """The clairvoyant's best on one play."""
         key = key_of("oracle", self._code_of(scenario), limits_hash(), number, sims)
-        known = known_score(self._memo.get(key))
-        if known is None:
-            play = _play(scenario, self._draw(number, False))
-            known = Oracle(play, SCENARIOS[scenario].target, sims).best().score
-            self._memo.put(key, {"scenario": scenario, "law": "oracle", "draw": number}, asdict(known))
-        return known
+        return self._limit(key, scenario, "oracle", number, lambda play, target: Oracle(play, target, sims).best())
 
     def headroom(self, scenario: str, draws: int) -> Headroom:
         """What the law that knows the rate needs on top of it to keep the promise where laws are judged: it is a measure, no contestant."""
@@ -107,13 +99,15 @@ class Worker:
         return known
 
     def known_rate(self, scenario: str, headroom: Headroom, number: int) -> Score:
-        """The law that knows the rate, on one play."""
         key = key_of("known rate", self._code_of(scenario), limits_hash(), headroom.form, headroom.h, number)
+        return self._limit(key, scenario, "known rate", number, lambda play, target: played(play, headroom, target))
+
+    def _limit(self, key: str, scenario: str, name: str, number: int, best: Callable[[Play, float], PlayedSchedule]) -> Score:
+        """What a schedule made with knowledge of the future comes to on one play."""
         known = known_score(self._memo.get(key))
         if known is None:
-            play = _play(scenario, self._draw(number, False))
-            known = played(play, headroom, SCENARIOS[scenario].target).score
-            self._memo.put(key, {"scenario": scenario, "law": "known rate", "draw": number}, asdict(known))
+            known = best(_play(scenario, self._draw(number, False)), SCENARIOS[scenario].target).score
+            self._memo.put(key, {"scenario": scenario, "law": name, "draw": number}, asdict(known))
         return known
 
     def _draw(self, number: int, training: bool) -> Draw:

@@ -15,7 +15,7 @@ from planning.report.tuning_text import mark
 from planning.report.words import attained
 from planning.simulator.bins import Column
 from planning.tune.advice import Advice, exact_of, played
-from planning.tune.case import Load
+from planning.gauntlet.serving import Load
 from planning.tune.player import SLOT_S
 from planning.tune.trial import Trial
 

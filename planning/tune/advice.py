@@ -74,7 +74,6 @@ class Advice:
 
     @property
     def looked_at(self) -> int:
-        """Settings of which there was a first look."""
         return sum(trial.draft is not None for trial in self.trials)
 
     @property
@@ -93,7 +92,6 @@ class Advice:
 
     @property
     def keeps(self) -> bool:
-        """Whether the proposal kept every promise on this traffic."""
         return self.chosen.ground is not Ground.NEAREST
 
     def hours_a_day(self, trial: Trial) -> float:
@@ -101,11 +99,9 @@ class Advice:
         return played(trial).replica_hours * self.price.per_replica * DAY_S / self.span_s
 
     def usd_a_day(self, trial: Trial) -> float | None:
-        """None without a price."""
         return None if self.price.usd_per_hour is None else self.hours_a_day(trial) * self.price.usd_per_hour
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
         shown = {trial.name: trial for trial in (self.before, *self.front, self.chosen.trial)}
         return {
             "schema": SCHEMA_VERSION,
@@ -153,13 +149,11 @@ def advise(
 
 
 def played(trial: Trial) -> Played:
-    """The run of the whole."""
     assert trial.exact is not None
     return trial.exact
 
 
 def exact_of(trial: Trial) -> Exact:
-    """What only a run of the whole tells."""
     found = played(trial).exact
     assert found is not None
     return found

@@ -17,6 +17,7 @@ from deployments.engine_model.cost_file import CostFile
 from deployments.engine_model.cost_model import CostModel
 from deployments.engine_model.replica_rate import rate_at
 from deployments.scheduling.policy import binding_of, policy_of
+from planning.gauntlet.serving import Load
 from planning.simulator.cell import CellSettings
 from planning.simulator.workload import Workload
 from planning.tune.space import Space
@@ -26,30 +27,17 @@ from planning.workload.trace import Trace
 _SMOOTHED_S = 300.0
 
 
-@dataclass(frozen=True)
-class Load:
-    """In replicas' worth, averaged over five minutes; a value each `step_s`."""
-
-    step_s: float
-    replicas: NDArray[np.float64]
-
-    def __call__(self, at_s: float) -> float:
-        """At that second."""
-        return float(self.replicas[min(len(self.replicas) - 1, max(0, int(at_s / self.step_s)))])
-
-
 def load_of(arrived_s: NDArray[np.float64], replica_s: NDArray[np.float64], span_s: float, step_s: float = 60.0) -> Load:
-    """From requests that each take so many seconds of a full replica."""
+    """From requests that each take so many seconds of a full replica; averaged over five minutes."""
     count = max(1, int(np.ceil(span_s / step_s)))
     step = np.minimum((arrived_s / step_s).astype(np.int64), count - 1)
     rate = np.bincount(step, weights=replica_s, minlength=count) / step_s
     width = min(count, max(1, round(_SMOOTHED_S / step_s)))
     weight = np.convolve(np.ones(count), np.ones(width), mode="same")
-    return Load(step_s, np.convolve(rate, np.ones(width), mode="same")[:count] / weight[:count])
+    return Load(np.convolve(rate, np.ones(width), mode="same")[:count] / weight[:count], step_s)
 
 
 def load_on(work: Workload, plant: Plant, cost: CostModel, span_s: float) -> Load:
-    """Of that traffic on such replicas."""
     prompt, output = work.prompt_tokens.astype(np.float64), work.output_tokens.astype(np.float64)
     tokens = prompt + plant.decode_weight * output
     per_replica = rate_at(plant.limits, cost, max(1.0, float(prompt.mean())), max(1.0, float(output.mean()))) * float(tokens.mean())
@@ -75,7 +63,6 @@ class Part:
 
 
 def whole(span_s: float) -> tuple[Part, ...]:
-    """Everything."""
     return (Part(0.0, span_s, 1.0),)
 
 
@@ -124,7 +111,6 @@ class Case:
         return last * (1 + 1 / len(self.work))
 
     def load(self) -> Load:
-        """The true load over time."""
         return load_on(self.work, self.setup.plant, self.cost, self.span_s)
 
 

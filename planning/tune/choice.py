@@ -30,8 +30,6 @@ _DOUBT = 0.1
 
 
 class Ground(StrEnum):
-    """Why those were chosen."""
-
     SURE = "sure"
     """The cheapest that keep every promise in 9 of 10 days drawn from this one."""
     KEPT = "kept"
@@ -42,8 +40,6 @@ class Ground(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The proposal."""
-
     trial: Trial
     ground: Ground
 

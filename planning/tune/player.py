@@ -60,7 +60,6 @@ class Watch:
         self._codes = codes
 
     def __call__(self, cell: SimulatedCell, until_s: float) -> float:
-        """Looks, and says when to look again."""
         if self._clock() > self._stop.deadline_s:
             raise OutOfTime
         if math.isinf(until_s):
@@ -77,7 +76,6 @@ class Watch:
 
 
 def hours_so_far(cell: SimulatedCell, now: float) -> float:
-    """Replica-hours that are paid for until now."""
     return sum(min(replica.ended_s, now) - replica.started_s for replica in cell.fleet.replicas) / 3600
 
 

@@ -49,13 +49,9 @@ class SearchError(ValueError):
 class Plays(Protocol):
     """Who plays traffic with settings: see `Player`."""
 
-    def draft(self, candidate: Candidate, deadline_s: float, most_hours: float = math.inf) -> Played:
-        """A first look."""
-        ...
+    def draft(self, candidate: Candidate, deadline_s: float, most_hours: float = math.inf) -> Played: ...
 
-    def exact(self, candidate: Candidate | None, deadline_s: float, most_hours: float = math.inf, to_the_end: bool = False) -> Played:
-        """A run of the whole."""
-        ...
+    def exact(self, candidate: Candidate | None, deadline_s: float, most_hours: float = math.inf, to_the_end: bool = False) -> Played: ...
 
 
 @dataclass(frozen=True, slots=True)

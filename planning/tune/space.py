@@ -21,7 +21,6 @@ class Space:
     base: Mapping[str, Value]
 
     def distributions(self) -> dict[str, BaseDistribution]:
-        """For the sampler."""
         found: dict[str, BaseDistribution] = {name: _distribution(span) for name, span in self.ranges.items()}
         if self.least[0] < self.least[1]:
             found[LEAST] = IntDistribution(*self.least)

@@ -50,7 +50,6 @@ def _unshared(data: Any) -> Any:
 
 
 def named(path: Path) -> str:
-    """The place, as errors name it."""
     return ".".join(str(step) for step in path)
 
 
@@ -107,7 +106,6 @@ def _scalar(value: Any) -> str:
 
 
 def _flow(mapping: dict[str, Any]) -> str:
-    """What stands between the braces."""
     return str(yaml.safe_dump(mapping, default_flow_style=True, sort_keys=False, width=1 << 20)).strip()[1:-1]
 
 

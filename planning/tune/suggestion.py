@@ -66,7 +66,6 @@ def changes(text: str, spec: ClusterSpec, model: Model, candidate: Candidate) ->
 
 
 def _plain(value: Value) -> Value:
-    """A whole number is written as one."""
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e9 else value
 
 

@@ -40,7 +40,6 @@ class Seen:
 
     @property
     def enough(self) -> bool:
-        """Whether a surface can be laid through them."""
         count, settings = self.places.shape
         return bool(count >= settings + 1 + _FEWEST_MORE and np.linalg.matrix_rank(self.places - self.places.mean(axis=0)) == settings)
 

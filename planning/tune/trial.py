@@ -33,8 +33,6 @@ Column = NDArray[np.float64]
 
 
 class Stopped(StrEnum):
-    """Why a run was not played to its end."""
-
     HOPELESS = "hopeless"
     """More promises were broken than the whole traffic allows, by far."""
     DEAR = "dear"
@@ -65,12 +63,10 @@ class Played:
 
     @property
     def attainment(self) -> float:
-        """Of all requests."""
         total = sum(requests for requests, _ in self.classes.values())
         return sum(kept for _, kept in self.classes.values()) / total if total else 1.0
 
     def attained(self, name: str) -> float:
-        """Of one class."""
         requests, kept = self.classes[name]
         return kept / requests if requests else 1.0
 

@@ -68,8 +68,6 @@ class AibrixSettings:
 
 
 class Aibrix:
-    """See the module's docstring."""
-
     name: ClassVar[str] = "aibrix"
 
     def __init__(self, settings: AibrixSettings) -> None:
@@ -81,7 +79,6 @@ class Aibrix:
         self._wishes = Window(max(settings.up_cooldown_s, settings.down_cooldown_s, _SYNC_S))
 
     def decide(self, signals: Signals) -> Wanted:
-        """One reconciliation."""
         settings, applied, ready = self._settings, signals.applied, signals.ready
         if applied == 0 or ready == 0:  # switched off, or no pod to read a gauge from
             return answer(applied, applied, applied, Motive.OCCUPANCY, {})

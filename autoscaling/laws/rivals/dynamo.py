@@ -64,8 +64,6 @@ class DynamoSettings:
 
 
 class Dynamo:
-    """See the module's docstring."""
-
     name: ClassVar[str] = "dynamo"
 
     def __init__(self, settings: DynamoSettings, plant: Plant) -> None:

@@ -66,7 +66,6 @@ class Traffic:
         return Interval(now.at_s - since.at_s, max(0, now.requests - since.requests), self.isl, self.osl)
 
     def seconds(self, now: float) -> float:
-        """How long the interval has been open."""
         return 0.0 if self._opened is None else now - self._opened.at_s
 
     def _learn(self, requests: int, prompt_tokens: int, ended: int, output_tokens: int) -> None:
@@ -82,8 +81,6 @@ def _counts(signals: Signals) -> _Counts:
 
 
 class Predictor(StrEnum):
-    """How the next interval is predicted."""
-
     CONSTANT = "constant"
     """As the last was."""
     KALMAN = "kalman"
@@ -104,7 +101,6 @@ class Series:
         self._ahead = False
 
     def add(self, value: float) -> None:
-        """The interval that ended had this."""
         if self._last is None:
             if value:
                 self._last = self._level = value
@@ -116,7 +112,6 @@ class Series:
         self._ahead = False
 
     def next(self) -> float:
-        """What the interval that begins is predicted to have."""
         if self._last is None or self._predictor is Predictor.CONSTANT:
             return self._last or 0.0
         if not self._ahead:

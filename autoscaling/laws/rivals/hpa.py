@@ -150,7 +150,6 @@ def up_limit(rate: Rate, start: int) -> int:
 
 
 def down_limit(rate: Rate, start: int) -> int:
-    """The fewest."""
     return _best(min, rate, start, -1)
 
 
@@ -182,8 +181,6 @@ class HpaSettings:
 
 
 class Hpa:
-    """See the module's docstring."""
-
     name: ClassVar[str] = "hpa"
 
     def __init__(self, settings: HpaSettings) -> None:
@@ -193,7 +190,6 @@ class Hpa:
         self._normaliser = Normaliser(shipped(settings.down_stabilisation_s))
 
     def decide(self, signals: Signals) -> Wanted:
-        """One sync."""
         applied, ready, waiting = signals.applied, signals.ready, float(signals.waiting)
         if applied == 0:
             return answer(0, 0, 0, Motive.BACKLOG, {"waiting": waiting})

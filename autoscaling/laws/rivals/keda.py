@@ -46,8 +46,6 @@ class KedaSettings:
 
 
 class Keda:
-    """See the module's docstring."""
-
     name: ClassVar[str] = "keda"
 
     def __init__(self, settings: KedaSettings) -> None:

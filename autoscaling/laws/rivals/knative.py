@@ -54,8 +54,6 @@ class KnativeSettings:
 
 
 class Knative:
-    """See the module's docstring."""
-
     name: ClassVar[str] = "knative"
 
     def __init__(self, settings: KnativeSettings) -> None:
@@ -71,7 +69,6 @@ class Knative:
         self._started = False
 
     def decide(self, signals: Signals) -> Wanted:
-        """One tick."""
         concurrency = float(signals.running + signals.waiting)
         for window in (self._stable, self._panic):
             window.add(signals.at_s, concurrency)

@@ -54,8 +54,6 @@ class LlmdSettings:
 
 
 class Llmd:
-    """See the module's docstring."""
-
     name: ClassVar[str] = "llmd"
 
     def __init__(self, settings: LlmdSettings) -> None:
@@ -89,7 +87,6 @@ class Llmd:
 
 
 def desired_replicas(settings: LlmdSettings, provisioned: int, ready: int, saturation: float) -> int:
-    """The formula alone."""
     credit = ready / provisioned if 0 < ready < provisioned else 1.0
     if saturation > settings.up_threshold:
         return provisioned + max(0, ceil(provisioned * (saturation * credit / settings.up_threshold - 1)))

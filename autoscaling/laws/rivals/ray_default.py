@@ -32,8 +32,6 @@ class RayDefaultSettings(RayDelays):
 
 
 class RayDefault:
-    """See the module's docstring."""
-
     name: ClassVar[str] = "ray_default"
 
     def __init__(self, settings: RayDefaultSettings) -> None:
@@ -44,7 +42,6 @@ class RayDefault:
         self._meter = RayMeter(settings.look_back_period_s, settings.metrics_interval_s)
 
     def decide(self, signals: Signals) -> Wanted:
-        """Asks Ray."""
         from ray.serve.autoscaling_policy import replica_queue_length_autoscaling_policy
 
         requests = self._meter.read(signals)

@@ -39,8 +39,6 @@ class RayTtftSettings(RayDelays):
 
 
 class RayTtft:
-    """See the module's docstring."""
-
     name: ClassVar[str] = "ray_ttft"
 
     def __init__(self, settings: RayTtftSettings) -> None:
