@@ -9,9 +9,9 @@ value itself. Trees hold no mappings, so the two are never confused.
 from typing import Any
 
 from autoscaling.laws.law import Concern, Motive
-from autoscaling.scaler.controls import Control, ControlKind
 from autoscaling.scaler.decision import Decision, Limit
 from autoscaling.signals.signals import FlowSignal, Forecast, LaneSignal, Latencies, ReplicaSignal, ReplicaState, Signals
+from deployments.cell.control import Control, ControlKind
 
 NOTHING: dict[str, Any] = {}
 """The difference of equal trees."""

@@ -12,10 +12,10 @@ from typing import Any
 from autoscaling.log.codec import Tree, controls_from, decision_from, patched, signals_from
 from autoscaling.log.header import KIND, Begin, Header, code_hash, read_header
 from autoscaling.log.writer import log_name
-from autoscaling.scaler.controls import Control
 from autoscaling.scaler.decision import Decision
 from autoscaling.shadow.pair import Pair
 from autoscaling.signals.signals import Signals
+from deployments.cell.control import Control
 from deployments.ownership.decision_log import KEPT
 
 

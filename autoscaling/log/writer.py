@@ -11,10 +11,10 @@ from pathlib import Path
 from autoscaling.laws.law import Concern
 from autoscaling.log.codec import Tree, controls_tree, decision_tree, difference, signals_tree
 from autoscaling.log.header import Begin, header_of
-from autoscaling.scaler.controls import Control
 from autoscaling.scaler.decision import Decision
 from autoscaling.shadow.pair import Pair
 from autoscaling.signals.signals import Signals
+from deployments.cell.control import Control
 from deployments.ownership.decision_log import DecisionLog, in_file_name
 from deployments.telemetry.line_log import LogHealth
 

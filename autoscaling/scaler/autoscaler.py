@@ -14,9 +14,9 @@ from collections import deque
 from dataclasses import replace
 
 from autoscaling.laws.law import Concern, Law, Motive, Wanted
-from autoscaling.scaler.controls import Control, ControlKind, in_force
 from autoscaling.scaler.decision import Bounds, Decision, Limit
 from autoscaling.signals.signals import ReplicaState, Signals
+from deployments.cell.control import Control, ControlKind, in_force
 
 
 class Room:

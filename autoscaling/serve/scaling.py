@@ -19,7 +19,6 @@ from autoscaling.laws.backlog.start_up import StartUps
 from autoscaling.log.reader import remembered
 from autoscaling.log.writer import ScalingLog
 from autoscaling.scaler.autoscaler import Pace
-from autoscaling.scaler.controls import Control
 from autoscaling.scaler.decision import Decision, Limit
 from autoscaling.serve.cell import Cell
 from autoscaling.serve.facts import Facts
@@ -29,6 +28,7 @@ from autoscaling.shadow.pair import Pair
 from autoscaling.signals.from_snapshot import Moment, signals_from
 from autoscaling.signals.signals import Signals, unseen
 from cluster.spec import ClusterSpec
+from deployments.cell.control import Control
 from deployments.cell.scaling_state import ScalingState
 from deployments.scheduling.replica import ReplicaStatus
 

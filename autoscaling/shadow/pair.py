@@ -15,10 +15,10 @@ from autoscaling.from_spec import ScalingSetup
 from autoscaling.laws.law import Law, Plant
 from autoscaling.laws.registry import LawChoice, remember
 from autoscaling.scaler.autoscaler import Autoscaler, PacedScaler
-from autoscaling.scaler.controls import Control
 from autoscaling.scaler.decision import Bounds, Decision
 from autoscaling.shadow.contest import Contest, Standing
 from autoscaling.signals.signals import Signals
+from deployments.cell.control import Control
 
 
 class Shadow:

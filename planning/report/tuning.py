@@ -7,6 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from planning.gauntlet.serving import Load
 from planning.report import tuning_text as words
 from planning.report.facts import NOT_MODELLED, Basis, basis_line
 from planning.report.figures import BLUE, GREEN, GRID, INK, ORANGE, RED, SLATE, Look, Panel, Tone, clock_for, line_of, mark_level, rows_figure
@@ -15,7 +16,6 @@ from planning.report.tuning_text import mark
 from planning.report.words import attained
 from planning.simulator.bins import Column
 from planning.tune.advice import Advice, exact_of, played
-from planning.gauntlet.serving import Load
 from planning.tune.player import SLOT_S
 from planning.tune.trial import Trial
 

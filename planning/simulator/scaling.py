@@ -11,10 +11,10 @@ import numpy as np
 
 from autoscaling.forecast.forecaster import Forecaster
 from autoscaling.scaler.autoscaler import Autoscaler
-from autoscaling.scaler.controls import Control
 from autoscaling.scaler.decision import Decision
 from autoscaling.signals.from_snapshot import Moment, signals_of
 from autoscaling.signals.signals import Latencies, Signals
+from deployments.cell.control import Control
 from planning.simulator.faults import Faults, FaultyBooks, Write
 from planning.simulator.fleet import SimulatedCell
 

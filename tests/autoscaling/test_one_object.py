@@ -4,10 +4,10 @@ import numpy as np
 
 from autoscaling.from_spec import ScalingSetup
 from autoscaling.scaler.autoscaler import Autoscaler
-from autoscaling.scaler.controls import Control
 from autoscaling.scaler.decision import Decision
 from autoscaling.shadow.pair import Pair
 from autoscaling.signals.signals import Signals
+from deployments.cell.control import Control
 from deployments.scheduling import LanePolicy, Policy
 from planning.simulator.cell import Cell, CellSettings
 from planning.simulator.scaling import Scaling

@@ -9,9 +9,9 @@ from typing import Any
 from autoscaling.laws.law import Plant
 from autoscaling.laws.registry import make_law
 from autoscaling.scaler.autoscaler import Autoscaler, PacedScaler
-from autoscaling.scaler.controls import Control, ControlKind
 from autoscaling.scaler.decision import Bounds, Decision
 from autoscaling.signals.signals import FlowSignal, Forecast, LaneSignal, Latencies, ReplicaSignal, ReplicaState, Signals
+from deployments.cell.control import Control, ControlKind
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import Limits
 

@@ -11,12 +11,12 @@ from autoscaling.explain.moments import Moment, levers, moments, why
 from autoscaling.laws.law import Concern, Motive
 from autoscaling.log.reader import lines_of, log_files
 from autoscaling.log.writer import ScalingLog, log_name
-from autoscaling.scaler.controls import Control, ControlKind
 from autoscaling.scaler.decision import Decision, Limit
 from autoscaling.shadow.pair import Pair
 from cli.main import app
 from cli.run_dir import RunDir, State
 from cli.scaling_logs import chosen_logs
+from deployments.cell.control import Control, ControlKind
 from tests.autoscaling.setups import setup, stream
 
 PIN = Control(ControlKind.PIN, 1, 1_700_000_100.0, "ada", "a visit")

@@ -16,9 +16,9 @@ from autoscaling.laws.registry import LAWS
 from autoscaling.log.codec import controls_from, controls_tree, decision_from, decision_tree, signals_from, signals_tree
 from autoscaling.log.reader import LogError, lines_of, log_files, remembered, replay
 from autoscaling.log.writer import ScalingLog
-from autoscaling.scaler.controls import Control, ControlKind
 from autoscaling.shadow.pair import Pair
 from autoscaling.signals.signals import Forecast, Latencies, Signals
+from deployments.cell.control import Control, ControlKind
 from tests.autoscaling.setups import setup, stream
 
 HOLD = Control(ControlKind.HOLD, 5, 1_700_000_060.0, "ada", "a rehearsal")

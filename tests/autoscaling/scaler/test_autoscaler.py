@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from autoscaling.laws.law import Motive, Wanted
 from autoscaling.scaler.autoscaler import Autoscaler, PacedScaler
-from autoscaling.scaler.controls import Control, ControlKind
 from autoscaling.scaler.decision import Bounds, Limit
 from autoscaling.signals.signals import ReplicaState, Signals, unseen
+from deployments.cell.control import Control, ControlKind
 from tests.autoscaling.scaler.moments import moment, replicas
 
 

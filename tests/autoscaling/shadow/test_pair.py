@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from autoscaling.scaler.controls import Control, ControlKind
 from autoscaling.shadow.pair import Pair, Probation
 from autoscaling.signals.signals import Signals, unseen
+from deployments.cell.control import Control, ControlKind
 from tests.autoscaling.scaler.moments import moment
 from tests.autoscaling.setups import setup, stream
 
