@@ -27,6 +27,7 @@ _MOTIVES: Mapping[Motive, str] = {
     Motive.CONSOLIDATE: "for long enough, fewer have carried the busiest moment",
     Motive.IDLE: "nothing has come for long enough, so none is needed",
     Motive.COOLING: "fewer would do, but not for long enough yet",
+    Motive.RESTING: "a few more or fewer would do, but the number changed less than ten minutes ago, and for so little it rests",
     Motive.LULL: "next to nothing comes of what usually does, and it may come back at once, so no more than half goes, and then none for a while",
     Motive.NO_ROOM: "fewer would do on average, but one less would not carry the load",
     Motive.SCHEDULE: "the number was known beforehand",

@@ -42,6 +42,8 @@ class Motive(StrEnum):
     """Nothing has come for long enough: none is needed."""
     COOLING = "cooling"
     """Fewer would do, but not for long enough yet."""
+    RESTING = "resting"
+    """One more or one fewer would do, of many, but the number changed too lately for so little."""
     LULL = "lull"
     """Next to nothing comes of what usually does: fewer would do, but no more than half goes at once, since it may all come back."""
     NO_ROOM = "no_room"

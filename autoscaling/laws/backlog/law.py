@@ -11,8 +11,8 @@
 
     up         the largest of them, if it is more than applied by `margin` (what is starting is in it: credited on the way up only); what waits, and
                promises that are missed, need no margin
-    down       the largest over the last max(down_after_s, down_starts * S), plus `margin`: what then still carries the busiest moment; not back and
-               forth (`reversal.py`)
+    down       the largest over the last max(down_after_s, down_starts * S), plus `margin`: what then still carries the busiest moment
+    pace       not back and forth, small steps after a rest, steps down together (`cooldown.py`); while next to nothing comes, by halves (`lull.py`)
 
 Replicas that have been silent for long are left out of all this, and put on top at the end (`silent.py`). Everything is per model and cell. Nothing
 here knows bounds, operators or broken signals (`scaler/`).
@@ -24,6 +24,7 @@ from typing import ClassVar
 
 from autoscaling.laws.backlog.burn import Burn
 from autoscaling.laws.backlog.capacity import Capacity
+from autoscaling.laws.backlog.cooldown import SETTLE_S, Cooldown
 from autoscaling.laws.backlog.demand import Demand
 from autoscaling.laws.backlog.down import Stabiliser
 from autoscaling.laws.backlog.lanes import LaneTargets, worst
@@ -32,7 +33,6 @@ from autoscaling.laws.backlog.occupied import Occupied
 from autoscaling.laws.backlog.persistence import Persistence
 from autoscaling.laws.backlog.relief import Relief
 from autoscaling.laws.backlog.residence import Residence
-from autoscaling.laws.backlog.reversal import Reversal
 from autoscaling.laws.backlog.settings import BacklogSettings
 from autoscaling.laws.backlog.silent import Silent
 from autoscaling.laws.backlog.start_up import StartUps
@@ -62,7 +62,7 @@ class BacklogLaw:
         self._persistence = Persistence()
         self._down = Stabiliser()
         self._load = Stabiliser()
-        self._reversal = Reversal()
+        self._cooldown = Cooldown()
         self._lull = Lull()
         self._silent = Silent()
         self._began_s = -math.inf
@@ -86,20 +86,22 @@ class BacklogLaw:
         self._persistence.look(signals, self._demand, self._start_ups.expected_s, self._capacity.per_s)
         silent = self._silent.look(signals)
         wanted = self._decide(replace(signals, applied=signals.applied - silent) if silent else signals)
-        self._reversal.wants(wanted.replicas)
+        self._cooldown.wants(wanted.replicas)
         return replace(wanted, replicas=wanted.replicas + silent, terms={**wanted.terms, "silent": float(silent)}) if silent else wanted
 
     def _decide(self, signals: Signals) -> Wanted:
         terms = self._terms(signals)
         motive, needed = _largest(terms)
         load = self._load_of(terms)
-        self._reversal.within_s = self.settings.reversal_spans * self._span_s
-        self._reversal.look(signals.at_s, signals.applied, load)
+        self._cooldown.within_s = self.settings.reversal_spans * self._span_s
+        self._cooldown.look(signals.at_s, signals.applied, load)
         self._load.look(signals.at_s, load)
         self._lull.look(signals)
         if not signals.applied:
             return self._from_zero(signals, terms)
         more = math.ceil(needed - (0.0 if motive is Motive.BACKLOG else self.settings.margin) - _ROUNDING)
+        rests = more > signals.applied and self._may_wait(signals.at_s, motive, more)
+        more = signals.applied if rests else more
         concern = None
         if more <= signals.applied and self._burn.worst.rate >= self.settings.burn:
             concern = self._concern(signals)
@@ -107,7 +109,10 @@ class BacklogLaw:
                 motive, more = Motive.SLO_BURN, signals.applied + 1
                 needed = float(more)
         self._down.look(signals.at_s, needed)
-        wanted = Wanted(more, motive, terms) if more > signals.applied else self._fewer(signals, needed, terms)
+        if more > signals.applied:
+            wanted = Wanted(more, motive, terms)
+        else:
+            wanted = Wanted(more, Motive.RESTING, terms) if rests else self._fewer(signals, needed, terms)
         return wanted if concern is None else replace(wanted, concern=concern)
 
     def _concern(self, signals: Signals) -> Concern | None:
@@ -193,22 +198,43 @@ class BacklogLaw:
             return Wanted(0, Motive.IDLE, terms)
         if needed + margin > applied - 1 + _ROUNDING:
             return Wanted(applied, Motive.STEADY if needed > applied - 1 or applied == 1 else Motive.NO_ROOM, terms)
-        patience = self._reversal.patience(now)
-        most, most_load = self._down.most(now, self._span_s * patience), self._load.most(now, self._span_s * patience)
-        if most is None or most_load is None:
+        span_s = self._span_s * self._cooldown.patience(now)
+        found = self._sufficed(now, span_s)
+        if found is None:
             return Wanted(applied, Motive.COOLING, terms)
+        most, fewer = found
         terms["needed_most"] = most
-        fewer = max(1, math.ceil(most + margin - _ROUNDING), self._reversal.least(now, most_load))
         if fewer >= applied:
             return Wanted(applied, Motive.COOLING if most < applied - 1 else Motive.NO_ROOM, terms)
-        allowed = self._lull.allowed(now, self._reversal.within_s, fewer)
+        if self._cooldown.small(fewer):
+            span_s += max(0.0, self._cooldown.within_s - self._span_s)
+            found = None if self._cooldown.rests(now) else self._sufficed(now, span_s)
+            if found is None or found[1] >= applied:
+                return Wanted(applied, Motive.RESTING, terms)
+            fewer = found[1]
+        soon = self._sufficed(now, max(span_s - SETTLE_S, min(span_s, SETTLE_S)))
+        if soon is not None and not self._cooldown.settled(now, fewer, soon[1]):
+            return Wanted(applied, Motive.COOLING, terms)
+        allowed = self._lull.allowed(now, self._cooldown.within_s, fewer)
         return Wanted(allowed, Motive.CONSOLIDATE if allowed == fewer else Motive.LULL, terms)
+
+    def _sufficed(self, now: float, span_s: float) -> tuple[float, int] | None:
+        """The largest need of the last `span_s` seconds, and how few carry it; None where less was seen."""
+        most, most_load = self._down.most(now, span_s), self._load.most(now, span_s)
+        if most is None or most_load is None:
+            return None
+        return most, max(1, math.ceil(most + self.settings.margin - _ROUNDING), self._cooldown.least(now, most_load))
+
+    def _may_wait(self, now: float, motive: Motive, more: int) -> bool:
+        """Whether a step up is not worth a change of the number so soon after another."""
+        cooldown = self._cooldown
+        return motive in (Motive.DEMAND, Motive.OCCUPANCY) and cooldown.small(more) and cooldown.rests(now) and not cooldown.presses
 
     def _is_idle(self, signals: Signals, terms: dict[str, float]) -> bool:
         """Whether nothing has come for so long that the last replica may go, and nothing is foretold."""
         idle_s = signals.at_s - max(self._demand.last_arrival_s, self._began_s)
         busy = signals.waiting or signals.running or terms.get(Motive.FORECAST.value, 0.0) >= 0.5
-        return not busy and idle_s >= self.settings.zero_after_s * self._reversal.patience(signals.at_s)
+        return not busy and idle_s >= self.settings.zero_after_s * self._cooldown.patience(signals.at_s)
 
     @property
     def _span_s(self) -> float:

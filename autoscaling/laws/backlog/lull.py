@@ -5,7 +5,7 @@
     span     a minute, or as long as LEAST requests usually take, up to five; where they take longer nobody can tell
 
 Nobody knows whether the load comes back in minutes. So the number follows the silence, but no faster than by half at a time, and rests between two
-steps for as long as a reversal must wait (`reversal.py`). The load's peak does not matter for that, as it does there: it has fallen, whatever it was.
+steps for as long as a reversal must wait (`cooldown.py`). The load's peak does not matter for that, as it does there: it has fallen, whatever it was.
 What is needed falls bit by bit while the silence is averaged in, so a step waits until half fits, for at most twice as long as that.
 """
 

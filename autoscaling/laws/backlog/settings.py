@@ -27,8 +27,8 @@ class BacklogSettings:
 
     `down_after_s`: for so long fewer must have sufficed before any is taken away, and never for less than `down_starts` times what a start takes.
     `margin`: by how much of a replica they must have sufficed, and by how much more must be needed. `reversal_spans`: within so many times as long
-    a step that is reversed is a flap (`reversal.py`). `zero_after_s`: idle for so long, the last replica goes, where zero is allowed. `burn`:
-    promises missed so many times as fast as the SLO allows add a replica whatever the rest says.
+    a step that is reversed is a flap, and a small step rests (`cooldown.py`). `zero_after_s`: idle for so long, the last replica goes, where zero is
+    allowed. `burn`: promises missed so many times as fast as the SLO allows add a replica whatever the rest says.
     """
 
     target_wait: float = 0.5

@@ -9,7 +9,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from autoscaling.laws.law import Concern
+from autoscaling.laws.backlog.cooldown import PRESSING, SMALL_DOWN, SMALL_UP
+from autoscaling.laws.backlog.settings import BacklogSettings
+from autoscaling.laws.law import Concern, Motive
 from autoscaling.laws.registry import make_law
 from autoscaling.scaler.decision import Decision
 from benchmarks.scaling.plays import MID_FOLDER, RESTING, SILENCE_S, Case, scenario_case, silenced
@@ -60,6 +62,12 @@ def test_while_the_upstream_is_out_steps_down_keep_their_rules_and_nothing_flaps
     assert all(one.requested >= 5 for one in between(found, 660.0, 900.0))  # what the five replicas' worth of the minutes before need
 
 
+def load_of(decision: Decision) -> float:
+    """In replicas' worth, by what arrives or by what is booked: without any headroom."""
+    terms = decision.terms
+    return max(terms["rate"] / terms["replica_work_per_s"], terms.get("occupancy", 0.0) * BacklogSettings().occupancy)
+
+
 @cache
 def day(name: str) -> tuple[Case, tuple[Decision, ...]]:
     case = RESTING[name](real(MID_FOLDER).parent, 0)
@@ -73,7 +81,19 @@ def test_on_a_recorded_day_nothing_flaps_in_the_silence_and_changes_are_rare(nam
     silent = between(list(found), from_s, to_s)
     assert all(one.requested < one.applied for one in silent)
     assert_at_rest(silent)
-    assert len(found) <= case.play.until_s / REST_S
+    assert len(found) <= 0.7 * case.play.until_s / REST_S
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["m-mid-outage", "silent-half-hour"])
+def test_on_a_recorded_day_small_steps_rest_unless_promises_wait_for_them(name: str) -> None:
+    _, found = day(name)
+    soon = [later for one, later in pairwise(found) if later.at_s - one.at_s < REST_S]
+    down = [one for one in soon if one.requested < one.applied]
+    assert all(one.applied - one.requested >= SMALL_DOWN * one.applied for one in down)
+    assert all(later.at_s - one.at_s > 30.0 for one, later in pairwise(found) if later in down and one.requested < one.applied)
+    small = [one for one in soon if 0 < one.requested - one.applied < SMALL_UP * one.applied]
+    assert all(one.motive in (Motive.BACKLOG, Motive.SLO_BURN) or load_of(one) >= PRESSING * one.applied for one in small)
 
 
 @pytest.mark.whole
