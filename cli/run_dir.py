@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from cluster.whole_file import write_whole
+from cluster.files import write_whole
 
 
 @dataclass(frozen=True)

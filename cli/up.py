@@ -27,7 +27,7 @@ from cli.private_ray import private_ray
 from cli.run_dir import RunDir, State
 from cli.shared_memory import shared_memory
 from cluster.artifacts import missing_sources
-from cluster.shipped import shipped
+from cluster.files import shipped
 from cluster.spec import ClusterSpec, Region, SpecError, load_spec
 from deployments.engine.simulated.costs import cost_problems
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from cluster.shipped import shipped
+from cluster.files import shipped
 from cluster.spec import ClusterSpec
 
 _MARKS = ("config.json", "adapter_config.json")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from cluster.json_file import read_json, write_json
+from cluster.files import read_json, write_json
 
 STEP_S = 600.0
 A_DAY, A_WEEK = 144, 1_008

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from cluster.shipped import shipped
+from cluster.files import shipped
 from cluster.spec import ClusterSpec
 from deployments.engine.args import arguments
 from deployments.engine.environment import replica_environment

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from cluster.shipped import shipped
+from cluster.files import shipped
 from cluster.spec import ClusterSpec, parse_spec
 
 

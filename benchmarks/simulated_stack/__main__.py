@@ -22,7 +22,7 @@ from benchmarks.simulated_stack.report import Measured, by_lane, render
 from benchmarks.simulated_stack.schedule import Schedule, drawn, traced
 from cli.private_cell import free_port
 from cli.server_process import ServerProcess
-from cluster.shipped import shipped
+from cluster.files import shipped
 from cluster.spec import ClusterSpec, load_spec
 from deployments.engine.simulated.costs import read_costs
 from planning.workload.traces import read_trace

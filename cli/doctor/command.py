@@ -12,7 +12,7 @@ from cli.console import console, fail
 from cli.doctor.finding import Finding, Verdict
 from cli.doctor.machine import check_machine
 from cli.doctor.packages import check_packages
-from cluster.shipped import shipped
+from cluster.files import shipped
 from cluster.spec import SpecError, load_spec
 
 _MARKS = {Verdict.GOOD: "[green]ok  [/]", Verdict.WARN: "[yellow]warn[/]", Verdict.BAD: "[bold red]BAD [/]"}

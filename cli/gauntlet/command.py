@@ -17,7 +17,7 @@ from autoscaling.laws.registry import LAWS
 from cli.console import console, errors, fail
 from cli.gauntlet.tables import show, show_choices
 from cli.outputs import check_outputs
-from cluster.whole_file import is_special, write_whole
+from cluster.files import is_special, write_whole
 from planning.gauntlet.recorded import TracesError
 from planning.gauntlet.registry import SCENARIOS
 from planning.gauntlet.results import Plan, Results, merged

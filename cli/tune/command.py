@@ -20,8 +20,8 @@ from cli.simulation_scaling import StartUp
 from cli.traffic_options import Choice, FromS, Limit, LoadScale, TimeScale, ToS, TraceFile
 from cli.tune.inputs import Inputs, gathered, trusted
 from cli.tune.show import show
+from cluster.files import write_whole
 from cluster.spec import SpecError
-from cluster.whole_file import write_whole
 from deployments.garbage import calm_garbage_collector
 from deployments.scheduling.recorder import code_hash
 from planning.report.facts import Basis

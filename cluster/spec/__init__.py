@@ -1,15 +1,11 @@
 """The cluster spec: one file that says what there is, what is served, what is promised and how it may scale."""
 
 from cluster.spec.autoscaling import Autoscaling, Backlog, Law, Rollback
-from cluster.spec.cluster import ClusterSpec
-from cluster.spec.exchange import exchanged
+from cluster.spec.cluster import ClusterSpec, Pool, Region, exchanged
 from cluster.spec.gateway import Cors, Gateway, Limits, Timeouts
 from cluster.spec.load import SpecError, load_spec, parse_section, parse_spec, problem_lines
-from cluster.spec.models import EngineSettings, Health, LoraAdapter, Model, Replicas, Speculative
-from cluster.spec.regions import Pool, Region
-from cluster.spec.simulated import Simulated
-from cluster.spec.tenants import Tenant
-from cluster.spec.traffic import Lane, Scheduling, TrafficClass
+from cluster.spec.models import EngineSettings, Health, LoraAdapter, Model, Replicas, Simulated, Speculative
+from cluster.spec.traffic import Lane, Scheduling, Tenant, TrafficClass
 
 __all__ = [
     "Autoscaling",

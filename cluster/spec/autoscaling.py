@@ -4,8 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from cluster.spec.base import Seconds, Section
-from cluster.spec.paths import beside_the_spec
+from cluster.spec.base import Seconds, Section, beside_the_spec
 
 Share = Annotated[float, Field(ge=0.05, le=1)]
 LawName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]

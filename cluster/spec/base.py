@@ -1,8 +1,6 @@
-"""The base of every spec section: unknown keys are refused, values are frozen, and names have one form.
+"""The base of every spec section: unknown keys are refused, values are frozen, names have one form, and paths start from the spec's folder."""
 
-What does not live here: the sections themselves (one file each) and the reading of files (`load.py`).
-"""
-
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
@@ -27,3 +25,13 @@ class Section(BaseModel):
         if isinstance(value, bool) and info.field_name is not None and cls.model_fields[info.field_name].annotation is not bool:
             raise PydanticCustomError("truth_value", "a truth value is not allowed")
         return value
+
+
+FOLDER = "folder"
+"""The key of pydantic's validation context under which `load_spec` says where the spec's file lies."""
+
+
+def beside_the_spec(path: str, info: ValidationInfo) -> str:
+    """The path, absolute where the spec's folder is known. For a field's validator."""
+    folder = (info.context or {}).get(FOLDER)
+    return path if folder is None else str(Path(folder, Path(path).expanduser()))

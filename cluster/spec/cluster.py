@@ -1,17 +1,45 @@
-"""The whole cluster spec, and what its sections must agree on."""
+"""The whole cluster spec: regions and pools, and what its sections must agree on."""
 
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from cluster.spec.autoscaling import Autoscaling
+from cluster.spec.autoscaling import Autoscaling, Law
 from cluster.spec.base import Name, Section
 from cluster.spec.gateway import Gateway
 from cluster.spec.models import Model
-from cluster.spec.regions import Pool, Region
-from cluster.spec.tenants import Tenant
-from cluster.spec.traffic import DEFAULT_CLASSES, DEFAULT_LANES, Lane, Scheduling, TrafficClass
+from cluster.spec.traffic import DEFAULT_CLASSES, DEFAULT_LANES, Lane, Scheduling, Tenant, TrafficClass
+
+
+class Pool(Section):
+    """Nodes of one kind in one region.
+
+    `accelerator` is `cpu` or a GPU's name as in Ray's accelerator types (`L40S`, `H100`); prices are US dollars per GPU-hour (per node-hour for
+    `cpu`), before any discount, and are what plans and explanations are priced with. `spot`: nodes may be taken away; then each replica polls
+    `spot_notice_url` (404: no notice; 200 with a JSON object that has an `action`: there is one), and drains itself when it is told.
+    """
+
+    name: Name
+    accelerator: Annotated[str, Field(pattern=r"^(cpu|[A-Z][A-Z0-9-]{1,30})$")] = "cpu"
+    nodes: Annotated[int, Field(ge=1, le=10_000)] = 1
+    gpus_per_node: Annotated[int, Field(ge=0, le=16)] = 0
+    cpus_per_node: Annotated[int, Field(ge=1, le=1_024)] | None = None
+    price_usd_per_hour: Annotated[float, Field(ge=0, le=1_000)] = 0.0
+    spot: bool = False
+    spot_notice_url: Annotated[str, Field(pattern=r"^https?://[^/]+/")] = "http://169.254.169.254/latest/meta-data/spot/instance-action"
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the whole pool."""
+        return self.nodes * self.gpus_per_node
+
+
+class Region(Section):
+    """One region is one cell: one Ray cluster, with one or more pools."""
+
+    name: Name
+    pools: Annotated[tuple[Pool, ...], Field(min_length=1)]
 
 
 class ClusterSpec(Section):
@@ -137,3 +165,22 @@ def _unique(where: str, names: Iterable[str]) -> None:
         if name in seen:
             raise ValueError(f"{where}: {name!r} stands there twice; names must differ")
         seen.add(name)
+
+
+_LAW = tuple(Law.model_fields)
+
+
+def exchanged(spec: ClusterSpec, model: str) -> ClusterSpec:
+    """The spec with both laws of that model in each other's place. Raises ValueError where it is unknown, or has no shadow.
+
+    A model that follows the cluster's section gets one of its own by this, since the other models were not asked.
+    """
+    found = spec.model(model)
+    section = spec.autoscaling_of(found)
+    if section.shadow is None:
+        raise ValueError(f"model {model!r} has no shadow; needed: autoscaling.shadow, a second law that runs beside the active one")
+    fields: dict[str, Any] = section.model_dump()
+    active = {name: fields[name] for name in _LAW}
+    changed = Autoscaling.model_validate({**fields, **fields["shadow"], "shadow": active})
+    models = tuple(one.model_copy(update={"autoscaling": changed}) if one is found else one for one in spec.models)
+    return ClusterSpec.model_validate(spec.model_copy(update={"models": models}).model_dump())

@@ -5,8 +5,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
-from cluster.spec.base import Seconds, Section
-from cluster.spec.paths import beside_the_spec
+from cluster.spec.base import Seconds, Section, beside_the_spec
 
 Origin = Annotated[str, StringConstraints(pattern=r"^(\*|[a-z][a-z0-9+.-]*://[a-z0-9._~\[\]:-]+)$", max_length=256)]
 """`*`, or a scheme and a host in lower case, and a port where it is not the scheme's own; no path and no slash at the end."""

@@ -1,19 +1,18 @@
 """Reads a spec from YAML, with errors that an operator can act on: key, value, what is allowed.
 
-`raylane spec check`, `raylane up` and the tests call this; nothing else parses specs. Other YAML files of raylane (the traffic file) are read with
-`parse_section`, so that all speak alike.
+Nothing else parses specs. Other YAML files of raylane (the traffic file) are read with `parse_section`, so that all errors read alike.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from cluster.spec.allowed import allowed
+from cluster.spec.base import FOLDER
 from cluster.spec.cluster import ClusterSpec
-from cluster.spec.paths import FOLDER
 
 SectionT = TypeVar("SectionT", bound=BaseModel)
 
@@ -104,3 +103,61 @@ class _UniqueKeyLoader(yaml.SafeLoader):
                 raise yaml.constructor.ConstructorError(None, None, f"key {key!r} stands there twice", key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep=deep)
+
+
+_BOUNDS = (("minimum", "at least"), ("exclusiveMinimum", "above"), ("maximum", "at most"), ("exclusiveMaximum", "below"))
+_KINDS = {"integer": "a whole number", "number": "a number", "string": "a text", "boolean": "true, false", "array": "a list", "object": "a mapping"}
+
+
+def allowed(key: Iterable[str | int], of: type[BaseModel]) -> str | None:
+    """The allowed values of the key at that path (`("gateway", "port")`) of a spec of that kind, or None where its schema does not know it."""
+    root = _schema(of)
+    node: Any = root
+    for part in key:
+        node = _step(_resolved(node, root), part)
+        if node is None:
+            return None
+    return _words(node, root)
+
+
+def _step(node: dict[str, Any], part: str | int) -> dict[str, Any] | None:
+    if isinstance(part, int):
+        found = node.get("items")
+    else:
+        found = node.get("properties", {}).get(part)
+    return dict(found) if isinstance(found, dict) else None
+
+
+def _resolved(node: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
+    """The node itself: behind a reference, or the one that is not null of several."""
+    while True:
+        if "$ref" in node:
+            node = root["$defs"][node["$ref"].rpartition("/")[2]]
+        elif "anyOf" in node:
+            node = next(choice for choice in node["anyOf"] if choice.get("type") != "null")
+        else:
+            return node
+
+
+def _words(node: dict[str, Any], root: dict[str, Any]) -> str:
+    or_null = " or null" if any(choice.get("type") == "null" for choice in node.get("anyOf", ())) else ""
+    node = _resolved(node, root)
+    if "enum" in node or "const" in node:
+        return ", ".join(str(value) for value in node.get("enum", [node.get("const")])) + or_null
+    if node.get("additionalProperties") is False:
+        return f"a mapping of {', '.join(node['properties'])}{or_null}"
+    words = _KINDS.get(node.get("type", ""), "any value")
+    if {"minimum", "maximum"} <= node.keys():
+        words += f", {node['minimum']:.12g} to {node['maximum']:.12g}"
+    else:
+        words += "".join(f", {name} {node[bound]:.12g}" for bound, name in _BOUNDS if bound in node)
+    if "pattern" in node:
+        words += f" of the form {node['pattern']}"
+    if node.get("minItems"):
+        words += f" of at least {node['minItems']}"
+    return words + or_null
+
+
+@cache
+def _schema(of: type[BaseModel]) -> dict[str, Any]:
+    return of.model_json_schema()

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from cluster.json_file import read_json, write_json
+from cluster.files import read_json, write_json
 from deployments.engine_model.cost_model import Attention, CostModel, Curve
 from deployments.engine_model.limits import Limits
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from cluster.json_file import read_json, write_json
+from cluster.files import read_json, write_json
 
 POINTS = 0.03
 Finite = Annotated[float, Field(allow_inf_nan=False)]

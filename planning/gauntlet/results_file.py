@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from cluster.json_file import read_json
+from cluster.files import read_json
 from planning.gauntlet.results import Contender, Contest, Point, Results
 from planning.scoring import Score
 

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from cluster.whole_file import is_special, write_whole
+from cluster.files import is_special, write_whole
 
 
 class ReportFileError(ValueError):

@@ -17,7 +17,7 @@ from benchmarks.lanes.simulated import Rehearsal
 from benchmarks.lanes.verdict import SideResult, judge
 from cli.bench.played import Played
 from cli.bench.sample import Failure, FailureKind, Sample, Usage
-from cluster.shipped import shipped
+from cluster.files import shipped
 from cluster.spec import parse_spec
 from deployments.engine_model.cost_file import read_cost_file
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from cli import boot
 from cli.main import COMMANDS, app
 from cli.run_dir import RunDir, State
-from cluster.shipped import shipped
+from cluster.files import shipped
 
 SPEC = """
 name: x

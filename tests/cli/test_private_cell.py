@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from cli.private_cell import PrivateCell
-from cluster.shipped import shipped
+from cluster.files import shipped
 from cluster.spec import ClusterSpec, load_spec, parse_spec
 
 

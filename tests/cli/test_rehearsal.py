@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from cli.bench.vocabulary import TokenIds
 from cli.main import app
 from cli.rehearse.live import LivePlayer
-from cluster.shipped import shipped
+from cluster.files import shipped
 from planning.rehearsal import rehearsed
 from planning.workload.traces import read_trace
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 from cli.bench.settings import Settings
 from cli.main import app
 from cli.traffic_options import Choice, chosen_requests
-from cluster.shipped import shipped
+from cluster.files import shipped
 from planning.workload.traces import read_requests, read_trace
 
 DAY = shipped("traffic/day.yaml")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cluster.artifacts import ArtifactError, resolve_source
-from cluster.shipped import shipped
+from cluster.files import shipped
 
 
 def test_a_hub_name_is_handed_on() -> None:
@@ -29,7 +29,7 @@ def test_a_home_that_is_unknown() -> None:
 
 
 def test_what_does_not_ship(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import cluster.shipped as module
+    import cluster.files as module
 
     monkeypatch.setattr(module, "_PACKAGE", tmp_path / "cluster")
     with pytest.raises(FileNotFoundError, match="does not ship"):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from cluster.shipped import shipped
+from cluster.files import shipped
 from cluster.spec import ClusterSpec, Gateway, SpecError, Timeouts, load_spec, parse_spec
 
 HEAD = "name: x\nregions: [{name: r, pools: [{name: p}]}]\n"

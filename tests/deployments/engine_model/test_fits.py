@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.shipped import shipped
+from cluster.files import shipped
 from cluster.spec import Model, Pool, load_spec
 from deployments.engine_model.cost_file import CostFile, read_cost_file
 from deployments.engine_model.fits import limits_for, misfits

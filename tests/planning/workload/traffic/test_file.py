@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster.shipped import shipped
+from cluster.files import shipped
 from planning.workload.traffic import Traffic, TrafficError, load_traffic, parse_traffic
 
 SMALL: dict[str, Any] = {"duration_s": 100, "streams": [{"name": "a", "rate": {"per_s": 2}, "prompt": 10, "output": "uniform:1:9"}]}

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from cluster.json_file import read_json, write_json
-from cluster.whole_file import is_special, write_whole
+from cluster.files import is_special, read_json, write_json, write_whole
 
 
 class _Some(BaseModel):
