@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from cli.chosen import chosen_model
 from cli.console import console, fail
+from cli.options import chosen_model
 from cluster.artifacts import ArtifactError, resolve_source
 from cluster.hardware import gpu_named
 from deployments.engine_model.cost_file import cost_file, write_cost_file

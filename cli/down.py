@@ -10,9 +10,8 @@ import psutil
 import typer
 
 from cli.console import console, fail
-from cli.private_ray import end_processes, processes_of
+from cli.private_ray import end_processes, processes_of, remove_shared_memory
 from cli.run_dir import RunDir, known_clusters
-from cli.shared_memory import remove
 
 _PATIENCE_S = 120.0
 
@@ -56,5 +55,5 @@ def clean(run_dir: RunDir) -> None:
     if state is not None and Path(state.ray_temp_dir).name.startswith("raylane-"):
         end_processes(processes_of(state.ray_temp_dir), patience_s=2)
         shutil.rmtree(state.ray_temp_dir, ignore_errors=True)
-    remove(run_dir.path / "shared_memory")
+    remove_shared_memory(run_dir.path / "shared_memory")
     run_dir.clear_state()

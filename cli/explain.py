@@ -1,10 +1,12 @@
 """`raylane explain [MODEL]`: why there are so many replicas: each decision with its inputs, its reason, and what would have changed it; and which
-replicas and gateways ended meanwhile."""
+replicas and gateways ended meanwhile.
+"""
 
 import json
 import math
 import time
 from collections import deque
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,13 +16,14 @@ from rich.markup import escape
 
 from autoscaling.explain.explanation import explain as explained
 from autoscaling.explain.moments import Moment, moments
-from autoscaling.log.reader import LogError, lines_of
-from cli.console import console, fail
+from autoscaling.log.reader import LogError, lines_of, log_files
+from autoscaling.log.writer import PREFIX
+from cli.console import console, fail, seconds_of
 from cli.departed import clock, end_of, ids_in, sequel_of, short_names
-from cli.duration import seconds_of
-from cli.scaling_logs import chosen_logs, log_folder
+from cli.run_dir import RunDir, known_clusters
 from deployments.cell.book import departures_in
 from deployments.cell.life_log import FILE_NAME, LifeLog
+from deployments.ownership.decision_log import model_in
 
 
 def explain(
@@ -103,3 +106,27 @@ def _time(text: str) -> float:
         return time.time() - seconds_of(text)
     except ValueError:
         fail(f"--at {text!r}: allowed: 2026-11-21T12:03[:04], 12:03[:04], or a span like 10m", code=2)
+
+
+def chosen_logs(model: str | None, files: Sequence[Path]) -> list[Path]:
+    """Oldest first. Ends the command where there is none, or more than one to choose from."""
+    if files:
+        return list(files)
+    folder = log_folder(files)
+    there = sorted(model_in(path.name.removeprefix(PREFIX).removesuffix(".jsonl")) for path in folder.glob(f"{PREFIX}*.jsonl"))
+    if model is None and len(there) != 1:
+        fail(f"{len(there)} models have a scaling log in {folder}; allowed: {', '.join(there) or 'none'}", code=2)
+    found = log_files(folder, model or there[0])
+    if not found:
+        fail(f"model {model!r} has no scaling log in {folder}; allowed: {', '.join(there) or 'none'}", code=2)
+    return found
+
+
+def log_folder(files: Sequence[Path]) -> Path:
+    """Where those files are, or else the logs of the cluster on this machine. Ends the command where there is none, or more than one."""
+    if files:
+        return files[-1].parent
+    states = known_clusters() or known_clusters(dead_too=True)
+    if len(states) != 1:
+        fail(f"{len(states)} clusters on this machine: which one is meant?", mend="--log FILE", code=2)
+    return RunDir(states[0].name).path / "logs"

@@ -1,14 +1,17 @@
-"""A Ray of our own on this machine, started and ended by one process: loopback where Ray lets us, with token authentication, and never `ray stop`,
-which would end every Ray of this machine.
+"""A Ray of our own on this machine, started and ended by one process, and the files in /dev/shm that its processes leave.
 
-The caller's environment must be set before Ray is imported, which is why Ray is imported inside the functions.
+It listens on loopback where Ray lets us, with token authentication, and is never ended by `ray stop`, which would end every Ray of this machine. The
+caller's environment must be set before Ray is imported, which is why Ray is imported inside the functions. A process that is killed cannot remove its
+own shared memory: whoever ends the cluster does. Only what our own processes were seen to have mapped is removed, and only when no process has it
+mapped any more.
 """
 
 import os
 import shutil
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,3 +132,74 @@ def _is_zombie(process: psutil.Process) -> bool:
         return bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
+
+
+_FOLDER = "/dev/shm/"
+_MAPPED_EVERY_S = 5.0
+
+
+class SharedMemory:
+    """What was seen, kept in a file too, so that `raylane down` can clean up after an `up` that was killed."""
+
+    def __init__(self, record: Path) -> None:
+        self._record = record
+        self._seen: set[str] = set()
+        self._lock = threading.Lock()
+
+    def look(self) -> None:
+        """Notes what the children of this process have mapped."""
+        with self._lock:
+            found = _files(process.pid for process in psutil.Process().children(recursive=True))
+            if not found <= self._seen:
+                self._seen |= found
+                self._record.write_text("\n".join(sorted(self._seen)))
+
+
+@contextmanager
+def shared_memory(record: Path) -> Iterator[SharedMemory]:
+    """Looks again and again; on the way out, when the processes are gone, removes what they left."""
+    memory, stop = SharedMemory(record), threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(_MAPPED_EVERY_S):
+            memory.look()
+
+    watcher = threading.Thread(target=watch, name="shared-memory", daemon=True)
+    watcher.start()
+    try:
+        yield memory
+    finally:
+        stop.set()
+        watcher.join()
+        remove_shared_memory(record)
+
+
+def remove_shared_memory(record: Path) -> None:
+    """Removes the files that a record names and that no process has mapped, then the record."""
+    if not record.is_file():
+        return
+    left = {name for name in record.read_text().splitlines() if name.startswith(_FOLDER) and Path(name).exists()}
+    in_use = _files(psutil.pids()) if left else set()
+    for name in left - in_use:
+        Path(name).unlink(missing_ok=True)
+    record.unlink(missing_ok=True)
+
+
+def _files(pids: Iterable[int]) -> set[str]:
+    """The files that these processes have mapped. By inode: a semaphore is mapped under a name that it had for a moment only."""
+    inodes = {inode for pid in pids for inode in _inodes(pid)}
+    try:
+        with os.scandir(_FOLDER) as entries:
+            return {entry.path for entry in entries if entry.inode() in inodes}
+    except OSError:
+        return set()
+
+
+def _inodes(pid: int) -> Iterator[int]:
+    try:
+        maps = Path(f"/proc/{pid}/maps").read_text()
+    except OSError:  # gone, or another user's
+        return
+    for line in maps.splitlines():
+        if _FOLDER in line:
+            yield int(line.split(None, 5)[4])

@@ -10,8 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from cli.console import console, fail
-from cli.local_http import base_url, no_answer, read
-from cli.order import Url, Why, order
+from cli.gateway import Url, Why, base_url, no_answer, order, read
 
 shadow = typer.Typer(help="A second scaling law that runs beside the active one: compare, promote, take back.", no_args_is_help=True)
 Model = Annotated[str, typer.Argument(help="The model's name, as in the spec.")]

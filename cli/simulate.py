@@ -1,6 +1,8 @@
 """`raylane simulate`: what a spec would do with recorded traffic, by the scheduler that runs in production and a calibrated cost of engine steps."""
 
 import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,26 +12,82 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from autoscaling.forecast.forecaster import make_forecaster
 from autoscaling.from_spec import FIXED, ScalingSetup, cost_of, setup_of
 from autoscaling.laws.settings import LawError
-from cli.chosen import chosen_model, replica_count
 from cli.console import console, fail
-from cli.engine_costs import Costs, engine_costs
+from cli.options import (
+    Choice,
+    Costs,
+    FromS,
+    Limit,
+    LoadScale,
+    Seed,
+    StartUp,
+    TimeScale,
+    ToS,
+    TraceFile,
+    chosen_model,
+    chosen_requests,
+    engine_costs,
+    replica_count,
+)
 from cli.simulation_report import check_report, facts_of, save_report
-from cli.simulation_scaling import StartUp, in_words, scaled_figures, scaling_of, scored, show_scaling
-from cli.traffic_options import Choice, FromS, Limit, LoadScale, Seed, TimeScale, ToS, TraceFile, chosen_requests
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile, CostFileError
 from deployments.engine_model.cost_model import CostModel
 from deployments.engine_model.limits import Limits
 from deployments.scheduling.policy import binding_of, policy_of
+from planning.scoring import Score, score
 from planning.simulator.cell import Cell, CellSettings
 from planning.simulator.fleet import FleetEvent, FleetEventKind
 from planning.simulator.outcome import Figures, Outcome, figures
 from planning.simulator.sampler import Sampler
 from planning.simulator.scaling import Scaling
-from planning.simulator.workload import Workload, WorkloadError, workload_of
+from planning.simulator.workload import Workload
+from planning.tune.case import load_on
 from planning.workload.trace import TraceError
+
+
+def scaling_of(setup: ScalingSetup, until_s: float) -> Scaling:
+    """The spec's law within its bounds. Second 0 of the traffic is midnight, and a forecast has seen nothing before it. Raises LawError."""
+    forecaster = make_forecaster(setup.forecast)
+    return Scaling(setup.autoscaler(), until_s, setup.attainment, start_up_s=(setup.plant.start_up_s,), forecaster=forecaster)
+
+
+def in_words(scaling: Scaling) -> str:
+    """The law, and within what it decides."""
+    bounds = scaling.autoscaler.bounds
+    return f"{bounds.least} to {bounds.most} replicas, scaled by {scaling.autoscaler.law.name!r}"
+
+
+def scored(scaling: Scaling, out: Outcome, work: Workload, setup: ScalingSetup, cost: CostModel, lanes: Sequence[str]) -> Score:
+    """The score of a run, to the last arrival."""
+    target = min(setup.attainment.values(), default=0.99)
+    return score(out, work.ttft_slo_s, lanes, scaling.until_s, target, load_on(work, setup.plant, cost, scaling.until_s))
+
+
+def scaled_figures(scaling: Scaling, out: Outcome, scored: Score) -> dict[str, Any]:
+    """The law, what it took, and its decisions that changed something, by reason."""
+    return {
+        "policy": scaling.autoscaler.law.name,
+        "replica_hours": scored.replica_hours,
+        "mean_replicas": scored.mean_replicas,
+        "most_replicas": max((one.requested for one in out.scalings), default=0),
+        "changes": scored.changes,
+        "flaps": scored.flaps,
+        "reasons": dict(Counter(one.reason for one in out.scalings if one.changes).most_common()),
+    }
+
+
+def show_scaling(told: Mapping[str, Any]) -> None:
+    """One line of the figures."""
+    reasons = ", ".join(f"{reason} {count}" for reason, count in told["reasons"].items())
+    console.print(
+        f"replicas: {told['mean_replicas']:.2f} on average, {told['most_replicas']} at most, {told['replica_hours']:.2f} replica-hours; "
+        f"{told['changes']} changes{f' ({reasons})' if reasons else ''}, {told['flaps']} flaps"
+    )
+
 
 SCHEMA_VERSION = 1
 _COUNTS = ("rejected", "expired", "failed", "promoted")

@@ -13,10 +13,9 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from cli.console import console, live, show
+from cli.console import console, live, show, shown_span
 from cli.departed import clock, end_of, ids_in, sequel_of, short_names
-from cli.duration import shown_span
-from cli.local_http import base_url, no_answer, read
+from cli.gateway import base_url, no_answer, read
 
 _REFRESH_S = 1.0
 _SHOWN_DEPARTURES = 6

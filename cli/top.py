@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from cli.console import console, live, show
-from cli.local_http import base_url
+from cli.gateway import base_url
 from cli.status import fetch_report, in_gateways, plain_table, simulated_mark
 
 _REFRESH_S = 0.5

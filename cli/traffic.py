@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from cli.console import console, fail
-from cli.traffic_options import Choice, FromS, Limit, LoadScale, Seed, TimeScale, ToS, chosen_requests
+from cli.options import Choice, FromS, Limit, LoadScale, Seed, TimeScale, ToS, chosen_requests
 from planning.workload.lengths import IntArray
 from planning.workload.trace import LABELS, Trace, TraceError
 from planning.workload.traces import write_trace

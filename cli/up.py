@@ -18,14 +18,12 @@ import psutil
 import typer
 
 from autoscaling.from_spec import scaling_problems
-from cli.boot import Boot, BootError
+from cli.boot import Boot, BootError, hold_apart
 from cli.console import complain, console, fail
+from cli.departed import Losses
 from cli.down import clean
-from cli.holder import hold_apart
-from cli.losses import Losses
-from cli.private_ray import private_ray
+from cli.private_ray import private_ray, shared_memory
 from cli.run_dir import RunDir, State
-from cli.shared_memory import shared_memory
 from cluster.artifacts import missing_sources
 from cluster.files import shipped
 from cluster.spec import ClusterSpec, Region, SpecError, load_spec

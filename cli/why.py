@@ -12,7 +12,7 @@ from rich.text import Text
 
 from cli.console import console, fail
 from cli.departed import clock, end_of, ids_in, short_names
-from cli.local_http import base_url, no_answer, read
+from cli.gateway import base_url, no_answer, read
 
 _BAR_WIDTH = 40
 _COLOURS = {"lane": "yellow", "engine_queue": "yellow", "prefill": "cyan", "decode": "green", "client_stall": "magenta"}

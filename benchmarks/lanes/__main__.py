@@ -25,9 +25,8 @@ from benchmarks.serving.program import console, run_program, write_json
 from benchmarks.serving.sides import SideName, make_side
 from benchmarks.serving.spec import one_replica_spec, write_spec
 from cli.bench.client import Client
-from cli.bench.played import Played, closed_loop, open_loop
-from cli.bench.prompts import Prompts, RequestOptions
-from cli.bench.vocabulary import Vocabulary, measure_vocabulary
+from cli.bench.load import Played, closed_loop, open_loop
+from cli.bench.prompts import Prompts, RequestOptions, Vocabulary, measure_vocabulary
 from cli.private_cell import free_port
 from cluster.spec import ClusterSpec, parse_spec
 

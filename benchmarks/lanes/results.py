@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.lanes.mix import Mix
 from benchmarks.lanes.policies import LANES, lane_index
-from cli.bench.played import Played
+from cli.bench.load import Played
 from planning.workload.arrivals import FloatArray
 
 DECODE_WEIGHT = 4.0

@@ -21,8 +21,8 @@ from benchmarks.serving.spec import one_replica_spec, write_spec
 from benchmarks.serving.trials import SLOTS, Moment, Trial, Trials
 from benchmarks.serving.watch import BooksWatch, EngineWatch, NeverError
 from cli.bench.client import Client
+from cli.bench.prompts import TokenIds, measure_vocabulary
 from cli.bench.report import spread
-from cli.bench.vocabulary import TokenIds, measure_vocabulary
 from cli.private_cell import free_port
 
 SCHEMA_VERSION = 1

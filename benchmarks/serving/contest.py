@@ -16,14 +16,12 @@ import numpy as np
 
 from benchmarks.serving.points import requests_for
 from benchmarks.serving.stats import median_interval
+from cli.bench.answer import Sample
 from cli.bench.client import Client
-from cli.bench.load import Extent, Pace, drawn_load
-from cli.bench.prompts import Prompts, RequestOptions
+from cli.bench.load import Extent, Pace, drawn_load, play
+from cli.bench.prompts import Prompts, RequestOptions, Vocabulary
 from cli.bench.record import Record
 from cli.bench.report import Spread, spread
-from cli.bench.runner import play
-from cli.bench.sample import Sample
-from cli.bench.vocabulary import Vocabulary
 from planning.workload.lengths import Fixed
 
 _PAUSE_S = 0.3

@@ -23,11 +23,9 @@ from benchmarks.serving.sides import Side, make_side
 from benchmarks.serving.spec import one_replica_spec, write_spec
 from benchmarks.serving.stats import median_interval
 from cli.bench.client import Client
-from cli.bench.load import Extent, Pace, drawn_load
-from cli.bench.prompts import Prompts, RequestOptions
+from cli.bench.load import Extent, Pace, drawn_load, play
+from cli.bench.prompts import Prompts, RequestOptions, Vocabulary, measure_vocabulary
 from cli.bench.record import Record
-from cli.bench.runner import play
-from cli.bench.vocabulary import Vocabulary, measure_vocabulary
 from cli.private_cell import free_port
 from planning.workload.lengths import Fixed
 

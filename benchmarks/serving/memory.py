@@ -23,11 +23,9 @@ from benchmarks.serving.program import console, run_program, write_json
 from benchmarks.serving.sides import make_side
 from benchmarks.serving.spec import one_replica_spec, write_spec
 from cli.bench.client import Client
-from cli.bench.load import Extent, Pace, drawn_load
-from cli.bench.prompts import Prompts, RequestOptions
+from cli.bench.load import Extent, Pace, drawn_load, play
+from cli.bench.prompts import Prompts, RequestOptions, measure_vocabulary
 from cli.bench.record import Record
-from cli.bench.runner import play
-from cli.bench.vocabulary import measure_vocabulary
 from cli.private_cell import free_port
 from cli.server_process import ServerProcess
 from planning.workload.lengths import Fixed

@@ -1,17 +1,118 @@
-"""Reads one answer of an OpenAI-compatible server, streamed or whole: when tokens came, the usage, and how it went wrong.
+"""Reads one answer of an OpenAI-compatible server, streamed or whole: when tokens came, the usage, and how it failed.
 
-Pure: bytes and times go in. Events that carry tokens are told from the others by a substring, so that the usual one costs no JSON parsing; the
-client shares its cores with the servers that it measures.
+Pure: bytes and times go in. A substring tells events with tokens from the others, so that the usual one costs no JSON parsing: the client shares its
+cores with the servers that it measures.
 """
 
 import json
-from typing import Any
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from cli.bench.sample import Failure, FailureKind, Usage
-from cli.bench.sse import Event, EventParser
 from planning.workload.arrivals import FloatArray
+
+
+class FailureKind(StrEnum):
+    """Why a request does not count as answered."""
+
+    CONNECT = "cannot connect"
+    LOST = "connection lost"
+    TIMEOUT = "timed out"
+    HTTP = "HTTP"
+    STREAM_ERROR = "error event in the stream"
+    ENDED_EARLY = "stream ended without [DONE]"
+    NO_TOKENS = "no token in the answer"
+    BAD_ANSWER = "not an OpenAI answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failed request: the kind, a short `detail` to count by (a status, an error code) and the message as it came."""
+
+    kind: FailureKind
+    detail: str = ""
+    message: str = ""
+
+    @property
+    def label(self) -> str:
+        """What failures are counted under."""
+        return f"{self.kind} {self.detail}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of one request, as the server reports them; `cached_tokens` is None where it does not say."""
+
+    prompt_tokens: int
+    cached_tokens: int | None
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One request. Times are seconds on the client's monotonic clock; durations start when the request is handed to the HTTP client.
+
+    `ttft_s` and `decode_s` (first to last token) are None where the answer was not streamed or held no token. `gaps_s` are the times between
+    successive events that carry tokens. `events` is their number, which stands in for the output tokens where `usage` is None.
+    """
+
+    sent_at: float
+    ended_at: float
+    ttft_s: float | None
+    decode_s: float | None
+    gaps_s: FloatArray
+    events: int
+    usage: Usage | None
+    failure: Failure | None
+
+    @property
+    def e2e_s(self) -> float:
+        """Seconds from sending to the last byte."""
+        return self.ended_at - self.sent_at
+
+
+class Event(NamedTuple):
+    """One event: its data, and whether its name says that it is an error."""
+
+    data: bytes
+    is_error: bool = False
+
+
+class EventParser:
+    """Feed it bytes as they come; it gives the events that they complete."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    @property
+    def rest(self) -> bytes:
+        """What came after the last complete event."""
+        return self._rest
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        """The events that `chunk` completes, in order."""
+        if b"\r" in chunk:  # some servers end lines with CR LF; JSON never holds a bare CR
+            chunk = chunk.replace(b"\r", b"")
+        *blocks, self._rest = (self._rest + chunk).split(b"\n\n")
+        return [event for block in blocks if (event := _event(block)) is not None]
+
+
+def _event(block: bytes) -> Event | None:
+    """The event in one block of lines; None for comments and for blocks without data."""
+    if block.startswith(b"data: ") and b"\n" not in block:
+        return Event(block[6:])
+    data: list[bytes] = []
+    name = b""
+    for line in block.split(b"\n"):
+        field, _, value = line.partition(b":")
+        if field == b"data":
+            data.append(value.removeprefix(b" "))
+        elif field == b"event":
+            name = value.strip()
+    return Event(b"\n".join(data), name == b"error") if data else None
+
 
 _DONE = b"[DONE]"
 _HAS_CHOICE = (b'"choices":[{', b'"choices": [{')  # without and with the blank that Python's json.dumps puts there

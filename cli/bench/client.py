@@ -13,8 +13,7 @@ from typing import Any, Literal, Self
 import aiohttp
 import numpy as np
 
-from cli.bench.answer import MESSAGE_LENGTH, StreamedAnswer, error_of, read_whole
-from cli.bench.sample import Failure, FailureKind, Sample, Usage
+from cli.bench.answer import MESSAGE_LENGTH, Failure, FailureKind, Sample, StreamedAnswer, Usage, error_of, read_whole
 from planning.workload.arrivals import FloatArray
 
 Endpoint = Literal["chat", "completions"]

@@ -13,14 +13,14 @@ from typing import Annotated
 import typer
 import uvloop
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cli.bench.client import Endpoint, EndpointError
 from cli.bench.load import Load
-from cli.bench.progress import ProgressBar
+from cli.bench.record import Record
 from cli.bench.report import render
-from cli.bench.run import Outcome, bench_run
-from cli.bench.settings import SettingError, Settings
-from cli.traffic_options import TRACE_HELP
+from cli.bench.run import Outcome, SettingError, Settings, bench_run
+from cli.options import TRACE_HELP
 
 _LENGTHS = "N, uniform:LOW:HIGH or lognormal:MEAN:SIGMA"
 
@@ -123,3 +123,38 @@ def _print(settings: Settings, outcome: Outcome, json_file: str | None) -> None:
         print(text)
     elif json_file is not None:
         Path(json_file).write_text(text + "\n", encoding="utf-8")
+
+
+class ProgressBar:
+    """A bar a phase (warm-up, requests). It has no thread of its own: each call draws, so that the load generator keeps its time."""
+
+    def __init__(self, console: Console) -> None:
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[counts]}"),
+            TimeElapsedColumn(),
+            console=console,
+            auto_refresh=False,
+            disable=not console.is_terminal,
+        )
+        self._tasks: dict[str, int] = {}
+
+    def __enter__(self) -> "ProgressBar":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def __call__(self, phase: str, record: Record, load: Load) -> None:
+        """Draws how far a phase has come."""
+        if self._bar.disable:
+            return
+        total = len(load.arrivals_s) if load.arrivals_s is not None else load.requests
+        if phase not in self._tasks:
+            self._tasks[phase] = self._bar.add_task(phase, total=total, counts="")
+        failed = f", [red]{record.failed} failed[/]" if record.failed else ""
+        counts = f"{record.ended}{'' if total is None else f'/{total}'}{failed}"
+        self._bar.update(self._bar.tasks[self._tasks[phase]].id, completed=record.ended, counts=counts)
+        self._bar.refresh()

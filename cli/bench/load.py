@@ -1,9 +1,21 @@
-"""The load of one run as arrays: how long each request is and, in an open loop, when it is sent. Pure; `runner.py` plays it."""
+"""The load of one run as arrays (how long each request is and, in an open loop, when it is sent), and the loops that send it.
 
+The closed loop is `concurrency` clients, each sending its next request when its last one ended. The open loop sends on time, however many
+requests are still open: a slow server does not slow the arrivals down, and how late the client itself was is recorded.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
+from cli.bench.answer import Sample
+from cli.bench.client import Client
+from cli.bench.prompts import Prompts
+from cli.bench.record import Record
 from planning.workload.arrivals import FloatArray, arrivals_within, gamma_arrivals
 from planning.workload.lengths import IntArray, Lengths
 from planning.workload.scaling import scale_lengths, scale_to_fit
@@ -82,3 +94,130 @@ def _arrivals(pace: Pace, extent: Extent, rng: np.random.Generator) -> FloatArra
         times = arrivals_within(pace.rate, pace.burstiness, extent.duration_s, rng)
         return times if extent.requests is None else times[: extent.requests]
     return gamma_arrivals(pace.rate, pace.burstiness, extent.requests or 0, rng)
+
+
+async def play(client: Client, prompts: Prompts, load: Load, record: Record, stop: asyncio.Event | None = None) -> None:
+    """Sends the whole load and returns when the last request has ended. When `stop` is set, open requests are cut off and count as unfinished."""
+    loop = _open_loop if load.concurrency is None else _closed_loop
+    playing = asyncio.create_task(loop(client, prompts, load, record))
+    stopping = asyncio.create_task((stop or asyncio.Event()).wait())
+    try:
+        await asyncio.wait([playing, stopping], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        playing.cancel()
+        stopping.cancel()
+        await asyncio.gather(playing, stopping, return_exceptions=True)
+    if not playing.cancelled():
+        playing.result()
+
+
+async def _closed_loop(client: Client, prompts: Prompts, load: Load, record: Record) -> None:
+    deadline = None if load.duration_s is None else time.monotonic() + load.duration_s
+    indices = _indices(load.requests)
+
+    async def one_client() -> None:
+        for index in indices:
+            if deadline is not None and time.monotonic() >= deadline:
+                return
+            await _one(client, prompts.body(*load.lengths(index)), record)
+
+    async with asyncio.TaskGroup() as clients:
+        for _ in range(load.concurrency or 1):
+            clients.create_task(one_client())
+
+
+async def _open_loop(client: Client, prompts: Prompts, load: Load, record: Record) -> None:
+    started = time.monotonic()
+    async with asyncio.TaskGroup() as requests:
+        for index, arrival_s in enumerate(load.arrivals_s if load.arrivals_s is not None else ()):
+            body = prompts.body(*load.lengths(index))
+            await asyncio.sleep(max(0.0, started + arrival_s - time.monotonic()))
+            record.late_s.add(time.monotonic() - started - arrival_s)
+            requests.create_task(_one(client, body, record))
+
+
+async def _one(client: Client, body: bytes, record: Record) -> None:
+    try:
+        record.add(await client.send(body))
+    except asyncio.CancelledError:
+        record.unfinished += 1
+        raise
+
+
+def _indices(requests: int | None) -> Iterator[int]:
+    """0, 1, 2, ... shared by all clients of a closed loop, for ever where the number of requests is open."""
+    index = 0
+    while requests is None or index < requests:
+        yield index
+        index += 1
+
+
+class Requests(Protocol):
+    """Requests as columns; `arrivals_s` ascends (seconds from the start)."""
+
+    @property
+    def arrivals_s(self) -> FloatArray:
+        """When each is sent."""
+        ...
+
+    @property
+    def prompt_tokens(self) -> IntArray:
+        """Of each."""
+        ...
+
+    @property
+    def output_tokens(self) -> IntArray:
+        """Of each."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """`samples` by the request's number; `elapsed_s` from the first arrival to the last end; `late_s` the most that the client itself was late."""
+
+    samples: tuple[Sample, ...]
+    elapsed_s: float
+    late_s: float
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens of all answers."""
+        return sum(sample.usage.output_tokens if sample.usage else sample.events for sample in self.samples)
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """How many failed, by how."""
+        found: dict[str, int] = {}
+        for sample in self.samples:
+            if sample.failure is not None:
+                found[sample.failure.label] = found.get(sample.failure.label, 0) + 1
+        return found
+
+
+async def open_loop(client: Client, prompts: Prompts, requests: Requests, run: str = "") -> Played:
+    """Sends each request at its time, and waits until the last has ended. `run`: request ids are this and the request's number."""
+    bodies = [prompts.body(int(p), int(o)) for p, o in zip(requests.prompt_tokens, requests.output_tokens, strict=True)]
+    started, late_s, tasks = time.monotonic(), 0.0, []
+    for number, (body, arrival_s) in enumerate(zip(bodies, requests.arrivals_s, strict=True)):
+        await asyncio.sleep(max(0.0, started + arrival_s - time.monotonic()))
+        late_s = max(late_s, time.monotonic() - started - arrival_s)
+        tasks.append(asyncio.create_task(client.send(body, f"{run}{number}" if run else None)))
+    samples = await asyncio.gather(*tasks)
+    return Played(tuple(samples), time.monotonic() - started, late_s)
+
+
+async def closed_loop(client: Client, prompts: Prompts, requests: Requests, clients: int, duration_s: float) -> float:
+    """Requests a second that so many clients get through, the first and the last tenth of the time left out."""
+    ended: list[float] = []
+    started = time.monotonic()
+    numbers = iter(range(1 << 62))
+
+    async def one() -> None:
+        while time.monotonic() - started < duration_s:
+            number = next(numbers) % len(requests.prompt_tokens)
+            await client.send(prompts.body(int(requests.prompt_tokens[number]), int(requests.output_tokens[number])))
+            ended.append(time.monotonic() - started)
+
+    await asyncio.gather(*(one() for _ in range(clients)))
+    low, high = 0.1 * duration_s, 0.9 * duration_s
+    return sum(low <= at < high for at in ended) / (high - low)

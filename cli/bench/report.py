@@ -7,8 +7,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from cli.bench.histogram import Histogram
-from cli.bench.record import Record
+from cli.bench.record import Histogram, Record
 from planning.workload.arrivals import FloatArray
 
 SCHEMA_VERSION = 1

@@ -1,28 +1,141 @@
-"""One bench run from its settings: find the model, measure the vocabulary, warm up, play the load, summarise.
-
-`command.py` calls `bench_run` inside an event loop; no printing here.
-"""
+"""One bench run from its settings: find the model, measure the vocabulary, warm up, send the load, summarise. No printing here."""
 
 import asyncio
 import dataclasses
 import datetime as dt
+import os
 import platform
+import re
 import resource
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 
-from cli.bench.client import Client
-from cli.bench.load import Load
-from cli.bench.prompts import Prompts, RequestOptions
+from cli.bench.client import Client, Endpoint
+from cli.bench.load import Extent, Load, Pace, drawn_load, fitted, play, traced_load
+from cli.bench.prompts import Prompts, RequestOptions, Vocabulary, Words, measure_vocabulary
 from cli.bench.record import Record
 from cli.bench.report import SCHEMA_VERSION, summary
-from cli.bench.runner import play
-from cli.bench.settings import Settings
-from cli.bench.vocabulary import Vocabulary, Words, measure_vocabulary
+from planning.workload.lengths import Lengths, parse_lengths
+from planning.workload.trace import TraceError
+from planning.workload.traces import read_requests
+
+DEFAULT_REQUESTS = 100
+MOST_REQUESTS = 10_000_000
+_RANGES = {
+    "rate": (1e-3, 1e6),
+    "burstiness": (1e-3, 1e6),
+    "concurrency": (1, 100_000),
+    "requests": (1, MOST_REQUESTS),
+    "duration": (1e-3, 1e6),
+    "warmup": (0, 100_000),
+    "shared_prefix_tokens": (0, 10_000_000),
+    "limit": (1, MOST_REQUESTS),
+    "time_scale": (1e-6, 1e6),
+    "length_scale": (1e-6, 1e6),
+    "max_model_len": (16, 100_000_000),
+    "timeout": (1e-3, 1e6),
+    "seed": (0, (1 << 63) - 1),
+}
+
+
+class SettingError(ValueError):
+    """An option that cannot be used: its name and, in the message, its value and what is allowed."""
+
+    def __init__(self, option: str, message: str) -> None:
+        super().__init__(message)
+        self.option = option
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All options of `raylane bench` under their own names."""
+
+    url: str
+    model: str | None
+    api_key_env: str | None
+    endpoint: Endpoint
+    stream: bool
+    ignore_eos: bool
+    rate: float | None
+    burstiness: float
+    concurrency: int | None
+    requests: int | None
+    duration: float | None
+    warmup: int
+    input_tokens: str
+    output_tokens: str
+    shared_prefix_tokens: int
+    trace: Path | None
+    limit: int | None
+    time_scale: float
+    length_scale: float | None
+    max_model_len: int | None
+    timeout: float
+    seed: int
+
+    def as_json(self) -> dict[str, object]:
+        """The settings with plain values. They hold no key: only the name of the variable that does."""
+        return dataclasses.asdict(self) | {"trace": None if self.trace is None else str(self.trace)}
+
+    def api_key(self) -> str | None:
+        """The key in the environment variable that `api_key_env` names. Raises SettingError when it is not set."""
+        if self.api_key_env is None:
+            return None
+        key = os.environ.get(self.api_key_env)
+        if not key:
+            raise SettingError("--api-key-env", f"{self.api_key_env!r} is not set in the environment; allowed: a variable that holds the key")
+        return key
+
+    def load(self) -> Load:
+        """What to send. Raises SettingError."""
+        self._check_ranges()
+        self._check_pairs()
+        pace = Pace(self.rate, self.burstiness, self.concurrency)
+        if self.trace is not None:
+            extent = Extent(self.requests, self.duration)
+            try:
+                load = traced_load(read_requests(self.trace, self.limit), self.time_scale, pace, extent, self.seed)
+            except TraceError as error:
+                raise SettingError("--trace", str(error)) from error
+        else:
+            requests = DEFAULT_REQUESTS if self.requests is None and self.duration is None else self.requests
+            prompt, output = (_lengths(name, text) for name, text in (("--input-tokens", self.input_tokens), ("--output-tokens", self.output_tokens)))
+            load = drawn_load(prompt, output, pace, Extent(requests, self.duration), self.seed)
+        return fitted(load, self.length_scale or 1.0, self.max_model_len)
+
+    def _check_pairs(self) -> None:
+        if not re.match(r"https?://[^/]+", self.url):
+            raise SettingError("--url", f"{self.url!r} is no address; allowed: http://HOST:PORT or https://HOST:PORT")
+        if self.rate is not None and self.concurrency is not None:
+            raise SettingError("--rate", f"{self.rate:g} was given beside --concurrency {self.concurrency}; allowed: one of them")
+        if self.rate is None and self.concurrency is None and self.trace is None:
+            raise SettingError("--rate", "neither --rate nor --concurrency was given; allowed: one of them, or --trace with its own times")
+        if self.length_scale is not None and self.max_model_len is not None:
+            raise SettingError("--length-scale", f"{self.length_scale:g} was given beside --max-model-len {self.max_model_len}; allowed: one of them")
+        if self.trace is None and (self.limit is not None or self.time_scale != 1.0):
+            option, value = ("--limit", self.limit) if self.limit is not None else ("--time-scale", self.time_scale)
+            raise SettingError(option, f"{value:g} was given without a trace; allowed: together with --trace FILE")
+        if self.rate is not None and self.duration is not None and self.rate * self.duration > MOST_REQUESTS:
+            raise SettingError("--duration", f"{self.duration:g} at --rate {self.rate:g}; allowed: at most {MOST_REQUESTS} requests in all")
+
+    def _check_ranges(self) -> None:
+        for name, (lowest, highest) in _RANGES.items():
+            value = getattr(self, name)
+            if value is not None and not lowest <= value <= highest:
+                raise SettingError(f"--{name.replace('_', '-')}", f"{value:.10g}; allowed: {lowest:.10g} to {highest:.10g}")
+
+
+def _lengths(option: str, text: str) -> Lengths:
+    try:
+        return parse_lengths(text)
+    except ValueError as error:
+        raise SettingError(option, str(error)) from error
+
 
 _WARMUP_CONCURRENCY = 8
 _MOST_FILES = 65_536

@@ -15,8 +15,8 @@ from benchmarks.lanes.promises import Coverage, Promise, coverage, pinball, read
 from benchmarks.lanes.results import LaneResult, by_lane, conserved_long_mean_s, times_to_first_token
 from benchmarks.lanes.simulated import Rehearsal
 from benchmarks.lanes.verdict import SideResult, judge
-from cli.bench.played import Played
-from cli.bench.sample import Failure, FailureKind, Sample, Usage
+from cli.bench.answer import Failure, FailureKind, Sample, Usage
+from cli.bench.load import Played
 from cluster.files import shipped
 from cluster.spec import parse_spec
 from deployments.engine_model.cost_file import read_cost_file

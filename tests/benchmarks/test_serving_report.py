@@ -10,7 +10,7 @@ from rich.console import Console
 
 from benchmarks.serving.contest import Plan, Shape, Streamed, contender, contest_point, contest_singles
 from benchmarks.serving.report import render
-from cli.bench.vocabulary import TokenIds
+from cli.bench.prompts import TokenIds
 
 pytestmark = pytest.mark.whole
 

@@ -95,7 +95,7 @@ MISSING = [
 @pytest.mark.parametrize(("text", "path"), MISSING)
 def test_missing_files(spec: Path, text: str, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """They do not spoil the spec, which another machine may run; but this one cannot."""
-    monkeypatch.setattr("cli.doctor.packages._imports", lambda: _finding())
+    monkeypatch.setattr("cli.doctor._imports", lambda: _finding())
     spec.write_text(text)
     result = run("spec", "check", spec)
     assert result.exit_code == 0
@@ -210,7 +210,7 @@ def test_no_proxy_stands_between(page: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_doctor_names_what_is_missing(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.doctor.packages._imports", lambda: _finding())
+    monkeypatch.setattr("cli.doctor._imports", lambda: _finding())
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -224,7 +224,7 @@ def test_doctor_names_what_is_missing(spec: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_doctor_fails_on_what_keeps_it_from_working(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.doctor.packages._imports", lambda: _finding())
+    monkeypatch.setattr("cli.doctor._imports", lambda: _finding())
     spec.write_text(SPEC.replace("{name: p}", "{name: p, accelerator: H100, gpus_per_node: 8}"))
     monkeypatch.setenv("PATH", "/nowhere")
     result = run("doctor", spec)
@@ -233,7 +233,7 @@ def test_doctor_fails_on_what_keeps_it_from_working(spec: Path, monkeypatch: pyt
 
 
 def _finding() -> Any:
-    from cli.doctor.finding import Finding, Verdict
+    from cli.doctor import Finding, Verdict
 
     return Finding("imports", Verdict.GOOD, "not tried here")
 

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from cli import losses
+from cli import departed
 from cli.console import console
-from cli.departed import end_of, sequel_of, short_names
-from cli.losses import SETTLE_S, Losses
+from cli.departed import SETTLE_S, Losses, end_of, sequel_of, short_names
 from cli.main import app
 from deployments.cell.departure import Cause, Ended, Kind, Lost, Ready
 from deployments.cell.life_log import FILE_NAME, LifeLog
@@ -96,7 +95,7 @@ def test_a_half_written_line_is_read_when_it_is_whole(tmp_path: Path) -> None:
 
 
 def test_up_prints_until_it_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(losses, "_EVERY_S", 0.01)
+    monkeypatch.setattr(departed, "_EVERY_S", 0.01)
     told(tmp_path, ended("e#aaaaaaaa", time.time() - 50, Cause.SILENT))
     printed, stop = [], threading.Event()
 
@@ -110,7 +109,7 @@ def test_up_prints_until_it_is_stopped(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_terminal_that_is_gone_does_not_end_the_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(losses, "_EVERY_S", 0.01)
+    monkeypatch.setattr(departed, "_EVERY_S", 0.01)
     told(tmp_path, ended("e#aaaaaaaa", time.time() - 50, Cause.SILENT))
     stop = threading.Event()
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from autoscaling.laws.registry import LAWS
-from cli.gauntlet import command
+from cli import gauntlet
 from cli.main import app
 from planning.gauntlet.gauntlet import Gauntlet
 from planning.gauntlet.registry import SCENARIOS
@@ -95,7 +95,7 @@ def test_a_damaged_recording_is_told_without_a_traceback(tmp_path: Path) -> None
 
 def test_what_cannot_be_written_in_the_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out.json"
-    monkeypatch.setattr(command, "_run", lambda plan: out.mkdir() or results_like(contest_like({"backlog": [point_like([1.0], [1.0])]}, "idle")))
+    monkeypatch.setattr(gauntlet, "_run", lambda plan: out.mkdir() or results_like(contest_like({"backlog": [point_like([1.0], [1.0])]}, "idle")))
     report = tmp_path / "report.html"
     shown = run("--out", str(out), "--report", str(report), "--memo", str(tmp_path / "memo.jsonl"))
     assert shown.exit_code == 1
@@ -107,7 +107,7 @@ def test_what_cannot_be_written_in_the_end_is_told(tmp_path: Path, monkeypatch: 
 
 def test_results_are_written_in_one_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results, kept, out = results_like(contest_like({"backlog": [point_like([1.0], [1.0])]}, "idle")), tmp_path / "kept.json", tmp_path / "out.json"
-    monkeypatch.setattr(command, "_run", lambda plan: results)
+    monkeypatch.setattr(gauntlet, "_run", lambda plan: results)
     out.write_text("an older one")
     os.link(out, kept)
     assert run("--out", str(out), "--memo", str(tmp_path / "memo.jsonl")).exit_code == 0
@@ -128,7 +128,7 @@ def test_a_law_that_never_answers_is_told_without_a_traceback(tmp_path: Path, mo
 
 def test_one_play_is_said_to_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     laws = {"backlog": [point_like([0.96], [2.0])], "hpa": [point_like([0.99], [1.0])]}
-    monkeypatch.setattr(command, "_run", lambda plan: results_like(contest_like(laws, "idle"), contest_like(laws, "start_up_0")))
+    monkeypatch.setattr(gauntlet, "_run", lambda plan: results_like(contest_like(laws, "idle"), contest_like(laws, "start_up_0")))
     shown = run("--memo", str(tmp_path / "memo.jsonl"))
     assert "one play alone says nothing" in shown.output
     assert "0>1=0~0<" in shown.output

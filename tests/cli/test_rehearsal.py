@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from cli.bench.vocabulary import TokenIds
+from cli.bench.prompts import TokenIds
 from cli.main import app
-from cli.rehearse.live import LivePlayer
+from cli.rehearse_live import LivePlayer
 from cluster.files import shipped
 from planning.rehearsal import rehearsed
 from planning.workload.traces import read_trace

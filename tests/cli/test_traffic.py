@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from cli.bench.settings import Settings
+from cli.bench.run import Settings
 from cli.main import app
-from cli.traffic_options import Choice, chosen_requests
+from cli.options import Choice, chosen_requests
 from cluster.files import shipped
 from planning.workload.traces import read_requests, read_trace
 

@@ -10,11 +10,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from autoscaling.forecast.history import History
+from cli import tune
 from cli.main import app
-from cli.traffic_options import Choice
-from cli.tune import command
-from cli.tune.inputs import gathered
-from cli.tune.show import show
+from cli.options import Choice
+from cli.tune import gathered, show
 from cluster.spec import load_spec
 from deployments.engine_model.cost_file import write_cost_file
 from deployments.telemetry.published_error import write_published
@@ -183,7 +182,7 @@ def test_a_proposal_is_shown_before_its_files_are_written(files: tuple[str, ...]
         show(*given)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1, before[1]))  # as where a disk is full
 
-    monkeypatch.setattr(command, "show", shown)
+    monkeypatch.setattr(tune, "show", shown)
     try:
         result = run(*files, "--trials", "1", "--out", str(out), "--report", str(report))
     finally:

@@ -13,10 +13,9 @@ from autoscaling.log.reader import lines_of, log_files
 from autoscaling.log.writer import ScalingLog, log_name
 from autoscaling.scaler.decision import Decision, Limit
 from autoscaling.shadow.pair import Pair
+from cli.explain import chosen_logs
 from cli.main import app
 from cli.run_dir import RunDir, State
-from cli.scaling_logs import chosen_logs
-from deployments.cell.control import Control, ControlKind
 from tests.autoscaling.setups import setup, stream
 
 PIN = Control(ControlKind.PIN, 1, 1_700_000_100.0, "ada", "a visit")

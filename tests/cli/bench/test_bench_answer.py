@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.bench.answer import StreamedAnswer, read_usage, read_whole
-from cli.bench.sample import FailureKind, Usage
+from cli.bench.answer import FailureKind, StreamedAnswer, Usage, read_usage, read_whole
 
 USAGE = {"prompt_tokens": 7, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 2}}
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from cli.bench.answer import FailureKind, Sample
 from cli.bench.client import Client, EndpointError
-from cli.bench.sample import FailureKind, Sample
 
 
 async def send(url: str, model: str, timeout_s: float = 10.0, **fields: Any) -> Sample:

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.bench.client import Client
-from cli.bench.prompts import Prompts, RequestOptions
-from cli.bench.vocabulary import WORDS, TokenIds, Words, measure_vocabulary
+from cli.bench.prompts import WORDS, Prompts, RequestOptions, TokenIds, Words, measure_vocabulary
 
 IDS = TokenIds(tuple(range(100, 400)))
 

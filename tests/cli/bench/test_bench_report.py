@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from cli.bench.histogram import GROWTH, Histogram
-from cli.bench.record import Column, Record
+from cli.bench.answer import Failure, FailureKind, Sample, Usage
+from cli.bench.record import GROWTH, Column, Histogram, Record
 from cli.bench.report import render, spread, summary
-from cli.bench.sample import Failure, FailureKind, Sample, Usage
 
 durations = st.lists(st.floats(1e-5, 100), min_size=1, max_size=300)
 

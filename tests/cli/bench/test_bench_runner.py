@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 
 from cli.bench.client import Client
-from cli.bench.load import Extent, Load, Pace, drawn_load
-from cli.bench.prompts import Prompts, RequestOptions
+from cli.bench.load import Extent, Load, Pace, drawn_load, play
+from cli.bench.prompts import Prompts, RequestOptions, TokenIds
 from cli.bench.record import Record
-from cli.bench.runner import play
-from cli.bench.vocabulary import TokenIds
 from planning.workload.lengths import Fixed
 
 

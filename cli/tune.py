@@ -4,34 +4,116 @@ import json
 import shlex
 import sys
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
+from autoscaling.forecast.history import History
+from autoscaling.laws.settings import LawError
 from cli.console import console, errors, fail
-from cli.engine_costs import Costs
-from cli.outputs import check_outputs
+from cli.options import (
+    Choice,
+    Costs,
+    FromS,
+    Limit,
+    LoadScale,
+    StartUp,
+    TimeScale,
+    ToS,
+    TraceFile,
+    check_outputs,
+    chosen_model,
+    chosen_requests,
+    engine_costs,
+    scaled,
+)
 from cli.simulation_report import price_of
-from cli.simulation_scaling import StartUp
-from cli.traffic_options import Choice, FromS, Limit, LoadScale, TimeScale, ToS, TraceFile
-from cli.tune.inputs import Inputs, gathered, trusted
-from cli.tune.show import show
 from cluster.files import write_whole
-from cluster.spec import SpecError
+from cluster.spec import ClusterSpec, Model, SpecError
+from deployments.engine_model.cost_file import CostFile, CostFileError
 from deployments.garbage import calm_garbage_collector
 from deployments.scheduling.recorder import code_hash
+from deployments.telemetry.published_error import PublishedError, read_published
 from planning.report.facts import Basis
 from planning.report.file import ReportFileError, write_report
-from planning.tune.advice import MOST_CAPACITY, MOST_TTFT, Advice, advise
+from planning.report.tuning_text import cards, columns, headline, mark, notes, rows
+from planning.simulator.workload import WorkloadError, workload_of
+from planning.tune.advice import MOST_CAPACITY, MOST_TTFT, Advice, Trust, advise, judge
+from planning.tune.case import Case, CaseError, case_of, history_of_trace, own_and_defaults, space_of
 from planning.tune.player import Player
 from planning.tune.search import Budget, Search, SearchError
+from planning.tune.space import Space
 from planning.tune.spec_edit import EditError
 from planning.tune.suggestion import Suggestion, suggest
-from planning.tune.trial import Trial
+from planning.tune.trial import Candidate, Trial
+from planning.workload.trace import Trace, TraceError
+from planning.workload.traces import read_trace
+
+REFUSED = 3
+"""The exit code where the simulator's error is unknown or too large."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """`text`: of the spec's file, with its own line ends. `own` is None where the spec keeps a fixed number of replicas."""
+
+    spec_file: Path
+    text: str
+    spec: ClusterSpec
+    model: Model
+    costs: Path
+    cost: CostFile
+    case: Case
+    own: Candidate | None
+    defaults: Candidate
+    space: Space
+
+
+def trusted(spec_file: Path, model: str | None, error: Path | None, most: tuple[float, float], anyway: bool) -> Trust:
+    """What is known of the simulator's error on this deployment: by `error`, else by the file that the spec names. `most`: how far TTFT and capacity
+    may be off. Ends the command where that is too much, or unknown, unless it is to go on `anyway`."""
+    spec, chosen = chosen_model(spec_file, model)
+    place = error or (None if spec.gateway.simulator_error is None else Path(spec.gateway.simulator_error))
+    try:
+        trust = judge(None if place is None else read_published(place), chosen.name, *most)
+    except PublishedError as problem:
+        fail(str(problem), code=2)
+    if trust.doubts and not anyway:
+        mend = f"raylane rehearse {spec_file} --trace FILE --costs FILE --out error.json, and --error error.json; or --anyway, to see one"
+        fail("no proposal on these grounds: " + "; ".join(trust.doubts), mend=mend, code=REFUSED)
+    return trust
+
+
+def gathered(
+    spec_file: Path, model: str | None, costs: Path | None, trace: Path, choice: Choice, start_up_s: float | None, history: Path | None
+) -> Inputs:
+    """Reads it all. Ends the command where something can not be used."""
+    spec, chosen = chosen_model(spec_file, model)
+    try:
+        cost_path, cost = engine_costs(spec, chosen, costs)
+        work = workload_of(chosen_requests(trace, choice), spec, chosen)
+        before = None if history is None else _ending_at_zero(scaled(read_trace(history), choice), spec.scheduling.decode_weight)
+        case = case_of(spec, chosen, cost, work, start_up_s, before)
+        own, defaults = own_and_defaults(spec, chosen)
+        text = spec_file.read_bytes().decode("utf-8")
+        return Inputs(spec_file, text, spec, chosen, cost_path, cost, case, own, defaults, space_of(case, own, defaults))
+    except (CostFileError, TraceError, WorkloadError, CaseError, LawError, ValueError) as problem:
+        fail(str(problem), code=2)
+
+
+def _ending_at_zero(trace: Trace, decode_weight: float) -> History:
+    """The traffic of the days before: its last request came when the traffic to tune on begins."""
+    if not len(trace):
+        raise TraceError("--history: no request is left of it; allowed: a trace with some, and scales that leave some")
+    return history_of_trace(trace, decode_weight, -float(trace.arrived_s[-1]))
+
 
 NOTHING_KEEPS = 1
 """The exit code where no settings kept every promise."""
@@ -144,3 +226,42 @@ def _save_report(path: Path, inputs: Inputs, player: Player, advice: Advice, tra
         return [str(problem)]
     errors.print(f"report: {path}")
     return []
+
+
+_BASES = {"measured": "measured", "profile": "from a profile of the model's layers", "roofline": "[yellow]NOT measured: a roofline[/]"}
+
+
+def show(advice: Advice, inputs: Inputs, diff: str | None) -> None:
+    """Everything; `diff` is None where the spec could not be edited."""
+    told = headline(advice)
+    hours = advice.span_s / 3600
+    console.print(
+        f"model {advice.model}, law {advice.policy}: {len(inputs.case.work):,} requests in {hours:.1f} h; "
+        f"{advice.looked_at} settings looked at, {len(advice.finished)} played through in {advice.seconds / 60:.1f} minutes"
+    )
+    console.print(_table(advice))
+    console.print(f"[bold {'green' if told.good else 'red'}]{escape(told.line)}[/]")
+    console.print(escape(told.story))
+    for card in cards(advice):
+        console.print(f"  {card.name}: [bold]{card.value}[/]{f'  ({card.note})' if card.note else ''}")
+    for note in notes(advice):
+        console.print(f"[yellow]note:[/] {escape(note)}")
+    console.print(f"the simulator's error here: {escape(advice.trust.error)}; costs: {_BASES[inputs.cost.basis]} ({inputs.cost.hardware})")
+    for doubt in advice.trust.doubts:
+        console.print(f"[bold yellow]do not set this unseen:[/] {escape(doubt)}")
+    if diff:
+        console.print()
+        for line in diff.splitlines():
+            console.print(escape(line), style={"+": "green", "-": "red"}.get(line[0]))
+
+
+def _table(advice: Advice) -> Table:
+    table = Table(
+        title="settings that no others beat, the cheapest first (what they are: --report, --json)", title_justify="left", title_style="bold"
+    )
+    for number, name in enumerate(columns(advice, settings=False)):
+        table.add_column(name, justify="right" if number else "left")
+    for trial, row in rows(advice, settings=False):
+        chosen = trial is advice.chosen.trial
+        table.add_row(f"{row[0]}{f' <- {mark(advice)}' if chosen else ''}", *row[1:], style="bold" if chosen else None)
+    return table

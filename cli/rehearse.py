@@ -1,4 +1,4 @@
-"""`raylane rehearse`: plays the same traffic live and simulated, and tells (and publishes) how wrong the simulator is here."""
+"""`raylane rehearse`: sends the same traffic to live engines and to the simulator, and publishes how wrong the simulator is here."""
 
 import asyncio
 import datetime as dt
@@ -14,12 +14,10 @@ from rich.table import Table
 
 from cli.bench.client import Client, EndpointError
 from cli.bench.run import allow_many_connections
-from cli.chosen import chosen_model, replica_count
 from cli.console import console, fail
-from cli.engine_costs import tell_misfits
-from cli.outputs import check_outputs
+from cli.options import check_outputs, chosen_model, replica_count, tell_misfits
 from cli.private_cell import PinError, PrivateCell
-from cli.rehearse.live import Lived, LivePlayer
+from cli.rehearse_live import Lived, LivePlayer
 from cli.server_process import ServerError
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile, CostFileError, read_cost_file

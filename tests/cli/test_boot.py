@@ -11,7 +11,7 @@ import pytest
 
 PROGRAM = """
 import os, signal, sys, threading
-from cli.holder import hold_apart
+from cli.boot import hold_apart
 
 def hold():
     stop, got = threading.Event(), []

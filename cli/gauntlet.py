@@ -15,8 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from autoscaling.laws.registry import LAWS
 from cli.console import console, errors, fail
-from cli.gauntlet.tables import show, show_choices
-from cli.outputs import check_outputs
+from cli.gauntlet_tables import show, show_choices
+from cli.options import check_outputs
 from cluster.files import is_special, write_whole
 from planning.gauntlet.recorded import TracesError
 from planning.gauntlet.registry import SCENARIOS

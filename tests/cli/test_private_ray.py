@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cli.shared_memory import SharedMemory, remove, shared_memory
+from cli.private_ray import SharedMemory, remove_shared_memory, shared_memory
 
 KEEPER = """
 import multiprocessing.shared_memory, sys, time
@@ -57,7 +57,7 @@ def test_what_is_in_use_stays(keeper: tuple[subprocess.Popen[str], list[Path]], 
     _, files = keeper
     memory = SharedMemory(tmp_path / "record")
     memory.look()
-    remove(tmp_path / "record")
+    remove_shared_memory(tmp_path / "record")
     assert all(file.exists() for file in files)
 
 
@@ -65,7 +65,7 @@ def test_nothing_seen_writes_nothing(tmp_path: Path) -> None:
     SharedMemory(tmp_path / "record").look()
     if not multiprocessing.active_children() and not psutil.Process().children():
         assert not (tmp_path / "record").exists()
-    remove(tmp_path / "none")
+    remove_shared_memory(tmp_path / "none")
 
 
 def test_a_look_is_cheap(keeper: tuple[subprocess.Popen[str], list[Path]], tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.duration import seconds_of, shown_span
+from cli.console import seconds_of, shown_span
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1_800), ("2h", 7_200), ("1d", 86_400), ("7d", 604_800), (" 0.5h ", 1_800)])

@@ -1,0 +1,225 @@
+"""`raylane calibrate`: what the steps of a spec's engine cost on this machine, measured in a few minutes and written as a cost file.
+
+It loads a private cell with requests of many lengths at growing concurrency, and reads what its engines and its gateway wrote down.
+"""
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from cli.bench.client import Client, EndpointError
+from cli.bench.load import CYCLE, Load, play
+from cli.bench.prompts import Prompts, RequestOptions, measure_vocabulary
+from cli.bench.record import Record
+from cli.bench.run import allow_many_connections
+from cli.console import console, fail
+from cli.options import check_outputs, chosen_model, replica_count
+from cli.private_cell import PinError, PrivateCell
+from cli.server_process import ServerError
+from cluster.spec import ClusterSpec, Model
+from deployments.engine_model.cost_file import cost_file, write_cost_file
+from deployments.engine_model.cost_model import CostModel
+from deployments.engine_model.limits import Limits
+from planning.costs.front import Around, LedgerError, Window, front_and_back, read_arounds
+from planning.costs.probes import SHORT_PROMPT, Lengths, concurrencies, spread_lengths, traffic_lengths
+from planning.costs.step_fit import Fitted, fit_steps
+from planning.costs.steps import EngineSteps, StepLogError, read_step_log, samples
+from planning.rehearsal import rehearsed
+from planning.workload.arrivals import arrivals_within
+from planning.workload.trace import TraceError
+from planning.workload.traces import read_trace
+
+_WARM_UP_S = 3.0
+_ALONE_REQUESTS, _ALONE_PROMPT, _ALONE_OUTPUT = 60, 32, 8
+_SETTLE_S = 1.5
+"""The last ledgers are written a moment after their requests have ended."""
+OPEN_LOADS = (0.5, 0.85)
+"""Shares of the capacity at which requests come at random moments, to see what they take around the steps beside others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to send: the model's limits, how long each level is held, and the traffic's lengths (None: unknown)."""
+
+    model: str
+    max_model_len: int
+    max_num_seqs: int
+    level_s: float
+    traffic: Lengths | None
+
+    def levels(self, replicas: int) -> list[int]:
+        """Concurrencies."""
+        return list(concurrencies(replicas, self.max_num_seqs))
+
+    def spread(self, seed: int) -> Lengths:
+        """Lengths over the whole context."""
+        return spread_lengths(self.max_model_len, self.max_model_len, CYCLE, seed)
+
+    def expected(self, seed: int) -> Lengths:
+        """Those of the traffic, else short ones."""
+        if self.traffic is None:
+            return spread_lengths(self.max_model_len, SHORT_PROMPT, CYCLE, seed)
+        return traffic_lengths(*self.traffic, CYCLE, seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """What was seen: the engines' steps; what a request takes around them, alone at the median, and in `windows` beside others."""
+
+    logs: tuple[EngineSteps, ...]
+    alone_s: float
+    windows: tuple[Window, ...]
+    answered: int
+    failed: int
+
+
+class Probing:
+    """One calibration on a private cell."""
+
+    def __init__(self, cell: PrivateCell, client: Client, plan: Plan) -> None:
+        self._cell = cell
+        self._client = client
+        self._plan = plan
+        self._options = RequestOptions(plan.model, "completions", ignore_eos=True)
+        self._record = Record()
+        self._seed = 0
+
+    async def run(self, told: Callable[[str, int], None]) -> Probed:
+        """All of it. `told`: what is being done, and how many levels are done."""
+        plan, replicas = self._plan, self._cell.replicas
+        self._vocabulary = await measure_vocabulary(self._client, plan.model)
+        levels = plan.levels(replicas)
+        await self._play(self._closed(plan.expected(1_000), levels[-1], _WARM_UP_S), Record())
+        alone_s = await self._alone()
+        capacity = 0.0
+        for number, clients in enumerate(levels):
+            told(f"{clients} clients", number)
+            half_s = plan.level_s / 2 * (2 if number >= len(levels) - 2 else 1)  # full engines take longer steps, and so fewer
+            await self._play(self._closed(plan.spread(number), clients, half_s), self._record)
+            ended = await self._play(self._closed(plan.expected(number), clients, half_s), Record())
+            capacity = max(capacity, ended)
+        windows = []
+        for number, share in enumerate(OPEN_LOADS):
+            told(f"open loop at {share:g} of {capacity:.1f} requests/s", len(levels) + number)
+            windows.append(await self._open(share * capacity, number))
+        logs = tuple(read_step_log(path) for path in sorted(self._cell.step_logs.glob("*.jsonl")))
+        return Probed(logs, alone_s, tuple(windows), self._record.ok, self._record.failed)
+
+    async def _alone(self) -> float:
+        """What a request takes around the engine's steps: the gateway's account, and what its client sees beyond that, at the median."""
+        record = Record()
+        prompt, output = (np.full(1, tokens, dtype=np.int64) for tokens in (_ALONE_PROMPT, _ALONE_OUTPUT))
+        told = await self._ledgers_of(Load(prompt, output, None, 1, _ALONE_REQUESTS, None), record)
+        if not told:
+            raise ValueError("no request of the calibration was answered")
+        self._client_s = max(0.0, float(np.median(record.ttft_s.values) - np.median([one.ttft_s for one in told])))
+        return float(np.median([one.around_s for one in told])) + self._client_s
+
+    async def _open(self, rate: float, number: int) -> Window:
+        plan = self._plan
+        arrivals = arrivals_within(rate, 1.0, plan.level_s, np.random.default_rng(number))
+        prompt, output = plan.expected(100 + number)
+        load = Load(prompt, output, arrivals, None, len(arrivals), None)
+        began_s = time.monotonic()
+        told = await self._ledgers_of(load, self._record)
+        ended_s = began_s + float(arrivals[-1])
+        leases = sum(one.wall_s for one in told) / (ended_s - began_s) / self._cell.replicas  # Little's law
+        return Window(began_s, ended_s, leases, tuple(Around(one.ttft_s, one.around_s + self._client_s, one.wall_s) for one in told))
+
+    async def _ledgers_of(self, load: Load, record: Record) -> list[Around]:
+        before = len(read_arounds(self._cell.trace_file))
+        await self._play(load, record)
+        await asyncio.sleep(_SETTLE_S)
+        return read_arounds(self._cell.trace_file)[before:]
+
+    async def _play(self, load: Load, record: Record) -> float:
+        """Requests a second that were answered."""
+        self._seed += 1
+        await play(self._client, Prompts(self._vocabulary, self._options, self._seed), load, record)
+        await self._cell.settled()
+        return record.ok / record.elapsed_s if record.elapsed_s else 0.0
+
+    @staticmethod
+    def _closed(lengths: Lengths, clients: int, seconds: float) -> Load:
+        return Load(*lengths, None, clients, None, seconds)
+
+
+def calibrate(
+    spec_file: Annotated[Path, typer.Argument(metavar="SPEC", help="The cluster spec.")],
+    out: Annotated[Path, typer.Option(help="Where to write the cost file.")],
+    model: Annotated[str | None, typer.Option(help="Which model of the spec; default: the first.")] = None,
+    replicas: Annotated[
+        int | None, typer.Option(min=1, max=64, help="How many run on this machine at once, all loaded; default: the spec's count.")
+    ] = None,
+    trace: Annotated[Path | None, typer.Option(help="The traffic that is expected: its first half gives half of the lengths that are sent.")] = None,
+    length_scale: Annotated[float, typer.Option(min=1e-3, max=1.0, help="Lengths of the trace times this, at most what fits the context.")] = 1.0,
+    seconds: Annotated[float, typer.Option(min=2, max=600, help="How long each level of concurrency is held.")] = 16.0,
+    pin: Annotated[bool, typer.Option("--pin", help="Give each replica a core of its own, and all else the rest.")] = False,
+    keep: Annotated[Path | None, typer.Option(help="Keep the step logs and the ledger in this folder.")] = None,
+) -> None:
+    """Measure what an engine's steps cost here: brings the model up on ports of its own, loads it, and takes it down."""
+    spec, chosen = chosen_model(spec_file, model)
+    check_outputs(out=out)
+    count = replica_count(chosen, replicas)
+    settings = chosen.settings
+    try:
+        traffic = None if trace is None else _traffic(trace, settings.max_model_len, length_scale)
+    except TraceError as error:
+        fail(f"--trace: {error}", code=2)
+    plan = Plan(chosen.name, settings.max_model_len, settings.max_num_seqs, seconds, traffic)
+    with tempfile.TemporaryDirectory(prefix="raylane-") as scratch:
+        try:
+            probed = asyncio.run(_measure(spec, plan, count, keep or Path(scratch), pin))
+            _write(chosen, count, probed, out, pin)
+        except (ServerError, PinError, EndpointError, StepLogError, LedgerError, ValueError) as error:
+            fail(str(error), mend="raylane doctor")
+
+
+def _traffic(trace: Path, max_model_len: int, length_scale: float) -> Lengths:
+    """Of the first half: a rehearsal plays the second."""
+    work = rehearsed(read_trace(trace), max_model_len, length_scale, 1.0)
+    half = work.head(max(1, len(work) // 2))
+    return half.prompt_tokens, half.output_tokens
+
+
+async def _measure(spec: ClusterSpec, plan: Plan, replicas: int, folder: Path, pin: bool) -> Probed:
+    allow_many_connections()
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(f"starting {replicas} replica(s) of {plan.model}", total=len(plan.levels(replicas)) + len(OPEN_LOADS))
+        async with PrivateCell(spec, plan.model, replicas, folder) as cell, Client(cell.url, "completions") as client:
+            if pin:
+                await cell.pin()
+            return await Probing(cell, client, plan).run(lambda text, done: progress.update(task, description=text, completed=done))
+
+
+def _write(model: Model, replicas: int, probed: Probed, out: Path, pin: bool) -> None:
+    fitted = fit_steps([sample for log in probed.logs for sample in samples(log)])
+    facts = probed.logs[0].facts
+    front, back_s = front_and_back(probed.alone_s, probed.windows, probed.logs)
+    costs = CostModel(fitted.model.dense, fitted.model.sequence, fitted.model.attention, front, back_s)
+    limits = Limits(facts.max_num_seqs, facts.max_num_batched_tokens, facts.kv_tokens, facts.block_tokens)
+    note = f"{fitted.samples} steps of {replicas} replica(s) on one machine, all loaded" + (", each pinned to a core" if pin else "")
+    try:
+        write_cost_file(out, cost_file(model.name, "this machine", "measured", limits, costs, fitted.error, note))
+    except OSError as error:
+        fail(f"--out {out}: cannot be written: {error.strerror}")
+    _tell(out, probed, fitted, costs)
+
+
+def _tell(out: Path, probed: Probed, fitted: Fitted, costs: CostModel) -> None:
+    if probed.failed:
+        console.print(f"[yellow]{probed.failed} of {probed.answered + probed.failed} requests failed; what they computed is counted all the same[/]")
+    console.print(f"{out}: {fitted.samples:,} steps; off by {fitted.error:.1%} each on average, by {fitted.bias:+.1%} in all")
+    front = ", ".join(
+        f"{1e3 * seconds:.1f} ms beside {leases:.0f}" for leases, seconds in list(zip(costs.front.at, costs.front.value, strict=True))[:-1]
+    )
+    console.print(f"around the steps a request takes {front} before them, {1e3 * costs.back_s:.1f} ms after")

@@ -1,5 +1,0 @@
-"""`raylane gauntlet`: every scaling law through every scenario."""
-
-from cli.gauntlet.command import gauntlet
-
-__all__ = ["gauntlet"]

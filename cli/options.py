@@ -1,0 +1,120 @@
+"""What several planning commands share: the spec's model, the cost file, the traffic that is chosen, and where results are written."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from cli.console import errors, fail
+from cluster.spec import ClusterSpec, Model, SpecError, load_spec
+from deployments.engine_model.cost_file import CostFile, read_cost_file
+from deployments.engine_model.fits import misfits
+from planning.report.file import ReportFileError, check_place
+from planning.workload.formats import FORMATS
+from planning.workload.scaling import first_requests, load_scaled, time_scaled, window
+from planning.workload.trace import Trace, TraceError
+from planning.workload.traces import read_requests
+
+
+def chosen_model(spec_file: Path, model: str | None) -> tuple[ClusterSpec, Model]:
+    """The spec in the file and its model of that name (None: the first). Ends the command where there is none."""
+    try:
+        spec = load_spec(spec_file)
+    except SpecError as error:
+        fail(f"{error.source} is not a usable spec:\n  " + "\n  ".join(error.problems), code=2)
+    chosen = next((one for one in spec.models if model in (None, one.name)), None)
+    if chosen is None:
+        fail(f"--model {model!r}: not in the spec; allowed: {', '.join(one.name for one in spec.models)}", code=2)
+    return spec, chosen
+
+
+def replica_count(model: Model, replicas: int | None) -> int:
+    """How many replicas of it, the spec's count unless `replicas` says otherwise; at least 1."""
+    count = replicas or model.replicas.count
+    if count < 1:
+        fail(f"model {model.name!r} has {count} replicas; needed: at least 1", mend="--replicas N", code=2)
+    return count
+
+
+Costs = Annotated[Path | None, typer.Option(help="The cost file of the engine (`docs/simulator.md`); default: the one that the spec names.")]
+
+
+def engine_costs(spec: ClusterSpec, model: Model, file: Path | None) -> tuple[Path, CostFile]:
+    """The cost file, by the option or by the spec, and what it holds. Ends the command where nobody names one. Raises CostFileError."""
+    named = spec.costs_of(model)
+    if file is None and named is None:
+        fail(f"--costs: missing, and the spec names none (planning.costs) for model {model.name!r}", mend="raylane calibrate", code=2)
+    path = file or Path(str(named))
+    costs = read_cost_file(path)
+    tell_misfits(spec, model, path, costs)
+    return path, costs
+
+
+def tell_misfits(spec: ClusterSpec, model: Model, file: Path, costs: CostFile) -> None:
+    """Says on stderr where the file is of another engine."""
+    for misfit in misfits(model, spec.pool_of(model, spec.regions_of(model)[0]), costs):
+        errors.print(f"[bold yellow]another engine[/]: {escape(str(file))}: {escape(misfit)}")
+
+
+TRACE_HELP = f"Traffic: a traffic file (.yaml), or a trace, .gz or plain: {', '.join(known.name for known in FORMATS)}."
+
+TraceFile = Annotated[Path, typer.Option(help=TRACE_HELP)]
+FromS = Annotated[float, typer.Option("--from", min=0, metavar="SECONDS", help="Leave out what arrives before this second of the traffic.")]
+ToS = Annotated[float | None, typer.Option("--to", min=0, metavar="SECONDS", help="Leave out what arrives from this second on.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Only the first N requests of the window.")]
+TimeScale = Annotated[float, typer.Option(min=1e-6, max=1e6, help="Stretches the clock: 0.5 plays twice as fast, and all changes twice as steep.")]
+LoadScale = Annotated[
+    float, typer.Option(min=1e-6, max=1_000, help="So many times the requests in the same time: thinned, or shifted copies laid over each other.")
+]
+StartUp = Annotated[
+    float | None,
+    typer.Option(
+        "--start-up", min=0, metavar="SECONDS", help="What a replica takes to start; default: as a simulated engine's section says, else 60."
+    ),
+]
+Seed = Annotated[int | None, typer.Option(min=0, help="Of --load-scale and of a traffic file's draws. Default: 0, and the file's own.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The options' values, in the order in which they are applied."""
+
+    from_s: float = 0.0
+    to_s: float | None = None
+    limit: int | None = None
+    time_scale: float = 1.0
+    load_scale: float = 1.0
+    seed: int | None = None
+
+
+def chosen_requests(path: Path, choice: Choice) -> Trace:
+    """The requests of a file that the options choose. Raises TraceError."""
+    # Only without a window may the reader cut at the limit by itself: the limit counts from the window's start.
+    whole = choice.from_s == 0 and choice.to_s is None
+    trace = read_requests(path, choice.limit if whole else None, choice.seed)
+    if not whole:
+        trace = window(trace, choice.from_s, choice.to_s)
+    if choice.limit is not None:
+        trace = first_requests(trace, choice.limit)
+    trace = scaled(trace, choice)
+    if not len(trace):
+        ends = "" if choice.to_s is None else f", --to {choice.to_s:g}"
+        raise TraceError(f"{path}: no request is left by --from {choice.from_s:g}{ends}, --load-scale {choice.load_scale:g}")
+    return trace
+
+
+def scaled(trace: Trace, choice: Choice) -> Trace:
+    """The requests on the stretched clock, so many times as many of them."""
+    return load_scaled(time_scaled(trace, choice.time_scale), choice.load_scale, choice.seed or 0)
+
+
+def check_outputs(**places: Path | None) -> None:
+    """Ends the command where a file cannot be written; each by the name of its option, None where none was asked for."""
+    for name, place in places.items():
+        if place is not None:
+            try:
+                check_place(place, f"--{name}")
+            except ReportFileError as error:
+                fail(str(error), code=2)
