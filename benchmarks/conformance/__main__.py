@@ -15,10 +15,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from benchmarks.conformance.model import make_adapter, make_model
-from benchmarks.conformance.source import VERSION, SourceError, fetch, install_what_tests_need
-from benchmarks.serving.machine import run_facts
-from benchmarks.serving.program import console, run_program, write_json
+from benchmarks.conformance.source import VERSION, SourceError, fetch, install_what_tests_need, make_adapter, make_model
+from benchmarks.harness import ROOT, JsonFile, console, run_facts, run_program, write_json
 
 MODULES = (
     "entrypoints/openai/chat_completion/test_batched_chat_completions.py",
@@ -54,7 +52,7 @@ def main(
     keep: Annotated[Path | None, typer.Option(help="A folder for what is downloaded, to be used again; without it all is thrown away.")] = None,
     again: Annotated[int, typer.Option(min=0, help="So often tests that pass on one side alone are run again, on both: some are of chance.")] = 2,
     more: Annotated[str, typer.Option(help="Further modules of vLLM's tests, by their path below `tests/`; with a comma.")] = "",
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Compare vLLM and raylane by vLLM's own tests."""
     chosen = [module for module in MODULES if any(part in module for part in modules.split(","))] + [one for one in more.split(",") if one]
@@ -95,9 +93,9 @@ def differing(one: dict[str, dict[str, Any]], other: dict[str, dict[str, Any]]) 
 def run(side: str, folder: Path, source: Path, packages: Path, asked: list[str]) -> dict[str, dict[str, Any]]:
     """Runs tests against one side. Returns each one's outcome and, where it failed, the message."""
     (folder / "names").mkdir(parents=True)
-    report, root = folder / "report.xml", Path(__file__).parents[2]
+    report = folder / "report.xml"
     environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join(map(str, (source, packages, root))),
+        "PYTHONPATH": os.pathsep.join(map(str, (source, packages, ROOT))),
         "CONFORMANCE_SIDE": side,
         "CONFORMANCE_FOLDER": str(folder),
         "CONFORMANCE_MODEL": str(source.parent / "model"),

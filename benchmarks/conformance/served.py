@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from benchmarks.serving.sides import vllm_flags
 from cluster.files import shipped
 from cluster.spec import ClusterSpec
 from deployments.engine.args import arguments
@@ -99,7 +100,7 @@ def command_of(side: str, spec: ClusterSpec, file: Path, flags: Sequence[str]) -
     values = {**arguments(model), **model.settings.extra, "host": "127.0.0.1", "port": spec.gateway.port}
     values |= {flag: value for flag, value in flags_read(flags).items() if flag in ONLY_VLLM}
     values["lora_modules"] = [f"{module['name']}={module['path']}" for module in values.get("lora_modules", ())]
-    return [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *_as_flags(values)]
+    return [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *vllm_flags(values)]
 
 
 def environment_of(side: str, spec: ClusterSpec, folder: Path, root: Path, more: Mapping[str, str]) -> dict[str, str]:
@@ -116,16 +117,3 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
-
-
-def _as_flags(values: Mapping[str, Any]) -> list[str]:
-    flags: list[str] = []
-    for key, value in values.items():
-        flag = f"--{key.replace('_', '-')}"
-        if isinstance(value, bool):
-            flags.append(flag if value else f"--no-{flag.removeprefix('--')}")
-        elif isinstance(value, list):
-            flags += [flag, *map(str, value)] if value else []
-        else:
-            flags += [flag, json.dumps(value) if isinstance(value, dict) else str(value)]
-    return flags

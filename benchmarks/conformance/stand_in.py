@@ -19,6 +19,7 @@ import requests
 import yaml
 
 from benchmarks.conformance.served import command_of, environment_of, spec_of
+from benchmarks.harness import ROOT
 from cli.private_cell import free_port
 from cli.server_process import ServerProcess, become_subreaper
 from cluster.spec import ClusterSpec, parse_spec
@@ -28,7 +29,6 @@ SIDE = os.environ["CONFORMANCE_SIDE"]
 FOLDER = Path(os.environ["CONFORMANCE_FOLDER"])
 MODEL = Path(os.environ["CONFORMANCE_MODEL"])
 ADAPTER = Path(os.environ["CONFORMANCE_ADAPTER"])
-ROOT = Path(__file__).parents[2]
 _READY = {"raylane": "/ready", "bare": "/health"}
 
 

@@ -9,11 +9,9 @@ import numpy as np
 import typer
 from rich.table import Table
 
+from benchmarks.harness import JsonFile, console, in_turns, median_interval, run_facts, run_program, write_json
 from benchmarks.hostile.clients import Sent, attack, watch
 from benchmarks.hostile.stack import Cost, Stack
-from benchmarks.serving.machine import run_facts
-from benchmarks.serving.program import console, run_program, write_json
-from benchmarks.serving.stats import median_interval
 from cli.private_cell import free_port
 
 _WARM_UP = 1_500
@@ -28,7 +26,7 @@ def main(
     streams: Annotated[int, typer.Option(min=1, help="Streams that are watched.")] = 4,
     seed: Annotated[int, typer.Option(help="Of the bodies.")] = 0,
     parts: Annotated[str, typer.Option(help="`alone`, `beside` or both, with a comma.")] = "alone,beside",
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Measure what hostile bodies cost."""
     most = round(most_mib * 2**20)
@@ -77,7 +75,7 @@ async def _beside(stack: Stack, seed: int, bodies: int, most: int, pairs: int, s
     before = stack.memory_mib()
     for pair in range(pairs):
         share = range(pair * bodies // pairs, (pair + 1) * bodies // pairs)
-        for hostile in (True, False) if pair % 2 else (False, True):
+        for hostile in in_turns((False, True), pair):
             console.print(f"pair {pair + 1}: streams {'beside bodies' if hostile else 'alone'} ...", style="dim")
             if hostile:
                 task = asyncio.ensure_future(attack(stack.url, seed, share, most))

@@ -13,17 +13,12 @@ from typing import Annotated, Any
 import aiohttp
 import typer
 import yaml
-from rich.table import Table
 
-from benchmarks.lanes.engine_queue import engine_queue
-from benchmarks.lanes.mix import MIXES, Mix, Traffic
-from benchmarks.lanes.policies import SIDES
+from benchmarks.harness import TRACES, JsonFile, Traces, console, in_turns, listed, plain_table, run_program, write_json
+from benchmarks.lanes.mix import MIXES, SIDES, Mix, Traffic
 from benchmarks.lanes.promises import coverage, read_promises
-from benchmarks.lanes.results import by_lane, conserved_long_mean_s, times_to_first_token
-from benchmarks.lanes.verdict import SideResult, Verdict, judge, verdict_table
-from benchmarks.serving.program import console, run_program, write_json
-from benchmarks.serving.sides import SideName, make_side
-from benchmarks.serving.spec import one_replica_spec, write_spec
+from benchmarks.lanes.results import SideResult, Verdict, by_lane, conserved_long_mean_s, engine_queue, judge, times_to_first_token, verdict_table
+from benchmarks.serving.sides import SideName, make_side, one_replica_spec, write_spec
 from cli.bench.client import Client
 from cli.bench.load import Played, closed_loop, open_loop
 from cli.bench.prompts import Prompts, RequestOptions, Vocabulary, measure_vocabulary
@@ -32,7 +27,6 @@ from cluster.spec import ClusterSpec, parse_spec
 
 _CLIENTS = 256
 _RIVALS: tuple[SideName, ...] = ("serve-llm", "serve-llm-direct")
-_TRACES = Path(__file__).parents[3] / "shared" / "data" / "traces"
 
 
 class Contest:
@@ -70,8 +64,7 @@ class Contest:
         for seed in seeds:
             for number, load in enumerate(loads):
                 mix = traffic.draw(load * capacity, duration_s, seed + 1 + number)
-                order = sides if len(runs) % 2 == 0 else sides[::-1]
-                results = {name: await self._play(client, vocabulary, mix, name) for name in order}
+                results = {name: await self._play(client, vocabulary, mix, name) for name in in_turns(sides, len(runs))}
                 runs.append({"seed": seed, "load": load, "requests": len(mix), "sides": results})
                 _show(load, results)
         _judge_all(mix_name, runs)
@@ -123,9 +116,8 @@ class Contest:
 
 
 def _show(load: float, results: dict[str, SideResult]) -> None:
-    table = Table(title=f"{load:g} x capacity: time to first token in ms", title_justify="left")
-    for column in ("side", "lane", "requests", "missed", "p50", "p99", "p99 fifo / this", "mean", "bound"):
-        table.add_column(column, justify="left" if column in ("side", "lane") else "right")
+    columns = ("side", "lane", "requests", "missed", "p50", "p99", "p99 fifo / this", "mean", "bound")
+    table = plain_table(f"{load:g} x capacity: time to first token in ms", *columns, left=2)
     fifo = results.get("fifo")
     for name, result in results.items():
         for index, lane in enumerate(result.lanes):
@@ -158,18 +150,13 @@ def main(
     loads: Annotated[str, typer.Option(help="Shares of the measured capacity.")] = "0.7,0.9,1.2",
     sides: Annotated[str, typer.Option(help=f"Some of: {', '.join((*SIDES, *_RIVALS))}.")] = "lanes,fifo",
     duration_s: Annotated[float, typer.Option(help="How long requests arrive, for each load and side.")] = 300.0,
-    traces: Annotated[Path, typer.Option(help="The folder of the traces.")] = _TRACES,
+    traces: Traces = TRACES,
     mixes: Annotated[str, typer.Option(help=f"Some of: {', '.join(MIXES)}.")] = "azure-mooncake",
     seeds: Annotated[str, typer.Option(help="Of the arrivals; all loads are played for each.")] = "0",
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Compare lanes with first-in-first-out on real traces, on the same engines."""
-    chosen = [name.strip() for name in sides.split(",")]
-    if unknown := [name for name in chosen if name not in (*SIDES, *_RIVALS)]:
-        raise typer.BadParameter(f"{unknown}: allowed: {', '.join((*SIDES, *_RIVALS))}", param_hint="'--sides'")
-    chosen_mixes = [name.strip() for name in mixes.split(",")]
-    if unknown := [name for name in chosen_mixes if name not in MIXES]:
-        raise typer.BadParameter(f"{unknown}: allowed: {', '.join(MIXES)}", param_hint="'--mixes'")
+    chosen, chosen_mixes = listed("--sides", sides, (*SIDES, *_RIVALS)), listed("--mixes", mixes, MIXES)
     text = one_replica_spec(free_port())
 
     async def work(folder: Path) -> dict[str, Any]:

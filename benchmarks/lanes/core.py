@@ -10,13 +10,11 @@ import statistics
 import time
 from collections import deque
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from benchmarks.serving.program import console, write_json
+from benchmarks.harness import JsonFile, console, in_turns, plain_table, write_json
 from deployments.garbage import calm_garbage_collector
 from deployments.scheduling import Capacity, Ending, LanePolicy, Lease, Order, Policy, Request, Scheduler, Usage
 
@@ -126,7 +124,7 @@ def measure(replicas: int, waiting: int, rounds: int, requests: int) -> Result:
     us: dict[str, list[float]] = {name: [] for name in _SIDES}
     calm_garbage_collector()  # as the gateway does
     for number in range(rounds):
-        for name in sorted(cells, reverse=bool(number % 2)):
+        for name in in_turns(sorted(cells), number):
             us[name].append(cells[name].run(requests))
     for name, cell in cells.items():
         console.print(f"  {name}: {cell.state[0]} waiting, {cell.state[1]} leases", style="dim")
@@ -137,16 +135,15 @@ def main(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of each side.")] = 9,
     requests: Annotated[int, typer.Option(min=100, help="Requests a round.")] = 3_000,
     quick: Annotated[bool, typer.Option("--quick", help="The small size only, 2 rounds: whether it works.")] = False,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Time the scheduling core at scale, lanes against first-in-first-out."""
     results = []
     for replicas, waiting in _SIZES[:1] if quick else _SIZES:
         console.print(f"{replicas} replicas, {waiting} waiting ...")
         results.append(measure(replicas, waiting, 2 if quick else rounds, requests))
-    table = Table(title="CPU time of all decisions on a request (median of the rounds)", title_justify="left")
-    for column in ("replicas", "waiting", "lanes µs", "fifo µs", "lanes / fifo"):
-        table.add_column(column, justify="right")
+    columns = ("replicas", "waiting", "lanes µs", "fifo µs", "lanes / fifo")
+    table = plain_table("CPU time of all decisions on a request (median of the rounds)", *columns, left=0)
     for result in results:
         lanes, fifo = result.median("lanes"), result.median("fifo")
         table.add_row(f"{result.replicas:,}", f"{result.waiting:,}", f"{lanes:.1f}", f"{fifo:.1f}", f"{lanes / fifo:.2f}")

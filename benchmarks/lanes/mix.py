@@ -1,15 +1,19 @@
-"""The traffic of the benchmark: chat and code requests of Azure's 2023 traces with long prompts from elsewhere, fitted to the model's context. Pure.
+"""What the contest is made of: the policies that are compared, and their traffic. Pure.
 
-Each provider's lengths shrink by one factor, which makes its longest request fit: with a single factor for all, Mooncake's 126,000 tokens would leave
-chat prompts of 40 tokens, whose cost is that of their HTTP request. Arrivals keep the pattern of Azure's chat trace, stretched in time to the wanted
-rate; each is given to one of the three sources by a seeded draw.
+Policies are sections of the spec, applied to one running cluster in turns, so that every side has the same engines. All have the same caps on what
+may wait: `LANES`' in sum. `unbound` binds everything at once that fits the KV cache: the queue is then the engine's own. `loose` binds a quarter of
+the engine's sequences ahead, and two steps of prefill.
 
-Mixes differ in where the long prompts come from: settings are chosen on one mix, and judged on the others.
+Traffic: chat and code requests of Azure's 2023 traces with long prompts from elsewhere, fitted to the model's context. Each provider's lengths shrink
+by one factor, which makes its longest request fit: with a single factor for all, Mooncake's 126,000 tokens would leave chat prompts of 40 tokens,
+whose cost is that of their HTTP request. Arrivals keep the pattern of Azure's chat trace, stretched in time to the wanted rate; each is given to one
+of the three sources by a seeded draw. Mixes differ in where the long prompts come from: settings are chosen on one mix, and judged on the others.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +23,33 @@ from planning.workload.scaling import scale_lengths, scale_to_fit
 from planning.workload.servegen import drawn_trace, read_tables
 from planning.workload.trace import Trace
 from planning.workload.traces import read_trace
+
+LANES: tuple[dict[str, Any], ...] = (
+    {"name": "short", "up_to_tokens": 384, "weight": 16, "max_wait_s": 30, "cap_s": 600},
+    {"name": "medium", "up_to_tokens": 1_536, "weight": 4, "max_wait_s": 60, "cap_s": 600},
+    {"name": "long", "weight": 1, "max_wait_s": 120, "cap_s": 600},
+)
+_ONE: tuple[dict[str, Any], ...] = ({"name": "all", "max_wait_s": 3_600, "cap_s": 1_800},)
+_EVEN = tuple({**lane, "weight": 1, "max_wait_s": 3_600} for lane in LANES)
+_SCHEDULING: dict[str, Any] = {"order": "deadline", "promoted_share": 0.15}
+
+SIDES: dict[str, dict[str, Any]] = {
+    "lanes": {"lanes": LANES, "scheduling": _SCHEDULING},
+    "fifo": {"lanes": _ONE, "scheduling": {**_SCHEDULING, "order": "arrival"}},
+    "round robin": {"lanes": _EVEN, "scheduling": {**_SCHEDULING, "order": "arrival"}},
+    "deadline": {"lanes": _ONE, "scheduling": _SCHEDULING},
+    "loose": {"lanes": _ONE, "scheduling": {**_SCHEDULING, "order": "arrival", "bind_ahead": 0.25, "prefill_steps": 2}},
+    "unbound": {"lanes": _ONE, "scheduling": {**_SCHEDULING, "order": "arrival", "bind_ahead": 1_000, "prefill_steps": 100_000}},
+}
+
+
+def lane_index(prompt_tokens: int, output_tokens: int) -> int:
+    """The lane by length of a request, whatever the side: what results are sorted by."""
+    for index, lane in enumerate(LANES):
+        if prompt_tokens + output_tokens <= lane.get("up_to_tokens", prompt_tokens + output_tokens):
+            return index
+    return len(LANES) - 1
+
 
 CHAT, CODE = "azure2023_conv.csv.gz", "azure2023_code.csv.gz"
 SHARES = (0.70, 0.25, 0.05)

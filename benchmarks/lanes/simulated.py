@@ -13,14 +13,11 @@ import numpy as np
 import typer
 import yaml
 
-from benchmarks.lanes.engine_queue import of_times
-from benchmarks.lanes.mix import MIXES, Mix, Traffic
-from benchmarks.lanes.policies import SIDES
+from benchmarks.harness import TRACES, JsonFile, Traces, console, listed, write_json
+from benchmarks.lanes.mix import MIXES, SIDES, Mix, Traffic
 from benchmarks.lanes.promises import Promise, coverage
-from benchmarks.lanes.results import by_lane
-from benchmarks.lanes.verdict import SideResult, Verdict, judge, verdict_table
-from benchmarks.serving.program import console, write_json
-from benchmarks.serving.spec import one_replica_spec
+from benchmarks.lanes.results import SideResult, Verdict, by_lane, judge, of_times, verdict_table
+from benchmarks.serving.sides import one_replica_spec
 from cluster.spec import ClusterSpec, parse_spec
 from deployments.engine_model.cost_file import CostFile, read_cost_file
 from deployments.scheduling.policy import binding_of, policy_of
@@ -32,7 +29,6 @@ CLIENTS = 256
 TTFT_SLO_S = 5.0
 _QUEUE_WAIT_S = 1_800.0
 _BLOCK = 4_000
-_TRACES = Path(__file__).parents[3] / "shared" / "data" / "traces"
 
 
 class Rehearsal:
@@ -109,17 +105,17 @@ def main(
     seeds: Annotated[str, typer.Option(help="One pair of runs for each.")] = "0,1,2",
     load: Annotated[float, typer.Option(help="Share of the capacity.")] = 1.2,
     duration_s: Annotated[float, typer.Option(help="How long requests arrive.")] = 300.0,
-    traces: Annotated[Path, typer.Option(help="The folder of the traces.")] = _TRACES,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON.")] = None,
+    traces: Traces = TRACES,
+    json_file: JsonFile = None,
 ) -> None:
     """Compare lanes with first-in-first-out in virtual time."""
     file = read_cost_file(costs)
     context = parse_spec(one_replica_spec(8_000)).models[0].settings.max_model_len
     found = []
-    for mix_name in mixes.split(","):
+    for mix_name in listed("--mixes", mixes, MIXES):
         traffic = Traffic(traces, context, mix_name)
         rehearsal = Rehearsal(file, traffic)
-        verdicts: dict[str, list[tuple[str, Verdict]]] = {side: [] for side in sides.split(",")}
+        verdicts: dict[str, list[tuple[str, Verdict]]] = {side: [] for side in listed("--sides", sides, SIDES)}
         for seed in map(int, seeds.split(",")):
             capacity = rehearsal.capacity(seed)
             mix = traffic.draw(load * capacity, duration_s, seed + 1)

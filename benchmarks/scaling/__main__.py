@@ -22,14 +22,12 @@ import numpy as np
 import typer
 from rich.table import Table
 
+from benchmarks.harness import ROOT, JsonFile, console, listed, plain_table, run_facts, write_json
 from benchmarks.scaling.plays import RECORDED, RESTING, Case, scenario_case
-from benchmarks.serving.machine import run_facts
-from benchmarks.serving.program import console, write_json
 from planning.gauntlet.recorded import TracesError
 from planning.gauntlet.registry import SCENARIOS
 from planning.gauntlet.verdict import Interval, interval
 
-_ROOT = Path(__file__).parents[2]
 _SIDE = Path(__file__).with_name("side.py")
 _ROOMS = ("planning", "autoscaling", "deployments", "cluster")
 JUDGED = ("burst", "ramp", "oscillation", "heavy_prompts", "phantom")
@@ -50,13 +48,13 @@ class Job:
 def sides(before: str | None, folder: Path) -> dict[str, Path]:
     """The checkouts to import from, by name; that of `before` is unpacked into `folder`. Raises typer.BadParameter."""
     if before is None:
-        return {"now": _ROOT}
-    done = subprocess.run(["git", "archive", before, *_ROOMS], cwd=_ROOT, capture_output=True, check=False)
+        return {"now": ROOT}
+    done = subprocess.run(["git", "archive", before, *_ROOMS], cwd=ROOT, capture_output=True, check=False)
     if done.returncode:
         raise typer.BadParameter(f"--before {before}: {done.stderr.decode().strip()}; allowed: a commit of this repository")
     with tarfile.open(fileobj=BytesIO(done.stdout)) as archive:
         archive.extractall(folder, filter="data")
-    return {"before": folder, "now": _ROOT}
+    return {"before": folder, "now": ROOT}
 
 
 def played(job: Job, tree: Path) -> Score:
@@ -85,9 +83,8 @@ def jobs(names: Iterable[str], numbers: int, traces: Path | None) -> list[Job]:
 
 def resting(scores: dict[str, dict[str, list[Score]]]) -> Table:
     """Changes of the number, and how they follow each other; over all plays of a name."""
-    table = Table(title="Where it should rest", title_justify="left")
-    for column in ("play", "side", "plays", "in time", "replica-hours", "changes", "an hour", "back within 10 min", "closest, s"):
-        table.add_column(column, justify="left" if column in ("play", "side") else "right")
+    columns = ("play", "side", "plays", "in time", "replica-hours", "changes", "an hour", "back within 10 min", "closest, s")
+    table = plain_table("Where it should rest", *columns, left=2)
     for name, by_side in scores.items():
         for side, own in by_side.items():
             changes, hours = (sum(one[key] for one in own) for key in ("changes", "hours"))
@@ -100,9 +97,8 @@ def resting(scores: dict[str, dict[str, list[Score]]]) -> Table:
 
 def compared(scores: dict[str, dict[str, list[Score]]]) -> tuple[Table, list[str]]:
     """Now less before, and the names of what is worse beyond the interval."""
-    table = Table(title="Now less before", title_justify="left")
-    for column in ("scenario", "plays", "in time before", "now", "difference, points", "replica-hours before", "now", "difference", "flaps", ""):
-        table.add_column(column, justify="left" if column == "scenario" else "right")
+    columns = ("scenario", "plays", "in time before", "now", "difference, points", "replica-hours before", "now", "difference", "flaps", "")
+    table = plain_table("Now less before", *columns)
     worse = []
     for name, by_side in scores.items():
         old, new = by_side["before"], by_side["now"]
@@ -133,13 +129,10 @@ def main(
     days: Annotated[int, typer.Option(min=0, max=6, help="Plays of each recorded day.")] = 2,
     only: Annotated[str | None, typer.Option(help="Names of plays and scenarios, with commas between.")] = None,
     processes: Annotated[int, typer.Option(min=1, help="At a time.")] = 1,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Play, compare, and end with status 1 where something is worse beyond its interval."""
-    chosen = None if only is None else {name.strip() for name in only.split(",")}
-    known = {*RESTING, *JUDGED, *DAYS}
-    if chosen is not None and chosen - known:
-        raise typer.BadParameter(f"--only {', '.join(sorted(chosen - known))}; allowed: {', '.join(sorted(known))}")
+    chosen = None if only is None else set(listed("--only", only, sorted({*RESTING, *JUDGED, *DAYS})))
     groups = {
         "resting": [
             *jobs(_of(chosen, RECORDED), days, traces),

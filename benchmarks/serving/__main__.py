@@ -3,17 +3,17 @@
 import dataclasses
 import importlib.util
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
 
+from benchmarks.harness import JsonFile, Source, console, plain_table, run_program, write_json
 from benchmarks.serving.compare import Choice, compare
-from benchmarks.serving.contest import Shape, Streamed
-from benchmarks.serving.points import parse_points
-from benchmarks.serving.program import console, run_program, write_json
-from benchmarks.serving.report import render
-from benchmarks.serving.sides import SIDES, SideName
-from benchmarks.serving.spec import one_replica_spec, write_spec
+from benchmarks.serving.contest import Shape, Streamed, parse_points
+from benchmarks.serving.sides import SIDES, SideName, one_replica_spec, write_spec
 from cli.private_cell import free_port
 from cluster.spec import parse_spec
 
@@ -30,10 +30,10 @@ def main(
     stream: Annotated[Streamed, Option(help="Whether the rounds' answers are streamed; mixed: to every other client.")] = Streamed.YES,
     singles: Annotated[int, Option(min=0, help="Spaced single requests a side, always streamed.")] = 200,
     single_every_s: Annotated[float, Option(help="Seconds from one single request to the next, the sides in turns.")] = 0.15,
-    source: Annotated[str | None, Option(help="Another model than the spec's: a folder or a hub name.")] = None,
+    source: Source = None,
     alone: Annotated[bool, Option("--alone", help="Measure each rival once more with nobody else up.")] = False,
     checkout: Annotated[Path | None, Option(help="Another checkout of raylane with a .venv: the side `checkout`.")] = None,
-    json_file: Annotated[Path | None, Option("--json", help="Write the result as JSON.")] = None,
+    json_file: JsonFile = None,
     quick: Annotated[bool, Option("--quick", help="2 rounds of 3 s and 20 singles: whether it works, not a measurement.")] = False,
 ) -> None:
     """Compare our endpoint with bare vLLM and with ray.serve.llm: one machine, one run, in turns."""
@@ -65,6 +65,87 @@ def _sides(text: str, checkout: Path | None) -> list[SideName]:
     if any(side.startswith("serve-llm") for side in chosen) and importlib.util.find_spec("pyarrow") is None:
         raise typer.BadParameter(f"{text!r}: ray.serve.llm cannot be imported without pyarrow: pip install pyarrow", param_hint="'--sides'")
     return chosen
+
+
+def render(result: dict[str, Any]) -> Group:
+    """One table of throughput and one of spaced TTFT, over the facts of the machine."""
+    machine = result["machine"]
+    versions = ", ".join(f"{name} {found}" for name, found in machine["versions"].items())
+    facts = f"{machine['cores']} cores of {machine['processor']}, load {machine['load_average'][0]} at the start; {versions}; model {result['model']}"
+    failed = sum(turn["failed"] for turn in _turns(result))
+    tables = [_throughput(result), *([_singles(result)] if result["shape"]["singles"] else [])]
+    return Group(*tables, Text(_shape(result["shape"])), Text(facts), Text(f"{failed} failed requests", style="red" if failed else "green"))
+
+
+def _throughput(result: dict[str, Any]) -> Table:
+    table = plain_table(
+        "output tokens/s: ours / rival (the median of the rounds' ratios, and its interval)",
+        "rival",
+        "clients",
+        "ratio",
+        "interval",
+        "ours",
+        "rival",
+        "TTFT p50 ours",
+        "rival",
+    )
+    for found in result["comparisons"]:
+        for point in found["points"]:
+            ratio = point["ratio"]
+            ours, rival = (_middle_turn(point, found[role]) for role in ("ours", "rival"))
+            table.add_row(
+                found["rival"],
+                str(point["concurrency"]),
+                f"{ratio['median']:.3f}",
+                f"{ratio['low']:.3f}-{ratio['high']:.3f} ({ratio['coverage']:.0%})",
+                f"{ours['tokens_per_s']:.0f}",
+                f"{rival['tokens_per_s']:.0f}",
+                _ms(ours["ttft_p50_ms"]),
+                _ms(rival["ttft_p50_ms"]),
+            )
+    return table
+
+
+def _shape(shape: dict[str, Any]) -> str:
+    how = {"yes": "streamed", "no": "not streamed", "mixed": "every other one streamed"}[shape["stream"]]
+    return f"{shape['prompt_tokens']} tokens of prompt, {shape['output_tokens']} of output, {how}; {shape['rounds']} rounds"
+
+
+def _singles(result: dict[str, Any]) -> Table:
+    table = plain_table(
+        "TTFT of spaced single requests in ms, and the median of the pairs' differences",
+        "rival",
+        "p50 ours",
+        "rival",
+        "p99 ours",
+        "rival",
+        "difference",
+        "interval",
+    )
+    for found in result["comparisons"]:
+        singles = found["singles"]
+        ours, rival = (singles["ttft_ms"][found[role]] for role in ("ours", "rival"))
+        difference = singles["ttft_difference_ms"]
+        spread = ("-", "-") if difference is None else (f"{difference['median']:+.2f}", f"{difference['low']:+.2f} to {difference['high']:+.2f}")
+        table.add_row(found["rival"], *(_ms(side[percentile]) for percentile in ("p50", "p99") for side in (ours, rival)), *spread)
+    return table
+
+
+def _middle_turn(point: dict[str, Any], side: str) -> dict[str, Any]:
+    """The turn with the side's median throughput."""
+    turns = sorted((each[side] for each in point["rounds"]), key=lambda turn: float(turn["tokens_per_s"]))
+    middle: dict[str, Any] = turns[len(turns) // 2]
+    return middle
+
+
+def _turns(result: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        each[found[role]] for found in result["comparisons"] for point in found["points"] for each in point["rounds"] for role in ("ours", "rival")
+    ]
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
 
 
 if __name__ == "__main__":

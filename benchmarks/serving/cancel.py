@@ -5,7 +5,11 @@ first byte (a long prompt is in prefill), and after it. Timed are the gateway's 
 says of itself after each step (told at most every 50 ms; no time is made better by that, only worse).
 """
 
+import asyncio
 import functools
+import time
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,17 +17,129 @@ import aiohttp
 import numpy as np
 import typer
 
-from benchmarks.serving.gateway import engine_counters, engine_headers, engine_url
-from benchmarks.serving.machine import run_facts
-from benchmarks.serving.program import console, run_program, write_json
-from benchmarks.serving.sides import make_side
-from benchmarks.serving.spec import one_replica_spec, write_spec
-from benchmarks.serving.trials import SLOTS, Moment, Trial, Trials
-from benchmarks.serving.watch import BooksWatch, EngineWatch, NeverError
+from benchmarks.harness import JsonFile, Source, console, run_facts, run_program, write_json
+from benchmarks.serving.clients import Crowd, Leaver
+from benchmarks.serving.gateway import BooksWatch, Counts, EngineWatch, NeverError, engine_counters, engine_headers, engine_url
+from benchmarks.serving.sides import make_side, one_replica_spec, write_spec
 from cli.bench.client import Client
 from cli.bench.prompts import TokenIds, measure_vocabulary
 from cli.bench.report import spread
 from cli.private_cell import free_port
+
+SLOTS = 4
+"""`max_num_seqs` of the engine under test: few, so that a small crowd fills it for long."""
+_PATIENCE_S = 5.0
+
+
+class Moment(StrEnum):
+    """When a client left."""
+
+    QUEUED = "queued"
+    BEFORE_FIRST_BYTE = "before the first byte"
+    AFTER_FIRST_BYTE = "after the first byte"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One client that left. Seconds from its leaving; None where it never happened. `disturbed`: the crowd changed meanwhile."""
+
+    moment: Moment
+    books_s: float | None
+    engine_s: float | None
+    disturbed: bool
+
+
+class Trials:
+    """The cluster under test, its watches, and the random moments. `hung_up` counts all that left, the crowd included."""
+
+    def __init__(self, url: str, model: str, max_model_len: int, ids: tuple[int, ...], books: BooksWatch, engine: EngineWatch, seed: int) -> None:
+        self._url = url
+        self._model = model
+        self._max_model_len = max_model_len
+        self._ids = np.array(ids)
+        self._rng = np.random.default_rng(seed)
+        self._books = books
+        self._engine = engine
+        self.hung_up = 0
+
+    def _client(self, prompt_tokens: int, output_tokens: int) -> Leaver:
+        """A client with a random prompt."""
+        prompt = self._ids[self._rng.integers(len(self._ids), size=prompt_tokens)].tolist()
+        return Leaver(self._url, self._model, prompt, output_tokens)
+
+    def _crowd(self) -> Crowd:
+        """Nobody yet; each of its clients asks for as much as the context holds."""
+        return Crowd(lambda: self._client(32, self._max_model_len - 64))
+
+    async def queued(self, clients: int) -> list[Trial]:
+        """Clients that leave the lane."""
+        crowd = self._crowd()
+        while (await self._books.now()).waiting == 0:
+            crowd.grow()
+            await asyncio.sleep(0.5)
+        base = await self._books.now()
+        trials = []
+        for _ in range(clients):
+            client = self._client(32, 64)
+            await client.open()
+            await self._books.until(lambda books: books.waiting > base.waiting, _PATIENCE_S)
+            trials.append(await self._leave(client, 0.3, crowd, base, running=None))
+        await crowd.disperse()
+        self.hung_up += clients + crowd.leaves
+        return trials
+
+    async def running(self, clients: int) -> list[Trial]:
+        """Clients that leave while the engine works for them, in prefill and in decode by turns."""
+        crowd = self._crowd()
+        for _ in range(SLOTS // 2):
+            crowd.grow()
+        await self._engine.until(lambda load: load.running >= len(crowd), _PATIENCE_S)
+        base = await self._books.now()
+        trials = []
+        for number in range(clients):
+            early = number % 2 == 0
+            client = self._client(self._max_model_len - 64 if early else 32, 32 if early else 2_000)
+            await client.open()
+            answering = asyncio.create_task(client.first_token())
+            if early:
+                await self._engine.until(lambda load: load.running + load.waiting > len(crowd), _PATIENCE_S)
+            else:
+                await answering
+            trials.append(await self._leave(client, 0.05 if early else 0.5, crowd, base, running=len(crowd)))
+            answering.cancel()
+            await asyncio.gather(answering, return_exceptions=True)
+        await crowd.disperse()
+        self.hung_up += clients + crowd.leaves
+        return trials
+
+    async def at_rest(self) -> float:
+        """Seconds until books and engine show no work at all, and no KV in use."""
+        started = time.monotonic()
+        await self._books.until(lambda books: books.waiting == 0 and books.leases == 0, _PATIENCE_S)
+        await self._engine.until(lambda load: load.running == 0 and load.waiting == 0 and load.kv_usage == 0, _PATIENCE_S)
+        return time.monotonic() - started
+
+    async def _leave(self, client: Leaver, within_s: float, crowd: Crowd, base: Counts, running: int | None) -> Trial:
+        """Hangs up at a random moment and waits until nothing of the request is left. `running`: of the crowd; None for a client in the lane."""
+        restarts = crowd.restarts
+        await asyncio.sleep(float(self._rng.uniform(0, within_s)))
+        moment = Moment.QUEUED if running is None else Moment.AFTER_FIRST_BYTE if client.answered else Moment.BEFORE_FIRST_BYTE
+        left_at = client.leave(abruptly=bool(self._rng.integers(2)))
+        waits = [self._books.until(lambda books: books.waiting <= base.waiting and books.leases <= base.leases, _PATIENCE_S)]
+        if running is not None:
+            waits.append(self._engine.until(lambda load: load.running <= running and load.waiting == 0, _PATIENCE_S))
+        took_s = [_since(left_at, end) for end in await asyncio.gather(*waits, return_exceptions=True)]
+        return Trial(moment, took_s[0], took_s[1] if running is not None else None, disturbed=crowd.restarts != restarts)
+
+
+def _since(start: float, end: float | BaseException) -> float | None:
+    """None for what never happened. Raises any other error."""
+    if isinstance(end, NeverError):
+        return None
+    if isinstance(end, BaseException):
+        raise end
+    return end - start
+
 
 SCHEMA_VERSION = 1
 
@@ -31,8 +147,8 @@ SCHEMA_VERSION = 1
 def main(
     clients: Annotated[int, typer.Option(min=6, help="Clients that leave.")] = 200,
     seed: Annotated[int, typer.Option(min=0)] = 0,
-    source: Annotated[str | None, typer.Option(help="Another model than the spec's: a folder or a hub name.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON.")] = None,
+    source: Source = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Time how fast lane entries, leases and engine work end when clients leave."""
     result = run_program(functools.partial(_measure, clients=clients, source=source, seed=seed))

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness import run_facts
 from benchmarks.serving.contest import Contender, Plan, Shape, contender, contest_point, contest_singles, solo_point
-from benchmarks.serving.machine import run_facts
 from benchmarks.serving.sides import Side, SideName, make_side
 from cli.bench.prompts import measure_vocabulary
 from cli.server_process import cpu_seconds, end_descendants, pss_mib

@@ -1,7 +1,8 @@
 """Two running sides, taken in turns: rounds at fixed concurrencies, and single requests spaced out.
 
 Both sides get the same requests in the same order, each round new ones, so that no prefix cache helps. Who goes first changes from round to round,
-so that a slow drift of the machine favours nobody. The client is `raylane bench`'s own, in this process.
+so that a slow drift of the machine favours nobody. The client is `raylane bench`'s own, in this process. Concurrencies are given as numbers or as
+multiples of the engine's `max_num_seqs`.
 """
 
 import asyncio
@@ -14,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.serving.points import requests_for
-from benchmarks.serving.stats import median_interval
+from benchmarks.harness import in_turns, median_interval
 from cli.bench.answer import Sample
 from cli.bench.client import Client
 from cli.bench.load import Extent, Pace, drawn_load, play
@@ -23,6 +23,25 @@ from cli.bench.prompts import Prompts, RequestOptions, Vocabulary
 from cli.bench.record import Record
 from cli.bench.report import Spread, spread
 from planning.workload.lengths import Fixed
+
+
+def parse_points(text: str, max_num_seqs: int) -> tuple[int, ...]:
+    """The concurrencies in `8,32,4x`, where `4x` is four times `max_num_seqs`. Raises ValueError."""
+    return tuple(_point(part.strip(), max_num_seqs) for part in text.split(","))
+
+
+def requests_for(concurrency: int, requests_per_s: float, round_s: float) -> int:
+    """Requests of one round that lasts about `round_s`: whole waves of `concurrency`, at least two of them, so that the ends weigh little."""
+    waves = max(2, round(requests_per_s * round_s / concurrency))
+    return waves * concurrency
+
+
+def _point(part: str, max_num_seqs: int) -> int:
+    digits = part.removesuffix("x")
+    if not digits.isdigit() or int(digits) == 0:
+        raise ValueError(f"{part!r} is no point; allowed: a concurrency (32) or a multiple of max_num_seqs (4x), separated by commas")
+    return int(digits) * (max_num_seqs if part.endswith("x") else 1)
+
 
 _PAUSE_S = 0.3
 """Between two turns, so that the work of one has ended everywhere before the other's begins."""
@@ -91,7 +110,7 @@ async def contest_point(ours: Contender, rival: Contender, concurrency: int, pla
     requests = requests_for(concurrency, min(rates), plan.shape.round_s)
     rounds = []
     for number in range(plan.shape.rounds):
-        order = (ours, rival) if number % 2 == 0 else (rival, ours)
+        order = in_turns((ours, rival), number)
         figures = {side.name: await _turn(side, concurrency, requests, plan, seed=_seed(rival.name, concurrency, number)) for side in order}
         ratio = figures[ours.name]["tokens_per_s"] / max(figures[rival.name]["tokens_per_s"], 1e-9)
         rounds.append({"first": order[0].name, "ratio": round(ratio, 4), **figures})

@@ -16,12 +16,9 @@ import psutil
 import typer
 import yaml
 
+from benchmarks.harness import JsonFile, console, in_turns, median_interval, run_facts, run_program, write_json
 from benchmarks.serving.gateway import read_status
-from benchmarks.serving.machine import run_facts
-from benchmarks.serving.program import console, run_program, write_json
-from benchmarks.serving.sides import Side, make_side
-from benchmarks.serving.spec import one_replica_spec, write_spec
-from benchmarks.serving.stats import median_interval
+from benchmarks.serving.sides import Side, make_side, one_replica_spec, write_spec
 from cli.bench.client import Client
 from cli.bench.load import Extent, Pace, drawn_load, play
 from cli.bench.prompts import Prompts, RequestOptions, Vocabulary, measure_vocabulary
@@ -86,7 +83,7 @@ def main(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of each side.")] = 5,
     concurrency: Annotated[int, typer.Option(min=1)] = 64,
     requests: Annotated[int, typer.Option(min=1, help="Requests a round.")] = 600,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Compare one gateway with two on one hot model."""
     result = run_program(functools.partial(_measure, rounds=rounds, concurrency=concurrency, requests=requests))
@@ -105,7 +102,7 @@ async def _measure(folder: Path, rounds: int, concurrency: int, requests: int) -
             await contender.play(vocabulary, concurrency, requests // 3, seed=0)  # warm
             contender.rounds.clear()
         for number in range(rounds):
-            for contender in contenders if number % 2 == 0 else contenders[::-1]:
+            for contender in in_turns(contenders, number):
                 await contender.play(vocabulary, concurrency, requests, seed=number + 1)
             console.print(f"round {number + 1} of {rounds}", style="dim")
     finally:

@@ -17,11 +17,9 @@ import numpy as np
 import psutil
 import typer
 
+from benchmarks.harness import JsonFile, Source, console, run_facts, run_program, write_json
 from benchmarks.serving.gateway import gateway_pid, read_status
-from benchmarks.serving.machine import run_facts
-from benchmarks.serving.program import console, run_program, write_json
-from benchmarks.serving.sides import make_side
-from benchmarks.serving.spec import one_replica_spec, write_spec
+from benchmarks.serving.sides import make_side, one_replica_spec, write_spec
 from cli.bench.client import Client
 from cli.bench.load import Extent, Pace, drawn_load, play
 from cli.bench.prompts import Prompts, RequestOptions, measure_vocabulary
@@ -40,8 +38,8 @@ def main(
     requests: Annotated[int, typer.Option(min=_CHUNKS, help="Requests in all.")] = 10_000,
     concurrency: Annotated[int, typer.Option(min=1)] = 32,
     output_tokens: Annotated[int, typer.Option(min=1)] = 16,
-    source: Annotated[str | None, typer.Option(help="Another model than the spec's: a folder or a hub name.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON.")] = None,
+    source: Source = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Measure the gateway's memory against an empty Serve replica, and its growth under load."""
     result = run_program(functools.partial(_measure, requests=requests, concurrency=concurrency, output_tokens=output_tokens, source=source))
@@ -98,7 +96,7 @@ async def _empty_replica(folder: Path) -> AsyncIterator[int]:
     async def is_ready() -> bool:
         return pid_file.exists() and pid_file.read_text() != ""
 
-    server = ServerProcess([sys.executable, "-m", "benchmarks.serving.empty_replica", str(pid_file)], os.environ, is_ready, folder / "empty.log")
+    server = ServerProcess([sys.executable, "-m", "benchmarks.serving.rivals", "empty", str(pid_file)], os.environ, is_ready, folder / "empty.log")
     try:
         await server.start()
         yield int(pid_file.read_text())

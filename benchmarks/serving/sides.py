@@ -5,12 +5,15 @@
 - `serve-llm`: `ray.serve.llm` as its documentation starts it (Serve's Python proxy, an ingress, a handle to the engine).
 - `serve-llm-direct`: the same with direct streaming (HAProxy in front of vLLM's app inside the replica).
 - `checkout`: `raylane up` of another checkout, installed in its own `.venv`: whether a change made anything slower.
+
+All are started from the shipped local spec with one replica and a free port.
 """
 
 import functools
 import json
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,11 +21,32 @@ from typing import Any, Literal
 import aiohttp
 import yaml
 
+from benchmarks.harness import ROOT
 from cli.private_cell import free_port
 from cli.server_process import ServerProcess
-from cluster.spec import ClusterSpec
+from cluster.files import shipped
+from cluster.spec import ClusterSpec, parse_spec
 from deployments.engine.args import arguments
 from deployments.engine.environment import replica_environment
+
+
+def one_replica_spec(port: int, source: str | None = None, settings: dict[str, Any] | None = None) -> str:
+    """The YAML of the local spec with one replica, the gateway on `port`, and optionally another model or other engine settings."""
+    spec = yaml.safe_load(shipped("specs/local.yaml").read_text(encoding="utf-8"))
+    spec["name"] = f"bench-{port}"
+    spec["gateway"]["port"] = port
+    model = spec["models"][0]
+    model["replicas"] = {"count": 1}
+    model["source"] = source or model["source"]
+    model["settings"] |= settings or {}
+    return str(yaml.safe_dump(spec, sort_keys=False))
+
+
+def write_spec(folder: Path, text: str) -> ClusterSpec:
+    """Writes `spec.yaml` into the folder and returns what it says."""
+    (folder / "spec.yaml").write_text(text, encoding="utf-8")
+    return parse_spec(text)
+
 
 SideName = Literal["raylane", "bare", "serve-llm", "serve-llm-direct", "checkout"]
 SIDES: tuple[SideName, ...] = ("raylane", "bare", "serve-llm", "serve-llm-direct")
@@ -32,7 +56,6 @@ _FOREIGN = ("VLLM_CPU_KVCACHE_SPACE", "RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_AUTH
 _ONE_PROCESS = {"RAYLLM_VLLM_ENGINE_CLS": "benchmarks.serving.one_process_engine.OneProcessEngine"}
 _DIRECT_STREAMING = {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING": "1"}
 _PROBE_PATIENCE_S = 30.0
-_ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +117,7 @@ def _command(name: SideName, spec: ClusterSpec, folder: Path, port: int, checkou
             own = ["--host", "127.0.0.1", "--port", str(port), "--disable-uvicorn-access-log"]
             return [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *own, *vllm_flags(arguments(spec.models[0]))]
         case "serve-llm" | "serve-llm-direct":
-            return [sys.executable, "-m", "benchmarks.serving.serve_llm", str(folder / "spec.yaml"), str(port)]
+            return [sys.executable, "-m", "benchmarks.serving.rivals", "serve-llm", str(folder / "spec.yaml"), str(port)]
 
 
 def _environment(name: SideName, spec: ClusterSpec, folder: Path) -> dict[str, str]:
@@ -106,7 +129,7 @@ def _environment(name: SideName, spec: ClusterSpec, folder: Path) -> dict[str, s
     env |= replica_environment(model, spec.pool_of(model, spec.regions[0]))
     if name == "bare":
         return env
-    env |= _ONE_PROCESS | {"PYTHONPATH": str(_ROOT)}
+    env |= _ONE_PROCESS | {"PYTHONPATH": str(ROOT)}
     return env | _DIRECT_STREAMING | _haproxy(folder) if name == "serve-llm-direct" else env
 
 
@@ -117,7 +140,7 @@ def _haproxy(folder: Path) -> dict[str, str]:
     return ports | {f"RAY_SERVE_HAPROXY_{name}": str(folder / file) for name, file in files.items()}
 
 
-def vllm_flags(values: dict[str, Any]) -> list[str]:
+def vllm_flags(values: Mapping[str, Any]) -> list[str]:
     """vLLM's arguments by their Python names as flags of its command line."""
     flags: list[str] = []
     for key, value in values.items():
@@ -125,7 +148,7 @@ def vllm_flags(values: dict[str, Any]) -> list[str]:
         if isinstance(value, bool):
             flags.append(f"--{flag}" if value else f"--no-{flag}")
         elif isinstance(value, list):
-            flags += [f"--{flag}", *(str(item) for item in value)]
+            flags += [f"--{flag}", *map(str, value)] if value else []
         else:
             flags += [f"--{flag}", json.dumps(value) if isinstance(value, dict) else str(value)]
     return flags

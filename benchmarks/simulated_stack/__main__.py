@@ -1,4 +1,4 @@
-"""`python -m benchmarks.simulated_stack --minutes 30`: brings the stack up, plays a load, rehearses it in the simulator, and compares."""
+"""`python -m benchmarks.simulated_stack --minutes 30`: brings the stack up, sends a load, runs it in the simulator as well, and compares."""
 
 import asyncio
 import os
@@ -9,22 +9,25 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import aiohttp
+import numpy as np
 import typer
 import yaml
+from numpy.typing import NDArray
 
+from benchmarks.harness import JsonFile, console, run_facts, run_program, write_json
 from benchmarks.serving.gateway import read_status
-from benchmarks.serving.machine import run_facts
-from benchmarks.serving.program import console, run_program, write_json
-from benchmarks.simulated_stack.client import Answers, play
+from benchmarks.simulated_stack.client import Answers, Schedule, drawn, play, traced
 from benchmarks.simulated_stack.gauges import Gauges, Reading, quantile
-from benchmarks.simulated_stack.rehearsal import rehearse
 from benchmarks.simulated_stack.report import Measured, by_lane, render
-from benchmarks.simulated_stack.schedule import Schedule, drawn, traced
 from cli.private_cell import free_port
 from cli.server_process import ServerProcess
 from cluster.files import shipped
 from cluster.spec import ClusterSpec, load_spec
 from deployments.engine.simulated.costs import read_costs
+from deployments.engine_model.cost_file import CostFile
+from deployments.scheduling.policy import binding_of, policy_of
+from planning.simulator.cell import Cell, CellSettings
+from planning.simulator.workload import plain_workload
 from planning.workload.traces import read_trace
 
 _IDLE_S = 10.0
@@ -40,7 +43,7 @@ def main(
     replicas: Annotated[int | None, typer.Option(min=1, help="Instead of the spec's.")] = None,
     tokens_per_chunk: Annotated[int | None, typer.Option(min=1, help="Instead of the spec's.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the drawn load.")] = 0,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Measure the stack over simulated engines."""
     path = spec_file or shipped("specs/simulated-h100.yaml")
@@ -153,6 +156,17 @@ def _late(before: Reading, after: Reading, answers: Answers) -> dict[str, float 
         **{key: None if bound is None else 1e3 * bound for key, bound in bounds.items()},
         "client_p99": round(1e3 * late[int(0.99 * len(late))], 2),
     }
+
+
+def rehearse(spec: ClusterSpec, costs: CostFile, schedule: Schedule) -> tuple[NDArray[np.float64], list[str]]:
+    """TTFT (NaN: none) and lane of each request."""
+    model = spec.models[0]
+    work = plain_workload(schedule.arrived_s, schedule.prompt_tokens, schedule.output_tokens, spec.classes[0].ttft_ms / 1e3, bounded=False)
+    settings = CellSettings(
+        model.replicas.count, costs.limits(), policy_of(spec), binding_of(spec), model.settings.max_model_len, spec.patience_s(spec.classes[0])
+    )
+    out = Cell(settings, costs.cost_model(), work).run()
+    return out.ttft_s, [spec.lanes[lane].name if lane >= 0 else "" for lane in out.lane]
 
 
 if __name__ == "__main__":

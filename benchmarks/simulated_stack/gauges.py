@@ -8,6 +8,8 @@ from typing import Any
 import aiohttp
 import psutil
 
+from cli.server_process import cpu_seconds
+
 _BUCKET = re.compile(r'^(\w+)_bucket\{(?:.*,)?le="([^"]+)"\} (\S+)$')
 GATEWAY_LAG = "raylane_event_loop_lag_seconds"
 ENGINE_LATE = "raylane_simulated_late_seconds"
@@ -56,7 +58,7 @@ class Gauges:
         for url in self._urls:
             for bound, count in (await self._histogram(url, ENGINE_LATE)).items():
                 late[bound] = late.get(bound, 0.0) + count
-        return Reading(_cpu_s([self._gateway]), _cpu_s(self._replicas), _cpu_s(self._rest), lag, late)
+        return Reading(cpu_seconds([self._gateway]), cpu_seconds(self._replicas), cpu_seconds(self._rest), lag, late)
 
     def memory(self) -> Memory:
         """The memory of all."""
@@ -78,17 +80,6 @@ def quantile(before: Buckets, after: Buckets, share: float) -> float | None:
     counts = {bound: after[bound] - before.get(bound, 0.0) for bound in sorted(after)}
     total = max(counts.values(), default=0.0)
     return next((bound for bound, count in counts.items() if count >= share * total), None) if total else None
-
-
-def _cpu_s(processes: list[psutil.Process]) -> float:
-    total = 0.0
-    for process in processes:
-        try:
-            times = process.cpu_times()
-        except psutil.NoSuchProcess:
-            continue
-        total += times.user + times.system
-    return total
 
 
 def _memory(process: psutil.Process) -> Any:

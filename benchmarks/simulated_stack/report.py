@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from benchmarks.harness import plain_table
+
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
 
 
@@ -29,9 +31,8 @@ def render(result: dict[str, Any]) -> RenderableType:
     facts = Table(title="The stack over simulated engines", title_justify="left", show_header=False)
     for key, value in _facts(result).items():
         facts.add_row(key, value)
-    times = Table(title="TTFT, live / by the simulator (error)", title_justify="left")
-    for column in ("lane", "live", "simulated", *(f"p{100 * share:g}" for share in QUANTILES)):
-        times.add_column(column, justify="left" if column == "lane" else "right")
+    columns = ("lane", "live", "simulated", *(f"p{100 * share:g}" for share in QUANTILES))
+    times = plain_table("TTFT, live / by the simulator (error)", *columns)
     for line in result["ttft"]:
         cells = [_cell(line["live_ms"][key], line["simulated_ms"][key], line["error"][key]) for key in line["error"]]
         times.add_row(line["lane"], str(line["live"]), str(line["simulated"]), *cells)

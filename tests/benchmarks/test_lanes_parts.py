@@ -8,13 +8,10 @@ import pytest
 import yaml
 
 from benchmarks.lanes.core import _SIDES, Cell
-from benchmarks.lanes.engine_queue import EngineQueue, engine_queue
-from benchmarks.lanes.mix import Mix, Traffic
-from benchmarks.lanes.policies import LANES, SIDES, lane_index
+from benchmarks.lanes.mix import LANES, SIDES, Mix, Traffic, lane_index
 from benchmarks.lanes.promises import Coverage, Promise, coverage, pinball, read_promises
-from benchmarks.lanes.results import LaneResult, by_lane, conserved_long_mean_s, times_to_first_token
+from benchmarks.lanes.results import EngineQueue, LaneResult, SideResult, by_lane, conserved_long_mean_s, engine_queue, judge, times_to_first_token
 from benchmarks.lanes.simulated import Rehearsal
-from benchmarks.lanes.verdict import SideResult, judge
 from cli.bench.answer import Failure, FailureKind, Sample, Usage
 from cli.bench.load import Played
 from cluster.files import shipped

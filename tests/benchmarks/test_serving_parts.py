@@ -10,14 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.serving.cancel import summarise
+from benchmarks.harness import median_interval
+from benchmarks.serving.cancel import Moment, Trial, summarise
+from benchmarks.serving.contest import parse_points, requests_for
 from benchmarks.serving.gateway import counts, engine_headers, engine_url
 from benchmarks.serving.memory import growth_per_chunk, mapped
-from benchmarks.serving.points import parse_points, requests_for
-from benchmarks.serving.sides import make_side, vllm_flags
-from benchmarks.serving.spec import one_replica_spec, write_spec
-from benchmarks.serving.stats import median_interval
-from benchmarks.serving.trials import Moment, Trial
+from benchmarks.serving.sides import make_side, one_replica_spec, vllm_flags, write_spec
 from cli.private_cell import free_port
 from cluster.spec import parse_spec
 

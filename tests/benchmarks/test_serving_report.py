@@ -8,8 +8,8 @@ import pytest
 from aiohttp import web
 from rich.console import Console
 
+from benchmarks.serving.__main__ import render
 from benchmarks.serving.contest import Plan, Shape, Streamed, contender, contest_point, contest_singles
-from benchmarks.serving.report import render
 from cli.bench.prompts import TokenIds
 
 pytestmark = pytest.mark.whole

@@ -5,10 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks.simulated_stack.client import _body
+from benchmarks.simulated_stack.client import _body, drawn, traced
 from benchmarks.simulated_stack.gauges import quantile
 from benchmarks.simulated_stack.report import Measured, by_lane
-from benchmarks.simulated_stack.schedule import drawn, traced
 from deployments.engine.simulated.ask import read_ask
 from deployments.openai.endpoints import BodyKind
 from planning.workload.traces import Trace

@@ -1,4 +1,4 @@
-"""The simulator's speed: requests a second of CPU time, memory, and the scheduler core's share of it, at growing sizes.
+"""`python -m benchmarks.simulator`: requests a second of CPU time, memory, and the scheduler core's share of it, at growing sizes.
 
 Arrivals are Poisson at a share of what the engines can take, lengths log-normal. The core is the production scheduler, unchanged; its share is timed
 around its calls, which costs some percent and is done in a run of its own.
@@ -7,15 +7,12 @@ around its calls, which costs some percent and is done in a run of its own.
 import resource
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.table import Table
 
-from benchmarks.serving.machine import run_facts
-from benchmarks.serving.program import console, write_json
+from benchmarks.harness import JsonFile, console, plain_table, run_facts, write_json
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import Limits
 from deployments.garbage import calm_garbage_collector
@@ -100,16 +97,15 @@ def main(
     requests: Annotated[int, typer.Option(min=1_000, help="Requests of the largest run.")] = 1_000_000,
     replicas: Annotated[int, typer.Option(min=1)] = 64,
     seed: Annotated[int, typer.Option(min=0)] = 0,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Time the simulator."""
     results = []
     for count, timed in ((requests // 100, True), (requests // 10, False), (requests, False)):
         console.print(f"{count:,} requests on {replicas} replicas ...", style="dim")
         results.append(simulate(count, replicas, seed, timed))
-    table = Table(title="The simulator, one core", title_justify="left")
-    for column in ("requests", "replicas", "CPU s", "us / request", "x real time", "core's share", "peak MiB", "finished", "TTFT p99 ms"):
-        table.add_column(column, justify="right")
+    columns = ("requests", "replicas", "CPU s", "us / request", "x real time", "core's share", "peak MiB", "finished", "TTFT p99 ms")
+    table = plain_table("The simulator, one core", *columns, left=0)
     for result in results:
         share = "-" if result.core_share is None else f"{result.core_share:.0%}"
         speed = f"{result.simulated_s / result.cpu_s:.0f}"

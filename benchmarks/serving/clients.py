@@ -1,8 +1,10 @@
-"""A client that hangs up: it sends a streamed completion over a bare socket and closes it when told, as a browser tab that is closed does."""
+"""Clients that hang up, as a closed browser tab does, and a crowd of long streams that keeps an engine busy while something else is measured."""
 
 import asyncio
+import contextlib
 import json
 import time
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 
@@ -49,3 +51,41 @@ class Leaver:
         else:
             self._writer.close()
         return time.monotonic()
+
+
+class Crowd:
+    """Clients that read endless answers; one whose answer has ended asks again at once. `restarts` counts that."""
+
+    def __init__(self, make: Callable[[], Leaver]) -> None:
+        self._make = make
+        self._tasks: list[asyncio.Task[None]] = []
+        self.restarts = 0
+        self.leaves = 0
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def grow(self) -> None:
+        """One client more."""
+        self._tasks.append(asyncio.create_task(self._stay()))
+
+    async def disperse(self) -> None:
+        """All of them hang up."""
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        self._tasks.clear()
+
+    async def _stay(self) -> None:
+        while True:
+            client = self._make()
+            await client.open()
+            try:
+                await client.read_on()
+            except asyncio.CancelledError:
+                client.leave(abruptly=False)
+                self.leaves += 1
+                raise
+            self.restarts += 1
