@@ -1,6 +1,6 @@
-"""The `raylane` command: each subcommand in a file of its own, which is imported when it is asked for.
+"""The `raylane` command. A subcommand's module is imported when the subcommand is used.
 
-All of them together take a second and a half to import (the gauntlet's and the calibration's SciPy alone half of that), `status` a fifth of a second.
+All of them together take a second and a half to import (SciPy alone half of that), `status` a fifth of a second.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,43 +11,49 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
-from cli.extras import lacks_planning, need_planning
-
-COMMANDS = {
-    "up": "cli.up:up",
-    "down": "cli.down:down",
-    "status": "cli.status:status",
-    "top": "cli.top:top",
-    "why": "cli.why:why",
-    "explain": "cli.explain:explain",
-    "apply": "cli.operate:apply",
-    "hold": "cli.operate:hold",
-    "pin": "cli.operate:pin",
-    "release": "cli.operate:release",
-    "controls": "cli.operate:controls",
-    "cordon": "cli.operate:cordon",
-    "drain": "cli.operate:drain",
-    "key": "cli.operate:key",
-    "doctor": "cli.doctor:doctor",
-    "bench": "cli.bench:bench",
-    "simulate": "cli.simulate:simulate",
-    "gauntlet": "cli.gauntlet:gauntlet",
-    "tune": "cli.tune:tune",
-    "traffic": "cli.traffic:traffic",
-    "costs": "cli.costs:costs",
-    "calibrate": "cli.calibrate:calibrate",
-    "rehearse": "cli.rehearse:rehearse",
-    "replay": "cli.replay:replay_log",
-    "shadow": "cli.shadow:shadow",
-    "spec": "cli.spec:spec",
+GROUPS = {
+    "Run": {
+        "doctor": "cli.doctor:doctor",
+        "spec": "cli.spec:spec",
+        "key": "cli.operate:key",
+        "up": "cli.up:up",
+        "down": "cli.down:down",
+    },
+    "Observe": {
+        "status": "cli.status:status",
+        "top": "cli.top:top",
+        "why": "cli.why:why",
+        "explain": "cli.explain:explain",
+        "replay": "cli.replay:replay_log",
+    },
+    "Operate": {
+        "apply": "cli.operate:apply",
+        "hold": "cli.operate:hold",
+        "pin": "cli.operate:pin",
+        "release": "cli.operate:release",
+        "controls": "cli.operate:controls",
+        "cordon": "cli.operate:cordon",
+        "drain": "cli.operate:drain",
+        "shadow": "cli.shadow:shadow",
+    },
+    "Plan": {
+        "bench": "cli.bench:bench",
+        "traffic": "cli.traffic:traffic",
+        "simulate": "cli.simulate:simulate",
+        "costs": "cli.costs:costs",
+        "calibrate": "cli.calibrate:calibrate",
+        "rehearse": "cli.rehearse:rehearse",
+        "tune": "cli.tune:tune",
+        "gauntlet": "cli.gauntlet:gauntlet",
+    },
 }
-"""Where each subcommand is: a function, or a Typer of further ones."""
-NEED_PLANNING = ("gauntlet", "tune", "calibrate")
-"""Importing these fails without the extra `planning`."""
+"""The subcommands as `raylane --help` groups them, and where each is: a function, or a Typer of further ones."""
+COMMANDS = {name: place for commands in GROUPS.values() for name, place in commands.items()}
+_PANELS = {name: group for group, commands in GROUPS.items() for name in commands}
 
 
 class _Imported(Mapping[str, Any]):
-    """The subcommands by name; one is imported when it is first read."""
+    """The subcommands by name; each is imported when it is first read."""
 
     def __init__(self) -> None:
         self._read: dict[str, Any] = {}
@@ -75,9 +81,10 @@ def _as_command(name: str, found: Any) -> Any:
     if isinstance(found, typer.Typer):
         group = get_group(found)
         group.name = name
+        group.rich_help_panel = _PANELS[name]
         return group
     alone = typer.Typer(add_completion=False, pretty_exceptions_show_locals=False)
-    alone.command(name)(found)
+    alone.command(name, rich_help_panel=_PANELS[name])(found)
     return get_command(alone)
 
 
@@ -91,7 +98,7 @@ def _unavailable(name: str) -> Any:
 
 
 class _Commands(TyperGroup):
-    """The group of `COMMANDS`."""
+    """A group whose commands are imported late."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -108,7 +115,7 @@ app = typer.Typer(
 
 @app.callback()
 def _main() -> None:
-    """Typer makes a group of what has a callback."""
+    """With a callback Typer makes a group even of one command."""
 
 
 if __name__ == "__main__":

@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from cli.bench.client import Client
-from cli.bench.load import Load, Played, open_loop
+from cli.bench.load import Load, Played, closed_loop, open_loop
 from cli.bench.prompts import Prompts, RequestOptions, Vocabulary, measure_vocabulary
 from cli.bench.record import Histogram
 from cli.private_cell import PrivateCell
 from planning.costs.steps import StepSample, read_step_log, samples
 from planning.rehearsal import QUANTILES, Run, label, throughput
 from planning.simulator.workload import Workload
+from planning.workload.arrivals import FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class LivePlayer:
     async def capacity(self, work: Workload, clients: int, warm_up: int) -> float:
         """Requests a second that so many clients in a closed loop get through, after at most `warm_up` requests that do not count."""
         await self._closed(work, clients, min(warm_up, len(work)))
-        return throughput(np.sort(np.array(await self._closed(work, clients, len(work)))))
+        return throughput(await self._closed(work, clients, len(work)))
 
     async def play(self, work: Workload) -> Lived:
         """One play of the workload at its times, with prompts of its own."""
@@ -54,7 +55,7 @@ class LivePlayer:
         self._runs += 1
         name = f"rehearsal-{self._runs}-"
         load = Load(work.prompt_tokens, work.output_tokens, work.arrived_s, None, len(work), None)
-        played = await open_loop(self._client, self._prompts(), _Timed(load), name)
+        played = await open_loop(self._client, self._prompts(), load, name)
         await self._cell.settled()
         ended_s = time.monotonic()
         await asyncio.sleep(1.5)  # the last ledgers are written a moment after
@@ -68,30 +69,12 @@ class LivePlayer:
     def _prompts(self) -> Prompts:
         return Prompts(self._vocabulary, self._options, self._runs)
 
-    async def _closed(self, work: Workload, clients: int, count: int) -> list[float]:
+    async def _closed(self, work: Workload, clients: int, count: int) -> FloatArray:
+        """When each request ended."""
         self._runs += 1
-        prompts, numbers, ended = self._prompts(), iter(range(count)), list[float]()
-
-        async def one_client() -> None:
-            for number in numbers:
-                await self._client.send(prompts.body(int(work.prompt_tokens[number]), int(work.output_tokens[number])))
-                ended.append(time.monotonic())
-
-        async with asyncio.TaskGroup() as group:
-            for _ in range(clients):
-                group.create_task(one_client())
+        ended = await closed_loop(self._client, self._prompts(), Load(work.prompt_tokens, work.output_tokens, None, clients, count, None))
         await self._cell.settled()
         return ended
-
-
-class _Timed:
-    """A load whose times are known."""
-
-    def __init__(self, load: Load) -> None:
-        assert load.arrivals_s is not None
-        self.arrivals_s = load.arrivals_s
-        self.prompt_tokens = load.prompt_tokens
-        self.output_tokens = load.output_tokens
 
 
 def _ledger(path: Path, name: str) -> dict[int, dict[str, object]]:

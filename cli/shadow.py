@@ -1,35 +1,33 @@
-"""`raylane shadow report|promote|rollback MODEL`: a second law beside the active one: how it would have done, and to make it the active one."""
+"""`raylane shadow report|promote|rollback MODEL`: a second scaling policy beside the active one: how it would have done, and to promote it."""
 
 import json
 from typing import Annotated, Any
 
-import requests
 import typer
 import yaml
 from rich.markup import escape
 from rich.table import Table
 
 from cli.console import console, fail
-from cli.gateway import Url, Why, base_url, no_answer, order, read
+from cli.gateway import AsJson, Url, Why, ask, base_url, order
 
-shadow = typer.Typer(help="A second scaling law that runs beside the active one: compare, promote, take back.", no_args_is_help=True)
+shadow = typer.Typer(help="Compare a second scaling policy with the active one; promote it, or roll back.", no_args_is_help=True)
 Model = Annotated[str, typer.Argument(help="The model's name, as in the spec.")]
 
 
 @shadow.command()
-def report(model: Model, url: Url = None, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Compare the active law and its shadow on the traffic since both run."""
-    base = base_url(url)
-    try:
-        answer = read(base, "/raylane/status", timeout_s=10).json()
-    except (requests.RequestException, ValueError) as error:
-        no_answer(base, error)
+def report(model: Model, url: Url = None, as_json: AsJson = False) -> None:
+    """Compare the active policy with its shadow on the traffic since both run."""
+    answer = ask(base_url(url), "/raylane/status")
     found = next((one for one in answer["models"] if one["name"] == model), None)
     if found is None:
         fail(f"model {model!r}: not served here; allowed: {', '.join(one['name'] for one in answer['models'])}", code=2)
     standing = (found["scaling"] or {}).get("shadow")
     if not standing:
-        fail(f"model {model!r} has no shadow, or it has not decided yet", mend="autoscaling.shadow in the spec, and `raylane apply SPEC`")
+        fail(
+            f"model {model!r} has no shadow policy, or the shadow has not decided yet",
+            mend="autoscaling.shadow in the spec, and `raylane apply SPEC`",
+        )
     if as_json:
         console.print_json(json.dumps(standing))
     else:
@@ -38,20 +36,20 @@ def report(model: Model, url: Url = None, as_json: Annotated[bool, typer.Option(
 
 @shadow.command()
 def promote(model: Model, why: Why = "", url: Url = None) -> None:
-    """Make the shadow the active law; the active one becomes the shadow. Taken back by itself where the SLO burns (autoscaling.rollback)."""
+    """Make the shadow the active policy, and the active one the shadow. Rolls back by itself if the SLO is missed (autoscaling.rollback)."""
     _exchange(model, "promote", why, url)
 
 
 @shadow.command()
 def rollback(model: Model, why: Why = "", url: Url = None) -> None:
-    """Take the last promotion back."""
+    """Undo the last promotion."""
     _exchange(model, "rollback", why, url)
 
 
 def _exchange(model: str, kind: str, why: str, url: str | None) -> None:
     answer = order(url, "/raylane/shadow", {"model": model, "kind": kind, "why": why})
-    console.print(f"Model {escape(repr(model))} now scales by law {escape(answer['active'])}; its shadow is {escape(answer['shadow'])}.")
-    console.print("It is in force until the next `raylane apply`. In the spec's file it reads, at the model:")
+    console.print(f"Model {escape(repr(model))} now scales by policy {escape(answer['active'])}; its shadow is {escape(answer['shadow'])}.")
+    console.print("This lasts until the next `raylane apply`. To keep it, add this to the model in the spec:")
     console.print(escape(yaml.safe_dump({"autoscaling": answer["autoscaling"]}, sort_keys=False)))
 
 
@@ -69,11 +67,11 @@ def _show(model: str, standing: dict[str, Any]) -> None:
     console.print(table)
     console.print(f"They agreed {standing['agreement']:.1%} of the time.")
     if kept + missed:
-        console.print(f"Under the active law {missed} of {kept + missed} promises were really missed ({missed / (kept + missed):.2%}).")
+        console.print(f"Under the active policy {missed} of {kept + missed} requests missed their SLO ({missed / (kept + missed):.2%}).")
     capacity = standing["work_per_replica_s"]
-    known = "unknown yet" if capacity is None else f"{capacity:,.0f} tokens of work a second and replica"
-    console.print(f"The fluid model takes: capacity {known}, a start {standing['start_up_s']:.0f} s; unknown for {_hours(standing['unknown_s'])}.")
-    console.print("It compares two laws on one stream and forecasts no latency (`docs/autoscaling.md`).")
+    known = "not known yet" if capacity is None else f"{capacity:,.0f} tokens of work per second and replica"
+    console.print(f"Fluid model: capacity {known}, start-up {standing['start_up_s']:.0f} s; capacity unknown for {_hours(standing['unknown_s'])}.")
+    console.print("The model compares two policies on one stream; it predicts no latency (`docs/autoscaling.md`).")
 
 
 def _hours(seconds: float) -> str:

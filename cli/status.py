@@ -5,7 +5,6 @@ import time
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-import requests
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
@@ -15,7 +14,7 @@ from rich.table import Table
 
 from cli.console import console, live, show, shown_span
 from cli.departed import clock, end_of, ids_in, sequel_of, short_names
-from cli.gateway import base_url, no_answer, read
+from cli.gateway import Url, ask, base_url
 
 _REFRESH_S = 1.0
 _SHOWN_DEPARTURES = 6
@@ -25,9 +24,9 @@ _SHOWN_BANS = 5
 
 
 def status(
-    url: Annotated[str | None, typer.Option(help="The gateway, as http://host:port; without it, the cluster on this machine.")] = None,
-    once: Annotated[bool, typer.Option("--once", help="Print the table once and end.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the gateway's report as JSON and end.")] = False,
+    url: Url = None,
+    once: Annotated[bool, typer.Option("--once", help="Print the table once and exit.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the gateway's report as JSON and exit.")] = False,
 ) -> None:
     """Show replicas, waiting and running requests, and TTFT, live."""
     base = base_url(url)
@@ -48,14 +47,8 @@ def status(
 
 
 def fetch_report(base: str) -> dict[str, Any]:
-    """The gateway's report, or the command's end with a message."""
-    try:
-        response = read(base, "/raylane/status", timeout_s=5)
-        response.raise_for_status()
-        report: dict[str, Any] = response.json()
-    except (requests.RequestException, ValueError) as error:
-        no_answer(base, error)
-    return report
+    """The gateway's report. Ends the command on any error."""
+    return ask(base, "/raylane/status", timeout_s=5)
 
 
 def _view(report: dict[str, Any], departures: int = _SHOWN_DEPARTURES) -> RenderableType:

@@ -1,4 +1,4 @@
-"""`raylane top`: the lanes, live: who waits, how much work that is, how long it would take, and who was turned away."""
+"""`raylane top`: the lanes, live: requests and work that wait, expected waits, rejections."""
 
 import json
 import time
@@ -11,18 +11,18 @@ from rich.markup import escape
 from rich.table import Table
 
 from cli.console import console, live, show
-from cli.gateway import base_url
+from cli.gateway import Url, base_url
 from cli.status import fetch_report, in_gateways, plain_table, simulated_mark
 
 _REFRESH_S = 0.5
 
 
 def top(
-    url: Annotated[str | None, typer.Option(help="The gateway, as http://host:port; without it, the cluster on this machine.")] = None,
-    once: Annotated[bool, typer.Option("--once", help="Print the table once and end.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the lanes as JSON and end.")] = False,
+    url: Url = None,
+    once: Annotated[bool, typer.Option("--once", help="Print the table once and exit.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the lanes as JSON and exit.")] = False,
 ) -> None:
-    """Show the lanes live: waiting, seconds of work, oldest wait, expected wait, rejections by cause."""
+    """Show the lanes live: requests waiting, seconds of work, oldest and expected wait, rejections by cause."""
     base = base_url(url)
     report = fetch_report(base)
     if as_json:

@@ -4,15 +4,14 @@ import json
 from typing import Annotated, Any
 from urllib.parse import quote
 
-import requests
 import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cli.console import console, fail
+from cli.console import console
 from cli.departed import clock, end_of, ids_in, short_names
-from cli.gateway import base_url, no_answer, read
+from cli.gateway import AsJson, Url, ask, base_url
 
 _BAR_WIDTH = 40
 _COLOURS = {"lane": "yellow", "engine_queue": "yellow", "prefill": "cyan", "decode": "green", "client_stall": "magenta"}
@@ -20,19 +19,12 @@ _SHOWN = ("verdict", "reason", "at_s")
 
 
 def why(
-    request_id: Annotated[str, typer.Argument(help="What the answer's X-Request-Id header says.")],
-    url: Annotated[str | None, typer.Option(help="The gateway, as http://host:port; without it, the cluster on this machine.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
+    request_id: Annotated[str, typer.Argument(help="The response's X-Request-Id header.")],
+    url: Url = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Explain one of the last requests: its ledger, and each decision with its reason."""
-    base = base_url(url)
-    try:
-        response = read(base, f"/raylane/requests/{quote(request_id, safe='')}", timeout_s=5)
-        answer: dict[str, Any] = response.json()
-    except (requests.RequestException, ValueError) as error:
-        no_answer(base, error)
-    if response.status_code != 200:
-        fail(answer.get("error", {}).get("message", f"HTTP {response.status_code}"))
+    """Explain one recent request: where its time went, and each decision with its reason."""
+    answer = ask(base_url(url), f"/raylane/requests/{quote(request_id, safe='')}", timeout_s=5)
     if as_json:
         console.print_json(json.dumps(answer))
     else:

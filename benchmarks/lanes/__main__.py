@@ -20,7 +20,7 @@ from benchmarks.lanes.promises import coverage, read_promises
 from benchmarks.lanes.results import SideResult, Verdict, by_lane, conserved_long_mean_s, engine_queue, judge, times_to_first_token, verdict_table
 from benchmarks.serving.sides import SideName, make_side, one_replica_spec, write_spec
 from cli.bench.client import Client
-from cli.bench.load import Played, closed_loop, open_loop
+from cli.bench.load import Load, Played, closed_loop, open_loop
 from cli.bench.prompts import Prompts, RequestOptions, Vocabulary, measure_vocabulary
 from cli.private_cell import free_port
 from cluster.spec import ClusterSpec, parse_spec
@@ -56,8 +56,7 @@ class Contest:
     ) -> dict[str, Any]:
         traffic = Traffic(self._traces, self._spec.models[0].settings.max_model_len, mix_name)
         await self._apply("fifo")
-        block = traffic.block(4_000, seeds[0])
-        capacity = await closed_loop(client, self._prompts(vocabulary), block, _CLIENTS, min(60.0, duration_s))
+        capacity = await self._capacity(client, vocabulary, traffic.block(4_000, seeds[0]), min(60.0, duration_s))
         scale, _, long_scale = traffic.scales
         console.print(f"{mix_name}: {capacity:.1f} requests/s (lengths x {scale:.3f}, long ones x {long_scale:.3f})")
         runs: list[dict[str, Any]] = []
@@ -72,13 +71,20 @@ class Contest:
             run["sides"] = {name: result.as_json() for name, result in run["sides"].items()}
         return {"mix": mix_name, "capacity": capacity, "scales": traffic.scales, "runs": runs}
 
+    async def _capacity(self, client: Client, vocabulary: Vocabulary, block: Mix, duration_s: float) -> float:
+        """Requests a second that a closed loop gets through, the first and the last tenth of the time left out."""
+        load = Load(block.prompt_tokens, block.output_tokens, None, _CLIENTS, None, duration_s)
+        ended = await closed_loop(client, self._prompts(vocabulary), load)
+        low, high = 0.1 * duration_s, 0.9 * duration_s
+        return float(((ended >= low) & (ended < high)).sum() / (high - low))
+
     async def _play(self, client: Client, vocabulary: Vocabulary, mix: Mix, name: str) -> SideResult:
         for rival in _RIVALS:
             if name == rival:
                 return await self._play_rival(vocabulary, mix, rival)
         await self._apply(name)
         since = time.time()
-        played = await open_loop(client, self._prompts(vocabulary), mix)
+        played = await open_loop(client, self._prompts(vocabulary), mix.load())
         await asyncio.sleep(1.5)  # the last ledgers close
         return self._result(mix, played, name, since)
 
@@ -87,7 +93,7 @@ class Contest:
         await side.server.start()
         try:
             async with Client(side.url, "completions", timeout_s=3_600) as client:
-                return self._result(mix, await open_loop(client, self._prompts(vocabulary), mix), name, time.time())
+                return self._result(mix, await open_loop(client, self._prompts(vocabulary), mix.load()), name, time.time())
         finally:
             await side.server.stop()
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from cli.bench.load import Load
 from planning.workload.arrivals import FloatArray
 from planning.workload.lengths import IntArray
 from planning.workload.scaling import scale_lengths, scale_to_fit
@@ -91,6 +92,10 @@ class Mix:
 
     def __len__(self) -> int:
         return len(self.prompt_tokens)
+
+    def load(self) -> Load:
+        """The same for a client."""
+        return Load(self.prompt_tokens, self.output_tokens, self.arrivals_s, None, len(self), None)
 
 
 class Traffic:

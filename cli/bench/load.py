@@ -6,9 +6,10 @@ requests are still open: a slow server does not slow the arrivals down, and how 
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from itertools import count
 
 import numpy as np
 
@@ -98,8 +99,7 @@ def _arrivals(pace: Pace, extent: Extent, rng: np.random.Generator) -> FloatArra
 
 async def play(client: Client, prompts: Prompts, load: Load, record: Record, stop: asyncio.Event | None = None) -> None:
     """Sends the whole load and returns when the last request has ended. When `stop` is set, open requests are cut off and count as unfinished."""
-    loop = _open_loop if load.concurrency is None else _closed_loop
-    playing = asyncio.create_task(loop(client, prompts, load, record))
+    playing = asyncio.create_task(_recorded(client, prompts, load, record))
     stopping = asyncio.create_task((stop or asyncio.Event()).wait())
     try:
         await asyncio.wait([playing, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -109,66 +109,6 @@ async def play(client: Client, prompts: Prompts, load: Load, record: Record, sto
         await asyncio.gather(playing, stopping, return_exceptions=True)
     if not playing.cancelled():
         playing.result()
-
-
-async def _closed_loop(client: Client, prompts: Prompts, load: Load, record: Record) -> None:
-    deadline = None if load.duration_s is None else time.monotonic() + load.duration_s
-    indices = _indices(load.requests)
-
-    async def one_client() -> None:
-        for index in indices:
-            if deadline is not None and time.monotonic() >= deadline:
-                return
-            await _one(client, prompts.body(*load.lengths(index)), record)
-
-    async with asyncio.TaskGroup() as clients:
-        for _ in range(load.concurrency or 1):
-            clients.create_task(one_client())
-
-
-async def _open_loop(client: Client, prompts: Prompts, load: Load, record: Record) -> None:
-    started = time.monotonic()
-    async with asyncio.TaskGroup() as requests:
-        for index, arrival_s in enumerate(load.arrivals_s if load.arrivals_s is not None else ()):
-            body = prompts.body(*load.lengths(index))
-            await asyncio.sleep(max(0.0, started + arrival_s - time.monotonic()))
-            record.late_s.add(time.monotonic() - started - arrival_s)
-            requests.create_task(_one(client, body, record))
-
-
-async def _one(client: Client, body: bytes, record: Record) -> None:
-    try:
-        record.add(await client.send(body))
-    except asyncio.CancelledError:
-        record.unfinished += 1
-        raise
-
-
-def _indices(requests: int | None) -> Iterator[int]:
-    """0, 1, 2, ... shared by all clients of a closed loop, for ever where the number of requests is open."""
-    index = 0
-    while requests is None or index < requests:
-        yield index
-        index += 1
-
-
-class Requests(Protocol):
-    """Requests as columns; `arrivals_s` ascends (seconds from the start)."""
-
-    @property
-    def arrivals_s(self) -> FloatArray:
-        """When each is sent."""
-        ...
-
-    @property
-    def prompt_tokens(self) -> IntArray:
-        """Of each."""
-        ...
-
-    @property
-    def output_tokens(self) -> IntArray:
-        """Of each."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,38 +126,73 @@ class Played:
 
     @property
     def failures(self) -> dict[str, int]:
-        """How many failed, by how."""
-        found: dict[str, int] = {}
-        for sample in self.samples:
-            if sample.failure is not None:
-                found[sample.failure.label] = found.get(sample.failure.label, 0) + 1
-        return found
+        """The number of failed requests, by kind."""
+        return dict(Counter(sample.failure.label for sample in self.samples if sample.failure is not None))
 
 
-async def open_loop(client: Client, prompts: Prompts, requests: Requests, run: str = "") -> Played:
-    """Sends each request at its time, and waits until the last has ended. `run`: request ids are this and the request's number."""
-    bodies = [prompts.body(int(p), int(o)) for p, o in zip(requests.prompt_tokens, requests.output_tokens, strict=True)]
+async def open_loop(client: Client, prompts: Prompts, load: Load, run: str = "") -> Played:
+    """Sends each request of an open loop at its time; keeps its sample by its number, so that it can be compared with another run's.
+
+    `run`: request ids are this and the request's number.
+    """
     started, late_s, tasks = time.monotonic(), 0.0, []
-    for number, (body, arrival_s) in enumerate(zip(bodies, requests.arrivals_s, strict=True)):
-        await asyncio.sleep(max(0.0, started + arrival_s - time.monotonic()))
-        late_s = max(late_s, time.monotonic() - started - arrival_s)
+    async for number, body, late in _on_time(prompts, load):
+        late_s = max(late_s, late)
         tasks.append(asyncio.create_task(client.send(body, f"{run}{number}" if run else None)))
     samples = await asyncio.gather(*tasks)
     return Played(tuple(samples), time.monotonic() - started, late_s)
 
 
-async def closed_loop(client: Client, prompts: Prompts, requests: Requests, clients: int, duration_s: float) -> float:
-    """Requests a second that so many clients get through, the first and the last tenth of the time left out."""
+async def closed_loop(client: Client, prompts: Prompts, load: Load) -> FloatArray:
+    """When each request of a closed loop ended (seconds from the start), in that order."""
     ended: list[float] = []
     started = time.monotonic()
-    numbers = iter(range(1 << 62))
 
-    async def one() -> None:
-        while time.monotonic() - started < duration_s:
-            number = next(numbers) % len(requests.prompt_tokens)
-            await client.send(prompts.body(int(requests.prompt_tokens[number]), int(requests.output_tokens[number])))
-            ended.append(time.monotonic() - started)
+    async def send(index: int) -> None:
+        await client.send(prompts.body(*load.lengths(index)))
+        ended.append(time.monotonic() - started)
 
-    await asyncio.gather(*(one() for _ in range(clients)))
-    low, high = 0.1 * duration_s, 0.9 * duration_s
-    return sum(low <= at < high for at in ended) / (high - low)
+    await _in_circles(load, send)
+    return np.array(ended)
+
+
+async def _recorded(client: Client, prompts: Prompts, load: Load, record: Record) -> None:
+    async def send(body: bytes) -> None:
+        try:
+            record.add(await client.send(body))
+        except asyncio.CancelledError:
+            record.unfinished += 1
+            raise
+
+    if load.concurrency is not None:
+        await _in_circles(load, lambda index: send(prompts.body(*load.lengths(index))))
+        return
+    async with asyncio.TaskGroup() as requests:
+        async for _, body, late_s in _on_time(prompts, load):
+            record.late_s.add(late_s)
+            requests.create_task(send(body))
+
+
+async def _in_circles(load: Load, send: Callable[[int], Awaitable[None]]) -> None:
+    """`concurrency` clients that share the numbers of the requests: 0, 1, 2, ..., for ever where the load has no number of requests."""
+    deadline = None if load.duration_s is None else time.monotonic() + load.duration_s
+    numbers = count() if load.requests is None else iter(range(load.requests))
+
+    async def one_client() -> None:
+        for number in numbers:
+            if deadline is not None and time.monotonic() >= deadline:
+                return
+            await send(number)
+
+    async with asyncio.TaskGroup() as clients:
+        for _ in range(load.concurrency or 1):
+            clients.create_task(one_client())
+
+
+async def _on_time(prompts: Prompts, load: Load) -> AsyncIterator[tuple[int, bytes, float]]:
+    """Each request of an open loop when it is due: its number, its body, and how late this client is (seconds)."""
+    started = time.monotonic()
+    for number, arrival_s in enumerate(load.arrivals_s if load.arrivals_s is not None else ()):
+        body = prompts.body(*load.lengths(number))
+        await asyncio.sleep(max(0.0, started + arrival_s - time.monotonic()))
+        yield number, body, time.monotonic() - started - arrival_s
