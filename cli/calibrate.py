@@ -155,17 +155,15 @@ class Probing:
 def calibrate(
     spec_file: Annotated[Path, typer.Argument(metavar="SPEC", help="The cluster spec.")],
     out: Annotated[Path, typer.Option(help="Where to write the cost file.")],
-    model: Annotated[str | None, typer.Option(help="Which model of the spec; default: the first.")] = None,
-    replicas: Annotated[
-        int | None, typer.Option(min=1, max=64, help="How many run on this machine at once, all loaded; default: the spec's count.")
-    ] = None,
-    trace: Annotated[Path | None, typer.Option(help="The traffic that is expected: its first half gives half of the lengths that are sent.")] = None,
-    length_scale: Annotated[float, typer.Option(min=1e-3, max=1.0, help="Lengths of the trace times this, at most what fits the context.")] = 1.0,
-    seconds: Annotated[float, typer.Option(min=2, max=600, help="How long each level of concurrency is held.")] = 16.0,
-    pin: Annotated[bool, typer.Option("--pin", help="Give each replica a core of its own, and all else the rest.")] = False,
+    model: Annotated[str | None, typer.Option(help="The model. Default: the spec's first.")] = None,
+    replicas: Annotated[int | None, typer.Option(min=1, max=64, help="Replicas to run and load at once. Default: the spec's count.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="Expected traffic: half of the requests get lengths from its first half.")] = None,
+    length_scale: Annotated[float, typer.Option(min=1e-3, max=1.0, help="Multiply the trace's lengths (at most what fits the context).")] = 1.0,
+    seconds: Annotated[float, typer.Option(min=2, max=600, help="How long to hold each level of concurrency.")] = 16.0,
+    pin: Annotated[bool, typer.Option("--pin", help="Give each replica a core of its own, and everything else the rest.")] = False,
     keep: Annotated[Path | None, typer.Option(help="Keep the step logs and the ledger in this folder.")] = None,
 ) -> None:
-    """Measure what an engine's steps cost here: brings the model up on ports of its own, loads it, and takes it down."""
+    """Measure an engine's step costs on this machine: start the model on free ports, load it, stop it."""
     spec, chosen = chosen_model(spec_file, model)
     check_outputs(out=out)
     count = replica_count(chosen, replicas)
@@ -217,7 +215,7 @@ def _write(model: Model, replicas: int, probed: Probed, out: Path, pin: bool) ->
 
 def _tell(out: Path, probed: Probed, fitted: Fitted, costs: CostModel) -> None:
     if probed.failed:
-        console.print(f"[yellow]{probed.failed} of {probed.answered + probed.failed} requests failed; what they computed is counted all the same[/]")
+        console.print(f"[yellow]{probed.failed} of {probed.answered + probed.failed} requests failed; their steps are counted as well[/]")
     console.print(f"{out}: {fitted.samples:,} steps; off by {fitted.error:.1%} each on average, by {fitted.bias:+.1%} in all")
     front = ", ".join(
         f"{1e3 * seconds:.1f} ms beside {leases:.0f}" for leases, seconds in list(zip(costs.front.at, costs.front.value, strict=True))[:-1]

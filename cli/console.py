@@ -21,16 +21,16 @@ def show(view: RenderableType) -> None:
 
 
 def fail(message: str, mend: str | None = None, code: int = 1) -> NoReturn:
-    """Prints what is wrong, and the command that mends it, and ends the command."""
+    """Prints what is wrong, and a command that may fix it, and ends the command with an exit code."""
     complain(message, mend)
     raise typer.Exit(code)
 
 
 def complain(message: str, mend: str | None = None) -> None:
-    """Prints what is wrong, and the command that mends it."""
+    """Prints what is wrong, and a command that may fix it."""
     errors.print(f"[bold red]error:[/] {escape(message)}")
     if mend is not None:
-        errors.print(f"  to mend it: [bold]{escape(mend)}[/]")
+        errors.print(f"  hint: [bold]{escape(mend)}[/]")
 
 
 _FORM = re.compile(r"(\d+(?:\.\d+)?)([smhd])")

@@ -17,10 +17,10 @@ from planning.costs.roofline import kv_tokens, read_shape, roofline
 def costs(
     spec_file: Annotated[Path, typer.Argument(metavar="SPEC", help="The cluster spec.")],
     out: Annotated[Path, typer.Option(help="Where to write the cost file.")],
-    model: Annotated[str | None, typer.Option(help="Which model of the spec; default: the first. Its folder must be on this machine.")] = None,
-    gpu: Annotated[str | None, typer.Option(help="Instead of the accelerator of the model's pool.")] = None,
+    model: Annotated[str | None, typer.Option(help="The model. Default: the spec's first. Its folder must be on this machine.")] = None,
+    gpu: Annotated[str | None, typer.Option(help="The GPU. Default: the accelerator of the model's pool.")] = None,
 ) -> None:
-    """Write the roofline costs of a spec's model: good for orders of magnitude, and for a start."""
+    """Estimate an engine's step costs from data sheets (a roofline): good for orders of magnitude."""
     spec, chosen = chosen_model(spec_file, model)
     settings = chosen.settings
     name = gpu or spec.pool_of(chosen, spec.regions_of(chosen)[0]).accelerator

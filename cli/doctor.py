@@ -1,4 +1,4 @@
-"""`raylane doctor`: what is missing on this machine, and the command that mends it: the machine itself, the files and ports of a spec, packages."""
+"""`raylane doctor`: checks the machine, the files and ports of a spec, and the packages, and prints the command that fixes each problem."""
 
 import importlib.util
 import os
@@ -47,11 +47,15 @@ class Finding:
     mend: str | None = None
 
 
+def _checked(what: str, good: bool, found: str, mend: str, otherwise: Verdict = Verdict.BAD) -> Finding:
+    return Finding(what, Verdict.GOOD if good else otherwise, found, None if good else mend)
+
+
 _MARKS = {Verdict.GOOD: "[green]ok  [/]", Verdict.WARN: "[yellow]warn[/]", Verdict.BAD: "[bold red]BAD [/]"}
 
 
-def doctor(spec: Annotated[Path | None, typer.Argument(help="The spec that is to run here; without one, infra/specs/local.yaml.")] = None) -> None:
-    """Say what is missing on this machine, and the command that mends it."""
+def doctor(spec: Annotated[Path | None, typer.Argument(help="The spec to run here. Default: infra/specs/local.yaml.")] = None) -> None:
+    """Check this machine for a spec, and print the command that fixes each problem."""
     try:
         cluster = load_spec(spec or shipped("specs/local.yaml"))
     except SpecError as error:
@@ -64,7 +68,7 @@ def doctor(spec: Annotated[Path | None, typer.Argument(help="The spec that is to
 def _with_spinner(findings: Iterator[Finding]) -> Iterator[Finding]:
     """The imports take seconds: show that something happens."""
     while True:
-        with console.status("looking ..."):
+        with console.status("checking ..."):
             finding = next(findings, None)
         if finding is None:
             return
@@ -74,7 +78,7 @@ def _with_spinner(findings: Iterator[Finding]) -> Iterator[Finding]:
 def _show(finding: Finding) -> Verdict:
     console.print(f"{_MARKS[finding.verdict]} {finding.what}: {escape(finding.found)}")
     if finding.mend is not None:
-        console.print(f"       to mend it: [bold]{escape(finding.mend)}[/]")
+        console.print(f"       hint: [bold]{escape(finding.mend)}[/]")
     return finding.verdict
 
 
@@ -109,19 +113,14 @@ def real_models(spec: ClusterSpec) -> list[Model]:
 
 def _platform() -> Finding:
     found = f"{platform.system()} {platform.machine()}"
-    good = found == "Linux x86_64"
-    return Finding(
-        "platform", Verdict.GOOD if good else Verdict.BAD, found, None if good else "run it on Linux x86_64, or in the container image of infra/"
-    )
+    return _checked("platform", found == "Linux x86_64", found, "run it on Linux x86_64, or in the container image of infra/")
 
 
 def _cores(spec: ClusterSpec) -> Finding:
     cores = os.cpu_count() or 1
     wanted = sum(model.replicas.count * model.cpus for model in spec.models)
-    verdict = Verdict.GOOD if cores >= min(wanted, 2) else Verdict.WARN
-    return Finding(
-        "cores", verdict, f"{cores}; the spec's replicas book {wanted:g}", None if verdict is Verdict.GOOD else "lower models[].replicas.count"
-    )
+    found = f"{cores}; the spec's replicas book {wanted:g}"
+    return _checked("cores", cores >= min(wanted, 2), found, "lower models[].replicas.count", Verdict.WARN)
 
 
 def _memory(spec: ClusterSpec) -> Finding:
@@ -130,36 +129,26 @@ def _memory(spec: ClusterSpec) -> Finding:
     simulated = sum(model.replicas.count for model in spec.models if model not in real)
     wanted = _BASE_BYTES + kv + _REPLICA_BYTES * sum(model.replicas.count for model in real) + _SIMULATED_BYTES * simulated
     free = psutil.virtual_memory().available
-    verdict = Verdict.GOOD if free >= wanted else Verdict.WARN
-    found = f"{free / 2**30:.1f} GiB free; about {wanted / 2**30:.1f} GiB wanted"
-    return Finding("memory", verdict, found, None if verdict is Verdict.GOOD else "lower models[].settings.kv_cache_memory_bytes or replicas.count")
+    found = f"{free / 2**30:.1f} GiB free; about {wanted / 2**30:.1f} GiB needed"
+    return _checked("memory", free >= wanted, found, "lower models[].settings.kv_cache_memory_bytes or replicas.count", Verdict.WARN)
 
 
 def _shared_memory() -> Finding:
     free = shutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else 0
-    good = free >= _SHM_BYTES
     found = f"{free / 2**20:.0f} MiB free in /dev/shm"
-    return Finding(
-        "shared memory", Verdict.GOOD if good else Verdict.BAD, found, None if good else "mount -o remount,size=1G /dev/shm   (docker: --shm-size=1g)"
-    )
+    return _checked("shared memory", free >= _SHM_BYTES, found, "mount -o remount,size=1G /dev/shm   (docker: --shm-size=1g)")
 
 
 def _open_files() -> Finding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    good = soft >= _OPEN_FILES
-    return Finding("open files", Verdict.GOOD if good else Verdict.WARN, f"{soft} (hard limit {hard})", None if good else f"ulimit -n {_OPEN_FILES}")
+    return _checked("open files", soft >= _OPEN_FILES, f"{soft} (hard limit {hard})", f"ulimit -n {_OPEN_FILES}", Verdict.WARN)
 
 
 def _disk() -> Finding:
     folder = tempfile.gettempdir()
     free = shutil.disk_usage(folder).free
-    good = free >= 2 << 30
-    return Finding(
-        "disk",
-        Verdict.GOOD if good else Verdict.WARN,
-        f"{free / 2**30:.0f} GiB free in {folder}",
-        None if good else f"free 2 GiB in {folder}, or set TMPDIR",
-    )
+    found = f"{free / 2**30:.0f} GiB free in {folder}"
+    return _checked("disk", free >= 2 << 30, found, f"free 2 GiB in {folder}, or set TMPDIR", Verdict.WARN)
 
 
 def _port(spec: ClusterSpec) -> Finding:
@@ -177,19 +166,18 @@ def _models(spec: ClusterSpec) -> Finding:
     problems = [*missing_sources(spec), *cost_problems(spec), *scaling_problems(spec)]
     if problems:
         return Finding("model files", Verdict.BAD, "; ".join(problems), "copy them here, or correct models[].source")
-    return Finding("model files", Verdict.GOOD, ", ".join(source for model in spec.models for source in model.sources) or "none: all is simulated")
+    return Finding(
+        "model files", Verdict.GOOD, ", ".join(source for model in spec.models for source in model.sources) or "none: every model is simulated"
+    )
 
 
 def _gpus() -> Finding:
     if shutil.which("nvidia-smi") is None:
-        return Finding(
-            "GPUs", Verdict.BAD, "nvidia-smi is not found, but the spec has GPU pools", "install the NVIDIA driver, or use infra/specs/local.yaml"
-        )
+        found, mend = "nvidia-smi is not found, but the spec has GPU pools", "install the NVIDIA driver, or use infra/specs/local.yaml"
+        return Finding("GPUs", Verdict.BAD, found, mend)
     done = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, timeout=30)
     names = done.stdout.strip().splitlines()
-    return Finding(
-        "GPUs", Verdict.GOOD if names else Verdict.BAD, ", ".join(names) or "none", None if names else "nvidia-smi   (its error says more)"
-    )
+    return _checked("GPUs", bool(names), ", ".join(names) or "none", "nvidia-smi   (its error says more)")
 
 
 _BREAKING = ("torchvision", "torchaudio", "torchcodec")
@@ -206,14 +194,12 @@ def check_packages() -> Iterator[Finding]:
 
 def _python() -> Finding:
     found = ".".join(str(part) for part in sys.version_info[:3])
-    good = sys.version_info[:2] == (3, 11)
-    return Finding("Python", Verdict.GOOD if good else Verdict.BAD, found, None if good else "make PYTHON=/path/to/python3.11 serve")
+    return _checked("Python", sys.version_info[:2] == (3, 11), found, "make PYTHON=/path/to/python3.11 serve")
 
 
 def _ray() -> Finding:
-    found = _version("ray")
-    good = found is not None and found.startswith("2.60.")
-    return Finding("Ray", Verdict.GOOD if good else Verdict.BAD, found or "not installed", None if good else "make install")
+    found = _version("ray") or "not installed"
+    return _checked("Ray", found.startswith("2.60."), found, "make install")
 
 
 def _engine() -> Finding:

@@ -17,10 +17,10 @@ _PATIENCE_S = 120.0
 
 
 def down(
-    name: Annotated[str | None, typer.Argument(help="The cluster's name; needed where several are up.")] = None,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait before it is killed.")] = _PATIENCE_S,
+    name: Annotated[str | None, typer.Argument(help="The cluster's name. Required if several are up.")] = None,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait before the cluster is killed.")] = _PATIENCE_S,
 ) -> None:
-    """Take a cluster on this machine down."""
+    """Stop a cluster on this machine."""
     run_dir = RunDir(name) if name else _only_one()
     state = run_dir.state()
     if state is None:
@@ -28,7 +28,7 @@ def down(
     process = state.process()
     if process is None:
         clean(run_dir)
-        console.print(f"Cluster {run_dir.name!r} had ended without cleaning up; it is clean now.")
+        console.print(f"Cluster {run_dir.name!r} had ended without cleaning up; its leftovers are removed.")
         return
     with console.status(f"stopping cluster {run_dir.name!r} (process {state.pid})"), contextlib.suppress(psutil.NoSuchProcess):
         process.send_signal(signal.SIGTERM)

@@ -27,16 +27,18 @@ from deployments.ownership.decision_log import model_in
 
 
 def explain(
-    model: Annotated[str | None, typer.Argument(help="The model; without it, the one that there is.")] = None,
-    last: Annotated[int, typer.Option(min=1, help="So many of the last decisions.")] = 3,
-    at: Annotated[str | None, typer.Option(help="Instead, the last one up to a time: 2026-11-21T12:03, 12:03:04 (today), or 10m (ago).")] = None,
-    reasons: Annotated[bool, typer.Option("--reasons", help="Also those that changed the reason alone.")] = False,
-    log: Annotated[list[Path] | None, typer.Option(help="Files of a scaling log, oldest first; without them, those of the cluster here.")] = None,
-    any_code: Annotated[bool, typer.Option("--any-code", help="Also where other code recorded it; it may have decided otherwise.")] = False,
+    model: Annotated[str | None, typer.Argument(help="The model. Required if several scale.")] = None,
+    last: Annotated[int, typer.Option(min=1, help="How many of the last decisions to explain.")] = 3,
+    at: Annotated[str | None, typer.Option(help="Explain the last decision before a time: 2026-11-21T12:03, 12:03:04 (today), or 10m (ago).")] = None,
+    reasons: Annotated[bool, typer.Option("--reasons", help="Include decisions that changed only the reason.")] = False,
+    log: Annotated[
+        list[Path] | None, typer.Option(help="Files of a scaling log, oldest first. Default: those of the cluster on this machine.")
+    ] = None,
+    any_code: Annotated[bool, typer.Option("--any-code", help="Accept a log recorded by other code, which may have decided differently.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    ended: Annotated[bool, typer.Option("--ended", help="Instead, the replicas and gateways that ended: when, why, what was lost.")] = False,
+    ended: Annotated[bool, typer.Option("--ended", help="List the replicas and gateways that ended instead: when, why, what was lost.")] = False,
 ) -> None:
-    """Explain an autoscaler's decisions: inputs, reason, and the smallest change of each input that would have given another number."""
+    """Explain scaling decisions: inputs, reason, and the smallest change of each input that would have changed the result."""
     until_unix_s = None if at is None else _time(at)
     if ended:
         _tell_ended(_departures(log_folder(log or []), model, 0.0, until_unix_s or math.inf), as_json)
@@ -58,7 +60,7 @@ def explain(
         console.print_json(json.dumps([one.as_json() for one in told]))
         return
     if not told:
-        console.print("No decision changed the number of replicas." + ("" if reasons else " `--reasons` shows those that changed the reason."))
+        console.print("No decision changed the number of replicas." + ("" if reasons else " `--reasons` shows those that changed only the reason."))
     for one in told:
         head, *rest = one.lines()
         console.print(f"[bold]{escape(head)}[/]")
@@ -66,7 +68,7 @@ def explain(
     if told and at is None:
         meanwhile = _departures(logs[-1].parent, told[0].model, told[0].at_unix_s, math.inf)
         if meanwhile:
-            console.print("[bold]Ended since the first of these:[/]")
+            console.print("[bold]Replicas and gateways that ended since the first of these:[/]")
             _tell_ended(meanwhile, as_json=False)
 
 
@@ -128,5 +130,5 @@ def log_folder(files: Sequence[Path]) -> Path:
         return files[-1].parent
     states = known_clusters() or known_clusters(dead_too=True)
     if len(states) != 1:
-        fail(f"{len(states)} clusters on this machine: which one is meant?", mend="--log FILE", code=2)
+        fail(f"{len(states)} clusters are known on this machine; name the log", mend="--log FILE", code=2)
     return RunDir(states[0].name).path / "logs"

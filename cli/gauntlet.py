@@ -30,36 +30,36 @@ _MEMO = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rayl
 
 
 def gauntlet(
-    laws: Annotated[str | None, typer.Option(help="Only these, with commas between.")] = None,
-    scenarios: Annotated[str | None, typer.Option(help="Only these, with commas between. Default: all but those marked long.")] = None,
+    laws: Annotated[str | None, typer.Option(help="Only these, separated by commas.")] = None,
+    scenarios: Annotated[str | None, typer.Option(help="Only these, separated by commas. Default: all except those marked long.")] = None,
     trials: Annotated[
-        int | None, typer.Option(min=1, max=10_000, help="Settings that each law may try in each scenario. Default: 4, thorough 25.")
+        int | None, typer.Option(min=1, max=10_000, help="Settings that each policy may try in each scenario. Default: 4; with --thorough: 25.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, max=1_000, help="Held-out plays of each scenario. Default: 2, thorough 8.")] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, max=512, help="Processes. Default: the cores.")] = None,
-    thorough: Annotated[bool, typer.Option("--thorough", help="The published run: many trials and plays, long scenarios too. Hours.")] = False,
+    seeds: Annotated[int | None, typer.Option(min=1, max=1_000, help="Held-out runs of each scenario. Default: 2; with --thorough: 8.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, max=512, help="Parallel processes. Default: the number of cores.")] = None,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="The published configuration: many trials and runs, and the long scenarios. Takes hours.")
+    ] = False,
     traces: Annotated[
-        Path | None, typer.Option(envvar="RAYLANE_TRACES", help="The folder of recorded traffic; without it, scenarios that play it are left out.")
+        Path | None, typer.Option(envvar="RAYLANE_TRACES", help="The folder of recorded traffic. Without it, scenarios that need it are skipped.")
     ] = None,
-    memo: Annotated[Path, typer.Option(help="Where each run's result is kept, so that a gauntlet that was broken off goes on.")] = _MEMO,
+    memo: Annotated[Path, typer.Option(help="A file that keeps each run's result, so that an interrupted gauntlet can resume.")] = _MEMO,
     out: Annotated[Path | None, typer.Option(help="Write all results as JSON.")] = None,
-    report: Annotated[Path | None, typer.Option(help="Write an HTML report: one file, readable offline.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write an HTML report (one file, readable offline).")] = None,
     source: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--from", help="Run nothing: show results that --out wrote, with --report as a page of today's make. Several times: all of them as one."
-        ),
+        typer.Option("--from", help="Run nothing; show results that --out wrote. May be repeated: the results are merged."),
     ] = None,
-    show_list: Annotated[bool, typer.Option("--list", help="Name the laws and the scenarios, and end.")] = False,
+    show_list: Annotated[bool, typer.Option("--list", help="List the policies and the scenarios, and exit.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Run every scaling law through what users complained of, and through recorded days; tuned alike, judged on other plays."""
+    """Compare scaling policies on scenarios and recorded days: each is tuned with the same budget and judged on held-out runs."""
     if show_list:
         show_choices()
         return
     if source:
         if any(given is not None for given in (laws, scenarios, trials, seeds, jobs)) or thorough:
-            fail("--from runs nothing: only --out, --report and --json go with it", code=2)
+            fail("--from runs nothing; allowed with it: --out, --report and --json", code=2)
         check_outputs(out=out, report=report)
         _tell(_together(source), out, report, as_json)
         return
@@ -83,7 +83,7 @@ def gauntlet(
 
 def _tell(results: Results, out: Path | None, report: Path | None, as_json: bool) -> None:
     for name, why in results.left_out.items():
-        errors.print(f"[yellow]{name} left out:[/] {escape(why)}")
+        errors.print(f"[yellow]{name} skipped:[/] {escape(why)}")
     if results.left_out:
         errors.print("the folder of recorded traffic: --traces DIR, or RAYLANE_TRACES")
     if not results.contests or not results.contests[0].contenders:
@@ -97,7 +97,7 @@ def _tell(results: Results, out: Path | None, report: Path | None, as_json: bool
     problems = [] if out is None else _written(out, results)
     problems += [] if report is None else _saved(report, results, ours)
     if problems:
-        fail("; ".join(problems), mend="the same command with other places; what was run is remembered")
+        fail("; ".join(problems), mend="run the command again with other paths; finished runs are kept")
 
 
 def _written(out: Path, results: Results) -> list[str]:
@@ -115,17 +115,17 @@ def _chosen(option: str, given: str | None, known: list[str], default: list[str]
     names = list(dict.fromkeys(name.strip() for name in given.split(",") if name.strip()))
     unknown = [name for name in names if name not in known]
     if unknown or not names:
-        fail(f"{option} {given!r}: {', '.join(unknown) or 'nothing'}: no such name; allowed: {', '.join(known)}", code=2)
+        fail(f"{option} {given!r}: {', '.join(unknown) or 'nothing'}: unknown; allowed: {', '.join(known)}", code=2)
     return names
 
 
 def _check(traces: Path | None, out: Path | None, report: Path | None, memo: Path) -> None:
     """Ends the command where something could not be read or written: better before a long run than after it."""
     if traces is not None and not traces.is_dir():
-        fail(f"--traces {traces}: is no folder", code=2)
+        fail(f"--traces {traces}: is not a folder", code=2)
     check_outputs(out=out, report=report)
     if is_special(memo):
-        fail(f"--memo {memo}: is no regular file; allowed: a file, or a name that is not taken", code=2)
+        fail(f"--memo {memo}: is not a regular file; allowed: a file, or a path where nothing is", code=2)
     try:
         memo.parent.mkdir(parents=True, exist_ok=True)
         memo.open("ab").close()

@@ -19,7 +19,7 @@ from planning.workload.traces import read_requests
 
 
 def chosen_model(spec_file: Path, model: str | None) -> tuple[ClusterSpec, Model]:
-    """The spec in the file and its model of that name (None: the first). Ends the command where there is none."""
+    """The spec in the file, and its model of that name (None: the first). Ends the command if there is none."""
     try:
         spec = load_spec(spec_file)
     except SpecError as error:
@@ -31,18 +31,18 @@ def chosen_model(spec_file: Path, model: str | None) -> tuple[ClusterSpec, Model
 
 
 def replica_count(model: Model, replicas: int | None) -> int:
-    """How many replicas of it, the spec's count unless `replicas` says otherwise; at least 1."""
+    """The number of replicas: `replicas`, else the spec's count; at least 1."""
     count = replicas or model.replicas.count
     if count < 1:
         fail(f"model {model.name!r} has {count} replicas; needed: at least 1", mend="--replicas N", code=2)
     return count
 
 
-Costs = Annotated[Path | None, typer.Option(help="The cost file of the engine (`docs/simulator.md`); default: the one that the spec names.")]
+Costs = Annotated[Path | None, typer.Option(help="The engine's cost file (docs/simulator.md). Default: the one that the spec names.")]
 
 
 def engine_costs(spec: ClusterSpec, model: Model, file: Path | None) -> tuple[Path, CostFile]:
-    """The cost file, by the option or by the spec, and what it holds. Ends the command where nobody names one. Raises CostFileError."""
+    """The cost file that the option or the spec names, and its content. Ends the command if neither does. Raises CostFileError."""
     named = spec.costs_of(model)
     if file is None and named is None:
         fail(f"--costs: missing, and the spec names none (planning.costs) for model {model.name!r}", mend="raylane calibrate", code=2)
@@ -53,33 +53,33 @@ def engine_costs(spec: ClusterSpec, model: Model, file: Path | None) -> tuple[Pa
 
 
 def tell_misfits(spec: ClusterSpec, model: Model, file: Path, costs: CostFile) -> None:
-    """Says on stderr where the file is of another engine."""
+    """Warns on stderr if the file describes another engine than the spec's."""
     for misfit in misfits(model, spec.pool_of(model, spec.regions_of(model)[0]), costs):
-        errors.print(f"[bold yellow]another engine[/]: {escape(str(file))}: {escape(misfit)}")
+        errors.print(f"[bold yellow]cost file of another engine[/]: {escape(str(file))}: {escape(misfit)}")
 
 
-TRACE_HELP = f"Traffic: a traffic file (.yaml), or a trace, .gz or plain: {', '.join(known.name for known in FORMATS)}."
+TRACE_HELP = f"Traffic: a traffic file (.yaml), or a trace (plain or .gz): {', '.join(known.name for known in FORMATS)}."
 
 TraceFile = Annotated[Path, typer.Option(help=TRACE_HELP)]
-FromS = Annotated[float, typer.Option("--from", min=0, metavar="SECONDS", help="Leave out what arrives before this second of the traffic.")]
-ToS = Annotated[float | None, typer.Option("--to", min=0, metavar="SECONDS", help="Leave out what arrives from this second on.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="Only the first N requests of the window.")]
-TimeScale = Annotated[float, typer.Option(min=1e-6, max=1e6, help="Stretches the clock: 0.5 plays twice as fast, and all changes twice as steep.")]
+FromS = Annotated[float, typer.Option("--from", min=0, metavar="SECONDS", help="Skip requests that arrive before this second.")]
+ToS = Annotated[float | None, typer.Option("--to", min=0, metavar="SECONDS", help="Skip requests that arrive at this second or later.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Use only the first N requests of the window.")]
+TimeScale = Annotated[float, typer.Option(min=1e-6, max=1e6, help="Multiply all arrival times: 0.5 sends the same requests in half the time.")]
 LoadScale = Annotated[
-    float, typer.Option(min=1e-6, max=1_000, help="So many times the requests in the same time: thinned, or shifted copies laid over each other.")
+    float, typer.Option(min=1e-6, max=1_000, help="Multiply the number of requests in the same time (below 1: a sample; above 1: shifted copies).")
 ]
 StartUp = Annotated[
     float | None,
     typer.Option(
-        "--start-up", min=0, metavar="SECONDS", help="What a replica takes to start; default: as a simulated engine's section says, else 60."
+        "--start-up", min=0, metavar="SECONDS", help="How long a replica takes to start. Default: the simulated engine's start_up_s, else 60."
     ),
 ]
-Seed = Annotated[int | None, typer.Option(min=0, help="Of --load-scale and of a traffic file's draws. Default: 0, and the file's own.")]
+Seed = Annotated[int | None, typer.Option(min=0, help="Seed of --load-scale and of a traffic file. Default: 0, and the file's own.")]
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The options' values, in the order in which they are applied."""
+    """The values of the traffic options, in the order in which they apply."""
 
     from_s: float = 0.0
     to_s: float | None = None
@@ -101,7 +101,7 @@ def chosen_requests(path: Path, choice: Choice) -> Trace:
     trace = scaled(trace, choice)
     if not len(trace):
         ends = "" if choice.to_s is None else f", --to {choice.to_s:g}"
-        raise TraceError(f"{path}: no request is left by --from {choice.from_s:g}{ends}, --load-scale {choice.load_scale:g}")
+        raise TraceError(f"{path}: no requests are left after --from {choice.from_s:g}{ends}, --load-scale {choice.load_scale:g}")
     return trace
 
 

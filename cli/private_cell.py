@@ -44,7 +44,7 @@ class PrivateCell:
         self.decision_logs = folder / "decisions"
         self.replicas = replicas
         if any(path.exists() for path in (self.trace_file, self.step_logs, self.decision_logs)):
-            raise ValueError(f"{folder} holds what an earlier run wrote down; allowed: a folder without it")  # it would be read as this run's
+            raise ValueError(f"{folder} holds the logs of an earlier run; allowed: a folder without them")  # it would be read as this run's
         folder.mkdir(parents=True, exist_ok=True)
         content = _private(spec, model, replicas, port, folder)
         (folder / "spec.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")

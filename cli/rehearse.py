@@ -39,19 +39,19 @@ _WARM_UP = 200
 
 def rehearse(
     spec_file: Annotated[Path, typer.Argument(metavar="SPEC", help="The cluster spec.")],
-    trace: Annotated[Path, typer.Option(help="Traffic. Its second half is played: a calibration may have seen the first.")],
-    costs: Annotated[Path, typer.Option(help="The cost file on trial.")],
-    out: Annotated[Path, typer.Option(help="Where to write the published error.")],
-    loads: Annotated[str, typer.Option(help="Shares of the live capacity, which is measured first.")] = "0.5,0.9,1.2",
-    runs: Annotated[int, typer.Option(min=1, max=20, help="Live plays of each load.")] = 3,
-    seconds: Annotated[float, typer.Option(min=5, max=3_600, help="How long requests arrive in each play.")] = 60.0,
-    model: Annotated[str | None, typer.Option(help="Which model of the spec; default: the first.")] = None,
-    replicas: Annotated[int | None, typer.Option(min=1, max=64, help="How many run on this machine; default: the spec's count.")] = None,
-    length_scale: Annotated[float, typer.Option(min=1e-3, max=1.0, help="Lengths of the trace times this, at most what fits the context.")] = 1.0,
-    pin: Annotated[bool, typer.Option("--pin", help="Give each replica a core of its own, and all else the rest.")] = False,
+    trace: Annotated[Path, typer.Option(help="A trace. Only its second half is sent: a calibration may have seen the first.")],
+    costs: Annotated[Path, typer.Option(help="The cost file to test.")],
+    out: Annotated[Path, typer.Option(help="Where to write the measured error.")],
+    loads: Annotated[str, typer.Option(help="Loads, as shares of the live capacity, which is measured first.")] = "0.5,0.9,1.2",
+    runs: Annotated[int, typer.Option(min=1, max=20, help="Live runs of each load.")] = 3,
+    seconds: Annotated[float, typer.Option(min=5, max=3_600, help="How long requests arrive in each run.")] = 60.0,
+    model: Annotated[str | None, typer.Option(help="The model. Default: the spec's first.")] = None,
+    replicas: Annotated[int | None, typer.Option(min=1, max=64, help="Replicas to run on this machine. Default: the spec's count.")] = None,
+    length_scale: Annotated[float, typer.Option(min=1e-3, max=1.0, help="Multiply the trace's lengths (at most what fits the context).")] = 1.0,
+    pin: Annotated[bool, typer.Option("--pin", help="Give each replica a core of its own, and everything else the rest.")] = False,
     keep: Annotated[Path | None, typer.Option(help="Keep the step logs and the ledger in this folder.")] = None,
 ) -> None:
-    """Tell how wrong the simulator is on this deployment: the same traffic live (on ports of its own) and simulated."""
+    """Measure how far the simulator is off on this deployment: the same traffic, live (on free ports) and simulated."""
     spec, chosen = chosen_model(spec_file, model)
     try:
         cost, recorded = read_cost_file(costs), read_trace(trace)
@@ -59,7 +59,7 @@ def rehearse(
     except (CostFileError, TraceError) as error:
         fail(str(error), code=2)
     except ValueError:
-        fail(f"--loads {loads!r}: allowed: shares with commas between, as in 0.5,0.9,1.2", code=2)
+        fail(f"--loads {loads!r}: allowed: numbers separated by commas, as in 0.5,0.9,1.2", code=2)
     if not all(0 < share <= 10 for share in shares):
         fail(f"--loads {loads!r}: allowed: shares above 0, up to 10", code=2)
     check_outputs(out=out)
@@ -83,8 +83,8 @@ def rehearse(
     except OSError as error:
         fail(f"--out {out}: cannot be written: {error.strerror}")
     if replayed.difference is not None:
-        fail(f"the live gateway decided something else than its own scheduler does on the same inputs: {replayed.difference}")
-    console.print(f"{replayed.inputs:,} live inputs fed to the scheduler again: {replayed.placed:,} placements, every decision the same")
+        fail(f"the live gateway's decisions differ from those of its scheduler on the same inputs: {replayed.difference}")
+    console.print(f"{replayed.inputs:,} live inputs replayed: {replayed.placed:,} placements, every decision the same")
 
 
 class _Rehearsal:
@@ -183,4 +183,4 @@ def _show(published: Published) -> None:
             table.add_row(figure.name, *times, f"{figure.error:+.1%}", f"{figure.raw_error:+.1%}", f"{figure.spread:.1%}", bound, mark)
         console.print(table)
     if not np.isfinite(published.worst) or not published.within:
-        console.print("[yellow]Some figures are beyond their bounds: trust no forecast of these further than the errors above.[/]")
+        console.print("[yellow]Some figures exceed their bounds: expect errors as large as those above when you simulate them.[/]")

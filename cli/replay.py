@@ -19,18 +19,20 @@ _BEGUN = ".jsonl.new"
 
 def replay_log(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of decision logs (a gateway's or an autoscaler's), in any order.")],
-    any_code: Annotated[bool, typer.Option("--any-code", help="Also where other code recorded it: shows what a change decides differently.")] = False,
+    any_code: Annotated[
+        bool, typer.Option("--any-code", help="Accept logs recorded by other code: shows what a change decides differently.")
+    ] = False,
 ) -> None:
-    """Replay decision logs, each by itself: 0 if every decision is the recorded one, 1 at the first that is not, 2 if one is no log."""
+    """Replay decision logs with this version. Exit codes: 0 all decisions are the same, 1 one differs, 2 a file is not a log."""
     logs = _logs([file for file in files if not _only_begun(file)])
     if not logs:
-        fail("nothing to replay: no file with decisions was named", code=2)
+        fail("nothing to replay: no file holds decisions", code=2)
     for log, parts in logs.items():
         told = f"{log.name}: " if len(logs) > 1 else ""
         try:
             first = next(all_lines_of(parts), None)
             if first is None:
-                fail(f"{log}: no log: it is empty", code=2)
+                fail(f"{log}: not a decision log: it is empty", code=2)
             if is_scaling_log(first):
                 _replay_scaling(parts, any_code, told)
             else:
@@ -40,15 +42,15 @@ def replay_log(
         except OSError as error:
             fail(f"{error.filename}: cannot be read: {error.strerror}", code=2)
         except RecursionError:  # of a scheduler's log; a scaling log's reader says which line
-            fail(f"{log}: no log: a line is nested too deep", code=2)
-    console.print("[green]every decision is the recorded one[/]")
+            fail(f"{log}: not a decision log: a line is nested too deeply", code=2)
+    console.print("[green]every decision is the same as recorded[/]")
 
 
 def _only_begun(file: Path) -> bool:
     """Whether no decision is in the file yet, which is told."""
     begun = file.name.endswith(_BEGUN) and file.is_file() and not file.stat().st_size
     if begun:
-        console.print(f"[yellow]{file}: passed over: only begun, no decision is in it yet[/]")
+        console.print(f"[yellow]{file}: skipped: just opened, no decision is in it yet[/]")
     return begun
 
 
@@ -74,7 +76,7 @@ def _replay_scheduling(files: list[Path], any_code: bool, told: str) -> None:
 
 def _replay_scaling(files: list[Path], any_code: bool, told: str) -> None:
     found = replay_scaling(lines_of(files), any_code)
-    console.print(f"{told}{found.decisions} decisions, {found.changes} of them changed the number of replicas")
+    console.print(f"{told}{found.decisions} decisions, {found.changes} changed the number of replicas")
     if found.difference is not None:
         different = found.difference
         old, new = ((one.requested, one.reason, one.concern, dict(one.terms)) for one in (different.recorded, different.replayed))

@@ -97,25 +97,25 @@ def simulate(
     spec_file: Annotated[Path, typer.Argument(metavar="SPEC", help="The cluster spec.")],
     trace: TraceFile,
     costs: Costs = None,
-    model: Annotated[str | None, typer.Option(help="Which model of the spec; default: the first.")] = None,
-    replicas: Annotated[int | None, typer.Option(min=1, help="Instead of the spec's count; of a model that scales: at the start.")] = None,
-    fixed: Annotated[bool, typer.Option("--fixed", help="Keep the number of replicas, whatever the spec's autoscaling says.")] = False,
+    model: Annotated[str | None, typer.Option(help="The model. Default: the spec's first.")] = None,
+    replicas: Annotated[int | None, typer.Option(min=1, help="Overrides the spec's count; for a model that scales: at the start.")] = None,
+    fixed: Annotated[bool, typer.Option("--fixed", help="Keep the number of replicas fixed; ignore the spec's autoscaling.")] = False,
     from_s: FromS = 0.0,
     to_s: ToS = None,
     limit: Limit = None,
     time_scale: TimeScale = 1.0,
     load_scale: LoadScale = 1.0,
     seed: Seed = None,
-    report: Annotated[Path | None, typer.Option(help="Write an HTML report: one file, readable offline.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write an HTML report (one file, readable offline).")] = None,
     price_per_gpu_hour: Annotated[
-        float | None, typer.Option(min=0, help="US dollars, for the report; default: the pool's price in the spec.")
+        float | None, typer.Option(min=0, help="US dollars, for the report. Default: the pool's price in the spec.")
     ] = None,
-    published_error: Annotated[Path | None, typer.Option(help="How far the simulator was off when compared (JSON), for the report.")] = None,
-    fail_at: Annotated[list[float] | None, typer.Option(min=0, help="A replica fails at this second; may be repeated.")] = None,
+    published_error: Annotated[Path | None, typer.Option(help="The simulator's measured error (`raylane rehearse`), for the report.")] = None,
+    fail_at: Annotated[list[float] | None, typer.Option(min=0, help="Fail a replica at this second; may be repeated.")] = None,
     start_up_s: StartUp = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Simulate a spec on a trace: TTFT by lane, rejections, promotions, attainment; replicas come and go as its autoscaling says."""
+    """Simulate a spec on a trace: TTFT by lane, rejections, promotions, SLO attainment, replicas over time."""
     check_report(report, published_error)
     spec, chosen = chosen_model(spec_file, model)
     scaled = not fixed and spec.autoscaling_of(chosen).policy != FIXED
@@ -126,7 +126,7 @@ def simulate(
     except (CostFileError, TraceError) as error:
         fail(str(error), code=2)
     if len(fail_at or ()) > count:
-        fail(f"--fail-at: {len(fail_at or ())} failures; allowed: at most one for each of the {count} replicas", code=2)
+        fail(f"--fail-at: {len(fail_at or ())} failures; allowed: at most {count}, one for each replica", code=2)
     try:
         work = workload_of(requests, spec, chosen)
     except WorkloadError as error:

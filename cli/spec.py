@@ -14,12 +14,12 @@ from cluster.artifacts import missing_sources
 from cluster.spec import ClusterSpec, SpecError, load_spec
 from deployments.engine.simulated.costs import cost_problems
 
-spec = typer.Typer(help="Check a cluster spec, or print the JSON schema.", no_args_is_help=True)
+spec = typer.Typer(help="Check a cluster spec, or print its JSON schema.", no_args_is_help=True)
 
 
 @spec.command()
 def check(file: Annotated[Path, typer.Argument(help="The spec, YAML.")]) -> None:
-    """Say whether a spec can be used; each problem with its key, value and what is allowed."""
+    """Check a spec. Each problem names the key, the value and what is allowed."""
     try:
         cluster = load_spec(file)
     except SpecError as error:
@@ -50,5 +50,5 @@ def _refuse(file: Path, problems: Sequence[str]) -> NoReturn:
 
 @spec.command()
 def schema() -> None:
-    """Print the JSON schema of the spec, for editors and CI."""
+    """Print the JSON schema of cluster specs, for editors and CI."""
     typer.echo(json.dumps(ClusterSpec.model_json_schema(), indent=2))

@@ -20,8 +20,8 @@ _PEAK_S = 600.0
 
 def traffic(
     file: Annotated[Path | None, typer.Argument(metavar="FILE", help="A traffic file (.yaml), or a trace.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the requests here, as raylane trace JSONL; .gz is packed.")] = None,
-    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of traffic files, and nothing else.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write the requests to this file as raylane trace JSONL (.gz: compressed).")] = None,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of traffic files, and exit.")] = False,
     from_s: FromS = 0.0,
     to_s: ToS = None,
     limit: Limit = None,
@@ -29,7 +29,7 @@ def traffic(
     load_scale: LoadScale = 1.0,
     seed: Seed = None,
 ) -> None:
-    """Draw the requests of a traffic file, and show or write them."""
+    """Generate the requests of a traffic file, or read a trace; summarise them, or write them to a file."""
     if schema:
         typer.echo(json.dumps(Traffic.model_json_schema(), indent=2))
         return

@@ -86,8 +86,8 @@ def trusted(spec_file: Path, model: str | None, error: Path | None, most: tuple[
     except PublishedError as problem:
         fail(str(problem), code=2)
     if trust.doubts and not anyway:
-        mend = f"raylane rehearse {spec_file} --trace FILE --costs FILE --out error.json, and --error error.json; or --anyway, to see one"
-        fail("no proposal on these grounds: " + "; ".join(trust.doubts), mend=mend, code=REFUSED)
+        mend = f"raylane rehearse {spec_file} --trace FILE --costs FILE --out error.json, and --error error.json; or --anyway"
+        fail("no proposal: " + "; ".join(trust.doubts), mend=mend, code=REFUSED)
     return trust
 
 
@@ -111,7 +111,7 @@ def gathered(
 def _ending_at_zero(trace: Trace, decode_weight: float) -> History:
     """The traffic of the days before: its last request came when the traffic to tune on begins."""
     if not len(trace):
-        raise TraceError("--history: no request is left of it; allowed: a trace with some, and scales that leave some")
+        raise TraceError("--history: no requests are left; allowed: a trace and scales that leave at least one")
     return history_of_trace(trace, decode_weight, -float(trace.arrived_s[-1]))
 
 
@@ -123,27 +123,29 @@ def tune(
     spec_file: Annotated[Path, typer.Argument(metavar="SPEC", help="The cluster spec.")],
     trace: TraceFile,
     costs: Costs = None,
-    error: Annotated[Path | None, typer.Option(help="The published error (`raylane rehearse`); default: the spec's gateway.simulator_error.")] = None,
-    model: Annotated[str | None, typer.Option(help="Which model of the spec; default: the first.")] = None,
+    error: Annotated[
+        Path | None, typer.Option(help="The simulator's measured error (`raylane rehearse`). Default: the spec's gateway.simulator_error.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="The model. Default: the spec's first.")] = None,
     minutes: Annotated[float, typer.Option(min=0.01, max=1_440, help="How long to search.")] = 10.0,
-    trials: Annotated[int | None, typer.Option(min=1, max=10_000, help="At most so many settings; repeatable, where time is enough.")] = None,
+    trials: Annotated[int | None, typer.Option(min=1, max=10_000, help="Try at most this many settings. Reproducible if --minutes suffices.")] = None,
     start_up_s: StartUp = None,
-    history: Annotated[Path | None, typer.Option(help="A trace of the days before, for a seasonal forecast; it ends where --trace begins.")] = None,
+    history: Annotated[Path | None, typer.Option(help="A trace of the days before --trace, for a seasonal forecast.")] = None,
     from_s: FromS = 0.0,
     to_s: ToS = None,
     limit: Limit = None,
     time_scale: TimeScale = 1.0,
     load_scale: LoadScale = 1.0,
-    seed: Annotated[int, typer.Option(min=0, help="Of the search, of --load-scale and of a traffic file's draws.")] = 0,
-    price_per_gpu_hour: Annotated[float | None, typer.Option(min=0, help="US dollars; default: the pool's price in the spec.")] = None,
-    most_error: Annotated[float, typer.Option(min=0, max=10, help="How far the simulator's TTFT p90 may have been off.")] = MOST_TTFT,
-    most_capacity_error: Annotated[float, typer.Option(min=0, max=10, help="How far its capacity may have been off.")] = MOST_CAPACITY,
-    anyway: Annotated[bool, typer.Option("--anyway", help="Propose even where the simulator's error is unknown, or larger.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Write the spec with the proposal in it to this file.")] = None,
-    report: Annotated[Path | None, typer.Option(help="Write an HTML report: one file, readable offline.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the search, of --load-scale and of a traffic file.")] = 0,
+    price_per_gpu_hour: Annotated[float | None, typer.Option(min=0, help="US dollars. Default: the pool's price in the spec.")] = None,
+    most_error: Annotated[float, typer.Option(min=0, max=10, help="Largest accepted error of the simulator's TTFT p90 (0.2: 20 %).")] = MOST_TTFT,
+    most_capacity_error: Annotated[float, typer.Option(min=0, max=10, help="Largest accepted error of the simulator's capacity.")] = MOST_CAPACITY,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Propose even if the simulator's error is unknown or larger.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write the changed spec to this file.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write an HTML report (one file, readable offline).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Find settings of the scaling law that keep the promises for less, and propose a change of the spec."""
+    """Search settings of the scaling policy that meet the SLOs with fewer replica-hours, and propose a change of the spec."""
     trust = trusted(spec_file, model, error, (most_error, most_capacity_error), anyway)
     check_outputs(out=out, report=report)
     inputs = gathered(spec_file, model, costs, trace, Choice(from_s, to_s, limit, time_scale, load_scale, seed), start_up_s, history)
@@ -170,7 +172,7 @@ def tune(
 def _searched(inputs: Inputs, player: Player, budget: Budget, seed: int) -> list[Trial]:
     promises = {name: inputs.case.setup.attainment[name] for name in player.classes}
     with Progress(TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), console=console, transient=True) as progress:
-        task = progress.add_task("playing all of the traffic with the spec's own settings", total=1.0)
+        task = progress.add_task("simulating all traffic with the spec's own settings", total=1.0)
 
         def tell(text: str, share: float) -> None:
             progress.update(task, description=text, completed=share)
@@ -188,7 +190,7 @@ def _write_spec(out: Path, inputs: Inputs, suggestion: Suggestion | None) -> lis
     except OSError as problem:
         return [f"--out {out}: cannot be written: {problem.strerror}"]
     if suggestion is None:
-        errors.print(f"{out}: the spec as it is, unchanged")
+        errors.print(f"{out}: the spec, unchanged")
     return []
 
 

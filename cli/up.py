@@ -35,12 +35,12 @@ _SAME_SIGNAL_S = 0.5
 
 
 def up(
-    spec: Annotated[Path | None, typer.Argument(help="The cluster spec; without one, the demo model on this machine.")] = None,
-    region: Annotated[str | None, typer.Option(help="Which region's cell this machine runs; needed where the spec has several.")] = None,
-    port: Annotated[int | None, typer.Option(min=1, max=65_535, help="Instead of the spec's gateway.port.")] = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Return once it is ready, and leave it running.")] = False,
+    spec: Annotated[Path | None, typer.Argument(help="The cluster spec. Default: the demo model on this machine.")] = None,
+    region: Annotated[str | None, typer.Option(help="The region whose cell runs here. Required if the spec has several.")] = None,
+    port: Annotated[int | None, typer.Option(min=1, max=65_535, help="Overrides gateway.port of the spec.")] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Return when the cell is ready, and leave it running.")] = False,
 ) -> None:
-    """Bring a cell up on this machine; Ctrl-C takes it down."""
+    """Bring a cell up on this machine, and hold it until Ctrl-C."""
     cluster, home = _load(spec, region, port)
     run_dir = RunDir(cluster.name)
     _check_free(cluster, run_dir)
@@ -59,7 +59,7 @@ def up(
         if status < 0 or status > 128:  # killed, or told twice to end
             clean(run_dir)
         if status < 0:
-            fail(f"the process that held cluster {cluster.name!r} was killed ({signal.Signals(-status).name}); nothing of it is left")
+            fail(f"the process that held cluster {cluster.name!r} was killed ({signal.Signals(-status).name}); everything it started has ended")
         if status:
             raise typer.Exit(status)
 
@@ -139,7 +139,7 @@ def _hold(spec: ClusterSpec, region: Region, run_dir: RunDir, pid: int, stop: th
             run_dir.write_state(State(**{**state.__dict__, "ready": True}))
             _greet(spec, url, time.monotonic() - started)
             Losses(run_dir.path, began_unix_s).tell_until(stop)
-        console.print("\nStopping: running requests may end, new ones are refused ...")
+        console.print("\nStopping: running requests may finish, new ones are refused ...")
         boot.stop(ray.lives)
         memory.look()
     console.print(f"Cluster {spec.name!r} is down.")
@@ -149,7 +149,7 @@ def _greet(spec: ClusterSpec, url: str, took_s: float) -> None:
     model = spec.models[0]
     console.print(f"\n[bold green]Ready[/] in {took_s:.0f} s: [bold]{url}/v1[/]  (models: {', '.join(m.name for m in spec.models)})\n")
     for simulated in (one.name for one in spec.models if one.engine == "simulated"):
-        console.print(f"[black on yellow] SIMULATED [/] {simulated}: no model runs; answers are filler, in the time that its cost file says\n")
+        console.print(f"[black on yellow] SIMULATED [/] {simulated}: no model runs; answers are filler text, timed by the cost file\n")
     if model.task == "generate":
         body = f'{{"model": "{model.name}", "messages": [{{"role": "user", "content": "Count from 3 to 8."}}]}}'
         console.print(f"  curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'\n", markup=False)

@@ -9,7 +9,7 @@ python=${PYTHON:-python3.11}
 torch_cpu=$(grep -m1 '^torch==' requirements/cpu.lock)
 
 say() { printf '\033[1m[raylane]\033[0m %s\n' "$*"; }
-die() { printf '\033[1;31m[raylane] error:\033[0m %s\n' "$1" >&2; [ $# -lt 2 ] || printf '  to mend it: %s\n' "$2" >&2; exit 1; }
+die() { printf '\033[1;31m[raylane] error:\033[0m %s\n' "$1" >&2; [ $# -lt 2 ] || printf '  hint: %s\n' "$2" >&2; exit 1; }
 
 [ -f "$lock" ] || die "there is no $lock; allowed: cpu, gpu, dev" "make install EXTRA=cpu"
 [ "$(uname -sm)" = "Linux x86_64" ] || die "this machine is $(uname -sm); the engine's wheels exist for Linux x86_64 alone" "run it in the container image, see docs/operations.md"

@@ -81,9 +81,9 @@ def render(title: str, figures: dict[str, Any], notes: list[str]) -> Group:
         parts.append(_errors(figures["requests"]["by_error"]))
     late = figures["client_late_ms"]["p99"]
     if late is not None and late > 50:
-        notes = [*notes, f"this client was late: p99 {late:.0f} ms after the time at which a request was due; its latencies are too low"]
+        notes = [*notes, f"this client sent requests late (p99 {late:.0f} ms); the measured latencies are too low"]
     if figures["tokens"]["requests_without_usage"]:
-        notes = [*notes, f"{figures['tokens']['requests_without_usage']} answers had no usage: their output tokens are counted by events"]
+        notes = [*notes, f"{figures['tokens']['requests_without_usage']} answers reported no usage; their output tokens are counted by events"]
     return Group(*parts, *(Text(f"note: {note}", style="yellow") for note in notes))
 
 

@@ -110,16 +110,16 @@ class Settings:
 
     def _check_pairs(self) -> None:
         if not re.match(r"https?://[^/]+", self.url):
-            raise SettingError("--url", f"{self.url!r} is no address; allowed: http://HOST:PORT or https://HOST:PORT")
+            raise SettingError("--url", f"{self.url!r} is not a URL; allowed: http://HOST:PORT or https://HOST:PORT")
         if self.rate is not None and self.concurrency is not None:
-            raise SettingError("--rate", f"{self.rate:g} was given beside --concurrency {self.concurrency}; allowed: one of them")
+            raise SettingError("--rate", f"{self.rate:g} together with --concurrency {self.concurrency}; allowed: one of them")
         if self.rate is None and self.concurrency is None and self.trace is None:
-            raise SettingError("--rate", "neither --rate nor --concurrency was given; allowed: one of them, or --trace with its own times")
+            raise SettingError("--rate", "missing, and so is --concurrency; allowed: one of them, or --trace with its own times")
         if self.length_scale is not None and self.max_model_len is not None:
-            raise SettingError("--length-scale", f"{self.length_scale:g} was given beside --max-model-len {self.max_model_len}; allowed: one of them")
+            raise SettingError("--length-scale", f"{self.length_scale:g} together with --max-model-len {self.max_model_len}; allowed: one of them")
         if self.trace is None and (self.limit is not None or self.time_scale != 1.0):
             option, value = ("--limit", self.limit) if self.limit is not None else ("--time-scale", self.time_scale)
-            raise SettingError(option, f"{value:g} was given without a trace; allowed: together with --trace FILE")
+            raise SettingError(option, f"{value:g} without a trace; allowed: together with --trace FILE")
         if self.rate is not None and self.duration is not None and self.rate * self.duration > MOST_REQUESTS:
             raise SettingError("--duration", f"{self.duration:g} at --rate {self.rate:g}; allowed: at most {MOST_REQUESTS} requests in all")
 

@@ -160,7 +160,7 @@ def test_down_cleans_up_after_a_killed_one(process: subprocess.Popen[str], temp_
     segment.write_text("x")
     (run_dir.path / "shared_memory").write_text(f"{segment}\n/etc/hostname\n/dev/shm/gone")
     result = CliRunner().invoke(app, ["down"])
-    assert (result.exit_code, "it is clean now" in result.stdout) == (0, True)
+    assert (result.exit_code, "its leftovers are removed" in result.stdout) == (0, True)
     process.wait(5)
     assert not temp_dir.exists()
     assert not segment.exists()

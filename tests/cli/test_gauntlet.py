@@ -58,7 +58,7 @@ def test_a_memo_is_a_regular_file_or_nothing_yet(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "pipe", Path("/dev/full")):
         refused = run("--memo", str(place))
         assert refused.exit_code == 2
-        assert f"--memo {place}: is no regular file" in refused.output
+        assert f"--memo {place}: is not a regular file" in refused.output
 
 
 @pytest.mark.whole
@@ -68,7 +68,7 @@ def test_a_small_one(tmp_path: Path) -> None:
     files = ("--memo", str(tmp_path / "memo.jsonl"), "--out", str(out), "--report", str(report))
     shown = run(*arguments, *files)
     assert shown.exit_code == 0, shown.output
-    assert "azure_chat left out" in shown.output
+    assert "azure_chat skipped" in shown.output
     assert "--traces DIR" in shown.output
     assert "idle" in shown.output
     told = json.loads(out.read_text())

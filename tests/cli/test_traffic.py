@@ -63,7 +63,7 @@ def test_the_schema_is_that_of_traffic_files() -> None:
         ((), "FILE is missing"),
         (("nowhere.yaml",), "nowhere.yaml"),
         (("nowhere.csv",), "nowhere.csv"),
-        ((str(DAY), "--from", "90000"), "no request is left by --from 90000"),
+        ((str(DAY), "--from", "90000"), "no requests are left after --from 90000"),
         ((str(DAY), "--limit", "5", "--out", "/nowhere/at/all.jsonl"), "/nowhere/at/all.jsonl"),
     ],
 )

@@ -90,7 +90,7 @@ def _failing(folder: Path, model: dict[str, Any]) -> str:
     command = [sys.executable, "-m", "cli.main", "up", str(folder / "spec.yaml"), "--port", str(free_port())]
     up = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=START_S)
     assert up.returncode == 1
-    assert "to mend it: raylane doctor" in up.stderr
+    assert "hint: raylane doctor" in up.stderr
     assert not (folder / "home" / "failing" / "state.json").exists()
     mine = str(folder / "home")
     assert not [process for process in psutil.process_iter() if mine in " ".join(_words(process))]

@@ -45,7 +45,7 @@ async def test_what_gateways_decided_replays(make_cell: MakeCell, tmp_path: Path
     for log in logs:
         result = CliRunner().invoke(app, ["replay", str(log)])
         assert result.exit_code == 0, result.output
-        assert "every decision is the recorded one" in result.output
+        assert "every decision is the same as recorded" in result.output
         placed += int(result.output.split(" inputs, ")[1].split()[0])
     assert placed >= 90
     both = CliRunner().invoke(app, ["replay", *(str(log) for log in reversed(logs))])

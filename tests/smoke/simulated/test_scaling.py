@@ -103,4 +103,4 @@ def test_the_log_replays_exactly_and_is_explained(scaled: LiveCluster) -> None:
     assert "why: " in explained
     assert "otherwise: with " in explained
     assert len(json.loads(scaled.done("explain", MODEL, "--last", "3", "--json"))) == 3
-    assert "every decision is the recorded one" in scaled.done("replay", str(files[0]))
+    assert "every decision is the same as recorded" in scaled.done("replay", str(files[0]))
