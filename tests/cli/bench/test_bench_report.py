@@ -90,5 +90,5 @@ def test_the_tables_render_with_and_without_data() -> None:
     console.print(render("full", summary(record), ["something"]))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "[red]markup[/] stays text" in text
-    assert "this client was late" in text
+    assert "this client sent requests late" in text
     assert "1 answers had no usage" in text
