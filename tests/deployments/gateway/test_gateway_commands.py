@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from deployments.scaling.state import ScalingState
 from typer.testing import CliRunner
 
 from cli.console import console
 from cli.gateway import operator
 from cli.main import app
+from deployments.cell.scaling_state import ScalingState
 from tests.deployments.gateway.rig import SECRET, Rig, until
 from tests.deployments.gateway.test_gateway_orders import SCALED
 
