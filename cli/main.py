@@ -11,6 +11,8 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
+from cli.extras import lacks_planning, need_planning
+
 GROUPS = {
     "Run": {
         "doctor": "cli.doctor:doctor",
@@ -49,6 +51,8 @@ GROUPS = {
 }
 """The subcommands as `raylane --help` groups them, and where each is: a function, or a Typer of further ones."""
 COMMANDS = {name: place for commands in GROUPS.values() for name, place in commands.items()}
+NEED_PLANNING = ("gauntlet", "tune", "calibrate")
+"""Importing these fails without the extra `planning`."""
 _PANELS = {name: group for group, commands in GROUPS.items() for name in commands}
 
 
@@ -92,7 +96,10 @@ def _unavailable(name: str) -> Any:
     """Stands for a command whose packages are not installed, whatever its options."""
     alone = typer.Typer(add_completion=False)
     alone.command(
-        name, help="Not available: needs the extra 'planning'.", context_settings={"ignore_unknown_options": True, "allow_extra_args": True}
+        name,
+        help="Not available: needs the extra 'planning'.",
+        rich_help_panel=_PANELS[name],
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
     )(lambda: need_planning(name))
     return get_command(alone)
 

@@ -44,7 +44,7 @@ from planning.simulator.fleet import FleetEvent, FleetEventKind
 from planning.simulator.outcome import Figures, Outcome, figures
 from planning.simulator.sampler import Sampler
 from planning.simulator.scaling import Scaling
-from planning.simulator.workload import Workload
+from planning.simulator.workload import Workload, WorkloadError, workload_of
 from planning.tune.case import load_on
 from planning.workload.trace import TraceError
 
