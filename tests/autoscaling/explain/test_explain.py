@@ -16,6 +16,7 @@ from autoscaling.shadow.pair import Pair
 from cli.explain import chosen_logs
 from cli.main import app
 from cli.run_dir import RunDir, State
+from deployments.cell.control import Control, ControlKind
 from tests.autoscaling.setups import setup, stream
 
 PIN = Control(ControlKind.PIN, 1, 1_700_000_100.0, "ada", "a visit")

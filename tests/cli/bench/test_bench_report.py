@@ -91,4 +91,4 @@ def test_the_tables_render_with_and_without_data() -> None:
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "[red]markup[/] stays text" in text
     assert "this client sent requests late" in text
-    assert "1 answers had no usage" in text
+    assert "1 answers reported no usage" in text
