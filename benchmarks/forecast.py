@@ -22,8 +22,9 @@ from statsmodels.tsa.seasonal import MSTL
 from autoscaling.forecast.autoregression import foretell
 from autoscaling.forecast.history import A_DAY, A_WEEK, STEP_S, FloatArray, History, history_of_rates, known
 from autoscaling.forecast.seasonal import STEPS, SeasonalForecaster
-from autoscaling.signals.signals import FlowSignal, Signals
+from autoscaling.signals.signals import unseen
 from benchmarks.harness import JsonFile, console, plain_table, run_facts, write_json
+from deployments.scheduling.snapshot import FlowStats
 
 Side = Callable[[FloatArray], FloatArray]
 """From the rates so far to those of the next `STEPS` steps; NaN where it cannot tell."""
@@ -96,8 +97,8 @@ def coverage(rates: FloatArray, first: int) -> float:
     """Of the next three rates, the share within 1.645 of the forecaster's own standard errors, step after step."""
     forecaster, work, inside = SeasonalForecaster(History(0, tuple(rates[:first].tolist()))), 0.0, []
     for step in range(first, len(rates) - 3):
-        flow = FlowSignal("all", "", 0, work, 0, 0, 0, 1.0, 0.99)
-        forecaster.look(Signals(step * STEP_S, step * STEP_S, 0.0, 1, 1, 0, None, (), (), (flow,), 0, 0.0, 0, 0))
+        flow = FlowStats("all", "", 0, work, 0, 0, 0, 1.0)
+        forecaster.look(unseen(step * STEP_S, step * STEP_S, 1).showing(flows=(flow,)))
         work += float(rates[step]) * STEP_S
         told = forecaster.forecast(step * STEP_S)
         if told is not None:

@@ -11,7 +11,8 @@ from autoscaling.log.header import load_pair
 from autoscaling.log.reader import Record, Step, steps
 from autoscaling.scaler.decision import Bounds, Decision
 from autoscaling.shadow.pair import Pair
-from autoscaling.signals.signals import FlowSignal, ReplicaState, Signals
+from autoscaling.signals.signals import Signals
+from deployments.scheduling.snapshot import FlowStats
 
 WINDOW_S = 60.0
 """A changed input is changed for so many seconds before the decision: a law averages, and one changed moment would tell it little."""
@@ -132,7 +133,7 @@ def _arrivals(moment: Moment, factor: float) -> Iterable[Signals]:
     """The counts since the first record grow so many times as fast."""
     first = {(flow.lane, flow.traffic_class): flow for flow in moment.records[0].signals.flows}
 
-    def faster(flow: FlowSignal) -> FlowSignal:
+    def faster(flow: FlowStats) -> FlowStats:
         base = first.get((flow.lane, flow.traffic_class))
         arrived, work, prompts = (0, 0.0, 0) if base is None else (base.arrived, base.work, base.prompt_tokens)
         return replace(
@@ -142,7 +143,7 @@ def _arrivals(moment: Moment, factor: float) -> Iterable[Signals]:
             prompt_tokens=prompts + round(factor * (flow.prompt_tokens - prompts)),
         )
 
-    return (replace(signals, flows=tuple(faster(flow) for flow in signals.flows)) for signals in _shown(moment))
+    return (signals.showing(flows=tuple(faster(flow) for flow in signals.flows)) for signals in _shown(moment))
 
 
 def _forecast(signals: Signals, factor: float) -> Signals:
@@ -153,27 +154,29 @@ def _forecast(signals: Signals, factor: float) -> Signals:
 
 
 def _waiting(signals: Signals, factor: float) -> Signals:
-    lanes = tuple(replace(lane, waiting=math.ceil(factor * lane.waiting), work=factor * lane.work) for lane in signals.lanes)
-    return replace(signals, lanes=lanes)
+    lanes = tuple(replace(lane, waiting=math.ceil(factor * lane.waiting), work_tokens=factor * lane.work_tokens) for lane in signals.lanes)
+    return signals.showing(lanes=lanes)
 
 
 def _occupied(signals: Signals, factor: float) -> Signals:
     replicas = tuple(replace(one, sequences=round(factor * one.sequences), kv_tokens=round(factor * one.kv_tokens)) for one in signals.replicas)
-    return replace(signals, replicas=replicas)
+    return signals.showing(replicas=replicas)
 
 
 def _with_ready(moment: Moment, more: int) -> Decision | None:
     """At the last moment: of those applied, so many more are ready, or so many fewer."""
     signals = moment.record.signals
-    ready = [one for one in signals.replicas if one.state is ReplicaState.READY]
+    ready = signals.ready_replicas
     if not -len(ready) <= more <= signals.starting:
         return None
-    others = tuple(one for one in signals.replicas if one.state is not ReplicaState.READY)
+    others = tuple(one for one in signals.replicas if one not in ready)
     pattern = ready[0] if ready else None
     if pattern is None and more > 0:
         return None
-    ready = ready[: len(ready) + more] if more < 0 else [*ready, *(replace(ready[0], name=f"+{n}", sequences=0, kv_tokens=0) for n in range(more))]
-    changed = replace(signals, replicas=(*ready, *others), starting=signals.starting - more)
+    ready = (
+        ready[: len(ready) + more] if more < 0 else [*ready, *(replace(ready[0], replica_id=f"+{n}", sequences=0, kv_tokens=0) for n in range(more))]
+    )
+    changed = replace(signals.showing(replicas=(*ready, *others)), starting=signals.starting - more)
     return _again(moment, [*(record.signals for record in moment.records[:-1]), changed])
 
 

@@ -6,12 +6,16 @@ what changed since the line before: a mapping from index to difference where two
 value itself. Trees hold no mappings, so the two are never confused.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from autoscaling.laws.law import Concern, Motive
 from autoscaling.scaler.decision import Decision, Limit
-from autoscaling.signals.signals import FlowSignal, Forecast, LaneSignal, Latencies, ReplicaSignal, ReplicaState, Signals
+from autoscaling.signals.signals import Forecast, Signals
 from deployments.cell.control import Control, ControlKind
+from deployments.cell.scaling_books import Latencies
+from deployments.scheduling import LaneStats, ReplicaStats, Snapshot
+from deployments.scheduling.snapshot import FlowStats
 
 NOTHING: dict[str, Any] = {}
 """The difference of equal trees."""
@@ -43,7 +47,7 @@ def patched(old: Any, change: Any) -> Any:
     return new
 
 
-SCHEMA = 3
+SCHEMA = 4
 
 Tree = list[Any]
 
@@ -56,23 +60,34 @@ def signals_tree(signals: Signals) -> Tree:
         signals.applied,
         signals.starting,
         signals.schedulable,
-        [[r.name, r.state.value, r.sequences, r.max_sequences, r.kv_tokens, r.max_kv_tokens, r.prefill_tokens, r.tpot_s] for r in signals.replicas],
-        [[lane.name, lane.waiting, lane.work, lane.oldest_wait_s] for lane in signals.lanes],
-        [[f.lane, f.traffic_class, f.arrived, f.work, f.prompt_tokens, f.kept, f.missed, f.slo_s, f.attainment] for f in signals.flows],
-        signals.finished,
-        signals.finished_work,
-        signals.counted,
-        signals.output_tokens,
+        [[r.replica_id, r.status, r.sequences, r.max_sequences, r.kv_tokens, r.max_kv_tokens, r.prefill_tokens, r.tpot_s] for r in signals.replicas],
+        [[lane.name, lane.waiting, lane.work_tokens, lane.oldest_wait_s] for lane in signals.lanes],
+        [[f.lane, f.traffic_class, f.arrived, f.work, f.prompt_tokens, f.kept, f.missed, f.slo_s] for f in signals.flows],
+        signals.snapshot.finished,
+        signals.snapshot.finished_work,
+        signals.snapshot.counted,
+        signals.snapshot.output_tokens,
         None if signals.latencies is None else _latencies_tree(signals.latencies),
         None if signals.forecast is None else _forecast_tree(signals.forecast),
         signals.forecast_failed,
+        [[name, share] for name, share in signals.attainment.items()],
     ]
 
 
 def signals_from(tree: Tree, ns: int, unix_ns: int) -> Signals:
     """Raises ValueError, TypeError or LookupError where the tree is none of signals."""
-    age_s, epoch, applied, starting, schedulable, replicas, lanes, flows, finished, finished_work, counted, output, latencies, *foreseen = tree
-    forecast, forecast_failed = foreseen
+    age_s, epoch, applied, starting, schedulable, replicas, lanes, flows, *rest = tree
+    finished, finished_work, counted, output_tokens, latencies, forecast, forecast_failed, attainment = rest
+    snapshot = Snapshot(
+        lanes=tuple(_lane(*lane) for lane in lanes),
+        replicas=tuple(_replica(*replica) for replica in replicas),
+        flows=tuple(FlowStats(*flow) for flow in flows),
+        finished=finished,
+        finished_work=finished_work,
+        counted=counted,
+        output_tokens=output_tokens,
+        **_NOT_KEPT,
+    )
     return Signals(
         ns / 1e9,
         unix_ns / 1e9,
@@ -81,17 +96,36 @@ def signals_from(tree: Tree, ns: int, unix_ns: int) -> Signals:
         applied,
         starting,
         schedulable,
-        tuple(ReplicaSignal(name, ReplicaState(state), *rest) for name, state, *rest in replicas),
-        tuple(LaneSignal(*lane) for lane in lanes),
-        tuple(FlowSignal(*flow) for flow in flows),
-        finished,
-        finished_work,
-        counted,
-        output,
+        snapshot,
+        dict(attainment),
         None if latencies is None else Latencies(*latencies),
         None if forecast is None else Forecast(forecast[0], forecast[1], tuple(forecast[2]), tuple(forecast[3])),
         forecast_failed,
     )
+
+
+def as_kept(signals: Signals) -> Signals:
+    """What a log keeps of them: a law must decide the same by that."""
+    return replace(signals_from(signals_tree(signals), 0, 0), at_s=signals.at_s, unix_s=signals.unix_s)
+
+
+_NOT_KEPT: dict[str, Any] = {
+    **dict.fromkeys(("submitted", "placed", "adopted", "promoted"), 0),
+    **dict.fromkeys(("tokens_per_s", "output_error", "other_lane")),
+    "prefix_trust": 0.0,
+    "endings": {},
+    "rejections": {},
+}
+
+
+def _lane(name: str, waiting: int, work_tokens: float, oldest_wait_s: float) -> LaneStats:
+    return LaneStats(name, waiting, work_tokens, None, oldest_wait_s, None, None, 0, 0, 0)
+
+
+def _replica(
+    replica_id: str, status: str, sequences: int, max_sequences: int, kv_tokens: int, max_kv_tokens: int, prefill_tokens: int, tpot_s: float | None
+) -> ReplicaStats:
+    return ReplicaStats(replica_id, status, 0, sequences, kv_tokens, prefill_tokens, 0.0, None, max_sequences, max_kv_tokens, tpot_s)
 
 
 def controls_tree(controls: tuple[Control, ...]) -> Tree:

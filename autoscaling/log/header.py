@@ -26,6 +26,7 @@ _FILES = (
     "../deployments/engine_model/cost_model.py",
     "../deployments/engine_model/limits.py",
     "../deployments/engine_model/replica_rate.py",
+    "../deployments/scheduling/snapshot.py",
 )
 """What these compute with, and keep in the state that a log holds."""
 

@@ -15,8 +15,9 @@ from dataclasses import replace
 
 from autoscaling.laws.law import Concern, Law, Motive, Wanted
 from autoscaling.scaler.decision import Bounds, Decision, Limit
-from autoscaling.signals.signals import ReplicaState, Signals
+from autoscaling.signals.signals import Signals
 from deployments.cell.control import Control, ControlKind, in_force
+from deployments.scheduling.replica import ReplicaStatus
 
 
 class Room:
@@ -31,7 +32,7 @@ class Room:
 
     def look(self, signals: Signals, bounds: Bounds) -> None:
         """Takes a moment into account. Replicas start within `unschedulable_s`; a later one is not coming."""
-        there = sum(replica.state is not ReplicaState.DRAINING for replica in signals.replicas)
+        there = sum(replica.status != ReplicaStatus.DRAINING for replica in signals.replicas)
         if self._most is not None and (there > self._most or signals.at_s >= self._until_s):
             self._most = None
         if signals.applied <= there or there != self._there:
@@ -81,7 +82,7 @@ class Autoscaler:
 
     def _asked(self, signals: Signals) -> Wanted:
         """What the law wants, beside the cordoned replicas: they are applied and do nothing, so it knows nothing of them."""
-        cordoned = signals.count(ReplicaState.CORDONED)
+        cordoned = signals.count(ReplicaStatus.CORDONED)
         wanted = self.law.decide(replace(signals, applied=max(0, signals.applied - cordoned)) if cordoned else signals)
         checked = _checked(self.law.name, wanted)
         return replace(checked, replicas=checked.replicas + cordoned) if cordoned else checked
@@ -91,7 +92,7 @@ class Autoscaler:
             self.foreign_writes += 1
         if signals.age_s > self.bounds.stale_s:
             return  # what nobody sees has not gone
-        if not signals.count(ReplicaState.SILENT):
+        if not signals.count(ReplicaStatus.SUSPECT):
             self._silent_since_s = None
         elif self._silent_since_s is None:
             self._silent_since_s = signals.at_s

@@ -25,8 +25,7 @@ from autoscaling.serve.facts import Facts
 from autoscaling.serve.handover import Handover
 from autoscaling.serve.room import schedulable
 from autoscaling.shadow.pair import Pair
-from autoscaling.signals.from_snapshot import Moment, signals_from
-from autoscaling.signals.signals import Signals, unseen
+from autoscaling.signals.signals import Signals, signals_from, unseen
 from cluster.spec import ClusterSpec
 from deployments.cell.control import Control
 from deployments.cell.scaling_state import ScalingState
@@ -184,10 +183,10 @@ class ModelScaling:
         room = schedulable(facts.spec, facts.model, facts.region, self._cell.nodes, replicas)
         if room is not None:  # what runs can run, whatever the sums say
             room = max(room, sum(one.status != ReplicaStatus.DRAINING for one in books.snapshot.replicas))
-        moment = Moment(ns / 1e9, unix_ns / 1e9, applied, age_s=round(self._cell.age_s, 2), schedulable=room)
-        forecaster = self._forecaster
-        forecast = None if forecaster is None else forecaster.forecast(unix_ns / 1e9)
-        signals = signals_from(books, moment, forecast, forecaster is not None and forecaster.failed)
+        at_s, unix_s, forecaster = ns / 1e9, unix_ns / 1e9, self._forecaster
+        forecast = None if forecaster is None else forecaster.forecast(unix_s)
+        failed = forecaster is not None and forecaster.failed
+        signals = signals_from(books, at_s, unix_s, applied, round(self._cell.age_s, 2), room, forecast, failed)
         if forecaster is not None and signals.age_s <= facts.setup.bounds.stale_s:
             forecaster.look(signals)
         return signals

@@ -96,7 +96,7 @@ def _counts(signals: Signals) -> Counts:
     counts: Counts = {}
     for flow in signals.flows:
         kept, missed, _ = counts.get(flow.traffic_class, (0, 0, 0.0))
-        counts[flow.traffic_class] = (kept + flow.kept, missed + flow.missed, 1.0 - flow.attainment)
+        counts[flow.traffic_class] = (kept + flow.kept, missed + flow.missed, signals.allowed(flow.traffic_class))
     return counts
 
 

@@ -1,77 +1,25 @@
-"""The facts of one moment from which a scaling law decides. Pure data: shells make them (`from_snapshot.py`), laws read them, logs keep them.
+"""The facts of one moment from which a scaling law decides: the scheduler's snapshot, and what that lacks. Pure data: the
+controller and the simulator make them alike, laws read them, logs keep them (`log/codec.py` has the columns that it keeps).
 
-Counts are cumulative since the scheduler's start, so that a law takes differences over whatever span it likes and a lost reading loses nothing. They
-start again when the scheduler does (`epoch` changes): whoever takes differences looks at that first. Work is in prefill tokens: uncached prompt plus
-weighted expected output, as the scheduler books it.
+Counts are cumulative since the scheduler's start, so that a law takes differences over whatever span it likes and a lost
+reading loses nothing. They start again when the scheduler does (`epoch` changes): whoever takes differences looks at that
+first. Work is in prefill tokens: uncached prompt plus weighted expected output, as the scheduler books it.
 """
 
 import math
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
+from deployments.cell.scaling_books import Books, Latencies
+from deployments.scheduling import LaneStats, ReplicaStats, Snapshot
+from deployments.scheduling.replica import ReplicaStatus
+from deployments.scheduling.snapshot import FlowStats
 
-class ReplicaState(StrEnum):
-    """As the scheduler sees a replica. `SILENT`: its feed is; what it has stands, nothing new is placed there. `CORDONED`: nothing new is placed
-    there, by an operator's word; it is applied all the same. `DRAINING`: it goes, and is not among the applied any more."""
-
-    READY = "ready"
-    SILENT = "silent"
-    DRAINING = "draining"
-    CORDONED = "cordoned"
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaSignal:
-    """One replica: sequences and KV tokens booked, of how many it can hold; prompt tokens that wait for prefill there."""
-
-    name: str
-    state: ReplicaState
-    sequences: int
-    max_sequences: int
-    kv_tokens: int
-    max_kv_tokens: int
-    prefill_tokens: int
-    tpot_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class LaneSignal:
-    """One lane: requests that wait and their work, the age of the oldest."""
-
-    name: str
-    waiting: int
-    work: float
-    oldest_wait_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class FlowSignal:
-    """One class in one lane, counted: requests that arrived, their work and prompt tokens, first tokens in time (`kept`) and not (`missed`).
-
-    `slo_s`: within how many seconds the class promises the first token; `attainment`: of what share of the requests.
-    """
-
-    lane: str
-    traffic_class: str
-    arrived: int
-    work: float
-    prompt_tokens: int
-    kept: int
-    missed: int
-    slo_s: float
-    attainment: float
-
-
-@dataclass(frozen=True, slots=True)
-class Latencies:
-    """Of the requests whose first token (TTFT) or end (TPOT) fell into the last `span_s` seconds; 0 where there were none."""
-
-    span_s: float
-    requests: int
-    ttft_p50_s: float
-    ttft_p90_s: float
-    ttft_p99_s: float
-    tpot_p90_s: float
+_READY = (ReplicaStatus.READY, ReplicaStatus.EJECTED)
+_ATTAINMENT = 0.99
+"""Of a class that nobody has named."""
+_EMPTY = Snapshot((), (), 0, 0, 0, 0, {}, {}, None, None, None, 0.0, (), 0, 0.0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +49,10 @@ class Forecast:
 class Signals:
     """One moment of one model in one cell.
 
-    `at_s` runs evenly from an arbitrary start, `unix_s` is the time of day; `age_s`: how old the scheduler's books were when they were read.
+    `at_s` runs evenly from an arbitrary start, `unix_s` is the time of day; `age_s`: how old the scheduler's `snapshot` was when it was read.
     `applied`: how many replicas the platform was last told to run; of those, `starting` are not ready yet. `schedulable`: how many could run at most
-    on what there is (None: nobody knows). `latencies` and `forecast` are None where the law asks for none, or nobody made one; `forecast_failed`:
-    there should be a forecast, and making it went wrong.
+    on what there is (None: nobody knows). `attainment`: the share of its requests that each class promises to answer in time. `latencies` and
+    `forecast` are None where the law asks for none, or nobody made one; `forecast_failed`: there should be a forecast, and making it went wrong.
     """
 
     at_s: float
@@ -114,23 +62,43 @@ class Signals:
     applied: int
     starting: int
     schedulable: int | None
-    replicas: tuple[ReplicaSignal, ...]
-    lanes: tuple[LaneSignal, ...]
-    flows: tuple[FlowSignal, ...]
-    finished: int
-    finished_work: float
-    counted: int
-    output_tokens: int
+    snapshot: Snapshot
+    attainment: Mapping[str, float]
     latencies: Latencies | None = None
     forecast: Forecast | None = None
     forecast_failed: bool = False
 
-    def count(self, state: ReplicaState) -> int:
-        return sum(replica.state is state for replica in self.replicas)
+    def showing(self, **changed: Any) -> "Signals":
+        """The same with other fields of the snapshot."""
+        return replace(self, snapshot=replace(self.snapshot, **changed))
+
+    def allowed(self, traffic_class: str) -> float:
+        """The share of a class's requests that may miss its TTFT."""
+        return 1.0 - self.attainment.get(traffic_class, _ATTAINMENT)
+
+    @property
+    def replicas(self) -> tuple[ReplicaStats, ...]:
+        return self.snapshot.replicas
+
+    @property
+    def lanes(self) -> tuple[LaneStats, ...]:
+        return self.snapshot.lanes
+
+    @property
+    def flows(self) -> tuple[FlowStats, ...]:
+        return self.snapshot.flows
+
+    def count(self, *statuses: ReplicaStatus) -> int:
+        return sum(replica.status in statuses for replica in self.replicas)
+
+    @property
+    def ready_replicas(self) -> list[ReplicaStats]:
+        """Those that report; one that the scheduler has ejected for being slow counts."""
+        return [replica for replica in self.replicas if replica.status in _READY]
 
     @property
     def ready(self) -> int:
-        return self.count(ReplicaState.READY)
+        return self.count(*_READY)
 
     @property
     def waiting(self) -> int:
@@ -142,7 +110,7 @@ class Signals:
 
     @property
     def backlog(self) -> float:
-        return sum(lane.work for lane in self.lanes)
+        return sum(lane.work_tokens for lane in self.lanes)
 
     @property
     def arrived(self) -> int:
@@ -153,6 +121,52 @@ class Signals:
         return sum(flow.work for flow in self.flows)
 
 
+def signals_of(
+    snapshot: Snapshot,
+    at_s: float,
+    unix_s: float,
+    applied: int,
+    attainment: Mapping[str, float],
+    *,
+    epoch: int = 1,
+    age_s: float = 0.0,
+    schedulable: int | None = None,
+    latencies: Latencies | None = None,
+    forecast: Forecast | None = None,
+    forecast_failed: bool = False,
+) -> Signals:
+    """The facts of that moment. See `Signals`."""
+    there = sum(replica.status != ReplicaStatus.DRAINING for replica in snapshot.replicas)
+    starting = max(0, applied - there)
+    return Signals(at_s, unix_s, age_s, epoch, applied, starting, schedulable, snapshot, attainment, latencies, forecast, forecast_failed)
+
+
+def signals_from(
+    books: Books,
+    at_s: float,
+    unix_s: float,
+    applied: int,
+    age_s: float = 0.0,
+    schedulable: int | None = None,
+    forecast: Forecast | None = None,
+    forecast_failed: bool = False,
+) -> Signals:
+    """From an owner's page, `age_s` after it was read."""
+    return signals_of(
+        books.snapshot,
+        at_s,
+        unix_s,
+        applied,
+        books.attainment,
+        epoch=books.epoch,
+        age_s=books.age_s + age_s,
+        schedulable=schedulable,
+        latencies=books.latencies,
+        forecast=forecast,
+        forecast_failed=forecast_failed,
+    )
+
+
 def unseen(at_s: float, unix_s: float, applied: int) -> Signals:
-    """Nothing is known but the number of replicas: infinitely old."""
-    return Signals(at_s, unix_s, math.inf, 0, applied, 0, None, (), (), (), 0, 0.0, 0, 0)
+    """Nobody could read the books: nothing is known but the number of replicas."""
+    return Signals(at_s, unix_s, math.inf, 0, applied, 0, None, _EMPTY, {})

@@ -2,9 +2,10 @@
 as the scheduler learns of them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+
+from deployments.cell.scaling_books import Latencies
 
 MOST = 10_000
 
@@ -31,18 +32,6 @@ class Window:
 
 
 LONGEST_SPAN_S = 3_600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Latencies:
-    """Of the requests whose first token (TTFT; so many `requests`) or end (TPOT) fell into the last `span_s` seconds; 0 where there were none."""
-
-    span_s: float
-    requests: int
-    ttft_p50_s: float
-    ttft_p90_s: float
-    ttft_p99_s: float
-    tpot_p90_s: float
 
 
 class LatencyWindow:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from deployments.cell.latency import Latencies
 from deployments.scheduling import LaneStats, ReplicaStats, Snapshot, WaitReason
 from deployments.scheduling.snapshot import FlowStats
 
@@ -19,6 +18,18 @@ SCALING_PATH = "/raylane/scaling"
 owns it, or none does."""
 
 Row = TypeVar("Row", LaneStats, ReplicaStats, FlowStats)
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """Of the requests whose first token (TTFT; so many `requests`) or end (TPOT) fell into the last `span_s` seconds; 0 where there were none."""
+
+    span_s: float
+    requests: int
+    ttft_p50_s: float
+    ttft_p90_s: float
+    ttft_p99_s: float
+    tpot_p90_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ itself. A lease whose holder is gone (its gateway died) stands until the replica
 from collections.abc import Iterable
 from dataclasses import replace
 
-from deployments.cell.latency import Latencies, LatencyWindow
+from deployments.cell.latency import LatencyWindow
+from deployments.cell.scaling_books import Latencies
 from deployments.ownership.booking import Running, usage_of
 from deployments.ownership.decision_log import DecisionLog
 from deployments.ownership.entries import OVER, Adoption, Entries, Entry, EntryState, split

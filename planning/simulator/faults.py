@@ -6,9 +6,11 @@ by the cell's scaling loop.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from autoscaling.signals.signals import ReplicaSignal, ReplicaState, Signals
+from autoscaling.signals.signals import Signals
+from deployments.scheduling import ReplicaStats
+from deployments.scheduling.replica import ReplicaStatus
 from planning.simulator.fleet import SimulatedCell
 
 
@@ -47,7 +49,7 @@ class FaultyBooks:
 
     def __init__(self, silences: tuple[Silence, ...], cell: SimulatedCell) -> None:
         self._cell = cell
-        self._kept: dict[str, ReplicaSignal] = {}
+        self._kept: dict[str, ReplicaStats] = {}
         self._phantoms: set[str] = set()
         for silence in silences:
             cell.at(silence.from_s, lambda now, silence=silence: self._begin(silence, now))  # type: ignore[misc]
@@ -58,12 +60,12 @@ class FaultyBooks:
         """The signals as one sees them who believes the books."""
         if not self._phantoms:
             return signals
-        return replace(signals, replicas=tuple(self._as_shown(one) if one.name in self._phantoms else one for one in signals.replicas))
+        return signals.showing(replicas=tuple(self._as_shown(one) if one.replica_id in self._phantoms else one for one in signals.replicas))
 
-    def _as_shown(self, replica: ReplicaSignal) -> ReplicaSignal:
-        if replica.state is not ReplicaState.SILENT:
+    def _as_shown(self, replica: ReplicaStats) -> ReplicaStats:
+        if replica.status != ReplicaStatus.SUSPECT:
             return replica
-        return self._kept.setdefault(replica.name, replica)
+        return self._kept.setdefault(replica.replica_id, replica)
 
     def _begin(self, silence: Silence, now: float) -> None:
         if silence.replica < len(self._cell.fleet.replicas) and self._cell.fleet.replicas[silence.replica].serves:

@@ -12,9 +12,9 @@ import numpy as np
 from autoscaling.forecast.forecaster import Forecaster
 from autoscaling.scaler.autoscaler import Autoscaler
 from autoscaling.scaler.decision import Decision
-from autoscaling.signals.from_snapshot import Moment, signals_of
-from autoscaling.signals.signals import Latencies, Signals
+from autoscaling.signals.signals import Signals, signals_of
 from deployments.cell.control import Control
+from deployments.cell.scaling_books import Latencies
 from planning.simulator.faults import Faults, FaultyBooks, Write
 from planning.simulator.fleet import SimulatedCell
 
@@ -101,11 +101,19 @@ class ScalingLoop:
         scaling, cell = self._scaling, self._cell
         unix_s = scaling.start_unix_s + now
         forecaster = scaling.forecaster
-        moment = Moment(now, unix_s, len(cell.fleet.staying))
         latencies = None if self.watch is None else self.watch.latencies(now)
         forecast = None if forecaster is None else forecaster.forecast(unix_s)
         failed = forecaster is not None and forecaster.failed
-        signals = signals_of(cell.scheduler.snapshot(now, etas=False), moment, scaling.attainment, latencies, forecast, failed)
+        signals = signals_of(
+            cell.scheduler.snapshot(now, etas=False),
+            now,
+            unix_s,
+            len(cell.fleet.staying),
+            scaling.attainment,
+            latencies=latencies,
+            forecast=forecast,
+            forecast_failed=failed,
+        )
         if forecaster is not None:
             forecaster.look(signals)
         return self._books.shown(signals)

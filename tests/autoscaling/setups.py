@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from autoscaling.from_spec import ScalingSetup, setup_of
-from autoscaling.signals.signals import FlowSignal, LaneSignal, Signals
+from autoscaling.signals.signals import Signals
 from cluster.spec import ClusterSpec
+from deployments.scheduling.snapshot import FlowStats
+from tests.autoscaling.facts import lane_like, signals_like
 from tests.autoscaling.scaler.moments import replicas
 
 
@@ -45,7 +47,7 @@ def stream(seconds: int, seed: int = 0, applied: int = 2, slo_s: float = 2.0) ->
         arrived, work = arrived + new, work + 3_000 * new
         waiting = rng.randrange(0, 6) if new > 6 else 0
         finished, done, kept, missed = finished + new, done + 3_000 * new, kept + new - (waiting > 3), missed + (waiting > 3)
-        yield Signals(
+        yield signals_like(
             (10**9 * second + 17) / 1e9,
             1_700_000_000.0 + second,
             rng.random() / 100,
@@ -54,8 +56,8 @@ def stream(seconds: int, seed: int = 0, applied: int = 2, slo_s: float = 2.0) ->
             0,
             10,
             tuple(replace(one, sequences=rng.randrange(0, 33)) for one in replicas(applied)),
-            (LaneSignal("short", waiting, 3_000.0 * waiting, waiting / 7), LaneSignal("long", 0, 0.0, 0.0)),
-            (FlowSignal("short", "interactive", arrived, float(work), 500 * arrived, kept, missed, slo_s, 0.99),),
+            (lane_like("short", waiting, 3_000.0 * waiting, waiting / 7), lane_like("long", 0, 0.0, 0.0)),
+            (FlowStats("short", "interactive", arrived, float(work), 500 * arrived, kept, missed, slo_s),),
             finished,
             float(done),
             finished,

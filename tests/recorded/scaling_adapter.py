@@ -3,17 +3,19 @@
 This module alone knows the names of the classes and fields that decide on the number of replicas (`scheduler_adapter.py` does so for the scheduler).
 """
 
-import math
 from typing import Any
 
 from autoscaling.laws.law import Plant
 from autoscaling.laws.registry import make_law
 from autoscaling.scaler.autoscaler import Autoscaler, PacedScaler
 from autoscaling.scaler.decision import Bounds, Decision
-from autoscaling.signals.signals import FlowSignal, Forecast, LaneSignal, Latencies, ReplicaSignal, ReplicaState, Signals
+from autoscaling.signals.signals import Forecast, Signals, unseen
 from deployments.cell.control import Control, ControlKind
+from deployments.cell.scaling_books import Latencies
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import Limits
+from deployments.scheduling.replica import ReplicaStatus
+from deployments.scheduling.snapshot import FlowStats, LaneStats, ReplicaStats, Snapshot
 
 Plain = dict[str, Any]
 
@@ -48,8 +50,7 @@ class RecordedAutoscaler:
     def decide_unseen(self, at_s: float, unix_s: float, applied: int, controls: list[Plain]) -> Plain:
         """...of one at which nobody can read the scheduler's books."""
         told = tuple(Control(ControlKind(one["kind"]), one["replicas"], one["until_unix_s"]) for one in controls)
-        unseen = Signals(at_s, unix_s, math.inf, 0, applied, 0, None, (), (), (), 0, 0.0, 0, 0)
-        return _decision(self._autoscaler.decide(unseen, told))
+        return _decision(self._autoscaler.decide(unseen(at_s, unix_s, applied), told))
 
 
 def _plant(replica: Plain) -> Plant:
@@ -75,6 +76,50 @@ def _bounds(given: Plain) -> Bounds:
     )
 
 
+_STATUS = {"silent": ReplicaStatus.SUSPECT}
+
+
+def _snapshot(given: Plain) -> Snapshot:
+    replicas = (
+        ReplicaStats(
+            replica_id=one["name"],
+            status=_STATUS.get(one["state"]) or ReplicaStatus(one["state"]),
+            leases=one["sequences"],
+            sequences=one["sequences"],
+            kv_tokens=one["kv_tokens"],
+            prefill_tokens=one["prefill_tokens"],
+            prefill_tokens_per_s=0.0,
+            held_by=None,
+            max_sequences=one["max_sequences"],
+            max_kv_tokens=one["max_kv_tokens"],
+            tpot_s=one["tpot_s"],
+        )
+        for one in given["replicas"]
+    )
+    return Snapshot(
+        lanes=tuple(LaneStats(one["name"], one["waiting"], one["work"], None, one["oldest_wait_s"], None, None, 0, 0, 0) for one in given["lanes"]),
+        replicas=tuple(replicas),
+        flows=tuple(
+            FlowStats(one["lane"], one["class"], one["arrived"], one["work"], one["prompt_tokens"], one["in_time"], one["late"], one["slo_s"])
+            for one in given["flows"]
+        ),
+        submitted=0,
+        placed=0,
+        adopted=0,
+        promoted=0,
+        endings={},
+        rejections={},
+        tokens_per_s=None,
+        output_error=None,
+        other_lane=None,
+        prefix_trust=0.0,
+        finished=given["finished"],
+        finished_work=given["finished_work"],
+        counted=given["counted"],
+        output_tokens=given["output_tokens"],
+    )
+
+
 def _signals(given: Plain) -> Signals:
     latencies, forecast = given["latencies"], given["forecast"]
     return Signals(
@@ -85,38 +130,8 @@ def _signals(given: Plain) -> Signals:
         applied=given["applied"],
         starting=given["starting"],
         schedulable=given["schedulable"],
-        replicas=tuple(
-            ReplicaSignal(
-                one["name"],
-                ReplicaState(one["state"]),
-                one["sequences"],
-                one["max_sequences"],
-                one["kv_tokens"],
-                one["max_kv_tokens"],
-                one["prefill_tokens"],
-                one["tpot_s"],
-            )
-            for one in given["replicas"]
-        ),
-        lanes=tuple(LaneSignal(one["name"], one["waiting"], one["work"], one["oldest_wait_s"]) for one in given["lanes"]),
-        flows=tuple(
-            FlowSignal(
-                one["lane"],
-                one["class"],
-                one["arrived"],
-                one["work"],
-                one["prompt_tokens"],
-                one["in_time"],
-                one["late"],
-                one["slo_s"],
-                one["attainment"],
-            )
-            for one in given["flows"]
-        ),
-        finished=given["finished"],
-        finished_work=given["finished_work"],
-        counted=given["counted"],
-        output_tokens=given["output_tokens"],
+        snapshot=_snapshot(given),
+        attainment={one["class"]: one["attainment"] for one in given["flows"]},
         latencies=None
         if latencies is None
         else Latencies(

@@ -90,7 +90,7 @@ class Burn:
             counts[name] = _Class(
                 flow.kept + (old.kept if old else 0),
                 flow.missed + (old.missed if old else 0),
-                max(1e-6, 1.0 - flow.attainment),
+                max(1e-6, signals.allowed(flow.traffic_class)),
                 flow.slo_s,
                 waited_s,
                 sum(came[lane] for lane in used),

@@ -11,7 +11,7 @@
 import math
 
 from autoscaling.laws.law import Plant
-from autoscaling.signals.signals import ReplicaState, Signals
+from autoscaling.signals.signals import Signals
 from deployments.engine_model.replica_rate import rate_at
 
 _FULL = 0.85
@@ -57,7 +57,7 @@ class Capacity:
         """Takes a moment into account."""
         if self._plant.cost is not None and signals.at_s - self._mix_s >= _MIX_EVERY_S:
             self._calibrate(signals)
-        ready = [replica for replica in signals.replicas if replica.state is ReplicaState.READY]
+        ready = signals.ready_replicas
         if ready and signals.waiting and _booked_share(signals) >= _FULL:
             self._measure(signals, len(ready))
         else:
@@ -67,7 +67,7 @@ class Capacity:
     def _calibrate(self, signals: Signals) -> None:
         """By the lengths of late: prompts that arrived, answers that the engines counted. Work as it is booked, since demand is told in that."""
         prompt_tokens = float(sum(flow.prompt_tokens for flow in signals.flows))
-        now = (float(signals.arrived), prompt_tokens, signals.arrived_work, float(signals.counted), float(signals.output_tokens))
+        now = (float(signals.arrived), prompt_tokens, signals.arrived_work, float(signals.snapshot.counted), float(signals.snapshot.output_tokens))
         new = [value - before for value, before in zip(now, self._last, strict=True)]
         if min(new) < 0 or self._epoch != signals.epoch:
             self._last, self._epoch = now, signals.epoch  # the counts began anew
@@ -82,11 +82,11 @@ class Capacity:
         self._last, self._mix_s = now, signals.at_s
 
     def _measure(self, signals: Signals, ready: int) -> None:
-        before, self._full = self._full, (signals.at_s, signals.finished_work, signals.finished)
-        if before is None or signals.finished < before[2] or signals.finished_work < before[1]:
+        before, self._full = self._full, (signals.at_s, signals.snapshot.finished_work, signals.snapshot.finished)
+        if before is None or signals.snapshot.finished < before[2] or signals.snapshot.finished_work < before[1]:
             return
-        self._full_work += signals.finished_work - before[1]
-        self._full_finished += signals.finished - before[2]
+        self._full_work += signals.snapshot.finished_work - before[1]
+        self._full_finished += signals.snapshot.finished - before[2]
         self._full_replica_s += (signals.at_s - before[0]) * ready
         if self._full_finished < LEAST_FINISHED or not self._full_work or not self._full_replica_s:
             return
@@ -100,21 +100,21 @@ class Capacity:
 
     def _guess_from_share(self, signals: Signals, ready: int) -> None:
         """Without any calibration, and never full yet."""
-        if self._base or self._seen is not None or not ready or signals.counted < _LEAST_COUNTED:
+        if self._base or self._seen is not None or not ready or signals.snapshot.counted < _LEAST_COUNTED:
             return
-        if self._guess_from is None or signals.finished_work < self._guess_from[1]:
-            self._guess_from = (signals.at_s, signals.finished_work)
+        if self._guess_from is None or signals.snapshot.finished_work < self._guess_from[1]:
+            self._guess_from = (signals.at_s, signals.snapshot.finished_work)
             return
         passed, share = signals.at_s - self._guess_from[0], _booked_share(signals)
         if passed >= _GUESS_S and share > 0.02:
-            rate = (signals.finished_work - self._guess_from[1]) / passed / ready / share
+            rate = (signals.snapshot.finished_work - self._guess_from[1]) / passed / ready / share
             self._guess = rate if self._guess is None else self._guess + _WEIGHT * (rate - self._guess)
-            self._guess_from = (signals.at_s, signals.finished_work)
+            self._guess_from = (signals.at_s, signals.snapshot.finished_work)
 
 
 def _booked_share(signals: Signals) -> float:
     """Of the ready replicas' sequences or KV blocks, whichever is fuller."""
-    ready = [replica for replica in signals.replicas if replica.state is ReplicaState.READY]
+    ready = signals.ready_replicas
     sequences, most_sequences = sum(r.sequences for r in ready), sum(r.max_sequences for r in ready)
     kv, most_kv = sum(r.kv_tokens for r in ready), sum(r.max_kv_tokens for r in ready)
     return max(sequences / most_sequences if most_sequences else 0.0, kv / most_kv if most_kv else 0.0)

@@ -5,8 +5,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from autoscaling.laws.backlog.settings import BacklogSettings
-from autoscaling.signals.signals import FlowSignal, Signals
+from autoscaling.signals.signals import Signals
 from deployments.scheduling.lanes import PROMOTED
+from deployments.scheduling.snapshot import FlowStats
 
 _TELLING_SHARE = 0.01
 
@@ -34,7 +35,7 @@ class LaneTargets:
         if signals.at_s < self._next_s:
             return
         self._next_s = signals.at_s + 60.0 if self._slo_s else signals.at_s
-        flows: dict[str, list[tuple[FlowSignal, int]]] = {}
+        flows: dict[str, list[tuple[FlowStats, int]]] = {}
         for flow in signals.flows:
             new = flow.arrived - self._counts.get((flow.lane, flow.traffic_class), 0)
             flows.setdefault(flow.lane, []).append((flow, new if new >= 0 else flow.arrived))
@@ -47,7 +48,7 @@ class LaneTargets:
 
     def waits(self, signals: Signals) -> tuple[LaneWait, ...]:
         """The lanes in which something waits, the tightest first."""
-        waiting = sorted((self._target_s(lane.name, signals), lane.name, lane.work) for lane in signals.lanes if lane.work > 0)
+        waiting = sorted((self._target_s(lane.name, signals), lane.name, lane.work_tokens) for lane in signals.lanes if lane.work_tokens > 0)
         ahead, found = 0.0, []
         for target_s, name, work in waiting:
             ahead += work

@@ -1,8 +1,9 @@
 """How many replicas' worth of sequences or KV blocks are booked, averaged over the time that a request stays: a shorter burst is no need."""
 
-from autoscaling.signals.signals import ReplicaState, Signals
+from autoscaling.signals.signals import Signals
+from deployments.scheduling.replica import ReplicaStatus
 
-_GONE = (ReplicaState.DRAINING, ReplicaState.SILENT)
+_GONE = (ReplicaStatus.DRAINING, ReplicaStatus.SUSPECT)
 """What a silent replica holds, nobody knows."""
 
 
@@ -15,7 +16,7 @@ class Occupied:
 
     def look(self, signals: Signals, over_s: float) -> float | None:
         """Takes a moment into account. None before any replica was seen that it could be measured by."""
-        live = [replica for replica in signals.replicas if replica.max_sequences and replica.state not in _GONE]
+        live = [replica for replica in signals.replicas if replica.max_sequences and replica.status not in _GONE]
         if live:
             sequences, kv = sum(r.sequences for r in live), sum(r.kv_tokens for r in live)
             each_sequences, each_kv = sum(r.max_sequences for r in live) / len(live), sum(r.max_kv_tokens for r in live) / len(live)

@@ -20,11 +20,11 @@ class Residence:
 
     def look(self, signals: Signals) -> None:
         """Takes a moment into account."""
-        if self._at_s is not None and self._epoch == signals.epoch and signals.finished >= self._finished:
+        if self._at_s is not None and self._epoch == signals.epoch and signals.snapshot.finished >= self._finished:
             passed = signals.at_s - self._at_s
             kept = 0.5 ** (passed / _HALF_S)
             self._running_s = self._running_s * kept + signals.running * passed
-            self._ended = self._ended * kept + signals.finished - self._finished
+            self._ended = self._ended * kept + signals.snapshot.finished - self._finished
             if self._ended >= 5:
                 self.seconds = min(_MOST_S, max(_LEAST_S, self._running_s / self._ended))
-        self._at_s, self._finished, self._epoch = signals.at_s, signals.finished, signals.epoch
+        self._at_s, self._finished, self._epoch = signals.at_s, signals.snapshot.finished, signals.epoch

@@ -1,6 +1,7 @@
 """Replicas that have been silent for so long that nobody may count on them: what the others cannot carry is asked for beside them."""
 
-from autoscaling.signals.signals import ReplicaState, Signals
+from autoscaling.signals.signals import Signals
+from deployments.scheduling.replica import ReplicaStatus
 
 _AFTER_S = 10.0
 """A feed that breaks is there again after a second or two; a node that is lost is not."""
@@ -14,7 +15,7 @@ class Silent:
 
     def look(self, signals: Signals) -> int:
         """How many to leave out of those that are applied."""
-        names = [replica.name for replica in signals.replicas if replica.state is ReplicaState.SILENT]
+        names = [replica.replica_id for replica in signals.replicas if replica.status == ReplicaStatus.SUSPECT]
         self._since_s = {name: self._since_s.get(name, signals.at_s) for name in names}
         gone = sum(signals.at_s - since_s >= _AFTER_S for since_s in self._since_s.values())
         return min(gone, max(0, signals.applied - 1))

@@ -28,7 +28,7 @@ from autoscaling.laws.law import Entry, Motive, Wanted
 from autoscaling.laws.rivals.common import Window, answer
 from autoscaling.laws.rivals.hpa import ceil
 from autoscaling.laws.settings import Range, require, require_not_negative, require_positive
-from autoscaling.signals.signals import ReplicaState, Signals
+from autoscaling.signals.signals import Signals
 
 _SYNC_S = 10.0
 
@@ -82,7 +82,7 @@ class Aibrix:
         settings, applied, ready = self._settings, signals.applied, signals.ready
         if applied == 0 or ready == 0:  # switched off, or no pod to read a gauge from
             return answer(applied, applied, applied, Motive.OCCUPANCY, {})
-        shares = [replica.kv_tokens / max(1, replica.max_kv_tokens) for replica in signals.replicas if replica.state is ReplicaState.READY]
+        shares = [replica.kv_tokens / max(1, replica.max_kv_tokens) for replica in signals.ready_replicas]
         self._kv.add(signals.at_s, sum(shares) / ready)
         self._waiting.add(signals.at_s, signals.waiting / ready)
         terms = {"kv_usage": self._kv.mean, "waiting": self._waiting.mean}

@@ -3,9 +3,10 @@
 import math
 from dataclasses import dataclass
 
-from autoscaling.signals.signals import ReplicaSignal, ReplicaState, Signals
+from autoscaling.signals.signals import Signals
 from deployments.engine_model.cost_model import Chunk, CostModel
 from deployments.engine_model.limits import Limits
+from deployments.scheduling import ReplicaStats
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class _Engine:
 
 def step_wish(settings: LoadSettings, limits: Limits, cost: CostModel, signals: Signals, isl: float, osl: float) -> Step:
     """What the load says, where `isl` and `osl` are the lengths of late. All replicas are ready."""
-    replicas = [replica for replica in signals.replicas if replica.state is ReplicaState.READY]
+    replicas = signals.ready_replicas
     if not replicas:
         return Step(0, False, 0.0, 0.0)
     engine = _Engine(limits, cost, isl, osl)
@@ -81,7 +82,7 @@ def step_wish(settings: LoadSettings, limits: Limits, cost: CostModel, signals: 
     return Step(-1 if fits else 0, not fits, max(ttfts), max(itls))
 
 
-def _load(replica: ReplicaSignal, lanes_share: float) -> _Load:
+def _load(replica: ReplicaStats, lanes_share: float) -> _Load:
     return _Load(replica.prefill_tokens + lanes_share, replica.kv_tokens, replica.sequences)
 
 

@@ -77,7 +77,7 @@ class Traffic:
 
 def _counts(signals: Signals) -> _Counts:
     prompt_tokens = sum(flow.prompt_tokens for flow in signals.flows)
-    return _Counts(signals.at_s, signals.epoch, signals.arrived, prompt_tokens, signals.counted, signals.output_tokens)
+    return _Counts(signals.at_s, signals.epoch, signals.arrived, prompt_tokens, signals.snapshot.counted, signals.snapshot.output_tokens)
 
 
 class Predictor(StrEnum):

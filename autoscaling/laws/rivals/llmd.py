@@ -25,7 +25,8 @@ from autoscaling.laws.law import Entry, Motive, Wanted
 from autoscaling.laws.rivals.common import Window, answer
 from autoscaling.laws.rivals.hpa import DUST, SYNC_S, Behaviour, Normaliser, Rate, by_external_metric, ceil
 from autoscaling.laws.settings import Range, require, require_not_negative, require_positive
-from autoscaling.signals.signals import Latencies, Signals
+from autoscaling.signals.signals import Signals
+from deployments.cell.scaling_books import Latencies
 
 _QUANTILE_SPAN_S = 60.0
 _TOLERANCE = 0.1

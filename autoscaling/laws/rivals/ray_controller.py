@@ -10,7 +10,8 @@ from typing import Any
 
 from autoscaling.laws.rivals.common import Window
 from autoscaling.laws.settings import require_not_negative, require_positive
-from autoscaling.signals.signals import ReplicaState, Signals
+from autoscaling.signals.signals import Signals
+from deployments.scheduling.replica import ReplicaStatus
 
 _MANY = 1_000_000
 """Replicas: the bounds are not Ray's here."""
@@ -93,7 +94,7 @@ class RayController:
 
 def running_replicas(signals: Signals) -> int:
     """Replicas that are up: Ray does not know that one is silent."""
-    return signals.count(ReplicaState.READY) + signals.count(ReplicaState.SILENT)
+    return signals.ready + signals.count(ReplicaStatus.SUSPECT)
 
 
 @lru_cache(maxsize=256)

@@ -3,7 +3,9 @@
 import numpy as np
 
 from autoscaling.forecast.history import A_DAY, STEP_S, FloatArray, History
-from autoscaling.signals.signals import FlowSignal, Signals
+from autoscaling.signals.signals import Signals
+from deployments.scheduling.snapshot import FlowStats
+from tests.autoscaling.facts import signals_like
 
 MONDAY = 1_767_571_200.0
 """2026-01-05 00:00 UTC."""
@@ -29,5 +31,5 @@ def history(rates: FloatArray) -> History:
 
 def moment(unix_s: float, work: float, epoch: int = 1) -> Signals:
     """Signals in which so much work has arrived."""
-    flow = FlowSignal("short", "interactive", 0, work, 0, 0, 0, 1.0, 0.99)
-    return Signals(unix_s, unix_s, 0.0, epoch, 1, 0, None, (), (), (flow,), 0, 0.0, 0, 0)
+    flow = FlowStats("short", "interactive", 0, work, 0, 0, 0, 1.0)
+    return signals_like(unix_s, unix_s, 0.0, epoch, 1, 0, None, (), (), (flow,), 0, 0.0, 0, 0)

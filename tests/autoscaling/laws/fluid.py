@@ -13,7 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from autoscaling.laws.law import Law, Plant
-from autoscaling.signals.signals import FlowSignal, LaneSignal, Latencies, ReplicaSignal, ReplicaState, Signals
+from autoscaling.signals.signals import Signals
+from deployments.cell.scaling_books import Latencies
+from deployments.scheduling import ReplicaStats
+from deployments.scheduling.replica import ReplicaStatus
+from deployments.scheduling.snapshot import FlowStats
+from tests.autoscaling.facts import lane_like, replica_like, signals_like
 from tests.autoscaling.laws.moments import COST, LIMITS
 
 _STEP_S = 0.5
@@ -105,16 +110,16 @@ class Fluid:
         each, over = divmod(round(self.running), max(1, self.ready))
         replicas = tuple(self._replica(index, each + (index < over)) for index in range(self.ready))
         waiting, work = round(self.waiting), self.isl + self.decode_weight * self.osl
-        lanes = (LaneSignal("all", waiting, work * waiting, self.waiting / max(self.ready * self.replica_rate, 0.1) if waiting else 0.0),)
+        lanes = (lane_like("all", waiting, work * waiting, self.waiting / max(self.ready * self.replica_rate, 0.1) if waiting else 0.0),)
         arrived, ended = math.floor(self.arrived), math.floor(self.ended)
-        flows = (FlowSignal("all", "interactive", arrived, work * arrived, self.isl * arrived, ended, 0, 1.0, 0.99),)
+        flows = (FlowStats("all", "interactive", arrived, work * arrived, self.isl * arrived, ended, 0, 1.0),)
         latencies = self._latencies(latency_span_s) if latency_span_s else None
         counts = (ended, work * ended, ended, self.osl * ended)
-        return Signals(self.now, 1.8e9 + self.now, 0.0, 1, self.replicas, len(self._ready_s), None, replicas, lanes, flows, *counts, latencies)
+        return signals_like(self.now, 1.8e9 + self.now, 0.0, 1, self.replicas, len(self._ready_s), None, replicas, lanes, flows, *counts, latencies)
 
-    def _replica(self, index: int, requests: int) -> ReplicaSignal:
+    def _replica(self, index: int, requests: int) -> ReplicaStats:
         kv_tokens = requests * (self.isl + self.osl)
-        return ReplicaSignal(f"r{index}", ReplicaState.READY, requests, self.slots, kv_tokens, LIMITS.kv_tokens, 0, self._tpot_s)
+        return replica_like(f"r{index}", ReplicaStatus.READY, requests, self.slots, kv_tokens, LIMITS.kv_tokens, 0, self._tpot_s)
 
     @property
     def _tpot_s(self) -> float:

@@ -1,9 +1,13 @@
 """Signals of one moment, written by hand, for the unit cases of laws; and a replica's limits and costs to go with them."""
 
 from autoscaling.laws.law import Plant
-from autoscaling.signals.signals import FlowSignal, LaneSignal, Latencies, ReplicaSignal, ReplicaState, Signals
+from autoscaling.signals.signals import Signals
+from deployments.cell.scaling_books import Latencies
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import Limits
+from deployments.scheduling.replica import ReplicaStatus
+from deployments.scheduling.snapshot import FlowStats
+from tests.autoscaling.facts import lane_like, replica_like, signals_like
 
 LIMITS = Limits(sequences=128, step_tokens=2_048, kv_tokens=160_000)
 COST = CostModel(line(0.016, 1e-5), line(0.0, 1e-4), plain_attention(5e-8, 1e-10))
@@ -32,16 +36,16 @@ def moment(
 ) -> Signals:
     """`running`, `queued_tokens` and `kv_share` (of what fits) are those of each replica that is not starting; `applied`: all but those that
     drain."""
-    states = (ReplicaState.READY,) * ready + (ReplicaState.SILENT,) * silent + (ReplicaState.DRAINING,) * draining
+    states = (ReplicaStatus.READY,) * ready + (ReplicaStatus.SUSPECT,) * silent + (ReplicaStatus.DRAINING,) * draining
     kv_tokens = round(kv_share * LIMITS.kv_tokens)
     replicas = tuple(
-        ReplicaSignal(f"r{index}", state, running, LIMITS.sequences, kv_tokens, LIMITS.kv_tokens, queued_tokens, None)
+        replica_like(f"r{index}", state, running, LIMITS.sequences, kv_tokens, LIMITS.kv_tokens, queued_tokens, None)
         for index, state in enumerate(states)
     )
     told = ready + starting + silent if applied is None else applied
-    lanes = (LaneSignal("all", waiting, 1_000.0 * waiting, float(waiting > 0)),)
-    flows = (FlowSignal("all", "interactive", arrived, 1_000.0 * arrived, prompt_tokens, arrived, 0, 1.0, 0.99),)
-    return Signals(at_s, 1e9 + at_s, 0.0, epoch, told, starting, None, replicas, lanes, flows, ended, 0.0, ended, output_tokens, latencies)
+    lanes = (lane_like("all", waiting, 1_000.0 * waiting, float(waiting > 0)),)
+    flows = (FlowStats("all", "interactive", arrived, 1_000.0 * arrived, prompt_tokens, arrived, 0, 1.0),)
+    return signals_like(at_s, 1e9 + at_s, 0.0, epoch, told, starting, None, replicas, lanes, flows, ended, 0.0, ended, output_tokens, latencies)
 
 
 def latencies(ttft_s: float, tpot_s: float = 0.0, requests: int = 100, span_s: float = 60.0) -> Latencies:

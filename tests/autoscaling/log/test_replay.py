@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from autoscaling.laws.law import Concern
 from autoscaling.laws.registry import LAWS
-from autoscaling.log.codec import controls_from, controls_tree, decision_from, decision_tree, signals_from, signals_tree
+from autoscaling.log.codec import as_kept, controls_from, controls_tree, decision_from, decision_tree, signals_from, signals_tree
 from autoscaling.log.reader import LogError, lines_of, log_files, remembered, replay
 from autoscaling.log.writer import ScalingLog
 from autoscaling.shadow.pair import Pair
-from autoscaling.signals.signals import Forecast, Latencies, Signals
+from autoscaling.signals.signals import Forecast, Signals
 from deployments.cell.control import Control, ControlKind
+from deployments.cell.scaling_books import Latencies
 from tests.autoscaling.setups import setup, stream
 
 HOLD = Control(ControlKind.HOLD, 5, 1_700_000_060.0, "ada", "a rehearsal")
@@ -164,9 +165,11 @@ floats = st.floats(allow_nan=False)
 def test_signals_come_back_bit_by_bit(ns: int, unix_ns: int, age_s: float, work: list[float]) -> None:
     base = next(stream(1))
     latencies, forecast = Latencies(45.0, 3, 0.1, 0.2, 0.3, 0.04), Forecast(1.0, 60.0, tuple(work), tuple(work))
-    signals = replace(
+    facts = replace(
         base, at_s=ns / 1e9, unix_s=unix_ns / 1e9, age_s=age_s, latencies=latencies, forecast=forecast, forecast_failed=True, schedulable=None
     )
+    signals = as_kept(facts)
+    assert (signals.replicas[0].sequences, signals.flows, signals.backlog) == (facts.replicas[0].sequences, facts.flows, facts.backlog)
     tree = json.loads(json.dumps(signals_tree(signals)))
     assert signals_from(tree, ns, unix_ns) == signals
 

@@ -1,14 +1,18 @@
 """Signals for tests: a healthy moment, and what differs from it."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
-from autoscaling.signals.signals import FlowSignal, LaneSignal, ReplicaSignal, ReplicaState, Signals
+from autoscaling.signals.signals import Signals
+from deployments.scheduling import ReplicaStats, Snapshot
+from deployments.scheduling.replica import ReplicaStatus
+from deployments.scheduling.snapshot import FlowStats
+from tests.autoscaling.facts import lane_like, replica_like, signals_like
 
 
-def replicas(count: int, state: ReplicaState = ReplicaState.READY, sequences: int = 0) -> tuple[ReplicaSignal, ...]:
+def replicas(count: int, state: ReplicaStatus = ReplicaStatus.READY, sequences: int = 0) -> tuple[ReplicaStats, ...]:
     """So many, alike."""
-    return tuple(ReplicaSignal(f"{state}{number}", state, sequences, 32, 100 * sequences, 100_000, 0, 0.03) for number in range(count))
+    return tuple(replica_like(f"{state}{number}", state, sequences, 32, 100 * sequences, 100_000, 0, 0.03) for number in range(count))
 
 
 def moment(
@@ -17,7 +21,7 @@ def moment(
     """All that is applied is ready, unless told otherwise."""
     applied = ready if applied is None else applied
     waiting = 1 if waiting_work else 0
-    signals = Signals(
+    signals = signals_like(
         at_s,
         1e9 + at_s,
         0.0,
@@ -26,11 +30,12 @@ def moment(
         max(0, applied - ready),
         None,
         replicas(ready),
-        (LaneSignal("short", waiting, waiting_work, 0.0), LaneSignal("long", 0, 0.0, 0.0)),
-        (FlowSignal("short", "interactive", int(arrived_work // 1_000), arrived_work, int(arrived_work // 2), 0, 0, 2.0, 0.99),),
+        (lane_like("short", waiting, waiting_work, 0.0), lane_like("long", 0, 0.0, 0.0)),
+        (FlowStats("short", "interactive", int(arrived_work // 1_000), arrived_work, int(arrived_work // 2), 0, 0, 2.0),),
         0,
         0.0,
         0,
         0,
     )
-    return replace(signals, **other)
+    shown = {one.name: other.pop(one.name) for one in fields(Snapshot) if one.name in other}
+    return replace(signals.showing(**shown), **other)

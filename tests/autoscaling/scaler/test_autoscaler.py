@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from autoscaling.laws.law import Motive, Wanted
 from autoscaling.scaler.autoscaler import Autoscaler, PacedScaler
 from autoscaling.scaler.decision import Bounds, Limit
-from autoscaling.signals.signals import ReplicaState, Signals, unseen
+from autoscaling.signals.signals import Signals, unseen
 from deployments.cell.control import Control, ControlKind
+from deployments.scheduling.replica import ReplicaStatus
 from tests.autoscaling.scaler.moments import moment, replicas
 
 
@@ -90,14 +91,14 @@ def test_a_law_that_wants_less_than_nothing_has_failed() -> None:
 
 def test_nothing_is_taken_away_while_a_replica_is_silent_but_not_for_ever() -> None:
     patient = scaler(1, silent_s=60.0)
-    silent = replicas(2) + replicas(1, ReplicaState.SILENT)
+    silent = replicas(2) + replicas(1, ReplicaStatus.SUSPECT)
     assert patient.decide(moment(0.0, applied=3, replicas=silent)).limit is Limit.SILENT
     assert patient.decide(moment(30.0, applied=3, replicas=silent)).requested == 3
     assert patient.decide(moment(61.0, applied=3, replicas=silent)).requested == 1
 
 
 def test_more_may_be_asked_for_while_a_replica_is_silent() -> None:
-    assert scaler(5).decide(moment(applied=3, replicas=replicas(2) + replicas(1, ReplicaState.SILENT))).requested == 5
+    assert scaler(5).decide(moment(applied=3, replicas=replicas(2) + replicas(1, ReplicaStatus.SUSPECT))).requested == 5
 
 
 def test_nothing_is_taken_away_while_a_forecast_failed_and_more_may_be_asked_for() -> None:
@@ -171,7 +172,7 @@ def test_without_an_operator_the_number_stays_within_its_bounds(
     limited = Autoscaler(Says(*wanted), bounds)
     applied = min(max(least, 2), least + span)
     for tick in range(len(wanted)):
-        extra = replicas(1, ReplicaState.SILENT) if silent else ()
+        extra = replicas(1, ReplicaStatus.SUSPECT) if silent else ()
         decision = limited.decide(moment(5.0 * tick, ready=applied, replicas=replicas(applied) + extra))
         assert bounds.least <= decision.requested <= bounds.most
         applied = decision.requested
@@ -185,7 +186,7 @@ def test_a_cordoned_replica_is_replaced_and_comes_on_top() -> None:
             assert signals.applied == 2
             return Wanted(signals.applied, Motive.STEADY)
 
-    cordoned = (*replicas(2), *replicas(1, ReplicaState.CORDONED))
+    cordoned = (*replicas(2), *replicas(1, ReplicaStatus.CORDONED))
     steady = Autoscaler(AsMany(0), Bounds(1, 10)).decide(moment(applied=3, replicas=cordoned, starting=0))
     assert (steady.requested, steady.wanted, steady.reason, steady.changes) == (3, 3, "steady", False)
     assert scaler(3).decide(moment(applied=3, replicas=cordoned, starting=0)).requested == 4

@@ -88,7 +88,7 @@ def test_a_rollback_is_on_no_probation() -> None:
 def burning(seconds: range) -> Iterable[Signals]:
     for second, signals in enumerate(stream(seconds.stop)):
         if second >= seconds.start:
-            yield replace(signals, flows=(replace(signals.flows[0], missed=50 * second),))
+            yield signals.showing(flows=(replace(signals.flows[0], missed=50 * second),))
 
 
 def test_a_promoted_law_that_burns_is_taken_back_by_itself_until_the_spec_says_so() -> None:
@@ -147,7 +147,7 @@ def test_it_can_be_pickled_between_any_two_decisions(cut: int) -> None:
 
 def at(second: int, kept: int, missed: int, epoch: int = 1) -> Signals:
     signals = moment(float(second), epoch=epoch)
-    return replace(signals, flows=(replace(signals.flows[0], kept=kept, missed=missed),))
+    return signals.showing(flows=(replace(signals.flows[0], kept=kept, missed=missed),))
 
 
 def failed_at(share_missed: float, within_s: float = 600.0, until: int = 700) -> int | None:

@@ -1,12 +1,12 @@
 """Signals are the same from the scheduler itself and from its owner's page."""
 
-from autoscaling.signals.from_snapshot import Moment, signals_from, signals_of
-from autoscaling.signals.signals import Forecast, ReplicaState
-from deployments.cell.latency import Latencies
-from deployments.cell.scaling_books import Books, read_books
-from tests.deployments.scheduling.world import CAPACITY, make_request, make_scheduler
+import pytest
 
-MOMENT = Moment(at_s=50.0, unix_s=1e9, applied=4)
+from autoscaling.log.codec import as_kept
+from autoscaling.signals.signals import Forecast, signals_from, signals_of
+from deployments.cell.scaling_books import Books, Latencies, read_books
+from deployments.scheduling.replica import ReplicaStatus
+from tests.deployments.scheduling.world import CAPACITY, make_request, make_scheduler
 
 
 def test_the_page_says_what_the_scheduler_says() -> None:
@@ -18,21 +18,33 @@ def test_the_page_says_what_the_scheduler_says() -> None:
     snapshot = scheduler.snapshot(2.0)
     forecast = Forecast(0.0, 60.0, (1.0,), (0.1,))
     page = Books("m", 7, 0.5, snapshot, {"interactive": 0.95}, Latencies(30.0, 5, 0.1, 0.2, 0.3, 0.04))
-    signals = signals_from(read_books(page.encode()), Moment(50.0, 1e9, 4, age_s=0.25, schedulable=9), forecast)
+    signals = signals_from(read_books(page.encode()), 50.0, 1e9, 4, 0.25, 9, forecast, False)
     assert (signals.epoch, signals.age_s, signals.schedulable, signals.applied, signals.starting) == (7, 0.75, 9, 4, 2)
     assert signals.latencies is not None
     assert (signals.latencies.requests, signals.latencies.tpot_p90_s) == (5, 0.04)
-    assert {flow.attainment for flow in signals.flows} == {0.95}
-    direct = signals_of(snapshot, Moment(50.0, 1e9, 4, 7, 0.75, 9), {"interactive": 0.95}, signals.latencies, forecast)
-    assert signals == direct
+    assert signals.allowed("interactive") == pytest.approx(0.05)
+    assert signals.allowed("other") == pytest.approx(0.01)
+    direct = signals_of(
+        snapshot,
+        50.0,
+        1e9,
+        4,
+        {"interactive": 0.95},
+        epoch=7,
+        age_s=0.75,
+        schedulable=9,
+        latencies=signals.latencies,
+        forecast=forecast,
+    )
+    assert as_kept(signals) == as_kept(direct)
 
 
 def test_a_cordoned_replica_is_there_and_not_ready() -> None:
     scheduler = make_scheduler(3)
     scheduler.replica_cordoned("r0", 0.0)
     scheduler.replica_draining("r1", 0.0)
-    signals = signals_of(scheduler.snapshot(1.0), MOMENT, {})
-    assert [replica.state for replica in signals.replicas] == [ReplicaState.CORDONED, ReplicaState.DRAINING, ReplicaState.READY]
+    signals = signals_of(scheduler.snapshot(1.0), 50.0, 1e9, 4, {})
+    assert [replica.status for replica in signals.replicas] == [ReplicaStatus.CORDONED, ReplicaStatus.DRAINING, ReplicaStatus.READY]
     assert (signals.ready, signals.starting) == (1, 2)
     scheduler.replica_up("r1", CAPACITY, 2.0)
-    assert signals_of(scheduler.snapshot(2.0), MOMENT, {}).starting == 1
+    assert signals_of(scheduler.snapshot(2.0), 50.0, 1e9, 4, {}).starting == 1

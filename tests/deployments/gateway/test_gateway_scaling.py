@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 
-from autoscaling.signals.from_snapshot import Moment, signals_from
+from autoscaling.signals.signals import signals_from
 from deployments.cell.scaling_books import SCALING_PATH, Books, read_books
 from deployments.cell.scaling_state import ScalingState
 from tests.deployments.gateway.fake_engine import FakeEngine, waiting
@@ -57,9 +57,9 @@ async def test_the_books_are_the_schedulers(make_rig: MakeRig) -> None:
     assert (told.latencies.requests, told.latencies.span_s) == (3, 60.0)
     assert 0 < told.latencies.ttft_p50_s <= told.latencies.ttft_p90_s <= told.latencies.ttft_p99_s
     assert (await books(rig)).latencies is None
-    signals = signals_from(told, Moment(1.0, 1e9, 1))
+    signals = signals_from(told, 1.0, 1e9, 1)
     assert (signals.ready, signals.running, signals.waiting, signals.arrived, signals.starting) == (1, 4, 4, 11, 0)
-    assert {flow.traffic_class: flow.attainment for flow in signals.flows} == {"interactive": 0.99, "hasty": 0.9}
+    assert signals.attainment == {"interactive": 0.99, "hasty": 0.9}
     go.set()
     assert {status for status, _ in await asyncio.gather(*asks)} == {200}
     await until(lambda: rig.owner.snapshot().counted == 11)
@@ -89,7 +89,7 @@ async def test_a_model_without_replicas_has_books(make_rig: MakeRig) -> None:
     waits = asyncio.create_task(rig.ask())
     await until(lambda: rig.owner.snapshot().submitted == 1)
     told = await books(rig)
-    signals = signals_from(told, Moment(1.0, 1e9, 0))
+    signals = signals_from(told, 1.0, 1e9, 0)
     assert (signals.waiting, signals.arrived, signals.replicas, signals.starting) == (1, 1, (), 0)
     await rig.add(FakeEngine())
     assert (await waits)[0] == 200

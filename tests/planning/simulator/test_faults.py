@@ -6,10 +6,11 @@ import pytest
 from autoscaling.laws.law import Motive, Wanted
 from autoscaling.scaler.autoscaler import Autoscaler
 from autoscaling.scaler.decision import Bounds
-from autoscaling.signals.signals import ReplicaState, Signals
+from autoscaling.signals.signals import Signals
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import Limits
 from deployments.scheduling import Policy
+from deployments.scheduling.replica import ReplicaStatus
 from planning.simulator.cell import Cell, CellSettings
 from planning.simulator.faults import Faults, Silence, Write
 from planning.simulator.outcome import Outcome
@@ -53,7 +54,7 @@ def test_nothing_new_is_placed_on_a_silent_replica_and_what_runs_there_ends() ->
     assert len(placed[placed < 20])
     assert not len(placed[(placed > 20) & (placed < 40)])
     assert len(placed[placed > 40])
-    states = {at: signals.count(ReplicaState.SILENT) for signals in law.seen if (at := signals.at_s) is not None}
+    states = {at: signals.count(ReplicaStatus.SUSPECT) for signals in law.seen if (at := signals.at_s) is not None}
     assert states[19.0] == 0
     assert states[30.0] == 1
     assert states[45.0] == 0

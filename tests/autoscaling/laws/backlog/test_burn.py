@@ -1,11 +1,11 @@
 """How fast promises are missed, and how long those requests waited."""
 
-from dataclasses import replace
-
 import pytest
 
 from autoscaling.laws.backlog.burn import Burn
-from autoscaling.signals.signals import FlowSignal, LaneSignal, Signals
+from autoscaling.signals.signals import Signals
+from deployments.scheduling.snapshot import FlowStats
+from tests.autoscaling.facts import lane_like
 from tests.autoscaling.scaler.moments import moment
 
 
@@ -13,11 +13,11 @@ def second(at_s: float, missed: int, waiting: dict[str, int], arrived: int | Non
     """Interactive requests of a promise of 2 s in the short lane; documents that are always in time in the long one."""
     came = int(at_s) if arrived is None else arrived
     flows = (
-        FlowSignal("short", "interactive", came, 0.0, 0, came - missed, missed, 2.0, 0.99),
-        FlowSignal("long", "document", came, 0.0, 0, came, 0, 10.0, 0.99),
+        FlowStats("short", "interactive", came, 0.0, 0, came - missed, missed, 2.0),
+        FlowStats("long", "document", came, 0.0, 0, came, 0, 10.0),
     )
-    lanes = tuple(LaneSignal(name, waiting.get(name, 0), 1_000.0 * waiting.get(name, 0), 0.0) for name in ("short", "long", "promoted"))
-    return replace(moment(at_s), flows=flows, lanes=lanes)
+    lanes = tuple(lane_like(name, waiting.get(name, 0), 1_000.0 * waiting.get(name, 0), 0.0) for name in ("short", "long", "promoted"))
+    return moment(at_s).showing(flows=flows, lanes=lanes)
 
 
 @pytest.mark.parametrize(("lane", "share"), [("short", 0.5), ("promoted", 0.5), ("long", 0.0)])
@@ -35,7 +35,7 @@ def test_it_begins_anew_when_a_replica_becomes_ready() -> None:
     for at_s in range(100):
         burn.look(second(at_s, at_s, {"short": 1}))
     assert (burn.worst.rate, burn.seen_s) == (pytest.approx(100.0), 95.0)
-    burn.look(replace(second(100, 100, {}), replicas=moment(ready=3).replicas))
+    burn.look(second(100, 100, {}).showing(replicas=moment(ready=3).replicas))
     assert (burn.worst.rate, burn.seen_s) == (0.0, 0.0)
 
 

@@ -2,14 +2,15 @@ from dataclasses import replace
 
 from autoscaling.laws.backlog.lanes import LaneTargets, worst
 from autoscaling.laws.backlog.settings import BacklogSettings
-from autoscaling.signals.signals import LaneSignal, Signals
+from autoscaling.signals.signals import Signals
+from tests.autoscaling.facts import lane_like
 from tests.autoscaling.scaler.moments import moment
 
 
 def waiting(**work: float) -> Signals:
     base = moment(arrived_work=50_000.0)
     flows = (base.flows[0], replace(base.flows[0], lane="long", slo_s=4.0))
-    return replace(base, lanes=tuple(LaneSignal(name, 1, amount, 0.0) for name, amount in work.items()), flows=flows)
+    return base.showing(lanes=tuple(lane_like(name, 1, amount, 0.0) for name, amount in work.items()), flows=flows)
 
 
 def targets(signals: Signals, **settings: float) -> dict[str, float]:

@@ -11,11 +11,12 @@ from autoscaling.laws.backlog.settings import BacklogSettings, settings_of
 from autoscaling.laws.law import Concern, Motive, Plant
 from autoscaling.scaler.autoscaler import Autoscaler
 from autoscaling.scaler.decision import Bounds, Decision
-from autoscaling.signals.signals import ReplicaState, Signals
+from autoscaling.signals.signals import Signals
 from cluster.spec import Backlog
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import Limits
 from deployments.scheduling import LanePolicy, Policy
+from deployments.scheduling.replica import ReplicaStatus
 from planning.simulator.cell import Cell, CellSettings
 from planning.simulator.outcome import Outcome
 from planning.simulator.scaling import Scaling
@@ -87,7 +88,7 @@ def silent_after(busy_s: int, until_s: int, bounds: Bounds, stray: float = 0.0, 
     for second in range(until_s):
         arrived += 10 * int(rng.poisson(1.0)) if second < busy_s else int(rng.poisson(stray))
         now = moment(float(second), ready=number, arrived_work=2_000.0 * arrived, counted=arrived, output_tokens=300 * arrived)
-        decision = scaler.decide(replace(now, flows=(replace(now.flows[0], arrived=arrived),)))
+        decision = scaler.decide(now.showing(flows=(replace(now.flows[0], arrived=arrived),)))
         if decision.changes:
             changes.append(decision)
         number = decision.requested
@@ -135,20 +136,20 @@ def test_a_load_that_swings_faster_than_replicas_start_makes_no_flap() -> None:
 
 def test_what_a_silent_replica_would_carry_is_asked_for_beside_it() -> None:
     heard, unheard = law(start_up_s=10.0), law(start_up_s=10.0)
-    silent = (*replicas(1), *replicas(1, ReplicaState.SILENT))
+    silent = (*replicas(1), *replicas(1, ReplicaStatus.SUSPECT))
     for second in range(60):
         now = moment(float(second), arrived_work=40_000.0 * second, counted=40 * second, output_tokens=6_000 * second)
-        without, beside = heard.decide(now).replicas, unheard.decide(replace(now, replicas=silent)).replicas
+        without, beside = heard.decide(now).replicas, unheard.decide(now.showing(replicas=silent)).replicas
     assert beside == without + 1
 
 
 def test_a_silent_replica_that_speaks_again_is_no_step_up() -> None:
     one = law(start_up_s=10.0, down_after_s=60.0)
-    silent = (*replicas(4), *replicas(1, ReplicaState.SILENT))
+    silent = (*replicas(4), *replicas(1, ReplicaStatus.SUSPECT))
     wanted = []
     for second in range(200):
         now = moment(float(second), ready=5, arrived_work=100.0 * second, counted=2 * second, output_tokens=200 * second)
-        wanted.append(one.decide(replace(now, replicas=silent) if second < 40 else now).replicas)
+        wanted.append(one.decide(now.showing(replicas=silent) if second < 40 else now).replicas)
     assert wanted[-1] == 1
 
 
@@ -157,7 +158,7 @@ def missing(second: int, ready: int, sequences: int, waiting: bool) -> Signals:
     counted = {"counted": second, "output_tokens": 20 * second}
     now = moment(float(second), ready=ready, arrived_work=100.0 * second, waiting_work=100.0 if waiting else 0.0, **counted)
     flow = replace(now.flows[0], arrived=second, kept=second, missed=second)
-    return replace(now, replicas=tuple(replace(one, sequences=sequences) for one in now.replicas), flows=(flow,))
+    return now.showing(replicas=tuple(replace(one, sequences=sequences) for one in now.replicas), flows=(flow,))
 
 
 @pytest.mark.parametrize("sequences", [20, 30, 33, 35])
@@ -165,7 +166,7 @@ def test_missed_promises_bring_a_replica_where_the_need_is_covered_and_where_the
     one, calm = law(start_up_s=10.0, occupancy=1.0), law(start_up_s=10.0, occupancy=1.0)
     for second in range(200):
         now = missing(second, 1, sequences, waiting=True)
-        held, wanted = calm.decide(replace(now, flows=(replace(now.flows[0], missed=0),))), one.decide(now)
+        held, wanted = calm.decide(now.showing(flows=(replace(now.flows[0], missed=0),))), one.decide(now)
     assert held.terms["occupancy"] == pytest.approx(sequences / 32, rel=0.05)
     assert (held.replicas, wanted.replicas, wanted.motive, wanted.concern) == (1, 2, Motive.SLO_BURN, None)
 

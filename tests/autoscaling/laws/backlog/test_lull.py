@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autoscaling.laws.backlog.lull import Lull
-from autoscaling.signals.signals import FlowSignal
+from deployments.scheduling.snapshot import FlowStats
 from tests.autoscaling.scaler.moments import moment
 
 WITHIN_S = 600.0
@@ -19,8 +19,8 @@ def played(lull: Lull, rates: list[tuple[float, float]], applied: int = 8) -> li
         for _ in range(int(seconds)):
             at_s += 1.0
             arrived += rate
-            flow = FlowSignal("short", "interactive", int(arrived), 1_000 * arrived, 0, 0, 0, 2.0, 0.99)
-            lull.look(replace(moment(at_s, ready=applied), flows=(flow,)))
+            flow = FlowStats("short", "interactive", int(arrived), 1_000 * arrived, 0, 0, 0, 2.0)
+            lull.look(moment(at_s, ready=applied).showing(flows=(flow,)))
         told.append(lull.lasts)
     vars(lull)["played_until"] = (at_s, arrived)
     return told
@@ -55,8 +55,8 @@ def test_counts_that_begin_anew_are_no_lull() -> None:
     lull = Lull()
     played(lull, [(5.0, 600)])
     for second in range(60):
-        flow = FlowSignal("short", "interactive", 5 * second, 5_000.0 * second, 0, 0, 0, 2.0, 0.99)
-        lull.look(replace(moment(601.0 + second, ready=8), epoch=2, flows=(flow,)))
+        flow = FlowStats("short", "interactive", 5 * second, 5_000.0 * second, 0, 0, 0, 2.0)
+        lull.look(replace(moment(601.0 + second, ready=8), epoch=2).showing(flows=(flow,)))
         assert not lull.lasts
 
 

@@ -9,10 +9,12 @@ from autoscaling.laws.law import Motive, Plant
 from autoscaling.laws.rivals.dynamo import Dynamo, DynamoSettings
 from autoscaling.laws.rivals.dynamo_load import LoadSettings, Step, step_wish
 from autoscaling.laws.rivals.dynamo_throughput import Predictor, Series, Traffic
-from autoscaling.signals.signals import ReplicaSignal, ReplicaState, Signals
+from autoscaling.signals.signals import Signals
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import Limits
 from deployments.engine_model.replica_rate import rate_at
+from deployments.scheduling.replica import ReplicaStatus
+from tests.autoscaling.facts import replica_like, signals_like
 from tests.autoscaling.laws.moments import COST, LIMITS, PLANT, moment
 
 LAX_S = 1_000.0
@@ -24,8 +26,8 @@ PREFILL = CostModel(line(0.001, 1e-5), line(0.0, 0.0), plain_attention(0.0, 0.0)
 
 def fleet(count: int, kv_tokens: int, queued: int) -> Signals:
     """Replicas alike, one sequence decoding on each."""
-    replicas = tuple(ReplicaSignal(f"r{index}", ReplicaState.READY, 1, 64, kv_tokens, 1 << 30, queued, None) for index in range(count))
-    return Signals(5.0, 1e9, 0.0, 1, count, 0, None, replicas, (), (), 0, 0.0, 0, 0)
+    replicas = tuple(replica_like(f"r{index}", ReplicaStatus.READY, 1, 64, kv_tokens, 1 << 30, queued, None) for index in range(count))
+    return signals_like(5.0, 1e9, 0.0, 1, count, 0, None, replicas, (), (), 0, 0.0, 0, 0)
 
 
 def decoding(count: int, kv_tokens: int, itl_s: float, most_kv: int = 100_000) -> Step:
@@ -71,9 +73,9 @@ def test_prefill(count: int, queued: int, ttft_s: float, isl: float, change: int
 
 def test_one_replica_within_the_sla_holds_back_the_step_up_and_the_last_never_goes() -> None:
     signals = fleet(2, 0, 50_000)
-    idle = ReplicaSignal("idle", ReplicaState.READY, 1, 64, 0, 1 << 30, 0, None)
+    idle = replica_like("idle", ReplicaStatus.READY, 1, 64, 0, 1 << 30, 0, None)
     limits = Limits(sequences=64, step_tokens=2_048, kv_tokens=1 << 30)
-    mixed = Signals(5.0, 1e9, 0.0, 1, 2, 0, None, (signals.replicas[0], idle), (), (), 0, 0.0, 0, 0)
+    mixed = signals_like(5.0, 1e9, 0.0, 1, 2, 0, None, (signals.replicas[0], idle), (), (), 0, 0.0, 0, 0)
     assert step_wish(LoadSettings(0.1, LAX_S, 0.8), limits, PREFILL, mixed, 1_500.0, 200.0).change == 0
     assert prefilling(1, 0, 0.1, 1_500.0).change == 0
 
@@ -127,8 +129,8 @@ def test_after_the_traffic_has_gone_the_floor_sinks_and_replicas_go_one_by_one()
         counts: dict[str, Any] = {
             "arrived": last.arrived,
             "prompt_tokens": 800 * last.arrived,
-            "ended": last.counted,
-            "output_tokens": last.output_tokens,
+            "ended": last.snapshot.counted,
+            "output_tokens": last.snapshot.output_tokens,
         }
         ready = law.decide(moment(180.0 + 5.0 * step, ready=ready, **counts)).replicas
         numbers.append(ready)
