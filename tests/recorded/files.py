@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent
-SCHEDULER, SCALING = "scheduler.jsonl.gz", "scaling.jsonl.gz"
+SCHEDULER, OWNERS, SCALING = "scheduler.jsonl.gz", "owners.jsonl.gz", "scaling.jsonl.gz"
 
 
 def recorded(name: str) -> Iterator[dict[str, Any]]:

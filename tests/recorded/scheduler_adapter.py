@@ -31,7 +31,7 @@ class RecordedScheduler:
     """One scheduler from an empty state. Leases are named by their number; the adapter keeps the objects, of ended ones too."""
 
     def __init__(self, policy: Plain) -> None:
-        self._scheduler = Scheduler(_policy(policy))
+        self._scheduler = Scheduler(policy_from(policy))
         self._leases: dict[int, Lease] = {}
 
     def apply(self, name: str, given: Plain, now: float) -> Any:
@@ -41,7 +41,7 @@ class RecordedScheduler:
             case "step":
                 return self._step(scheduler.step(now))
             case "submit":
-                return _admission(scheduler.submit(_request(given["request"]), now, given["admitted"]))
+                return plain_admission(scheduler.submit(request_from(given["request"]), now, given["admitted"]))
             case "first_token":
                 return scheduler.first_token(self._leases[given["lease"]], now)
             case "release":
@@ -61,7 +61,7 @@ class RecordedScheduler:
             case "snapshot":
                 return _snapshot(scheduler.snapshot(now, given["etas"]))
             case "reload":
-                return scheduler.configure(_policy(given["policy"]), now)
+                return scheduler.configure(policy_from(given["policy"]), now)
             case _:
                 return self._of_replica(name, given, now)
 
@@ -108,7 +108,7 @@ class RecordedScheduler:
         if step.expired:
             decided["expired"] = [request.request_id for request in step.expired]
         if step.turned_away:
-            decided["turned_away"] = [[gone.request.request_id, _admission(gone.admission)] for gone in step.turned_away]
+            decided["turned_away"] = [[gone.request.request_id, plain_admission(gone.admission)] for gone in step.turned_away]
         if step.suspicions:
             decided["suspects"] = [_suspect(one) for one in step.suspicions]
         return decided
@@ -124,7 +124,7 @@ class RecordedScheduler:
         }
 
 
-def _policy(given: Plain) -> Policy:
+def policy_from(given: Plain) -> Policy:
     return Policy(
         lanes=tuple(LanePolicy(lane["name"], lane["up_to_tokens"], lane["weight"], lane["max_wait_s"], lane["cap_s"]) for lane in given["lanes"]),
         order=Order(given["order"]),
@@ -139,7 +139,7 @@ def _policy(given: Plain) -> Policy:
     )
 
 
-def _request(given: Plain) -> Request:
+def request_from(given: Plain) -> Request:
     return Request(
         request_id=given["id"],
         prompt_tokens=given["prompt_tokens"],
@@ -160,7 +160,7 @@ def _request(given: Plain) -> Request:
 def _told_lease(given: Plain) -> Lease:
     return Lease(
         lease_id=0,
-        request=_request(given["request"]),
+        request=request_from(given["request"]),
         replica_id=given["replica"],
         placed_s=given["placed_s"],
         attempt=given["attempt"],
@@ -183,7 +183,7 @@ def _usage(given: Plain) -> Usage:
     )
 
 
-def _admission(admission: Admission) -> Plain:
+def plain_admission(admission: Admission) -> Plain:
     return {
         "kind": admission.kind.value,
         "lane": admission.lane,

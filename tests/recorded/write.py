@@ -9,7 +9,8 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.recorded.files import FOLDER, SCALING, SCHEDULER, write
+from tests.recorded.files import FOLDER, OWNERS, SCALING, SCHEDULER, write
+from tests.recorded.gateways import Gateways
 from tests.recorded.operations import OperatedCell
 from tests.recorded.replicas import SCALING_RUNS, Replicas
 from tests.recorded.runs import RUNS
@@ -22,13 +23,18 @@ def scheduler_lines(seed: int = 17) -> Iterator[Plain]:
         yield from OperatedCell(settings, seed).run()
 
 
+def owner_lines(seed: int = 17) -> Iterator[Plain]:
+    """Owners that follow one another, with the gateways around them."""
+    yield from Gateways(seed, 10_000).run()
+
+
 def scaling_lines(seed: int = 17) -> Iterator[Plain]:
     """All runs of the autoscaler, one after the other."""
     for run in SCALING_RUNS:
         yield from Replicas(run, seed).lines_of_run()
 
 
-RECORDINGS = {SCHEDULER: scheduler_lines, SCALING: scaling_lines}
+RECORDINGS = {SCHEDULER: scheduler_lines, OWNERS: owner_lines, SCALING: scaling_lines}
 
 
 def main() -> None:

@@ -1,0 +1,326 @@
+"""Gateways, replicas and clients around owners that follow one another: the writer of `owners.jsonl.gz`.
+
+Three gateways reach the owner over channels that break; replicas come, drain, fall silent and die; owners are replaced, and the next one hears from
+holders and replicas what stands, in any order. What happens is drawn from a seed, mostly as a cell does it, and sometimes twice or too late.
+"""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from tests.recorded.owner_adapter import RecordedOwner
+from tests.recorded.runs import POLICY, TENANTS, lane
+from tests.recorded.scheduler_adapter import Plain
+
+GATEWAYS = ("g1", "g2", "g3")
+SEATS = 8
+POLICIES: tuple[Plain, ...] = (
+    {**POLICY, "max_waiting": 60},
+    {**POLICY, "lanes": [lane("short", 100, 4.0, 2.0), lane("long", None, 1.0, 4.0, 20.0)], "tenants": TENANTS},
+    {**POLICY, "lanes": [lane("all", None, 1.0, 3.0)], "order": "arrival", "max_waiting": 30},
+)
+BINDINGS = ({"ahead": 0.0, "prefill_steps": 1.0}, {"ahead": 0.5, "prefill_steps": 2.0})
+
+
+class Gateways:
+    """See the module's docstring. `requests` are those whose clients wait; `runs` is what each replica runs, by engine id."""
+
+    def __init__(self, seed: int, inputs: int) -> None:
+        self.dice = random.Random(f"gateways {seed}")
+        self.inputs = inputs
+        self.lines: list[Plain] = []
+        self.owner = RecordedOwner()
+        self.now = 50.0
+        self.epoch = 0
+        self.names = 0
+        self.channels = dict.fromkeys(GATEWAYS, 1)
+        self.requests: dict[str, Plain] = {}
+        self.runs: dict[str, dict[str, Plain]] = {}
+        self.drains: set[str] = set()
+        self.cordoned: list[str] = []
+        self.over: list[str] = []
+
+    def run(self) -> list[Plain]:
+        """Runs until there are enough inputs."""
+        self._new_owner()
+        for _ in range(3):
+            self._replica_comes()
+        acts: tuple[tuple[float, Callable[[], None]], ...] = (
+            (40.0, self._ask),
+            (30.0, self._first_token),
+            (22.0, self._finish),
+            (3.0, self._fail),
+            (3.0, self._cancel),
+            (3.0, self._refuse),
+            (2.0, self._twice),
+            (1.0, self._channel_breaks),
+            (1.0, self._state),
+            (0.6, self._replica_dies),
+            (0.6, self._replica_comes),
+            (0.5, self._drain),
+            (0.6, self._cordon),
+            (0.5, self._reload),
+            (0.3, self._expect),
+            (0.4, self._new_owner),
+        )
+        while len(self.lines) < self.inputs:
+            self.now = round(self.now + self.dice.expovariate(25.0), 3)
+            if self.owner.due_s is not None and self.owner.due_s <= self.now:
+                self._tell("ring")
+            self.dice.choices([act for _, act in acts], [weight for weight, _ in acts])[0]()
+            if len(self.lines) % 97 == 0:
+                self.lines.append({"at": self.now, "books": self.owner.books()})
+        return self.lines
+
+    def _tell(self, name: str, /, **given: Any) -> None:
+        told = self.owner.apply(name, given, self.now)
+        self.lines.append({"at": self.now, "input": name, "with": given, "told": told})
+        for channel, word, *rest in told:
+            self._heard(channel, word, rest)
+
+    def _heard(self, channel: str, word: str, rest: list[Any]) -> None:
+        """What gateways make of the owner's words."""
+        request = self.requests.get(rest[0]) if word in ("admission", "placed", "expired") else None
+        if request is None:
+            return
+        if word == "expired" or (word == "admission" and rest[1]["kind"] not in ("admit", "queue")):
+            del self.requests[rest[0]]
+        elif word == "placed" and self.dice.random() < 0.98:  # now and then the word is lost with its channel
+            placed = rest[1]
+            request.update(engine_id=placed["engine_id"], attempt=placed["attempt"], replica=placed["replica"], started=False)
+            if placed["replica"] in self.runs and placed["replica"] not in self.drains:
+                asked = request["asked"]
+                self.runs[placed["replica"]][placed["engine_id"]] = {
+                    "gateway": channel.partition("/")[0],
+                    "request": asked["id"],
+                    **{name: asked[name] for name in ("tenant", "prompt_tokens", "max_tokens", "sequences", "digest")},
+                    **{name: placed[name] for name in ("attempt", "prefill_tokens", "kv_tokens", "output_tokens", "home")},
+                    "started": False,
+                }
+
+    # Clients
+
+    def _ask(self) -> None:
+        dice = self.dice
+        if len(self.requests) > 120:
+            return
+        self.names += 1
+        gateway = dice.choice(GATEWAYS)
+        asked = {
+            "id": f"{gateway}-q{self.names}",
+            "prompt_tokens": dice.choice((10, 60, 300, 1_500)),
+            "max_tokens": dice.choice((None, 20, 200)),
+            "arrived_s": self.now,
+            "deadline_s": round(self.now + dice.choice((0.5, 2.0)), 3),
+            "expires_s": round(self.now + dice.choice((1.0, 5.0, 30.0)), 3),
+            "sequences": dice.choice((1, 1, 1, 1, 2)),
+            "class": "interactive",
+            "tenant": dice.choice(("gold", "free", "busy", "other")),
+            "prefix": [],
+            "chunk_tokens": 0,
+            "attempts": 0,
+            "digest": f"body{dice.randrange(400)}",
+        }
+        self.requests[asked["id"]] = {"asked": asked, "gateway": gateway, "engine_id": None, "attempt": 0, "replica": "", "started": False}
+        self._tell("submit", gateway=self._channel(gateway), request=asked, admitted=False)
+
+    def _channel(self, gateway: str) -> str:
+        return f"{gateway}/{self.channels[gateway]}"
+
+    def _any(self, runs: bool) -> tuple[str, Plain] | None:
+        found = [(name, one) for name, one in self.requests.items() if (one["engine_id"] is not None) == runs]
+        return self.dice.choice(found) if found else None
+
+    def _cancel(self) -> None:
+        found = self._any(self.dice.random() < 0.3)
+        if found is None:
+            return
+        name, one = found
+        del self.requests[name]
+        if one["engine_id"] is None:
+            self._tell("cancel", request=name)
+        else:
+            self._stops(one)
+            self._tell("release", engine_id=one["engine_id"], ending="cancelled")
+            self._account(one["engine_id"], False)
+
+    # Leases
+
+    def _first_token(self) -> None:
+        found = self._any(True)
+        if found is not None:
+            one = found[1]
+            one["started"] = True
+            if (run := self.runs.get(one["replica"], {}).get(one["engine_id"])) is not None:
+                run["started"] = True
+            self._tell("first_token", engine_id=one["engine_id"])
+
+    def _finish(self) -> None:
+        found = self._any(True)
+        if found is None:
+            return
+        name, one = found
+        del self.requests[name]
+        self._stops(one)
+        before = self.dice.random() < 0.5
+        if before:
+            self._account(one["engine_id"], True)
+        self._tell("release", engine_id=one["engine_id"], ending="finished")
+        if not before:
+            self._account(one["engine_id"], True)
+        self.over.append(one["engine_id"])
+
+    def _account(self, engine_id: str, whole: bool) -> None:
+        self._tell(
+            "account",
+            engine_id=engine_id,
+            sequences=int(whole),
+            prompt_tokens=100,
+            output_tokens=self.dice.choice((5, 50)),
+            prefill_s=round(self.dice.uniform(0.01, 0.1), 3),
+            decode_s=round(self.dice.uniform(0.1, 1.0), 3),
+        )
+
+    def _fail(self) -> None:
+        found = self._any(True)
+        if found is None:
+            return
+        name, one = found
+        if self.dice.random() < 0.3:
+            self._tell("died_under", engine_id=one["engine_id"])
+        del self.requests[name]
+        self._stops(one)
+        self._tell("release", engine_id=one["engine_id"], ending="failed")
+
+    def _refuse(self) -> None:
+        """The replica takes no work, or the lease was of no use: the request waits again."""
+        found = self._any(True)
+        if found is None or found[1]["started"]:
+            return
+        one = found[1]
+        self._stops(one)
+        engine_id, one["engine_id"] = one["engine_id"], None
+        channel = self._channel(one["gateway"])
+        if self.dice.random() < 0.5:
+            self._tell("again", gateway=channel, engine_id=engine_id)
+        else:
+            self._tell("refused", gateway=channel, engine_id=engine_id, state=self.dice.choice((None, "draining")))
+
+    def _stops(self, one: Plain) -> None:
+        self.runs.get(one["replica"], {}).pop(one["engine_id"], None)
+
+    def _twice(self) -> None:
+        """What was told before, or is long over."""
+        dice = self.dice
+        if self.over and dice.random() < 0.5:
+            engine_id = dice.choice(self.over[-50:])
+            self._tell("first_token", engine_id=engine_id)
+            self._tell("release", engine_id=engine_id, ending="failed")
+            self._account(engine_id, dice.random() < 0.5)
+        elif (found := self._any(False)) is not None:
+            self._tell("submit", gateway=self._channel(found[1]["gateway"]), request=found[1]["asked"], admitted=False)
+
+    # Channels and owners
+
+    def _channel_breaks(self) -> None:
+        """A gateway's channel ends, and mostly another opens; or the gateway is gone, and its clients with it."""
+        gateway = self.dice.choice(GATEWAYS)
+        before = self._channel(gateway)
+        self.channels[gateway] += 1
+        first = self.dice.random() < 0.5
+        if first:
+            self._tell("left", gateway=before)
+        if self.dice.random() < 0.2:
+            for name in [name for name, one in self.requests.items() if one["gateway"] == gateway]:
+                del self.requests[name]
+        self._tell("join", gateway=self._channel(gateway), channel=self.channels[gateway])
+        if not first:
+            self._tell("left", gateway=before)
+        self._reclaim(gateway)
+
+    def _reclaim(self, gateway: str) -> None:
+        """Says to the owner what this gateway holds."""
+        for name, one in list(self.requests.items()):
+            if one["gateway"] == gateway and name in self.requests:
+                if one["engine_id"] is not None:
+                    self._tell("hold", gateway=self._channel(gateway), engine_id=one["engine_id"])
+                else:
+                    again = {**one["asked"], "attempts": one["attempt"]}
+                    self._tell("submit", gateway=self._channel(gateway), request=again, admitted=True)
+
+    def _new_owner(self) -> None:
+        if self.epoch:
+            self._tell("close")
+        self.epoch += 1
+        self._tell("begin", policy=POLICIES[0], binding=BINDINGS[0], epoch=self.epoch)
+        self._tell("cordon", replicas=sorted(self.cordoned))
+        words: list[Callable[[], None]] = []
+        for gateway in GATEWAYS:
+            self.channels[gateway] += 1
+            words.append(lambda gateway=gateway: self._greet(gateway))  # type: ignore[misc]
+        words += [lambda name=name: self._ready(name) for name in self.runs]  # type: ignore[misc]
+        self.dice.shuffle(words)
+        for word in words:
+            word()
+
+    def _greet(self, gateway: str) -> None:
+        self._tell("join", gateway=self._channel(gateway), channel=self.channels[gateway])
+        self._reclaim(gateway)
+
+    # Replicas and operators
+
+    def _ready(self, name: str) -> None:
+        if name in self.runs:
+            self._tell("replica_ready", replica=name, seats=SEATS, runs=[dict(run) for run in self.runs[name].values()])
+            if name in self.drains:
+                self._tell("replica_state", replica=name, state="draining")
+
+    def _replica_comes(self) -> None:
+        if len(self.runs) < 6:
+            self.names += 1
+            name = f"r{self.names}"
+            self.runs[name] = {}
+            self._ready(name)
+
+    def _replica_dies(self) -> None:
+        if len(self.runs) < 2:
+            return
+        name = self.dice.choice(sorted(self.runs))
+        told_first = self.dice.random() < 0.5
+        del self.runs[name]
+        self.drains.discard(name)
+        if told_first:
+            self._tell("replica_gone", replica=name)
+        for request_id, one in list(self.requests.items()):
+            if one["engine_id"] is not None and one["replica"] == name:
+                if one["started"]:
+                    del self.requests[request_id]
+                    self._tell("release", engine_id=one["engine_id"], ending="failed")
+                else:
+                    engine_id, one["engine_id"] = one["engine_id"], None
+                    self._tell("died_under", engine_id=engine_id)
+                    self._tell("refused", gateway=self._channel(one["gateway"]), engine_id=engine_id, state=None)
+        if not told_first:
+            self._tell("replica_gone", replica=name)
+
+    def _state(self) -> None:
+        name = self.dice.choice(sorted(self.runs))
+        self._tell("replica_state", replica=name, state=self.dice.choice((None, "unhealthy")))
+        if self.dice.random() < 0.9:
+            self._ready(name)
+
+    def _drain(self) -> None:
+        name = self.dice.choice(sorted(self.runs))
+        if len(self.runs) - len(self.drains) > 1:
+            self.drains.add(name)
+            self._tell("replica_state", replica=name, state="draining")
+
+    def _cordon(self) -> None:
+        self.cordoned = [name for name in sorted(self.runs) if self.dice.random() < 0.2]
+        self._tell("cordon", replicas=self.cordoned)
+
+    def _reload(self) -> None:
+        self._tell("reload", policy=self.dice.choice(POLICIES), binding=self.dice.choice(BINDINGS))
+
+    def _expect(self) -> None:
+        self._tell("expect", ready_at_s=self.dice.choice((None, round(self.now + 5.0, 3), round(self.now + 90.0, 3))))

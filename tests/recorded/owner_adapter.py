@@ -1,0 +1,219 @@
+"""The owner of a model and the gateways that hold its requests, behind the recorded words: plain JSON in, plain JSON out.
+
+This module alone knows the names of the ownership layer (`scheduler_adapter.py` knows the scheduler's). No event loop runs: time is what an input
+says, and the owner's timer rings when an input says so.
+"""
+
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+from deployments.ownership import timer
+from deployments.ownership.booking import Booking, Running
+from deployments.ownership.lane_owner import LaneOwner
+from deployments.protocol import Finished, ReplicaFacts, ReplicaState
+from deployments.scheduling import Admission, Binding, Ending, Lease, Placement, Suspicion
+from tests.recorded.scheduler_adapter import Plain, plain_admission, policy_from, request_from
+
+
+class _Time:
+    """Stands in for the modules `time` and `asyncio` in `timer.py`, and for the event loop and its timer's handle."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.ring: Callable[[], None] | None = None
+        self.due_s: float | None = None
+
+    def monotonic_ns(self) -> int:
+        return round(self.now * 1e9)
+
+    def get_running_loop(self) -> "_Time":
+        return self
+
+    def call_later(self, in_s: float, ring: Callable[[], None]) -> "_Time":
+        self.ring, self.due_s = ring, self.now + in_s
+        return self
+
+    def cancel(self) -> None:
+        self.ring = self.due_s = None
+
+
+class _Gateway:
+    """One channel of a gateway to the owner; keeps what it is told."""
+
+    def __init__(self, name: str, told: list[Any], leases: dict[str, Lease]) -> None:
+        self._name = name
+        self._told = told
+        self._leases = leases
+
+    def admitted(self, request_id: str, admission: Admission) -> None:
+        self._told.append([self._name, "admission", request_id, plain_admission(admission)])
+
+    def placed(self, placement: Placement, url: str) -> None:
+        lease = placement.lease
+        self._leases[lease.engine_id] = lease
+        placed = {
+            "engine_id": lease.engine_id,
+            "replica": placement.replica_id,
+            "attempt": lease.attempt,
+            "reason": placement.reason.value,
+            "lane": placement.lane,
+            "waited_s": placement.waited_s,
+            "prefill_tokens": lease.prefill_tokens,
+            "kv_tokens": lease.kv_tokens,
+            "output_tokens": lease.output_tokens,
+            "home": lease.home,
+            "url": url,
+        }
+        self._told.append([self._name, "placed", placement.request.request_id, placed])
+
+    def expired(self, request_id: str) -> None:
+        self._told.append([self._name, "expired", request_id])
+
+    def moved(self) -> None:
+        self._told.append([self._name, "owner_gone"])
+
+    def suspected(self, told: tuple[Suspicion, ...]) -> None:
+        self._told.append([self._name, "suspects", [[one.key, one.deaths, one.answered, one.since_s] for one in told]])
+
+
+class RecordedOwner:
+    """One owner after another; what gateways know of leases outlives them."""
+
+    def __init__(self) -> None:
+        self._time = _Time()
+        self._told: list[Any] = []
+        self._leases: dict[str, Lease] = {}
+        self._gateways: dict[str, _Gateway] = {}
+        self._owner: LaneOwner
+
+    @property
+    def due_s(self) -> float | None:
+        """When the owner's timer is to ring."""
+        return self._time.due_s
+
+    def apply(self, name: str, given: Plain, now: float) -> list[Any]:
+        """Feeds one input; returns what the gateways are told, in its order."""
+        self._time.now = now
+        self._told.clear()
+        with mock.patch.multiple(timer, time=self._time, asyncio=self._time):
+            self._apply(name, given, now)
+        return list(self._told)
+
+    def _apply(self, name: str, given: Plain, now: float) -> None:
+        match name:
+            case "begin":
+                self._time.cancel()
+                binding = Binding(given["binding"]["ahead"], given["binding"]["prefill_steps"])
+                self._owner = LaneOwner(policy_from(given["policy"]), binding, given["epoch"])
+            case "close":
+                self._owner.close()
+            case "ring":
+                ring = self._time.ring
+                self._time.cancel()
+                if ring is not None:
+                    ring()
+            case "reload":
+                self._owner.configure(policy_from(given["policy"]), Binding(given["binding"]["ahead"], given["binding"]["prefill_steps"]))
+            case "submit":
+                self._owner.submit(self._gateway(given["gateway"]), request_from(given["request"]), given["admitted"])
+            case "cancel":
+                self._owner.cancel(given["request"])
+            case "join":
+                self._owner.join(self._gateway(given["gateway"]), given["gateway"].partition("/")[0], given["channel"])
+            case "left":
+                self._owner.left(self._gateway(given["gateway"]))
+            case "hold":
+                self._owner.hold(self._gateway(given["gateway"]), given["engine_id"])
+            case "cordon":
+                self._owner.cordon(frozenset(given["replicas"]))
+            case "expect":
+                self._owner.expect_replica(given["ready_at_s"])
+            case _:
+                self._of_lease_or_replica(name, given, now)
+
+    def _of_lease_or_replica(self, name: str, given: Plain, now: float) -> None:
+        owner = self._owner
+        match name:
+            case "first_token":
+                owner.first_token(given["engine_id"])
+            case "died_under":
+                owner.died(given["engine_id"])
+            case "release":
+                owner.release(given["engine_id"], Ending(given["ending"]))
+            case "refused":
+                state = None if given["state"] is None else ReplicaState(given["state"])
+                owner.refused(self._gateway(given["gateway"]), self._leases[given["engine_id"]], state)
+            case "again":
+                owner.again(self._gateway(given["gateway"]), self._leases[given["engine_id"]])
+            case "account":
+                owner.finished(_finished(given))
+            case "replica_ready":
+                owner.replica_up(_facts(given["replica"], given["seats"]), [_running(one, given["replica"], now) for one in given["runs"]])
+            case "replica_state":
+                owner.replica_state(given["replica"], None if given["state"] is None else ReplicaState(given["state"]))
+            case "replica_gone":
+                owner.replica_lost(given["replica"])
+            case _:
+                raise ValueError(f"{name!r} is no input of an owner")
+
+    def _gateway(self, name: str) -> _Gateway:
+        return self._gateways.setdefault(name, _Gateway(name, self._told, self._leases))
+
+    def books(self) -> list[Any]:
+        """How many requests are in which state, and what the scheduler counted."""
+        counts = self._owner.entries.counts
+        snapshot = self._owner.scheduler.snapshot(self._time.now, False)
+        states = sorted([state.value, count] for state, count in counts.items() if count)
+        endings = sorted([ending, count] for ending, count in snapshot.endings.items())
+        return [states, snapshot.submitted, snapshot.placed, snapshot.adopted, endings, self._owner.reconciled]
+
+
+def _facts(name: str, seats: int) -> ReplicaFacts:
+    return ReplicaFacts(
+        replica_id=name,
+        model="demo",
+        url=f"http://{name}",
+        pid=1,
+        node_id="n",
+        task="generate",
+        max_model_len=4_096,
+        max_num_seqs=seats,
+        max_num_batched_tokens=1_024,
+        kv_tokens=seats * 2_000,
+    )
+
+
+def _running(given: Plain, replica: str, now: float) -> Running:
+    booking = Booking(
+        gateway_id=given["gateway"],
+        request_id=given["request"],
+        attempt=given["attempt"],
+        tenant=given["tenant"],
+        prompt_tokens=given["prompt_tokens"],
+        max_tokens=given["max_tokens"],
+        sequences=given["sequences"],
+        prefill_tokens=given["prefill_tokens"],
+        kv_tokens=given["kv_tokens"],
+        output_tokens=given["output_tokens"],
+        home=given["home"],
+        digest=given["digest"],
+    )
+    return Running(booking.lease(replica, now), given["started"])
+
+
+def _finished(given: Plain) -> Finished:
+    return Finished(
+        request_id=given["engine_id"],
+        status=200 if given["sequences"] else 499,
+        sequences=given["sequences"],
+        prompt_tokens=given["prompt_tokens"],
+        cached_tokens=0,
+        output_tokens=given["output_tokens"],
+        preemptions=0,
+        queued_s=0.0,
+        prefill_s=given["prefill_s"],
+        decode_s=given["decode_s"],
+        first_byte_s=0.1,
+        wall_s=1.0,
+    )
