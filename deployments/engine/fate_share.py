@@ -1,4 +1,5 @@
-"""Makes vLLM's child processes die with the replica that started them, and tell when they compile (`compiling.py`).
+"""Makes vLLM's child processes die with the replica that started them, tell when they compile (`compiling.py`), and run with this
+project's patches (`vllm_patches.py`).
 
 vLLM loads `register` in each of its processes (the entry point group `vllm.general_plugins`, declared in pyproject.toml). It acts only in a process
 that was started by another one of ours: where the replica has set `SWITCH` and multiprocessing knows a parent. In the replica itself, and where
@@ -29,8 +30,10 @@ def register() -> None:
     signal_when_parent_dies(signal.SIGKILL, parent.pid)
     if "torch" in sys.modules:
         from deployments.engine.compiling import announce
+        from deployments.engine.vllm_patches import patch_lora_logits
 
         announce()
+        patch_lora_logits()
 
 
 def signal_when_parent_dies(number: signal.Signals, parent: int) -> None:
