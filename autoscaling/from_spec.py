@@ -1,4 +1,4 @@
-"""From the spec's words to a law, its bounds and what it may know. The one place that knows both, for Serve, a shadow, `simulate` and `tune`.
+"""From the spec's words to a policy, its bounds and what it may know. The one place that knows both, for Serve, a shadow, `simulate` and `tune`.
 
 Pure but for the cost file that it reads.
 """
@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from autoscaling.laws.law import Plant
-from autoscaling.laws.registry import LawChoice
-from autoscaling.laws.settings import Value
+from autoscaling.policies.policy import ReplicaProfile
+from autoscaling.policies.registry import PolicyChoice
+from autoscaling.policies.settings import Value
 from autoscaling.scaler.autoscaler import Autoscaler
 from autoscaling.scaler.decision import Bounds
 from cluster.spec import Autoscaling, ClusterSpec, Model, Pool, Region, Rollback
-from cluster.spec import Law as SpecLaw
+from cluster.spec import PolicySpec as SpecPolicy
 from deployments.engine_model.cost_file import CostFile, read_cost_file
 from deployments.engine_model.cost_model import CostModel, slowed
 from deployments.engine_model.fits import limits_for
-from deployments.engine_model.limits import Limits
+from deployments.engine_model.limits import EngineModelLimits
 
 FIXED, BACKLOG = "fixed", "backlog"
 _PROCESS_S = 5.0
@@ -30,13 +30,13 @@ _START_UP_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ScalingSetup:
-    """How one model of one cell scales. `plant`: what laws may know of a replica, from the cost file `costs`. `attainment`: what each class promises.
-    `period_s`: how often the law is asked where nothing is new. `forecast`: which one is an input of the laws."""
+    """How one model of one cell scales. `replica_profile`: what policies may know of a replica, from the cost file `costs`. `attainment`: what each class promises.
+    `period_s`: how often the policy is asked where nothing is new. `forecast`: which one is an input of the policies."""
 
-    law: LawChoice
-    shadow: LawChoice | None
+    policy: PolicyChoice
+    shadow: PolicyChoice | None
     bounds: Bounds
-    plant: Plant
+    replica_profile: ReplicaProfile
     costs: str | None
     attainment: Mapping[str, float]
     period_s: float
@@ -44,27 +44,27 @@ class ScalingSetup:
     rollback: Rollback
 
     def autoscaler(self) -> Autoscaler:
-        """What decides, new. Raises ValueError that names the law, the setting and what is allowed."""
-        return Autoscaler(self.law.make(self.plant), self.bounds)
+        """What decides, new. Raises ValueError that names the policy, the setting and what is allowed."""
+        return Autoscaler(self.policy.make(self.replica_profile), self.bounds)
 
 
 def setup_of(
     spec: ClusterSpec, model: Model, region: Region, cost: CostFile | None = None, read_costs: bool = True, start_up_s: float | None = None
 ) -> ScalingSetup:
     """What the spec says of the model's scaling in that region. `cost`: the engine's costs, instead of the file that the spec names; without
-    `read_costs` none is read, and laws know of a replica what they see. `start_up_s`: what a start takes, where that is known better than here.
+    `read_costs` none is read, and policies know of a replica what they see. `start_up_s`: what a start takes, where that is known better than here.
 
     Raises CostFileError, and ValueError for settings that make no bounds.
     """
     scaling = spec.autoscaling_of(model)
     named = spec.costs_of(model) if read_costs and cost is None else None
-    plant = _plant(spec, model, cost if named is None else read_cost_file(Path(named)))
-    law, shadow = choices_of(spec, model)
+    replica_profile = _replica_profile(spec, model, cost if named is None else read_cost_file(Path(named)))
+    policy, shadow = choices_of(spec, model)
     return ScalingSetup(
-        law=law,
+        policy=policy,
         shadow=shadow,
         bounds=_bounds(scaling, model, spec.pool_of(model, region)),
-        plant=plant if start_up_s is None else replace(plant, start_up_s=start_up_s),
+        replica_profile=replica_profile if start_up_s is None else replace(replica_profile, start_up_s=start_up_s),
         costs=named,
         attainment={one.name: one.attainment for one in spec.classes},
         period_s=scaling.period_s,
@@ -74,7 +74,7 @@ def setup_of(
 
 
 def scaling_problems(spec: ClusterSpec, read_costs: bool = True) -> list[str]:
-    """What of a spec's scaling cannot be followed on this machine: a law or a setting that there is not, a cost file that cannot be read. Without
+    """What of a spec's scaling cannot be followed on this machine: a policy or a setting that there is not, a cost file that cannot be read. Without
     `read_costs` what could be followed on none."""
     return [f"models.{model.name}: autoscaling: {problem}" for model in spec.models if (problem := _problem(spec, model, read_costs))]
 
@@ -84,51 +84,51 @@ def _problem(spec: ClusterSpec, model: Model, read_costs: bool) -> str | None:
         setup = setup_of(spec, model, spec.regions_of(model)[0], read_costs=read_costs and spec.autoscaling_of(model).costs is not None)
         for choice in choices_of(spec, model):
             if choice is not None:
-                choice.make(setup.plant)
+                choice.make(setup.replica_profile)
     except ValueError as error:
         return str(error)
     return None
 
 
-def choices_of(spec: ClusterSpec, model: Model) -> tuple[LawChoice, LawChoice | None]:
+def choices_of(spec: ClusterSpec, model: Model) -> tuple[PolicyChoice, PolicyChoice | None]:
     scaling = spec.autoscaling_of(model)
     shadow = None if scaling.shadow is None else _choice(scaling.shadow, scaling.period_s, model)
     return _choice(scaling, scaling.period_s, model), shadow
 
 
-def _choice(law: SpecLaw, period_s: float, model: Model) -> LawChoice:
-    if law.policy == FIXED:
-        return law_choice(FIXED, {"replicas": model.replicas.count}, period_s)
-    return law_choice(law.policy, settings_in(law), period_s)
+def _choice(policy: SpecPolicy, period_s: float, model: Model) -> PolicyChoice:
+    if policy.policy == FIXED:
+        return policy_choice(FIXED, {"replicas": model.replicas.count}, period_s)
+    return policy_choice(policy.policy, settings_in(policy), period_s)
 
 
-def settings_in(law: SpecLaw) -> dict[str, Value]:
-    """The settings of the law in a spec's section: all of the backlog law's, those that are written down of any other."""
-    return dict(law.settings if law.policy not in (FIXED, BACKLOG) else law.backlog.model_dump())
+def settings_in(policy: SpecPolicy) -> dict[str, Value]:
+    """The settings of the policy in a spec's section: all of the backlog policy's, those that are written down of any other."""
+    return dict(policy.settings if policy.policy not in (FIXED, BACKLOG) else policy.backlog.model_dump())
 
 
-def law_choice(policy: str, settings: Mapping[str, Value], period_s: float) -> LawChoice:
-    """The law by name and settings, asked every `period_s` where it has no pace of its own."""
-    return LawChoice(policy, {**settings, "period_s": period_s} if is_paced(policy) else settings)
+def policy_choice(policy: str, settings: Mapping[str, Value], period_s: float) -> PolicyChoice:
+    """The policy by name and settings, asked every `period_s` where it has no pace of its own."""
+    return PolicyChoice(policy, {**settings, "period_s": period_s} if is_paced(policy) else settings)
 
 
 def is_paced(policy: str) -> bool:
-    """Whether the spec says how often the law is asked; else its own settings do."""
+    """Whether the spec says how often the policy is asked; else its own settings do."""
     return policy in (FIXED, BACKLOG)
 
 
 def _bounds(scaling: Autoscaling, model: Model, pool: Pool) -> Bounds:
-    """A fixed law is bound by nothing but its count; an operator's word may still be any number."""
+    """A fixed policy is bound by nothing but its count; an operator's word may still be any number."""
     counts, fixed = model.replicas, scaling.policy == FIXED and scaling.shadow is None
-    most = counts.count if fixed else counts.max or counts.count
+    maximum = counts.count if fixed else counts.max or counts.count
     return Bounds(
-        least=0 if fixed else min(counts.min, most),
-        most=most,
+        minimum=0 if fixed else min(counts.min, maximum),
+        maximum=maximum,
         ceiling=_ceiling(scaling, model, pool),
         up_per_min=scaling.up_per_minute or math.inf,
         down_per_min=scaling.down_per_minute or math.inf,
         stale_s=scaling.stale_s,
-        silent_s=scaling.silent_s,
+        unresponsive_s=scaling.unresponsive_s,
         unschedulable_s=scaling.unschedulable_s,
         retry_s=scaling.retry_s,
     )
@@ -148,14 +148,16 @@ def usd_per_replica_hour(model: Model, pool: Pool) -> float:
     return pool.price_usd_per_hour * share
 
 
-def _plant(spec: ClusterSpec, model: Model, file: CostFile | None) -> Plant:
+def _replica_profile(spec: ClusterSpec, model: Model, file: CostFile | None) -> ReplicaProfile:
     settings, simulated = model.settings, model.simulated
     start_up_s = _START_UP_S if simulated is None else simulated.start_up_s + _PROCESS_S
     weight = spec.scheduling.decode_weight
     if file is None:
         step_tokens = max(settings.max_num_batched_tokens, settings.max_num_seqs)
-        return Plant(Limits(settings.max_num_seqs, step_tokens, settings.max_num_seqs * settings.max_model_len), weight, None, start_up_s)
-    return Plant(limits_for(model, file), weight, cost_of(model, file), start_up_s)
+        return ReplicaProfile(
+            EngineModelLimits(settings.max_num_seqs, step_tokens, settings.max_num_seqs * settings.max_model_len), weight, None, start_up_s
+        )
+    return ReplicaProfile(limits_for(model, file), weight, cost_of(model, file), start_up_s)
 
 
 def cost_of(model: Model, file: CostFile) -> CostModel:

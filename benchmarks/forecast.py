@@ -85,10 +85,10 @@ def errors(rates: FloatArray, origins: list[int]) -> dict[str, dict[str, float]]
     found = {}
     for name, side in SIDES.items():
         began = time.perf_counter()
-        told = np.array([side(rates[:origin]) for origin in origins])
+        reported = np.array([side(rates[:origin]) for origin in origins])
         each_ms = 1e3 * (time.perf_counter() - began) / len(origins)
-        able = ~np.isnan(told[:, 0])
-        off = np.abs(told - came)[able]
+        able = ~np.isnan(reported[:, 0])
+        off = np.abs(reported - came)[able]
         found[name] = {f"{10 * ahead} min": float(off[:, ahead - 1].sum() / came[able, ahead - 1].sum()) for ahead in _AHEAD} | {"ms": each_ms}
     return found
 
@@ -100,9 +100,9 @@ def coverage(rates: FloatArray, first: int) -> float:
         flow = FlowStats("all", "", 0, work, 0, 0, 0, 1.0)
         forecaster.look(unseen(step * STEP_S, step * STEP_S, 1).showing(flows=(flow,)))
         work += float(rates[step]) * STEP_S
-        told = forecaster.forecast(step * STEP_S)
-        if told is not None:
-            inside.append(np.abs(rates[step : step + 3] - told.work_per_s[:3]) <= 1.645 * np.array(told.error[:3]))
+        reported = forecaster.forecast(step * STEP_S)
+        if reported is not None:
+            inside.append(np.abs(rates[step : step + 3] - reported.work_per_s[:3]) <= 1.645 * np.array(reported.error[:3]))
     return float(np.mean(inside))
 
 

@@ -14,15 +14,15 @@ import typer
 
 from benchmarks.harness import JsonFile, console, plain_table, run_facts, write_json
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
-from deployments.engine_model.limits import Limits
+from deployments.engine_model.limits import EngineModelLimits
 from deployments.garbage import calm_garbage_collector
-from deployments.scheduling import LanePolicy, Policy, SchedulerContract
-from planning.simulator.cell import Cell, CellSettings
+from deployments.scheduling import LanePolicy, SchedulerContract, SchedulingPolicy
+from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.workload import Workload, plain_workload
 
 _COST = CostModel(line(0.006, 1.2e-5), line(0.0, 2e-6), plain_attention(1.2e-9, 2e-12))
 """About an 8B model on one GPU of the H100 class: for speed only, not for advice."""
-_LIMITS = Limits(sequences=128, step_tokens=8_192, kv_tokens=450_000)
+_LIMITS = EngineModelLimits(sequences=128, step_tokens=8_192, kv_tokens=450_000)
 _LANES = (
     LanePolicy("short", 512, weight=8, max_wait_s=30, cap_s=600),
     LanePolicy("medium", 4_096, weight=3, max_wait_s=60, cap_s=600),
@@ -34,7 +34,7 @@ _TIMED = ("submit", "step", "first_token", "release", "learn", "next_wakeup")
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class SimulatorResult:
     """One run. `core_share`: None where it was not timed."""
 
     requests: int
@@ -60,10 +60,10 @@ def workload(requests: int, rate: float, seed: int) -> Workload:
     return plain_workload(np.cumsum(rng.exponential(1 / rate, requests)), prompt, output, bounded=False)
 
 
-def simulate(requests: int, replicas: int, seed: int, timed: bool) -> Result:
+def simulate(requests: int, replicas: int, seed: int, timed: bool) -> SimulatorResult:
     """One run, alone in this process for what its peak memory says."""
     work = workload(requests, replicas * _RATE_PER_REPLICA, seed)
-    cell = Cell(CellSettings(replicas, _LIMITS, Policy(_LANES, max_waiting=1_000_000)), _COST, work)
+    cell = CellSimulator(CellSettings(replicas, _LIMITS, SchedulingPolicy(_LANES, max_waiting=1_000_000)), _COST, work)
     spent = _Stopwatch(cell.scheduler) if timed else None
     calm_garbage_collector()
     began = time.process_time()
@@ -72,7 +72,7 @@ def simulate(requests: int, replicas: int, seed: int, timed: bool) -> Result:
     finished = ~np.isnan(out.finished_s)
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024
     p99 = float(np.percentile(out.ttft_s[finished], 99))
-    return Result(requests, replicas, cpu_s, out.ended_s, peak_mib, int(finished.sum()), p99, spent.seconds / cpu_s if spent else None)
+    return SimulatorResult(requests, replicas, cpu_s, out.ended_s, peak_mib, int(finished.sum()), p99, spent.seconds / cpu_s if spent else None)
 
 
 class _Stopwatch:

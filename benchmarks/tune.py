@@ -23,15 +23,15 @@ from benchmarks.harness import JsonFile, console, run_facts, write_json
 from cluster.hardware import gpu_named
 from cluster.spec import ClusterSpec, load_spec
 from deployments.engine_model.cost_file import CostFile, cost_file
-from deployments.engine_model.limits import Limits
+from deployments.engine_model.limits import EngineModelLimits
 from deployments.garbage import calm_garbage_collector
 from planning.costs.roofline import ModelShape, kv_tokens, roofline
 from planning.simulator.workload import workload_of
-from planning.tune.case import Case, case_of, own_and_defaults, space_of
+from planning.tune.case import TuningCase, case_of, own_and_defaults, space_of
 from planning.tune.choice import choose
-from planning.tune.player import Player
 from planning.tune.search import Budget, Search
-from planning.tune.trial import Candidate, Played, Trial
+from planning.tune.trial import Candidate, TrialResult, TuningTrial
+from planning.tune.trial_runner import TrialRunner
 from planning.workload.servegen import drawn_trace, read_tables
 from planning.workload.trace import Trace
 
@@ -43,11 +43,11 @@ _SHAPE = ModelShape(70.6e9, 80, 64, 8, 128, weight_bytes=1.0, kv_bytes=1.0)
 def costs() -> CostFile:
     """A roofline."""
     gpu, gpus = gpu_named("L40S"), 4
-    limits = Limits(48, 4_096, kv_tokens(_SHAPE, gpu, gpus))
+    limits = EngineModelLimits(48, 4_096, kv_tokens(_SHAPE, gpu, gpus))
     return cost_file("llama-3.1-70b", f"{gpus} x {gpu.title}", "roofline", limits, roofline(_SHAPE, gpu, gpus), note="from data sheets")
 
 
-def case(trace: Trace, spec: ClusterSpec | None = None) -> Case:
+def case(trace: Trace, spec: ClusterSpec | None = None) -> TuningCase:
     """The spec's model on that traffic."""
     spec = spec or load_spec(SPEC)
     model = spec.models[0]
@@ -72,10 +72,12 @@ def other_day(traces: Path, model: str, day: int, requests: int, seed: int) -> T
     """Another day's rates by ten minutes, with the bursts and lengths of the recorded day: each request comes when as large a share of that day's
     requests is expected to have come as had come of its own."""
     trace = recorded_day(traces, requests, seed)
-    own, wanted = (np.concatenate(([0.0], np.cumsum(rates / rates.sum()))) for rates in (day_rates(traces, _MODEL, 0), day_rates(traces, model, day)))
+    own, desired = (
+        np.concatenate(([0.0], np.cumsum(rates / rates.sum()))) for rates in (day_rates(traces, _MODEL, 0), day_rates(traces, model, day))
+    )
     edges = np.arange(len(own)) * _STEP_S
     share = np.interp(trace.arrived_s, edges, own)
-    return trace.at(np.interp(share, wanted, edges))
+    return trace.at(np.interp(share, desired, edges))
 
 
 def day_rates(traces: Path, model: str, day: int) -> NDArray[np.float64]:
@@ -89,27 +91,27 @@ def day_rates(traces: Path, model: str, day: int) -> NDArray[np.float64]:
 _CLASS = "interactive"
 
 
-def searched(tuned: Case, minutes: float, own: Candidate | None, seed: int) -> list[Trial]:
+def searched(tuned: TuningCase, minutes: float, own: Candidate | None, seed: int) -> list[TuningTrial]:
     """A search of that many minutes of processor time."""
     spec = load_spec(SPEC)
     first, defaults = own_and_defaults(spec, spec.models[0])
     began_s = time.process_time()
-    player = Player(tuned, time.process_time)
-    search = Search(player, space_of(tuned, first, defaults), tuned.setup.attainment, Budget(60 * minutes), time.process_time, seed=seed)
+    runner = TrialRunner(tuned, time.process_time)
+    search = Search(runner, space_of(tuned, first, defaults), tuned.setup.attainment, Budget(60 * minutes), time.process_time, seed=seed)
     trials = search.run(own or first, defaults)
     looked = sum(trial.draft is not None for trial in trials)
-    played = sum(trial.finished for trial in trials)
+    outcome = sum(trial.finished for trial in trials)
     took = (time.process_time() - began_s) / 60
-    console.print(f"{looked} settings looked at, {played} played through in {took:.1f} minutes of one core", style="dim")
+    console.print(f"{looked} settings looked at, {outcome} run through in {took:.1f} minutes of one core", style="dim")
     return trials
 
 
-def judged(player: Player, candidate: Candidate) -> Played:
+def judged(runner: TrialRunner, candidate: Candidate) -> TrialResult:
     """A run of the whole day."""
-    return player.exact(candidate, float("inf"), to_the_end=True)
+    return runner.exact(candidate, float("inf"), to_the_end=True)
 
 
-def fewest(trials: list[Trial], attainment: float) -> Trial:
+def fewest(trials: list[TuningTrial], attainment: float) -> TuningTrial:
     """The cheapest of the runs that kept that share."""
     able = [trial for trial in trials if trial.finished and trial.exact is not None and trial.exact.attainment >= attainment - 1e-9]
     return min(able, key=lambda trial: trial.exact.replica_hours if trial.exact is not None else 0.0)
@@ -135,36 +137,36 @@ def main(
     proposal, own = chosen.trial.candidate, trials[0].candidate
     assert proposal is not None
     assert own is not None
-    player = Player(test, time.process_time)
-    after, before = judged(player, proposal), judged(player, own)
-    rows: dict[str, tuple[Candidate | None, Played | None]] = {
+    runner = TrialRunner(test, time.process_time)
+    after, before = judged(runner, proposal), judged(runner, own)
+    rows: dict[str, tuple[Candidate | None, TrialResult | None]] = {
         "tuned day, spec": (own, trials[0].exact),
         "tuned day, proposal": (proposal, chosen.trial.exact),
         "other day, spec": (own, before),
         "other day, proposal": (proposal, after),
     }
-    for name, (_, played) in rows.items():  # at once: the long search may be ended
-        _print(name, played)
+    for name, (_, outcome) in rows.items():  # at once: the long search may be ended
+        _print(name, outcome)
     equal = replace(test, setup=replace(test.setup, attainment={_CLASS: min(0.9999, after.attained(_CLASS))}))
-    known = [*searched(equal, best_minutes, proposal, seed + 1), Trial("proposal", proposal, exact=after)]
+    known = [*searched(equal, best_minutes, proposal, seed + 1), TuningTrial("proposal", proposal, exact=after)]
     best = fewest(known, after.attainment)
     assert best.exact is not None
     regret = after.replica_hours / best.exact.replica_hours - 1
     rows["other day, best known"] = (best.candidate, best.exact)
     _print("other day, best known", best.exact)
     console.print(f"ground of the choice: {chosen.ground}; regret on the other day, at equal attainment: {regret:.1%}")
-    told: dict[str, Any] = {name: _told(*row) for name, row in rows.items()}
-    write_json({**run_facts(), "minutes": minutes, "best_minutes": best_minutes, "other": other, "regret": regret, "runs": told}, json_file)
+    reported: dict[str, Any] = {name: _reported(*row) for name, row in rows.items()}
+    write_json({**run_facts(), "minutes": minutes, "best_minutes": best_minutes, "other": other, "regret": regret, "runs": reported}, json_file)
 
 
-def _print(name: str, played: Played | None) -> None:
-    if played is not None:
-        console.print(f"{name:24} {played.replica_hours:8.1f} replica-hours, {played.attainment:.3%} in time")
+def _print(name: str, outcome: TrialResult | None) -> None:
+    if outcome is not None:
+        console.print(f"{name:24} {outcome.replica_hours:8.1f} replica-hours, {outcome.attainment:.3%} in time")
 
 
-def _told(candidate: Candidate | None, played: Played | None) -> dict[str, Any]:
-    settings = None if candidate is None else {**candidate.settings, "replicas.min": candidate.least}
-    return {"settings": settings, "replica_hours": played and played.replica_hours, "attainment": played and played.attainment}
+def _reported(candidate: Candidate | None, outcome: TrialResult | None) -> dict[str, Any]:
+    settings = None if candidate is None else {**candidate.settings, "replicas.min": candidate.minimum}
+    return {"settings": settings, "replica_hours": outcome and outcome.replica_hours, "attainment": outcome and outcome.attainment}
 
 
 if __name__ == "__main__":

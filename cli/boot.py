@@ -73,7 +73,7 @@ class Boot:
                 self._stop.wait(_POLL_S)
         return False
 
-    def stop(self, ray_lives: Callable[[], bool]) -> None:
+    def stop(self, ray_alive: Callable[[], bool]) -> None:
         """Ends the gateway, which lets running requests end for gateway.drain_s. Everything else is ended by process.
 
         Gives up when Ray is gone: Serve would be asked for a minute. A thread asks, since nothing stops a call that waits for Ray.
@@ -82,7 +82,7 @@ class Boot:
         deadline = time.monotonic() + gateway.drain_s + gateway.lame_duck_s + _STOP_MARGIN_S
         asking = threading.Thread(target=self._end_the_gateways, name="stop", daemon=True)
         asking.start()
-        while asking.is_alive() and ray_lives() and time.monotonic() < deadline:
+        while asking.is_alive() and ray_alive() and time.monotonic() < deadline:
             asking.join(_POLL_S)
         if asking.is_alive():
             console.print("(Serve does not answer: running requests are cut)")
@@ -121,7 +121,7 @@ class Boot:
             report = get(self._url + "/raylane/status", 1, secret).json() if ready else {}
         except requests.RequestException:
             return False
-        return ready and all(len(model["replicas"]) >= model["wanted_replicas"] for model in report["models"])
+        return ready and all(len(model["replicas"]) >= model["desired_replicas"] for model in report["models"])
 
 
 _HANDED_ON = {signal.SIGINT, signal.SIGTERM}

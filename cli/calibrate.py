@@ -15,10 +15,10 @@ import numpy as np
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from cli.bench.client import Client, EndpointError
-from cli.bench.load import CYCLE, Load, play
+from cli.bench.client import BenchClient, EndpointError
+from cli.bench.load import CYCLE, BenchLoad, run
 from cli.bench.prompts import Prompts, RequestOptions, measure_vocabulary
-from cli.bench.record import Record
+from cli.bench.record import RunRecord
 from cli.bench.run import allow_many_connections
 from cli.console import console, fail
 from cli.options import check_outputs, chosen_model, replica_count
@@ -27,8 +27,8 @@ from cli.server_process import ServerError
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel
-from deployments.engine_model.limits import Limits
-from planning.costs.front import Around, LedgerError, Window, front_and_back, read_arounds
+from deployments.engine_model.limits import EngineModelLimits
+from planning.costs.front import Around, LedgerError, ProbeWindow, front_and_back, read_arounds
 from planning.costs.probes import SHORT_PROMPT, Lengths, concurrencies, spread_lengths, traffic_lengths
 from planning.costs.step_fit import Fitted, fit_steps
 from planning.costs.steps import EngineSteps, StepLogError, read_step_log, samples
@@ -46,7 +46,7 @@ OPEN_LOADS = (0.5, 0.85)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ProbePlan:
     """What to send: the model's limits, how long each level is held, and the traffic's lengths (None: unknown)."""
 
     model: str
@@ -76,7 +76,7 @@ class Probed:
 
     logs: tuple[EngineSteps, ...]
     alone_s: float
-    windows: tuple[Window, ...]
+    windows: tuple[ProbeWindow, ...]
     answered: int
     failed: int
 
@@ -84,72 +84,72 @@ class Probed:
 class Probing:
     """One calibration on a private cell."""
 
-    def __init__(self, cell: PrivateCell, client: Client, plan: Plan) -> None:
+    def __init__(self, cell: PrivateCell, client: BenchClient, plan: ProbePlan) -> None:
         self._cell = cell
         self._client = client
         self._plan = plan
         self._options = RequestOptions(plan.model, "completions", ignore_eos=True)
-        self._record = Record()
+        self._record = RunRecord()
         self._seed = 0
 
-    async def run(self, told: Callable[[str, int], None]) -> Probed:
-        """All of it. `told`: what is being done, and how many levels are done."""
+    async def run(self, reported: Callable[[str, int], None]) -> Probed:
+        """All of it. `reported`: what is being done, and how many levels are done."""
         plan, replicas = self._plan, self._cell.replicas
         self._vocabulary = await measure_vocabulary(self._client, plan.model)
         levels = plan.levels(replicas)
-        await self._play(self._closed(plan.expected(1_000), levels[-1], _WARM_UP_S), Record())
+        await self._run(self._closed(plan.expected(1_000), levels[-1], _WARM_UP_S), RunRecord())
         alone_s = await self._alone()
         capacity = 0.0
         for number, clients in enumerate(levels):
-            told(f"{clients} clients", number)
+            reported(f"{clients} clients", number)
             half_s = plan.level_s / 2 * (2 if number >= len(levels) - 2 else 1)  # full engines take longer steps, and so fewer
-            await self._play(self._closed(plan.spread(number), clients, half_s), self._record)
-            ended = await self._play(self._closed(plan.expected(number), clients, half_s), Record())
+            await self._run(self._closed(plan.spread(number), clients, half_s), self._record)
+            ended = await self._run(self._closed(plan.expected(number), clients, half_s), RunRecord())
             capacity = max(capacity, ended)
         windows = []
         for number, share in enumerate(OPEN_LOADS):
-            told(f"open loop at {share:g} of {capacity:.1f} requests/s", len(levels) + number)
+            reported(f"open loop at {share:g} of {capacity:.1f} requests/s", len(levels) + number)
             windows.append(await self._open(share * capacity, number))
         logs = tuple(read_step_log(path) for path in sorted(self._cell.step_logs.glob("*.jsonl")))
         return Probed(logs, alone_s, tuple(windows), self._record.ok, self._record.failed)
 
     async def _alone(self) -> float:
         """What a request takes around the engine's steps: the gateway's account, and what its client sees beyond that, at the median."""
-        record = Record()
+        record = RunRecord()
         prompt, output = (np.full(1, tokens, dtype=np.int64) for tokens in (_ALONE_PROMPT, _ALONE_OUTPUT))
-        told = await self._ledgers_of(Load(prompt, output, None, 1, _ALONE_REQUESTS, None), record)
-        if not told:
+        reported = await self._ledgers_of(BenchLoad(prompt, output, None, 1, _ALONE_REQUESTS, None), record)
+        if not reported:
             raise ValueError("no request of the calibration was answered")
-        self._client_s = max(0.0, float(np.median(record.ttft_s.values) - np.median([one.ttft_s for one in told])))
-        return float(np.median([one.around_s for one in told])) + self._client_s
+        self._client_s = max(0.0, float(np.median(record.ttft_s.values) - np.median([one.ttft_s for one in reported])))
+        return float(np.median([one.around_s for one in reported])) + self._client_s
 
-    async def _open(self, rate: float, number: int) -> Window:
+    async def _open(self, rate: float, number: int) -> ProbeWindow:
         plan = self._plan
         arrivals = arrivals_within(rate, 1.0, plan.level_s, np.random.default_rng(number))
         prompt, output = plan.expected(100 + number)
-        load = Load(prompt, output, arrivals, None, len(arrivals), None)
+        load = BenchLoad(prompt, output, arrivals, None, len(arrivals), None)
         began_s = time.monotonic()
-        told = await self._ledgers_of(load, self._record)
+        reported = await self._ledgers_of(load, self._record)
         ended_s = began_s + float(arrivals[-1])
-        leases = sum(one.wall_s for one in told) / (ended_s - began_s) / self._cell.replicas  # Little's law
-        return Window(began_s, ended_s, leases, tuple(Around(one.ttft_s, one.around_s + self._client_s, one.wall_s) for one in told))
+        leases = sum(one.wall_s for one in reported) / (ended_s - began_s) / self._cell.replicas  # Little's law
+        return ProbeWindow(began_s, ended_s, leases, tuple(Around(one.ttft_s, one.around_s + self._client_s, one.wall_s) for one in reported))
 
-    async def _ledgers_of(self, load: Load, record: Record) -> list[Around]:
+    async def _ledgers_of(self, load: BenchLoad, record: RunRecord) -> list[Around]:
         before = len(read_arounds(self._cell.trace_file))
-        await self._play(load, record)
+        await self._run(load, record)
         await asyncio.sleep(_SETTLE_S)
         return read_arounds(self._cell.trace_file)[before:]
 
-    async def _play(self, load: Load, record: Record) -> float:
+    async def _run(self, load: BenchLoad, record: RunRecord) -> float:
         """Requests a second that were answered."""
         self._seed += 1
-        await play(self._client, Prompts(self._vocabulary, self._options, self._seed), load, record)
+        await run(self._client, Prompts(self._vocabulary, self._options, self._seed), load, record)
         await self._cell.settled()
         return record.ok / record.elapsed_s if record.elapsed_s else 0.0
 
     @staticmethod
-    def _closed(lengths: Lengths, clients: int, seconds: float) -> Load:
-        return Load(*lengths, None, clients, None, seconds)
+    def _closed(lengths: Lengths, clients: int, seconds: float) -> BenchLoad:
+        return BenchLoad(*lengths, None, clients, None, seconds)
 
 
 def calibrate(
@@ -158,7 +158,7 @@ def calibrate(
     model: Annotated[str | None, typer.Option(help="The model. Default: the spec's first.")] = None,
     replicas: Annotated[int | None, typer.Option(min=1, max=64, help="Replicas to run and load at once. Default: the spec's count.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Expected traffic: half of the requests get lengths from its first half.")] = None,
-    length_scale: Annotated[float, typer.Option(min=1e-3, max=1.0, help="Multiply the trace's lengths (at most what fits the context).")] = 1.0,
+    length_scale: Annotated[float, typer.Option(min=1e-3, max=1.0, help="Multiply the trace's lengths (at maximum what fits the context).")] = 1.0,
     seconds: Annotated[float, typer.Option(min=2, max=600, help="How long to hold each level of concurrency.")] = 16.0,
     pin: Annotated[bool, typer.Option("--pin", help="Give each replica a core of its own, and everything else the rest.")] = False,
     keep: Annotated[Path | None, typer.Option(help="Keep the step logs and the ledger in this folder.")] = None,
@@ -172,28 +172,28 @@ def calibrate(
         traffic = None if trace is None else _traffic(trace, settings.max_model_len, length_scale)
     except TraceError as error:
         fail(f"--trace: {error}", code=2)
-    plan = Plan(chosen.name, settings.max_model_len, settings.max_num_seqs, seconds, traffic)
+    plan = ProbePlan(chosen.name, settings.max_model_len, settings.max_num_seqs, seconds, traffic)
     with tempfile.TemporaryDirectory(prefix="raylane-") as scratch:
         try:
             probed = asyncio.run(_measure(spec, plan, count, keep or Path(scratch), pin))
             _write(chosen, count, probed, out, pin)
         except (ServerError, PinError, EndpointError, StepLogError, LedgerError, ValueError) as error:
-            fail(str(error), mend="raylane doctor")
+            fail(str(error), hint="raylane doctor")
 
 
 def _traffic(trace: Path, max_model_len: int, length_scale: float) -> Lengths:
-    """Of the first half: a rehearsal plays the second."""
+    """Of the first half: a rehearsal runs the second."""
     work = rehearsed(read_trace(trace), max_model_len, length_scale, 1.0)
     half = work.head(max(1, len(work) // 2))
     return half.prompt_tokens, half.output_tokens
 
 
-async def _measure(spec: ClusterSpec, plan: Plan, replicas: int, folder: Path, pin: bool) -> Probed:
+async def _measure(spec: ClusterSpec, plan: ProbePlan, replicas: int, folder: Path, pin: bool) -> Probed:
     allow_many_connections()
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(f"starting {replicas} replica(s) of {plan.model}", total=len(plan.levels(replicas)) + len(OPEN_LOADS))
-        async with PrivateCell(spec, plan.model, replicas, folder) as cell, Client(cell.url, "completions") as client:
+        async with PrivateCell(spec, plan.model, replicas, folder) as cell, BenchClient(cell.url, "completions") as client:
             if pin:
                 await cell.pin()
             return await Probing(cell, client, plan).run(lambda text, done: progress.update(task, description=text, completed=done))
@@ -204,7 +204,7 @@ def _write(model: Model, replicas: int, probed: Probed, out: Path, pin: bool) ->
     facts = probed.logs[0].facts
     front, back_s = front_and_back(probed.alone_s, probed.windows, probed.logs)
     costs = CostModel(fitted.model.dense, fitted.model.sequence, fitted.model.attention, front, back_s)
-    limits = Limits(facts.max_num_seqs, facts.max_num_batched_tokens, facts.kv_tokens, facts.block_tokens)
+    limits = EngineModelLimits(facts.max_num_seqs, facts.max_num_batched_tokens, facts.kv_tokens, facts.block_tokens)
     note = f"{fitted.samples} steps of {replicas} replica(s) on one machine, all loaded" + (", each pinned to a core" if pin else "")
     try:
         write_cost_file(out, cost_file(model.name, "this machine", "measured", limits, costs, fitted.error, note))

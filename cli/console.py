@@ -20,17 +20,17 @@ def show(view: RenderableType) -> None:
     console.print(view, soft_wrap=not console.is_terminal)
 
 
-def fail(message: str, mend: str | None = None, code: int = 1) -> NoReturn:
+def fail(message: str, hint: str | None = None, code: int = 1) -> NoReturn:
     """Prints what is wrong, and a command that may fix it, and ends the command with an exit code."""
-    complain(message, mend)
+    complain(message, hint)
     raise typer.Exit(code)
 
 
-def complain(message: str, mend: str | None = None) -> None:
+def complain(message: str, hint: str | None = None) -> None:
     """Prints what is wrong, and a command that may fix it."""
     errors.print(f"[bold red]error:[/] {escape(message)}")
-    if mend is not None:
-        errors.print(f"  hint: [bold]{escape(mend)}[/]")
+    if hint is not None:
+        errors.print(f"  hint: [bold]{escape(hint)}[/]")
 
 
 _FORM = re.compile(r"(\d+(?:\.\d+)?)([smhd])")

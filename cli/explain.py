@@ -15,14 +15,14 @@ import typer
 from rich.markup import escape
 
 from autoscaling.explain.explanation import explain as explained
-from autoscaling.explain.moments import Moment, moments
+from autoscaling.explain.moments import DecisionMoment, moments
 from autoscaling.log.reader import LogError, lines_of, log_files
 from autoscaling.log.writer import PREFIX
 from cli.console import console, fail, seconds_of
 from cli.departed import clock, end_of, ids_in, sequel_of, short_names
 from cli.run_dir import RunDir, known_clusters
-from deployments.cell.book import departures_in
-from deployments.cell.life_log import FILE_NAME, LifeLog
+from deployments.cell.departure_history import departures_in
+from deployments.cell.lifecycle_log import FILE_NAME, LifecycleLog
 from deployments.ownership.decision_log import model_in
 
 
@@ -44,7 +44,7 @@ def explain(
         _tell_ended(_departures(log_folder(log or []), model, 0.0, until_unix_s or math.inf), as_json)
         return
     logs = chosen_logs(model, log or [])
-    found: deque[Moment] = deque(maxlen=1 if at is not None else last)
+    found: deque[DecisionMoment] = deque(maxlen=1 if at is not None else last)
     try:
         for moment in moments(lines_of(logs), any_code):
             if until_unix_s is not None and moment.record.signals.unix_s > until_unix_s:
@@ -52,21 +52,21 @@ def explain(
             if moment.decision.changes or reasons or at is not None:
                 found.append(moment)
     except LogError as error:
-        fail(str(error), mend="--any-code" if "recorded by code" in str(error) else None, code=2)
+        fail(str(error), hint="--any-code" if "recorded by code" in str(error) else None, code=2)
     except OSError as error:
         fail(f"{error.filename}: cannot be read: {error.strerror}", code=2)
-    told = [explained(moment) for moment in found]
+    reported = [explained(moment) for moment in found]
     if as_json:
-        console.print_json(json.dumps([one.as_json() for one in told]))
+        console.print_json(json.dumps([one.as_json() for one in reported]))
         return
-    if not told:
+    if not reported:
         console.print("No decision changed the number of replicas." + ("" if reasons else " `--reasons` shows those that changed only the reason."))
-    for one in told:
+    for one in reported:
         head, *rest = one.lines()
         console.print(f"[bold]{escape(head)}[/]")
         console.print(escape("\n".join(rest)) + "\n", highlight=False)
-    if told and at is None:
-        meanwhile = _departures(logs[-1].parent, told[0].model, told[0].at_unix_s, math.inf)
+    if reported and at is None:
+        meanwhile = _departures(logs[-1].parent, reported[0].model, reported[0].at_unix_s, math.inf)
         if meanwhile:
             console.print("[bold]Replicas and gateways that ended since the first of these:[/]")
             _tell_ended(meanwhile, as_json=False)
@@ -74,7 +74,7 @@ def explain(
 
 def _departures(folder: Path, model: str | None, since_unix_s: float, until_unix_s: float) -> list[dict[str, Any]]:
     """Records of what ended in that time: the model's replicas (without one, all), gateways, controllers and directories."""
-    found = departures_in(LifeLog(folder / Path(FILE_NAME).name).read())
+    found = departures_in(LifecycleLog(folder / Path(FILE_NAME).name).read())
     return [one.record() for one in found if since_unix_s <= one.at_unix_s <= until_unix_s and (model is None or one.model in ("", model))]
 
 
@@ -88,8 +88,8 @@ def _tell_ended(records: list[dict[str, Any]], as_json: bool) -> None:
     for one in records:
         sequel = sequel_of(one, names)
         digests = f"  requests: {' '.join(one['digests'])}" if one["digests"] else ""
-        told = [f"{clock(one['at_unix_s'])}  {end_of(one, names)}", f"  {sequel}" if sequel else "", digests]
-        console.print(escape("\n".join(line for line in told if line)), highlight=False)
+        reported = [f"{clock(one['at_unix_s'])}  {end_of(one, names)}", f"  {sequel}" if sequel else "", digests]
+        console.print(escape("\n".join(line for line in reported if line)), highlight=False)
 
 
 def _time(text: str) -> float:
@@ -130,5 +130,5 @@ def log_folder(files: Sequence[Path]) -> Path:
         return files[-1].parent
     states = known_clusters() or known_clusters(dead_too=True)
     if len(states) != 1:
-        fail(f"{len(states)} clusters are known on this machine; name the log", mend="--log FILE", code=2)
+        fail(f"{len(states)} clusters are known on this machine; name the log", hint="--log FILE", code=2)
     return RunDir(states[0].name).path / "logs"

@@ -60,7 +60,7 @@ def base_url(url: str | None) -> str:
         return url.rstrip("/")
     states = known_clusters()
     if not states:
-        fail("no cluster is up on this machine", mend="raylane up")
+        fail("no cluster is up on this machine", hint="raylane up")
     if len(states) > 1:
         fail("several clusters are up; name one with --url: " + ", ".join(f"{state.name} at {state.url}" for state in states), code=2)
     return states[0].url.rstrip("/")
@@ -105,9 +105,9 @@ def _no_answer(base: str, error: Exception) -> NoReturn:
     up = next((state for state in known_clusters() if state.url.rstrip("/") == base), None)
     problem = f"{base} does not answer as a raylane gateway: {error}"
     if up is None:
-        fail(problem, mend="raylane up")
+        fail(problem, hint="raylane up")
     problem = f"{problem}. Cluster {up.name!r} is up (process {up.pid}): its gateway is starting or restarting"
-    fail(problem, mend=f"try again in a few seconds; the reason is in {up.ray_temp_dir}/session_latest/logs/raylet.err")
+    fail(problem, hint=f"try again in a few seconds; the reason is in {up.ray_temp_dir}/session_latest/logs/raylet.err")
 
 
 def _secret_of(base: str) -> str:
@@ -115,7 +115,7 @@ def _secret_of(base: str) -> str:
 
 
 def _no_secret(base: str) -> NoReturn:
-    fail(f"the gateway at {base} requires its cluster's secret", mend="set RAYLANE_SECRET")
+    fail(f"the gateway at {base} requires its cluster's secret", hint="set RAYLANE_SECRET")
 
 
 def _place(url: str) -> tuple[str, int | None]:

@@ -1,4 +1,4 @@
-"""`raylane gauntlet`: tunes every law in every scenario, judges them on plays that none was tuned on, and tells who is better where."""
+"""`raylane gauntlet`: tunes every policy in every scenario, judges them on runs that none was tuned on, and tells who is better where."""
 
 import json
 import os
@@ -13,16 +13,16 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from autoscaling.laws.registry import LAWS
+from autoscaling.policies.registry import POLICIES
 from cli.console import console, errors, fail
 from cli.gauntlet_tables import show, show_choices
 from cli.options import check_outputs
 from cluster.files import is_special, write_whole
 from planning.gauntlet.recorded import TracesError
 from planning.gauntlet.registry import SCENARIOS
-from planning.gauntlet.results import Plan, Results, merged
+from planning.gauntlet.results import GauntletPlan, Results, merged
 from planning.gauntlet.results_file import ResultsFileError, read_results
-from planning.gauntlet.run import LawFailedError
+from planning.gauntlet.run import PolicyFailedError
 from planning.report.file import ReportFileError, write_report
 
 OURS = "backlog"
@@ -30,7 +30,7 @@ _MEMO = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rayl
 
 
 def gauntlet(
-    laws: Annotated[str | None, typer.Option(help="Only these, separated by commas.")] = None,
+    policies: Annotated[str | None, typer.Option(help="Only these, separated by commas.")] = None,
     scenarios: Annotated[str | None, typer.Option(help="Only these, separated by commas. Default: all except those marked long.")] = None,
     trials: Annotated[
         int | None, typer.Option(min=1, max=10_000, help="Settings that each policy may try in each scenario. Default: 4; with --thorough: 25.")
@@ -58,17 +58,17 @@ def gauntlet(
         show_choices()
         return
     if source:
-        if any(given is not None for given in (laws, scenarios, trials, seeds, jobs)) or thorough:
+        if any(given is not None for given in (policies, scenarios, trials, seeds, jobs)) or thorough:
             fail("--from runs nothing; allowed with it: --out, --report and --json", code=2)
         check_outputs(out=out, report=report)
         _tell(_together(source), out, report, as_json)
         return
-    chosen = _chosen("--laws", laws, list(LAWS))
-    played = _chosen("--scenarios", scenarios, list(SCENARIOS), [name for name, one in SCENARIOS.items() if thorough or not one.long])
+    chosen = _chosen("--policies", policies, list(POLICIES))
+    outcome = _chosen("--scenarios", scenarios, list(SCENARIOS), [name for name, one in SCENARIOS.items() if thorough or not one.long])
     _check(traces, out, report, memo)
-    plan = Plan(
+    plan = GauntletPlan(
         tuple(chosen),
-        tuple(played),
+        tuple(outcome),
         trials or (25 if thorough else 4),
         2 if thorough else 1,
         seeds or (8 if thorough else 2),
@@ -88,8 +88,8 @@ def _tell(results: Results, out: Path | None, report: Path | None, as_json: bool
         errors.print("the folder of recorded traffic: --traces DIR, or RAYLANE_TRACES")
     if not results.contests or not results.contests[0].contenders:
         fail("no scenario could run")
-    laws = [one.law for one in results.contests[0].contenders]
-    ours = OURS if OURS in laws else laws[0]
+    policies = [one.policy for one in results.contests[0].contenders]
+    ours = OURS if OURS in policies else policies[0]
     if as_json:
         console.print_json(json.dumps(results.as_json()))
     else:
@@ -97,7 +97,7 @@ def _tell(results: Results, out: Path | None, report: Path | None, as_json: bool
     problems = [] if out is None else _written(out, results)
     problems += [] if report is None else _saved(report, results, ours)
     if problems:
-        fail("; ".join(problems), mend="run the command again with other paths; finished runs are kept")
+        fail("; ".join(problems), hint="run the command again with other paths; finished runs are kept")
 
 
 def _written(out: Path, results: Results) -> list[str]:
@@ -151,29 +151,29 @@ def _read(path: Path) -> Results:
     return results
 
 
-def _run(plan: Plan) -> Results:
+def _run(plan: GauntletPlan) -> Results:
     from planning.gauntlet.gauntlet import Gauntlet  # optuna and scipy take a second to import, which other commands need not wait for
 
-    columns = (TextColumn("[progress.description]{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("plays"), TimeRemainingColumn())
+    columns = (TextColumn("[progress.description]{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"), TimeRemainingColumn())
     with Progress(*columns, console=errors, transient=True) as progress:
-        task = progress.add_task(f"{len(plan.laws)} laws, {len(plan.scenarios)} scenarios", total=None)
+        task = progress.add_task(f"{len(plan.policies)} policies, {len(plan.scenarios)} scenarios", total=None)
 
-        def told(done: float, total: float, last: str) -> None:
+        def reported(done: float, total: float, last: str) -> None:
             progress.update(task, completed=round(done), total=round(total), description=last)
 
         try:
-            return Gauntlet(plan).run(told, lambda note: errors.print(f"[yellow]{escape(note)}[/]"))
+            return Gauntlet(plan).run(reported, lambda note: errors.print(f"[yellow]{escape(note)}[/]"))
         except TracesError as error:
             fail(f"--traces: {error}")
-        except LawFailedError as error:
+        except PolicyFailedError as error:
             fail(str(error))
 
 
 def _saved(path: Path, results: Results, ours: str) -> list[str]:
     """What is wrong, if anything."""
-    from planning.report.gauntlet import Facts, render  # plotly takes a second to import
+    from planning.report.gauntlet import GauntletFacts, render  # plotly takes a second to import
 
-    facts = Facts(shlex.join(["raylane", *sys.argv[1:]]), version("raylane"), datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
+    facts = GauntletFacts(shlex.join(["raylane", *sys.argv[1:]]), version("raylane"), datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
     try:
         write_report(path, render(results, ours, facts))
     except ReportFileError as error:

@@ -30,12 +30,12 @@ def apply(
     from autoscaling.from_spec import scaling_problems  # the other commands here need no scaling policies
 
     try:
-        wanted = load_spec(spec)
+        desired = load_spec(spec)
     except SpecError as error:
         fail(f"{error.source} is not a usable spec:\n  " + "\n  ".join(error.problems), code=2)
-    if problems := scaling_problems(wanted):
+    if problems := scaling_problems(desired):
         fail("; ".join(problems), code=2)
-    changes = send_spec(url, wanted.model_dump_json(), dry_run=check)["changes"]
+    changes = send_spec(url, desired.model_dump_json(), dry_run=check)["changes"]
     if not changes:
         console.print("The running cluster already has this spec.")
         return
@@ -99,7 +99,7 @@ def drain(
     if not answer["audited"]:
         console.print("[yellow]note[/]: the directory did not answer, so the audit log does not hold this order.")
     if answer["failed"]:
-        fail("; ".join(f"{replica_id}: {error}" for replica_id, error in answer["failed"].items()), mend="raylane status")
+        fail("; ".join(f"{replica_id}: {error}" for replica_id, error in answer["failed"].items()), hint="raylane status")
 
 
 def key() -> None:

@@ -34,7 +34,7 @@ def replica_count(model: Model, replicas: int | None) -> int:
     """The number of replicas: `replicas`, else the spec's count; at least 1."""
     count = replicas or model.replicas.count
     if count < 1:
-        fail(f"model {model.name!r} has {count} replicas; needed: at least 1", mend="--replicas N", code=2)
+        fail(f"model {model.name!r} has {count} replicas; needed: at least 1", hint="--replicas N", code=2)
     return count
 
 
@@ -45,7 +45,7 @@ def engine_costs(spec: ClusterSpec, model: Model, file: Path | None) -> tuple[Pa
     """The cost file that the option or the spec names, and its content. Ends the command if neither does. Raises CostFileError."""
     named = spec.costs_of(model)
     if file is None and named is None:
-        fail(f"--costs: missing, and the spec names none (planning.costs) for model {model.name!r}", mend="raylane calibrate", code=2)
+        fail(f"--costs: missing, and the spec names none (autoscaling.costs) for model {model.name!r}", hint="raylane calibrate", code=2)
     path = file or Path(str(named))
     costs = read_cost_file(path)
     tell_misfits(spec, model, path, costs)
@@ -78,7 +78,7 @@ Seed = Annotated[int | None, typer.Option(min=0, help="Seed of --load-scale and 
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class TrafficOptions:
     """The values of the traffic options, in the order in which they apply."""
 
     from_s: float = 0.0
@@ -89,7 +89,7 @@ class Choice:
     seed: int | None = None
 
 
-def chosen_requests(path: Path, choice: Choice) -> Trace:
+def chosen_requests(path: Path, choice: TrafficOptions) -> Trace:
     """The requests of a file that the options choose. Raises TraceError."""
     # Only without a window may the reader cut at the limit by itself: the limit counts from the window's start.
     whole = choice.from_s == 0 and choice.to_s is None
@@ -105,7 +105,7 @@ def chosen_requests(path: Path, choice: Choice) -> Trace:
     return trace
 
 
-def scaled(trace: Trace, choice: Choice) -> Trace:
+def scaled(trace: Trace, choice: TrafficOptions) -> Trace:
     """The requests on the stretched clock, so many times as many of them."""
     return load_scaled(time_scaled(trace, choice.time_scale), choice.load_scale, choice.seed or 0)
 

@@ -51,7 +51,7 @@ class PrivateRay:
     temp_dir: str
     head: tuple[psutil.Process, ...]
 
-    def lives(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether Ray's head can still answer."""
         return not any(_is_zombie(process) for process in self.head)
 
@@ -86,7 +86,7 @@ def private_ray(num_cpus: int, token_file: Path) -> Iterator[PrivateRay]:
     finally:
         me = psutil.Process()
         ours = {*me.children(recursive=True), *processes_of(temp_dir)} - {me}
-        if own is None or own.lives():
+        if own is None or own.is_alive():
             ray.shutdown()
             end_processes(list(ours))
         else:  # Ray's own way out would wait for its head, and abort this process after a minute

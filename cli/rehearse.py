@@ -12,19 +12,19 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
-from cli.bench.client import Client, EndpointError
+from cli.bench.client import BenchClient, EndpointError
 from cli.bench.run import allow_many_connections
 from cli.console import console, fail
 from cli.options import check_outputs, chosen_model, replica_count, tell_misfits
 from cli.private_cell import PinError, PrivateCell
-from cli.rehearse_live import Lived, LivePlayer
+from cli.rehearse_live import Lived, LiveRunner
 from cli.server_process import ServerError
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile, CostFileError, read_cost_file
 from deployments.engine_model.cost_model import CostModel, slowed
 from deployments.engine_model.fits import limits_for
 from deployments.scheduling.policy import binding_of, policy_of
-from deployments.scheduling.replay import Replay, ReplayError, replay
+from deployments.scheduling.replay import ReplayError, SchedulerReplay, replay
 from deployments.telemetry.published_error import AtLoad, Published, write_published
 from planning.costs.steps import slowness
 from planning.rehearsal import at_rate, compare, rehearsed, simulated_capacity, simulated_run
@@ -47,7 +47,7 @@ def rehearse(
     seconds: Annotated[float, typer.Option(min=5, max=3_600, help="How long requests arrive in each run.")] = 60.0,
     model: Annotated[str | None, typer.Option(help="The model. Default: the spec's first.")] = None,
     replicas: Annotated[int | None, typer.Option(min=1, max=64, help="Replicas to run on this machine. Default: the spec's count.")] = None,
-    length_scale: Annotated[float, typer.Option(min=1e-3, max=1.0, help="Multiply the trace's lengths (at most what fits the context).")] = 1.0,
+    length_scale: Annotated[float, typer.Option(min=1e-3, max=1.0, help="Multiply the trace's lengths (at maximum what fits the context).")] = 1.0,
     pin: Annotated[bool, typer.Option("--pin", help="Give each replica a core of its own, and everything else the rest.")] = False,
     keep: Annotated[Path | None, typer.Option(help="Keep the step logs and the ledger in this folder.")] = None,
 ) -> None:
@@ -76,7 +76,7 @@ def rehearse(
             published = asyncio.run(rehearsal.run(shares, runs, seconds, pin))
             replayed = rehearsal.replay()
         except (ServerError, PinError, EndpointError, ReplayError, ValueError) as error:
-            fail(str(error), mend="raylane doctor")
+            fail(str(error), hint="raylane doctor")
     _show(published)
     try:
         write_published(out, published)
@@ -113,17 +113,17 @@ class _Rehearsal:
 
             async with (
                 PrivateCell(self._spec, self._model.name, replicas, self._folder) as cell,
-                Client(cell.url, "completions") as client,
+                BenchClient(cell.url, "completions") as client,
             ):
                 if pin:
                     await cell.pin()
-                player = await LivePlayer.on(cell, client, self._model.name, self._lanes)
+                runner = await LiveRunner.on(cell, client, self._model.name, self._lanes)
                 tell("capacity", 0)
                 guess = simulated_capacity(self._settings, self._cost, self._work.head(20 * clients), clients)
                 sample = self._work.head(max(int(guess * min(_CAPACITY_S, seconds)), 4 * clients))
-                live = await player.capacity(sample, clients, _WARM_UP)
+                live = await runner.capacity(sample, clients, _WARM_UP)
                 simulated = simulated_capacity(self._settings, self._cost, sample, clients)
-                at_loads = await self._at_loads(player, live, shares, runs, seconds, tell)
+                at_loads = await self._at_loads(runner, live, shares, runs, seconds, tell)
         costs = f"{self._costs.basis}: {self._costs.note}"
         now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
         return Published(
@@ -136,13 +136,13 @@ class _Rehearsal:
             loads=tuple(at_loads),
         )
 
-    def replay(self) -> Replay:
+    def replay(self) -> SchedulerReplay:
         """Feeds what the live scheduler was given to the same core, once the cell is down."""
         files = sorted(self._decisions.glob("*.jsonl*"), key=lambda file: -int(file.suffix[1:]) if file.suffix[1:].isdecimal() else 0)
         return replay(line for file in files for line in file.read_text(encoding="utf-8").splitlines())
 
     async def _at_loads(
-        self, player: LivePlayer, capacity: float, shares: list[float], runs: int, seconds: float, tell: Callable[[str, int], None]
+        self, runner: LiveRunner, capacity: float, shares: list[float], runs: int, seconds: float, tell: Callable[[str, int], None]
     ) -> list[AtLoad]:
         """The loads in turns, so that a machine that is slow for a while is slow for all of them."""
         works = [at_rate(self._work, share * capacity, seconds) for share in shares]
@@ -150,14 +150,14 @@ class _Rehearsal:
         for number in range(runs):
             for index, (share, work) in enumerate(zip(shares, works, strict=True)):
                 tell(f"{share:g} x capacity, run {number + 1} of {runs}", 1 + number * len(shares) + index)
-                lived[index].append(await player.play(work))
+                lived[index].append(await runner.run(work))
         found = []
-        for share, work, plays in zip(shares, works, lived, strict=True):
+        for share, work, repeats in zip(shares, works, lived, strict=True):
             tell(f"simulating {share:g} x capacity", len(shares) * runs)
-            slow = [slowness(self._cost, player.steps(play)) for play in plays]
+            slow = [slowness(self._cost, runner.steps(run)) for run in repeats]
             ours = [self._simulated(work, slowed(self._cost, factor)) for factor in slow]
-            figures = tuple(compare([play.run.figures(self._lanes) for play in plays], ours, self._simulated(work, self._cost)))
-            failed = sum(play.run.failed for play in plays)
+            figures = tuple(compare([run.run.figures(self._lanes) for run in repeats], ours, self._simulated(work, self._cost)))
+            failed = sum(run.run.failed for run in repeats)
             found.append(AtLoad(load=share, runs=runs, slowness=tuple(slow), requests=len(work), failed=failed, figures=figures))
         return found
 

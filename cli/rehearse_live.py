@@ -8,30 +8,30 @@ from pathlib import Path
 
 import numpy as np
 
-from cli.bench.client import Client
-from cli.bench.load import Load, Played, closed_loop, open_loop
+from cli.bench.client import BenchClient
+from cli.bench.load import BenchLoad, LoadResult, closed_loop, open_loop
 from cli.bench.prompts import Prompts, RequestOptions, Vocabulary, measure_vocabulary
 from cli.bench.record import Histogram
 from cli.private_cell import PrivateCell
 from planning.costs.steps import StepSample, read_step_log, samples
-from planning.rehearsal import QUANTILES, Run, label, throughput
+from planning.rehearsal import QUANTILES, RehearsalRun, label, throughput
 from planning.simulator.workload import Workload
 from planning.workload.arrivals import FloatArray
 
 
 @dataclass(frozen=True, slots=True)
 class Lived:
-    """A live play, and when it was (monotonic clock)."""
+    """A live run, and when it was (monotonic clock)."""
 
-    run: Run
+    run: RehearsalRun
     began_s: float
     ended_s: float
 
 
-class LivePlayer:
-    """Plays on one cell. `lanes` are the spec's, in order."""
+class LiveRunner:
+    """Runs on one cell. `lanes` are the spec's, in order."""
 
-    def __init__(self, cell: PrivateCell, client: Client, vocabulary: Vocabulary, model: str, lanes: tuple[str, ...]) -> None:
+    def __init__(self, cell: PrivateCell, client: BenchClient, vocabulary: Vocabulary, model: str, lanes: tuple[str, ...]) -> None:
         self._cell = cell
         self._client = client
         self._vocabulary = vocabulary
@@ -40,7 +40,7 @@ class LivePlayer:
         self._runs = 0
 
     @classmethod
-    async def on(cls, cell: PrivateCell, client: Client, model: str, lanes: tuple[str, ...]) -> "LivePlayer":
+    async def on(cls, cell: PrivateCell, client: BenchClient, model: str, lanes: tuple[str, ...]) -> "LiveRunner":
         """A player that has measured the model's vocabulary."""
         return cls(cell, client, await measure_vocabulary(client, model), model, lanes)
 
@@ -49,20 +49,20 @@ class LivePlayer:
         await self._closed(work, clients, min(warm_up, len(work)))
         return throughput(await self._closed(work, clients, len(work)))
 
-    async def play(self, work: Workload) -> Lived:
-        """One play of the workload at its times, with prompts of its own."""
+    async def run(self, work: Workload) -> Lived:
+        """One run of the workload at its times, with prompts of its own."""
         began_s = time.monotonic()
         self._runs += 1
         name = f"rehearsal-{self._runs}-"
-        load = Load(work.prompt_tokens, work.output_tokens, work.arrived_s, None, len(work), None)
-        played = await open_loop(self._client, self._prompts(), load, name)
+        load = BenchLoad(work.prompt_tokens, work.output_tokens, work.arrived_s, None, len(work), None)
+        outcome = await open_loop(self._client, self._prompts(), load, name)
         await self._cell.settled()
         ended_s = time.monotonic()
         await asyncio.sleep(1.5)  # the last ledgers are written a moment after
-        return Lived(_run(played, _ledger(self._cell.trace_file, name), self._lanes), began_s, ended_s)
+        return Lived(_run(outcome, _ledger(self._cell.trace_file, name), self._lanes), began_s, ended_s)
 
     def steps(self, lived: Lived) -> list[StepSample]:
-        """The engines' steps of a play."""
+        """The engines' steps of a run."""
         logs = (read_step_log(path) for path in sorted(self._cell.step_logs.glob("*.jsonl")))
         return [sample for log in logs for sample in samples(log.within(lived.began_s, lived.ended_s))]
 
@@ -72,7 +72,7 @@ class LivePlayer:
     async def _closed(self, work: Workload, clients: int, count: int) -> FloatArray:
         """When each request ended."""
         self._runs += 1
-        ended = await closed_loop(self._client, self._prompts(), Load(work.prompt_tokens, work.output_tokens, None, clients, count, None))
+        ended = await closed_loop(self._client, self._prompts(), BenchLoad(work.prompt_tokens, work.output_tokens, None, clients, count, None))
         await self._cell.settled()
         return ended
 
@@ -88,11 +88,11 @@ def _ledger(path: Path, name: str) -> dict[int, dict[str, object]]:
     return rows
 
 
-def _run(played: Played, ledger: dict[int, dict[str, object]], lanes: tuple[str, ...]) -> Run:
-    count, gaps = len(played.samples), Histogram()
+def _run(outcome: LoadResult, ledger: dict[int, dict[str, object]], lanes: tuple[str, ...]) -> RehearsalRun:
+    count, gaps = len(outcome.samples), Histogram()
     columns = {name: np.full(count, np.nan) for name in ("ttft", "lane", "engine", "decode")}
     lane = np.full(count, -1, dtype=np.int64)
-    for number, sample in enumerate(played.samples):
+    for number, sample in enumerate(outcome.samples):
         if sample.failure is not None or sample.ttft_s is None:
             continue
         columns["ttft"][number] = sample.ttft_s
@@ -107,4 +107,4 @@ def _run(played: Played, ledger: dict[int, dict[str, object]], lanes: tuple[str,
         lane[number] = lanes.index(str(entry["lane"])) if entry["lane"] in lanes else -1
     itl = {label(level): gaps.percentile(100 * level) for level in QUANTILES} | {"mean": gaps.mean} if gaps.count else {}
     ttft = columns.pop("ttft")
-    return Run(ttft, columns, lane, itl, sum(played.failures.values()))
+    return RehearsalRun(ttft, columns, lane, itl, sum(outcome.failures.values()))

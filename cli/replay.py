@@ -28,17 +28,17 @@ def replay_log(
     if not logs:
         fail("nothing to replay: no file holds decisions", code=2)
     for log, parts in logs.items():
-        told = f"{log.name}: " if len(logs) > 1 else ""
+        reported = f"{log.name}: " if len(logs) > 1 else ""
         try:
             first = next(all_lines_of(parts), None)
             if first is None:
                 fail(f"{log}: not a decision log: it is empty", code=2)
             if is_scaling_log(first):
-                _replay_scaling(parts, any_code, told)
+                _replay_scaling(parts, any_code, reported)
             else:
-                _replay_scheduling(parts, any_code, told)
+                _replay_scheduling(parts, any_code, reported)
         except (ReplayError, LogError) as error:
-            fail(f"{told}{error}", code=2)
+            fail(f"{reported}{error}", code=2)
         except OSError as error:
             fail(f"{error.filename}: cannot be read: {error.strerror}", code=2)
         except RecursionError:  # of a scheduler's log; a scaling log's reader says which line
@@ -64,20 +64,20 @@ def _logs(files: list[Path]) -> dict[Path, list[Path]]:
     return {log: [file for _, file in sorted(parts)] for log, parts in logs.items()}
 
 
-def _replay_scheduling(files: list[Path], any_code: bool, told: str) -> None:
+def _replay_scheduling(files: list[Path], any_code: bool, reported: str) -> None:
     found = replay(all_lines_of(files), any_code)
-    console.print(f"{told}{found.inputs} inputs, {found.placed} placements")
+    console.print(f"{reported}{found.inputs} inputs, {found.placed} placements")
     if found.gaps:
-        console.print(f"[yellow]{told}inputs are missing in {found.gaps} place(s), where the log could not be written[/]")
+        console.print(f"[yellow]{reported}inputs are missing in {found.gaps} place(s), where the log could not be written[/]")
     if found.difference is not None:
         different = found.difference
-        fail(f"{told}line {different.line}, {different.method}: recorded {different.recorded}, decided now {different.replayed}")
+        fail(f"{reported}line {different.line}, {different.method}: recorded {different.recorded}, decided now {different.replayed}")
 
 
-def _replay_scaling(files: list[Path], any_code: bool, told: str) -> None:
+def _replay_scaling(files: list[Path], any_code: bool, reported: str) -> None:
     found = replay_scaling(lines_of(files), any_code)
-    console.print(f"{told}{found.decisions} decisions, {found.changes} changed the number of replicas")
+    console.print(f"{reported}{found.decisions} decisions, {found.changes} changed the number of replicas")
     if found.difference is not None:
         different = found.difference
         old, new = ((one.requested, one.reason, one.concern, dict(one.terms)) for one in (different.recorded, different.replayed))
-        fail(f"{told}line {different.line}: recorded {old}, decided now {new}")
+        fail(f"{reported}line {different.line}: recorded {old}, decided now {new}")

@@ -26,7 +26,7 @@ def report(model: Model, url: Url = None, as_json: AsJson = False) -> None:
     if not standing:
         fail(
             f"model {model!r} has no shadow policy, or the shadow has not decided yet",
-            mend="autoscaling.shadow in the spec, and `raylane apply SPEC`",
+            hint="autoscaling.shadow in the spec, and `raylane apply SPEC`",
         )
     if as_json:
         console.print_json(json.dumps(standing))
@@ -55,9 +55,9 @@ def _exchange(model: str, kind: str, why: str, url: str | None) -> None:
 
 def _show(model: str, standing: dict[str, Any]) -> None:
     active, other = standing["active"], standing["shadow"]
-    kept, missed = standing["kept"], standing["missed"]
+    met, missed = standing["met"], standing["missed"]
     table = Table(title=f"model {model}: {_hours(standing['seconds'])} on the same traffic", title_justify="left", title_style="bold")
-    for column in ("", f"active: {active['law']}", f"shadow: {other['law']}"):
+    for column in ("", f"active: {active['policy']}", f"shadow: {other['policy']}"):
         table.add_column(column, justify="right" if column else "left")
     table.add_row("replicas now", str(active["number"]), str(other["number"]))
     table.add_row("replica-hours", f"{active['replica_hours']:.2f}", f"{other['replica_hours']:.2f}")
@@ -66,8 +66,8 @@ def _show(model: str, standing: dict[str, Any]) -> None:
     table.add_row("flaps", str(active["flaps"]), str(other["flaps"]))
     console.print(table)
     console.print(f"They agreed {standing['agreement']:.1%} of the time.")
-    if kept + missed:
-        console.print(f"Under the active policy {missed} of {kept + missed} requests missed their SLO ({missed / (kept + missed):.2%}).")
+    if met + missed:
+        console.print(f"Under the active policy {missed} of {met + missed} requests missed their SLO ({missed / (met + missed):.2%}).")
     capacity = standing["work_per_replica_s"]
     known = "not known yet" if capacity is None else f"{capacity:,.0f} tokens of work per second and replica"
     console.print(f"Fluid model: capacity {known}, start-up {standing['start_up_s']:.0f} s; capacity unknown for {_hours(standing['unknown_s'])}.")

@@ -14,10 +14,9 @@ from rich.table import Table
 
 from autoscaling.forecast.forecaster import make_forecaster
 from autoscaling.from_spec import FIXED, ScalingSetup, cost_of, setup_of
-from autoscaling.laws.settings import LawError
+from autoscaling.policies.settings import PolicyError
 from cli.console import console, fail
 from cli.options import (
-    Choice,
     Costs,
     FromS,
     Limit,
@@ -27,6 +26,7 @@ from cli.options import (
     TimeScale,
     ToS,
     TraceFile,
+    TrafficOptions,
     chosen_model,
     chosen_requests,
     engine_costs,
@@ -36,56 +36,56 @@ from cli.simulation_report import check_report, facts_of, save_report
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile, CostFileError
 from deployments.engine_model.cost_model import CostModel
-from deployments.engine_model.limits import Limits
+from deployments.engine_model.limits import EngineModelLimits
 from deployments.scheduling.policy import binding_of, policy_of
 from planning.scoring import Score, score
-from planning.simulator.cell import Cell, CellSettings
+from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.fleet import FleetEvent, FleetEventKind
-from planning.simulator.outcome import Figures, Outcome, figures
+from planning.simulator.outcome import Figures, SimulationOutcome, figures
 from planning.simulator.sampler import Sampler
-from planning.simulator.scaling import Scaling
+from planning.simulator.scaling import SimulatedScaling
 from planning.simulator.workload import Workload, WorkloadError, workload_of
 from planning.tune.case import load_on
 from planning.workload.trace import TraceError
 
 
-def scaling_of(setup: ScalingSetup, until_s: float) -> Scaling:
-    """The spec's law within its bounds. Second 0 of the traffic is midnight, and a forecast has seen nothing before it. Raises LawError."""
+def scaling_of(setup: ScalingSetup, until_s: float) -> SimulatedScaling:
+    """The spec's policy within its bounds. Second 0 of the traffic is midnight, and a forecast has seen nothing before it. Raises LawError."""
     forecaster = make_forecaster(setup.forecast)
-    return Scaling(setup.autoscaler(), until_s, setup.attainment, start_up_s=(setup.plant.start_up_s,), forecaster=forecaster)
+    return SimulatedScaling(setup.autoscaler(), until_s, setup.attainment, start_up_s=(setup.replica_profile.start_up_s,), forecaster=forecaster)
 
 
-def in_words(scaling: Scaling) -> str:
-    """The law, and within what it decides."""
+def in_words(scaling: SimulatedScaling) -> str:
+    """The policy, and within what it decides."""
     bounds = scaling.autoscaler.bounds
-    return f"{bounds.least} to {bounds.most} replicas, scaled by {scaling.autoscaler.law.name!r}"
+    return f"{bounds.minimum} to {bounds.maximum} replicas, scaled by {scaling.autoscaler.policy.name!r}"
 
 
-def scored(scaling: Scaling, out: Outcome, work: Workload, setup: ScalingSetup, cost: CostModel, lanes: Sequence[str]) -> Score:
+def scored(scaling: SimulatedScaling, out: SimulationOutcome, work: Workload, setup: ScalingSetup, cost: CostModel, lanes: Sequence[str]) -> Score:
     """The score of a run, to the last arrival."""
     target = min(setup.attainment.values(), default=0.99)
-    return score(out, work.ttft_slo_s, lanes, scaling.until_s, target, load_on(work, setup.plant, cost, scaling.until_s))
+    return score(out, work.ttft_slo_s, lanes, scaling.until_s, target, load_on(work, setup.replica_profile, cost, scaling.until_s))
 
 
-def scaled_figures(scaling: Scaling, out: Outcome, scored: Score) -> dict[str, Any]:
-    """The law, what it took, and its decisions that changed something, by reason."""
+def scaled_figures(scaling: SimulatedScaling, out: SimulationOutcome, scored: Score) -> dict[str, Any]:
+    """The policy, what it took, and its decisions that changed something, by reason."""
     return {
-        "policy": scaling.autoscaler.law.name,
+        "policy": scaling.autoscaler.policy.name,
         "replica_hours": scored.replica_hours,
         "mean_replicas": scored.mean_replicas,
-        "most_replicas": max((one.requested for one in out.scalings), default=0),
+        "max_replicas": max((one.requested for one in out.scalings), default=0),
         "changes": scored.changes,
         "flaps": scored.flaps,
         "reasons": dict(Counter(one.reason for one in out.scalings if one.changes).most_common()),
     }
 
 
-def show_scaling(told: Mapping[str, Any]) -> None:
+def show_scaling(reported: Mapping[str, Any]) -> None:
     """One line of the figures."""
-    reasons = ", ".join(f"{reason} {count}" for reason, count in told["reasons"].items())
+    reasons = ", ".join(f"{reason} {count}" for reason, count in reported["reasons"].items())
     console.print(
-        f"replicas: {told['mean_replicas']:.2f} on average, {told['most_replicas']} at most, {told['replica_hours']:.2f} replica-hours; "
-        f"{told['changes']} changes{f' ({reasons})' if reasons else ''}, {told['flaps']} flaps"
+        f"replicas: {reported['mean_replicas']:.2f} on average, {reported['max_replicas']} at most, {reported['replica_hours']:.2f} replica-hours; "
+        f"{reported['changes']} changes{f' ({reasons})' if reasons else ''}, {reported['flaps']} flaps"
     )
 
 
@@ -122,7 +122,7 @@ def simulate(
     count = chosen.replicas.count if scaled and replicas is None else replica_count(chosen, replicas)
     try:
         cost_path, cost = engine_costs(spec, chosen, costs)
-        requests = chosen_requests(trace, Choice(from_s, to_s, limit, time_scale, load_scale, seed))
+        requests = chosen_requests(trace, TrafficOptions(from_s, to_s, limit, time_scale, load_scale, seed))
     except (CostFileError, TraceError) as error:
         fail(str(error), code=2)
     if len(fail_at or ()) > count:
@@ -134,45 +134,45 @@ def simulate(
     setup = setup_of(spec, chosen, spec.regions_of(chosen)[0], cost, start_up_s=start_up_s)
     try:
         scaling = scaling_of(setup, float(work.arrived_s[-1])) if scaled else None
-    except LawError as error:
+    except PolicyError as error:
         fail(f"{spec_file}: models.{chosen.name}: autoscaling: {error}", code=2)
     settings = _settings(spec, chosen, count, work, setup, scaling, fail_at)
     sampler = None if report is None else Sampler()
     out = _run(settings, cost_of(chosen, cost), work, sampler)
     lane_names = [lane.name for lane in spec.lanes]
     if report is not None and sampler is not None:
-        law = None if scaling is None else in_words(scaling)
-        facts = facts_of(spec, chosen, cost, (trace, cost_path), count, load_scale, price_per_gpu_hour, published_error, law)
+        policy = None if scaling is None else in_words(scaling)
+        facts = facts_of(spec, chosen, cost, (trace, cost_path), count, load_scale, price_per_gpu_hour, published_error, policy)
         save_report(report, facts, out, work, lane_names, sampler.samples())
-    told = None if scaling is None else scaled_figures(scaling, out, scored(scaling, out, work, setup, cost_of(chosen, cost), lane_names))
+    reported = None if scaling is None else scaled_figures(scaling, out, scored(scaling, out, work, setup, cost_of(chosen, cost), lane_names))
     lanes = [figures(lane.name, out, work.ttft_slo_s, out.lane == index) for index, lane in enumerate(spec.lanes)]
     whole = figures("all", out, work.ttft_slo_s, np.ones(len(work), dtype=np.bool_))
     if as_json:
-        console.print_json(json.dumps(_report(cost, count, out, [*lanes, whole]) | ({} if told is None else {"autoscaling": told})))
+        console.print_json(json.dumps(_report(cost, count, out, [*lanes, whole]) | ({} if reported is None else {"autoscaling": reported})))
     else:
         _show(f"{chosen.name} on {count} replicas" if scaling is None else f"{chosen.name}, {in_words(scaling)}", cost, out, [*lanes, whole])
-        if told is not None:
-            show_scaling(told)
+        if reported is not None:
+            show_scaling(reported)
 
 
 def _settings(
-    spec: ClusterSpec, model: Model, count: int, work: Workload, setup: ScalingSetup, scaling: Scaling | None, fail_at: list[float] | None
+    spec: ClusterSpec, model: Model, count: int, work: Workload, setup: ScalingSetup, scaling: SimulatedScaling | None, fail_at: list[float] | None
 ) -> CellSettings:
     return CellSettings(
         count,
-        _limits(setup.plant.limits, work.chunk_tokens if model.settings.prefix_caching else 0),
+        _limits(setup.replica_profile.limits, work.chunk_tokens if model.settings.prefix_caching else 0),
         policy_of(spec),
         binding_of(spec),
         model.settings.max_model_len,
         spec.gateway.timeouts.queue_wait_s,
-        setup.plant.start_up_s,
+        setup.replica_profile.start_up_s,
         _failures(fail_at),
         patience_s={one.name: spec.patience_s(one) for one in spec.classes},
         scaling=scaling,
     )
 
 
-def _limits(limits: Limits, chunk_tokens: int) -> Limits:
+def _limits(limits: EngineModelLimits, chunk_tokens: int) -> EngineModelLimits:
     """The engine's, with its prefix cache where the workload tells of prefixes in whole blocks."""
     return replace(limits, chunk_tokens=chunk_tokens if chunk_tokens % limits.block_tokens == 0 else 0)
 
@@ -181,15 +181,15 @@ def _failures(times_s: list[float] | None) -> tuple[FleetEvent, ...]:
     return tuple(FleetEvent(at_s, FleetEventKind.FAIL, number) for number, at_s in enumerate(sorted(times_s or ())))
 
 
-def _run(settings: CellSettings, cost: CostModel, work: Workload, sampler: Sampler | None) -> Outcome:
+def _run(settings: CellSettings, cost: CostModel, work: Workload, sampler: Sampler | None) -> SimulationOutcome:
     columns = (TextColumn("[progress.description]{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(f"{len(work):,} requests on {settings.replicas} replicas", total=1.0)
         sample = None if sampler is None else sampler.take
-        return Cell(settings, cost, work, lambda share: progress.update(task, completed=share), sample).run()
+        return CellSimulator(settings, cost, work, lambda share: progress.update(task, completed=share), sample).run()
 
 
-def _report(cost: CostFile, replicas: int, out: Outcome, lines: list[Figures]) -> dict[str, Any]:
+def _report(cost: CostFile, replicas: int, out: SimulationOutcome, lines: list[Figures]) -> dict[str, Any]:
     return {
         "schema": SCHEMA_VERSION,
         "replicas": replicas,
@@ -201,14 +201,14 @@ def _report(cost: CostFile, replicas: int, out: Outcome, lines: list[Figures]) -
     }
 
 
-def _show(what: str, cost: CostFile, out: Outcome, lines: list[Figures]) -> None:
+def _show(what: str, cost: CostFile, out: SimulationOutcome, lines: list[Figures]) -> None:
     table = Table(title=f"model {what}: {out.ended_s:.0f} s simulated", title_justify="left", title_style="bold")
-    told = [name for name in _COUNTS if any(getattr(line, name) for line in lines)]  # what never happened needs no column
-    for column in ("lane", "requests", *told, "TTFT p50", "p90", "p99", "TPOT p50", "mean wait", "in time"):
+    reported = [name for name in _COUNTS if any(getattr(line, name) for line in lines)]  # what never happened needs no column
+    for column in ("lane", "requests", *reported, "TTFT p50", "p90", "p99", "TPOT p50", "mean wait", "in time"):
         table.add_column(column, justify="left" if column == "lane" else "right")
     for line in lines:
         times = (line.ttft_p50_ms, line.ttft_p90_ms, line.ttft_p99_ms, line.tpot_p50_ms, line.queued_mean_ms)
-        counts = (str(getattr(line, name)) for name in ("requests", *told))
+        counts = (str(getattr(line, name)) for name in ("requests", *reported))
         in_time = "-" if np.isnan(line.answered_in_time) else f"{line.answered_in_time:.2%}"
         table.add_row(line.name, *counts, *("-" if np.isnan(value) else f"{value:.0f} ms" for value in times), in_time)
     console.print(table)

@@ -12,10 +12,10 @@ from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile
 from deployments.scheduling.recorder import code_hash
 from deployments.telemetry.published_error import PublishedError, read_published
-from planning.report.facts import Basis, Facts, Price, Target
+from planning.report.facts import Basis, Price, RunFacts, Target
 from planning.report.file import ReportFileError, check_place, write_report
 from planning.report.simulated_run import describe, scalings
-from planning.simulator.outcome import Outcome
+from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.sampler import Samples
 from planning.simulator.timeline import counts_of
 from planning.simulator.workload import Workload
@@ -43,10 +43,10 @@ def facts_of(
     usd_per_hour: float | None,
     published_error: Path | None,
     scaling: str | None = None,
-) -> Facts:
-    """`files`: the trace and the cost file. `usd_per_hour`: instead of the price in the model's pool. `scaling`: which law decides, within what."""
+) -> RunFacts:
+    """`files`: the trace and the cost file. `usd_per_hour`: instead of the price in the model's pool. `scaling`: which policy decides, within what."""
     trace, costs = files
-    return Facts(
+    return RunFacts(
         spec=spec.name,
         model=model.name,
         trace=trace.name,
@@ -74,11 +74,11 @@ def price_of(spec: ClusterSpec, model: Model, usd_per_hour: float | None) -> Pri
     return Price("GPU", per_replica, usd_per_hour if usd_per_hour is not None else pool.price_usd_per_hour or None)
 
 
-def save_report(path: Path, facts: Facts, out: Outcome, work: Workload, lanes: list[str], samples: Samples) -> None:
+def save_report(path: Path, facts: RunFacts, out: SimulationOutcome, work: Workload, lanes: list[str], samples: Samples) -> None:
     """Writes the report of a run."""
     from planning.report.simulation import render  # plotly takes a second to import, which other commands need not wait for
 
-    run = describe(out, work, lanes, samples, counts_of(out.lives), scalings(out))
+    run = describe(out, work, lanes, samples, counts_of(out.lifetimes), scalings(out))
     try:
         write_report(path, render(run, facts))
     except ReportFileError as error:

@@ -100,12 +100,12 @@ def scaling_line(model: dict[str, Any]) -> str:
 def controls_line(model: dict[str, Any]) -> str:
     """What operators hold or pin."""
     words = {"hold": "held at no fewer than", "pin": "pinned at"}
-    told = [
+    reported = [
         f"{words[one['kind']]} {one['replicas']} for another {shown_span(one['until_unix_s'] - time.time())} by {escape(one['by'])}"
         + (f" ({escape(one['why'])})" if one["why"] else "")
         for one in model.get("controls", ())
     ]
-    return f"[yellow]{'; '.join(told)}[/]" if told else ""
+    return f"[yellow]{'; '.join(reported)}[/]" if reported else ""
 
 
 def _model(model: dict[str, Any], names: Mapping[str, str]) -> list[RenderableType]:
@@ -131,7 +131,7 @@ def _waiting_table(model: dict[str, Any]) -> Table:
     nobody: dict[str, Any] = {"oldest_wait_s": 0.0, "head_waits_for": "no owner"}
     oldest: dict[str, Any] = max(model["lanes"], key=lambda lane: lane["oldest_wait_s"], default=nobody)
     table.add_row(
-        f"{sum(replica['state'] == 'ready' for replica in model['replicas'])}/{model['wanted_replicas']}",
+        f"{sum(replica['state'] == 'ready' for replica in model['replicas'])}/{model['desired_replicas']}",
         str(sum(lane["waiting"] for lane in model["lanes"])),
         f"{oldest['oldest_wait_s']:.1f} s",
         oldest["head_waits_for"] or "-",
@@ -181,18 +181,18 @@ def _because(replica: dict[str, Any]) -> str:
     return f"drains ({drains_for})" if drains_for else ""
 
 
-def _departures(report: dict[str, Any], names: Mapping[str, str], most: int) -> list[RenderableType]:
+def _departures(report: dict[str, Any], names: Mapping[str, str], maximum: int) -> list[RenderableType]:
     """The last of what ended, newest first, and what came instead."""
     ended = report.get("departures", [])
     if not ended:
         return []
     table = Table.grid(padding=(0, 2))
     several = len(report["models"]) > 1
-    for one in reversed(ended[-most:]):
+    for one in reversed(ended[-maximum:]):
         colour = "dim" if one["planned"] else "red"
         sequel = sequel_of(one, names)
-        told = f"[{colour}]{escape(end_of(one, names, several))}[/]" + (f"; {escape(sequel)}" if sequel else "")
-        table.add_row(clock(one["at_unix_s"]), told)
+        reported = f"[{colour}]{escape(end_of(one, names, several))}[/]" + (f"; {escape(sequel)}" if sequel else "")
+        table.add_row(clock(one["at_unix_s"]), reported)
     lost = sum(not one["planned"] for one in ended)
     return [f"[bold]ended[/]: {lost} lost, {len(ended) - lost} as planned, of the last {len(ended)}", table]
 

@@ -63,7 +63,7 @@ def _waits(model: dict[str, Any]) -> Table:
     table.columns[0].no_wrap, table.columns[0].overflow = False, "fold"
     for lane in model["lanes"]:
         eta = lane["eta_s"]
-        held = f"{lane['eta_covered'] / lane['eta_promised']:.0%} of {lane['eta_promised']}" if lane["eta_promised"] else "-"
+        held = f"{lane['eta_covered'] / lane['eta_estimated']:.0%} of {lane['eta_estimated']}" if lane["eta_estimated"] else "-"
         table.add_row(
             escape(lane["name"]),
             str(lane["waiting"]),
@@ -80,9 +80,9 @@ def _refusals(model: dict[str, Any]) -> list[str]:
     lines = []
     for lane in model["lanes"]:
         rejected = {key.split("/", 1)[1]: count for key, count in model["rejections"].items() if key.split("/", 1)[0] == lane["name"]}
-        told = [f"head waits for {lane['head_waits_for']}"] if lane["head_waits_for"] else []
+        reported = [f"head waits for {lane['head_waits_for']}"] if lane["head_waits_for"] else []
         if rejected:
-            told.append("rejected: " + ", ".join(f"{cause} {count}" for cause, count in sorted(rejected.items())))
-        if told:
-            lines.append(f"[bold]{escape(lane['name'])}[/]: {'; '.join(told)}")
+            reported.append("rejected: " + ", ".join(f"{cause} {count}" for cause, count in sorted(rejected.items())))
+        if reported:
+            lines.append(f"[bold]{escape(lane['name'])}[/]: {'; '.join(reported)}")
     return lines

@@ -9,11 +9,11 @@ import typer
 from rich.table import Table
 
 from cli.console import console, fail
-from cli.options import Choice, FromS, Limit, LoadScale, Seed, TimeScale, ToS, chosen_requests
+from cli.options import FromS, Limit, LoadScale, Seed, TimeScale, ToS, TrafficOptions, chosen_requests
 from planning.workload.lengths import IntArray
 from planning.workload.trace import LABELS, Trace, TraceError
 from planning.workload.traces import write_trace
-from planning.workload.traffic import Traffic
+from planning.workload.traffic import TrafficFile
 
 _PEAK_S = 600.0
 
@@ -31,12 +31,12 @@ def traffic(
 ) -> None:
     """Generate the requests of a traffic file, or read a trace; summarise them, or write them to a file."""
     if schema:
-        typer.echo(json.dumps(Traffic.model_json_schema(), indent=2))
+        typer.echo(json.dumps(TrafficFile.model_json_schema(), indent=2))
         return
     if file is None:
-        fail("FILE is missing", mend="raylane traffic infra/traffic/day.yaml", code=2)
+        fail("FILE is missing", hint="raylane traffic infra/traffic/day.yaml", code=2)
     try:
-        trace = chosen_requests(file, Choice(from_s, to_s, limit, time_scale, load_scale, seed))
+        trace = chosen_requests(file, TrafficOptions(from_s, to_s, limit, time_scale, load_scale, seed))
     except TraceError as error:
         fail(str(error), code=2)
     _show(file, trace)
@@ -56,7 +56,7 @@ def _show(file: Path, trace: Trace) -> None:
     mean = f", {len(trace) / trace.span_s:.3g} requests/s" if trace.span_s else ""
     console.print(f"[bold]{file.name}[/]: {len(trace):,} requests in {until:,.0f} s{mean}, {peak:.3g} in the busiest {busy_s:.0f} s")
     table = Table()
-    for column in ("tokens", "mean", "p50", "p90", "p99", "most"):
+    for column in ("tokens", "mean", "p50", "p90", "p99", "maximum"):
         table.add_column(column, justify="left" if column == "tokens" else "right")
     for name, tokens in (("prompt", trace.prompt_tokens), ("output", trace.output_tokens)):
         table.add_row(name, *(f"{value:,.0f}" for value in _figures(tokens)))
@@ -65,9 +65,9 @@ def _show(file: Path, trace: Trace) -> None:
         labels = getattr(trace, name)
         if labels is not None:
             counts = np.bincount(labels.codes, minlength=len(labels.names))
-            most = np.argsort(-counts, kind="stable")[:8]
-            shown = ", ".join(f"{labels.names[code] or '(none)'} {counts[code] / len(trace):.1%}" for code in most if counts[code])
-            console.print(f"{name.removeprefix('traffic_')}: {shown}{', ...' if (counts > 0).sum() > len(most) else ''}")
+            maximum = np.argsort(-counts, kind="stable")[:8]
+            shown = ", ".join(f"{labels.names[code] or '(none)'} {counts[code] / len(trace):.1%}" for code in maximum if counts[code])
+            console.print(f"{name.removeprefix('traffic_')}: {shown}{', ...' if (counts > 0).sum() > len(maximum) else ''}")
     if trace.prefixes is not None:
         shared = (trace.prefixes.counts > 0).mean()
         console.print(f"prefixes: {shared:.1%} of the requests begin with hashed chunks of {trace.prefixes.chunk_tokens} tokens")

@@ -1,4 +1,4 @@
-"""`raylane tune`: looks for settings of the scaling law that keep the promises for less, on recorded traffic, and proposes a change of the spec."""
+"""`raylane tune`: looks for settings of the scaling policy that meet the SLOs for less, on recorded traffic, and proposes a change of the spec."""
 
 import json
 import shlex
@@ -16,10 +16,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from autoscaling.forecast.history import History
-from autoscaling.laws.settings import LawError
+from autoscaling.policies.settings import PolicyError
 from cli.console import console, errors, fail
 from cli.options import (
-    Choice,
     Costs,
     FromS,
     Limit,
@@ -28,6 +27,7 @@ from cli.options import (
     TimeScale,
     ToS,
     TraceFile,
+    TrafficOptions,
     check_outputs,
     chosen_model,
     chosen_requests,
@@ -45,14 +45,14 @@ from planning.report.facts import Basis
 from planning.report.file import ReportFileError, write_report
 from planning.report.tuning_text import cards, columns, headline, mark, notes, rows
 from planning.simulator.workload import WorkloadError, workload_of
-from planning.tune.advice import MOST_CAPACITY, MOST_TTFT, Advice, Trust, advise, judge
-from planning.tune.case import Case, CaseError, case_of, history_of_trace, own_and_defaults, space_of
-from planning.tune.player import Player
+from planning.tune.advice import MAX_CAPACITY, MAX_TTFT, Advice, Trust, advise, judge
+from planning.tune.case import CaseError, TuningCase, case_of, history_of_trace, own_and_defaults, space_of
 from planning.tune.search import Budget, Search, SearchError
 from planning.tune.space import Space
 from planning.tune.spec_edit import EditError
 from planning.tune.suggestion import Suggestion, suggest
-from planning.tune.trial import Candidate, Trial
+from planning.tune.trial import Candidate, TuningTrial
+from planning.tune.trial_runner import TrialRunner
 from planning.workload.trace import Trace, TraceError
 from planning.workload.traces import read_trace
 
@@ -70,29 +70,29 @@ class Inputs:
     model: Model
     costs: Path
     cost: CostFile
-    case: Case
+    case: TuningCase
     own: Candidate | None
     defaults: Candidate
     space: Space
 
 
-def trusted(spec_file: Path, model: str | None, error: Path | None, most: tuple[float, float], anyway: bool) -> Trust:
-    """What is known of the simulator's error on this deployment: by `error`, else by the file that the spec names. `most`: how far TTFT and capacity
+def trusted(spec_file: Path, model: str | None, error: Path | None, maximum: tuple[float, float], anyway: bool) -> Trust:
+    """What is known of the simulator's error on this deployment: by `error`, else by the file that the spec names. `maximum`: how far TTFT and capacity
     may be off. Ends the command where that is too much, or unknown, unless it is to go on `anyway`."""
     spec, chosen = chosen_model(spec_file, model)
     place = error or (None if spec.gateway.simulator_error is None else Path(spec.gateway.simulator_error))
     try:
-        trust = judge(None if place is None else read_published(place), chosen.name, *most)
+        trust = judge(None if place is None else read_published(place), chosen.name, *maximum)
     except PublishedError as problem:
         fail(str(problem), code=2)
     if trust.doubts and not anyway:
-        mend = f"raylane rehearse {spec_file} --trace FILE --costs FILE --out error.json, and --error error.json; or --anyway"
-        fail("no proposal: " + "; ".join(trust.doubts), mend=mend, code=REFUSED)
+        hint = f"raylane rehearse {spec_file} --trace FILE --costs FILE --out error.json, and --error error.json; or --anyway"
+        fail("no proposal: " + "; ".join(trust.doubts), hint=hint, code=REFUSED)
     return trust
 
 
 def gathered(
-    spec_file: Path, model: str | None, costs: Path | None, trace: Path, choice: Choice, start_up_s: float | None, history: Path | None
+    spec_file: Path, model: str | None, costs: Path | None, trace: Path, choice: TrafficOptions, start_up_s: float | None, history: Path | None
 ) -> Inputs:
     """Reads it all. Ends the command where something can not be used."""
     spec, chosen = chosen_model(spec_file, model)
@@ -104,7 +104,7 @@ def gathered(
         own, defaults = own_and_defaults(spec, chosen)
         text = spec_file.read_bytes().decode("utf-8")
         return Inputs(spec_file, text, spec, chosen, cost_path, cost, case, own, defaults, space_of(case, own, defaults))
-    except (CostFileError, TraceError, WorkloadError, CaseError, LawError, ValueError) as problem:
+    except (CostFileError, TraceError, WorkloadError, CaseError, PolicyError, ValueError) as problem:
         fail(str(problem), code=2)
 
 
@@ -116,7 +116,7 @@ def _ending_at_zero(trace: Trace, decode_weight: float) -> History:
 
 
 NOTHING_KEEPS = 1
-"""The exit code where no settings kept every promise."""
+"""The exit code where no settings met every SLO."""
 
 
 def tune(
@@ -128,7 +128,9 @@ def tune(
     ] = None,
     model: Annotated[str | None, typer.Option(help="The model. Default: the spec's first.")] = None,
     minutes: Annotated[float, typer.Option(min=0.01, max=1_440, help="How long to search.")] = 10.0,
-    trials: Annotated[int | None, typer.Option(min=1, max=10_000, help="Try at most this many settings. Reproducible if --minutes suffices.")] = None,
+    trials: Annotated[
+        int | None, typer.Option(min=1, max=10_000, help="Try at maximum this many settings. Reproducible if --minutes suffices.")
+    ] = None,
     start_up_s: StartUp = None,
     history: Annotated[Path | None, typer.Option(help="A trace of the days before --trace, for a seasonal forecast.")] = None,
     from_s: FromS = 0.0,
@@ -138,23 +140,23 @@ def tune(
     load_scale: LoadScale = 1.0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the search, of --load-scale and of a traffic file.")] = 0,
     price_per_gpu_hour: Annotated[float | None, typer.Option(min=0, help="US dollars. Default: the pool's price in the spec.")] = None,
-    most_error: Annotated[float, typer.Option(min=0, max=10, help="Largest accepted error of the simulator's TTFT p90 (0.2: 20 %).")] = MOST_TTFT,
-    most_capacity_error: Annotated[float, typer.Option(min=0, max=10, help="Largest accepted error of the simulator's capacity.")] = MOST_CAPACITY,
+    max_error: Annotated[float, typer.Option(min=0, max=10, help="Largest accepted error of the simulator's TTFT p90 (0.2: 20 %).")] = MAX_TTFT,
+    max_capacity_error: Annotated[float, typer.Option(min=0, max=10, help="Largest accepted error of the simulator's capacity.")] = MAX_CAPACITY,
     anyway: Annotated[bool, typer.Option("--anyway", help="Propose even if the simulator's error is unknown or larger.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the changed spec to this file.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML report (one file, readable offline).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Search settings of the scaling policy that meet the SLOs with fewer replica-hours, and propose a change of the spec."""
-    trust = trusted(spec_file, model, error, (most_error, most_capacity_error), anyway)
+    trust = trusted(spec_file, model, error, (max_error, max_capacity_error), anyway)
     check_outputs(out=out, report=report)
-    inputs = gathered(spec_file, model, costs, trace, Choice(from_s, to_s, limit, time_scale, load_scale, seed), start_up_s, history)
+    inputs = gathered(spec_file, model, costs, trace, TrafficOptions(from_s, to_s, limit, time_scale, load_scale, seed), start_up_s, history)
     calm_garbage_collector()
     began_s, case = time.perf_counter(), inputs.case
-    player = Player(case, time.perf_counter)
-    tried = _searched(inputs, player, Budget(60 * minutes, trials), seed)
+    runner = TrialRunner(case, time.perf_counter)
+    tried = _searched(inputs, runner, Budget(60 * minutes, trials), seed)
     price, seconds = price_of(inputs.spec, inputs.model, price_per_gpu_hour), time.perf_counter() - began_s
-    advice = advise(inputs.model.name, case.setup.law.name, case.setup.attainment, case.span_s, tried, price, trust, seconds)
+    advice = advise(inputs.model.name, case.setup.policy.name, case.setup.attainment, case.span_s, tried, price, trust, seconds)
     suggestion = _suggestion(inputs, advice)
     diff = None if suggestion is None else suggestion.diff
     if as_json:
@@ -162,15 +164,15 @@ def tune(
     else:
         show(advice, inputs, diff)
     problems = [] if out is None else _write_spec(out, inputs, suggestion)
-    problems += [] if report is None else _save_report(report, inputs, player, advice, trace, diff)
+    problems += [] if report is None else _save_report(report, inputs, runner, advice, trace, diff)
     if problems:
         fail("; ".join(problems))
     if not advice.keeps:
         raise typer.Exit(NOTHING_KEEPS)
 
 
-def _searched(inputs: Inputs, player: Player, budget: Budget, seed: int) -> list[Trial]:
-    promises = {name: inputs.case.setup.attainment[name] for name in player.classes}
+def _searched(inputs: Inputs, runner: TrialRunner, budget: Budget, seed: int) -> list[TuningTrial]:
+    slos = {name: inputs.case.setup.attainment[name] for name in runner.classes}
     with Progress(TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), console=console, transient=True) as progress:
         task = progress.add_task("simulating all traffic with the spec's own settings", total=1.0)
 
@@ -178,9 +180,9 @@ def _searched(inputs: Inputs, player: Player, budget: Budget, seed: int) -> list
             progress.update(task, description=text, completed=share)
 
         try:
-            return Search(player, inputs.space, promises, budget, time.perf_counter, tell, seed).run(inputs.own, inputs.defaults)
+            return Search(runner, inputs.space, slos, budget, time.perf_counter, tell, seed).run(inputs.own, inputs.defaults)
         except SearchError as problem:
-            fail(str(problem), mend="a higher --minutes, or less traffic by --from and --to or --limit", code=2)
+            fail(str(problem), hint="a higher --minutes, or less traffic by --from and --to or --limit", code=2)
 
 
 def _write_spec(out: Path, inputs: Inputs, suggestion: Suggestion | None) -> list[str]:
@@ -203,16 +205,16 @@ def _suggestion(inputs: Inputs, advice: Advice) -> Suggestion | None:
         return suggest(inputs.text, inputs.spec_file, inputs.spec, inputs.model, candidate)
     except (EditError, SpecError) as problem:
         values = ", ".join(f"{name}: {value}" for name, value in candidate.settings.items())
-        errors.print(f"[yellow]no diff:[/] {problem}. Proposed: {{{values}}}, replicas.min: {candidate.least}", markup=True)
+        errors.print(f"[yellow]no diff:[/] {problem}. Proposed: {{{values}}}, replicas.min: {candidate.minimum}", markup=True)
         return None
 
 
-def _save_report(path: Path, inputs: Inputs, player: Player, advice: Advice, trace: Path, diff: str | None) -> list[str]:
+def _save_report(path: Path, inputs: Inputs, runner: TrialRunner, advice: Advice, trace: Path, diff: str | None) -> list[str]:
     """What is wrong, if anything."""
-    from planning.report.tuning import Facts, render  # plotly takes a second to import, which only reports need
+    from planning.report.tuning import TuningFacts, render  # plotly takes a second to import, which only reports need
 
     cost, case = inputs.cost, inputs.case
-    facts = Facts(
+    facts = TuningFacts(
         spec=inputs.spec.name,
         trace=trace.name,
         requests=len(case.work),
@@ -223,7 +225,7 @@ def _save_report(path: Path, inputs: Inputs, player: Player, advice: Advice, tra
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
     try:
-        write_report(path, render(advice, player.load, facts))
+        write_report(path, render(advice, runner.load, facts))
     except ReportFileError as problem:
         return [str(problem)]
     errors.print(f"report: {path}")
@@ -235,15 +237,15 @@ _BASES = {"measured": "measured", "profile": "from a profile of the model's laye
 
 def show(advice: Advice, inputs: Inputs, diff: str | None) -> None:
     """Everything; `diff` is None where the spec could not be edited."""
-    told = headline(advice)
+    reported = headline(advice)
     hours = advice.span_s / 3600
     console.print(
-        f"model {advice.model}, law {advice.policy}: {len(inputs.case.work):,} requests in {hours:.1f} h; "
-        f"{advice.looked_at} settings looked at, {len(advice.finished)} played through in {advice.seconds / 60:.1f} minutes"
+        f"model {advice.model}, policy {advice.policy}: {len(inputs.case.work):,} requests in {hours:.1f} h; "
+        f"{advice.looked_at} settings looked at, {len(advice.finished)} run through in {advice.seconds / 60:.1f} minutes"
     )
     console.print(_table(advice))
-    console.print(f"[bold {'green' if told.good else 'red'}]{escape(told.line)}[/]")
-    console.print(escape(told.story))
+    console.print(f"[bold {'green' if reported.good else 'red'}]{escape(reported.line)}[/]")
+    console.print(escape(reported.story))
     for card in cards(advice):
         console.print(f"  {card.name}: [bold]{card.value}[/]{f'  ({card.note})' if card.note else ''}")
     for note in notes(advice):

@@ -1,6 +1,6 @@
 """`raylane up`: brings one cell up on this machine and holds it until Ctrl-C, SIGTERM or `raylane down`.
 
-What holds the cluster is a child of this process (`holder.py`): Ray's processes, the gateway and the engines are below it and go with it.
+What holds the cluster is a child of this process (`cell_process.py`): Ray's processes, the gateway and the engines are below it and go with it.
 """
 
 import os
@@ -20,7 +20,7 @@ import typer
 from autoscaling.from_spec import scaling_problems
 from cli.boot import Boot, BootError, hold_apart
 from cli.console import complain, console, fail
-from cli.departed import Losses
+from cli.departed import LossReporter
 from cli.down import clean
 from cli.private_ray import private_ray, shared_memory
 from cli.run_dir import RunDir, State
@@ -52,7 +52,7 @@ def up(
     _on_signals(stop)
     with run_dir.lock() as is_ours:
         if not is_ours:
-            fail(f"another `raylane up` of cluster {cluster.name!r} is starting or running", mend=f"raylane down {cluster.name}")
+            fail(f"another `raylane up` of cluster {cluster.name!r} is starting or running", hint=f"raylane down {cluster.name}")
         clean(run_dir)
         pid = os.getpid()
         status = hold_apart(lambda: _held(cluster, home, run_dir, pid, stop))
@@ -75,7 +75,7 @@ def _load(path: Path | None, region: str | None, port: int | None) -> tuple[Clus
         if problems := [*missing_sources(spec), *cost_problems(spec), *scaling_problems(spec)]:
             fail("; ".join(problems), code=2)
     except SpecError as error:
-        fail(f"{error.source} is not a usable spec:\n  " + "\n  ".join(error.problems), mend=f"raylane spec check {error.source}", code=2)
+        fail(f"{error.source} is not a usable spec:\n  " + "\n  ".join(error.problems), hint=f"raylane spec check {error.source}", code=2)
     except ValueError as error:
         fail(str(error), code=2)
     return spec, home
@@ -84,14 +84,14 @@ def _load(path: Path | None, region: str | None, port: int | None) -> tuple[Clus
 def _check_free(spec: ClusterSpec, run_dir: RunDir) -> None:
     state = run_dir.state()
     if state is not None and state.alive():
-        fail(f"cluster {spec.name!r} is already up at {state.url} (process {state.pid})", mend=f"raylane down {spec.name}")
+        fail(f"cluster {spec.name!r} is already up at {state.url} (process {state.pid})", hint=f"raylane down {spec.name}")
     gateway = spec.gateway
     with socket.socket(socket.AF_INET6 if ":" in gateway.host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((gateway.host, gateway.port))
         except OSError as error:
-            fail(f"gateway.port = {gateway.port} on {gateway.host} cannot be listened on: {error.strerror}", mend="raylane up --port ANOTHER")
+            fail(f"gateway.port = {gateway.port} on {gateway.host} cannot be listened on: {error.strerror}", hint="raylane up --port ANOTHER")
 
 
 def _on_signals(stop: threading.Event) -> None:
@@ -112,7 +112,7 @@ def _held(spec: ClusterSpec, region: Region, run_dir: RunDir, pid: int, stop: th
     try:
         _hold(spec, region, run_dir, pid, stop)
     except BootError as error:
-        complain(str(error), mend="raylane doctor")
+        complain(str(error), hint="raylane doctor")
         return 1
     finally:
         run_dir.clear_state()
@@ -124,7 +124,7 @@ def _hold(spec: ClusterSpec, region: Region, run_dir: RunDir, pid: int, stop: th
     secret = run_dir.new_secret("secret")
     run_dir.new_secret("ray_token")
     cores = os.cpu_count() or 1
-    needed = sum(spec.most_replicas(model) * model.cpus for model in spec.models if region in spec.regions_of(model))
+    needed = sum(spec.max_replicas(model) * model.cpus for model in spec.models if region in spec.regions_of(model))
     url = f"http://{_host_in_url(spec.gateway.host)}:{spec.gateway.port}"
     with (
         shared_memory(run_dir.path / "shared_memory") as memory,
@@ -138,9 +138,9 @@ def _hold(spec: ClusterSpec, region: Region, run_dir: RunDir, pid: int, stop: th
             memory.look()  # what is killed from now on is known
             run_dir.write_state(State(**{**state.__dict__, "ready": True}))
             _greet(spec, url, time.monotonic() - started)
-            Losses(run_dir.path, began_unix_s).tell_until(stop)
+            LossReporter(run_dir.path, began_unix_s).tell_until(stop)
         console.print("\nStopping: running requests may finish, new ones are refused ...")
-        boot.stop(ray.lives)
+        boot.stop(ray.is_alive)
         memory.look()
     console.print(f"Cluster {spec.name!r} is down.")
 
@@ -169,10 +169,10 @@ def _detach(run_dir: RunDir) -> None:
                 console.print(f"[bold green]Ready[/]: {state.url}/v1 (process {child.pid}); `raylane down {run_dir.name}` takes it down.")
                 return
             if child.poll() is not None:
-                fail(f"the cluster ended while it started:\n{_tail(log)}", mend="raylane doctor")
+                fail(f"the cluster ended while it started:\n{_tail(log)}", hint="raylane doctor")
             time.sleep(0.2)
     child.terminate()
-    fail(f"the cluster was not ready within {_DETACH_PATIENCE_S:.0f} s; its log: {log}", mend="raylane doctor")
+    fail(f"the cluster was not ready within {_DETACH_PATIENCE_S:.0f} s; its log: {log}", hint="raylane doctor")
 
 
 def _tail(log: Path) -> str:

@@ -9,23 +9,23 @@ from typing import Any
 
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
 
-from cluster.spec import ClusterSpec, Gateway, Model, Region
+from cluster.spec import ClusterSpec, GatewaySpec, Model, Region
 from deployments.engine.deployment import engine_deployment
 from deployments.gateway.deployment import gateway_deployment
 
-POLICY = "autoscaling.serve.policy:ScalingPolicy"
-_MOST = 10_000
+POLICY = "autoscaling.serve.policy:ServePolicy"
+_MAX = 10_000
 """Serve's own bound, which is never to decide anything."""
 
 
 def scaling_config(spec: ClusterSpec, model: Model, region: Region, run_dir: Path) -> AutoscalingConfig:
     """Serve's autoscaling of `model` in the cell of `region`. `run_dir` is on the node of Serve's controller."""
-    told = spec.model_copy(update={"models": _scaled(spec, model, region), "tenants": (), "gateway": Gateway()})
-    arguments = {"spec": told.model_dump_json(), "model": model.name, "region": region.name, "run_dir": str(run_dir)}
+    reported = spec.model_copy(update={"models": _scaled(spec, model, region), "tenants": (), "gateway": GatewaySpec()})
+    arguments = {"spec": reported.model_dump_json(), "model": model.name, "region": region.name, "run_dir": str(run_dir)}
     return AutoscalingConfig(
         min_replicas=0,
         initial_replicas=model.replicas.count,
-        max_replicas=_MOST,
+        max_replicas=_MAX,
         upscaling_factor=1.0,
         downscaling_factor=1.0,
         upscale_delay_s=0.0,

@@ -57,7 +57,7 @@ DUPLICATE_CODE = "duplicate_request_id"
 LOAD_INTERVAL_S = 0.05
 """A replica sends `Load` when it changed, at most this often."""
 HEARTBEAT_S = 0.5
-"""...and at least this often, so that a silent feed means a stopped process."""
+"""...and at least this often, so that an unresponsive feed means a stopped process."""
 
 
 class ReplicaState(StrEnum):

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from deployments.engine_model.cost_model import CostModel
 from deployments.telemetry.published_error import Figure
-from planning.simulator.cell import Cell, CellSettings
-from planning.simulator.outcome import Outcome
+from planning.simulator.cell import CellSettings, CellSimulator
+from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.workload import Workload, plain_workload
 from planning.workload.scaling import scale_lengths, scale_to_fit
 from planning.workload.trace import Trace
@@ -49,7 +49,7 @@ STAGES = ("lane", "engine", "decode")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RehearsalRun:
     """Columns by the request's number; NaN where it did not happen. Seconds.
 
     `ttft_s` is the client's; `stages_s` holds what the gateway saw: in the lane, from placement to first byte, from first byte to last. `lane` is the
@@ -97,24 +97,24 @@ EDGE = 0.1
 """The first and the last tenth of a closed loop are left out: it fills up and empties there."""
 
 
-def simulated_run(settings: CellSettings, cost: CostModel, workload: Workload) -> Run:
-    """One play."""
-    return as_run(Cell(settings, cost, workload).run())
+def simulated_run(settings: CellSettings, cost: CostModel, workload: Workload) -> RehearsalRun:
+    """One run."""
+    return as_run(CellSimulator(settings, cost, workload).run())
 
 
-def as_run(out: Outcome) -> Run:
+def as_run(out: SimulationOutcome) -> RehearsalRun:
     """A simulated outcome in the columns of a rehearsal."""
     stages = {"lane": out.placed_s - out.arrived_s, "engine": out.first_s - out.placed_s, "decode": out.finished_s - out.first_s}
     gaps = float(np.nansum(np.where(np.isnan(out.finished_s), np.nan, out.output_tokens - 1)))
     itl = {label(level): value for level, value in out.itl_s.items() if level in QUANTILES}
     itl["mean"] = float(np.nansum(stages["decode"])) / gaps if gaps else float("nan")
     failed = int((out.rejected | out.expired | out.failed).sum())
-    return Run(out.ttft_s, stages, out.lane.astype(np.int64), itl, failed)
+    return RehearsalRun(out.ttft_s, stages, out.lane.astype(np.int64), itl, failed)
 
 
 def simulated_capacity(settings: CellSettings, cost: CostModel, workload: Workload, clients: int) -> float:
     """Requests a second that so many clients in a closed loop get through."""
-    out = Cell(replace(settings, clients=clients), cost, workload).run()
+    out = CellSimulator(replace(settings, clients=clients), cost, workload).run()
     ended = np.sort(out.finished_s[~np.isnan(out.finished_s)])
     return throughput(ended)
 

@@ -1,4 +1,4 @@
-"""How good a way of scaling was in one simulated run: SLOs kept, replica-hours, flaps, recovery. Pure; for the gauntlet, `tune` and reports."""
+"""How good a way of scaling was in one simulated run: SLOs met, replica-hours, flaps, recovery. Pure; for the gauntlet, `tune` and reports."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autoscaling.shadow.contest import Change, flaps
-from planning.simulator.outcome import Outcome
+from autoscaling.shadow.contest import CountChange, flaps
+from planning.simulator.outcome import SimulationOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Score:
 
 
 def score(
-    out: Outcome,
+    out: SimulationOutcome,
     slo_s: NDArray[np.float64],
     lanes: Sequence[str],
     until_s: float,
@@ -43,20 +43,20 @@ def score(
     usd_per_replica_hour: float = 0.0,
 ) -> Score:
     """Scores second 0 to `until_s`. `target`: the attainment that is promised; `load`: the true load at a time, in replicas' worth."""
-    kept = np.nan_to_num(out.ttft_s, nan=np.inf) <= slo_s
-    hours = sum(max(0.0, min(life.ended_s, until_s) - min(life.started_s, until_s)) for life in out.lives) / 3600
-    changes = [Change(one.at_s, one.applied, one.requested) for one in out.scalings if one.changes]
+    met = np.nan_to_num(out.ttft_s, nan=np.inf) <= slo_s
+    hours = sum(max(0.0, min(life.ended_s, until_s) - min(life.started_s, until_s)) for life in out.lifetimes) / 3600
+    changes = [CountChange(one.at_s, one.applied, one.requested) for one in out.scalings if one.changes]
     known = out.ttft_s[~np.isnan(out.ttft_s)]
     return Score(
-        requests=len(kept),
-        attainment=float(kept.mean()) if len(kept) else 1.0,
-        by_lane={name: float(kept[out.lane == index].mean()) for index, name in enumerate(lanes) if (out.lane == index).any()},
+        requests=len(met),
+        attainment=float(met.mean()) if len(met) else 1.0,
+        by_lane={name: float(met[out.lane == index].mean()) for index, name in enumerate(lanes) if (out.lane == index).any()},
         replica_hours=hours,
         usd=hours * usd_per_replica_hour,
         mean_replicas=3600 * hours / until_s if until_s else 0.0,
         changes=len(changes),
         flaps=flaps(changes, load),
-        recovery_s=recovery_s(out.arrived_s, kept, target),
+        recovery_s=recovery_s(out.arrived_s, met, target),
         rejected=int(out.rejected.sum()),
         expired=int(out.expired.sum()),
         failed=int(out.failed.sum()),
@@ -67,14 +67,14 @@ def score(
 BIN_S = 10.0
 
 
-def recovery_s(arrived_s: NDArray[np.float64], kept: NDArray[np.bool_], attainment: float) -> float:
+def recovery_s(arrived_s: NDArray[np.float64], met: NDArray[np.bool_], attainment: float) -> float:
     """Seconds, in bins of `BIN_S`; a bin without arrivals goes on with what the one before was."""
     if not len(arrived_s):
         return 0.0
     bins = (arrived_s // BIN_S).astype(np.int64)
     bins -= bins.min()
     total = np.bincount(bins)
-    good = np.bincount(bins, weights=kept)
+    good = np.bincount(bins, weights=met)
     longest = run = 0
     broken = False
     for count, kept_count in zip(total.tolist(), good.tolist(), strict=True):

@@ -1,7 +1,7 @@
 """One explained decision: what was known, why it was taken, what would have changed it; as data, and as lines to read. Pure.
 
-Every motive and every limit has one sentence here. What would have changed the number is found input by input: tried
-outwards, then narrowed by bisection. A law need not answer in order: between two tried factors of the same answer there
+Every reason and every limit has one sentence here. What would have changed the number is found input by input: tried
+outwards, then narrowed by bisection. A policy need not answer in order: between two tried factors of the same answer there
 may be another. The nearest that was found is shown.
 """
 
@@ -11,53 +11,53 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from autoscaling.explain.moments import Lever, Moment, levers, unbound
-from autoscaling.laws.law import Concern, Motive
-from autoscaling.scaler.decision import Bounds, Decision, Limit
+from autoscaling.explain.moments import DecisionMoment, Lever, levers, unbound
+from autoscaling.policies.policy import Concern, PolicyReason
+from autoscaling.scaler.decision import Bounds, Limit, ScalingDecision
 
-_MOTIVES: Mapping[Motive, str] = {
-    Motive.STEADY: "as many as there are carry the load",
-    Motive.BACKLOG: "what waits would miss its target",
-    Motive.DEMAND: "what arrives needs so many",
-    Motive.FORECAST: "what is expected to arrive, by the time that a replica takes to start, needs so many",
-    Motive.OCCUPANCY: "sequences or KV blocks are nearly full",
-    Motive.LATENCY: "measured latencies are over their bound, or well under it",
-    Motive.SLO_BURN: "promises are being missed faster than the SLO allows",
-    Motive.WAKE: "something arrived, and there was no replica",
-    Motive.CONSOLIDATE: "for long enough, fewer have carried the busiest moment",
-    Motive.IDLE: "nothing has come for long enough, so none is needed",
-    Motive.COOLING: "fewer would do, but not for long enough yet",
-    Motive.RESTING: "a few more or fewer would do, but the number changed less than ten minutes ago, and for so little it rests",
-    Motive.LULL: "next to nothing comes of what usually does, and it may come back at once, so no more than half goes, and then none for a while",
-    Motive.NO_ROOM: "fewer would do on average, but one less would not carry the load",
-    Motive.SCHEDULE: "the number was known beforehand",
+_POLICY_REASONS: Mapping[PolicyReason, str] = {
+    PolicyReason.STEADY: "as many as there are carry the load",
+    PolicyReason.BACKLOG: "what waits would miss its target",
+    PolicyReason.DEMAND: "what arrives needs so many",
+    PolicyReason.FORECAST: "what is expected to arrive, by the time that a replica takes to start, needs so many",
+    PolicyReason.OCCUPANCY: "sequences or KV blocks are nearly full",
+    PolicyReason.LATENCY: "measured latencies are over their bound, or well under it",
+    PolicyReason.SLO_BURN: "SLOs are being missed faster than the SLO allows",
+    PolicyReason.WAKE: "something arrived, and there was no replica",
+    PolicyReason.CONSOLIDATE: "for long enough, fewer have carried the busiest moment",
+    PolicyReason.IDLE: "nothing has come for long enough, so none is needed",
+    PolicyReason.COOLING: "fewer would do, but not for long enough yet",
+    PolicyReason.RESTING: "a few more or fewer would do, but the number changed less than ten minutes ago, and for so little it rests",
+    PolicyReason.TRAFFIC_DROP: "next to nothing comes of what usually does, and it may come back at once, so no more than half goes, and then none for a while",
+    PolicyReason.NO_ROOM: "fewer would do on average, but one less would not carry the load",
+    PolicyReason.SCHEDULE: "the number was known beforehand",
 }
 
 _CONCERNS: Mapping[Concern, str] = {
-    Concern.NOTHING_WAITS: "promises are missed faster than the SLO allows, but hardly anything waits for a replica, so more would not help",
-    Concern.HELPED_NOTHING: "promises are missed faster than the SLO allows, and the last replica that was added for that helped nothing",
+    Concern.NOTHING_WAITS: "SLOs are missed faster than the SLO allows, but hardly anything waits for a replica, so more would not help",
+    Concern.HELPED_NOTHING: "SLOs are missed faster than the SLO allows, and the last replica that was added for that helped nothing",
 }
 
 
-def words(decision: Decision, bounds: Bounds) -> str:
-    told = _reason(decision, bounds)
-    return told if decision.concern is None else f"{told}; {_CONCERNS[decision.concern]}"
+def words(decision: ScalingDecision, bounds: Bounds) -> str:
+    reported = _reason(decision, bounds)
+    return reported if decision.concern is None else f"{reported}; {_CONCERNS[decision.concern]}"
 
 
-def _reason(decision: Decision, bounds: Bounds) -> str:
-    motive = "" if decision.motive is None else _MOTIVES[decision.motive]
+def _reason(decision: ScalingDecision, bounds: Bounds) -> str:
+    policy_reason = "" if decision.policy_reason is None else _POLICY_REASONS[decision.policy_reason]
     if decision.limit is None:
-        return motive
-    wanted = f"the law wanted {decision.wanted} ({motive})" if decision.wanted is not None else "the law was not asked"
-    return f"{wanted}; {_limit(decision, bounds)}"
+        return policy_reason
+    desired = f"the policy wanted {decision.desired} ({policy_reason})" if decision.desired is not None else "the policy was not asked"
+    return f"{desired}; {_limit(decision, bounds)}"
 
 
-def _limit(decision: Decision, bounds: Bounds) -> str:
+def _limit(decision: ScalingDecision, bounds: Bounds) -> str:
     match decision.limit:
         case Limit.MIN_REPLICAS:
-            return f"replicas.min is {bounds.least}"
+            return f"replicas.min is {bounds.minimum}"
         case Limit.MAX_REPLICAS:
-            return f"replicas.max is {bounds.most}"
+            return f"replicas.max is {bounds.maximum}"
         case Limit.COST_CEILING:
             return f"autoscaling.usd_per_hour pays for {bounds.ceiling}"
         case Limit.UNSCHEDULABLE:
@@ -72,12 +72,12 @@ def _limit(decision: Decision, bounds: Bounds) -> str:
             return f"an operator pinned {decision.requested}"
         case Limit.STALE:
             return "nobody could read the owner's books, or they were too old, so the number stayed"
-        case Limit.SILENT:
+        case Limit.UNRESPONSIVE:
             return "a replica did not report, so nothing was taken away"
         case Limit.FORECAST_FAILED:
             return "the forecast failed, so nothing was taken away"
-        case Limit.LAW_FAILED:
-            return f"the law failed ({decision.error}), so the number stayed"
+        case Limit.POLICY_FAILED:
+            return f"the policy failed ({decision.error}), so the number stayed"
         case None:
             return ""
 
@@ -125,7 +125,7 @@ def _narrowed(lever: Lever, requested: int, steps: tuple[float, ...]) -> Turn | 
     return _bisect(lambda at: lever.decide(at), lever, requested, same, other) or turn
 
 
-def _bisect(decide: Callable[[float], Decision | None], lever: Lever, requested: int, same: float, other: float) -> Turn | None:
+def _bisect(decide: Callable[[float], ScalingDecision | None], lever: Lever, requested: int, same: float, other: float) -> Turn | None:
     """Between a factor that changes nothing and one that does, in ratios where there are any."""
     found: Turn | None = None
     for _ in range(_NARROWINGS):
@@ -138,19 +138,19 @@ def _bisect(decide: Callable[[float], Decision | None], lever: Lever, requested:
     return found
 
 
-def _turn(lever: Lever, at: float, decision: Decision) -> Turn:
+def _turn(lever: Lever, at: float, decision: ScalingDecision) -> Turn:
     return Turn(lever.name, at, lever.counts, decision.requested, decision.reason)
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """`inputs` by name; `terms` are the law's own quantities, `concern` what it says that no number mends. `turns`: what would have changed the
+    """`inputs` by name; `terms` are the policy's own quantities, `concern` what it says that no number fixes. `turns`: what would have changed the
     number; `unbound`: the number without bounds and operators, where it is another. `insensitive`: inputs that could be halved, doubled and more
     without changing it."""
 
     at_unix_s: float
     model: str
-    law: str
+    policy: str
     applied: int
     requested: int
     reason: str
@@ -165,29 +165,31 @@ class Explanation:
     def as_json(self) -> dict[str, Any]:
         plain = {name: getattr(self, name) for name in self.__slots__}
         terms = {name: value if math.isfinite(value) else None for name, value in self.terms.items()}
-        told = [{"input": one.lever, "more" if one.counts else "times": one.at, "replicas": one.replicas, "reason": one.reason} for one in self.turns]
-        return {**plain, "inputs": dict(self.inputs), "terms": terms, "turns": told, "insensitive": list(self.insensitive)}
+        reported = [
+            {"input": one.lever, "more" if one.counts else "times": one.at, "replicas": one.replicas, "reason": one.reason} for one in self.turns
+        ]
+        return {**plain, "inputs": dict(self.inputs), "terms": terms, "turns": reported, "insensitive": list(self.insensitive)}
 
     def lines(self) -> list[str]:
         at = datetime.fromtimestamp(self.at_unix_s).strftime("%Y-%m-%d %H:%M:%S")
         step = f"{self.applied} -> {self.requested}" if self.requested != self.applied else f"stays {self.requested}"
-        told = [f"{at}  {self.model}  {step}  ({self.reason}, law {self.law})", f"  why: {self.words}."]
-        told.append("  known: " + ", ".join(f"{name} {_figure(value)}" for name, value in self.inputs.items()))
+        reported = [f"{at}  {self.model}  {step}  ({self.reason}, policy {self.policy})", f"  why: {self.words}."]
+        reported.append("  known: " + ", ".join(f"{name} {_figure(value)}" for name, value in self.inputs.items()))
         if self.terms:
-            told.append("  computed: " + ", ".join(f"{name} {_figure(value)}" for name, value in self.terms.items()))
+            reported.append("  computed: " + ", ".join(f"{name} {_figure(value)}" for name, value in self.terms.items()))
         if self.unbound is not None:
-            told.append(f"  without bounds and operators: {self.unbound}")
-        told += [f"  otherwise: {_sentence(turn)}" for turn in self.turns]
+            reported.append(f"  without bounds and operators: {self.unbound}")
+        reported += [f"  otherwise: {_sentence(turn)}" for turn in self.turns]
         if self.insensitive:
-            told.append(f"  the same, had there been much less or more of: {', '.join(self.insensitive)}")
-        return told
+            reported.append(f"  the same, had there been much less or more of: {', '.join(self.insensitive)}")
+        return reported
 
 
-def explain(moment: Moment) -> Explanation:
+def explain(moment: DecisionMoment) -> Explanation:
     decision, signals = moment.decision, moment.record.signals
     found: list[Turn] = []
     insensitive: list[str] = []
-    asked = decision.wanted is not None
+    asked = decision.desired is not None
     for lever in levers(moment) if asked else ():
         if (again := lever.decide(0.0 if lever.counts else 1.0)) is None or again.requested != decision.requested:
             continue  # the decision rests on more than what is asked again here
@@ -199,7 +201,7 @@ def explain(moment: Moment) -> Explanation:
     return Explanation(
         at_unix_s=signals.unix_s,
         model=moment.model,
-        law=moment.law,
+        policy=moment.policy,
         applied=decision.applied,
         requested=decision.requested,
         reason=decision.reason,
@@ -213,7 +215,7 @@ def explain(moment: Moment) -> Explanation:
     )
 
 
-def _inputs(moment: Moment) -> dict[str, float]:
+def _inputs(moment: DecisionMoment) -> dict[str, float]:
     signals, first = moment.record.signals, moment.records[0].signals
     span_s = signals.at_s - first.at_s
     known: dict[str, float] = {"ready": signals.ready, "starting": signals.starting, "waiting": signals.waiting, "running": signals.running}

@@ -8,31 +8,31 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from autoscaling.log.header import load_pair
-from autoscaling.log.reader import Record, Step, steps
-from autoscaling.scaler.decision import Bounds, Decision
+from autoscaling.log.reader import DecisionRecord, ReplayedDecision, steps
+from autoscaling.scaler.decision import Bounds, ScalingDecision
 from autoscaling.shadow.pair import Pair
 from autoscaling.signals.signals import Signals
 from deployments.scheduling.snapshot import FlowStats
 
 WINDOW_S = 60.0
-"""A changed input is changed for so many seconds before the decision: a law averages, and one changed moment would tell it little."""
+"""A changed input is changed for so many seconds before the decision: a policy averages, and one changed moment would tell it little."""
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class DecisionMoment:
     """One decision, as it was taken again, and the one before it. `state`: what decided, pickled, before the first of `records`; the decision is that
     of the last."""
 
     model: str
-    law: str
+    policy: str
     bounds: Bounds
-    decision: Decision
-    before: Decision | None
-    records: tuple[Record, ...]
+    decision: ScalingDecision
+    before: ScalingDecision | None
+    records: tuple[DecisionRecord, ...]
     state: bytes
 
     @property
-    def record(self) -> Record:
+    def record(self) -> DecisionRecord:
         return self.records[-1]
 
     def pair(self) -> Pair:
@@ -45,34 +45,34 @@ class Moment:
 class _Window:
     """The records since a pickled state that is at least WINDOW_S old, where the log goes back so far."""
 
-    def __init__(self, step: Step) -> None:
-        self._parts: list[tuple[bytes, list[Record]]] = [(step.header.state, [])]
+    def __init__(self, step: ReplayedDecision) -> None:
+        self._parts: list[tuple[bytes, list[DecisionRecord]]] = [(step.header.state, [])]
         self.pair = step.pair
 
-    def add(self, step: Step) -> None:
+    def add(self, step: ReplayedDecision) -> None:
         self._parts[-1][1].append(step.record)
         if self._parts[-1][1][0].ns + WINDOW_S * 1e9 <= step.record.ns:
             self._parts = [*self._parts[-1:], (pickle.dumps(step.pair, protocol=5), [])]
 
-    def inputs(self) -> tuple[bytes, tuple[Record, ...]]:
+    def inputs(self) -> tuple[bytes, tuple[DecisionRecord, ...]]:
         return self._parts[0][0], tuple(record for _, records in self._parts for record in records)
 
 
-def why(decision: Decision) -> tuple[str, str | None]:
+def why(decision: ScalingDecision) -> tuple[str, str | None]:
     return decision.reason, decision.concern
 
 
-def moments(lines: Iterable[str], any_code: bool = False) -> Iterator[Moment]:
+def moments(lines: Iterable[str], any_code: bool = False) -> Iterator[DecisionMoment]:
     """The decisions that changed the number, the reason or the concern, in order. Raises LogError."""
     window: _Window | None = None
-    before: Decision | None = None
+    before: ScalingDecision | None = None
     for step in steps(lines, any_code):
         if window is None or window.pair is not step.pair:
             window = _Window(step)
         asked = window.inputs()
         if step.decision.changes or before is None or why(before) != why(step.decision):
             pair = step.pair
-            yield Moment(step.header.model, pair.choice.name, pair.scaler.bounds, step.decision, before, (*asked[1], step.record), asked[0])
+            yield DecisionMoment(step.header.model, pair.choice.name, pair.scaler.bounds, step.decision, before, (*asked[1], step.record), asked[0])
         window.add(step)
         before = step.decision
 
@@ -82,11 +82,11 @@ class Lever:
     """`decide` by how much it is moved: a factor (1: as it was), or, where it `counts`, so many more or fewer (0). None: cannot be moved so far."""
 
     name: str
-    decide: Callable[[float], Decision | None]
+    decide: Callable[[float], ScalingDecision | None]
     counts: bool = False
 
 
-def levers(moment: Moment) -> tuple[Lever, ...]:
+def levers(moment: DecisionMoment) -> tuple[Lever, ...]:
     signals = moment.record.signals
     found = [
         Lever("arrivals", lambda factor: _again(moment, _arrivals(moment, factor))),
@@ -102,34 +102,34 @@ def levers(moment: Moment) -> tuple[Lever, ...]:
         "work that waits": signals.backlog > 0,
         "occupancy": signals.running > 0,
         "ready replicas": bool(signals.replicas) or signals.applied > 0,
-        "start-up time": hasattr(moment.pair().scaler.law, "assume_start_up"),
+        "start-up time": hasattr(moment.pair().scaler.policy, "assume_start_up"),
     }
     return tuple(lever for lever in found if there[lever.name])
 
 
-def unbound(moment: Moment) -> Decision:
+def unbound(moment: DecisionMoment) -> ScalingDecision:
     """What would have been asked for without any bound of the spec, and without an operator's word."""
     pair = moment.pair()
     *earlier, last = moment.records
     for record in earlier:
         pair.decide(record.signals, record.controls)
     bounds = pair.scaler.bounds
-    pair.scaler.bounds = replace(bounds, least=0, most=1_000_000, ceiling=None, up_per_min=math.inf, down_per_min=math.inf)
+    pair.scaler.bounds = replace(bounds, minimum=0, maximum=1_000_000, ceiling=None, up_per_min=math.inf, down_per_min=math.inf)
     return pair.decide(last.signals)
 
 
-def _shown(moment: Moment) -> Iterable[Signals]:
+def _shown(moment: DecisionMoment) -> Iterable[Signals]:
     return (record.signals for record in moment.records)
 
 
-def _again(moment: Moment, shown: Iterable[Signals]) -> Decision | None:
+def _again(moment: DecisionMoment, shown: Iterable[Signals]) -> ScalingDecision | None:
     pair, decision = moment.pair(), None
     for record, signals in zip(moment.records, shown, strict=True):
         decision = pair.decide(signals, record.controls)
     return decision
 
 
-def _arrivals(moment: Moment, factor: float) -> Iterable[Signals]:
+def _arrivals(moment: DecisionMoment, factor: float) -> Iterable[Signals]:
     """The counts since the first record grow so many times as fast."""
     first = {(flow.lane, flow.traffic_class): flow for flow in moment.records[0].signals.flows}
 
@@ -163,7 +163,7 @@ def _occupied(signals: Signals, factor: float) -> Signals:
     return signals.showing(replicas=replicas)
 
 
-def _with_ready(moment: Moment, more: int) -> Decision | None:
+def _with_ready(moment: DecisionMoment, more: int) -> ScalingDecision | None:
     """At the last moment: of those applied, so many more are ready, or so many fewer."""
     signals = moment.record.signals
     ready = signals.ready_replicas
@@ -180,9 +180,9 @@ def _with_ready(moment: Moment, more: int) -> Decision | None:
     return _again(moment, [*(record.signals for record in moment.records[:-1]), changed])
 
 
-def _with_start_up(moment: Moment, factor: float) -> Decision | None:
+def _with_start_up(moment: DecisionMoment, factor: float) -> ScalingDecision | None:
     pair, decision = moment.pair(), None
-    pair.scaler.law.assume_start_up(factor)  # type: ignore[attr-defined]
+    pair.scaler.policy.assume_start_up(factor)  # type: ignore[attr-defined]
     for record in moment.records:
         decision = pair.decide(record.signals, record.controls)
     return decision

@@ -1,1 +1,1 @@
-"""What is expected of the arrival of work: an input of scaling laws, made outside them, from history."""
+"""What is expected of the arrival of work: an input of scaling policies, made outside them, from history."""

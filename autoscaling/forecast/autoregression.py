@@ -17,22 +17,22 @@ from threadpoolctl import threadpool_limits
 
 from autoscaling.forecast.history import A_DAY, A_WEEK, FloatArray
 
-LEAST = A_DAY
+MIN = A_DAY
 _LAGS = 3
 _DAY_TERMS = 6
 _WEEK_TERMS = 6
 """The seventh would be the day's first."""
-_MOST = 2.0
+_MAX = 2.0
 """No forecast is larger than so many times the largest rate seen: an autoregression can run away."""
 _RANK = 1e-15
 """Singular values below this share of the largest count as 0: rates that hardly ever change have no unique fit, and still a forecast."""
 
 
 def foretell(rates: FloatArray, steps: int) -> tuple[FloatArray, FloatArray]:
-    """The expected rates of the next `steps` steps and their standard errors, from at least `LEAST` rates without gaps. The week is looked for in two
+    """The expected rates of the next `steps` steps and their standard errors, from at least `MIN` rates without gaps. The week is looked for in two
     weeks and more. Raises ValueError for fewer rates, ArithmeticError or LinAlgError where no forecast comes out."""
-    if len(rates) < LEAST:
-        raise ValueError(f"{len(rates)} rates; allowed: at least {LEAST}, a day of them")
+    if len(rates) < MIN:
+        raise ValueError(f"{len(rates)} rates; allowed: at least {MIN}, a day of them")
     roots = np.sqrt(rates)
     if np.ptp(roots) <= 1e-9 * max(1.0, float(roots.max())):
         return np.full(steps, float(rates[-1])), np.zeros(steps)
@@ -40,8 +40,8 @@ def foretell(rates: FloatArray, steps: int) -> tuple[FloatArray, FloatArray]:
         mean, error = _autoregression(roots, steps)
     if not (np.isfinite(mean).all() and np.isfinite(error).all()):
         raise ArithmeticError("the forecast is not finite")
-    mean = np.clip(mean, 0.0, np.sqrt(_MOST * rates.max()))
-    return np.minimum(mean**2 + error**2, _MOST * rates.max()), np.sqrt(4 * mean**2 * error**2 + 2 * error**4)
+    mean = np.clip(mean, 0.0, np.sqrt(_MAX * rates.max()))
+    return np.minimum(mean**2 + error**2, _MAX * rates.max()), np.sqrt(4 * mean**2 * error**2 + 2 * error**4)
 
 
 def _autoregression(roots: FloatArray, steps: int) -> tuple[FloatArray, FloatArray]:

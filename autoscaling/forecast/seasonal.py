@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from autoscaling.forecast.autoregression import LEAST, foretell
+from autoscaling.forecast.autoregression import MIN, foretell
 from autoscaling.forecast.history import STEP_S, FloatArray, History, Recorder, known
 from autoscaling.signals.signals import Forecast, Signals
 
@@ -49,7 +49,7 @@ class SeasonalForecaster:
         self._foretelling = foretelling
         self._made_after: int | None = None
         self._made: Forecast | None = None
-        self._told: dict[int, list[tuple[float, float]]] = {}
+        self._reported: dict[int, list[tuple[float, float]]] = {}
         self._surprise = 1.0
 
     @property
@@ -79,7 +79,7 @@ class SeasonalForecaster:
             history = self._recorder.history
             self._judge(closed, history.rates[-1])
             rates = known(history)
-            if len(rates) < LEAST:
+            if len(rates) < MIN:
                 self.state = ForecastState.LEARNING
                 return
             mean, error = self._foretelling(rates, STEPS)
@@ -89,15 +89,15 @@ class SeasonalForecaster:
             return
         self.state = ForecastState.READY
         for ahead in range(_JUDGED):
-            self._told.setdefault(closed + 1 + ahead, []).append((float(mean[ahead]), float(error[ahead])))
+            self._reported.setdefault(closed + 1 + ahead, []).append((float(mean[ahead]), float(error[ahead])))
         wider = error * math.sqrt(max(1.0, self._surprise))
         self._made = Forecast((closed + 1) * STEP_S, STEP_S, tuple(mean.tolist()), tuple(wider.tolist()))
 
     def _judge(self, closed: int, rate: float) -> None:
         """Compares what was foretold for the step that is over with what came."""
-        for mean, error in self._told.pop(closed, ()):
+        for mean, error in self._reported.pop(closed, ()):
             if error > 0 and not np.isnan(rate):
                 off = min(_LARGEST, (rate - mean) ** 2 / error**2)
                 self._surprise += _WEIGHT * (off - self._surprise)
-        for step in [step for step in self._told if step <= closed]:
-            del self._told[step]
+        for step in [step for step in self._reported if step <= closed]:
+            del self._reported[step]

@@ -9,11 +9,11 @@ value itself. Trees hold no mappings, so the two are never confused.
 from dataclasses import replace
 from typing import Any
 
-from autoscaling.laws.law import Concern, Motive
-from autoscaling.scaler.decision import Decision, Limit
+from autoscaling.policies.policy import Concern, PolicyReason
+from autoscaling.scaler.decision import Limit, ScalingDecision
 from autoscaling.signals.signals import Forecast, Signals
 from deployments.cell.control import Control, ControlKind
-from deployments.cell.scaling_books import Latencies
+from deployments.cell.scaling_facts import LatencySignals
 from deployments.scheduling import LaneStats, ReplicaStats, Snapshot
 from deployments.scheduling.snapshot import FlowStats
 
@@ -62,7 +62,7 @@ def signals_tree(signals: Signals) -> Tree:
         signals.schedulable,
         [[r.replica_id, r.status, r.sequences, r.max_sequences, r.kv_tokens, r.max_kv_tokens, r.prefill_tokens, r.tpot_s] for r in signals.replicas],
         [[lane.name, lane.waiting, lane.work_tokens, lane.oldest_wait_s] for lane in signals.lanes],
-        [[f.lane, f.traffic_class, f.arrived, f.work, f.prompt_tokens, f.kept, f.missed, f.slo_s] for f in signals.flows],
+        [[f.lane, f.traffic_class, f.arrived, f.work, f.prompt_tokens, f.met, f.missed, f.slo_s] for f in signals.flows],
         signals.snapshot.finished,
         signals.snapshot.finished_work,
         signals.snapshot.counted,
@@ -98,14 +98,14 @@ def signals_from(tree: Tree, ns: int, unix_ns: int) -> Signals:
         schedulable,
         snapshot,
         dict(attainment),
-        None if latencies is None else Latencies(*latencies),
+        None if latencies is None else LatencySignals(*latencies),
         None if forecast is None else Forecast(forecast[0], forecast[1], tuple(forecast[2]), tuple(forecast[3])),
         forecast_failed,
     )
 
 
 def as_kept(signals: Signals) -> Signals:
-    """What a log keeps of them: a law must decide the same by that."""
+    """What a log keeps of them: a policy must decide the same by that."""
     return replace(signals_from(signals_tree(signals), 0, 0), at_s=signals.at_s, unix_s=signals.unix_s)
 
 
@@ -137,12 +137,12 @@ def controls_from(tree: Tree) -> tuple[Control, ...]:
     return tuple(Control(ControlKind(kind), *rest) for kind, *rest in tree)
 
 
-def decision_tree(decision: Decision, with_terms: bool) -> Tree:
+def decision_tree(decision: ScalingDecision, with_terms: bool) -> Tree:
     """What was decided. `applied`, `ready` and the time stand in the signals; terms only where they are wanted."""
     return [
         decision.requested,
-        decision.wanted,
-        None if decision.motive is None else decision.motive.value,
+        decision.desired,
+        None if decision.policy_reason is None else decision.policy_reason.value,
         None if decision.limit is None else decision.limit.value,
         decision.error,
         None if decision.concern is None else decision.concern.value,
@@ -150,16 +150,16 @@ def decision_tree(decision: Decision, with_terms: bool) -> Tree:
     ]
 
 
-def decision_from(tree: Tree, signals: Signals) -> Decision:
+def decision_from(tree: Tree, signals: Signals) -> ScalingDecision:
     """With no terms where none were written. Raises ValueError or TypeError."""
-    requested, wanted, motive, limit, error, concern, terms = tree
-    return Decision(
+    requested, desired, policy_reason, limit, error, concern, terms = tree
+    return ScalingDecision(
         signals.at_s,
         signals.applied,
         signals.ready,
         requested,
-        wanted,
-        None if motive is None else Motive(motive),
+        desired,
+        None if policy_reason is None else PolicyReason(policy_reason),
         None if limit is None else Limit(limit),
         {} if terms is None else dict(terms),
         error,
@@ -167,7 +167,7 @@ def decision_from(tree: Tree, signals: Signals) -> Decision:
     )
 
 
-def _latencies_tree(one: Latencies) -> Tree:
+def _latencies_tree(one: LatencySignals) -> Tree:
     return [one.span_s, one.requests, one.ttft_p50_s, one.ttft_p90_s, one.ttft_p99_s, one.tpot_p90_s]
 
 

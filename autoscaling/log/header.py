@@ -20,7 +20,7 @@ from autoscaling.shadow.pair import Pair
 from deployments.restricted_pickle import load_state
 
 _ROOT = Path(__file__).parents[1]
-_HASHED = ("laws", "scaler", "shadow", "signals")
+_HASHED = ("policies", "scaler", "shadow", "signals")
 _FILES = (
     "../deployments/cell/control.py",
     "../deployments/engine_model/cost_model.py",
@@ -33,7 +33,7 @@ _FILES = (
 
 @cache
 def code_hash() -> str:
-    """Of the laws, the scaler, the shadow, the signals, and what they compute with."""
+    """Of the policies, the scaler, the shadow, the signals, and what they compute with."""
     digest = hashlib.sha256()
     rooms = (file for room in _HASHED for file in (_ROOT / room).rglob("*.py"))
     for file in sorted([*rooms, *(_ROOT / name for name in _FILES)]):
@@ -44,14 +44,14 @@ def code_hash() -> str:
 
 KIND = "scaling"
 _ROOMS = (
-    "autoscaling.laws",
+    "autoscaling.policies",
     "autoscaling.scaler",
     "autoscaling.signals",
     "autoscaling.shadow",
     "deployments.cell.control",
     "deployments.engine_model",
 )
-_MOST_STATE_BYTES = 64 << 20
+_MAX_STATE_BYTES = 64 << 20
 
 
 class Begin(StrEnum):
@@ -75,7 +75,7 @@ class Header:
     ns: int
     unix_ns: int
     state: bytes
-    law: dict[str, Any]
+    policy: dict[str, Any]
     shadow: dict[str, Any] | None
     bounds: dict[str, Any]
 
@@ -121,7 +121,7 @@ def read_header(fields: dict[str, Any]) -> Header:
         raise ValueError(f"schema = {fields.get('schema')!r}; allowed: {SCHEMA}")
     try:
         given = {name: value for name, value in fields.items() if name not in ("log", "schema")}
-        unpacked = zlib.decompressobj().decompress(base64.b64decode(given["state"]), _MOST_STATE_BYTES)
+        unpacked = zlib.decompressobj().decompress(base64.b64decode(given["state"]), _MAX_STATE_BYTES)
         return Header(**{**given, "begin": Begin(given["begin"]), "state": unpacked})
     except (KeyError, TypeError, zlib.error) as error:
         raise ValueError(f"is no whole header: {error}") from error

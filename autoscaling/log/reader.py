@@ -12,7 +12,7 @@ from typing import Any
 from autoscaling.log.codec import Tree, controls_from, decision_from, patched, signals_from
 from autoscaling.log.header import KIND, Begin, Header, code_hash, read_header
 from autoscaling.log.writer import log_name
-from autoscaling.scaler.decision import Decision
+from autoscaling.scaler.decision import ScalingDecision
 from autoscaling.shadow.pair import Pair
 from autoscaling.signals.signals import Signals
 from deployments.cell.control import Control
@@ -24,19 +24,19 @@ class LogError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """One decision with all its inputs. `line` counts from 1 over all that is read. `explained`: the terms of the law were written down with it."""
+class DecisionRecord:
+    """One decision with all its inputs. `line` counts from 1 over all that is read. `explained`: the terms of the policy were written down with it."""
 
     line: int
     ns: int
     unix_ns: int
     signals: Signals
     controls: tuple[Control, ...]
-    decision: Decision
+    decision: ScalingDecision
     explained: bool
 
 
-def read_log(lines: Iterable[str], torn: bool = True) -> Iterator[tuple[int, Header | Record]]:
+def read_log(lines: Iterable[str], torn: bool = True) -> Iterator[tuple[int, Header | DecisionRecord]]:
     """Whole files, in order. Raises LogError. `torn`: a last line that was cut short (its writer was killed) is left out instead."""
     tree: Tree | None = None
     kept: tuple[int, str] | None = None
@@ -67,7 +67,7 @@ def _is_torn(kept: tuple[int, str], tree: Tree | None) -> bool:
     return False
 
 
-def _entry(number: int, line: str, tree: Tree | None) -> tuple[Header | Record, Tree | None]:
+def _entry(number: int, line: str, tree: Tree | None) -> tuple[Header | DecisionRecord, Tree | None]:
     """What a line says, given the tree of the line before (None after a header)."""
     try:
         content = json.loads(line)
@@ -80,38 +80,38 @@ def _entry(number: int, line: str, tree: Tree | None) -> tuple[Header | Record, 
         raise LogError(f"line {number}: {line[:60]!r}: {error}") from error
 
 
-def _record(number: int, ns: int, unix_ns: int, tree: Any) -> Record:
+def _record(number: int, ns: int, unix_ns: int, tree: Any) -> DecisionRecord:
     signals_tree, controls, decision = tree
     signals = signals_from(signals_tree, ns, unix_ns)
-    return Record(number, ns, unix_ns, signals, controls_from(controls), decision_from(decision, signals), decision[-1] is not None)
+    return DecisionRecord(number, ns, unix_ns, signals, controls_from(controls), decision_from(decision, signals), decision[-1] is not None)
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ScalingDifference:
     """The first decision that was not the recorded one."""
 
     line: int
-    recorded: Decision
-    replayed: Decision
+    recorded: ScalingDecision
+    replayed: ScalingDecision
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class ScalingReplay:
     """`decisions` taken again, of which `changes` changed the number of replicas; `difference`: None where every one was the recorded one."""
 
     decisions: int
     changes: int
-    difference: Difference | None
+    difference: ScalingDifference | None
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ReplayedDecision:
     """One decision taken again: `header` is the last one before it, `pair` what decided, in the state after it."""
 
     header: Header
-    record: Record
+    record: DecisionRecord
     pair: Pair
-    decision: Decision
+    decision: ScalingDecision
 
     @property
     def agrees(self) -> bool:
@@ -120,7 +120,7 @@ class Step:
         return known == self.record.decision
 
 
-def steps(lines: Iterable[str], any_code: bool = False) -> Iterator[Step]:
+def steps(lines: Iterable[str], any_code: bool = False) -> Iterator[ReplayedDecision]:
     """Every decision of a log (whole files, in order), taken again. Raises LogError.
 
     `any_code`: also where it was recorded by other code, to see what a change decides differently.
@@ -135,18 +135,18 @@ def steps(lines: Iterable[str], any_code: bool = False) -> Iterator[Step]:
             continue
         if pair is None or header is None:
             raise LogError(f"line {number}: a log begins with a header")
-        yield Step(header, entry, pair, pair.decide(entry.signals, entry.controls))
+        yield ReplayedDecision(header, entry, pair, pair.decide(entry.signals, entry.controls))
 
 
-def replay(lines: Iterable[str], any_code: bool = False) -> Replay:
+def replay(lines: Iterable[str], any_code: bool = False) -> ScalingReplay:
     """Replays a log up to the first difference. Raises LogError."""
     decisions = changes = 0
     for step in steps(lines, any_code):
         decisions += 1
         changes += step.decision.changes
         if not step.agrees:
-            return Replay(decisions, changes, Difference(step.record.line, step.record.decision, step.decision))
-    return Replay(decisions, changes, None)
+            return ScalingReplay(decisions, changes, ScalingDifference(step.record.line, step.record.decision, step.decision))
+    return ScalingReplay(decisions, changes, None)
 
 
 def _restored(header: Header, number: int, any_code: bool) -> Pair:

@@ -8,10 +8,10 @@ import json
 import math
 from pathlib import Path
 
-from autoscaling.laws.law import Concern
 from autoscaling.log.codec import Tree, controls_tree, decision_tree, difference, signals_tree
 from autoscaling.log.header import Begin, header_of
-from autoscaling.scaler.decision import Decision
+from autoscaling.policies.policy import Concern
+from autoscaling.scaler.decision import ScalingDecision
 from autoscaling.shadow.pair import Pair
 from autoscaling.signals.signals import Signals
 from deployments.cell.control import Control
@@ -19,7 +19,7 @@ from deployments.ownership.decision_log import DecisionLog, in_file_name
 from deployments.telemetry.line_log import LogHealth
 
 PREFIX = "scaling-"
-MOST_BYTES = 16 << 20
+MAX_BYTES = 16 << 20
 CHECKPOINT_S = 600.0
 """A header at least so often, so that whoever restarts need not replay a day."""
 
@@ -32,8 +32,8 @@ def log_name(model: str) -> str:
 class ScalingLog:
     """`before` each decision and `after` it, with the same times."""
 
-    def __init__(self, folder: Path, model: str, region: str, most_bytes: int = MOST_BYTES) -> None:
-        self._file = DecisionLog(folder, log_name(model), LogHealth(log_name(model)), most_bytes, each_line=True)
+    def __init__(self, folder: Path, model: str, region: str, max_bytes: int = MAX_BYTES) -> None:
+        self._file = DecisionLog(folder, log_name(model), LogHealth(log_name(model)), max_bytes, each_line=True)
         self._model, self._region = model, region
         self._begin: Begin | None = Begin.START
         self._tree: Tree | None = None
@@ -52,12 +52,12 @@ class ScalingLog:
             self._file.write(header_of(pair, self._begin or Begin.CHECKPOINT, self._model, self._region, ns, unix_ns).line())
             self._begin, self._tree, self._header_ns = None, None, ns
 
-    def after(self, ns: int, unix_ns: int, signals: Signals, controls: tuple[Control, ...], decision: Decision) -> None:
+    def after(self, ns: int, unix_ns: int, signals: Signals, controls: tuple[Control, ...], decision: ScalingDecision) -> None:
         """It has decided. Terms are written where the number, the reason or the concern changes."""
         reason = (decision.reason, decision.concern)
-        told = decision.changes or reason != self._reason
+        reported = decision.changes or reason != self._reason
         self._reason = reason
-        tree = [signals_tree(signals), controls_tree(controls), decision_tree(decision, told)]
+        tree = [signals_tree(signals), controls_tree(controls), decision_tree(decision, reported)]
         change = tree if self._tree is None else difference(self._tree, tree)
         self._tree = tree
         self._file.write(json.dumps([ns, unix_ns, change], separators=(",", ":")))

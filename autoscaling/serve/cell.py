@@ -15,10 +15,10 @@ from urllib.parse import quote, urlsplit
 import ray
 
 from autoscaling.serve.room import Node
+from deployments.cell.departure_tracker import own_presence
 from deployments.cell.directory import find_directory
 from deployments.cell.listing import Listing
-from deployments.cell.lives import own_presence
-from deployments.cell.scaling_books import SCALING_PATH, Books, read_books
+from deployments.cell.scaling_facts import SCALING_PATH, ScalingFacts, read_scaling_facts
 from deployments.cell.scaling_state import ScalingState
 
 _TIMEOUT_S = 1.0
@@ -83,12 +83,12 @@ _SPEC_PATH = "/raylane/spec"
 _SHADOW_PATH = "/raylane/shadow"
 
 
-class Cell:
-    """Of `model`. `listing`: what the directory said last; `books` what the owner said, `age_s` seconds ago; None before the first word."""
+class CellClient:
+    """Of `model`. `listing`: what the directory said last; `scaling_facts` what the owner said, `age_s` seconds ago; None before the first word."""
 
     def __init__(self, model: str) -> None:
         self.listing: Listing | None = None
-        self.books: Books | None = None
+        self.scaling_facts: ScalingFacts | None = None
         self.nodes: tuple[Node, ...] = ()
         self._trouble = ""
         self._model = model
@@ -164,7 +164,7 @@ class Cell:
     def _read(self, latency_span_s: float) -> None:
         span = f"?latency_span_s={latency_span_s:g}" if latency_span_s > 0 else ""
         began_s = time.monotonic()
-        self.books = read_books(self._owner().get(f"{SCALING_PATH}/{quote(self._model)}{span}"))
+        self.scaling_facts = read_scaling_facts(self._owner().get(f"{SCALING_PATH}/{quote(self._model)}{span}"))
         self._read_s = began_s
 
     def _owner(self) -> Page:

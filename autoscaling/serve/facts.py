@@ -10,7 +10,7 @@ from deployments.engine_model.cost_file import CostFileError
 log = logging.getLogger("raylane.scaling")
 
 
-class Facts:
+class ModelFacts:
     """Raises ValueError where the spec that it begins with has no such model or region, or no usable settings."""
 
     def __init__(self, spec_json: str, model: str, region: str) -> None:
@@ -27,7 +27,7 @@ class Facts:
         self._json = spec_json
         try:
             self.spec, self.model, self.region, self.setup = self._read(spec_json)
-        except ValueError as error:  # of pydantic, or of a law's settings
+        except ValueError as error:  # of pydantic, or of a policy's settings
             log.error("the spec in force cannot be followed for model %s: %s", self._names[0], error)
             self.bad = True
             return False
@@ -38,16 +38,16 @@ class Facts:
         name, region_name = self._names
         model, region = spec.model(name), spec.region(region_name)
         setup = self._setup(spec, model, region)
-        for choice in (setup.law, setup.shadow):
+        for choice in (setup.policy, setup.shadow):
             if choice is not None:
-                choice.make(setup.plant)  # what cannot be made is not followed
+                choice.make(setup.replica_profile)  # what cannot be made is not followed
         return spec, model, region, setup
 
     def _setup(self, spec: ClusterSpec, model: Model, region: Region) -> ScalingSetup:
         self.bad = False
         try:
             return setup_of(spec, model, region)
-        except CostFileError as error:  # a law can do without
+        except CostFileError as error:  # a policy can do without
             log.error("model %s is scaled without its costs: %s", model.name, error)
             self.bad = True
             return setup_of(spec, model, region, read_costs=False)

@@ -13,17 +13,17 @@ from typing import Any
 from ray.serve.config import AutoscalingContext
 
 from autoscaling.serve.handover import Handover
-from autoscaling.serve.worker import Task, start_worker
+from autoscaling.serve.worker import ScalingTask, start_worker
 
 
-class ScalingPolicy:
+class ServePolicy:
     """One model's. `spec` is JSON, and holds at least that model and its region; `run_dir` gets the decision log."""
 
     def __init__(self, spec: str, model: str, region: str, run_dir: str) -> None:
         self._handover = Handover()
         stop = threading.Event()
         weakref.finalize(self, stop.set)
-        self.thread = start_worker(Task(spec, model, region, run_dir), self._handover, stop)
+        self.thread = start_worker(ScalingTask(spec, model, region, run_dir), self._handover, stop)
 
     def __call__(self, ctx: AutoscalingContext) -> tuple[int, dict[str, Any]]:
         """The number that was decided last, at once; before the first decision the number that there is."""

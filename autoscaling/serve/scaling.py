@@ -1,4 +1,4 @@
-"""The scaling of one model in Serve's controller. Every turn reads; where the law's period has passed, or something is new, it decides, hands the
+"""The scaling of one model in Serve's controller. Every turn reads; where the policy's period has passed, or something is new, it decides, hands the
 number over and tells. `worker.py` runs the turns in a thread.
 
 The number is handed to Serve before anything is written or published: no disk and no directory delays it.
@@ -15,13 +15,13 @@ from typing import Any
 
 from autoscaling.forecast.forecaster import Forecaster
 from autoscaling.from_spec import choices_of
-from autoscaling.laws.backlog.start_up import StartUps
 from autoscaling.log.reader import remembered
 from autoscaling.log.writer import ScalingLog
+from autoscaling.policies.backlog.start_up import StartUps
 from autoscaling.scaler.autoscaler import Pace
-from autoscaling.scaler.decision import Decision, Limit
-from autoscaling.serve.cell import Cell
-from autoscaling.serve.facts import Facts
+from autoscaling.scaler.decision import Limit, ScalingDecision
+from autoscaling.serve.cell import CellClient
+from autoscaling.serve.facts import ModelFacts
 from autoscaling.serve.handover import Handover
 from autoscaling.serve.room import schedulable
 from autoscaling.shadow.pair import Pair
@@ -32,7 +32,7 @@ from deployments.cell.scaling_state import ScalingState
 from deployments.scheduling.replica import ReplicaStatus
 
 
-class Clock:
+class ScalingClock:
     """The time of one model's decisions, in whole nanoseconds: it never runs backwards, not even over a restart of the
     controller on another machine. Goes on from a moment of an earlier clock (its own time, and that of day), else from
     this machine's."""
@@ -51,11 +51,11 @@ class Clock:
 class Alarm(StrEnum):
     """What is wrong with the scaling of a model: on /metrics and in `raylane status`, with every decision while it lasts."""
 
-    LAW_FAILED = "law_failed"
-    """The law raised; the number stays."""
+    POLICY_FAILED = "policy_failed"
+    """The policy raised; the number stays."""
     STALE = "stale"
     """The owner's books cannot be read, or are too old; the number stays."""
-    SILENT = "silent"
+    UNRESPONSIVE = "unresponsive"
     """A replica does not report; nothing is taken away."""
     UNSCHEDULABLE = "unschedulable"
     """More are wanted than there is room for."""
@@ -68,34 +68,34 @@ class Alarm(StrEnum):
     FORECAST_FAILED = "forecast_failed"
     """The forecast that the spec wants failed; nothing is taken away until it is made again, within ten minutes."""
     ROLLED_BACK = "rolled_back"
-    """A promoted law burned the SLO and was taken back; the spec does not say so yet."""
+    """A promoted policy burned the SLO and was taken back; the spec does not say so yet."""
     OUT_OF_REACH = "out_of_reach"
-    """Promises are missed faster than the SLO allows, and more replicas do not help: `raylane explain` says how the law knows."""
+    """SLOs are missed faster than the SLO allows, and more replicas do not help: `raylane explain` says how the policy knows."""
 
 
 _BY_LIMIT = {
-    Limit.LAW_FAILED: Alarm.LAW_FAILED,
+    Limit.POLICY_FAILED: Alarm.POLICY_FAILED,
     Limit.STALE: Alarm.STALE,
-    Limit.SILENT: Alarm.SILENT,
+    Limit.UNRESPONSIVE: Alarm.UNRESPONSIVE,
     Limit.UNSCHEDULABLE: Alarm.UNSCHEDULABLE,
 }
 
 
-def alarms_of(decision: Decision, **others: bool) -> tuple[str, ...]:
+def alarms_of(decision: ScalingDecision, **others: bool) -> tuple[str, ...]:
     """Those of a decision, and the `others` by their names where they hold."""
-    told = {_BY_LIMIT.get(decision.limit) if decision.limit is not None else None}
-    told |= {Alarm(name) for name, holds in others.items() if holds}
+    reported = {_BY_LIMIT.get(decision.limit) if decision.limit is not None else None}
+    reported |= {Alarm(name) for name, holds in others.items() if holds}
     if decision.concern is not None:
-        told.add(Alarm.OUT_OF_REACH)
+        reported.add(Alarm.OUT_OF_REACH)
     if decision.error is not None:
-        told.add(Alarm.LAW_FAILED)
-    return tuple(alarm.value for alarm in Alarm if alarm in told)
+        reported.add(Alarm.POLICY_FAILED)
+    return tuple(alarm.value for alarm in Alarm if alarm in reported)
 
 
 log = logging.getLogger("raylane.scaling")
 
 _LONGEST_TURN_S = 1.0
-"""Operators' words and a changed spec are followed that soon, however seldom the law is asked."""
+"""Operators' words and a changed spec are followed that soon, however seldom the policy is asked."""
 _REVERT_EVERY_NS = 5 * 10**9
 _STANDING_S = 30.0
 
@@ -103,24 +103,24 @@ _STANDING_S = 30.0
 class ModelScaling:
     """What was decided up to ten minutes before a restart of the controller is gone on with, from the log."""
 
-    def __init__(self, facts: Facts, cell: Cell, handover: Handover, folder: Path, forecaster: Forecaster | None = None) -> None:
+    def __init__(self, facts: ModelFacts, cell: CellClient, handover: Handover, folder: Path, forecaster: Forecaster | None = None) -> None:
         self._facts = facts
         self._cell = cell
         self._handover = handover
         self._forecaster = forecaster
-        self._clock = Clock()
+        self._clock = ScalingClock()
         model, region = facts.model.name, facts.region.name
         known = remembered(folder, model, self._clock.now()[1])
         self._pair = Pair(facts.setup) if known is None else known.pair
         self._restored = known is not None
         if known is not None:
-            self._clock = Clock(known.ns, known.unix_ns)
+            self._clock = ScalingClock(known.ns, known.unix_ns)
         self._log = ScalingLog(folder, model, region)
-        self._starts = StartUps(facts.setup.plant.start_up_s)
+        self._starts = StartUps(facts.setup.replica_profile.start_up_s)
         self._foreign = self._pair.scaler.foreign_writes
         self._revert_ns = 0
         self._pace = Pace()
-        self._told_standing: Mapping[str, Any] = {}
+        self._reported_standing: Mapping[str, Any] = {}
         self._standing_s = -math.inf
 
     @property
@@ -159,7 +159,7 @@ class ModelScaling:
     @property
     def _latency_span_s(self) -> float:
         shadow = self._pair.shadow
-        return self._pair.scaler.law.latency_span_s or (0.0 if shadow is None else shadow.law.latency_span_s)
+        return self._pair.scaler.policy.latency_span_s or (0.0 if shadow is None else shadow.policy.latency_span_s)
 
     def _follow(self, ns: int) -> bool:
         """Whether something has changed.
@@ -176,17 +176,17 @@ class ModelScaling:
         return self._facts.bad is not bad
 
     def _signals(self, ns: int, unix_ns: int, applied: int) -> Signals:
-        books, facts, listing = self._cell.books, self._facts, self._cell.listing
-        if books is None:
+        scaling_facts, facts, listing = self._cell.scaling_facts, self._facts, self._cell.listing
+        if scaling_facts is None:
             return unseen(ns / 1e9, unix_ns / 1e9, applied)
         replicas = () if listing is None else listing.replicas
         room = schedulable(facts.spec, facts.model, facts.region, self._cell.nodes, replicas)
         if room is not None:  # what runs can run, whatever the sums say
-            room = max(room, sum(one.status != ReplicaStatus.DRAINING for one in books.snapshot.replicas))
+            room = max(room, sum(one.status != ReplicaStatus.DRAINING for one in scaling_facts.snapshot.replicas))
         at_s, unix_s, forecaster = ns / 1e9, unix_ns / 1e9, self._forecaster
         forecast = None if forecaster is None else forecaster.forecast(unix_s)
         failed = forecaster is not None and forecaster.failed
-        signals = signals_from(books, at_s, unix_s, applied, round(self._cell.age_s, 2), room, forecast, failed)
+        signals = signals_from(scaling_facts, at_s, unix_s, applied, round(self._cell.age_s, 2), room, forecast, failed)
         if forecaster is not None and signals.age_s <= facts.setup.bounds.stale_s:
             forecaster.look(signals)
         return signals
@@ -195,7 +195,7 @@ class ModelScaling:
         listing = self._cell.listing
         return () if listing is None else listing.orders.of(self._facts.model.name, unix_ns / 1e9)
 
-    def _state(self, signals: Signals, decision: Decision) -> ScalingState:
+    def _state(self, signals: Signals, decision: ScalingDecision) -> ScalingState:
         if signals.age_s <= self._pair.scaler.bounds.stale_s:
             self._starts.look(signals)
         foreign, self._foreign = self._foreign, self._pair.scaler.foreign_writes
@@ -226,11 +226,11 @@ class ModelScaling:
         """Of the shadow, anew every half a minute: the whole cell is told of every change."""
         shadow = self._pair.shadow
         if shadow is None:
-            self._told_standing, self._standing_s = {}, -math.inf
+            self._reported_standing, self._standing_s = {}, -math.inf
         elif now >= self._standing_s:
             standing = shadow.standing()
-            self._told_standing, self._standing_s = {} if standing is None else asdict(standing), now + _STANDING_S
-        return self._told_standing
+            self._reported_standing, self._standing_s = {} if standing is None else asdict(standing), now + _STANDING_S
+        return self._reported_standing
 
     def _write(self, write: Callable[[], None]) -> None:
         """Writes something down, which takes no decision with it, whatever goes wrong."""
@@ -240,13 +240,13 @@ class ModelScaling:
             self._log.lost(error)
 
     def _revert(self) -> None:
-        """Has the spec say what is already done: the promoted law is the shadow again."""
+        """Has the spec say what is already done: the promoted policy is the shadow again."""
         assert self._pair.reverted is not None
         reverted, name = self._pair.reverted, self._facts.model.name
         try:
             spec = ClusterSpec.model_validate_json(self._cell.spec())
-            if choices_of(spec, spec.model(name))[0] == reverted.law:  # else somebody has changed it already
-                self._cell.roll_back(f"promises were missed {reverted.burn:.1f} times as fast as the SLO allows")
-                log.warning("model %s: the promotion of law %s is taken back", name, reverted.law.name)
+            if choices_of(spec, spec.model(name))[0] == reverted.policy:  # else somebody has changed it already
+                self._cell.roll_back(f"SLOs were missed {reverted.burn:.1f} times as fast as the SLO allows")
+                log.warning("model %s: the promotion of policy %s is taken back", name, reverted.policy.name)
         except (OSError, ValueError) as error:
             log.warning("a promotion was taken back, and the spec does not say so yet: %s", error)

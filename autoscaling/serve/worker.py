@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autoscaling.log.writer import log_name
-from autoscaling.serve.cell import Cell
-from autoscaling.serve.facts import Facts
-from autoscaling.serve.foresight import forecaster_of
+from autoscaling.serve.cell import CellClient
+from autoscaling.serve.facts import ModelFacts
 from autoscaling.serve.handover import Handover
+from autoscaling.serve.live_forecaster import forecaster_of
 from autoscaling.serve.scaling import ModelScaling
 
 log = logging.getLogger("raylane.scaling")
@@ -20,28 +20,28 @@ _RETRY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class ScalingTask:
     spec_json: str
     model: str
     region: str
     run_dir: str
 
 
-def start_worker(task: Task, handover: Handover, stop: threading.Event) -> threading.Thread:
+def start_worker(task: ScalingTask, handover: Handover, stop: threading.Event) -> threading.Thread:
     """Its thread, running until `stop`; the process may end without it."""
     thread = threading.Thread(target=_work, args=(task, handover, stop), name=f"raylane-{log_name(task.model)}", daemon=True)
     thread.start()
     return thread
 
 
-def _work(task: Task, handover: Handover, stop: threading.Event) -> None:
+def _work(task: ScalingTask, handover: Handover, stop: threading.Event) -> None:
     while handover.applied is None and not stop.wait(_FIRST_TICK_S):
         pass  # an earlier policy of the same model may still be ending, and Serve has not said how many run
     while not stop.is_set():
         try:
-            facts = Facts(task.spec_json, task.model, task.region)
+            facts = ModelFacts(task.spec_json, task.model, task.region)
             folder = Path(task.run_dir) / "logs"
-            scaling = ModelScaling(facts, Cell(task.model), handover, folder, forecaster_of(facts, folder))
+            scaling = ModelScaling(facts, CellClient(task.model), handover, folder, forecaster_of(facts, folder))
         except Exception:  # the number of replicas stays, and the reason is in the controller's log
             log.exception("model %s cannot be scaled", task.model)
             stop.wait(_RETRY_S)

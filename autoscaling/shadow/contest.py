@@ -1,4 +1,4 @@
-"""The active law and its shadow on the same stream: what both would have cost and carried, by a fluid model, and how often
+"""The active policy and its shadow on the same stream: what both would have cost and carried, by a fluid model, and how often
 their numbers flapped. Pure.
 """
 
@@ -7,16 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from autoscaling.laws.backlog.capacity import Capacity
-from autoscaling.laws.backlog.start_up import StartUps
-from autoscaling.laws.law import Plant
+from autoscaling.policies.backlog.capacity import CapacityEstimate
+from autoscaling.policies.backlog.start_up import StartUps
+from autoscaling.policies.policy import ReplicaProfile
 from autoscaling.signals.signals import Signals
 
 WITHIN_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class CountChange:
     """At `at_s` the number of replicas went from `before` to `after`."""
 
     at_s: float
@@ -30,9 +30,9 @@ class FlapCounter:
 
     def __init__(self) -> None:
         self.count = 0
-        self._last: dict[bool, tuple[Change, float]] = {}
+        self._last: dict[bool, tuple[CountChange, float]] = {}
 
-    def take(self, change: Change, load: float) -> None:
+    def take(self, change: CountChange, load: float) -> None:
         """A change, and the load at that moment in replicas' worth."""
         up = change.after > change.before
         opposite = self._last.get(not up)
@@ -42,7 +42,7 @@ class FlapCounter:
         self._last[up] = (change, load)
 
 
-def flaps(changes: Sequence[Change], load: Callable[[float], float]) -> int:
+def flaps(changes: Sequence[CountChange], load: Callable[[float], float]) -> int:
     """How many of a whole run's changes are flaps. `load` at a time, in replicas' worth."""
     counter = FlapCounter()
     for change in changes:
@@ -51,7 +51,7 @@ def flaps(changes: Sequence[Change], load: Callable[[float], float]) -> int:
 
 
 class FluidFleet:
-    """What a number of replicas would have carried, as a fluid: the model that scores a law that was not obeyed.
+    """What a number of replicas would have carried, as a fluid: the model that scores a policy that was not obeyed.
 
         capacity   C = c * r              c: work a second and replica, as the active side learned it; r: replicas ready
         backlog    B <- max(0, B + arrived - C * dt)
@@ -61,8 +61,8 @@ class FluidFleet:
         start      a replica asked for is ready S seconds later; one that goes is gone at once, what has not started first
 
     It leaves out, on purpose: lanes and their order, the lengths of single requests, KV blocks, batching, drains, and
-    that a short fleet sheds load. So it compares two laws on the same stream; it does not forecast a latency. The active
-    law goes through the same model, and beside it stands what was really missed: where these two disagree, trust no
+    that a short fleet sheds load. So it compares two policies on the same stream; it does not forecast a latency. The active
+    policy goes through the same model, and beside it stands what was really missed: where these two disagree, trust no
     comparison.
     """
 
@@ -79,7 +79,7 @@ class FluidFleet:
         """Replicas that there are or will be."""
         return self.ready + len(self._due_s)
 
-    def pass_time(self, at_s: float, arrived: float, per_replica_s: float, promise_s: float) -> None:
+    def pass_time(self, at_s: float, arrived: float, per_replica_s: float, slo_s: float) -> None:
         """Until `at_s` so much work arrived. `per_replica_s`: c above."""
         passed = max(0.0, at_s - self._at_s)
         self._at_s = at_s
@@ -89,7 +89,7 @@ class FluidFleet:
         capacity = per_replica_s * self.ready
         self.backlog = max(0.0, self.backlog + arrived - capacity * passed)
         wait_s = 0.0 if not self.backlog else self.backlog / capacity if capacity else math.inf
-        if wait_s > promise_s:
+        if wait_s > slo_s:
             self.short_s += passed
 
     def ask(self, number: int, start_up_s: float) -> None:
@@ -103,11 +103,11 @@ class FluidFleet:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
-    """Of one law: `replica_hours` paid, `short_s` by the fluid model, how often its number changed and how many of these changes were flaps, how
+class PolicyTally:
+    """Of one policy: `replica_hours` paid, `short_s` by the fluid model, how often its number changed and how many of these changes were flaps, how
     often which reason decided."""
 
-    law: str
+    policy: str
     number: int
     replica_hours: float
     short_s: float
@@ -116,11 +116,11 @@ class Tally:
     reasons: dict[str, int]
 
 
-class Ledger:
-    """Keeps it, for a law that begins with so many ready replicas."""
+class PolicyLedger:
+    """Keeps it, for a policy that begins with so many ready replicas."""
 
-    def __init__(self, law: str, ready: int, at_s: float) -> None:
-        self.law = law
+    def __init__(self, policy: str, ready: int, at_s: float) -> None:
+        self.policy = policy
         self.fleet = FluidFleet(ready, at_s)
         self.number = ready
         self._changes = 0
@@ -132,13 +132,13 @@ class Ledger:
         self._reasons[reason] += 1
         if number != self.number:
             self._changes += 1
-            self._flaps.take(Change(at_s, self.number, number), load)
+            self._flaps.take(CountChange(at_s, self.number, number), load)
             self.number = number
         self.fleet.ask(number, start_up_s)
 
-    def tally(self) -> Tally:
+    def tally(self) -> PolicyTally:
         fleet = self.fleet
-        return Tally(self.law, self.number, fleet.paid_s / 3600, fleet.short_s, self._changes, self._flaps.count, dict(self._reasons))
+        return PolicyTally(self.policy, self.number, fleet.paid_s / 3600, fleet.short_s, self._changes, self._flaps.count, dict(self._reasons))
 
 
 _LOAD_S = 60.0
@@ -146,29 +146,29 @@ _LOAD_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ShadowStanding:
     """Over `seconds`, of which no capacity was known for `unknown_s` (nothing counts as short there). `agreement`: the share of moments at which both
-    asked for the same number. `kept` and `missed`: promises, as they really went under the active law."""
+    asked for the same number. `met` and `missed`: promises, as they really went under the active policy."""
 
     seconds: float
     unknown_s: float
     agreement: float
-    kept: int
+    met: int
     missed: int
     work_per_replica_s: float | None
     start_up_s: float
-    active: Tally
-    shadow: Tally
+    active: PolicyTally
+    shadow: PolicyTally
 
 
-class Contest:
+class ShadowComparison:
     """Begins at the first moment that it is shown."""
 
-    def __init__(self, active: str, shadow: str, plant: Plant) -> None:
+    def __init__(self, active: str, shadow: str, replica_profile: ReplicaProfile) -> None:
         self._names = (active, shadow)
-        self._capacity = Capacity(plant)
-        self._starts = StartUps(plant.start_up_s)
-        self._sides: tuple[Ledger, Ledger] | None = None
+        self._capacity = CapacityEstimate(replica_profile)
+        self._starts = StartUps(replica_profile.start_up_s)
+        self._sides: tuple[PolicyLedger, PolicyLedger] | None = None
         self._first_s = self._last_s = 0.0
         self._unknown_s = 0.0
         self._moments = self._agreed = 0
@@ -183,7 +183,7 @@ class Contest:
         now = signals.at_s
         if self._sides is None:
             names = self._names
-            self._sides = (Ledger(names[0], signals.applied, now), Ledger(names[1], signals.applied, now))
+            self._sides = (PolicyLedger(names[0], signals.applied, now), PolicyLedger(names[1], signals.applied, now))
             self._first_s = self._last_s = now
         arrived = self._arrived(signals)
         passed = now - self._last_s
@@ -192,12 +192,12 @@ class Contest:
         if per_replica_s is None:
             self._unknown_s += passed
         else:
-            kept = math.exp(-passed / _LOAD_S)
+            met = math.exp(-passed / _LOAD_S)
             rate = arrived / passed if passed > 0 else 0.0
-            self._load = self._load * kept + (1 - kept) * rate / per_replica_s
-        promise_s = min((flow.slo_s for flow in signals.flows if flow.arrived), default=math.inf)
+            self._load = self._load * met + (1 - met) * rate / per_replica_s
+        slo_s = min((flow.slo_s for flow in signals.flows if flow.arrived), default=math.inf)
         for side in self._sides:
-            side.fleet.pass_time(now, arrived, per_replica_s or math.inf, promise_s)
+            side.fleet.pass_time(now, arrived, per_replica_s or math.inf, slo_s)
 
     def decided(self, at_s: float, active: tuple[int, str], shadow: tuple[int, str]) -> None:
         """The two numbers of that moment, with their reasons."""
@@ -207,12 +207,12 @@ class Contest:
         for side, (number, reason) in zip(self._sides, (active, shadow), strict=True):
             side.decided(at_s, number, reason, self._load, self._starts.expected_s)
 
-    def standing(self) -> Standing | None:
+    def standing(self) -> ShadowStanding | None:
         """The sums so far; None before the first moment."""
         if self._sides is None:
             return None
         active, shadow = (side.tally() for side in self._sides)
-        return Standing(
+        return ShadowStanding(
             self._last_s - self._first_s,
             self._unknown_s,
             self._agreed / self._moments if self._moments else 1.0,
@@ -226,10 +226,10 @@ class Contest:
 
     def _arrived(self, signals: Signals) -> float:
         """Work since the moment before; none where the owner's counts began anew."""
-        kept, missed = sum(flow.kept for flow in signals.flows), sum(flow.missed for flow in signals.flows)
-        before, self._counts = self._counts, (signals.epoch, signals.arrived_work, kept, missed)
+        met, missed = sum(flow.met for flow in signals.flows), sum(flow.missed for flow in signals.flows)
+        before, self._counts = self._counts, (signals.epoch, signals.arrived_work, met, missed)
         if before is None or before[0] != signals.epoch or signals.arrived_work < before[1]:
             return 0.0
-        self._kept += kept - before[2]
+        self._kept += met - before[2]
         self._missed += missed - before[3]
         return signals.arrived_work - before[1]

@@ -1,9 +1,9 @@
-"""What scales one model: an active law, perhaps a shadow, a promotion on probation. Serve drives it, the log records it,
+"""What scales one model: an active policy, perhaps a shadow, a promotion on probation. Serve drives it, the log records it,
 `replay` drives it again.
 
 Pure and deterministic: its whole state is in it (a log begins with it), and it can be pickled between any two calls. A
-spec that names the shadow's law as the active one and the other way round is a promotion: the laws change places with
-what they have learned. One that goes back the same way is a rollback. A promoted law that burns the SLO is taken back at
+spec that names the shadow's policy as the active one and the other way round is a promotion: the policies change places with
+what they have learned. One that goes back the same way is a rollback. A promoted policy that burns the SLO is taken back at
 once, here; `reverted` says so until the spec says so too.
 """
 
@@ -12,43 +12,43 @@ from collections import deque
 from dataclasses import dataclass, replace
 
 from autoscaling.from_spec import ScalingSetup
-from autoscaling.laws.law import Law, Plant
-from autoscaling.laws.registry import LawChoice, remember
+from autoscaling.policies.policy import ReplicaProfile, ScalingPolicy
+from autoscaling.policies.registry import PolicyChoice, remember
 from autoscaling.scaler.autoscaler import Autoscaler, PacedScaler
-from autoscaling.scaler.decision import Bounds, Decision
-from autoscaling.shadow.contest import Contest, Standing
+from autoscaling.scaler.decision import Bounds, ScalingDecision
+from autoscaling.shadow.contest import ShadowComparison, ShadowStanding
 from autoscaling.signals.signals import Signals
 from deployments.cell.control import Control
 
 
 class Shadow:
-    """`law` beside the law named `active`: asked the same at the same moments, and changes nothing.
+    """`policy` beside the policy named `active`: asked the same at the same moments, and changes nothing.
 
-    It sees the number of replicas that the active law has made, not its own: its answers are to the world as it is. Its
+    It sees the number of replicas that the active policy has made, not its own: its answers are to the world as it is. Its
     own numbers are then taken through the fluid model (`contest.py`). Rate limits are not put on it: what it asks for does
     not happen, and would be asked for again at every moment.
     """
 
-    def __init__(self, law: Law, bounds: Bounds, plant: Plant, active: str) -> None:
-        self.scaler = PacedScaler(Autoscaler(law, _unhurried(bounds)))
-        self._contest = Contest(active, law.name, plant)
+    def __init__(self, policy: ScalingPolicy, bounds: Bounds, replica_profile: ReplicaProfile, active: str) -> None:
+        self.scaler = PacedScaler(Autoscaler(policy, _unhurried(bounds)))
+        self._contest = ShadowComparison(active, policy.name, replica_profile)
 
     @property
-    def law(self) -> Law:
-        return self.scaler.autoscaler.law
+    def policy(self) -> ScalingPolicy:
+        return self.scaler.autoscaler.policy
 
     def bound(self, bounds: Bounds) -> None:
         self.scaler.autoscaler.bounds = _unhurried(bounds)
 
-    def look(self, signals: Signals, controls: tuple[Control, ...], active: Decision) -> None:
-        """The active law has decided by these facts. Nothing is compared while nobody sees anything."""
+    def look(self, signals: Signals, controls: tuple[Control, ...], active: ScalingDecision) -> None:
+        """The active policy has decided by these facts. Nothing is compared while nobody sees anything."""
         if signals.age_s > self.scaler.autoscaler.bounds.stale_s:
             return
         decision = self.scaler.decide(signals, controls)
         self._contest.look(signals)
         self._contest.decided(signals.at_s, (active.requested, active.reason), (decision.requested, decision.reason))
 
-    def standing(self) -> Standing | None:
+    def standing(self) -> ShadowStanding | None:
         return self._contest.standing()
 
 
@@ -56,31 +56,31 @@ def _unhurried(bounds: Bounds) -> Bounds:
     return replace(bounds, up_per_min=math.inf, down_per_min=math.inf)
 
 
-LEAST_MISSED = 5
-"""Fewer missed promises say nothing."""
+MIN_MISSED = 5
+"""Fewer missed SLOs say nothing."""
 
 Counts = dict[str, tuple[int, int, float]]
 
 
 class Probation:
-    """Of a law that was promoted at `since_s`: for `within_s` seconds, taken back at `burn`.
+    """Of a policy that was promoted at `since_s`: for `within_s` seconds, taken back at `burn`.
 
         burn of a class = missed / (kept + missed) / (1 - attainment), over the last span_s seconds; the worst class counts
 
-    The first span after the promotion is the old law's doing as much as the new one's, so nothing is said in it.
+    The first span after the promotion is the old policy's doing as much as the new one's, so nothing is said in it.
     """
 
     def __init__(self, since_s: float, within_s: float, span_s: float, burn: float) -> None:
         self.until_s = since_s + within_s
         self._since_s = since_s
         self._span_s = span_s
-        self._most = burn
+        self._maximum = burn
         self._epoch: int | None = None
         self._seen: deque[tuple[float, Counts]] = deque()
         self.burn = 0.0
 
     def look(self, signals: Signals) -> bool:
-        """Takes a moment into account. Whether the law has failed."""
+        """Takes a moment into account. Whether the policy has failed."""
         if signals.epoch != self._epoch:
             self._seen.clear()  # the counts began anew
             self._epoch = signals.epoch
@@ -89,22 +89,22 @@ class Probation:
             self._seen.popleft()
         before, now = self._seen[0][1], self._seen[-1][1]
         self.burn = max((_burn(before.get(name, (0, 0, 0.0)), now[name]) for name in now), default=0.0)
-        return self._since_s + self._span_s <= signals.at_s <= self.until_s and self.burn >= self._most
+        return self._since_s + self._span_s <= signals.at_s <= self.until_s and self.burn >= self._maximum
 
 
 def _counts(signals: Signals) -> Counts:
     counts: Counts = {}
     for flow in signals.flows:
-        kept, missed, _ = counts.get(flow.traffic_class, (0, 0, 0.0))
-        counts[flow.traffic_class] = (kept + flow.kept, missed + flow.missed, signals.allowed(flow.traffic_class))
+        met, missed, _ = counts.get(flow.traffic_class, (0, 0, 0.0))
+        counts[flow.traffic_class] = (met + flow.met, missed + flow.missed, signals.allowed(flow.traffic_class))
     return counts
 
 
 def _burn(before: tuple[int, int, float], now: tuple[int, int, float]) -> float:
-    kept, missed = now[0] - before[0], now[1] - before[1]
-    if missed < LEAST_MISSED or kept < 0:
+    met, missed = now[0] - before[0], now[1] - before[1]
+    if missed < MIN_MISSED or met < 0:
         return 0.0
-    return missed / (kept + missed) / max(now[2], 1e-6)
+    return missed / (met + missed) / max(now[2], 1e-6)
 
 
 Rule = tuple[float, float, float]
@@ -112,30 +112,30 @@ Rule = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Reverted:
-    """The promotion of `law` was taken back, since promises were missed `burn` times as fast as the SLO allows."""
+    """The promotion of `policy` was taken back, since SLOs were missed `burn` times as fast as the SLO allows."""
 
-    law: LawChoice
+    policy: PolicyChoice
     unix_s: float
     burn: float
 
 
 class Pair:
-    """`choice` is the active law's, `shadow_choice` the other's."""
+    """`choice` is the active policy's, `shadow_choice` the other's."""
 
     def __init__(self, setup: ScalingSetup) -> None:
-        self.choice, self.shadow_choice = setup.law, setup.shadow
+        self.choice, self.shadow_choice = setup.policy, setup.shadow
         self.reverted: Reverted | None = None
         self.probation: Probation | None = None
-        self._promoted_over: LawChoice | None = None
-        self._plant, self._costs = setup.plant, setup.costs
+        self._promoted_over: PolicyChoice | None = None
+        self._replica_profile, self._costs = setup.replica_profile, setup.costs
         self._paced = PacedScaler(setup.autoscaler())
-        self.shadow = None if setup.shadow is None else self._new_shadow(setup.shadow.make(setup.plant))
+        self.shadow = None if setup.shadow is None else self._new_shadow(setup.shadow.make(setup.replica_profile))
 
     @property
     def scaler(self) -> Autoscaler:
         return self._paced.autoscaler
 
-    def decide(self, signals: Signals, controls: tuple[Control, ...] = ()) -> Decision:
+    def decide(self, signals: Signals, controls: tuple[Control, ...] = ()) -> ScalingDecision:
         if self.probation is not None:
             self._watch(signals)
         decision = self._paced.decide(signals, controls)
@@ -144,13 +144,13 @@ class Pair:
         return decision
 
     def configure(self, setup: ScalingSetup, now: float) -> None:
-        """Follows a changed spec from now on. What a law has learned survives where its kind stays. Raises ValueError; then nothing is changed."""
+        """Follows a changed spec from now on. What a policy has learned survives where its kind stays. Raises ValueError; then nothing is changed."""
         pair = (self.choice, self.shadow_choice)
-        if (setup.law, setup.shadow) == pair and setup.costs == self._costs:
+        if (setup.policy, setup.shadow) == pair and setup.costs == self._costs:
             self.reverted = None
-        elif self.reverted is not None and (setup.shadow, setup.law) == pair:
+        elif self.reverted is not None and (setup.shadow, setup.policy) == pair:
             pass  # that spec is from before the promotion was taken back
-        elif self.shadow is not None and (setup.shadow, setup.law) == pair:
+        elif self.shadow is not None and (setup.shadow, setup.policy) == pair:
             self._swap()
             self._promote_or_return(pair[0], now, _rule(setup))
         else:
@@ -174,13 +174,13 @@ class Pair:
     def _swap(self) -> None:
         assert self.shadow is not None
         assert self.shadow_choice is not None
-        old, new = self.scaler.law, self.shadow.law
-        self.scaler.law = new
+        old, new = self.scaler.policy, self.shadow.policy
+        self.scaler.policy = new
         self.choice, self.shadow_choice = self.shadow_choice, self.choice
         self.shadow = self._new_shadow(old)
 
-    def _promote_or_return(self, old: LawChoice, now: float, rule: Rule) -> None:
-        """A law that comes back after its promotion over it was undone is on no probation."""
+    def _promote_or_return(self, old: PolicyChoice, now: float, rule: Rule) -> None:
+        """A policy that comes back after its promotion over it was undone is on no probation."""
         returns = self._promoted_over == self.choice
         self.reverted = None
         self._promoted_over = None if returns else old
@@ -188,21 +188,21 @@ class Pair:
 
     def _replace(self, setup: ScalingSetup) -> None:
         keeps = setup.costs == self._costs
-        law = self.scaler.law
-        if setup.law != self.choice or not keeps:
-            law = remember(setup.law.make(setup.plant), law if keeps else None)
-        shadow = None if setup.shadow is None else setup.shadow.make(setup.plant)
+        policy = self.scaler.policy
+        if setup.policy != self.choice or not keeps:
+            policy = remember(setup.policy.make(setup.replica_profile), policy if keeps else None)
+        shadow = None if setup.shadow is None else setup.shadow.make(setup.replica_profile)
         if shadow is not None and self.shadow is not None and keeps:
-            shadow = self.shadow.law if setup.shadow == self.shadow_choice else remember(shadow, self.shadow.law)
-        same = keeps and setup.shadow == self.shadow_choice and setup.law == self.choice
-        self.scaler.law = law
-        self.choice, self.shadow_choice, self._plant, self._costs = setup.law, setup.shadow, setup.plant, setup.costs
+            shadow = self.shadow.policy if setup.shadow == self.shadow_choice else remember(shadow, self.shadow.policy)
+        same = keeps and setup.shadow == self.shadow_choice and setup.policy == self.choice
+        self.scaler.policy = policy
+        self.choice, self.shadow_choice, self._replica_profile, self._costs = setup.policy, setup.shadow, setup.replica_profile, setup.costs
         self.reverted = self.probation = self._promoted_over = None
         if not same:
             self.shadow = None if shadow is None else self._new_shadow(shadow)
 
-    def _new_shadow(self, law: Law) -> Shadow:
-        return Shadow(law, self.scaler.bounds, self._plant, self.scaler.law.name)
+    def _new_shadow(self, policy: ScalingPolicy) -> Shadow:
+        return Shadow(policy, self.scaler.bounds, self._replica_profile, self.scaler.policy.name)
 
 
 def _rule(setup: ScalingSetup) -> Rule:

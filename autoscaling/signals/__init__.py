@@ -1,1 +1,1 @@
-"""What a scaling law may look at: facts of one moment, the same live, in the simulator and in a replayed log."""
+"""What a scaling policy may look at: facts of one moment, the same live, in the simulator and in a replayed log."""

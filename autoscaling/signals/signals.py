@@ -1,7 +1,7 @@
-"""The facts of one moment from which a scaling law decides: the scheduler's snapshot, and what that lacks. Pure data: the
-controller and the simulator make them alike, laws read them, logs keep them (`log/codec.py` has the columns that it keeps).
+"""The facts of one moment from which a scaling policy decides: the scheduler's snapshot, and what that lacks. Pure data: the
+controller and the simulator make them alike, policies read them, logs keep them (`log/codec.py` has the columns that it keeps).
 
-Counts are cumulative since the scheduler's start, so that a law takes differences over whatever span it likes and a lost
+Counts are cumulative since the scheduler's start, so that a policy takes differences over whatever span it likes and a lost
 reading loses nothing. They start again when the scheduler does (`epoch` changes): whoever takes differences looks at that
 first. Work is in prefill tokens: uncached prompt plus weighted expected output, as the scheduler books it.
 """
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from deployments.cell.scaling_books import Books, Latencies
+from deployments.cell.scaling_facts import LatencySignals, ScalingFacts
 from deployments.scheduling import LaneStats, ReplicaStats, Snapshot
 from deployments.scheduling.replica import ReplicaStatus
 from deployments.scheduling.snapshot import FlowStats
@@ -26,7 +26,7 @@ _EMPTY = Snapshot((), (), 0, 0, 0, 0, {}, {}, None, None, None, 0.0, (), 0, 0.0,
 class Forecast:
     """What is expected of the arrival of work: the rate (tokens a second) from `at_s` on in even steps of `step_s`, and its standard error.
 
-    Made outside the law, from history, and an input of it like any other: a replayed log has it.
+    Made outside the policy, from history, and an input of it like any other: a replayed log has it.
     """
 
     at_s: float
@@ -52,7 +52,7 @@ class Signals:
     `at_s` runs evenly from an arbitrary start, `unix_s` is the time of day; `age_s`: how old the scheduler's `snapshot` was when it was read.
     `applied`: how many replicas the platform was last told to run; of those, `starting` are not ready yet. `schedulable`: how many could run at most
     on what there is (None: nobody knows). `attainment`: the share of its requests that each class promises to answer in time. `latencies` and
-    `forecast` are None where the law asks for none, or nobody made one; `forecast_failed`: there should be a forecast, and making it went wrong.
+    `forecast` are None where the policy asks for none, or nobody made one; `forecast_failed`: there should be a forecast, and making it went wrong.
     """
 
     at_s: float
@@ -64,7 +64,7 @@ class Signals:
     schedulable: int | None
     snapshot: Snapshot
     attainment: Mapping[str, float]
-    latencies: Latencies | None = None
+    latencies: LatencySignals | None = None
     forecast: Forecast | None = None
     forecast_failed: bool = False
 
@@ -131,7 +131,7 @@ def signals_of(
     epoch: int = 1,
     age_s: float = 0.0,
     schedulable: int | None = None,
-    latencies: Latencies | None = None,
+    latencies: LatencySignals | None = None,
     forecast: Forecast | None = None,
     forecast_failed: bool = False,
 ) -> Signals:
@@ -142,7 +142,7 @@ def signals_of(
 
 
 def signals_from(
-    books: Books,
+    scaling_facts: ScalingFacts,
     at_s: float,
     unix_s: float,
     applied: int,
@@ -153,15 +153,15 @@ def signals_from(
 ) -> Signals:
     """From an owner's page, `age_s` after it was read."""
     return signals_of(
-        books.snapshot,
+        scaling_facts.snapshot,
         at_s,
         unix_s,
         applied,
-        books.attainment,
-        epoch=books.epoch,
-        age_s=books.age_s + age_s,
+        scaling_facts.attainment,
+        epoch=scaling_facts.epoch,
+        age_s=scaling_facts.age_s + age_s,
         schedulable=schedulable,
-        latencies=books.latencies,
+        latencies=scaling_facts.latencies,
         forecast=forecast,
         forecast_failed=forecast_failed,
     )

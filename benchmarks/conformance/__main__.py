@@ -130,8 +130,8 @@ def show(result: dict[str, Any]) -> None:
     outcomes = result["outcomes"]
     counts = Table("side", "tests", "passed", "failed", "not begun", "skipped")
     for side, tests in outcomes.items():
-        told = [test["outcome"] for test in tests.values()]
-        counts.add_row(side, str(len(told)), *(str(told.count(one)) for one in ("passed", "failure", "error", "skipped")))
+        reported = [test["outcome"] for test in tests.values()]
+        counts.add_row(side, str(len(reported)), *(str(reported.count(one)) for one in ("passed", "failure", "error", "skipped")))
     console.print(counts)
     if set(SIDES) <= set(outcomes):
         bare, own = ({name for name, test in outcomes[side].items() if test["outcome"] == "passed"} for side in SIDES)

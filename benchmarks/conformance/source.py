@@ -37,8 +37,8 @@ def fetch(folder: Path) -> Path:
         options = ["--no-deps", "--no-binary", "vllm", "--no-build-isolation", "--dest", str(folder)]
         _pip(["download", *options, f"vllm=={VERSION}"], environment)
         with tarfile.open(folder / f"vllm-{VERSION}.tar.gz") as archive:
-            wanted = [member for member in archive.getmembers() if member.name.startswith(f"vllm-{VERSION}/tests/")]
-            archive.extractall(folder, wanted, filter="data")
+            desired = [member for member in archive.getmembers() if member.name.startswith(f"vllm-{VERSION}/tests/")]
+            archive.extractall(folder, desired, filter="data")
     return root
 
 

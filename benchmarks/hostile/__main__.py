@@ -21,7 +21,7 @@ LIMIT_MS = 20.0
 
 def main(
     bodies: Annotated[int, typer.Option(min=10, help="How many, in each of the two parts.")] = 10_000,
-    most_mib: Annotated[float, typer.Option(min=0.001, max=8, help="The largest body. 8 is the gateway's limit.")] = 7.999,
+    max_mib: Annotated[float, typer.Option(min=0.001, max=8, help="The largest body. 8 is the gateway's limit.")] = 7.999,
     pairs: Annotated[int, typer.Option(min=1, help="Turns of streams beside a share of the bodies, and alone.")] = 5,
     streams: Annotated[int, typer.Option(min=1, help="Streams that are watched.")] = 4,
     seed: Annotated[int, typer.Option(help="Of the bodies.")] = 0,
@@ -29,17 +29,17 @@ def main(
     json_file: JsonFile = None,
 ) -> None:
     """Measure what hostile bodies cost."""
-    most = round(most_mib * 2**20)
+    maximum = round(max_mib * 2**20)
 
     async def work(folder: Path) -> dict[str, Any]:
         stack = await asyncio.to_thread(Stack, folder, free_port())
         try:
-            result: dict[str, Any] = {"schema": 1, **run_facts(), "bodies": bodies, "most_bytes": most, "seed": seed}
-            await attack(stack.url, seed - 1, range(_WARM_UP), most)  # what is allocated once, and bounded caches that fill, are no leak
+            result: dict[str, Any] = {"schema": 1, **run_facts(), "bodies": bodies, "max_bytes": maximum, "seed": seed}
+            await attack(stack.url, seed - 1, range(_WARM_UP), maximum)  # what is allocated once, and bounded caches that fill, are no leak
             if "alone" in parts:
-                result["alone"] = await _alone(stack, seed, bodies, most)
+                result["alone"] = await _alone(stack, seed, bodies, maximum)
             if "beside" in parts:
-                result["beside"] = await _beside(stack, seed, bodies, most, pairs, streams)
+                result["beside"] = await _beside(stack, seed, bodies, maximum, pairs, streams)
             return result
         finally:
             stack.stop()
@@ -49,11 +49,11 @@ def main(
     write_json(result, json_file)
 
 
-async def _alone(stack: Stack, seed: int, bodies: int, most: int) -> dict[str, Any]:
+async def _alone(stack: Stack, seed: int, bodies: int, maximum: int) -> dict[str, Any]:
     stack.costs()
     before = stack.memory_mib()
     console.print(f"{bodies} bodies alone ...", style="dim")
-    sent = await attack(stack.url, seed, range(bodies), most)
+    sent = await attack(stack.url, seed, range(bodies), maximum)
     await asyncio.sleep(3)  # ledgers wait for the engine's statistics
     costs = stack.costs()
     loop_ms = {name: 1e3 * cost.loop_s for name, cost in costs.items() if name in sent.sizes}
@@ -69,7 +69,7 @@ async def _alone(stack: Stack, seed: int, bodies: int, most: int) -> dict[str, A
     }
 
 
-async def _beside(stack: Stack, seed: int, bodies: int, most: int, pairs: int, streams: int) -> dict[str, Any]:
+async def _beside(stack: Stack, seed: int, bodies: int, maximum: int, pairs: int, streams: int) -> dict[str, Any]:
     with_ms, without_ms, sent = [], [], Sent()
     stack.costs()
     before = stack.memory_mib()
@@ -78,7 +78,7 @@ async def _beside(stack: Stack, seed: int, bodies: int, most: int, pairs: int, s
         for hostile in in_turns((False, True), pair):
             console.print(f"pair {pair + 1}: streams {'beside bodies' if hostile else 'alone'} ...", style="dim")
             if hostile:
-                task = asyncio.ensure_future(attack(stack.url, seed, share, most))
+                task = asyncio.ensure_future(attack(stack.url, seed, share, maximum))
                 with_ms.append(_quantiles([1e3 * gap for gap in await watch(stack.url, streams, task)]))
                 _add(sent, task.result())
             else:
@@ -116,7 +116,7 @@ def _quantiles(values: list[float]) -> dict[str, float]:
 
 
 def _show(result: dict[str, Any]) -> None:
-    table = Table("", "median", "p99", "p99.9", "most", title="milliseconds")
+    table = Table("", "median", "p99", "p99.9", "maximum", title="milliseconds")
     if alone := result.get("alone"):
         for name, key in (("loop's thread, a body", "loop_cpu_ms"), ("reading, any thread", "reading_cpu_ms")):
             table.add_row(name, *(f"{alone[key][quantile]:.2f}" for quantile in ("p50", "p99", "p99.9", "max")))

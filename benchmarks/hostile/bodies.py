@@ -103,9 +103,9 @@ def body_of(draw: random.Random, size: int, model: str = "demo") -> tuple[str, b
     return path, _broken(draw, body) if draw.random() < 0.2 else body
 
 
-def size_of(draw: random.Random, most: int, least: int = 64) -> int:
+def size_of(draw: random.Random, maximum: int, minimum: int = 64) -> int:
     """A size between two bounds: as many small ones as large ones, by their logarithm."""
-    return round(math.exp(draw.uniform(math.log(least), math.log(most))))
+    return round(math.exp(draw.uniform(math.log(minimum), math.log(maximum))))
 
 
 def _broken(draw: random.Random, body: bytes) -> bytes:

@@ -29,17 +29,17 @@ class Sent:
     took_s: float = 0.0
 
 
-def body_number(seed: int, number: int, most: int) -> tuple[str, bytes]:
+def body_number(seed: int, number: int, maximum: int) -> tuple[str, bytes]:
     """The path and the body number `number` of a run with that seed."""
     draw = random.Random(f"{seed}/{number}")
-    return body_of(draw, size_of(draw, most), MODEL)
+    return body_of(draw, size_of(draw, maximum), MODEL)
 
 
-async def attack(url: str, seed: int, numbers: range, most: int) -> Sent:
+async def attack(url: str, seed: int, numbers: range, maximum: int) -> Sent:
     """Sends bodies one after the other, from another process."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_attack, args=(there, url, seed, numbers, most), daemon=True)
+    process = context.Process(target=_attack, args=(there, url, seed, numbers, maximum), daemon=True)
     process.start()
     there.close()
     sent: Sent = await asyncio.to_thread(here.recv)
@@ -47,16 +47,16 @@ async def attack(url: str, seed: int, numbers: range, most: int) -> Sent:
     return sent
 
 
-def _attack(pipe: Connection, url: str, seed: int, numbers: range, most: int) -> None:
+def _attack(pipe: Connection, url: str, seed: int, numbers: range, maximum: int) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        pipe.send(runner.run(_send_all(url, seed, numbers, most)))
+        pipe.send(runner.run(_send_all(url, seed, numbers, maximum)))
 
 
-async def _send_all(url: str, seed: int, numbers: range, most: int) -> Sent:
+async def _send_all(url: str, seed: int, numbers: range, maximum: int) -> Sent:
     sent, began = Sent(), time.monotonic()
     async with aiohttp.ClientSession(headers=_AUTHORIZED, timeout=aiohttp.ClientTimeout(total=60)) as session:
         for number in numbers:
-            path, body = body_number(seed, number, most)
+            path, body = body_number(seed, number, maximum)
             name = f"body-{number}"
             sent.sizes[name] = (path, len(body))
             try:

@@ -22,11 +22,11 @@ import uvloop
 
 from cluster.spec import ClusterSpec
 from deployments.cell.directory import REGISTER_EVERY_S, Directory
-from deployments.engine.replica import Identity, Replica
+from deployments.engine.replica import Identity, ReplicaServer
 from deployments.engine.simulated.backend import start_simulated
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
-from deployments.engine_model.limits import Limits
+from deployments.engine_model.limits import EngineModelLimits
 from deployments.garbage import calm_garbage_collector
 from deployments.gateway.gateway import Gateway
 from deployments.gateway.tenants import digest_of
@@ -37,7 +37,7 @@ KEY = "the-key"
 STEP_S = 0.005
 CONTEXT = 262_144
 _SECRET = "the-secret"
-_LIMITS = Limits(sequences=512, step_tokens=CONTEXT, kv_tokens=2 * CONTEXT)
+_LIMITS = EngineModelLimits(sequences=512, step_tokens=CONTEXT, kv_tokens=2 * CONTEXT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def _run(serve: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> No
 
 async def _engine(spec_json: str, pipe: Connection, folder: str) -> None:
     model = ClusterSpec.model_validate_json(spec_json).models[0]
-    replica = Replica(model, Identity("engine", "node", "127.0.0.1"), _SECRET, start_simulated)
+    replica = ReplicaServer(model, Identity("engine", "node", "127.0.0.1"), _SECRET, start_simulated)
     await replica.start()
     pipe.send(replica.facts)
     await asyncio.Event().wait()
@@ -125,7 +125,7 @@ async def _gateway(spec_json: str, pipe: Connection, folder: str, facts: Any) ->
     directory = Directory(_SECRET)
     await gateway.start(_Handle(directory))
     await directory.register(facts)
-    while not any(True for desk in gateway.service.desks.values() for _ in desk.replicas.ready_in_turn()):  # noqa: ASYNC110
+    while not any(True for dispatcher in gateway.service.dispatchers.values() for _ in dispatcher.replicas.ready_in_turn()):  # noqa: ASYNC110
         await asyncio.sleep(0.05)
     calm_garbage_collector()
     pipe.send("ready")

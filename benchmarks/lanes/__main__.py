@@ -1,8 +1,8 @@
 """`python -m benchmarks.lanes`: lanes against first-in-first-out, and ablations, on real traces and the same engines.
 
 For each mix its capacity is measured first: what a closed loop gets through. Then, for each seed and each load (a share of that capacity), every side
-plays the same arrivals, run until drained; the sides take turns in who goes first, and change by applying another spec to the running cluster.
-`serve-llm` and `serve-llm-direct` are `ray.serve.llm`, which is up only while it plays.
+runs the same arrivals, run until drained; the sides take turns in who goes first, and change by applying another spec to the running cluster.
+`serve-llm` and `serve-llm-direct` are `ray.serve.llm`, which is up only while it runs.
 """
 
 import asyncio
@@ -15,12 +15,12 @@ import typer
 import yaml
 
 from benchmarks.harness import TRACES, JsonFile, Traces, console, in_turns, listed, plain_table, run_program, write_json
-from benchmarks.lanes.mix import MIXES, SIDES, Mix, Traffic
-from benchmarks.lanes.promises import coverage, read_promises
-from benchmarks.lanes.results import SideResult, Verdict, by_lane, conserved_long_mean_s, engine_queue, judge, times_to_first_token, verdict_table
+from benchmarks.lanes.mix import MIXES, SIDES, LaneMix, LaneTraffic
+from benchmarks.lanes.results import LaneVerdict, SideResult, by_lane, conserved_long_mean_s, engine_queue, judge, times_to_first_token, verdict_table
+from benchmarks.lanes.wait_coverage import coverage, read_wait_estimates
 from benchmarks.serving.sides import SideName, make_side, one_replica_spec, write_spec
-from cli.bench.client import Client
-from cli.bench.load import Load, Played, closed_loop, open_loop
+from cli.bench.client import BenchClient
+from cli.bench.load import BenchLoad, LoadResult, closed_loop, open_loop
 from cli.bench.prompts import Prompts, RequestOptions, Vocabulary, measure_vocabulary
 from cli.private_cell import free_port
 from cluster.spec import ClusterSpec, parse_spec
@@ -29,7 +29,7 @@ _CLIENTS = 256
 _RIVALS: tuple[SideName, ...] = ("serve-llm", "serve-llm-direct")
 
 
-class Contest:
+class LaneBenchmark:
     """The running cluster and its traffic."""
 
     def __init__(self, spec: ClusterSpec, folder: Path, traces: Path) -> None:
@@ -39,12 +39,12 @@ class Contest:
         self._url = f"http://127.0.0.1:{spec.gateway.port}"
 
     async def run(self, mixes: list[str], seeds: list[int], loads: list[float], sides: list[str], duration_s: float) -> dict[str, Any]:
-        """Starts the cluster; of each mix, measures its capacity and plays all loads on all sides."""
+        """Starts the cluster; of each mix, measures its capacity and runs all loads on all sides."""
         side = make_side("raylane", self._spec, self._folder)
         console.print("starting the cluster ...")
         await side.server.start()
         try:
-            async with Client(self._url, "completions", timeout_s=3_600) as client:
+            async with BenchClient(self._url, "completions", timeout_s=3_600) as client:
                 vocabulary = await measure_vocabulary(client, self._spec.models[0].name)
                 found = [await self._contest(client, vocabulary, mix, seeds, loads, sides, duration_s) for mix in mixes]
                 return {"duration_s": duration_s, "mixes": found}
@@ -52,9 +52,9 @@ class Contest:
             await side.server.stop()
 
     async def _contest(
-        self, client: Client, vocabulary: Vocabulary, mix_name: str, seeds: list[int], loads: list[float], sides: list[str], duration_s: float
+        self, client: BenchClient, vocabulary: Vocabulary, mix_name: str, seeds: list[int], loads: list[float], sides: list[str], duration_s: float
     ) -> dict[str, Any]:
-        traffic = Traffic(self._traces, self._spec.models[0].settings.max_model_len, mix_name)
+        traffic = LaneTraffic(self._traces, self._spec.models[0].settings.max_model_len, mix_name)
         await self._apply("fifo")
         capacity = await self._capacity(client, vocabulary, traffic.block(4_000, seeds[0]), min(60.0, duration_s))
         scale, _, long_scale = traffic.scales
@@ -63,7 +63,7 @@ class Contest:
         for seed in seeds:
             for number, load in enumerate(loads):
                 mix = traffic.draw(load * capacity, duration_s, seed + 1 + number)
-                results = {name: await self._play(client, vocabulary, mix, name) for name in in_turns(sides, len(runs))}
+                results = {name: await self._run(client, vocabulary, mix, name) for name in in_turns(sides, len(runs))}
                 runs.append({"seed": seed, "load": load, "requests": len(mix), "sides": results})
                 _show(load, results)
         _judge_all(mix_name, runs)
@@ -71,48 +71,50 @@ class Contest:
             run["sides"] = {name: result.as_json() for name, result in run["sides"].items()}
         return {"mix": mix_name, "capacity": capacity, "scales": traffic.scales, "runs": runs}
 
-    async def _capacity(self, client: Client, vocabulary: Vocabulary, block: Mix, duration_s: float) -> float:
+    async def _capacity(self, client: BenchClient, vocabulary: Vocabulary, block: LaneMix, duration_s: float) -> float:
         """Requests a second that a closed loop gets through, the first and the last tenth of the time left out."""
-        load = Load(block.prompt_tokens, block.output_tokens, None, _CLIENTS, None, duration_s)
+        load = BenchLoad(block.prompt_tokens, block.output_tokens, None, _CLIENTS, None, duration_s)
         ended = await closed_loop(client, self._prompts(vocabulary), load)
         low, high = 0.1 * duration_s, 0.9 * duration_s
         return float(((ended >= low) & (ended < high)).sum() / (high - low))
 
-    async def _play(self, client: Client, vocabulary: Vocabulary, mix: Mix, name: str) -> SideResult:
+    async def _run(self, client: BenchClient, vocabulary: Vocabulary, mix: LaneMix, name: str) -> SideResult:
         for rival in _RIVALS:
             if name == rival:
-                return await self._play_rival(vocabulary, mix, rival)
+                return await self._run_rival(vocabulary, mix, rival)
         await self._apply(name)
         since = time.time()
-        played = await open_loop(client, self._prompts(vocabulary), mix.load())
+        outcome = await open_loop(client, self._prompts(vocabulary), mix.load())
         await asyncio.sleep(1.5)  # the last ledgers close
-        return self._result(mix, played, name, since)
+        return self._result(mix, outcome, name, since)
 
-    async def _play_rival(self, vocabulary: Vocabulary, mix: Mix, name: SideName) -> SideResult:
+    async def _run_rival(self, vocabulary: Vocabulary, mix: LaneMix, name: SideName) -> SideResult:
         side = make_side(name, self._spec, self._folder)
         await side.server.start()
         try:
-            async with Client(side.url, "completions", timeout_s=3_600) as client:
+            async with BenchClient(side.url, "completions", timeout_s=3_600) as client:
                 return self._result(mix, await open_loop(client, self._prompts(vocabulary), mix.load()), name, time.time())
         finally:
             await side.server.stop()
 
-    def _result(self, mix: Mix, played: Played, name: str, since: float) -> SideResult:
-        rate = played.output_tokens / played.elapsed_s
-        console.print(f"  {name}: {len(mix)} requests in {played.elapsed_s:.0f} s, {rate:.0f} output tokens/s, failures {played.failures or 'none'}")
+    def _result(self, mix: LaneMix, outcome: LoadResult, name: str, since: float) -> SideResult:
+        rate = outcome.output_tokens / outcome.elapsed_s
+        console.print(
+            f"  {name}: {len(mix)} requests in {outcome.elapsed_s:.0f} s, {rate:.0f} output tokens/s, failures {outcome.failures or 'none'}"
+        )
         files = sorted(self._folder.glob("trace.jsonl*"))  # a long run rotates it
         lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
-        promises, queue = coverage(read_promises(lines, since)), engine_queue(lines, since)
-        lanes = by_lane(mix, times_to_first_token(played))
-        return SideResult(lanes, promises, queue, rate, played.elapsed_s, played.late_s, played.failures, float(mix.arrivals_s[-1]))
+        wait_estimates, queue = coverage(read_wait_estimates(lines, since)), engine_queue(lines, since)
+        lanes = by_lane(mix, times_to_first_token(outcome))
+        return SideResult(lanes, wait_estimates, queue, rate, outcome.elapsed_s, outcome.late_s, outcome.failures, float(mix.arrivals_s[-1]))
 
     async def _apply(self, name: str) -> None:
         text = yaml.safe_load((self._folder / "spec.yaml").read_text(encoding="utf-8")) | SIDES[name]
-        wanted = parse_spec(yaml.safe_dump(text))
+        desired = parse_spec(yaml.safe_dump(text))
         secret = (self._folder / "home" / self._spec.name / "secret").read_text(encoding="utf-8")
         async with aiohttp.ClientSession() as session:
             headers = {"authorization": f"Bearer {secret}"}
-            async with session.put(self._url + "/raylane/spec", data=wanted.model_dump_json(), headers=headers) as response:
+            async with session.put(self._url + "/raylane/spec", data=desired.model_dump_json(), headers=headers) as response:
                 if response.status != 200:
                     raise RuntimeError(f"the spec of {name!r} was not applied: {await response.text()}")
 
@@ -135,14 +137,16 @@ def _show(load: float, results: dict[str, SideResult]) -> None:
     for name, result in results.items():
         ratio = f", {result.output_tokens_per_s / fifo.output_tokens_per_s:.3f} of fifo's throughput" if fifo else ""
         console.print(f"{name}{ratio}; in the engine's own queue p99 {1e3 * result.engine_queue.queued_p99_s:.0f} ms")
-        for told in result.promises:
-            console.print(f"  waits told in {told.lane}: {told.told}, within p50 {told.within_p50:.3f}, p95 {told.within_p95:.3f}, ", end="")
-            console.print(f"pinball {told.pinball:.3f} s, the last minute's p95 {told.rival_pinball:.3f} s")
+        for reported in result.wait_estimates:
+            console.print(
+                f"  waits told in {reported.lane}: {reported.reported}, within p50 {reported.within_p50:.3f}, p95 {reported.within_p95:.3f}, ", end=""
+            )
+            console.print(f"pinball {reported.pinball:.3f} s, the last minute's p95 {reported.rival_pinball:.3f} s")
 
 
 def _judge_all(mix: str, runs: list[dict[str, Any]]) -> None:
     for load in sorted({run["load"] for run in runs}):
-        judged: dict[str, list[tuple[str, Verdict]]] = {}
+        judged: dict[str, list[tuple[str, LaneVerdict]]] = {}
         for run in runs:
             sides: dict[str, SideResult] = run["sides"]
             if run["load"] == load and "fifo" in sides:
@@ -158,7 +162,7 @@ def main(
     duration_s: Annotated[float, typer.Option(help="How long requests arrive, for each load and side.")] = 300.0,
     traces: Traces = TRACES,
     mixes: Annotated[str, typer.Option(help=f"Some of: {', '.join(MIXES)}.")] = "azure-mooncake",
-    seeds: Annotated[str, typer.Option(help="Of the arrivals; all loads are played for each.")] = "0",
+    seeds: Annotated[str, typer.Option(help="Of the arrivals; all loads are outcome for each.")] = "0",
     json_file: JsonFile = None,
 ) -> None:
     """Compare lanes with first-in-first-out on real traces, on the same engines."""
@@ -171,7 +175,7 @@ def main(
         spec["classes"] = [{"name": "interactive", "ttft_ms": 5_000}]
         cluster = write_spec(folder, yaml.safe_dump(spec, sort_keys=False))
         figures = [float(load) for load in loads.split(",")]
-        return await Contest(cluster, folder, traces).run(chosen_mixes, [int(seed) for seed in seeds.split(",")], figures, chosen, duration_s)
+        return await LaneBenchmark(cluster, folder, traces).run(chosen_mixes, [int(seed) for seed in seeds.split(",")], figures, chosen, duration_s)
 
     write_json(run_program(work), json_file)
 

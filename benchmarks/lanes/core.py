@@ -16,7 +16,7 @@ import typer
 
 from benchmarks.harness import JsonFile, console, in_turns, plain_table, write_json
 from deployments.garbage import calm_garbage_collector
-from deployments.scheduling import Capacity, Ending, LanePolicy, Lease, Order, Policy, Request, Scheduler, Usage
+from deployments.scheduling import Capacity, Ending, LanePolicy, Lease, Order, Request, Scheduler, SchedulingPolicy, Usage
 
 _CAPACITY = Capacity(sequences=32, ahead=8, kv_tokens=400_000, step_tokens=8_192, prefill_steps=2.0)
 _LANES = (
@@ -25,8 +25,8 @@ _LANES = (
     LanePolicy("long", None, weight=1, max_wait_s=1e6, cap_s=1e9),
 )
 _SIDES = {
-    "lanes": Policy(_LANES, max_waiting=10_000_000),
-    "fifo": Policy((LanePolicy("all", None, max_wait_s=1e6, cap_s=1e9),), order=Order.ARRIVAL, max_waiting=10_000_000),
+    "lanes": SchedulingPolicy(_LANES, max_waiting=10_000_000),
+    "fifo": SchedulingPolicy((LanePolicy("all", None, max_wait_s=1e6, cap_s=1e9),), order=Order.ARRIVAL, max_waiting=10_000_000),
 }
 _TENANTS = 50
 _SIZES = ((100, 10_000), (1_000, 100_000))
@@ -36,10 +36,10 @@ _PREFILLING = 0.1
 """The share of the replicas' leases whose prompt is still prefilled."""
 
 
-class Cell:
+class SteadyScheduler:
     """One scheduler in its steady state."""
 
-    def __init__(self, policy: Policy, replicas: int, waiting: int, seed: int) -> None:
+    def __init__(self, policy: SchedulingPolicy, replicas: int, waiting: int, seed: int) -> None:
         self._random = random.Random(seed)
         self._scheduler = Scheduler(policy)
         self._now = 0.0
@@ -48,7 +48,7 @@ class Cell:
         self._drawn: deque[Request] = deque()
         self._live: list[Lease] = []
         self._prefilling: deque[Lease] = deque()
-        self._most_prefilling = max(1, int(replicas * _CAPACITY.sequences * _PREFILLING))
+        self._max_prefilling = max(1, int(replicas * _CAPACITY.sequences * _PREFILLING))
         for number in range(replicas):
             self._scheduler.replica_up(f"replica-{number:04}", _CAPACITY, 0.0)
         while len(self._scheduler.lanes.jobs) < waiting:
@@ -85,7 +85,7 @@ class Cell:
         while len(self._scheduler.lanes.jobs) < self._waiting:
             self._submit()
         self._step()
-        while len(self._prefilling) > self._most_prefilling:
+        while len(self._prefilling) > self._max_prefilling:
             self._scheduler.first_token(self._prefilling.popleft(), self._now)
             self._step()
 
@@ -106,7 +106,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CoreResult:
     """Microseconds a request by side and round."""
 
     replicas: int
@@ -118,9 +118,9 @@ class Result:
         return statistics.median(self.us[side])
 
 
-def measure(replicas: int, waiting: int, rounds: int, requests: int) -> Result:
+def measure(replicas: int, waiting: int, rounds: int, requests: int) -> CoreResult:
     """Rounds of both sides, in turns."""
-    cells = {name: Cell(policy, replicas, waiting, seed=1) for name, policy in _SIDES.items()}
+    cells = {name: SteadyScheduler(policy, replicas, waiting, seed=1) for name, policy in _SIDES.items()}
     us: dict[str, list[float]] = {name: [] for name in _SIDES}
     calm_garbage_collector()  # as the gateway does
     for number in range(rounds):
@@ -128,7 +128,7 @@ def measure(replicas: int, waiting: int, rounds: int, requests: int) -> Result:
             us[name].append(cells[name].run(requests))
     for name, cell in cells.items():
         console.print(f"  {name}: {cell.state[0]} waiting, {cell.state[1]} leases", style="dim")
-    return Result(replicas, waiting, us)
+    return CoreResult(replicas, waiting, us)
 
 
 def main(

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from cli.bench.load import Load
+from cli.bench.load import BenchLoad
 from planning.workload.arrivals import FloatArray
 from planning.workload.lengths import IntArray
 from planning.workload.scaling import scale_lengths, scale_to_fit
@@ -55,7 +55,7 @@ def lane_index(prompt_tokens: int, output_tokens: int) -> int:
 CHAT, CODE = "azure2023_conv.csv.gz", "azure2023_code.csv.gz"
 SHARES = (0.70, 0.25, 0.05)
 _NOON_S, _HOUR_S = 12 * 3_600.0, 3_600.0
-_MOST = 1_000_000
+_MAX = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def _recorded(name: str) -> Callable[[Path], Trace]:
 
 def _reasoning(folder: Path) -> Trace:
     """An hour of ServeGen's deepseek-r1: its long prompts have long answers, unlike Mooncake's."""
-    return drawn_trace(read_tables(folder, "deepseek-r1"), _NOON_S, _NOON_S + _HOUR_S, 1.0, np.random.default_rng(0), _MOST)
+    return drawn_trace(read_tables(folder, "deepseek-r1"), _NOON_S, _NOON_S + _HOUR_S, 1.0, np.random.default_rng(0), _MAX)
 
 
 MIXES = {
@@ -83,7 +83,7 @@ MIXES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Mix:
+class LaneMix:
     """Requests in the order of their arrival: seconds from the start, and tokens."""
 
     arrivals_s: FloatArray
@@ -93,12 +93,12 @@ class Mix:
     def __len__(self) -> int:
         return len(self.prompt_tokens)
 
-    def load(self) -> Load:
+    def load(self) -> BenchLoad:
         """The same for a client."""
-        return Load(self.prompt_tokens, self.output_tokens, self.arrivals_s, None, len(self), None)
+        return BenchLoad(self.prompt_tokens, self.output_tokens, self.arrivals_s, None, len(self), None)
 
 
-class Traffic:
+class LaneTraffic:
     """Draws mixes from the traces in `folder`. Raises `planning.workload.trace.TraceError`."""
 
     def __init__(self, folder: Path, max_model_len: int, mix: str = "azure-mooncake") -> None:
@@ -117,7 +117,7 @@ class Traffic:
         )
         self.scales = (azure, azure, scale_to_fit(whole.prompt_tokens, whole.output_tokens, max_model_len))
 
-    def draw(self, rate: float, duration_s: float, seed: int) -> Mix:
+    def draw(self, rate: float, duration_s: float, seed: int) -> LaneMix:
         """The requests that arrive in `duration_s` seconds at `rate` a second."""
         rng = np.random.default_rng(seed)
         count = max(1, round(rate * duration_s))
@@ -125,11 +125,11 @@ class Traffic:
         gaps = np.resize(self._gaps[start:], count)
         return self._fill(np.cumsum(gaps) * (duration_s / gaps.sum()), rng)
 
-    def block(self, count: int, seed: int) -> Mix:
+    def block(self, count: int, seed: int) -> LaneMix:
         """So many requests, all at once: for a closed loop."""
         return self._fill(np.zeros(count), np.random.default_rng(seed))
 
-    def _fill(self, arrivals: FloatArray, rng: np.random.Generator) -> Mix:
+    def _fill(self, arrivals: FloatArray, rng: np.random.Generator) -> LaneMix:
         count = len(arrivals)
         source = rng.choice(len(SHARES), size=count, p=SHARES)
         prompts, outputs = np.ones(count, dtype=np.int64), np.ones(count, dtype=np.int64)
@@ -138,4 +138,4 @@ class Traffic:
             picks = rng.integers(len(prompt_tokens), size=int(mine.sum()))
             prompts[mine] = scale_lengths(prompt_tokens[picks], self.scales[number])
             outputs[mine] = scale_lengths(output_tokens[picks], self.scales[number])
-        return Mix(arrivals, prompts, outputs)
+        return LaneMix(arrivals, prompts, outputs)

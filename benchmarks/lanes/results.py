@@ -1,6 +1,6 @@
 """What a side did to each lane, and how it compares with first-in-first-out on the same arrivals. Pure.
 
-Rejections count as misses in the tails. Kleinrock's conservation law: whatever a work-conserving server's order, the sum over requests of work x wait
+Rejections count as misses in the tails. Kleinrock's conservation policy: whatever a work-conserving server's order, the sum over requests of work x wait
 is the same, as long as the order does not look at the work itself within a lane. So if short requests wait less than under first-in-first-out, long
 ones must wait more, by as much:
 
@@ -9,7 +9,7 @@ ones must wait more, by as much:
 in means of the waits for the first token, weighted by work.
 
 Above capacity the two sides' engines have to be equally fast for their waits to be compared: what waits is what came less what was done, so at 1.2
-times the capacity an engine that is 1 % slower makes all waits 6 % longer. `long_cost` holds that. `long_cost_alike` takes it off: both sides play
+times the capacity an engine that is 1 % slower makes all waits 6 % longer. `long_cost` holds that. `long_cost_alike` takes it off: both sides run
 the same arrivals until drained, and first-in-first-out's waits are stretched as the time after the last arrival was, (T - D) / (T_fifo - D). What
 is left is what the order costs; what the side really lost in throughput stands in `throughput`.
 """
@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from benchmarks.lanes.mix import LANES, Mix, lane_index
-from benchmarks.lanes.promises import Coverage
-from cli.bench.load import Played
+from benchmarks.lanes.mix import LANES, LaneMix, lane_index
+from benchmarks.lanes.wait_coverage import LaneCoverage
+from cli.bench.load import LoadResult
 from planning.workload.arrivals import FloatArray
 
 
@@ -90,12 +90,12 @@ class LaneResult:
         return asdict(self)
 
 
-def times_to_first_token(played: Played) -> FloatArray:
+def times_to_first_token(outcome: LoadResult) -> FloatArray:
     """By request, in seconds; infinite for one that failed."""
-    return np.array([sample.ttft_s if sample.failure is None and sample.ttft_s is not None else math.inf for sample in played.samples])
+    return np.array([sample.ttft_s if sample.failure is None and sample.ttft_s is not None else math.inf for sample in outcome.samples])
 
 
-def by_lane(mix: Mix, ttft_s: FloatArray) -> list[LaneResult]:
+def by_lane(mix: LaneMix, ttft_s: FloatArray) -> list[LaneResult]:
     """The results of a run, a lane each. `ttft_s`: by request, infinite for one without a first token."""
     lanes = np.array([lane_index(int(p), int(o)) for p, o in zip(mix.prompt_tokens, mix.output_tokens, strict=True)])
     work = mix.prompt_tokens + DECODE_WEIGHT * mix.output_tokens
@@ -124,7 +124,7 @@ class SideResult:
     """What one side made of a mix. `late_s`: the most that the client itself was late."""
 
     lanes: list[LaneResult]
-    promises: list[Coverage]
+    wait_estimates: list[LaneCoverage]
     engine_queue: EngineQueue
     output_tokens_per_s: float
     elapsed_s: float
@@ -139,7 +139,7 @@ class SideResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class LaneVerdict:
     """One pair of runs. `short_gain`: how many times the short lane's p99 is better; `throughput`: the share of first-in-first-out's output tokens
     a second; `long_cost`: the long lane's mean wait over the conservation bound, `long_cost_alike`: at equal speed; `queue_steps`: the p99 of the
     engine's own queue in median steps; `coverage`: the share of waits inside the promised p95, by lane."""
@@ -152,20 +152,20 @@ class Verdict:
     coverage: dict[str, float]
 
 
-def judge(side: SideResult, fifo: SideResult) -> Verdict:
+def judge(side: SideResult, fifo: SideResult) -> LaneVerdict:
     """A side against first-in-first-out."""
     slower = (side.elapsed_s - side.arrivals_s) / (fifo.elapsed_s - fifo.arrivals_s)
-    return Verdict(
+    return LaneVerdict(
         fifo.lanes[0].ttft_p99_s / side.lanes[0].ttft_p99_s,
         side.output_tokens_per_s / fifo.output_tokens_per_s,
         side.lanes[-1].ttft_mean_s / conserved_long_mean_s(fifo.lanes, side.lanes),
         side.lanes[-1].ttft_mean_s / conserved_long_mean_s(fifo.lanes, side.lanes, slower),
         side.engine_queue.steps,
-        {lane.lane: lane.within_p95 for lane in side.promises},
+        {lane.lane: lane.within_p95 for lane in side.wait_estimates},
     )
 
 
-def verdict_table(title: str, named: Sequence[tuple[str, Verdict]]) -> Table:
+def verdict_table(title: str, named: Sequence[tuple[str, LaneVerdict]]) -> Table:
     """A line for each verdict, and the median of all."""
     table = Table(title=title, title_justify="left")
     names = sorted({lane for _, verdict in named for lane in verdict.coverage})
@@ -180,6 +180,6 @@ def verdict_table(title: str, named: Sequence[tuple[str, Verdict]]) -> Table:
     return table
 
 
-def _figures(verdict: Verdict, lanes: Sequence[str]) -> list[float]:
+def _figures(verdict: LaneVerdict, lanes: Sequence[str]) -> list[float]:
     coverage = [verdict.coverage.get(lane, float("nan")) for lane in lanes]
     return [verdict.short_gain, verdict.throughput, verdict.long_cost, verdict.long_cost_alike, verdict.queue_steps, *coverage]

@@ -14,15 +14,15 @@ import typer
 import yaml
 
 from benchmarks.harness import TRACES, JsonFile, Traces, console, listed, write_json
-from benchmarks.lanes.mix import MIXES, SIDES, Mix, Traffic
-from benchmarks.lanes.promises import Promise, coverage
-from benchmarks.lanes.results import SideResult, Verdict, by_lane, judge, of_times, verdict_table
+from benchmarks.lanes.mix import MIXES, SIDES, LaneMix, LaneTraffic
+from benchmarks.lanes.results import LaneVerdict, SideResult, by_lane, judge, of_times, verdict_table
+from benchmarks.lanes.wait_coverage import WaitRecord, coverage
 from benchmarks.serving.sides import one_replica_spec
 from cluster.spec import ClusterSpec, parse_spec
 from deployments.engine_model.cost_file import CostFile, read_cost_file
 from deployments.scheduling.policy import binding_of, policy_of
-from planning.simulator.cell import Cell, CellSettings
-from planning.simulator.outcome import Outcome
+from planning.simulator.cell import CellSettings, CellSimulator
+from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.workload import plain_workload
 
 CLIENTS = 256
@@ -34,7 +34,7 @@ _BLOCK = 4_000
 class Rehearsal:
     """One simulated replica, and what it is to serve."""
 
-    def __init__(self, costs: CostFile, traffic: Traffic) -> None:
+    def __init__(self, costs: CostFile, traffic: LaneTraffic) -> None:
         self._costs = costs
         self._traffic = traffic
 
@@ -45,7 +45,7 @@ class Rehearsal:
         low, high = np.quantile(ended, (0.1, 0.9))
         return float(((ended >= low) & (ended < high)).sum() / (high - low))
 
-    def play(self, mix: Mix, side: str) -> SideResult:
+    def run(self, mix: LaneMix, side: str) -> SideResult:
         """A side, until drained."""
         out = self._run(mix, side, 0)
         answered = ~np.isnan(out.first_s)
@@ -53,7 +53,7 @@ class Rehearsal:
         decoded = answered & (out.output_tokens > 1)
         return SideResult(
             by_lane(mix, ttft_s),
-            coverage(_promises(out, [lane.name for lane in side_spec(side).lanes])),
+            coverage(_wait_estimates(out, [lane.name for lane in side_spec(side).lanes])),
             of_times(out.engine_queued_s[answered], out.tpot_s[decoded]),
             float(out.output_tokens[answered].sum() / out.ended_s),
             out.ended_s,
@@ -62,7 +62,7 @@ class Rehearsal:
             float(mix.arrivals_s[-1]),
         )
 
-    def _run(self, mix: Mix, side: str, clients: int) -> Outcome:
+    def _run(self, mix: LaneMix, side: str, clients: int) -> SimulationOutcome:
         spec = side_spec(side)
         settings = CellSettings(
             replicas=1,
@@ -74,7 +74,7 @@ class Rehearsal:
             clients=clients,
         )
         workload = plain_workload(mix.arrivals_s, mix.prompt_tokens, mix.output_tokens, TTFT_SLO_S)
-        return Cell(settings, self._costs.cost_model(), workload).run()
+        return CellSimulator(settings, self._costs.cost_model(), workload).run()
 
 
 def side_spec(name: str) -> ClusterSpec:
@@ -82,11 +82,11 @@ def side_spec(name: str) -> ClusterSpec:
     return parse_spec(yaml.safe_dump(yaml.safe_load(one_replica_spec(8_000)) | json.loads(json.dumps(SIDES[name]))))
 
 
-def _promises(out: Outcome, lanes: list[str]) -> list[Promise]:
-    told = np.flatnonzero(~np.isnan(out.eta_p95_s) & ~out.rejected)
+def _wait_estimates(out: SimulationOutcome, lanes: list[str]) -> list[WaitRecord]:
+    reported = np.flatnonzero(~np.isnan(out.eta_p95_s) & ~out.rejected)
     left_s = np.where(out.expired, out.expired_s, out.placed_s)
     return [
-        Promise(
+        WaitRecord(
             lanes[out.lane[one]],
             float(out.arrived_s[one]),
             float(out.eta_p50_s[one]),
@@ -94,7 +94,7 @@ def _promises(out: Outcome, lanes: list[str]) -> list[Promise]:
             float(left_s[one] - out.arrived_s[one]),
             bool(np.isfinite(out.placed_s[one])),
         )
-        for one in told
+        for one in reported
     ]
 
 
@@ -113,15 +113,15 @@ def main(
     context = parse_spec(one_replica_spec(8_000)).models[0].settings.max_model_len
     found = []
     for mix_name in listed("--mixes", mixes, MIXES):
-        traffic = Traffic(traces, context, mix_name)
+        traffic = LaneTraffic(traces, context, mix_name)
         rehearsal = Rehearsal(file, traffic)
-        verdicts: dict[str, list[tuple[str, Verdict]]] = {side: [] for side in listed("--sides", sides, SIDES)}
+        verdicts: dict[str, list[tuple[str, LaneVerdict]]] = {side: [] for side in listed("--sides", sides, SIDES)}
         for seed in map(int, seeds.split(",")):
             capacity = rehearsal.capacity(seed)
             mix = traffic.draw(load * capacity, duration_s, seed + 1)
-            fifo = rehearsal.play(mix, "fifo")
+            fifo = rehearsal.run(mix, "fifo")
             for side, known in verdicts.items():
-                known.append((f"seed {seed}, {capacity:.1f} requests/s", judge(rehearsal.play(mix, side), fifo)))
+                known.append((f"seed {seed}, {capacity:.1f} requests/s", judge(rehearsal.run(mix, side), fifo)))
         for side, known in verdicts.items():
             console.print(verdict_table(f"{side} against fifo, {mix_name}, {load:g} x capacity", known))
             found.append({"mix": mix_name, "side": side, "pairs": [{"of": name} | asdict(verdict) for name, verdict in known]})

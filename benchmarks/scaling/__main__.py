@@ -1,7 +1,7 @@
-"""Where the backlog law should rest, and whether it is as good as before: `python -m benchmarks.scaling --traces DIR --before COMMIT`.
+"""Where the backlog policy should rest, and whether it is as good as before: `python -m benchmarks.scaling --traces DIR --before COMMIT`.
 
-Each play goes through the law of this checkout and of that commit, by its defaults, in turns; the simulator, the scheduler and the costs are each
-side's own. Everything runs in virtual time, so a busy machine changes no figure. Differences are paired by play, with Student's t interval of 95 %.
+Each run goes through the policy of this checkout and of that commit, by its defaults, in turns; the simulator, the scheduler and the costs are each
+side's own. Everything runs in virtual time, so a busy machine changes no figure. Differences are paired by run, with Student's t interval of 95 %.
 """
 
 import json
@@ -23,10 +23,10 @@ import typer
 from rich.table import Table
 
 from benchmarks.harness import ROOT, JsonFile, console, listed, plain_table, run_facts, write_json
-from benchmarks.scaling.plays import RECORDED, RESTING, Case, scenario_case
+from benchmarks.scaling.cases import RECORDED, RESTING, ScalingCase, scenario_case
 from planning.gauntlet.recorded import TracesError
 from planning.gauntlet.registry import SCENARIOS
-from planning.gauntlet.verdict import Interval, interval
+from planning.gauntlet.verdict import MeanInterval, interval
 
 _SIDE = Path(__file__).with_name("side.py")
 _ROOMS = ("planning", "autoscaling", "deployments", "cluster")
@@ -37,12 +37,12 @@ Score = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """One play, for both sides."""
+class ScalingJob:
+    """One run, for both sides."""
 
     name: str
     number: int
-    case: Case
+    case: ScalingCase
 
 
 def sides(before: str | None, folder: Path) -> dict[str, Path]:
@@ -57,38 +57,38 @@ def sides(before: str | None, folder: Path) -> dict[str, Path]:
     return {"before": folder, "now": ROOT}
 
 
-def played(job: Job, tree: Path) -> Score:
-    """The score of a play with the law of that checkout. Raises RuntimeError with what the side said."""
+def outcome(job: ScalingJob, tree: Path) -> Score:
+    """The score of a run with the policy of that checkout. Raises RuntimeError with what the side said."""
     environment = {**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    case = pickle.dumps((job.case.play, job.case.target, job.case.plant))
+    case = pickle.dumps((job.case.run, job.case.target, job.case.replica_profile))
     done = subprocess.run([sys.executable, str(_SIDE)], input=case, env=environment, cwd=tree, capture_output=True, check=False)
     if done.returncode:
-        raise RuntimeError(f"{job.name}, play {job.number}, with the law of {tree}: {done.stderr.decode()[-2_000:]}")
+        raise RuntimeError(f"{job.name}, run {job.number}, with the policy of {tree}: {done.stderr.decode()[-2_000:]}")
     found: Score = json.loads(done.stdout)
     return found
 
 
-def jobs(names: Iterable[str], numbers: int, traces: Path | None) -> list[Job]:
-    """The plays, drawn; those whose recordings are not there are left out with a word."""
+def jobs(names: Iterable[str], numbers: int, traces: Path | None) -> list[ScalingJob]:
+    """The runs, drawn; those whose recordings are not there are left out with a word."""
     found = []
     for name in names:
         try:
             for number in range(numbers):
                 make = RESTING.get(name)
-                found.append(Job(name, number, scenario_case(name, traces, number) if make is None else make(traces, number)))
+                found.append(ScalingJob(name, number, scenario_case(name, traces, number) if make is None else make(traces, number)))
         except TracesError as error:
             console.print(f"left out: {name}: {error}", style="yellow")
     return found
 
 
 def resting(scores: dict[str, dict[str, list[Score]]]) -> Table:
-    """Changes of the number, and how they follow each other; over all plays of a name."""
-    columns = ("play", "side", "plays", "in time", "replica-hours", "changes", "an hour", "back within 10 min", "closest, s")
+    """Changes of the number, and how they follow each other; over all runs of a name."""
+    columns = ("run", "side", "runs", "in time", "replica-hours", "changes", "an hour", "back within 10 min", "closest, s")
     table = plain_table("Where it should rest", *columns, left=2)
     for name, by_side in scores.items():
         for side, own in by_side.items():
             changes, hours = (sum(one[key] for one in own) for key in ("changes", "hours"))
-            closest = min((one["least_apart_s"] for one in own if one["least_apart_s"] is not None), default=None)
+            closest = min((one["min_apart_s"] for one in own if one["min_apart_s"] is not None), default=None)
             in_time, replica_hours = (float(np.mean([one[key] for one in own])) for key in ("attainment", "replica_hours"))
             figures = (f"{in_time:.2%}", f"{replica_hours:.2f}", str(changes), f"{changes / hours:.1f}", str(sum(one["turns"] for one in own)))
             table.add_row(name, side, str(len(own)), *figures, "-" if closest is None else f"{closest:.0f}")
@@ -97,7 +97,7 @@ def resting(scores: dict[str, dict[str, list[Score]]]) -> Table:
 
 def compared(scores: dict[str, dict[str, list[Score]]]) -> tuple[Table, list[str]]:
     """Now less before, and the names of what is worse beyond the interval."""
-    columns = ("scenario", "plays", "in time before", "now", "difference, points", "replica-hours before", "now", "difference", "flaps", "")
+    columns = ("scenario", "runs", "in time before", "now", "difference, points", "replica-hours before", "now", "difference", "flaps", "")
     table = plain_table("Now less before", *columns)
     worse = []
     for name, by_side in scores.items():
@@ -117,7 +117,7 @@ def _column(scores: list[Score], key: str) -> np.ndarray[Any, np.dtype[np.float6
     return np.array([one[key] for one in scores], dtype=np.float64)
 
 
-def _shown(found: Interval, times: float = 1.0) -> str:
+def _shown(found: MeanInterval, times: float = 1.0) -> str:
     half = "no end" if np.isinf(found.half) else f"{times * found.half:.3f}"
     return f"{times * found.mean:+.3f} ± {half}"
 
@@ -125,27 +125,27 @@ def _shown(found: Interval, times: float = 1.0) -> str:
 def main(
     traces: Annotated[Path | None, typer.Option(help="The folder of recorded traffic.", envvar="RAYLANE_TRACES")] = None,
     before: Annotated[str | None, typer.Option(help="The commit to compare with.")] = None,
-    plays: Annotated[int, typer.Option(min=1, help="Plays of each scenario.")] = 8,
-    days: Annotated[int, typer.Option(min=0, max=6, help="Plays of each recorded day.")] = 2,
-    only: Annotated[str | None, typer.Option(help="Names of plays and scenarios, with commas between.")] = None,
+    runs: Annotated[int, typer.Option(min=1, help="Runs of each scenario.")] = 8,
+    days: Annotated[int, typer.Option(min=0, max=6, help="Runs of each recorded day.")] = 2,
+    only: Annotated[str | None, typer.Option(help="Names of runs and scenarios, with commas between.")] = None,
     processes: Annotated[int, typer.Option(min=1, help="At a time.")] = 1,
     json_file: JsonFile = None,
 ) -> None:
-    """Play, compare, and end with status 1 where something is worse beyond its interval."""
+    """Run, compare, and end with status 1 where something is worse beyond its interval."""
     chosen = None if only is None else set(listed("--only", only, sorted({*RESTING, *JUDGED, *DAYS})))
     groups = {
         "resting": [
             *jobs(_of(chosen, RECORDED), days, traces),
-            *jobs(_of(chosen, [name for name in RESTING if name not in RECORDED]), min(plays, 4), traces),
+            *jobs(_of(chosen, [name for name in RESTING if name not in RECORDED]), min(runs, 4), traces),
         ],
-        "judged": [] if before is None else [*jobs(_of(chosen, JUDGED), plays, traces), *jobs(_of(chosen, DAYS), _most(days), traces)],
+        "judged": [] if before is None else [*jobs(_of(chosen, JUDGED), runs, traces), *jobs(_of(chosen, DAYS), _max(days), traces)],
     }
     found: dict[str, dict[str, dict[str, list[Score]]]] = {}
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(processes) as pool:
         trees = sides(before, Path(folder))
         for group, own in groups.items():
-            told = pool.map(lambda one: (one[0].name, one[1], played(one[0], trees[one[1]])), [(job, side) for job in own for side in trees])
-            for name, side, score in told:
+            reported = pool.map(lambda one: (one[0].name, one[1], outcome(one[0], trees[one[1]])), [(job, side) for job in own for side in trees])
+            for name, side, score in reported:
                 console.print(f"{name}, {side}: {score['attainment']:.3%}, {score['replica_hours']:.2f} h, {score['changes']} changes", style="dim")
                 found.setdefault(group, {}).setdefault(name, {}).setdefault(side, []).append(score)
     worse: list[str] = []
@@ -162,7 +162,7 @@ def _of(chosen: set[str] | None, names: Iterable[str]) -> list[str]:
     return [name for name in names if chosen is None or name in chosen]
 
 
-def _most(days: int) -> int:
+def _max(days: int) -> int:
     return min(days, *(SCENARIOS[name].held_out or days for name in DAYS))
 
 

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.harness import JsonFile, Source, console, plain_table, run_program, write_json
-from benchmarks.serving.compare import Choice, compare
-from benchmarks.serving.contest import Shape, Streamed, parse_points
+from benchmarks.serving.compare import ComparisonOptions, compare
+from benchmarks.serving.contest import ComparisonShape, Streamed, parse_points
 from benchmarks.serving.sides import SIDES, SideName, one_replica_spec, write_spec
 from cli.private_cell import free_port
 from cluster.spec import parse_spec
@@ -37,7 +37,7 @@ def main(
     quick: Annotated[bool, Option("--quick", help="2 rounds of 3 s and 20 singles: whether it works, not a measurement.")] = False,
 ) -> None:
     """Compare our endpoint with bare vLLM and with ray.serve.llm: one machine, one run, in turns."""
-    shape = Shape(prompt_tokens, output_tokens, rounds, round_s, singles, single_every_s, stream)
+    shape = ComparisonShape(prompt_tokens, output_tokens, rounds, round_s, singles, single_every_s, stream)
     if quick:
         shape = dataclasses.replace(shape, rounds=2, round_s=3.0, singles=20)
     chosen = _sides(sides, checkout)
@@ -48,7 +48,7 @@ def main(
         raise typer.BadParameter(str(error), param_hint="'--points'") from error
     if stream is Streamed.MIXED and any(concurrency % 2 for concurrency in concurrencies):
         raise typer.BadParameter(f"{points!r} with --stream mixed; allowed: even numbers of clients", param_hint="'--points'")
-    choice = Choice(chosen, concurrencies, shape, alone, checkout)
+    choice = ComparisonOptions(chosen, concurrencies, shape, alone, checkout)
     result = run_program(lambda folder: compare(write_spec(folder, text), folder, choice, console.print))
     console.print(render(result))
     write_json(result, json_file)

@@ -19,9 +19,9 @@ import typer
 
 from benchmarks.harness import JsonFile, Source, console, run_facts, run_program, write_json
 from benchmarks.serving.clients import Crowd, Leaver
-from benchmarks.serving.gateway import BooksWatch, Counts, EngineWatch, NeverError, engine_counters, engine_headers, engine_url
+from benchmarks.serving.gateway import Counts, EngineWatch, GatewayWatch, NeverError, engine_counters, engine_headers, engine_url
 from benchmarks.serving.sides import make_side, one_replica_spec, write_spec
-from cli.bench.client import Client
+from cli.bench.client import BenchClient
 from cli.bench.prompts import TokenIds, measure_vocabulary
 from cli.bench.report import spread
 from cli.private_cell import free_port
@@ -31,7 +31,7 @@ SLOTS = 4
 _PATIENCE_S = 5.0
 
 
-class Moment(StrEnum):
+class LeavePoint(StrEnum):
     """When a client left."""
 
     QUEUED = "queued"
@@ -40,10 +40,10 @@ class Moment(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class CancelTrial:
     """One client that left. Seconds from its leaving; None where it never happened. `disturbed`: the crowd changed meanwhile."""
 
-    moment: Moment
+    moment: LeavePoint
     books_s: float | None
     engine_s: float | None
     disturbed: bool
@@ -52,7 +52,7 @@ class Trial:
 class Trials:
     """The cluster under test, its watches, and the random moments. `hung_up` counts all that left, the crowd included."""
 
-    def __init__(self, url: str, model: str, max_model_len: int, ids: tuple[int, ...], books: BooksWatch, engine: EngineWatch, seed: int) -> None:
+    def __init__(self, url: str, model: str, max_model_len: int, ids: tuple[int, ...], books: GatewayWatch, engine: EngineWatch, seed: int) -> None:
         self._url = url
         self._model = model
         self._max_model_len = max_model_len
@@ -71,7 +71,7 @@ class Trials:
         """Nobody yet; each of its clients asks for as much as the context holds."""
         return Crowd(lambda: self._client(32, self._max_model_len - 64))
 
-    async def queued(self, clients: int) -> list[Trial]:
+    async def queued(self, clients: int) -> list[CancelTrial]:
         """Clients that leave the lane."""
         crowd = self._crowd()
         while (await self._books.now()).waiting == 0:
@@ -88,7 +88,7 @@ class Trials:
         self.hung_up += clients + crowd.leaves
         return trials
 
-    async def running(self, clients: int) -> list[Trial]:
+    async def running(self, clients: int) -> list[CancelTrial]:
         """Clients that leave while the engine works for them, in prefill and in decode by turns."""
         crowd = self._crowd()
         for _ in range(SLOTS // 2):
@@ -119,17 +119,17 @@ class Trials:
         await self._engine.until(lambda load: load.running == 0 and load.waiting == 0 and load.kv_usage == 0, _PATIENCE_S)
         return time.monotonic() - started
 
-    async def _leave(self, client: Leaver, within_s: float, crowd: Crowd, base: Counts, running: int | None) -> Trial:
+    async def _leave(self, client: Leaver, within_s: float, crowd: Crowd, base: Counts, running: int | None) -> CancelTrial:
         """Hangs up at a random moment and waits until nothing of the request is left. `running`: of the crowd; None for a client in the lane."""
         restarts = crowd.restarts
         await asyncio.sleep(float(self._rng.uniform(0, within_s)))
-        moment = Moment.QUEUED if running is None else Moment.AFTER_FIRST_BYTE if client.answered else Moment.BEFORE_FIRST_BYTE
+        moment = LeavePoint.QUEUED if running is None else LeavePoint.AFTER_FIRST_BYTE if client.answered else LeavePoint.BEFORE_FIRST_BYTE
         left_at = client.leave(abruptly=bool(self._rng.integers(2)))
         waits = [self._books.until(lambda books: books.waiting <= base.waiting and books.leases <= base.leases, _PATIENCE_S)]
         if running is not None:
             waits.append(self._engine.until(lambda load: load.running <= running and load.waiting == 0, _PATIENCE_S))
         took_s = [_since(left_at, end) for end in await asyncio.gather(*waits, return_exceptions=True)]
-        return Trial(moment, took_s[0], took_s[1] if running is not None else None, disturbed=crowd.restarts != restarts)
+        return CancelTrial(moment, took_s[0], took_s[1] if running is not None else None, disturbed=crowd.restarts != restarts)
 
 
 def _since(start: float, end: float | BaseException) -> float | None:
@@ -168,12 +168,12 @@ async def _measure(folder: Path, clients: int, source: str | None, seed: int) ->
     side = make_side("raylane", spec, folder)
     try:
         await side.server.start()
-        async with Client(side.url, "completions") as client:
+        async with BenchClient(side.url, "completions") as client:
             vocabulary = await measure_vocabulary(client, model.name)
         if not isinstance(vocabulary, TokenIds):
             raise NeverError("the endpoint's /tokenize gave no token ids")
         async with aiohttp.ClientSession() as session:
-            books = BooksWatch(session, side.url, folder)
+            books = GatewayWatch(session, side.url, folder)
             status = await books.report()
             async with EngineWatch(session, engine_url(status), engine_headers(status)) as engine:
                 trials = Trials(side.url, model.name, model.settings.max_model_len, vocabulary.ids, books, engine, seed)
@@ -196,16 +196,16 @@ async def _measure(folder: Path, clients: int, source: str | None, seed: int) ->
     }
 
 
-def summarise(trials: list[Trial]) -> dict[str, Any]:
+def summarise(trials: list[CancelTrial]) -> dict[str, Any]:
     """Spreads in milliseconds by the moment of leaving; disturbed trials are counted and left out."""
     calm = [trial for trial in trials if not trial.disturbed]
     moments = {}
-    for moment in Moment:
+    for moment in LeavePoint:
         taken = [trial for trial in calm if trial.moment is moment]
         moments[moment.value] = {
             "books_ms": spread(np.array([trial.books_s for trial in taken if trial.books_s is not None])),
             "engine_ms": spread(np.array([trial.engine_s for trial in taken if trial.engine_s is not None])),
-            "never": sum(trial.books_s is None or (trial.engine_s is None and moment is not Moment.QUEUED) for trial in taken),
+            "never": sum(trial.books_s is None or (trial.engine_s is None and moment is not LeavePoint.QUEUED) for trial in taken),
         }
     return {"clients": len(trials), "disturbed": len(trials) - len(calm), "moments": moments}
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import run_facts
-from benchmarks.serving.contest import Contender, Plan, Shape, contender, contest_point, contest_singles, solo_point
+from benchmarks.serving.contest import ComparisonPlan, ComparisonShape, ComparisonSide, contender, contest_point, contest_singles, solo_point
 from benchmarks.serving.sides import Side, SideName, make_side
 from cli.bench.prompts import measure_vocabulary
 from cli.server_process import cpu_seconds, end_descendants, pss_mib
@@ -26,18 +26,18 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ComparisonOptions:
     """What to compare: the first of `sides` with each of the others, at the concurrencies `points`; `alone`: the others once more alone;
     `checkout`: the folder of the side of that name."""
 
     sides: Sequence[SideName]
     points: Sequence[int]
-    shape: Shape
+    shape: ComparisonShape
     alone: bool
     checkout: Path | None = None
 
 
-async def compare(spec: ClusterSpec, folder: Path, choice: Choice, say: Say) -> dict[str, Any]:
+async def compare(spec: ClusterSpec, folder: Path, choice: ComparisonOptions, say: Say) -> dict[str, Any]:
     """The result of the first side against each of the others, as plain data. Raises ServerError when a side does not start."""
     first, *rivals = choice.sides
     result: dict[str, Any] = {
@@ -61,7 +61,7 @@ async def compare(spec: ClusterSpec, folder: Path, choice: Choice, say: Say) -> 
     return result
 
 
-async def _compare_pair(ours: Side, rival: Side, spec: ClusterSpec, choice: Choice, say: Say) -> dict[str, Any]:
+async def _compare_pair(ours: Side, rival: Side, spec: ClusterSpec, choice: ComparisonOptions, say: Say) -> dict[str, Any]:
     async with contender(ours.name, ours.url) as us, contender(rival.name, rival.url) as them:
         plan = await _plan(us, spec, choice)
         contenders = us, them
@@ -74,15 +74,15 @@ async def _compare_pair(ours: Side, rival: Side, spec: ClusterSpec, choice: Choi
     return found
 
 
-async def _measure_alone(side: Side, spec: ClusterSpec, choice: Choice) -> list[dict[str, Any]]:
+async def _measure_alone(side: Side, spec: ClusterSpec, choice: ComparisonOptions) -> list[dict[str, Any]]:
     async with contender(side.name, side.url) as alone:
         plan = await _plan(alone, spec, choice)
         return [await solo_point(alone, concurrency, plan) for concurrency in choice.points]
 
 
-async def _plan(side: Contender, spec: ClusterSpec, choice: Choice) -> Plan:
+async def _plan(side: ComparisonSide, spec: ClusterSpec, choice: ComparisonOptions) -> ComparisonPlan:
     model = spec.models[0].name
-    return Plan(choice.shape, model, await measure_vocabulary(side.client, model))
+    return ComparisonPlan(choice.shape, model, await measure_vocabulary(side.client, model))
 
 
 @asynccontextmanager

@@ -17,10 +17,10 @@ import numpy as np
 
 from benchmarks.harness import in_turns, median_interval
 from cli.bench.answer import Sample
-from cli.bench.client import Client
-from cli.bench.load import Extent, Pace, drawn_load, play
+from cli.bench.client import BenchClient
+from cli.bench.load import Extent, RequestPace, drawn_load, run
 from cli.bench.prompts import Prompts, RequestOptions, Vocabulary
-from cli.bench.record import Record
+from cli.bench.record import RunRecord
 from cli.bench.report import Spread, spread
 from planning.workload.lengths import Fixed
 
@@ -58,7 +58,7 @@ class Streamed(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ComparisonShape:
     """What a comparison is made of. `round_s` is about how long a turn is, `single_every_s` the time from one spaced request to the next; those are
     always streamed."""
 
@@ -72,10 +72,10 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ComparisonPlan:
     """A shape, and what its requests are made of."""
 
-    shape: Shape
+    shape: ComparisonShape
     model: str
     vocabulary: Vocabulary
 
@@ -85,26 +85,26 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
+class ComparisonSide:
     """A side of a contest: its name, and clients that are connected to it: one whose answers are streamed, one that gets them whole."""
 
     name: str
-    client: Client
-    whole: Client
+    client: BenchClient
+    whole: BenchClient
 
-    def clients(self, stream: Streamed) -> tuple[Client, ...]:
-        """Those that play a round."""
+    def clients(self, stream: Streamed) -> tuple[BenchClient, ...]:
+        """Those that run a round."""
         return {Streamed.YES: (self.client,), Streamed.NO: (self.whole,), Streamed.MIXED: (self.client, self.whole)}[stream]
 
 
 @asynccontextmanager
-async def contender(name: str, url: str) -> AsyncIterator[Contender]:
+async def contender(name: str, url: str) -> AsyncIterator[ComparisonSide]:
     """The side at `url`."""
-    async with Client(url, "completions") as client, Client(url, "completions", stream=False) as whole:
-        yield Contender(name, client, whole)
+    async with BenchClient(url, "completions") as client, BenchClient(url, "completions", stream=False) as whole:
+        yield ComparisonSide(name, client, whole)
 
 
-async def contest_point(ours: Contender, rival: Contender, concurrency: int, plan: Plan) -> dict[str, Any]:
+async def contest_point(ours: ComparisonSide, rival: ComparisonSide, concurrency: int, plan: ComparisonPlan) -> dict[str, Any]:
     """The rounds at one concurrency, and the median of the per-round ratios of output tokens a second (ours to the rival's)."""
     rates = [await _warm_up(side, concurrency, plan) for side in (ours, rival)]
     requests = requests_for(concurrency, min(rates), plan.shape.round_s)
@@ -122,14 +122,14 @@ async def contest_point(ours: Contender, rival: Contender, concurrency: int, pla
     }
 
 
-async def solo_point(side: Contender, concurrency: int, plan: Plan) -> dict[str, Any]:
+async def solo_point(side: ComparisonSide, concurrency: int, plan: ComparisonPlan) -> dict[str, Any]:
     """The same rounds with nobody else up: what the idle processes of the other side cost this one."""
     requests = requests_for(concurrency, await _warm_up(side, concurrency, plan), plan.shape.round_s)
     turns = [await _turn(side, concurrency, requests, plan, _seed("alone", concurrency, number)) for number in range(plan.shape.rounds)]
     return {"concurrency": concurrency, "tokens_per_s": median_interval([turn["tokens_per_s"] for turn in turns]).as_json(), "turns": turns}
 
 
-async def contest_singles(ours: Contender, rival: Contender, plan: Plan) -> dict[str, Any]:
+async def contest_singles(ours: ComparisonSide, rival: ComparisonSide, plan: ComparisonPlan) -> dict[str, Any]:
     """Single requests, one each `single_every_s`, the sides in turns: TTFT of both, and the median of the pairs' differences.
 
     Spaced, since a closed loop of one client meets the engine's wake-up after a short idle time at random.
@@ -158,15 +158,15 @@ def _ttft(samples: list[Sample]) -> Spread:
     return spread(np.array([sample.ttft_s for sample in samples if sample.ttft_s is not None]))
 
 
-async def _warm_up(side: Contender, concurrency: int, plan: Plan) -> float:
+async def _warm_up(side: ComparisonSide, concurrency: int, plan: ComparisonPlan) -> float:
     """Two waves; returns the requests a second."""
-    record = await _play(side, concurrency, 2 * concurrency, plan, seed=_seed(side.name, concurrency, -1))
+    record = await _run(side, concurrency, 2 * concurrency, plan, seed=_seed(side.name, concurrency, -1))
     return record.ok / max(record.elapsed_s, 1e-3)
 
 
-async def _turn(side: Contender, concurrency: int, requests: int, plan: Plan, seed: int) -> dict[str, Any]:
+async def _turn(side: ComparisonSide, concurrency: int, requests: int, plan: ComparisonPlan, seed: int) -> dict[str, Any]:
     await asyncio.sleep(_PAUSE_S)
-    record = await _play(side, concurrency, requests, plan, seed)
+    record = await _run(side, concurrency, requests, plan, seed)
     ttft = spread(record.ttft_s.values)
     return {
         "tokens_per_s": round(record.output_tokens / max(record.elapsed_s, 1e-9), 2),
@@ -179,15 +179,15 @@ async def _turn(side: Contender, concurrency: int, requests: int, plan: Plan, se
     }
 
 
-async def _play(side: Contender, concurrency: int, requests: int, plan: Plan, seed: int) -> Record:
+async def _run(side: ComparisonSide, concurrency: int, requests: int, plan: ComparisonPlan, seed: int) -> RunRecord:
     prompt, output = Fixed(plan.shape.prompt_tokens), Fixed(plan.shape.output_tokens)
-    record = Record()
+    record = RunRecord()
     clients = side.clients(plan.shape.stream)
     async with asyncio.TaskGroup() as group:
         for number, client in enumerate(clients):
-            pace, extent = Pace(concurrency=concurrency // len(clients)), Extent(requests=requests // len(clients))
+            pace, extent = RequestPace(concurrency=concurrency // len(clients)), Extent(requests=requests // len(clients))
             load = drawn_load(prompt, output, pace, extent, seed + number)
-            group.create_task(play(client, plan.prompts(seed + number, client.stream), load, record))
+            group.create_task(run(client, plan.prompts(seed + number, client.stream), load, record))
     return record
 
 

@@ -1,7 +1,7 @@
 """What the benchmarks ask of a running gateway and its engine: status, addresses, counters, and when something happens in their books.
 
 `EngineWatch` reads the engine replica's own feed, which carries vLLM's scheduler statistics after each step (at most every 50 ms: times from it are
-late by up to that). `BooksWatch` asks the gateway's status every few milliseconds while somebody waits.
+late by up to that). `GatewayWatch` asks the gateway's status every few milliseconds while somebody waits.
 """
 
 import asyncio
@@ -130,7 +130,7 @@ class EngineWatch:
                         self._changed.notify_all()
 
 
-class BooksWatch:
+class GatewayWatch:
     """The gateway's books, asked for again and again."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str, folder: Path) -> None:

@@ -19,10 +19,10 @@ import yaml
 from benchmarks.harness import JsonFile, console, in_turns, median_interval, run_facts, run_program, write_json
 from benchmarks.serving.gateway import read_status
 from benchmarks.serving.sides import Side, make_side, one_replica_spec, write_spec
-from cli.bench.client import Client
-from cli.bench.load import Extent, Pace, drawn_load, play
+from cli.bench.client import BenchClient
+from cli.bench.load import Extent, RequestPace, drawn_load, run
 from cli.bench.prompts import Prompts, RequestOptions, Vocabulary, measure_vocabulary
-from cli.bench.record import Record
+from cli.bench.record import RunRecord
 from cli.private_cell import free_port
 from planning.workload.lengths import Fixed
 
@@ -40,7 +40,7 @@ class Round:
     failed: int
 
 
-class Contender:
+class GatewayCluster:
     """A cluster with so many gateways."""
 
     def __init__(self, gateways: int, folder: Path) -> None:
@@ -60,17 +60,17 @@ class Contender:
         self._processes = [psutil.Process(gateway["pid"]) for gateway in status["gateways"]]
         if len(self._processes) != self.gateways:
             raise RuntimeError(f"{len(self._processes)} gateways are up; wanted: {self.gateways}")
-        async with Client(self.side.url, "completions") as client:
+        async with BenchClient(self.side.url, "completions") as client:
             return await measure_vocabulary(client, _MODEL)
 
-    async def play(self, vocabulary: Vocabulary, concurrency: int, requests: int, seed: int) -> None:
+    async def run(self, vocabulary: Vocabulary, concurrency: int, requests: int, seed: int) -> None:
         """One round, on new connections, which the kernel spreads over the gateways."""
-        record = Record()
+        record = RunRecord()
         before, began_s = self._cpu_s(), time.monotonic()
-        async with Client(self.side.url, "completions") as client:
+        async with BenchClient(self.side.url, "completions") as client:
             prompts = Prompts(vocabulary, RequestOptions(_MODEL, "completions", ignore_eos=True), seed)
-            load = drawn_load(Fixed(_TOKENS), Fixed(_TOKENS), Pace(concurrency=concurrency), Extent(requests=requests), seed)
-            await play(client, prompts, load, record)
+            load = drawn_load(Fixed(_TOKENS), Fixed(_TOKENS), RequestPace(concurrency=concurrency), Extent(requests=requests), seed)
+            await run(client, prompts, load, record)
         elapsed_s = time.monotonic() - began_s
         tokens = (record.ended - record.failed) * _TOKENS
         self.rounds.append(Round(tokens / elapsed_s, 1_000 * (self._cpu_s() - before) / tokens, record.failed))
@@ -93,17 +93,17 @@ def main(
 
 
 async def _measure(folder: Path, rounds: int, concurrency: int, requests: int) -> dict[str, Any]:
-    contenders = [Contender(gateways, folder / f"gateways-{gateways}") for gateways in (1, 2)]
+    contenders = [GatewayCluster(gateways, folder / f"gateways-{gateways}") for gateways in (1, 2)]
     try:
         for contender in contenders:
             console.print(f"starting a cluster with {contender.gateways} gateways ...", style="dim")
             vocabulary = await contender.start()
         for contender in contenders:
-            await contender.play(vocabulary, concurrency, requests // 3, seed=0)  # warm
+            await contender.run(vocabulary, concurrency, requests // 3, seed=0)  # warm
             contender.rounds.clear()
         for number in range(rounds):
             for contender in in_turns(contenders, number):
-                await contender.play(vocabulary, concurrency, requests, seed=number + 1)
+                await contender.run(vocabulary, concurrency, requests, seed=number + 1)
             console.print(f"round {number + 1} of {rounds}", style="dim")
     finally:
         for contender in contenders:
@@ -115,7 +115,7 @@ async def _measure(folder: Path, rounds: int, concurrency: int, requests: int) -
     return {"schema_version": SCHEMA_VERSION, **run_facts(), "concurrency": concurrency, "sides": sides, "ratio": ratio.as_json(), "lines": lines}
 
 
-def _line(contender: Contender) -> str:
+def _line(contender: GatewayCluster) -> str:
     rounds: Sequence[Round] = contender.rounds
     speed = median_interval([one.tokens_per_s for one in rounds]).median
     cpu_ms = 1e3 * median_interval([one.cpu_s_per_1000 for one in rounds]).median

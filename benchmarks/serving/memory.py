@@ -20,10 +20,10 @@ import typer
 from benchmarks.harness import JsonFile, Source, console, run_facts, run_program, write_json
 from benchmarks.serving.gateway import gateway_pid, read_status
 from benchmarks.serving.sides import make_side, one_replica_spec, write_spec
-from cli.bench.client import Client
-from cli.bench.load import Extent, Pace, drawn_load, play
+from cli.bench.client import BenchClient
+from cli.bench.load import Extent, RequestPace, drawn_load, run
 from cli.bench.prompts import Prompts, RequestOptions, measure_vocabulary
-from cli.bench.record import Record
+from cli.bench.record import RunRecord
 from cli.private_cell import free_port
 from cli.server_process import ServerProcess
 from planning.workload.lengths import Fixed
@@ -56,19 +56,21 @@ def main(
 async def _measure(folder: Path, requests: int, concurrency: int, output_tokens: int, source: str | None) -> dict[str, Any]:
     spec = write_spec(folder, one_replica_spec(free_port(), source))
     side = make_side("raylane", spec, folder)
-    record = Record()
+    record = RunRecord()
     async with _empty_replica(folder) as empty_pid:
         try:
             await side.server.start()
             async with aiohttp.ClientSession() as session:
                 pid = gateway_pid(await read_status(session, side.url, folder))
             sizes = [await _settled_mib(pid)]
-            async with Client(side.url, "completions") as client:
+            async with BenchClient(side.url, "completions") as client:
                 vocabulary = await measure_vocabulary(client, spec.models[0].name)
                 prompts = Prompts(vocabulary, RequestOptions(spec.models[0].name, "completions", ignore_eos=True), seed=0)
                 for number in range(_CHUNKS):
                     extent = Extent(requests=requests // _CHUNKS)
-                    await play(client, prompts, drawn_load(Fixed(32), Fixed(output_tokens), Pace(concurrency=concurrency), extent, number), record)
+                    await run(
+                        client, prompts, drawn_load(Fixed(32), Fixed(output_tokens), RequestPace(concurrency=concurrency), extent, number), record
+                    )
                     sizes.append(await _settled_mib(pid))
             empty = await _settled_mib(empty_pid)
             forbidden = mapped(pid, _FORBIDDEN)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from benchmarks.harness import JsonFile, console, run_facts, run_program, write_json
 from benchmarks.serving.gateway import read_status
-from benchmarks.simulated_stack.client import Answers, Schedule, drawn, play, traced
-from benchmarks.simulated_stack.gauges import Gauges, Reading, quantile
+from benchmarks.simulated_stack.client import Answers, RequestSchedule, drawn, run, traced
+from benchmarks.simulated_stack.gauges import GaugeReading, Gauges, quantile
 from benchmarks.simulated_stack.report import Measured, by_lane, render
 from cli.private_cell import free_port
 from cli.server_process import ServerProcess
@@ -26,7 +26,7 @@ from cluster.spec import ClusterSpec, load_spec
 from deployments.engine.simulated.costs import read_costs
 from deployments.engine_model.cost_file import CostFile
 from deployments.scheduling.policy import binding_of, policy_of
-from planning.simulator.cell import Cell, CellSettings
+from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.workload import plain_workload
 from planning.workload.traces import read_trace
 
@@ -76,7 +76,7 @@ def _changed(spec: ClusterSpec, replicas: int | None, tokens_per_chunk: int | No
     return ClusterSpec.model_validate(content)
 
 
-async def _measure(spec: ClusterSpec, schedule: Schedule, folder: Path) -> dict[str, Any]:
+async def _measure(spec: ClusterSpec, schedule: RequestSchedule, folder: Path) -> dict[str, Any]:
     url, model = f"http://{spec.gateway.host}:{spec.gateway.port}", spec.models[0]
     env = {key: value for key, value in os.environ.items() if key not in _FOREIGN} | {"RAYLANE_HOME": str(folder / "home")}
     command = [sys.executable, "-m", "cli.main", "up", str(folder / "spec.yaml")]
@@ -92,7 +92,7 @@ async def _measure(spec: ClusterSpec, schedule: Schedule, folder: Path) -> dict[
             await asyncio.sleep(_IDLE_S)
             before = await gauges.read()
             began, client_s = time.monotonic(), time.process_time()
-            answers = await play(url, model.name, schedule)
+            answers = await run(url, model.name, schedule)
             elapsed_s, client_s = time.monotonic() - began, time.process_time() - client_s
             after = await gauges.read()
             memory = gauges.memory()
@@ -126,7 +126,7 @@ async def _is_whole(session: aiohttp.ClientSession, url: str, folder: Path, repl
     return [replica["state"] for replica in status["models"][0]["replicas"]].count("ready") == replicas
 
 
-def _run(schedule: Schedule, answers: Answers, elapsed_s: float) -> dict[str, Any]:
+def _run(schedule: RequestSchedule, answers: Answers, elapsed_s: float) -> dict[str, Any]:
     return {
         "requests": len(schedule),
         "elapsed_s": round(elapsed_s, 2),
@@ -140,12 +140,12 @@ def _run(schedule: Schedule, answers: Answers, elapsed_s: float) -> dict[str, An
     }
 
 
-def _shares(before: Reading, after: Reading, elapsed_s: float) -> dict[str, float]:
+def _shares(before: GaugeReading, after: GaugeReading, elapsed_s: float) -> dict[str, float]:
     spent = {part: getattr(after, f"{part}_s") - getattr(before, f"{part}_s") for part in ("gateway", "replicas", "rest")}
     return {part: round(seconds / elapsed_s, 4) for part, seconds in spent.items()}
 
 
-def _late(before: Reading, after: Reading, answers: Answers) -> dict[str, float | None]:
+def _late(before: GaugeReading, after: GaugeReading, answers: Answers) -> dict[str, float | None]:
     bounds = {
         "gateway_p99": quantile(before.gateway_lag, after.gateway_lag, 0.99),
         "engine_p50": quantile(before.engine_late, after.engine_late, 0.5),
@@ -158,14 +158,14 @@ def _late(before: Reading, after: Reading, answers: Answers) -> dict[str, float 
     }
 
 
-def rehearse(spec: ClusterSpec, costs: CostFile, schedule: Schedule) -> tuple[NDArray[np.float64], list[str]]:
+def rehearse(spec: ClusterSpec, costs: CostFile, schedule: RequestSchedule) -> tuple[NDArray[np.float64], list[str]]:
     """TTFT (NaN: none) and lane of each request."""
     model = spec.models[0]
     work = plain_workload(schedule.arrived_s, schedule.prompt_tokens, schedule.output_tokens, spec.classes[0].ttft_ms / 1e3, bounded=False)
     settings = CellSettings(
         model.replicas.count, costs.limits(), policy_of(spec), binding_of(spec), model.settings.max_model_len, spec.patience_s(spec.classes[0])
     )
-    out = Cell(settings, costs.cost_model(), work).run()
+    out = CellSimulator(settings, costs.cost_model(), work).run()
     return out.ttft_s, [spec.lanes[lane].name if lane >= 0 else "" for lane in out.lane]
 
 

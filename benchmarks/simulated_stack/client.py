@@ -26,7 +26,7 @@ _OUTPUT = (5.0, 0.8, 1_000)
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class RequestSchedule:
     """Requests in the order of their arrival (seconds from the start), with their tokens."""
 
     arrived_s: NDArray[np.float64]
@@ -37,7 +37,7 @@ class Schedule:
         return len(self.arrived_s)
 
 
-def traced(trace: Trace, duration_s: float, load_scale: float, max_model_len: int) -> Schedule:
+def traced(trace: Trace, duration_s: float, load_scale: float, max_model_len: int) -> RequestSchedule:
     """`load_scale` times the trace's rate for so long, from its beginning again where it ends; lengths fitted to the context."""
     gap_s = trace.arrived_s[-1] / max(1, len(trace.arrived_s) - 1)
     period_s = float(trace.arrived_s[-1] + gap_s) / load_scale
@@ -46,18 +46,18 @@ def traced(trace: Trace, duration_s: float, load_scale: float, max_model_len: in
     scale = scale_to_fit(trace.prompt_tokens, trace.output_tokens, max_model_len)
     prompt, output = (np.tile(scale_lengths(tokens, scale), rounds) for tokens in (trace.prompt_tokens, trace.output_tokens))
     kept = arrived < duration_s
-    return Schedule(arrived[kept], prompt[kept], output[kept])
+    return RequestSchedule(arrived[kept], prompt[kept], output[kept])
 
 
-def drawn(duration_s: float, load_scale: float, max_model_len: int, seed: int) -> Schedule:
+def drawn(duration_s: float, load_scale: float, max_model_len: int, seed: int) -> RequestSchedule:
     """Poisson arrivals and log-normal lengths."""
     rng = np.random.default_rng(seed)
     count = max(1, int(rng.poisson(_RATE * load_scale * duration_s)))
     prompt, output = (
-        np.clip(rng.lognormal(mean, deviation, count), 1, min(most, max_model_len // 2)).astype(np.int64)
-        for mean, deviation, most in (_PROMPT, _OUTPUT)
+        np.clip(rng.lognormal(mean, deviation, count), 1, min(maximum, max_model_len // 2)).astype(np.int64)
+        for mean, deviation, maximum in (_PROMPT, _OUTPUT)
     )
-    return Schedule(np.sort(rng.uniform(0, duration_s, count)), prompt, output)
+    return RequestSchedule(np.sort(rng.uniform(0, duration_s, count)), prompt, output)
 
 
 _CHARS_PER_TOKEN = 3
@@ -84,7 +84,7 @@ class Answers:
     """Answers without the mark of a simulated engine."""
 
 
-async def play(url: str, model: str, schedule: Schedule) -> Answers:
+async def run(url: str, model: str, schedule: RequestSchedule) -> Answers:
     """Sends all, on time, and returns when the last answer has ended."""
     count = len(schedule)
     answers = Answers(np.full(count, np.nan), np.zeros(count), [""] * count)

@@ -17,7 +17,7 @@ Buckets = dict[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class GaugeReading:
     """Seconds of processor time by part, and cumulated counts of delays by their upper bounds, since the processes began."""
 
     gateway_s: float
@@ -51,14 +51,14 @@ class Gauges:
         self._replicas = [process for process in tree if process.pid in pids]
         self._rest = [process for process in tree if process.pid not in pids and process.pid != self._gateway.pid]
 
-    async def read(self) -> Reading:
+    async def read(self) -> GaugeReading:
         """All counters, now."""
         lag = await self._histogram(self._url, GATEWAY_LAG)
         late: Buckets = {}
         for url in self._urls:
             for bound, count in (await self._histogram(url, ENGINE_LATE)).items():
                 late[bound] = late.get(bound, 0.0) + count
-        return Reading(cpu_seconds([self._gateway]), cpu_seconds(self._replicas), cpu_seconds(self._rest), lag, late)
+        return GaugeReading(cpu_seconds([self._gateway]), cpu_seconds(self._replicas), cpu_seconds(self._rest), lag, late)
 
     def memory(self) -> Memory:
         """The memory of all."""

@@ -42,7 +42,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class TokenUsage:
     """Token counts of one request, as the server reports them; `cached_tokens` is None where it does not say."""
 
     prompt_tokens: int
@@ -64,7 +64,7 @@ class Sample:
     decode_s: float | None
     gaps_s: FloatArray
     events: int
-    usage: Usage | None
+    usage: TokenUsage | None
     failure: Failure | None
 
     @property
@@ -128,7 +128,7 @@ class StreamedAnswer:
         self._done = False
         self._failure: Failure | None = None
         self.token_times: list[float] = []
-        self.usage: Usage | None = None
+        self.usage: TokenUsage | None = None
 
     def feed(self, chunk: bytes, now: float) -> None:
         """Takes a chunk that came at `now` (seconds)."""
@@ -166,7 +166,7 @@ class StreamedAnswer:
         self.usage = read_usage(body) or self.usage
 
 
-def read_whole(data: bytes) -> tuple[Usage | None, Failure | None]:
+def read_whole(data: bytes) -> tuple[TokenUsage | None, Failure | None]:
     """The usage in an answer that was not streamed, and how it failed."""
     body = _object(data)
     if not body.get("choices"):
@@ -174,13 +174,13 @@ def read_whole(data: bytes) -> tuple[Usage | None, Failure | None]:
     return read_usage(body), None
 
 
-def read_usage(body: dict[str, Any]) -> Usage | None:
+def read_usage(body: dict[str, Any]) -> TokenUsage | None:
     """The token counts in an OpenAI `usage` object, None where there is none."""
     usage = body.get("usage")
     if not isinstance(usage, dict):
         return None
     cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-    return Usage(int(usage.get("prompt_tokens") or 0), None if cached is None else int(cached), int(usage.get("completion_tokens") or 0))
+    return TokenUsage(int(usage.get("prompt_tokens") or 0), None if cached is None else int(cached), int(usage.get("completion_tokens") or 0))
 
 
 def error_of(body: dict[str, Any], data: bytes) -> tuple[str, str]:

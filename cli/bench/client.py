@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 import aiohttp
 import numpy as np
 
-from cli.bench.answer import MESSAGE_LENGTH, Failure, FailureKind, Sample, StreamedAnswer, Usage, error_of, read_whole
+from cli.bench.answer import MESSAGE_LENGTH, Failure, FailureKind, Sample, StreamedAnswer, TokenUsage, error_of, read_whole
 from planning.workload.arrivals import FloatArray
 
 Endpoint = Literal["chat", "completions"]
@@ -28,7 +28,7 @@ class EndpointError(RuntimeError):
     """The endpoint cannot be used at all; the message names its URL and what it answered."""
 
 
-class Client:
+class BenchClient:
     """An endpoint at `url` (without the `/v1`), answered to `endpoint`. Use it as an async context manager."""
 
     def __init__(self, url: str, endpoint: Endpoint, *, stream: bool = True, api_key: str | None = None, timeout_s: float = 600.0) -> None:
@@ -81,7 +81,7 @@ class Client:
         `request_id`: sent as `X-Request-Id`, under which a gateway's ledger has it.
         """
         answer = StreamedAnswer()
-        usage: Usage | None = None
+        usage: TokenUsage | None = None
         sent_at = time.monotonic()
         try:
             async with self._session.post(self._target, data=body, headers={"X-Request-Id": request_id} if request_id else None) as response:
@@ -103,7 +103,7 @@ async def _read_stream(response: aiohttp.ClientResponse, answer: StreamedAnswer)
         feed(chunk, clock())
 
 
-def _sample(sent_at: float, ended_at: float, answer: StreamedAnswer, usage: Usage | None, failure: Failure | None) -> Sample:
+def _sample(sent_at: float, ended_at: float, answer: StreamedAnswer, usage: TokenUsage | None, failure: Failure | None) -> Sample:
     times = answer.token_times
     return Sample(
         sent_at=sent_at,

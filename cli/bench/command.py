@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cli.bench.client import Endpoint, EndpointError
-from cli.bench.load import Load
-from cli.bench.record import Record
+from cli.bench.load import BenchLoad
+from cli.bench.record import RunRecord
 from cli.bench.report import render
-from cli.bench.run import Outcome, SettingError, Settings, bench_run
+from cli.bench.run import BenchOutcome, SettingError, Settings, bench_run
 from cli.options import TRACE_HELP
 
 _LENGTHS = "N, uniform:LOW:HIGH or lognormal:MEAN:SIGMA"
@@ -94,10 +94,10 @@ def bench(
         raise typer.Exit(1)
 
 
-def _run(settings: Settings, load: Load) -> Outcome:
+def _run(settings: Settings, load: BenchLoad) -> BenchOutcome:
     """Runs the bench in an event loop of its own. Ctrl-C ends it early with what there is; a second one, at once with nothing."""
 
-    async def main() -> Outcome:
+    async def main() -> BenchOutcome:
         stop = asyncio.Event()
         with ProgressBar(Console(stderr=True)) as progress:
             running = asyncio.ensure_future(bench_run(settings, load, stop, progress))
@@ -114,7 +114,7 @@ def _check_writable(json_file: str | None) -> None:
         raise SettingError("--json", f"{json_file!r} is in a folder that does not exist; allowed: a file in an existing folder, or -")
 
 
-def _print(settings: Settings, outcome: Outcome, json_file: str | None) -> None:
+def _print(settings: Settings, outcome: BenchOutcome, json_file: str | None) -> None:
     """The table on standard output, unless the JSON goes there: then on standard error."""
     title = f"{outcome.report['model']} at {settings.url}" + (" (interrupted)" if outcome.interrupted else "")
     Console(stderr=json_file == "-").print(render(title, outcome.report, outcome.notes))
@@ -147,7 +147,7 @@ class ProgressBar:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def __call__(self, phase: str, record: Record, load: Load) -> None:
+    def __call__(self, phase: str, record: RunRecord, load: BenchLoad) -> None:
         """Draws how far a phase has come."""
         if self._bar.disable:
             return

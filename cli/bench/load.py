@@ -14,9 +14,9 @@ from itertools import count
 import numpy as np
 
 from cli.bench.answer import Sample
-from cli.bench.client import Client
+from cli.bench.client import BenchClient
 from cli.bench.prompts import Prompts
-from cli.bench.record import Record
+from cli.bench.record import RunRecord
 from planning.workload.arrivals import FloatArray, arrivals_within, gamma_arrivals
 from planning.workload.lengths import IntArray, Lengths
 from planning.workload.scaling import scale_lengths, scale_to_fit
@@ -27,7 +27,7 @@ CYCLE = 8_192
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class RequestPace:
     """Either an open loop of `rate` requests a second (or, both None, at the trace's own times), or a closed loop of `concurrency` clients."""
 
     rate: float | None = None
@@ -44,7 +44,7 @@ class Extent:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class BenchLoad:
     """Lengths by request (used in a circle where more are sent), the times of an open loop, or the clients of a closed one."""
 
     prompt_tokens: IntArray
@@ -60,15 +60,15 @@ class Load:
         return int(self.prompt_tokens[position]), int(self.output_tokens[position])
 
 
-def drawn_load(prompt: Lengths, output: Lengths, pace: Pace, extent: Extent, seed: int) -> Load:
+def drawn_load(prompt: Lengths, output: Lengths, pace: RequestPace, extent: Extent, seed: int) -> BenchLoad:
     """A load whose lengths are drawn from distributions."""
     rng = np.random.default_rng([seed, 0])
     arrivals = _arrivals(pace, extent, rng)
     count = len(arrivals) if arrivals is not None else extent.requests or CYCLE
-    return Load(prompt.sample(count, rng), output.sample(count, rng), arrivals, pace.concurrency, extent.requests, extent.duration_s)
+    return BenchLoad(prompt.sample(count, rng), output.sample(count, rng), arrivals, pace.concurrency, extent.requests, extent.duration_s)
 
 
-def traced_load(trace: Trace, time_scale: float, pace: Pace, extent: Extent, seed: int) -> Load:
+def traced_load(trace: Trace, time_scale: float, pace: RequestPace, extent: Extent, seed: int) -> BenchLoad:
     """A load with the lengths of a trace: at its own times (stretched by `time_scale`) unless `pace` sets a rate or a concurrency."""
     requests = min(extent.requests, len(trace.arrived_s)) if extent.requests else len(trace.arrived_s)
     if pace.concurrency is not None:
@@ -79,16 +79,16 @@ def traced_load(trace: Trace, time_scale: float, pace: Pace, extent: Extent, see
         arrivals = trace.arrived_s[:requests] * time_scale
     if arrivals is not None and extent.duration_s is not None:
         arrivals = arrivals[arrivals < extent.duration_s]
-    return Load(trace.prompt_tokens, trace.output_tokens, arrivals, pace.concurrency, requests, extent.duration_s)
+    return BenchLoad(trace.prompt_tokens, trace.output_tokens, arrivals, pace.concurrency, requests, extent.duration_s)
 
 
-def fitted(load: Load, length_scale: float, max_model_len: int | None) -> Load:
+def fitted(load: BenchLoad, length_scale: float, max_model_len: int | None) -> BenchLoad:
     """The load with its lengths scaled by `length_scale`, or by what makes the longest request fit `max_model_len`."""
     scale = length_scale if max_model_len is None else scale_to_fit(load.prompt_tokens, load.output_tokens, max_model_len)
     return replace(load, prompt_tokens=scale_lengths(load.prompt_tokens, scale), output_tokens=scale_lengths(load.output_tokens, scale))
 
 
-def _arrivals(pace: Pace, extent: Extent, rng: np.random.Generator) -> FloatArray | None:
+def _arrivals(pace: RequestPace, extent: Extent, rng: np.random.Generator) -> FloatArray | None:
     if pace.rate is None:
         return None
     if extent.duration_s is not None:
@@ -97,22 +97,22 @@ def _arrivals(pace: Pace, extent: Extent, rng: np.random.Generator) -> FloatArra
     return gamma_arrivals(pace.rate, pace.burstiness, extent.requests or 0, rng)
 
 
-async def play(client: Client, prompts: Prompts, load: Load, record: Record, stop: asyncio.Event | None = None) -> None:
+async def run(client: BenchClient, prompts: Prompts, load: BenchLoad, record: RunRecord, stop: asyncio.Event | None = None) -> None:
     """Sends the whole load and returns when the last request has ended. When `stop` is set, open requests are cut off and count as unfinished."""
-    playing = asyncio.create_task(_recorded(client, prompts, load, record))
+    running = asyncio.create_task(_recorded(client, prompts, load, record))
     stopping = asyncio.create_task((stop or asyncio.Event()).wait())
     try:
-        await asyncio.wait([playing, stopping], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
     finally:
-        playing.cancel()
+        running.cancel()
         stopping.cancel()
-        await asyncio.gather(playing, stopping, return_exceptions=True)
-    if not playing.cancelled():
-        playing.result()
+        await asyncio.gather(running, stopping, return_exceptions=True)
+    if not running.cancelled():
+        running.result()
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class LoadResult:
     """`samples` by the request's number; `elapsed_s` from the first arrival to the last end; `late_s` the most that the client itself was late."""
 
     samples: tuple[Sample, ...]
@@ -130,7 +130,7 @@ class Played:
         return dict(Counter(sample.failure.label for sample in self.samples if sample.failure is not None))
 
 
-async def open_loop(client: Client, prompts: Prompts, load: Load, run: str = "") -> Played:
+async def open_loop(client: BenchClient, prompts: Prompts, load: BenchLoad, run: str = "") -> LoadResult:
     """Sends each request of an open loop at its time; keeps its sample by its number, so that it can be compared with another run's.
 
     `run`: request ids are this and the request's number.
@@ -140,10 +140,10 @@ async def open_loop(client: Client, prompts: Prompts, load: Load, run: str = "")
         late_s = max(late_s, late)
         tasks.append(asyncio.create_task(client.send(body, f"{run}{number}" if run else None)))
     samples = await asyncio.gather(*tasks)
-    return Played(tuple(samples), time.monotonic() - started, late_s)
+    return LoadResult(tuple(samples), time.monotonic() - started, late_s)
 
 
-async def closed_loop(client: Client, prompts: Prompts, load: Load) -> FloatArray:
+async def closed_loop(client: BenchClient, prompts: Prompts, load: BenchLoad) -> FloatArray:
     """When each request of a closed loop ended (seconds from the start), in that order."""
     ended: list[float] = []
     started = time.monotonic()
@@ -156,7 +156,7 @@ async def closed_loop(client: Client, prompts: Prompts, load: Load) -> FloatArra
     return np.array(ended)
 
 
-async def _recorded(client: Client, prompts: Prompts, load: Load, record: Record) -> None:
+async def _recorded(client: BenchClient, prompts: Prompts, load: BenchLoad, record: RunRecord) -> None:
     async def send(body: bytes) -> None:
         try:
             record.add(await client.send(body))
@@ -173,7 +173,7 @@ async def _recorded(client: Client, prompts: Prompts, load: Load, record: Record
             requests.create_task(send(body))
 
 
-async def _in_circles(load: Load, send: Callable[[int], Awaitable[None]]) -> None:
+async def _in_circles(load: BenchLoad, send: Callable[[int], Awaitable[None]]) -> None:
     """`concurrency` clients that share the numbers of the requests: 0, 1, 2, ..., for ever where the load has no number of requests."""
     deadline = None if load.duration_s is None else time.monotonic() + load.duration_s
     numbers = count() if load.requests is None else iter(range(load.requests))
@@ -189,7 +189,7 @@ async def _in_circles(load: Load, send: Callable[[int], Awaitable[None]]) -> Non
             clients.create_task(one_client())
 
 
-async def _on_time(prompts: Prompts, load: Load) -> AsyncIterator[tuple[int, bytes, float]]:
+async def _on_time(prompts: Prompts, load: BenchLoad) -> AsyncIterator[tuple[int, bytes, float]]:
     """Each request of an open loop when it is due: its number, its body, and how late this client is (seconds)."""
     started = time.monotonic()
     for number, arrival_s in enumerate(load.arrivals_s if load.arrivals_s is not None else ()):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cli.bench.client import Client, Endpoint
+from cli.bench.client import BenchClient, Endpoint
 
 _NUMBERS = "one two three four five six seven eight nine ten eleven twelve twenty thirty forty fifty hundred thousand"
 _LETTERS = "a b c d e f g h i j k l m n o p q r s t u v w x y z"
@@ -25,7 +25,7 @@ below saw something thought both few those always looked show large often togeth
 food keep children feet land side without boy once animals life enough took sometimes four head above kind began almost live page got earth need
 far hand high year mother light parts country father let night following picture being study second eyes soon times story boys since white days
 ever paper hard near sentence better best across during today others however sure means knew try told young miles sun ways thing whole hear
-example heard several change answer room sea against top turned learn point city play toward five using himself usually"""
+example heard several change answer room sea against top turned learn point city run toward five using himself usually"""
 WORDS = tuple(dict.fromkeys(f"{_NUMBERS} {_LETTERS} {_COMMON}".split()))
 ESTIMATED_TOKENS_PER_WORD = 1.1
 _FEWEST = 16
@@ -58,7 +58,7 @@ class Words:
 Vocabulary = TokenIds | Words
 
 
-async def measure_vocabulary(client: Client, model: str) -> Vocabulary:
+async def measure_vocabulary(client: BenchClient, model: str) -> Vocabulary:
     """The vocabulary for prompts to `model` at the client's endpoint. Raises EndpointError when it cannot be reached."""
     everything = await _tokenize(client, model, prompt=" ".join(WORDS), add_special_tokens=False, return_token_strs=True)
     if everything is None:
@@ -89,14 +89,14 @@ def _cycled(words: tuple[str, ...], count: int) -> list[str]:
     return [words[position % len(words)] for position in range(count)]
 
 
-async def _cost(client: Client, model: str, text: str) -> int | None:
+async def _cost(client: BenchClient, model: str, text: str) -> int | None:
     """What a prompt of this text costs in tokens, the chat template included."""
     prompt: dict[str, Any] = {"messages": [{"role": "user", "content": text}]} if client.endpoint == "chat" else {"prompt": text}
     answer = await _tokenize(client, model, **prompt)
     return None if answer is None else int(answer["count"])
 
 
-async def _tokenize(client: Client, model: str, **fields: Any) -> dict[str, Any] | None:
+async def _tokenize(client: BenchClient, model: str, **fields: Any) -> dict[str, Any] | None:
     answer = await client.ask("/tokenize", {"model": model, **fields})
     return answer if answer is not None and isinstance(answer.get("count"), int) else None
 

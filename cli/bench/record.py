@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cli.bench.answer import Sample, Usage
+from cli.bench.answer import Sample, TokenUsage
 from planning.workload.arrivals import FloatArray
 
 LOWEST_S, HIGHEST_S, GROWTH = 1e-6, 1e3, 1.005
@@ -52,7 +52,7 @@ class Histogram:
         return min(middle, self.max)
 
 
-class Column:
+class GrowingArray:
     """A growing array of numbers; `add` appends, `values` is a view of what was added."""
 
     def __init__(self) -> None:
@@ -81,13 +81,13 @@ class Failures:
 
 
 @dataclass(slots=True)
-class Record:
+class RunRecord:
     """The samples of one run. Latencies are those of answered requests only; a failure's is not a latency."""
 
-    ttft_s: Column = field(default_factory=Column)
-    tpot_s: Column = field(default_factory=Column)
-    e2e_s: Column = field(default_factory=Column)
-    late_s: Column = field(default_factory=Column)
+    ttft_s: GrowingArray = field(default_factory=GrowingArray)
+    tpot_s: GrowingArray = field(default_factory=GrowingArray)
+    e2e_s: GrowingArray = field(default_factory=GrowingArray)
+    late_s: GrowingArray = field(default_factory=GrowingArray)
     itl: Histogram = field(default_factory=Histogram)
     failures: dict[str, Failures] = field(default_factory=dict)
     ok: int = 0
@@ -129,7 +129,7 @@ class Record:
         usage = sample.usage
         if usage is None:
             self.without_usage += 1
-            usage = Usage(0, None, sample.events)
+            usage = TokenUsage(0, None, sample.events)
         if usage.cached_tokens is not None:
             self.cached_tokens = (self.cached_tokens or 0) + usage.cached_tokens
         self.prompt_tokens += usage.prompt_tokens

@@ -7,7 +7,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from cli.bench.record import Histogram, Record
+from cli.bench.record import Histogram, RunRecord
 from planning.workload.arrivals import FloatArray
 
 SCHEMA_VERSION = 1
@@ -42,7 +42,7 @@ def spread_of_histogram(histogram: Histogram) -> Spread:
     }
 
 
-def summary(record: Record) -> dict[str, Any]:
+def summary(record: RunRecord) -> dict[str, Any]:
     """The figures of a run."""
     elapsed = record.elapsed_s
     return {

@@ -15,26 +15,26 @@ from typing import Any
 
 import aiohttp
 
-from cli.bench.client import Client, Endpoint
-from cli.bench.load import Extent, Load, Pace, drawn_load, fitted, play, traced_load
+from cli.bench.client import BenchClient, Endpoint
+from cli.bench.load import BenchLoad, Extent, RequestPace, drawn_load, fitted, run, traced_load
 from cli.bench.prompts import Prompts, RequestOptions, Vocabulary, Words, measure_vocabulary
-from cli.bench.record import Record
+from cli.bench.record import RunRecord
 from cli.bench.report import SCHEMA_VERSION, summary
 from planning.workload.lengths import Lengths, parse_lengths
 from planning.workload.trace import TraceError
 from planning.workload.traces import read_requests
 
 DEFAULT_REQUESTS = 100
-MOST_REQUESTS = 10_000_000
+MAX_REQUESTS = 10_000_000
 _RANGES = {
     "rate": (1e-3, 1e6),
     "burstiness": (1e-3, 1e6),
     "concurrency": (1, 100_000),
-    "requests": (1, MOST_REQUESTS),
+    "requests": (1, MAX_REQUESTS),
     "duration": (1e-3, 1e6),
     "warmup": (0, 100_000),
     "shared_prefix_tokens": (0, 10_000_000),
-    "limit": (1, MOST_REQUESTS),
+    "limit": (1, MAX_REQUESTS),
     "time_scale": (1e-6, 1e6),
     "length_scale": (1e-6, 1e6),
     "max_model_len": (16, 100_000_000),
@@ -91,11 +91,11 @@ class Settings:
             raise SettingError("--api-key-env", f"{self.api_key_env!r} is not set in the environment; allowed: a variable that holds the key")
         return key
 
-    def load(self) -> Load:
+    def load(self) -> BenchLoad:
         """What to send. Raises SettingError."""
         self._check_ranges()
         self._check_pairs()
-        pace = Pace(self.rate, self.burstiness, self.concurrency)
+        pace = RequestPace(self.rate, self.burstiness, self.concurrency)
         if self.trace is not None:
             extent = Extent(self.requests, self.duration)
             try:
@@ -120,8 +120,8 @@ class Settings:
         if self.trace is None and (self.limit is not None or self.time_scale != 1.0):
             option, value = ("--limit", self.limit) if self.limit is not None else ("--time-scale", self.time_scale)
             raise SettingError(option, f"{value:g} without a trace; allowed: together with --trace FILE")
-        if self.rate is not None and self.duration is not None and self.rate * self.duration > MOST_REQUESTS:
-            raise SettingError("--duration", f"{self.duration:g} at --rate {self.rate:g}; allowed: at most {MOST_REQUESTS} requests in all")
+        if self.rate is not None and self.duration is not None and self.rate * self.duration > MAX_REQUESTS:
+            raise SettingError("--duration", f"{self.duration:g} at --rate {self.rate:g}; allowed: at most {MAX_REQUESTS} requests in all")
 
     def _check_ranges(self) -> None:
         for name, (lowest, highest) in _RANGES.items():
@@ -138,12 +138,12 @@ def _lengths(option: str, text: str) -> Lengths:
 
 
 _WARMUP_CONCURRENCY = 8
-_MOST_FILES = 65_536
-Progress = Callable[[str, Record, Load], None]
+_MAX_FILES = 65_536
+Progress = Callable[[str, RunRecord, BenchLoad], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BenchOutcome:
     """What a run left: its report for JSON, and notes for people."""
 
     report: dict[str, Any]
@@ -157,12 +157,12 @@ class Outcome:
         return bool(requests["ok"]) and not requests["failed"]
 
 
-async def bench_run(settings: Settings, load: Load, stop: asyncio.Event, progress: Progress) -> Outcome:
+async def bench_run(settings: Settings, load: BenchLoad, stop: asyncio.Event, progress: Progress) -> BenchOutcome:
     """Runs the bench; when `stop` is set it ends early with what there is. Raises EndpointError when the endpoint cannot be used."""
     allow_many_connections()
-    record = Record()
+    record = RunRecord()
     started = dt.datetime.now(dt.UTC)
-    async with Client(settings.url, settings.endpoint, stream=settings.stream, api_key=settings.api_key(), timeout_s=settings.timeout) as client:
+    async with BenchClient(settings.url, settings.endpoint, stream=settings.stream, api_key=settings.api_key(), timeout_s=settings.timeout) as client:
         model = settings.model or await client.first_model()
         vocabulary = await measure_vocabulary(client, model)
         options = RequestOptions(model, settings.endpoint, settings.stream, settings.ignore_eos, settings.shared_prefix_tokens)
@@ -171,23 +171,25 @@ async def bench_run(settings: Settings, load: Load, stop: asyncio.Event, progres
                 load, arrivals_s=None, concurrency=min(settings.warmup, _WARMUP_CONCURRENCY), requests=settings.warmup, duration_s=None
             )
             # A seed of its own: a warm-up with the run's prompts would fill the prefix cache with them.
-            await _watched("warm-up", client, Prompts(vocabulary, options, settings.seed + 1_000_003), warmup, Record(), stop, progress)
+            await _watched("warm-up", client, Prompts(vocabulary, options, settings.seed + 1_000_003), warmup, RunRecord(), stop, progress)
         if not stop.is_set():
             await _watched("requests", client, Prompts(vocabulary, options, settings.seed), load, record, stop, progress)
     report = _report(settings, model, vocabulary, started, stop.is_set(), record)
     notes = [f"prompt lengths: {vocabulary.how}"] if isinstance(vocabulary, Words) and "estimated" in vocabulary.how else []
-    return Outcome(report, notes, stop.is_set())
+    return BenchOutcome(report, notes, stop.is_set())
 
 
 def allow_many_connections() -> None:
     """Raises this process's limit of open files as far as it may: each open request is a socket."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    desired = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
+    if soft < desired:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (desired, hard))
 
 
-async def _watched(what: str, client: Client, prompts: Prompts, load: Load, record: Record, stop: asyncio.Event, progress: Progress) -> None:
+async def _watched(
+    what: str, client: BenchClient, prompts: Prompts, load: BenchLoad, record: RunRecord, stop: asyncio.Event, progress: Progress
+) -> None:
     async def watch() -> None:
         while True:
             progress(what, record, load)
@@ -195,13 +197,13 @@ async def _watched(what: str, client: Client, prompts: Prompts, load: Load, reco
 
     watching = asyncio.create_task(watch())
     try:
-        await play(client, prompts, load, record, stop)
+        await run(client, prompts, load, record, stop)
     finally:
         watching.cancel()
     progress(what, record, load)
 
 
-def _report(settings: Settings, model: str, vocabulary: Vocabulary, started: dt.datetime, interrupted: bool, record: Record) -> dict[str, Any]:
+def _report(settings: Settings, model: str, vocabulary: Vocabulary, started: dt.datetime, interrupted: bool, record: RunRecord) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "tool": {"raylane": version("raylane"), "aiohttp": aiohttp.__version__, "python": platform.python_version()},

@@ -1,28 +1,28 @@
 """The cluster spec: one file that says what there is, what is served, what is promised and how it may scale."""
 
-from cluster.spec.autoscaling import Autoscaling, Backlog, Law, Rollback
+from cluster.spec.autoscaling import Autoscaling, Backlog, PolicySpec, Rollback
 from cluster.spec.cluster import ClusterSpec, Pool, Region, exchanged
-from cluster.spec.gateway import Cors, Gateway, Limits, Timeouts
+from cluster.spec.gateway import CorsSpec, GatewaySpec, RequestLimits, Timeouts
 from cluster.spec.load import SpecError, load_spec, parse_section, parse_spec, problem_lines
-from cluster.spec.models import EngineSettings, Health, LoraAdapter, Model, Replicas, Simulated, Speculative
-from cluster.spec.traffic import Lane, Scheduling, Tenant, TrafficClass
+from cluster.spec.models import EngineSettings, Health, LoraAdapter, Model, ReplicasSpec, Simulated, Speculative
+from cluster.spec.traffic import LaneSpec, Scheduling, Tenant, TrafficClass
 
 __all__ = [
     "Autoscaling",
     "Backlog",
     "ClusterSpec",
-    "Cors",
+    "CorsSpec",
     "EngineSettings",
-    "Gateway",
+    "GatewaySpec",
     "Health",
-    "Lane",
-    "Law",
-    "Limits",
+    "LaneSpec",
     "LoraAdapter",
     "Model",
+    "PolicySpec",
     "Pool",
     "Region",
-    "Replicas",
+    "ReplicasSpec",
+    "RequestLimits",
     "Rollback",
     "Scheduling",
     "Simulated",

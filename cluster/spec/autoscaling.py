@@ -1,4 +1,4 @@
-"""How replicas follow the load: which law decides, within what, and what it looks at."""
+"""How replicas follow the load: which policy decides, within what, and what it looks at."""
 
 from typing import Annotated, Literal
 
@@ -7,13 +7,13 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from cluster.spec.base import Seconds, Section, beside_the_spec
 
 Share = Annotated[float, Field(ge=0.05, le=1)]
-LawName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
-"""As the registry of laws has it (`autoscaling/laws/registry.py`)."""
+PolicyName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
+"""As the registry of policies has it (`autoscaling/policies/registry.py`)."""
 Setting = float | int | bool | str | None
 
 
 class Backlog(Section):
-    """The knobs of the backlog law; `docs/autoscaling.md` says what each does, `raylane tune` proposes values.
+    """The knobs of the backlog policy; `docs/autoscaling.md` says what each does, `raylane tune` proposes values.
 
     `target_wait`: the share of a class's TTFT that its requests may spend in the lane; `long_wait_s`: what the last lane may wait at least.
     `utilisation`: the share of a replica's capacity that demand may fill. `short_cost`: what a replica too few costs, in replicas too many.
@@ -22,7 +22,7 @@ class Backlog(Section):
     start. `down_after_s`: for how long fewer must have sufficed, and never less than `down_starts` times what a start takes; `margin`: by how much
     of a replica, and by how much more must be needed. `reversal_spans`: for so many times as long, after a step up, none goes down, unless the load
     has fallen by a replica's worth, and a step down that must be taken back within that makes the next ones wait longer. `zero_after_s`: idle for so
-    long, the last replica goes (where `replicas.min` is 0). `burn`: promises missed so many times as fast as the SLO allows add a replica whatever
+    long, the last replica goes (where `replicas.min` is 0). `burn`: SLOs missed so many times as fast as the SLO allows add a replica whatever
     the rest says.
     """
 
@@ -42,22 +42,24 @@ class Backlog(Section):
     burn: Annotated[float, Field(ge=0.1, le=1e6)] = 10.0
 
 
-class Law(Section):
-    """A scaling law: `backlog` with its knobs, `fixed`, or a ported rival with `settings` of its own (`autoscaling/laws/registry.py`)."""
+class PolicySpec(Section):
+    """A scaling policy: `backlog` with its knobs, `fixed`, or a ported rival with `settings` of its own (`autoscaling/policies/registry.py`)."""
 
-    policy: LawName = "fixed"
+    policy: PolicyName = "fixed"
     backlog: Backlog = Backlog()
     settings: dict[str, Setting] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _has_one_law(self) -> "Law":
+    def _has_one_policy(self) -> "PolicySpec":
         if self.settings and self.policy in ("fixed", "backlog"):
-            raise ValueError(f"settings = {sorted(self.settings)}: allowed: none with policy = {self.policy!r}; the backlog law's knobs: `backlog`")
+            raise ValueError(
+                f"settings = {sorted(self.settings)}: allowed: none with policy = {self.policy!r}; the backlog policy's knobs: `backlog`"
+            )
         return self
 
 
 class Rollback(Section):
-    """When a promoted law (`raylane shadow promote`) is taken back by itself: within `within_s` of the promotion, promises were missed `burn` times
+    """When a promoted policy (`raylane shadow promote`) is taken back by itself: within `within_s` of the promotion, SLOs were missed `burn` times
     as fast as the SLO allows over `span_s`."""
 
     within_s: Seconds = 1_800.0
@@ -65,15 +67,15 @@ class Rollback(Section):
     burn: Annotated[float, Field(ge=1, le=1e6)] = 10.0
 
 
-class Autoscaling(Law):
+class Autoscaling(PolicySpec):
     """How replicas follow the load. `fixed` keeps each model's `replicas.count`.
 
-    The law is asked every `period_s`. `forecast`: `seasonal` gives the backlog law what is expected to arrive, by day and week, from what arrived
+    The policy is asked every `period_s`. `forecast`: `seasonal` gives the backlog policy what is expected to arrive, by day and week, from what arrived
     before (`autoscaling/forecast`), as a floor under what it wants by itself. At most `up_per_minute` replicas are added and `down_per_minute` taken
     away in any 60 s. `usd_per_hour`: what all replicas of a model may cost at most, by its pool's price. Books older than `stale_s` are not decided
-    by; a silent replica forbids steps down for `silent_s`; what has not started after `unschedulable_s` counts as impossible, and is tried again
-    after `retry_s`. `costs`: a cost file of the engine, relative to the spec's own file, from which laws know what a replica can do before they have
-    seen it (a simulated engine's own, where none is named). `shadow`: a second law that runs beside, un-actuated; `rollback`: when one that was
+    by; an unresponsive replica forbids steps down for `unresponsive_s`; what has not started after `unschedulable_s` counts as impossible, and is tried again
+    after `retry_s`. `costs`: a cost file of the engine, relative to the spec's own file, from which policies know what a replica can do before they have
+    seen it (a simulated engine's own, where none is named). `shadow`: a second policy that runs beside, un-actuated; `rollback`: when one that was
     promoted is taken back.
     """
 
@@ -83,11 +85,11 @@ class Autoscaling(Law):
     down_per_minute: Annotated[float, Field(gt=0, le=100_000)] | None = None
     usd_per_hour: Annotated[float, Field(gt=0, le=1e7)] | None = None
     stale_s: Seconds = 5.0
-    silent_s: Seconds = 60.0
+    unresponsive_s: Seconds = 60.0
     unschedulable_s: Seconds = 900.0
     retry_s: Seconds = 300.0
     costs: Annotated[str, Field(min_length=1)] | None = None
-    shadow: Law | None = None
+    shadow: PolicySpec | None = None
     rollback: Rollback = Rollback()
 
     @field_validator("costs")

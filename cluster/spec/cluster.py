@@ -5,11 +5,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from cluster.spec.autoscaling import Autoscaling, Law
+from cluster.spec.autoscaling import Autoscaling, PolicySpec
 from cluster.spec.base import Name, Section
-from cluster.spec.gateway import Gateway
+from cluster.spec.gateway import GatewaySpec
 from cluster.spec.models import Model
-from cluster.spec.traffic import DEFAULT_CLASSES, DEFAULT_LANES, Lane, Scheduling, Tenant, TrafficClass
+from cluster.spec.traffic import DEFAULT_CLASSES, DEFAULT_LANES, LaneSpec, Scheduling, Tenant, TrafficClass
 
 
 class Pool(Section):
@@ -54,12 +54,12 @@ class ClusterSpec(Section):
     regions: Annotated[tuple[Region, ...], Field(min_length=1)]
     models: Annotated[tuple[Model, ...], Field(min_length=1)]
     classes: Annotated[tuple[TrafficClass, ...], Field(min_length=1)] = DEFAULT_CLASSES
-    lanes: Annotated[tuple[Lane, ...], Field(min_length=1)] = DEFAULT_LANES
+    lanes: Annotated[tuple[LaneSpec, ...], Field(min_length=1)] = DEFAULT_LANES
     scheduling: Scheduling = Scheduling()
     tenants: tuple[Tenant, ...] = ()
     prefix_sharing: Literal["tenant", "cluster"] = "tenant"
     autoscaling: Autoscaling = Autoscaling()
-    gateway: Gateway = Gateway()
+    gateway: GatewaySpec = GatewaySpec()
 
     @model_validator(mode="after")
     def _names_agree(self) -> "ClusterSpec":
@@ -117,11 +117,11 @@ class ClusterSpec(Section):
         queue_wait_s = self.gateway.timeouts.queue_wait_s
         return queue_wait_s if traffic_class.patience_s is None else min(queue_wait_s, traffic_class.patience_s)
 
-    def least_replicas(self, model: Model) -> int:
+    def min_replicas(self, model: Model) -> int:
         """With fewer replicas than these a model is not as it should be; 0: it may have none, and is ready all the same."""
         return model.replicas.count if self.autoscaling_of(model).policy == "fixed" else model.replicas.min
 
-    def most_replicas(self, model: Model) -> int:
+    def max_replicas(self, model: Model) -> int:
         """As many as may ever run in one region."""
         counts = model.replicas
         return counts.count if self.autoscaling_of(model).policy == "fixed" else max(counts.count, counts.max or 0)
@@ -153,9 +153,9 @@ class ClusterSpec(Section):
         for pool in pools:
             if pool.accelerator == "cpu" or pool.gpus_per_node >= need:
                 return pool
-        most = max(pool.gpus_per_node for pool in pools)
+        maximum = max(pool.gpus_per_node for pool in pools)
         raise ValueError(
-            f"models.{model.name}.settings.tensor_parallel_size = {need}: no node of {region.name} has so many GPUs; allowed: 1 to {most}"
+            f"models.{model.name}.settings.tensor_parallel_size = {need}: no node of {region.name} has so many GPUs; allowed: 1 to {maximum}"
         )
 
 
@@ -167,20 +167,20 @@ def _unique(where: str, names: Iterable[str]) -> None:
         seen.add(name)
 
 
-_LAW = tuple(Law.model_fields)
+_POLICY = tuple(PolicySpec.model_fields)
 
 
 def exchanged(spec: ClusterSpec, model: str) -> ClusterSpec:
-    """The spec with both laws of that model in each other's place. Raises ValueError where it is unknown, or has no shadow.
+    """The spec with both policies of that model in each other's place. Raises ValueError where it is unknown, or has no shadow.
 
     A model that follows the cluster's section gets one of its own by this, since the other models were not asked.
     """
     found = spec.model(model)
     section = spec.autoscaling_of(found)
     if section.shadow is None:
-        raise ValueError(f"model {model!r} has no shadow; needed: autoscaling.shadow, a second law that runs beside the active one")
+        raise ValueError(f"model {model!r} has no shadow; needed: autoscaling.shadow, a second policy that runs beside the active one")
     fields: dict[str, Any] = section.model_dump()
-    active = {name: fields[name] for name in _LAW}
+    active = {name: fields[name] for name in _POLICY}
     changed = Autoscaling.model_validate({**fields, **fields["shadow"], "shadow": active})
     models = tuple(one.model_copy(update={"autoscaling": changed}) if one is found else one for one in spec.models)
     return ClusterSpec.model_validate(spec.model_copy(update={"models": models}).model_dump())

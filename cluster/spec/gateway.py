@@ -36,7 +36,7 @@ class Timeouts(Section):
         return self
 
 
-class Limits(Section):
+class RequestLimits(Section):
     """What is refused before any queueing: `max_body_bytes` a request body, `max_values` the JSON values in it (each token id is one),
     `max_sequences` (prompts x n) in one request, `max_waiting` requests waiting for one model, `max_connections` of clients at once.
     `min_body_bytes_per_s`: a body may take `timeouts.client_stall_s`, and a second more for each so many bytes of it.
@@ -50,7 +50,7 @@ class Limits(Section):
     max_waiting: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
 
 
-class Cors(Section):
+class CorsSpec(Section):
     """Which web pages may ask the gateway from a browser: those of these `origins`, as the browser writes them (`https://chat.example.org`).
 
     `*` is any page, and allowed only with tenants, whose keys such a page then needs. A browser remembers the answer for `max_age_s` (seconds).
@@ -60,7 +60,7 @@ class Cors(Section):
     max_age_s: Seconds = 600.0
 
 
-class Gateway(Section):
+class GatewaySpec(Section):
     """The HTTP front. It listens beyond loopback only when `allow_public` says so.
 
     `trace_file` gets a line a request, `decision_log` (a folder) every input and decision of the schedulers, for replay.
@@ -79,7 +79,7 @@ class Gateway(Section):
     port: Annotated[int, Field(ge=1, le=65_535)] = 8_000
     allow_public: bool = False
     timeouts: Timeouts = Timeouts()
-    limits: Limits = Limits()
+    limits: RequestLimits = RequestLimits()
     access_log: bool = True
     trace_file: str | None = None
     decision_log: str | None = None
@@ -88,7 +88,7 @@ class Gateway(Section):
     drain_s: Seconds = 10.0
     lame_duck_s: Seconds = 1.0
     heartbeat_s: Annotated[float, Field(ge=0, le=3_600)] = 15.0
-    cors: Cors | None = None
+    cors: CorsSpec | None = None
 
     @field_validator("trace_file", "decision_log", "simulator_error")
     @classmethod
@@ -105,7 +105,7 @@ class Gateway(Section):
         return host
 
     @model_validator(mode="after")
-    def _is_loopback_unless_asked(self) -> "Gateway":
+    def _is_loopback_unless_asked(self) -> "GatewaySpec":
         if not ipaddress.ip_address(self.host).is_loopback and not self.allow_public:
             raise ValueError(f"host {self.host} is reachable from other machines; allowed: a loopback address, or set allow_public: true")
         return self

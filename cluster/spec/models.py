@@ -100,7 +100,7 @@ class Health(Section):
     startup_s: Seconds = 900.0
 
 
-class Replicas(Section):
+class ReplicasSpec(Section):
     """How many replicas run: `count` at the start, and always where nothing scales them; else between `min` (0: none while nobody asks) and `max`."""
 
     count: Annotated[int, Field(ge=0, le=10_000)] = 1
@@ -108,7 +108,7 @@ class Replicas(Section):
     max: Annotated[int, Field(ge=1, le=10_000)] | None = None
 
     @model_validator(mode="after")
-    def _are_in_order(self) -> "Replicas":
+    def _are_in_order(self) -> "ReplicasSpec":
         if self.max is not None and not self.min <= self.count <= self.max:
             raise ValueError(f"count = {self.count}, min = {self.min}, max = {self.max}: allowed: min <= count <= max")
         return self
@@ -133,7 +133,7 @@ class Model(Section):
     simulated: Simulated | None = None
     settings: EngineSettings
     health: Health = Health()
-    replicas: Replicas = Replicas()
+    replicas: ReplicasSpec = ReplicasSpec()
     autoscaling: Autoscaling | None = None
     regions: tuple[Name, ...] | None = None
     pool: Name | None = None

@@ -43,7 +43,7 @@ class TrafficClass(Section):
     patience_s: Seconds | None = None
 
 
-class Lane(Section):
+class LaneSpec(Section):
     """The queue of one length class of a model.
 
     `up_to_tokens` is the largest uncached prompt plus expected output that belongs here (None: no bound). `weight` is the lane's share of the work
@@ -81,7 +81,7 @@ DEFAULT_CLASSES = (
     TrafficClass(name="batch", ttft_ms=30_000),
 )
 DEFAULT_LANES = (
-    Lane(name="short", up_to_tokens=512, weight=8, max_wait_s=15, cap_s=60),
-    Lane(name="medium", up_to_tokens=4_096, weight=3, max_wait_s=30, cap_s=120),
-    Lane(name="long", weight=1, max_wait_s=60, cap_s=300),
+    LaneSpec(name="short", up_to_tokens=512, weight=8, max_wait_s=15, cap_s=60),
+    LaneSpec(name="medium", up_to_tokens=4_096, weight=3, max_wait_s=30, cap_s=120),
+    LaneSpec(name="long", weight=1, max_wait_s=60, cap_s=300),
 )

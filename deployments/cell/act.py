@@ -15,7 +15,7 @@ from deployments.telemetry.line_log import WholeLines
 
 
 class ActKind(StrEnum):
-    """What was done: to the number of a model's replicas, to one replica, or to the law that scales a model."""
+    """What was done: to the number of a model's replicas, to one replica, or to the policy that scales a model."""
 
     HOLD = "hold"
     PIN = "pin"
@@ -32,7 +32,7 @@ class Act:
     """Who (`by`: the operator's name on the machine of the command) did what, when (time of day), and why.
 
     `replica_id` for acts on one replica; `replicas` and `until_unix_s` for a hold or a pin; `reason` for a drain (`protocol.DrainReason`);
-    `law` and `over` for a promotion and its undoing: what is active from then on, and what its shadow is (`orders.py`).
+    `policy` and `over` for a promotion and its undoing: what is active from then on, and what its shadow is (`orders.py`).
     """
 
     at_unix_s: float
@@ -44,12 +44,12 @@ class Act:
     replicas: int = 0
     until_unix_s: float = 0.0
     reason: str = ""
-    law: str = ""
+    policy: str = ""
     over: str = ""
 
     def line(self) -> str:
-        told = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if getattr(self, field.name) != field.default}
-        return json.dumps(told, separators=(",", ":"))
+        reported = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if getattr(self, field.name) != field.default}
+        return json.dumps(reported, separators=(",", ":"))
 
 
 def read_act(line: str) -> Act:
@@ -62,7 +62,7 @@ def read_act(line: str) -> Act:
     except (KeyError, TypeError) as error:
         raise ValueError(f"not an act: {line[:200]!r}") from error
     numbers = (act.at_unix_s, act.until_unix_s, act.replicas)
-    texts = (act.model, act.by, act.why, act.replica_id, act.reason, act.law, act.over)
+    texts = (act.model, act.by, act.why, act.replica_id, act.reason, act.policy, act.over)
     if not all(isinstance(number, int | float) for number in numbers) or not all(isinstance(text, str) for text in texts) or act.replicas < 0:
         raise ValueError(f"not an act: {line[:200]!r}")
     return act

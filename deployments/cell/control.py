@@ -1,9 +1,9 @@
-"""An operator's word on the number of replicas: it goes over the law's, and ends by itself. The autoscaler applies it, the directory keeps it."""
+"""An operator's word on the number of replicas: it goes over the policy's, and ends by itself. The autoscaler applies it, the directory keeps it."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-MOST_REPLICAS = 10_000
+MAX_REPLICAS = 10_000
 SHORTEST_S = 1.0
 """What ends before an autoscaler's next turn was never in force."""
 LONGEST_S = 7 * 86_400.0
@@ -11,7 +11,7 @@ LONGEST_S = 7 * 86_400.0
 
 
 class ControlKind(StrEnum):
-    """`HOLD`: no fewer than so many, the law may want more. `PIN`: exactly so many."""
+    """`HOLD`: no fewer than so many, the policy may want more. `PIN`: exactly so many."""
 
     HOLD = "hold"
     PIN = "pin"

@@ -2,7 +2,7 @@
 the lives in a cell. Pure.
 
 There is a line of JSON for each that began to serve, and for each that ended; all else follows from these lines
-alone (`book.py`). A planned end is told apart from a loss by its cause.
+alone (`history.py`). A planned end is told apart from a loss by its cause.
 """
 
 import dataclasses
@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-MOST_DETAIL_CHARS = 300
-MOST_DIGESTS = 16
+MAX_DETAIL_CHARS = 300
+MAX_DIGESTS = 16
 """A departure names the bodies of at most so many requests."""
 
 
-class Kind(StrEnum):
+class MemberKind(StrEnum):
     """What ended."""
 
     REPLICA = "replica"
@@ -25,12 +25,12 @@ class Kind(StrEnum):
     DIRECTORY = "directory"
 
 
-class Cause(StrEnum):
+class DepartureCause(StrEnum):
     """Why it ended. The first three are planned, the others are losses.
 
     `STOPPED`: Serve stopped it (fewer are wanted, an upgrade, the end of the cell). `DRAINED`: by an operator. `SPOT_NOTICE`: its machine was to be
     taken away. `PROCESS_DIED`: its process ended without a word. `ENGINE_DIED`: its engine's process did. `ENGINE_STALLED`: its engine worked at
-    requests without a step for too long. `SILENT`: it said nothing for so long that it was given up.
+    requests without a step for too long. `UNRESPONSIVE`: it said nothing for so long that it was given up.
     """
 
     STOPPED = "stopped"
@@ -39,11 +39,11 @@ class Cause(StrEnum):
     PROCESS_DIED = "process_died"
     ENGINE_DIED = "engine_died"
     ENGINE_STALLED = "engine_stalled"
-    SILENT = "silent"
+    UNRESPONSIVE = "unresponsive"
 
     @property
     def planned(self) -> bool:
-        return self in (Cause.STOPPED, Cause.DRAINED, Cause.SPOT_NOTICE)
+        return self in (DepartureCause.STOPPED, DepartureCause.DRAINED, DepartureCause.SPOT_NOTICE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Lost:
     """What ran there when it ended. `broken`: requests whose clients got an error, or a reset; `placed_again`: requests that went to another replica,
     since no byte of their answer had been sent. `tokens`: what all of them were booked with (prompt and expected output, over all sequences).
 
-    `digests`: of the requests' bodies, so that the same one is recognised in several departures; at most `MOST_DIGESTS`.
+    `digests`: of the requests' bodies, so that the same one is recognised in several departures; at most `MAX_DIGESTS`.
     """
 
     broken: int = 0
@@ -64,7 +64,7 @@ class Lost:
         return self.broken + self.placed_again
 
     def plus(self, other: "Lost") -> "Lost":
-        digests = tuple(dict.fromkeys((*self.digests, *other.digests)))[:MOST_DIGESTS]
+        digests = tuple(dict.fromkeys((*self.digests, *other.digests)))[:MAX_DIGESTS]
         return Lost(self.broken + other.broken, self.placed_again + other.placed_again, self.tokens + other.tokens, digests)
 
 
@@ -77,10 +77,10 @@ class Departure:
     and spoke again then.
     """
 
-    kind: Kind
+    kind: MemberKind
     who: str
     model: str
-    cause: Cause
+    cause: DepartureCause
     at_unix_s: float
     pid: int = 0
     lost: Lost = field(default_factory=Lost)
@@ -92,7 +92,7 @@ class Departure:
     @property
     def awaits(self) -> bool:
         """Whether something is to come in its place. Of what Serve stopped nobody can say: fewer may be wanted, or the next may be there already."""
-        return self.cause is not Cause.STOPPED and self.replaced_by is None and self.back_unix_s is None
+        return self.cause is not DepartureCause.STOPPED and self.replaced_by is None and self.back_unix_s is None
 
     def record(self) -> dict[str, Any]:
         return {
@@ -113,12 +113,12 @@ class Departure:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class DepartureTally:
     """Departures of one kind, model and cause since the directory's start, and what was lost with them."""
 
-    kind: Kind
+    kind: MemberKind
     model: str
-    cause: Cause
+    cause: DepartureCause
     count: int
     lost: Lost
 
@@ -128,14 +128,14 @@ class Departures:
     """The last ones, oldest first, and the tallies of all."""
 
     last: tuple[Departure, ...] = ()
-    tallies: tuple[Tally, ...] = ()
+    tallies: tuple[DepartureTally, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
     """It serves from `at_unix_s` on (time of day)."""
 
-    kind: Kind
+    kind: MemberKind
     who: str
     at_unix_s: float
     model: str = ""
@@ -144,35 +144,35 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """It ended, as `told_by` says: a gateway's id, or nothing where the directory saw it itself. Each tells of its own requests in `lost`.
+    """It ended, as `reported_by` says: a gateway's id, or nothing where the directory saw it itself. Each tells of its own requests in `lost`.
 
     `detail`: what it said of its end in its own words.
     """
 
-    kind: Kind
+    kind: MemberKind
     who: str
     at_unix_s: float
-    cause: Cause
+    cause: DepartureCause
     model: str = ""
     pid: int = 0
-    told_by: str = ""
+    reported_by: str = ""
     lost: Lost = field(default_factory=Lost)
     detail: str = ""
 
 
 Event = Ready | Ended
-_TEXTS = ("who", "model", "told_by", "detail")
+_TEXTS = ("who", "model", "reported_by", "detail")
 _NUMBERS = ("at_unix_s", "pid")
 _COUNTS = ("broken", "placed_again", "tokens")
 
 
 def line_of(event: Event) -> str:
-    told = {"event": type(event).__name__.lower(), **_said(event)}
+    reported = {"event": type(event).__name__.lower(), **_said(event)}
     if isinstance(event, Ended):
-        told["planned"] = event.cause.planned
+        reported["planned"] = event.cause.planned
         if event.lost != Lost():
-            told["lost"] = _said(event.lost)
-    return json.dumps(told, separators=(",", ":"))
+            reported["lost"] = _said(event.lost)
+    return json.dumps(reported, separators=(",", ":"))
 
 
 def read_event(line: str) -> Event:
@@ -182,11 +182,11 @@ def read_event(line: str) -> Event:
         name = fields.pop("event")
         event: Event
         if name == "ready":
-            event = Ready(**{**fields, "kind": Kind(fields["kind"])})
+            event = Ready(**{**fields, "kind": MemberKind(fields["kind"])})
         elif name == "ended":
             fields.pop("planned", None)
-            told = {**fields, "kind": Kind(fields["kind"]), "cause": Cause(fields["cause"]), "lost": _lost(fields.get("lost", {}))}
-            event = Ended(**told)
+            reported = {**fields, "kind": MemberKind(fields["kind"]), "cause": DepartureCause(fields["cause"]), "lost": _lost(fields.get("lost", {}))}
+            event = Ended(**reported)
         else:
             raise ValueError(f"event = {name!r}; allowed: ready, ended")
     except (AttributeError, KeyError, TypeError) as error:

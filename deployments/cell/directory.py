@@ -4,7 +4,7 @@ in force, what operators have ordered, what autoscalers have decided, who ended 
 Replicas and gateways register with it again and again (so a restarted directory fills itself), gateways wait on it for changes. Nothing on a
 request's path calls it: gateways go on with what they know, owners with what they own, while it, or Ray's head, is down. Whether a listed replica
 lives is not decided here but by its feed. Operators' orders, the epochs of ownership and who ended are in files of the run directory
-(`cell/act.py`, `ownership/epoch_file.py`, `cell/life_log.py`), which it reads at its start.
+(`cell/act.py`, `ownership/epoch_file.py`, `cell/lifecycle_log.py`), which it reads at its start.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from typing import Any
 import ray
 
 from deployments.cell.act import FILE_NAME, Act, Audit
-from deployments.cell.departure import Cause, Ended, Kind
+from deployments.cell.departure import DepartureCause, Ended, MemberKind
+from deployments.cell.departure_tracker import DepartureTracker, Presence
 from deployments.cell.listing import Listing
-from deployments.cell.lives import Lives, Presence
-from deployments.cell.orders import OrderBook, Orders
-from deployments.cell.scaling_state import ScalingBoard, ScalingState
+from deployments.cell.orders import OperatorOrders, Orders
+from deployments.cell.scaling_state import ScalingState, ScalingStates
 from deployments.ownership.epoch_file import FILE_NAME as EPOCH_FILE_NAME
 from deployments.ownership.epoch_file import EpochFile
 from deployments.ownership.owners import Owners, Ownership
@@ -53,10 +53,10 @@ class Directory:
         self._spec_json: str | None = None
         self._changed = asyncio.Condition()
         self._audit = Audit(None if run_dir is None else Path(run_dir) / FILE_NAME)
-        self._book = OrderBook(self._audit.read())
-        self._cordons_seen = dict.fromkeys(self._book.cordons, time.monotonic())
-        self._scaling = ScalingBoard()
-        self._lives = Lives(None if run_dir is None else Path(run_dir), began_unix_s, self._publish_soon, self._process_died)
+        self._history = OperatorOrders(self._audit.read())
+        self._cordons_seen = dict.fromkeys(self._history.cordons, time.monotonic())
+        self._scaling = ScalingStates()
+        self._departure_tracker = DepartureTracker(None if run_dir is None else Path(run_dir), began_unix_s, self._publish_soon, self._process_died)
         self._missing: dict[str, float] = {}
         self._soon: set[asyncio.Task[None]] = set()
 
@@ -69,8 +69,8 @@ class Directory:
         self._owners.saw({facts.model: epoch})
         self._seen[facts.replica_id] = time.monotonic()
         self._missing.pop(facts.replica_id, None)
-        self._lives.replica(facts.replica_id, facts.model, facts.pid)
-        if facts.replica_id in self._book.cordons:
+        self._departure_tracker.replica(facts.replica_id, facts.model, facts.pid)
+        if facts.replica_id in self._history.cordons:
             self._cordons_seen[facts.replica_id] = time.monotonic()
         if self._replicas.get(facts.replica_id) != facts:
             self._replicas[facts.replica_id] = facts
@@ -78,18 +78,18 @@ class Directory:
 
     async def deregister(self, replica_id: str) -> None:
         """Takes a replica off the list, for good; an unknown one is no error."""
-        uncordoned = self._book.forget(replica_id)
+        uncordoned = self._history.forget(replica_id)
         self._seen.pop(replica_id, None)
         self._missing.pop(replica_id, None)
         if self._replicas.pop(replica_id, None) is not None or uncordoned:
             await self._publish()
 
     async def ended(self, event: Ended) -> None:
-        self._lives.ended(event)
+        self._departure_tracker.ended(event)
 
     async def closing(self) -> None:
         """The cell is taken down: what ends from now on is no loss."""
-        self._lives.close()
+        self._departure_tracker.close()
 
     async def join(
         self,
@@ -103,12 +103,12 @@ class Directory:
         """A gateway lives and listens for the others at `url`; under the epochs of `owned` it believes to own models, those of `seen` are the highest
         that it has heard of."""
         if presence is not None:
-            self._lives.process(Kind.GATEWAY, gateway_id, presence)
+            self._departure_tracker.process(MemberKind.GATEWAY, gateway_id, presence)
         await self._changing(lambda now: self._owners.register(gateway_id, url, models, owned, now, seen))
 
     async def leave(self, gateway_id: str) -> None:
         """A gateway stops; returns once its models have other owners, if there is another gateway."""
-        self._lives.ended(Ended(Kind.GATEWAY, gateway_id, time.time(), Cause.STOPPED))
+        self._departure_tracker.ended(Ended(MemberKind.GATEWAY, gateway_id, time.time(), DepartureCause.STOPPED))
         await self._changing(lambda now: self._owners.leave(gateway_id, now))
 
     async def give_up(self, gateway_id: str) -> None:
@@ -136,32 +136,32 @@ class Directory:
         if self._spec_json not in (None, based_on):  # None: it has restarted, and would be told `based_on` again
             return None
         self._audit.write(act)
-        self._book.take(act)
+        self._history.take(act)
         await self.apply(spec_json)
         return await self.orders()
 
     async def order(self, act: Act) -> Orders:
         """An operator's act: written down, put in force in the whole cell. Returns what is in force then. Raises OSError if it cannot be written."""
         self._audit.write(act)
-        self._book.take(act)
-        if act.replica_id in self._book.cordons:
+        self._history.take(act)
+        if act.replica_id in self._history.cordons:
             self._cordons_seen[act.replica_id] = time.monotonic()
         await self._publish()
         return await self.orders()
 
     async def orders(self) -> Orders:
-        return self._book.orders(time.time())
+        return self._history.orders(time.time())
 
     async def scaling(self, state: ScalingState, controller: Presence | None = None) -> None:
         """An autoscaler has decided, in Serve's controller. Gateways hear of it if it is news."""
         if controller is not None:
-            self._lives.process(Kind.CONTROLLER, f"controller-{controller.pid}", controller)
+            self._departure_tracker.process(MemberKind.CONTROLLER, f"controller-{controller.pid}", controller)
         if self._scaling.take(state):
             await self._publish()
 
     async def watch(self, known_version: int, timeout_s: float) -> Listing:
         """The listing as soon as its version differs from `known_version`, or as it is after `timeout_s`."""
-        await self._forget_silent()
+        await self._forget_unresponsive()
         await self._changing(self._owners.assign)
         async with self._changed:
             try:
@@ -169,15 +169,15 @@ class Directory:
                     await self._changed.wait_for(lambda: self._version != known_version)
             except TimeoutError:
                 pass
-            orders, scaling = self._book.orders(time.time()), self._scaling.scaling()
-            replicas, departures = tuple(self._replicas.values()), self._lives.departures()
+            orders, scaling = self._history.orders(time.time()), self._scaling.scaling()
+            replicas, departures = tuple(self._replicas.values()), self._departure_tracker.departures()
             return Listing(self._version, replicas, self._spec_json, *self._ownership, orders, scaling, departures)
 
-    async def _forget_silent(self) -> None:
-        self._lives.sweep()
+    async def _forget_unresponsive(self) -> None:
+        self._departure_tracker.sweep()
         for replica_id in [key for key, seen in self._missing.items() if seen < time.monotonic() - GIVE_UP_AFTER_S]:
             del self._missing[replica_id]
-            self._lives.given_up(Kind.REPLICA, replica_id)
+            self._departure_tracker.given_up(MemberKind.REPLICA, replica_id)
         limit = time.monotonic() - FORGET_AFTER_S
         for replica_id in [key for key, seen in self._seen.items() if seen < limit]:
             self._missing[replica_id] = self._seen.pop(replica_id)
@@ -186,7 +186,7 @@ class Directory:
         limit = time.monotonic() - FORGET_CORDON_AFTER_S
         for replica_id in [key for key, seen in self._cordons_seen.items() if seen < limit]:
             del self._cordons_seen[replica_id]
-            if self._book.forget(replica_id):
+            if self._history.forget(replica_id):
                 await self._publish()
 
     @property
@@ -199,14 +199,14 @@ class Directory:
         lost = self._owners.lost
         change(time.monotonic())
         for gateway_id in set(self._owners.lost) - set(lost):
-            self._lives.given_up(Kind.GATEWAY, gateway_id)
+            self._departure_tracker.given_up(MemberKind.GATEWAY, gateway_id)
         self._epoch_file.write(self._owners.epochs)  # before anyone hears of a new one
         if self._ownership != before:
             await self._publish()
 
-    def _process_died(self, kind: Kind, who: str) -> None:
+    def _process_died(self, kind: MemberKind, who: str) -> None:
         """A process on this machine is gone: a gateway's models need not wait for its silence."""
-        if kind is Kind.GATEWAY:
+        if kind is MemberKind.GATEWAY:
             self._do_soon(self.give_up(who))
 
     def _publish_soon(self) -> None:

@@ -5,22 +5,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from deployments.cell.scaling_books import Latencies
+from deployments.cell.scaling_facts import LatencySignals
 
-MOST = 10_000
+MAX = 10_000
 
 
-class Window:
-    """Keeps the last `most` values with their times (seconds)."""
+class ValueWindow:
+    """Keeps the last `maximum` values with their times (seconds)."""
 
-    def __init__(self, span_s: float, most: int = MOST) -> None:
+    def __init__(self, span_s: float, maximum: int = MAX) -> None:
         self._span_s = span_s
-        self._times = np.full(most, -np.inf)
-        self._values = np.zeros(most)
+        self._times = np.full(maximum, -np.inf)
+        self._values = np.zeros(maximum)
         self._next = 0
 
     def add(self, value: float, now: float) -> None:
-        """Adds a value; beyond `most` the oldest goes."""
+        """Adds a value; beyond `maximum` the oldest goes."""
         self._times[self._next], self._values[self._next] = now, value
         self._next = (self._next + 1) % len(self._times)
 
@@ -38,8 +38,8 @@ class LatencyWindow:
     """The last of one model's, at most an hour of them."""
 
     def __init__(self) -> None:
-        self._ttft_s = Window(LONGEST_SPAN_S)
-        self._tpot_s = Window(LONGEST_SPAN_S)
+        self._ttft_s = ValueWindow(LONGEST_SPAN_S)
+        self._tpot_s = ValueWindow(LONGEST_SPAN_S)
 
     def first_token(self, ttft_s: float, now: float) -> None:
         self._ttft_s.add(ttft_s, now)
@@ -49,12 +49,12 @@ class LatencyWindow:
         if tokens > 1 and decode_s > 0:
             self._tpot_s.add(decode_s / (tokens - 1), now)
 
-    def over(self, span_s: float, now: float) -> Latencies:
+    def over(self, span_s: float, now: float) -> LatencySignals:
         requests, ttft_s = _quantiles(self._ttft_s, (0.5, 0.9, 0.99), span_s, now)
         _, tpot_s = _quantiles(self._tpot_s, (0.9,), span_s, now)
-        return Latencies(span_s, requests, *ttft_s, *tpot_s)
+        return LatencySignals(span_s, requests, *ttft_s, *tpot_s)
 
 
-def _quantiles(window: Window, levels: Sequence[float], span_s: float, now: float) -> tuple[int, list[float]]:
+def _quantiles(window: ValueWindow, levels: Sequence[float], span_s: float, now: float) -> tuple[int, list[float]]:
     count, values = window.quantiles(levels, now, span_s)
     return count, values or [0.0] * len(levels)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from deployments.cell.control import Control
 from deployments.cell.departure import Departures
 from deployments.cell.orders import Orders
-from deployments.cell.scaling_state import Scaling, ScalingState
+from deployments.cell.scaling_state import ScalingState, ScalingSummary
 from deployments.ownership.owners import Ownership
 from deployments.protocol import ReplicaFacts
 
@@ -27,7 +27,7 @@ class Listing:
     gateways: tuple[tuple[str, str], ...] = ()
     lost: tuple[str, ...] = ()
     orders: Orders = field(default_factory=Orders)
-    scaling: Scaling = field(default_factory=Scaling)
+    scaling: ScalingSummary = field(default_factory=ScalingSummary)
     departures: Departures = field(default_factory=Departures)
 
 
@@ -36,7 +36,7 @@ class Announced:
 
     def __init__(self) -> None:
         self.orders = Orders()
-        self.scaling = Scaling()
+        self.scaling = ScalingSummary()
         self.departures = Departures()
 
     def take(self, listing: Listing) -> None:

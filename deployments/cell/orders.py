@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cluster.spec import ClusterSpec, Law
+from cluster.spec import ClusterSpec, PolicySpec
 from deployments.cell.act import Act, ActKind
 from deployments.cell.control import Control, ControlKind, in_force
 
@@ -24,14 +24,14 @@ class Cordon:
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """`law` is the active one, `over` its shadow: each as JSON."""
+    """`policy` is the active one, `over` its shadow: each as JSON."""
 
-    law: str
+    policy: str
     over: str
 
     @property
     def undone(self) -> "Promotion":
-        return Promotion(self.over, self.law)
+        return Promotion(self.over, self.policy)
 
 
 def standing(spec: ClusterSpec, model: str) -> Promotion | None:
@@ -40,15 +40,15 @@ def standing(spec: ClusterSpec, model: str) -> Promotion | None:
     return None if section.shadow is None else Promotion(_words(section), _words(section.shadow))
 
 
-def _words(law: Law) -> str:
-    fields = law.model_dump(mode="json", include=set(Law.model_fields), exclude_defaults=True)
-    return json.dumps({**fields, "policy": law.policy}, sort_keys=True, separators=(",", ":"))
+def _words(policy: PolicySpec) -> str:
+    fields = policy.model_dump(mode="json", include=set(PolicySpec.model_fields), exclude_defaults=True)
+    return json.dumps({**fields, "policy": policy.policy}, sort_keys=True, separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
     """`cordons` and `controls` (with their model) in force; `acts` counts all there were, by model and kind. `promoted`: what the last
-    promotion of a model made of its laws, where it was not undone; in force only while the spec still says so (an apply may have changed it)."""
+    promotion of a model made of its policies, where it was not undone; in force only while the spec still says so (an apply may have changed it)."""
 
     cordons: tuple[Cordon, ...] = ()
     controls: tuple[tuple[str, Control], ...] = ()
@@ -70,7 +70,7 @@ class Orders:
         return next((cordon for cordon in self.cordons if cordon.replica_id == replica_id), None)
 
 
-class OrderBook:
+class OperatorOrders:
     """Takes the acts one after another. A later hold of a model replaces an earlier one, a later pin an earlier pin; a release ends both."""
 
     def __init__(self, acts: Iterable[Act] = ()) -> None:
@@ -97,7 +97,7 @@ class OrderBook:
             case ActKind.DRAIN:
                 pass  # the replica itself is told; nothing is left in force
             case ActKind.PROMOTE:
-                made, before = Promotion(act.law, act.over), self._promoted.pop(act.model, None)
+                made, before = Promotion(act.policy, act.over), self._promoted.pop(act.model, None)
                 if before is None or made != before.undone:  # else it is the way back
                     self._promoted[act.model] = made
             case ActKind.ROLLBACK:

@@ -18,7 +18,7 @@ class ScalingState:
     `requested` were asked for after all limits, for `reason` (`scaler/decision.py`); `applied` is what the platform was told before, `ready` how many
     of them take work, `starting` how many are not there yet, or are on their way out by an operator's order; the rest is cordoned or silent.
     `start_up_eta_s`: in how many seconds, from `at_unix_s`, the next replica that starts should be ready; None: none starts, or nobody knows.
-    `alarms`: what is wrong, by kinds of a closed set. `shadow`: what a second law would have done, in its own words.
+    `alarms`: what is wrong, by kinds of a closed set. `shadow`: what a second policy would have done, in its own words.
     """
 
     model: str
@@ -40,14 +40,14 @@ class ScalingState:
     def differs_from(self, other: "ScalingState") -> bool:
         ready, before = self.ready_unix_s, other.ready_unix_s
         same_start = ready is before is None or (ready is not None and before is not None and abs(ready - before) < _SAME_TIME_S)
-        return not same_start or self._told() != other._told()
+        return not same_start or self._reported() != other._reported()
 
-    def _told(self) -> tuple[Any, ...]:
+    def _reported(self) -> tuple[Any, ...]:
         return (self.requested, self.applied, self.ready, self.starting, self.reason, self.alarms, dict(self.shadow))
 
 
 @dataclass(frozen=True, slots=True)
-class Scaling:
+class ScalingSummary:
     """The last state of each model, and how many `decisions` (by model and reason) and `alarms` (by model and kind) there were. `heard`: when the
     last one on each model was taken (time of day), news or not."""
 
@@ -66,7 +66,7 @@ class Scaling:
         return ago_s if ago_s > _PATIENCE_S + 2 * period_s else None
 
 
-class ScalingBoard:
+class ScalingStates:
     """Where the directory keeps it."""
 
     def __init__(self) -> None:
@@ -87,6 +87,6 @@ class ScalingBoard:
             self._alarms[state.model, kind] += 1
         return news
 
-    def scaling(self) -> Scaling:
+    def scaling(self) -> ScalingSummary:
         decisions, alarms = (tuple((model, word, count) for (model, word), count in counter.items()) for counter in (self._decisions, self._alarms))
-        return Scaling(tuple(self._states.values()), decisions, alarms, tuple(self._heard.items()))
+        return ScalingSummary(tuple(self._states.values()), decisions, alarms, tuple(self._heard.items()))

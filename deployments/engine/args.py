@@ -24,7 +24,7 @@ RESERVED = frozenset(
 """Arguments of vLLM that `extra` may not set: raylane answers for where a replica listens, what it serves and how it spreads over processes."""
 
 
-_LEAST_QUEUE = 4_096
+_MIN_QUEUE = 4_096
 """One request may be of thousands of sequences (gateway.limits.max_sequences)."""
 
 
@@ -84,7 +84,7 @@ def _engine(settings: EngineSettings) -> dict[str, Any]:
         "seed": settings.seed,
         # Back-stops: the gateway binds late, so that neither has much to do.
         "scheduling_policy": "priority",
-        "max_num_queued_reqs": max(_LEAST_QUEUE, 8 * settings.max_num_seqs),
+        "max_num_queued_reqs": max(_MIN_QUEUE, 8 * settings.max_num_seqs),
     }
     if settings.tensor_parallel_size > 1:
         # Inside a placement group vLLM would choose Ray's executor, which asks for bundles of its own; the ranks are this replica's processes.

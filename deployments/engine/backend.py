@@ -26,7 +26,7 @@ class EngineLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class Capacity:
+class EngineCapacity:
     """What the engine can hold, in tokens and sequences (vLLM's names)."""
 
     max_model_len: int
@@ -47,7 +47,7 @@ class Backend(Protocol):
         """vLLM's HTTP face."""
 
     @property
-    def capacity(self) -> Capacity:
+    def capacity(self) -> EngineCapacity:
         """What it can hold."""
 
     @property

@@ -1,7 +1,7 @@
 """The engine replica as a Ray Serve deployment.
 
 Serve decides how many replicas run and replaces the unhealthy; nothing of a request passes through it. The class
-gets its address and secret from Ray, runs a `Replica`, and has the directory informed (`keep_registered`).
+gets its address and secret from Ray, runs a `ReplicaServer`, and has the directory informed (`keep_registered`).
 `engine_deployment` is called by whoever deploys a spec.
 """
 
@@ -15,7 +15,7 @@ from ray.exceptions import RayActorError, RayError
 from deployments.cell.directory import REGISTER_EVERY_S, find_directory
 
 if TYPE_CHECKING:
-    from deployments.engine.replica import Replica
+    from deployments.engine.replica import ReplicaServer
 import os
 import re
 import shutil
@@ -32,7 +32,7 @@ from deployments.protocol import DrainReason
 
 if TYPE_CHECKING:
     from deployments.engine.backend import StartBackend
-    from deployments.engine.replica import Replica
+    from deployments.engine.replica import ReplicaServer
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ _ANSWER_S = 5.0
 """How long a call to the directory is waited for; the next one is made anyway."""
 
 
-async def keep_registered(replica: "Replica", directory: Any) -> None:
+async def keep_registered(replica: "ReplicaServer", directory: Any) -> None:
     """Registers `replica` again and again while it is ready, then takes it off the list."""
     while not replica.left_ready.is_set():
         directory = await _tell(directory, "register", replica.facts, replica.epoch)
@@ -73,19 +73,19 @@ _GOODBYE_S = 1.0
 class EngineReplica:
     """One replica of `model`: serves HTTP by itself; Serve sees its constructor, its health and its end."""
 
-    _replica: "Replica | None" = None
+    _replica: "ReplicaServer | None" = None
     _temp_dir: str | None = None
 
     async def __init__(self, model: Model, public: bool, spot_notice_url: str | None) -> None:  # type: ignore[misc]  # Serve awaits it
         forget_foreign_variables()
         keep_serve_log()
-        from deployments.engine.replica import Identity, Replica
+        from deployments.engine.replica import Identity, ReplicaServer
 
         directory = find_directory()
         context = serve.get_replica_context().replica_id
         identity = Identity(f"{context.deployment_id.name}#{context.unique_id}", ray.get_runtime_context().get_node_id(), _host(public))
         temp_dir = own_temp_dir() if model.engine == "vllm" else None
-        replica = Replica(model, identity, await directory.secret.remote(), _backend_of(model))
+        replica = ReplicaServer(model, identity, await directory.secret.remote(), _backend_of(model))
         try:
             await replica.start()
         except BaseException:
@@ -109,7 +109,7 @@ class EngineReplica:
             _remove(self._temp_dir)
 
 
-async def _end_with_the_engine(replica: "Replica", registering: asyncio.Task[None], temp_dir: str | None) -> None:
+async def _end_with_the_engine(replica: "ReplicaServer", registering: asyncio.Task[None], temp_dir: str | None) -> None:
     """Ends this process when the engine is gone. Serve replaces a dead actor at its next health check, and a failing one only after three."""
     failed = await replica.wait_failed()
     await asyncio.wait([registering], timeout=_GOODBYE_S)
@@ -124,7 +124,7 @@ def _remove(temp_dir: str | None) -> None:
         shutil.rmtree(temp_dir, ignore_errors=True)
 
 
-async def _drain_on_notice(replica: "Replica", url: str) -> None:
+async def _drain_on_notice(replica: "ReplicaServer", url: str) -> None:
     from deployments.engine.spot_notice import spot_notice  # others need no HTTP client
 
     logger.warning("spot notice: %s", await spot_notice(url))

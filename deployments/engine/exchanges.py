@@ -34,7 +34,7 @@ class SequenceStats:
     decode_s: float
 
 
-class Sequence(Protocol):
+class VllmSequence(Protocol):
     """A sequence in the engine, as vLLM keeps it."""
 
     @property
@@ -43,7 +43,7 @@ class Sequence(Protocol):
 
 
 @dataclass(eq=False, slots=True)
-class Exchange:
+class EngineExchange:
     """One HTTP exchange. `owed` counts sequences that the engine has accepted and not yet finished; `coming` those of them that it was not yet seen
     to have. `answered`: the first token of each sequence is there."""
 
@@ -56,12 +56,12 @@ class Exchange:
     status: int = CLIENT_LEFT
     owed: int = 0
     coming: int = 0
-    prefilling: list[Sequence] = field(default_factory=list)
+    prefilling: list[VllmSequence] = field(default_factory=list)
     answered: bool = False
     sequences: list[SequenceStats] = field(default_factory=list)
 
 
-current: ContextVar[Exchange | None] = ContextVar("raylane_exchange", default=None)
+current: ContextVar[EngineExchange | None] = ContextVar("raylane_exchange", default=None)
 """The exchange that the running task serves."""
 
 
@@ -71,12 +71,12 @@ class Exchanges:
     def __init__(self, emit: Callable[[Finished], None], tell: Callable[[FirstTokens], None]) -> None:
         self._emit = emit
         self._tell = tell
-        self._open: set[Exchange] = set()
-        self._prefilling: dict[Exchange, None] = {}
-        self._settling: set[Exchange] = set()
-        self._by_engine_id: dict[str, Exchange] = {}
-        self._engine_ids: dict[Exchange, list[str]] = {}
-        self._by_request_id: dict[str, Exchange] = {}
+        self._open: set[EngineExchange] = set()
+        self._prefilling: dict[EngineExchange, None] = {}
+        self._settling: set[EngineExchange] = set()
+        self._by_attempt_id: dict[str, EngineExchange] = {}
+        self._attempt_ids: dict[EngineExchange, list[str]] = {}
+        self._by_request_id: dict[str, EngineExchange] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -86,8 +86,8 @@ class Exchanges:
         """Whether no exchange is open or unreported."""
         return not self._open and not self._settling
 
-    def begin(self, request_id: str, now: float, priority: int = 0, booking: str = "") -> Exchange:
-        exchange = Exchange(request_id, now, priority, booking)
+    def begin(self, request_id: str, now: float, priority: int = 0, booking: str = "") -> EngineExchange:
+        exchange = EngineExchange(request_id, now, priority, booking)
         self._open.add(exchange)
         self._by_request_id[request_id] = exchange
         return exchange
@@ -97,26 +97,26 @@ class Exchanges:
         return request_id in self._by_request_id
 
     @property
-    def running(self) -> list[Exchange]:
+    def running(self) -> list[EngineExchange]:
         return sorted(self._open, key=lambda exchange: exchange.started)
 
-    def accept(self, engine_id: str, sequences: int) -> None:
+    def accept(self, attempt_id: str, sequences: int) -> None:
         """Books an engine request of `sequences` sequences on the exchange that the calling task serves, if any."""
         exchange = current.get()
         if exchange is not None:
             exchange.owed += sequences
             exchange.coming += sequences
-            self._by_engine_id[engine_id] = exchange
-            self._engine_ids.setdefault(exchange, []).append(engine_id)
+            self._by_attempt_id[attempt_id] = exchange
+            self._attempt_ids.setdefault(exchange, []).append(attempt_id)
 
-    def retract(self, engine_id: str, sequences: int) -> None:
+    def retract(self, attempt_id: str, sequences: int) -> None:
         """Takes back an `accept`: the engine refused the request."""
-        exchange = self._by_engine_id.pop(engine_id, None)
+        exchange = self._by_attempt_id.pop(attempt_id, None)
         if exchange is not None:
             exchange.owed -= sequences
             exchange.coming -= sequences
 
-    def expect(self, count: int, sequences: Iterable[Sequence]) -> None:
+    def expect(self, count: int, sequences: Iterable[VllmSequence]) -> None:
         """The engine has `count` sequences that the calling task's exchange was booked with: these, and others that have ended."""
         exchange = current.get()
         if exchange is None or exchange.answered or exchange.ended is not None:
@@ -141,9 +141,9 @@ class Exchanges:
         if answered:
             self._tell(FirstTokens(tuple(exchange.request_id for exchange in answered)))
 
-    def record(self, engine_id: str, stats: SequenceStats) -> None:
+    def record(self, attempt_id: str, stats: SequenceStats) -> None:
         """Adds a finished sequence's statistics; an id that no exchange accepted is ignored."""
-        exchange = self._by_engine_id.get(engine_id)
+        exchange = self._by_attempt_id.get(attempt_id)
         if exchange is None:
             return
         exchange.sequences.append(stats)
@@ -151,7 +151,7 @@ class Exchanges:
         if exchange.owed == 0 and exchange in self._settling:
             self._report(exchange)
 
-    def end(self, exchange: Exchange, now: float) -> bool:
+    def end(self, exchange: EngineExchange, now: float) -> bool:
         """Closes an exchange. False: statistics are owed to it, so that it is reported when they come, or at the latest by `settle`."""
         exchange.ended = now
         self._open.discard(exchange)
@@ -163,22 +163,22 @@ class Exchanges:
         self._report(exchange)
         return True
 
-    def settle(self, exchange: Exchange) -> None:
+    def settle(self, exchange: EngineExchange) -> None:
         """Reports an exchange that has ended, whatever it is still owed; called SETTLE_S after its end. A reported one is no error."""
         if exchange in self._settling:
             self._report(exchange)
 
-    def _report(self, exchange: Exchange) -> None:
+    def _report(self, exchange: EngineExchange) -> None:
         self._settling.discard(exchange)
         if self._by_request_id.get(exchange.request_id) is exchange:
             del self._by_request_id[exchange.request_id]
-        for engine_id in self._engine_ids.pop(exchange, ()):
-            if self._by_engine_id.get(engine_id) is exchange:
-                del self._by_engine_id[engine_id]
+        for attempt_id in self._attempt_ids.pop(exchange, ()):
+            if self._by_attempt_id.get(attempt_id) is exchange:
+                del self._by_attempt_id[attempt_id]
         self._emit(_finished(exchange))
 
 
-def _finished(exchange: Exchange) -> Finished:
+def _finished(exchange: EngineExchange) -> Finished:
     assert exchange.ended is not None
     last = exchange.sequences[-1] if exchange.sequences else SequenceStats(0, 0, 0, 0, 0.0, 0.0, 0.0)
     return Finished(

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from deployments.engine.exchanges import SETTLE_S, Exchange, Exchanges, current
+from deployments.engine.exchanges import SETTLE_S, EngineExchange, Exchanges, current
 from deployments.engine.feed import Feed
 from deployments.engine.fence import Fence
 from deployments.protocol import (
@@ -43,7 +43,7 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 _LEASELESS = frozenset({"/tokenize", "/detokenize", "/v1/messages/count_tokens"})
 """Any gateway may ask for these, without a lease and so without an epoch."""
-_MOST_BYTES = 4_096
+_MAX_BYTES = 4_096
 _ENGINE_DIED_EVENT = ERROR_EVENT + b'{"message":"the engine died","type":"server_error","param":null,"code":"%b"}}\n\n' % ENGINE_DIED_CODE.encode()
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that ask the engine for no work: they are served while draining, and are not in the books."""
@@ -113,7 +113,7 @@ class Guard:
             if not self._exchanges.end(exchange, time.monotonic()):
                 asyncio.get_running_loop().call_later(SETTLE_S, self._exchanges.settle, exchange)
 
-    def _noting(self, send: Send, exchange: Exchange) -> Send:
+    def _noting(self, send: Send, exchange: EngineExchange) -> Send:
         """Notes the status and the first byte. The head waits for the first piece of the body, which may show that the engine has died.
 
         vLLM's own words of a dead engine ("See stack trace (above)") are not passed on in a stream that has begun.
@@ -203,23 +203,23 @@ def _request_id(headers: list[tuple[bytes, bytes]]) -> str:
     return uuid.uuid4().hex
 
 
-def _text(headers: list[tuple[bytes, bytes]], wanted: str) -> str:
-    return next((value.decode("latin-1") for name, value in headers if name == wanted.encode()), "")
+def _text(headers: list[tuple[bytes, bytes]], desired: str) -> str:
+    return next((value.decode("latin-1") for name, value in headers if name == desired.encode()), "")
 
 
-def _number(headers: list[tuple[bytes, bytes]], wanted: str) -> int:
-    text = _text(headers, wanted)
+def _number(headers: list[tuple[bytes, bytes]], desired: str) -> int:
+    text = _text(headers, desired)
     return int(text) if text.isdecimal() and text.isascii() else 0
 
 
 async def _body(receive: Receive) -> bytes:
-    """A body of at most `_MOST_BYTES`; nothing of one that is longer."""
+    """A body of at most `_MAX_BYTES`; nothing of one that is longer."""
     pieces, more = b"", True
-    while more and len(pieces) <= _MOST_BYTES:
+    while more and len(pieces) <= _MAX_BYTES:
         message = await receive()
         pieces += message.get("body", b"")
         more = message.get("more_body", False)
-    return pieces if len(pieces) <= _MOST_BYTES else b""
+    return pieces if len(pieces) <= _MAX_BYTES else b""
 
 
 def _claimed_epoch(body: bytes) -> int | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestTraits:
     """Of one request: `prompt_tokens` of its longest prompt, the `seed` that it samples with (None: none, or it does not sample)."""
 
     prompt_tokens: int
@@ -16,7 +16,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class EngineBuild:
     """vLLM's version, the kind of device it runs on (vLLM's own word: `cpu`, `cuda`), and the most tokens of one step."""
 
     version: str
@@ -33,9 +33,9 @@ class Killer:
     field: str
     reason: str
     allowed: str
-    kills: Callable[[Asked, Engine], bool]
+    kills: Callable[[RequestTraits, EngineBuild], bool]
 
-    def told(self, asked: Asked, engine: Engine) -> str:
+    def reported(self, asked: RequestTraits, engine: EngineBuild) -> str:
         where = f"vLLM {engine.version} on {engine.device}"
         allowed = self.allowed.format(step_tokens=engine.step_tokens)
         return f"{self.field} with a prompt of {asked.prompt_tokens} tokens: {where} {self.reason}; allowed: {allowed}"
@@ -54,7 +54,7 @@ KILLERS = (
 )
 
 
-def killer_of(asked: Asked, engine: Engine) -> Killer | None:
+def killer_of(asked: RequestTraits, engine: EngineBuild) -> Killer | None:
     for killer in KILLERS:
         if engine.device == killer.device and f"{engine.version}.".startswith(f"{killer.version}.") and killer.kills(asked, engine):
             return killer

@@ -11,7 +11,7 @@ from cluster.spec import Model, Pool
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class NodePlacement:
     """What Ray must find on one node: the replica actor's resources, and for GPUs the placement group that holds them."""
 
     actor_options: dict[str, float]
@@ -25,7 +25,7 @@ class Placement:
         return options
 
 
-def place(model: Model, pool: Pool) -> Placement:
+def place(model: Model, pool: Pool) -> NodePlacement:
     """The placement of one replica of `model` in `pool`.
 
     On CPUs tensor parallelism splits the same booked cores among its ranks. A GPU bundle also asks for a sliver of the node's accelerator type,
@@ -33,7 +33,7 @@ def place(model: Model, pool: Pool) -> Placement:
     """
     cpus = model.cpus
     if pool.accelerator == "cpu" or model.engine == "simulated":
-        return Placement({"num_cpus": cpus})
+        return NodePlacement({"num_cpus": cpus})
     gpus = float(model.settings.tensor_parallel_size)
     bundle = {"CPU": cpus, "GPU": gpus, f"accelerator_type:{pool.accelerator}": 0.001}
-    return Placement({"num_cpus": cpus, "num_gpus": gpus}, (bundle,))
+    return NodePlacement({"num_cpus": cpus, "num_gpus": gpus}, (bundle,))

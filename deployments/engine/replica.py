@@ -16,7 +16,7 @@ from deployments.engine.backend import Backend, EngineLoad, StartBackend
 from deployments.engine.exchanges import Exchanges
 from deployments.engine.feed import Feed
 from deployments.engine.guard import Guard
-from deployments.engine.watchdog import Verdict, Watchdog
+from deployments.engine.watchdog import EngineVerdict, Watchdog
 from deployments.http.server import HttpServer
 from deployments.protocol import DrainReason, EngineFault, Failed, Finished, Hello, Load, ReplicaFacts, ReplicaState
 
@@ -41,7 +41,7 @@ class Identity:
     host: str
 
 
-class Replica:
+class ReplicaServer:
     """One replica of the engine that `start_backend` starts. `facts` are known after `start`.
 
     `state` is at most the backend's `watch_every_s` old; the death of the engine's process is noticed at once.
@@ -52,7 +52,7 @@ class Replica:
     _server: HttpServer
 
     def __init__(self, model: Model, identity: Identity, secret: str, start_backend: StartBackend) -> None:
-        self.verdict = Verdict.HEALTHY
+        self.verdict = EngineVerdict.HEALTHY
         self.failed: Failed | None = None
         """Why it ends by itself, if it does."""
         self.drains_for: DrainReason | None = None
@@ -93,7 +93,7 @@ class Replica:
     @property
     def state(self) -> ReplicaState:
         """Where the replica stands: one whose engine is gone is not merely draining."""
-        if self.verdict is not Verdict.HEALTHY or self._backend.dead:
+        if self.verdict is not EngineVerdict.HEALTHY or self._backend.dead:
             return ReplicaState.UNHEALTHY
         return ReplicaState.READY if self.drains_for is None else ReplicaState.DRAINING
 
@@ -145,7 +145,7 @@ class Replica:
         await self._backend.stop()
 
     async def _watch(self) -> None:
-        while self.verdict is Verdict.HEALTHY:
+        while self.verdict is EngineVerdict.HEALTHY:
             await self._backend.wait_dead(self._backend.watch_every_s)
             now = time.monotonic()
             owed = self._backend.unfinished or self._probe_if_idle(now)
@@ -154,7 +154,7 @@ class Replica:
         self._fail()
 
     def _fail(self) -> None:
-        fault = EngineFault.STALLED if self.verdict is Verdict.STALLED else EngineFault.DEAD
+        fault = EngineFault.STALLED if self.verdict is EngineVerdict.STALLED else EngineFault.DEAD
         stalled = f"the engine took no step for {self._model.health.stall_s:g} s"
         self.failed = Failed(fault, stalled if fault is EngineFault.STALLED else self._backend.last_words)
         logger.error("%s ends, since its engine is %s: %s", self.facts.replica_id, fault, self.failed.detail)

@@ -18,19 +18,19 @@ EVERY_S = 5.0
 _ANSWER_S = 2.0
 _TOKEN_PATH = "/latest/api/token"
 _TOKEN_TTL_S = 21_600
-_MOST_BYTES = 4_096
+_MAX_BYTES = 4_096
 
 
 async def spot_notice(url: str, every_s: float = EVERY_S) -> str:
     """Returns the notice at `url`, as soon as there is one. What goes wrong on the way is logged once for each kind."""
     token = ""
-    told: set[str] = set()
+    reported: set[str] = set()
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_ANSWER_S)) as session:
         while True:
             try:
                 token = token or await _token(session, url)
                 async with session.get(url, headers={"X-aws-ec2-metadata-token": token} if token else {}) as response:
-                    status, body = response.status, await response.content.read(_MOST_BYTES)
+                    status, body = response.status, await response.content.read(_MAX_BYTES)
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 status, body, trouble = 0, b"", f"{url} does not answer: {error!r}"
             else:
@@ -39,8 +39,8 @@ async def spot_notice(url: str, every_s: float = EVERY_S) -> str:
                 return body.decode(errors="replace")
             if status == 401:
                 token = ""  # it has run out
-            elif status != 404 and trouble not in told:
-                told.add(trouble)
+            elif status != 404 and trouble not in reported:
+                reported.add(trouble)
                 logger.warning("%s", trouble)
             await asyncio.sleep(every_s)
 

@@ -31,10 +31,10 @@ from vllm.version import __version__ as vllm_version
 from cluster.spec import Model
 from deployments.engine import telemetry
 from deployments.engine.args import namespace
-from deployments.engine.backend import Capacity, EngineLoad
+from deployments.engine.backend import EngineCapacity, EngineLoad
 from deployments.engine.compiling import Compilers
 from deployments.engine.exchanges import Exchanges, SequenceStats, current
-from deployments.engine.killers import Asked, Engine, killer_of
+from deployments.engine.killers import EngineBuild, RequestTraits, killer_of
 from deployments.engine.step_log import StepLog
 from deployments.engine.warm_up import warm_up
 from deployments.engine.watchdog import own_words, root_cause
@@ -109,11 +109,11 @@ class BookedLLM(AsyncLLM):  # type: ignore[misc]
         tokens = prompt.get("prompt_token_ids") if isinstance(prompt, dict) else None
         seed = params.seed if isinstance(params, SamplingParams) and params.sampling_type is SamplingType.RANDOM_SEED else None
         config = self.vllm_config
-        engine = Engine(vllm_version, str(config.device_config.device_type), int(config.scheduler_config.max_num_batched_tokens))
-        asked = Asked(len(tokens or ()), seed)
+        engine = EngineBuild(vllm_version, str(config.device_config.device_type), int(config.scheduler_config.max_num_batched_tokens))
+        asked = RequestTraits(len(tokens or ()), seed)
         killer = killer_of(asked, engine)
         if killer is not None:
-            raise VLLMValidationError(killer.told(asked, engine), parameter=killer.field, value=seed)
+            raise VLLMValidationError(killer.reported(asked, engine), parameter=killer.field, value=seed)
 
     def _states(self, internal_id: str) -> list[Any]:
         """The states of a request's sequences, those that have ended left out; vLLM's output processor says in each when its first token came."""
@@ -142,11 +142,11 @@ class VllmApp:
         return int(self.engine.get_num_unfinished_requests())
 
     @property
-    def capacity(self) -> Capacity:
+    def capacity(self) -> EngineCapacity:
         config = self.engine.vllm_config
         scheduler, cache = config.scheduler_config, config.cache_config
         kv_tokens = int(cache.num_gpu_blocks or 0) * int(cache.block_size)
-        return Capacity(config.model_config.max_model_len, scheduler.max_num_seqs, scheduler.max_num_batched_tokens, kv_tokens)
+        return EngineCapacity(config.model_config.max_model_len, scheduler.max_num_seqs, scheduler.max_num_batched_tokens, kv_tokens)
 
     @property
     def last_words(self) -> str:

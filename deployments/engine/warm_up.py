@@ -33,34 +33,34 @@ _TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "o
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class WarmUpRequest:
     """A request: its path and its body."""
 
     path: str
     body: dict[str, Any]
 
 
-def requests_of(model: Model) -> list[Asked]:
+def requests_of(model: Model) -> list[WarmUpRequest]:
     """One request of each kind that clients of `model` may send. torch compiles anew for the first batch of several, so each kind is asked twice."""
     if model.task == "embed":
-        return [Asked("/v1/embeddings", {"model": model.name, "input": list(prompts)}) for prompts in (_PROMPTS[:1], _PROMPTS)]
+        return [WarmUpRequest("/v1/embeddings", {"model": model.name, "input": list(prompts)}) for prompts in (_PROMPTS[:1], _PROMPTS)]
     return list(_generating(model))
 
 
-def _generating(model: Model) -> Iterator[Asked]:
+def _generating(model: Model) -> Iterator[WarmUpRequest]:
     # vLLM refuses these with speculative decoding.
     refused = {"min_p", "min_tokens", "logit_bias"} if model.settings.speculative else set()
     sampled = {key: value for key, value in _SAMPLED.items() if key not in refused}
     kinds: tuple[dict[str, Any], ...] = ({"temperature": 0}, sampled, {"logprobs": 2}, {"logprobs": 2, "prompt_logprobs": 2})
     for kind in kinds:
         for prompts in (_PROMPTS[:1], _PROMPTS):
-            yield Asked("/v1/completions", {"model": model.name, "prompt": list(prompts), "max_tokens": 3, "ignore_eos": True, **kind})
+            yield WarmUpRequest("/v1/completions", {"model": model.name, "prompt": list(prompts), "max_tokens": 3, "ignore_eos": True, **kind})
     message = [{"role": "user", "content": _PROMPTS[0]}]
     tools = {"tools": [_TOOL], "tool_choice": "auto"} if model.settings.tool_call_parser else {}
     for kind in ({"logprobs": True, "top_logprobs": 2}, {"response_format": _SCHEMA}, tools):
-        yield Asked("/v1/chat/completions", {"model": model.name, "messages": message, "max_tokens": 3, **kind})
+        yield WarmUpRequest("/v1/chat/completions", {"model": model.name, "messages": message, "max_tokens": 3, **kind})
     for adapter in model.adapters:
-        yield Asked("/v1/completions", {"model": adapter.name, "prompt": list(_PROMPTS), "max_tokens": 3})
+        yield WarmUpRequest("/v1/completions", {"model": adapter.name, "prompt": list(_PROMPTS), "max_tokens": 3})
 
 
 async def warm_up(app: Any, model: Model) -> None:
@@ -74,7 +74,7 @@ async def warm_up(app: Any, model: Model) -> None:
             logger.info("not warmed up: %s answered %d to %s", asked.path, status, json.dumps(asked.body))
 
 
-async def _ask(app: Any, asked: Asked) -> tuple[int, bytes]:
+async def _ask(app: Any, asked: WarmUpRequest) -> tuple[int, bytes]:
     body = json.dumps(asked.body).encode()
     scope = {
         "type": "http",

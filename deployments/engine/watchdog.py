@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 
 
-class Verdict(StrEnum):
+class EngineVerdict(StrEnum):
     """What is to be thought of the engine."""
 
     HEALTHY = "healthy"
@@ -47,11 +47,11 @@ class Watchdog:
         """Whether it is worth finding out if the engine compiles, which takes some milliseconds."""
         return self._owed_s > _SUSPICIOUS_S or self._compiled_s > 0
 
-    def check(self, now: float, unfinished: int, last_step: float, dead: bool, compiling: bool = False) -> Verdict:
+    def check(self, now: float, unfinished: int, last_step: float, dead: bool, compiling: bool = False) -> EngineVerdict:
         """The verdict at `now`, given the unfinished work, when the engine last stepped, whether its process is known to be dead (seconds), and
         whether it has compiled since the last check."""
         if dead:
-            return Verdict.DEAD
+            return EngineVerdict.DEAD
         if unfinished == 0 or last_step != self._last_step or self._checked is None:
             self._owed_s = self._compiled_s = 0.0
         elif compiling and self._compiled_s < self.compile_s:
@@ -61,7 +61,7 @@ class Watchdog:
         # Work that appears counts from the check that sees it first.
         self._checked = now if unfinished else None
         self._last_step = last_step
-        return Verdict.STALLED if self._owed_s > self.stall_s else Verdict.HEALTHY
+        return EngineVerdict.STALLED if self._owed_s > self.stall_s else EngineVerdict.HEALTHY
 
 
 _LAST_BYTES = 1 << 18

@@ -8,7 +8,7 @@ form.
 
 from collections import OrderedDict
 
-from deployments.engine_model.limits import Limits
+from deployments.engine_model.limits import EngineModelLimits
 from deployments.engine_model.sequence import Sequence
 
 
@@ -17,7 +17,7 @@ class PrefixCache:
 
     def __init__(self, chunk_blocks: int) -> None:
         self.chunk_blocks = chunk_blocks
-        self._holders: dict[int, int] = {}
+        self._users: dict[int, int] = {}
         self._unused: OrderedDict[int, None] = OrderedDict()
 
     @property
@@ -31,7 +31,7 @@ class PrefixCache:
         for chunk in prefix:
             if chunk in self._unused:
                 unused += 1
-            elif chunk not in self._holders:
+            elif chunk not in self._users:
                 break
             found += 1
         return found, unused
@@ -41,7 +41,7 @@ class PrefixCache:
         for chunk in prefix[:count]:
             if chunk in self._unused:
                 del self._unused[chunk]
-            self._holders[chunk] = self._holders.get(chunk, 0) + 1
+            self._users[chunk] = self._users.get(chunk, 0) + 1
 
     def keep(self, prefix: tuple[int, ...], since: int) -> int:
         """A sequence has computed its prompt: its chunks from `since` on are shared from now on, up to the first that another put there meanwhile.
@@ -50,9 +50,9 @@ class PrefixCache:
         """
         held = since
         for chunk in prefix[since:]:
-            if chunk in self._holders or chunk in self._unused:
+            if chunk in self._users or chunk in self._unused:
                 break
-            self._holders[chunk] = 1
+            self._users[chunk] = 1
             held += 1
         return held
 
@@ -60,9 +60,9 @@ class PrefixCache:
         """A sequence ends that held `count` chunks. Returns how many of them nobody holds any more."""
         released = 0
         for chunk in reversed(prefix[:count]):  # the end of a prompt is given up first
-            self._holders[chunk] -= 1
-            if not self._holders[chunk]:
-                del self._holders[chunk]
+            self._users[chunk] -= 1
+            if not self._users[chunk]:
+                del self._users[chunk]
                 self._unused[chunk] = None
                 released += 1
         return released
@@ -76,7 +76,7 @@ class PrefixCache:
 class Blocks:
     """`free`: blocks that nobody uses, those that the prefix cache remembers among them."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: EngineModelLimits) -> None:
         self.total = self.free = limits.kv_tokens // limits.block_tokens
         self.decodes = 0
         """Sequences that decode."""

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from cluster.files import read_json, write_json
 from deployments.engine_model.cost_model import Attention, CostModel, Curve
-from deployments.engine_model.limits import Limits
+from deployments.engine_model.limits import EngineModelLimits
 
 Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -81,16 +81,16 @@ class CostFile(_Section):
         units = costs.model_dump(exclude={"decode", "prompt"})
         return CostModel(dense, sequence, Attention(decode, prompt, **units), front, self.back_s)
 
-    def limits(self) -> Limits:
+    def limits(self) -> EngineModelLimits:
         engine = self.engine
-        return Limits(engine.max_num_seqs, engine.max_num_batched_tokens, engine.kv_tokens, engine.block_tokens)
+        return EngineModelLimits(engine.max_num_seqs, engine.max_num_batched_tokens, engine.kv_tokens, engine.block_tokens)
 
 
 def cost_file(
     model: str,
     hardware: str,
     basis: Literal["measured", "profile", "roofline"],
-    limits: Limits,
+    limits: EngineModelLimits,
     cost: CostModel,
     error: float | None = None,
     note: str = "",

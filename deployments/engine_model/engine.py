@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from deployments.engine_model.blocks import Blocks
 from deployments.engine_model.cost_model import Chunk, CostModel
-from deployments.engine_model.limits import Limits
+from deployments.engine_model.limits import EngineModelLimits
 from deployments.engine_model.sequence import ItlHistogram, Sequence
 
 
@@ -29,10 +29,10 @@ class Boundary:
     finished: tuple[Sequence, ...]
 
 
-class Engine:
+class EngineModel:
     """One engine. Whoever drives it calls `add` and `abort` as they happen and `advance` at `next_s`, in the order of time."""
 
-    def __init__(self, limits: Limits, cost: CostModel) -> None:
+    def __init__(self, limits: EngineModelLimits, cost: CostModel) -> None:
         self.next_s = math.inf
         """When the segment that runs ends; infinite while idle."""
         self.preemptions = 0

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from cluster.spec import Model, Pool
 from deployments.engine_model.cost_file import CostFile
-from deployments.engine_model.limits import Limits
+from deployments.engine_model.limits import EngineModelLimits
 
 _BOUNDED = ("max_num_seqs", "max_num_batched_tokens")
 
 
-def limits_for(model: Model, file: CostFile) -> Limits:
+def limits_for(model: Model, file: CostFile) -> EngineModelLimits:
     """The engine's limits as the spec sets them, as far as its costs are known: never more than the file's engine had. The KV cache is the file's."""
     settings, engine = model.settings, file.engine
     sequences, step_tokens = (min(getattr(settings, key), getattr(engine, key)) for key in _BOUNDED)
@@ -27,12 +27,12 @@ def misfits(model: Model, pool: Pool, file: CostFile) -> tuple[str, ...]:
     if file.basis != "measured" and pool.accelerator != "cpu" and not _names(file.hardware, pool.accelerator):
         found.append(f"the costs are of {file.hardware}, pool {pool.name!r} has {pool.accelerator}: their times are simulated all the same")
     for key in _BOUNDED:
-        wanted, known = getattr(model.settings, key), getattr(file.engine, key)
-        if wanted > known:
-            found.append(f"models.{model.name}.settings.{key} = {wanted}: the costs are known up to {known}, which is what was simulated")
+        desired, known = getattr(model.settings, key), getattr(file.engine, key)
+        if desired > known:
+            found.append(f"models.{model.name}.settings.{key} = {desired}: the costs are known up to {known}, which is what was simulated")
     if model.settings.max_model_len > file.engine.kv_tokens:
-        told = f"models.{model.name}.settings.max_model_len = {model.settings.max_model_len}"
-        found.append(f"{told}: the costs are of an engine with {file.engine.kv_tokens} KV tokens, which no longer request fits into")
+        reported = f"models.{model.name}.settings.max_model_len = {model.settings.max_model_len}"
+        found.append(f"{reported}: the costs are of an engine with {file.engine.kv_tokens} KV tokens, which no longer request fits into")
     return tuple(found)
 
 

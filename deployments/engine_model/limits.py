@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class EngineModelLimits:
     """vLLM's max_num_seqs, max_num_batched_tokens (no fewer), the tokens that its KV blocks hold, and those of a block.
 
     `chunk_tokens`: tokens of one hash of a prompt's prefix, a multiple of a block's; 0: no prefix caching.

@@ -1,4 +1,4 @@
-"""How many requests a second one replica serves for good, from the cost of its steps: an equation, where the simulator would play a trace.
+"""How many requests a second one replica serves for good, from the cost of its steps: an equation, where the simulator would run a trace.
 
 B sequences are in the engine. A prompt of `isl` tokens takes c steps, its answer of `osl` tokens osl - 1 more (the step that ends the prompt samples
 the first token), so that a request stays for r = c + osl - 1 steps of t seconds each, and by Little's law
@@ -18,7 +18,7 @@ all steps would cost nothing: that is why steps with and without prompts are tol
 
 Mean lengths go in, and the spread of the answers (`output_cv`: standard deviation over mean). 1 is an exponential distribution's; 0 says that all are
 of one length, and flatters an engine that is bound by reading its KV cache. What lies before and behind the engine (`CostModel.front`, `back_s`) is
-latency, and costs the engine nothing. Prefix caching is left out: pass the uncached part as `isl` where most of the prompts is shared. Pure; laws and
+latency, and costs the engine nothing. Prefix caching is left out: pass the uncached part as `isl` where most of the prompts is shared. Pure; policies and
 planners call it.
 """
 
@@ -27,7 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from deployments.engine_model.cost_model import Chunk, CostModel
-from deployments.engine_model.limits import Limits
+from deployments.engine_model.limits import EngineModelLimits
 
 _STEPS_A_DOUBLING = 4
 """How finely sizes of the batch are tried."""
@@ -46,7 +46,13 @@ class WorkingPoint:
 
 
 def rate_at(
-    limits: Limits, cost: CostModel, isl: float, osl: float, itl_s: float | None = None, ttft_s: float | None = None, output_cv: float = 1.0
+    limits: EngineModelLimits,
+    cost: CostModel,
+    isl: float,
+    osl: float,
+    itl_s: float | None = None,
+    ttft_s: float | None = None,
+    output_cv: float = 1.0,
 ) -> float:
     """Requests a second of one replica, of `isl` tokens of prompt and `osl` of output on average, where a token takes `itl_s` at most, and a prompt's
     own steps `ttft_s`; 0 where not even one request at a time keeps that."""
@@ -55,7 +61,13 @@ def rate_at(
 
 
 def best_point(
-    limits: Limits, cost: CostModel, isl: float, osl: float, itl_s: float | None = None, ttft_s: float | None = None, output_cv: float = 1.0
+    limits: EngineModelLimits,
+    cost: CostModel,
+    isl: float,
+    osl: float,
+    itl_s: float | None = None,
+    ttft_s: float | None = None,
+    output_cv: float = 1.0,
 ) -> WorkingPoint | None:
     """The working point of the highest rate that keeps the bounds (seconds; None: no bound); None where there is none."""
     isl, osl = max(1.0, isl), max(1.0, osl)
@@ -67,14 +79,14 @@ def best_point(
         return point
 
     best: WorkingPoint | None = None
-    for sequences in _sizes(_most(min(limits.sequences, int(limits.kv_tokens // (isl + osl))), point_of)):
+    for sequences in _sizes(_max(min(limits.sequences, int(limits.kv_tokens // (isl + osl))), point_of)):
         point = point_of(sequences)
         if point is not None and (best is None or point.requests_per_s > best.requests_per_s):
             best = point
     return best
 
 
-def working_point(limits: Limits, cost: CostModel, sequences: int, isl: float, osl: float, output_cv: float = 1.0) -> WorkingPoint | None:
+def working_point(limits: EngineModelLimits, cost: CostModel, sequences: int, isl: float, osl: float, output_cv: float = 1.0) -> WorkingPoint | None:
     """What an engine does with so many sequences in it, see the module's docstring; None where its steps have no room for so many prompts."""
     isl, osl = max(1.0, isl), max(1.0, osl)
     chunks, steps, room = 1, osl, 0.0
@@ -98,7 +110,7 @@ def working_point(limits: Limits, cost: CostModel, sequences: int, isl: float, o
     return WorkingPoint(sequences, decodes, step_s, chunks * mixed_s, sequences / (steps * step_s))
 
 
-def _most(high: int, point_of: Callable[[int], WorkingPoint | None]) -> int:
+def _max(high: int, point_of: Callable[[int], WorkingPoint | None]) -> int:
     """The most sequences, up to `high`, that keep the bounds; steps grow with them, so it is found by halving. 0: not even one."""
     low = 0
     while low < high:
@@ -110,9 +122,9 @@ def _most(high: int, point_of: Callable[[int], WorkingPoint | None]) -> int:
     return low
 
 
-def _sizes(most: int) -> list[int]:
-    """Numbers up to `most`, denser where they are small."""
-    if most < 1:
+def _sizes(maximum: int) -> list[int]:
+    """Numbers up to `maximum`, denser where they are small."""
+    if maximum < 1:
         return []
-    count = math.ceil(math.log2(most) * _STEPS_A_DOUBLING)
-    return sorted({most, *(round(2 ** (step / _STEPS_A_DOUBLING)) for step in range(count))})
+    count = math.ceil(math.log2(maximum) * _STEPS_A_DOUBLING)
+    return sorted({maximum, *(round(2 ** (step / _STEPS_A_DOUBLING)) for step in range(count))})

@@ -7,14 +7,14 @@ from typing import Any
 class ItlHistogram:
     """Bins 2 % wide from 10 us on."""
 
-    LEAST_S = 1e-5
+    MIN_S = 1e-5
     RATIO = 1.02
 
     def __init__(self) -> None:
         self.counts: dict[int, int] = {}
 
     def add(self, seconds: float, count: int) -> None:
-        bin_ = max(0, int(math.log(max(seconds, self.LEAST_S) / self.LEAST_S) / math.log(self.RATIO)))
+        bin_ = max(0, int(math.log(max(seconds, self.MIN_S) / self.MIN_S) / math.log(self.RATIO)))
         self.counts[bin_] = self.counts.get(bin_, 0) + count
 
     def merge(self, other: "ItlHistogram") -> None:
@@ -23,11 +23,11 @@ class ItlHistogram:
 
     def quantile(self, share: float) -> float:
         """The length that `share` of the gaps do not exceed, in seconds; NaN without gaps."""
-        wanted, seen = share * sum(self.counts.values()), 0
+        desired, seen = share * sum(self.counts.values()), 0
         for bin_ in sorted(self.counts):
             seen += self.counts[bin_]
-            if seen >= wanted:
-                return float(self.LEAST_S * self.RATIO ** (bin_ + 0.5))
+            if seen >= desired:
+                return float(self.MIN_S * self.RATIO ** (bin_ + 0.5))
         return math.nan
 
 

@@ -11,15 +11,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from deployments.cell.latency import LONGEST_SPAN_S
-from deployments.cell.scaling_books import SCALING_PATH, Books
+from deployments.cell.scaling_facts import SCALING_PATH, ScalingFacts
 from deployments.gateway.connection import Receive, Scope, Send, cut
 from deployments.gateway.own_page import OwnPage
 from deployments.gateway.service import Service
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.fields import shown
 from deployments.ownership.channel import Session
-from deployments.ownership.desk import Desk
-from deployments.ownership.messages import LANES_PATH, MOST_LINE_BYTES, SILENT_AFTER_S, decode
+from deployments.ownership.dispatcher import Dispatcher
+from deployments.ownership.messages import LANES_PATH, MAX_LINE_BYTES, UNRESPONSIVE_AFTER_S, decode
 
 log = logging.getLogger("raylane.ownership")
 
@@ -27,8 +27,8 @@ log = logging.getLogger("raylane.ownership")
 class LanesPage:
     """The ASGI app of LANES_PATH."""
 
-    def __init__(self, desks: Mapping[str, Desk]) -> None:
-        self._desks = desks
+    def __init__(self, dispatchers: Mapping[str, Dispatcher]) -> None:
+        self._dispatchers = dispatchers
 
     def route(self) -> Route:
         return Route(LANES_PATH, self)
@@ -37,7 +37,7 @@ class LanesPage:
         """One channel, until either side ends it."""
         query = parse_qs(scope["query_string"].decode("latin-1"))
         model, gateway_id, epoch, channel = (query.get(name, [""])[0] for name in ("model", "gateway", "epoch", "channel"))
-        owner = desk.own if (desk := self._desks.get(model)) is not None else None
+        owner = dispatcher.own if (dispatcher := self._dispatchers.get(model)) is not None else None
         if scope["method"] != "POST" or owner is None or str(owner.epoch) != epoch:
             await _answer(send, 409)
             return
@@ -62,7 +62,7 @@ async def _carry(session: Session, receive: Receive, send: Send) -> None:
         if isinstance(error, Exception):
             log.warning("the channel of gateway %s broke: %r", session.gateway_id, error)
     try:
-        async with asyncio.timeout(SILENT_AFTER_S):
+        async with asyncio.timeout(UNRESPONSIVE_AFTER_S):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
     except (OSError, TimeoutError):
         cut(send)
@@ -79,18 +79,18 @@ async def _listen(session: Session, receive: Receive) -> None:
 
 
 async def _lines(receive: Receive) -> AsyncIterator[bytes]:
-    """The lines of a request's body. Raises TimeoutError when the other end is silent, ValueError when a line has no end."""
+    """The lines of a request's body. Raises TimeoutError when the other end is unresponsive, ValueError when a line has no end."""
     rest = b""
     while True:
-        async with asyncio.timeout(SILENT_AFTER_S):
+        async with asyncio.timeout(UNRESPONSIVE_AFTER_S):
             message = await receive()
         if message["type"] == "http.disconnect":
             return
         *lines, rest = (rest + message.get("body", b"")).split(b"\n")
         for line in lines:
             yield line
-        if len(rest) > MOST_LINE_BYTES:
-            raise ValueError(f"a line of over {MOST_LINE_BYTES} bytes")
+        if len(rest) > MAX_LINE_BYTES:
+            raise ValueError(f"a line of over {MAX_LINE_BYTES} bytes")
         if not message.get("more_body", False):
             return
 
@@ -105,23 +105,23 @@ class ScalingPage:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._desks: Mapping[str, Desk] = service.desks
+        self._dispatchers: Mapping[str, Dispatcher] = service.dispatchers
 
     def route(self) -> Route:
-        return Route(SCALING_PATH + "/{model:path}", OwnPage(self.books, self._service, quiet=True))
+        return Route(SCALING_PATH + "/{model:path}", OwnPage(self.scaling_facts, self._service, quiet=True))
 
-    async def books(self, request: Request) -> Response:
+    async def scaling_facts(self, request: Request) -> Response:
         name = request.path_params["model"]
-        desk = self._desks.get(name)
-        if desk is None:
-            message = f"model = {shown(name)}: not served here; allowed: {', '.join(self._desks)}"
+        dispatcher = self._dispatchers.get(name)
+        if dispatcher is None:
+            message = f"model = {shown(name)}: not served here; allowed: {', '.join(self._dispatchers)}"
             raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
         span_s = _span_s(request)
-        if (own := desk.own) is None:
+        if (own := dispatcher.own) is None:
             raise ApiError(ErrorCode.NOT_OWNER, f"model {name!r}: this gateway does not own it")
         attainment = {one.name: one.attainment for one in self._service.spec.classes}
-        books = Books(name, own.epoch, 0.0, own.snapshot(etas=False), attainment, own.latencies(span_s) if span_s > 0 else None)
-        return Response(books.encode(), media_type="application/json")
+        scaling_facts = ScalingFacts(name, own.epoch, 0.0, own.snapshot(etas=False), attainment, own.latencies(span_s) if span_s > 0 else None)
+        return Response(scaling_facts.encode(), media_type="application/json")
 
 
 def _span_s(request: Request) -> float:

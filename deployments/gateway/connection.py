@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
 from deployments.gateway.cors import EXTRA_HEADERS
-from deployments.gateway.flow import Aborted, Cause, Flow, Hop
+from deployments.gateway.flow import Aborted, EndCause, Hop, RequestFlow
 from deployments.http.protocol import ClientLimits
 from deployments.openai.endpoints import Dialect, Endpoint
 from deployments.openai.errors import ApiError, ErrorCode
@@ -77,7 +77,7 @@ class Connection:
         scope: Scope,
         receive: Receive,
         send: Send,
-        flow: Flow,
+        flow: RequestFlow,
         max_body_bytes: int,
         limits: ClientLimits,
         is_last: Callable[[], bool] = lambda: False,
@@ -111,7 +111,7 @@ class Connection:
             self._flow.wait_for(Hop.UPLOAD, time.monotonic(), began_s + self._limits.body_due_s(size))
             message = await self._receive()
             if message["type"] == "http.disconnect":
-                raise Aborted(Cause.CLIENT_GONE, None)
+                raise Aborted(EndCause.CLIENT_GONE, None)
             pieces.append(message.get("body", b""))
             size += len(pieces[-1])
             if size > self._max_body_bytes:
@@ -207,7 +207,7 @@ class Connection:
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self._flow.abort(Cause.CLIENT_GONE)
+        self._flow.abort(EndCause.CLIENT_GONE)
 
     def _too_large(self, size: int) -> ApiError:
         message = f"the body has {size} bytes; allowed: at most max_body_bytes = {self._max_body_bytes}"

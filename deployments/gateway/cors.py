@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cluster.spec import Cors as Settings
+from cluster.spec import CorsSpec as Settings
 
 EXTRA_HEADERS = "raylane.headers"
 """Where the scope of a request holds headers that its answer is to carry, whatever it is."""
@@ -23,7 +23,7 @@ _LONGEST_NAMES = 2_048
 Headers = list[tuple[bytes, bytes]]
 
 
-class Cors:
+class CorsRules:
     """The rules of a spec."""
 
     def __init__(self, settings: Settings | None) -> None:
@@ -65,7 +65,7 @@ class Cors:
 class Doorstep:
     """The ASGI app before a path that pages of other origins may ask for. It wraps no `send`: what answers adds the headers itself."""
 
-    def __init__(self, app: ASGIApp, rules: Callable[[], Cors]) -> None:
+    def __init__(self, app: ASGIApp, rules: Callable[[], CorsRules]) -> None:
         self._app = app
         self._rules = rules
 

@@ -10,14 +10,14 @@ from enum import StrEnum
 import aiohttp
 
 from deployments.gateway.connection import Connection, answer_headers
-from deployments.gateway.flow import Flow, Hop
+from deployments.gateway.flow import Hop, RequestFlow
 from deployments.openai.endpoints import Endpoint
 from deployments.openai.engine_answer import engine_error
 from deployments.openai.errors import ApiError, ErrorCode, lost
-from deployments.ownership.allegiance import overtaken_by
-from deployments.ownership.desk import Desk
+from deployments.ownership.dispatcher import Dispatcher
+from deployments.ownership.owner_tracker import overtaken_by
 from deployments.protocol import DRAINING_CODE, ENGINE_DIED_HEADER, REQUEST_ID_HEADER, SIMULATED_HEADER, UNHEALTHY_CODE, ReplicaFacts, ReplicaState
-from deployments.telemetry.decisions import Verdict
+from deployments.telemetry.decisions import RequestVerdict
 
 UNREACHABLE = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 """No connection was made, so the replica did not see the request. (A connection that broke later says nothing of that.)"""
@@ -31,13 +31,13 @@ _COPIED_BYTES = 1 << 20
 """A longer body is sent from a stream, piece by piece: as bytes it would be copied whole in one go of the event loop, of which aiohttp warns."""
 
 
-class Refused(Exception):
+class ReplicaRefused(Exception):
     """The replica took no work: it drains or is unhealthy (`state`), or cannot be reached (None). The request may be placed elsewhere.
 
     Or its owner was overtaken by another, and `highest` is the highest epoch that the replica knows.
     """
 
-    verdict = Verdict.REFUSED
+    verdict = RequestVerdict.REFUSED
 
     def __init__(self, state: ReplicaState | None, highest: int | None = None) -> None:
         super().__init__(state)
@@ -58,23 +58,23 @@ class Death(StrEnum):
     ENGINE_DIED = "engine_died"
 
 
-class Died(Exception):
+class ReplicaDied(Exception):
     """The replica died, or its engine did, before a byte of the answer had reached the client. The request may be placed elsewhere, if the owner of
     the lanes lets it (`scheduling/suspects.py`)."""
 
-    verdict = Verdict.RESUBMITTED
+    verdict = RequestVerdict.RESUBMITTED
 
     def __init__(self, death: Death) -> None:
         super().__init__(death.value)
         self.reason = death.value
 
 
-async def post(session: aiohttp.ClientSession, url: str, engine_id: str, body: bytes, more: Mapping[str, str] = _NOTHING) -> aiohttp.ClientResponse:
+async def post(session: aiohttp.ClientSession, url: str, attempt_id: str, body: bytes, more: Mapping[str, str] = _NOTHING) -> aiohttp.ClientResponse:
     """Sends a request, with `more` headers.
 
     Returns when the head of its answer came. Raises aiohttp.ClientError, also for an answer that is none.
     """
-    headers = {REQUEST_ID_HEADER: engine_id, "content-type": "application/json", **more}
+    headers = {REQUEST_ID_HEADER: attempt_id, "content-type": "application/json", **more}
     response = await session.post(url, data=body if len(body) <= _COPIED_BYTES else io.BytesIO(body), headers=headers, allow_redirects=False)
     if not 200 <= response.status < 600:
         response.close()
@@ -82,10 +82,10 @@ async def post(session: aiohttp.ClientSession, url: str, engine_id: str, body: b
     return response
 
 
-def refusal(status: int, payload: bytes) -> Refused | None:
+def refusal(status: int, payload: bytes) -> ReplicaRefused | None:
     highest = overtaken_by(status, payload)
     if highest is not None:
-        return Refused(None, highest)
+        return ReplicaRefused(None, highest)
     if status != 503:
         return None
     try:
@@ -93,7 +93,7 @@ def refusal(status: int, payload: bytes) -> Refused | None:
     except (ValueError, KeyError, TypeError):
         return None
     state = _REFUSALS.get(code) if isinstance(code, str) else None
-    return None if state is None else Refused(state)
+    return None if state is None else ReplicaRefused(state)
 
 
 def content_type(response: aiohttp.ClientResponse) -> bytes:
@@ -113,14 +113,16 @@ _Answer = tuple[int, bytes, bytes, list[tuple[bytes, bytes]]]
 """Status, content type, body, and the marks that go to the client."""
 
 
-async def run_direct(session: aiohttp.ClientSession, desk: Desk, flow: Flow, client: Connection, endpoint: Endpoint, body: bytes) -> None:
+async def run_direct(
+    session: aiohttp.ClientSession, dispatcher: Dispatcher, flow: RequestFlow, client: Connection, endpoint: Endpoint, body: bytes
+) -> None:
     """Runs a request to its end. Raises ApiError, or what cancelled the flow."""
-    for replica in desk.replicas.ready_in_turn():
+    for replica in dispatcher.replicas.ready_in_turn():
         flow.ledger.replica_id, flow.ledger.pick = replica.replica_id, "direct"
         try:
             status, kind, payload, marked = await _ask(session, replica, flow, endpoint, body)
-        except Refused as refused:
-            desk.replica_state(replica.replica_id, refused.state)
+        except ReplicaRefused as refused:
+            dispatcher.replica_state(replica.replica_id, refused.state)
             continue
         if status >= 400:
             error = engine_error(status, payload, endpoint.body, body)
@@ -129,18 +131,18 @@ async def run_direct(session: aiohttp.ClientSession, desk: Desk, flow: Flow, cli
         await client.start(status, [(b"content-type", kind), *sized(payload), *marked, *answer_headers(flow.ledger)])
         await client.finish(payload)
         return
-    raise ApiError(ErrorCode.NO_REPLICA, f"no replica of model {desk.model.name!r} is ready", headers={"retry-after": "1"})
+    raise ApiError(ErrorCode.NO_REPLICA, f"no replica of model {dispatcher.model.name!r} is ready", headers={"retry-after": "1"})
 
 
-async def _ask(session: aiohttp.ClientSession, replica: ReplicaFacts, flow: Flow, endpoint: Endpoint, body: bytes) -> _Answer:
+async def _ask(session: aiohttp.ClientSession, replica: ReplicaFacts, flow: RequestFlow, endpoint: Endpoint, body: bytes) -> _Answer:
     flow.wait_for(Hop.FIRST_BYTE, time.monotonic())
     try:
-        async with await post(session, replica.url + endpoint.path, flow.ledger.engine_id, body) as response:
+        async with await post(session, replica.url + endpoint.path, flow.ledger.attempt_id, body) as response:
             payload = await response.read()
             if ENGINE_DIED_HEADER in response.headers:
                 raise lost()
     except UNREACHABLE as error:
-        raise Refused(None) from error
+        raise ReplicaRefused(None) from error
     except aiohttp.ClientError as error:
         raise lost() from error
     refused = refusal(response.status, payload)

@@ -1,4 +1,4 @@
-"""Keeps one feed open to each engine replica of the cell, and tells the desks what the replicas say (protocol.py).
+"""Keeps one feed open to each engine replica of the cell, and tells the dispatchers what the replicas say (protocol.py).
 
 Who exists comes from the directory; who lives comes from the feed: its end is how a dead process is noticed within milliseconds, its silence how a
 stopped one is.
@@ -13,15 +13,15 @@ from typing import Any
 
 import aiohttp
 
-from deployments.cell.departure import Cause
+from deployments.cell.departure import DepartureCause
 from deployments.cell.listing import Listing
 from deployments.gateway.replica_loss import cause_of
-from deployments.ownership.desk import Desk
+from deployments.ownership.dispatcher import Dispatcher
 from deployments.protocol import FEED_PATH, HEARTBEAT_S, Failed, Finished, FirstTokens, Hello, Load, ReplicaFacts, ReplicaState, decode
 
 log = logging.getLogger("raylane.feeds")
 
-SILENT_AFTER_S = 4 * HEARTBEAT_S
+UNRESPONSIVE_AFTER_S = 4 * HEARTBEAT_S
 """A replica that said nothing for so long gets no new work..."""
 LOST_AFTER_S = 40.0
 """...and after so long it is given up: its machine may be gone without having closed a connection. Serve waits some 45 s (`health.timeout_s`)."""
@@ -30,27 +30,27 @@ WATCH_S = 5.0
 
 OnAccount = Callable[[FirstTokens | Finished], None]
 """Told what an engine says of requests, whoever's they are."""
-OnEnded = Callable[[ReplicaFacts, Cause, str], None]
+OnEnded = Callable[[ReplicaFacts, DepartureCause, str], None]
 """Told of a replica that ended, and why: by cause and, where the replica said more, in its own words."""
 
 
-def _nobody(facts: ReplicaFacts, cause: Cause, detail: str) -> None:
+def _nobody(facts: ReplicaFacts, cause: DepartureCause, detail: str) -> None:
     """Nobody wants to know of the end."""
 
 
 class ReplicaFeed:
     """The feed of one replica, until it is lost. `load` is what it last said of itself, `failed` why it ends by itself."""
 
-    def __init__(self, facts: ReplicaFacts, desk: Desk, on_account: OnAccount, on_ended: OnEnded = _nobody) -> None:
+    def __init__(self, facts: ReplicaFacts, dispatcher: Dispatcher, on_account: OnAccount, on_ended: OnEnded = _nobody) -> None:
         self.facts = facts
         self.load: Load | None = None
         self.failed: Failed | None = None
-        self._desk = desk
+        self._dispatcher = dispatcher
         self._on_account = on_account
         self._on_ended = on_ended
         self._state: ReplicaState | None = None
         self._said_goodbye = False
-        self._was_silent = False
+        self._was_unresponsive = False
 
     async def run(self, session: aiohttp.ClientSession) -> None:
         """Follows the feed; returns when the replica is lost. A broken connection alone is no loss while connecting again works."""
@@ -64,18 +64,21 @@ class ReplicaFeed:
                 failures += 1
             except Exception as error:  # whatever it is: a feed that ended unseen would leave its replica ready for ever
                 failures += 1
-                self._was_silent = self._was_silent or isinstance(error, TimeoutError)
+                self._was_unresponsive = self._was_unresponsive or isinstance(error, TimeoutError)
                 log.info("feed of %s broke: %r", self.facts.replica_id, error)
             self._become(None)
             await asyncio.sleep(0.05 * failures)
-        cause, detail = cause_of(self.load, self.failed, self._said_goodbye, self._was_silent), "" if self.failed is None else self.failed.detail
+        cause, detail = (
+            cause_of(self.load, self.failed, self._said_goodbye, self._was_unresponsive),
+            "" if self.failed is None else self.failed.detail,
+        )
         tell = log.info if cause.planned else log.warning
         tell("replica %s of model %s ended: %s %s", self.facts.replica_id, self.facts.model, cause, detail)
-        self._desk.replica_lost(self.facts.replica_id)
+        self._dispatcher.replica_lost(self.facts.replica_id)
         self._on_ended(self.facts, cause, detail)
 
     async def _lines(self, session: aiohttp.ClientSession) -> AsyncGenerator[bytes]:
-        async with asyncio.timeout(SILENT_AFTER_S):  # a stopped process lets the kernel connect, and answers nothing
+        async with asyncio.timeout(UNRESPONSIVE_AFTER_S):  # a stopped process lets the kernel connect, and answers nothing
             response = await session.get(self.facts.url + FEED_PATH)
         async with response:
             response.raise_for_status()
@@ -84,9 +87,9 @@ class ReplicaFeed:
             try:
                 while time.monotonic() - heard_s < LOST_AFTER_S:
                     reading = reading or asyncio.create_task(response.content.readline())
-                    done, _ = await asyncio.wait([reading], timeout=SILENT_AFTER_S)
+                    done, _ = await asyncio.wait([reading], timeout=UNRESPONSIVE_AFTER_S)
                     if not done:
-                        self._was_silent = True
+                        self._was_unresponsive = True
                         self._become(None)  # stopped, or its machine is; the connection may yet speak again
                         continue
                     line, reading = reading.result(), None
@@ -100,7 +103,7 @@ class ReplicaFeed:
                     reading.cancel()
 
     def _take(self, line: bytes) -> None:
-        self._was_silent = False
+        self._was_unresponsive = False
         match decode(line):
             case Hello(state=state):
                 self._become(state)
@@ -112,18 +115,18 @@ class ReplicaFeed:
                 self.failed = failed
             case FirstTokens() as first:
                 self._on_account(first)
-                self._desk.first_tokens(first)
+                self._dispatcher.first_tokens(first)
             case Finished() as finished:
-                self._desk.finished(finished)
+                self._dispatcher.finished(finished)
                 self._on_account(finished)
 
     def _become(self, state: ReplicaState | None) -> None:
         """Follows the replica's state; None: silent. A ready replica that the owner set aside (no connection) comes back at its next word."""
         if state is ReplicaState.READY:
-            if state is not self._state or not self._desk.replicas.is_ready(self.facts.replica_id):
-                self._desk.replica_up(self.facts)
+            if state is not self._state or not self._dispatcher.replicas.is_ready(self.facts.replica_id):
+                self._dispatcher.replica_up(self.facts)
         elif state is not self._state:
-            self._desk.replica_state(self.facts.replica_id, state)
+            self._dispatcher.replica_state(self.facts.replica_id, state)
         self._state = state
 
 
@@ -132,14 +135,14 @@ class Feeds:
 
     def __init__(
         self,
-        desks: Mapping[str, Desk],
+        dispatchers: Mapping[str, Dispatcher],
         session: aiohttp.ClientSession,
         on_account: OnAccount,
         on_listing: Callable[[Listing], None],
         on_ended: OnEnded = _nobody,
     ) -> None:
         self.by_replica: dict[str, ReplicaFeed] = {}
-        self._desks = desks
+        self._dispatchers = dispatchers
         self._session = session
         self._on_account = on_account
         self._on_listing = on_listing
@@ -167,10 +170,10 @@ class Feeds:
             task.cancel()
 
     def _open(self, facts: ReplicaFacts) -> None:
-        desk = self._desks.get(facts.model)
-        if facts.replica_id in self.by_replica or desk is None:
+        dispatcher = self._dispatchers.get(facts.model)
+        if facts.replica_id in self.by_replica or dispatcher is None:
             return
-        feed = ReplicaFeed(facts, desk, self._on_account, self._on_ended)
+        feed = ReplicaFeed(facts, dispatcher, self._on_account, self._on_ended)
         self.by_replica[facts.replica_id] = feed
         task = asyncio.create_task(self._run(feed), name=f"feed-{facts.replica_id}")
         self._tasks.add(task)

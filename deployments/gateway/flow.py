@@ -30,7 +30,7 @@ class Hop(StrEnum):
     CLIENT = "client"
 
 
-class Cause(StrEnum):
+class EndCause(StrEnum):
     """Why a flow ends early."""
 
     DEADLINE = "deadline"
@@ -43,13 +43,13 @@ class Cause(StrEnum):
 class Aborted(Exception):
     """The flow was ended early. `error` is what its client is to be told; None: there is nobody to tell."""
 
-    def __init__(self, cause: Cause, error: ApiError | None) -> None:
+    def __init__(self, cause: EndCause, error: ApiError | None) -> None:
         super().__init__(cause.value)
         self.cause = cause
         self.error = error
 
 
-class Flow:
+class RequestFlow:
     """One request in the gateway, from its first byte to the end of its answer."""
 
     def __init__(self, ledger: Ledger, timeouts: Timeouts) -> None:
@@ -59,13 +59,13 @@ class Flow:
         self._total_s = ledger.arrived_s + timeouts.total_s
         self._hop = Hop.UPLOAD
         self._deadline_s = ledger.arrived_s + timeouts.client_stall_s
-        self._cause: Cause | None = None
+        self._cause: EndCause | None = None
         self._task: asyncio.Task[object] | None = None
         self.beat: Beat | None = None
         """Called with the time at each sweep while the flow waits for a place or for its first byte."""
 
     @property
-    def cause(self) -> Cause | None:
+    def cause(self) -> EndCause | None:
         return self._cause
 
     def wait_for(self, hop: Hop, now: float, at_most_until_s: float = math.inf) -> None:
@@ -76,13 +76,13 @@ class Flow:
     def expire(self, now: float) -> None:
         """Ends the flow if a deadline has passed; else lets a heartbeat out where one is due."""
         if now > self._total_s:
-            self.abort(Cause.TOTAL)
+            self.abort(EndCause.TOTAL)
         elif now > self._deadline_s:
-            self.abort(Cause.DEADLINE)
+            self.abort(EndCause.DEADLINE)
         elif self.beat is not None and self._hop in (Hop.LANE, Hop.FIRST_BYTE):
             self.beat(now)
 
-    def abort(self, cause: Cause) -> None:
+    def abort(self, cause: EndCause) -> None:
         """Ends the flow early. The first cause counts."""
         if self._cause is None and self._task is not None:
             self._cause = cause
@@ -104,18 +104,18 @@ class Flow:
         finally:
             self._task = None
 
-    def _error(self, cause: Cause) -> ApiError | None:
+    def _error(self, cause: EndCause) -> ApiError | None:
         times = self._timeouts
         match cause:
-            case Cause.CLIENT_GONE:
+            case EndCause.CLIENT_GONE:
                 return None
-            case Cause.TOTAL:
+            case EndCause.TOTAL:
                 return ApiError(ErrorCode.TOTAL_TIMEOUT, f"the request took longer than total_s = {times.total_s:g} s")
-            case Cause.REPLICA_LOST:
+            case EndCause.REPLICA_LOST:
                 return lost()
-            case Cause.SHUTDOWN:
+            case EndCause.SHUTDOWN:
                 return ApiError(ErrorCode.DRAINING, "the gateway stops and its drain time is over; the request may be sent again")
-            case Cause.DEADLINE:
+            case EndCause.DEADLINE:
                 return self._deadline_error()
 
     def _deadline_error(self) -> ApiError | None:
@@ -123,12 +123,14 @@ class Flow:
         match self._hop:
             case Hop.UPLOAD:
                 stall_s = times.client_stall_s
-                told = f"the body came too slowly: nothing for client_stall_s = {stall_s:g} s, or after these less than limits.min_body_bytes_per_s"
-                return ApiError(ErrorCode.CLIENT_TOO_SLOW, told, headers={"connection": "close"})
+                reported = (
+                    f"the body came too slowly: nothing for client_stall_s = {stall_s:g} s, or after these less than limits.min_body_bytes_per_s"
+                )
+                return ApiError(ErrorCode.CLIENT_TOO_SLOW, reported, headers={"connection": "close"})
             case Hop.FIRST_BYTE:
                 return ApiError(ErrorCode.FIRST_BYTE_TIMEOUT, f"the replica did not answer within first_byte_s = {times.first_byte_s:g} s")
             case Hop.BETWEEN_BYTES:
-                return ApiError(ErrorCode.BETWEEN_BYTES_TIMEOUT, f"the replica was silent for between_bytes_s = {times.between_bytes_s:g} s")
+                return ApiError(ErrorCode.BETWEEN_BYTES_TIMEOUT, f"the replica was unresponsive for between_bytes_s = {times.between_bytes_s:g} s")
             case _:
                 return None  # a client that stopped reading cannot be told
 
@@ -151,7 +153,7 @@ class Flows:
     """All flows of a gateway, and the sweep that ends the late ones."""
 
     def __init__(self) -> None:
-        self._flows: set[Flow] = set()
+        self._flows: set[RequestFlow] = set()
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -159,7 +161,7 @@ class Flows:
         return len(self._flows)
 
     @asynccontextmanager
-    async def hold(self, flow: Flow) -> AsyncIterator[None]:
+    async def hold(self, flow: RequestFlow) -> AsyncIterator[None]:
         self._flows.add(flow)
         self._idle.clear()
         try:
@@ -173,7 +175,7 @@ class Flows:
         for flow in tuple(self._flows):
             flow.expire(now)
 
-    def abort_all(self, cause: Cause) -> None:
+    def abort_all(self, cause: EndCause) -> None:
         for flow in tuple(self._flows):
             flow.abort(cause)
 

@@ -1,4 +1,4 @@
-"""One gateway process, without Ray around it: an HTTP server for clients and one for its cell, a desk for each model, the feeds of all replicas.
+"""One gateway process, without Ray around it: an HTTP server for clients and one for its cell, a dispatcher for each model, the feeds of all replicas.
 
 `deployment.py` runs it in a Serve replica, the tests in a loop of their own.
 """
@@ -18,27 +18,27 @@ from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, CollectorRegistr
 from cluster.spec import ClusterSpec, Region
 from deployments.cell.act import Act
 from deployments.cell.departure import Lost
+from deployments.cell.departure_tracker import Presence, own_presence
 from deployments.cell.listing import Announced, Listing
-from deployments.cell.lives import Presence, own_presence
 from deployments.cell.orders import Orders
 from deployments.gateway.cell_pages import LanesPage, ScalingPage
 from deployments.gateway.feeds import Feeds
-from deployments.gateway.flow import SWEEP_S, Cause
+from deployments.gateway.flow import SWEEP_S, EndCause
 from deployments.gateway.operators.collectors import DepartureMetrics, OwnershipMetrics, ScalingMetrics, SimulatorErrorMetrics, standing_of
 from deployments.gateway.operators.orders import OrderPages
 from deployments.gateway.operators.pages import OperatorPages
 from deployments.gateway.operators.peers import Peers
-from deployments.gateway.operators.shadow_page import Exchange, ShadowPage
+from deployments.gateway.operators.shadow_page import ShadowExchange, ShadowPage
 from deployments.gateway.operators.status import Status
 from deployments.gateway.pages import OwnPages
-from deployments.gateway.replica_loss import Obituaries
+from deployments.gateway.replica_loss import DepartureReporter
 from deployments.gateway.routes import ClientApp, build_cell_app
 from deployments.gateway.service import Service
 from deployments.http.server import HttpServer
 from deployments.openai.endpoints import ENDPOINTS
-from deployments.ownership.allegiance import Allegiance
 from deployments.ownership.membership import Epochs, Member, Membership
-from deployments.scheduling import Binding, Policy, Snapshot
+from deployments.ownership.owner_tracker import OwnerTracker
+from deployments.scheduling import Binding, SchedulingPolicy, Snapshot
 from deployments.scheduling.policy import binding_of, policy_of
 from deployments.telemetry.journal import Journal, Later, Recent
 from deployments.telemetry.ledger import Ledger
@@ -66,8 +66,8 @@ class Gateway:
         self._session = _engine_session(secret, settings.timeouts.connect_s)
         self._closed = Later(self._tell)
         self.service = Service(spec, models, self.gateway_id, self._session, self._closed.add, secret)
-        self._obituaries = Obituaries(self.gateway_id, self.service.harm)
-        self.feeds = Feeds(self.service.desks, self._session, self.service.account, self._told, self._obituaries.ended)
+        self._departure_reporter = DepartureReporter(self.gateway_id, self.service.broken_exchanges)
+        self.feeds = Feeds(self.service.dispatchers, self._session, self.service.account, self._reported, self._departure_reporter.ended)
         self.url = _url(settings.host, settings.port)
         self.peers = Peers(self.gateway_id, self._session)
         open_ledgers = lambda: len(self.service.closing) + len(self._closed)  # noqa: E731
@@ -78,8 +78,10 @@ class Gateway:
         registry.register(LaneGauges(self._snapshots))
         if settings.simulator_error is not None:
             registry.register(SimulatorErrorMetrics(Path(settings.simulator_error)))
-        registry.register(OwnershipMetrics(lambda: {name: standing_of(allegiance) for name, allegiance in self._allegiances.items()}))
-        registry.register(ScalingMetrics(self._announced, lambda: [name for name, desk in self.service.desks.items() if desk.own is not None]))
+        registry.register(OwnershipMetrics(lambda: {name: standing_of(owner_tracker) for name, owner_tracker in self._owner_trackers.items()}))
+        registry.register(
+            ScalingMetrics(self._announced, lambda: [name for name, dispatcher in self.service.dispatchers.items() if dispatcher.own is not None])
+        )
         registry.register(DepartureMetrics(self._announced, lambda: [self.gateway_id, *self.peers.urls]))
         registry.register(self._logs)
         self._journal = Journal(
@@ -97,11 +99,11 @@ class Gateway:
         shared_port = settings.replicas > 1
         keep_alive_s, limits = settings.timeouts.keep_alive_s, lambda: self.service.client_limits
         self._server = HttpServer(ClientApp(self.service, own, secret), settings.host, settings.port, keep_alive_s, shared_port, limits)
-        for_cell = [LanesPage(self.service.desks).route(), ScalingPage(self.service).route()]
+        for_cell = [LanesPage(self.service.dispatchers).route(), ScalingPage(self.service).route()]
         self._cell_server = HttpServer(build_cell_app(self.service, [*own, *for_cell], secret), cell_host, 0, keep_alive_s, limits=limits)
         self.peers.own_url = _url(cell_host, self._cell_server.port)
         self._tasks: list[asyncio.Task[None]] = []
-        self._allegiances: dict[str, Allegiance] = {}
+        self._owner_trackers: dict[str, OwnerTracker] = {}
         self._membership: Membership | None = None
         self._joining: asyncio.Task[None] | None = None
         self._directory: Any = None
@@ -111,13 +113,15 @@ class Gateway:
 
     async def start(self, directory: Any) -> None:
         """Listens, and follows what `directory` (an actor's handle) says of replicas, gateways and owners."""
-        self._directory = self._obituaries.directory = directory
+        self._directory = self._departure_reporter.directory = directory
         await self._cell_server.start()
-        member = Member(self.gateway_id, self.peers.own_url, tuple(self.service.desks))
+        member = Member(self.gateway_id, self.peers.own_url, tuple(self.service.dispatchers))
         self._membership = Membership(directory, member, self._epochs, self._presence)
-        for name, desk in self.service.desks.items():
+        for name, dispatcher in self.service.dispatchers.items():
             health = self._logs.named(f"decisions of {name}") if self._decision_logs else None
-            self._allegiances[name] = Allegiance(desk, self.gateway_id, self._session, self._membership, self._policy, self._decision_logs, health)
+            self._owner_trackers[name] = OwnerTracker(
+                dispatcher, self.gateway_id, self._session, self._membership, self._policy, self._decision_logs, health
+            )
         await self._server.start()
         self._joining = asyncio.create_task(self._membership.run())
         self._tasks = [asyncio.create_task(work) for work in (self.feeds.follow(directory), self._sweep(), self._lag.run(), self._closed.run())]
@@ -139,13 +143,13 @@ class Gateway:
         else:
             self.service.draining = True
         if not await self.service.flows.drained(self._settings.drain_s):
-            self.service.flows.abort_all(Cause.SHUTDOWN)
+            self.service.flows.abort_all(EndCause.SHUTDOWN)
         self.service.draining = True
         await self._server.stop(_CLOSE_S)
         self.feeds.close()
-        await self._obituaries.close()
-        for allegiance in self._allegiances.values():
-            allegiance.close()
+        await self._departure_reporter.close()
+        for owner_tracker in self._owner_trackers.values():
+            owner_tracker.close()
         await self._cell_server.stop(_CLOSE_S)
         for task in self._tasks:
             task.cancel()
@@ -179,7 +183,7 @@ class Gateway:
             await self._directory.apply.remote(spec_json)
             self._take_over(spec_json)
 
-    async def _exchange(self, change: Callable[[ClusterSpec], Exchange]) -> Exchange | None:
+    async def _exchange(self, change: Callable[[ClusterSpec], ShadowExchange]) -> ShadowExchange | None:
         """Changes the spec in force by an operator's act, in the whole cell; None where another gateway has changed it meanwhile.
 
         No `_apply` comes in between: what the change is made of is what it replaces.
@@ -203,9 +207,9 @@ class Gateway:
         return orders
 
     def _follow_orders(self) -> None:
-        for name, desk in self.service.desks.items():
-            desk.cordon(self._announced.orders.cordoned(name))
-            desk.expect_replica(self._announced.ready_at_s(name))
+        for name, dispatcher in self.service.dispatchers.items():
+            dispatcher.cordon(self._announced.orders.cordoned(name))
+            dispatcher.expect_replica(self._announced.ready_at_s(name))
 
     async def _tell_again(self, spec_json: str) -> None:
         try:
@@ -214,30 +218,30 @@ class Gateway:
             log.warning("the directory was not told the spec: %r", error)
 
     def _epochs(self) -> Epochs:
-        owned = {name: epoch for name, one in self._allegiances.items() if (epoch := one.epoch)}
-        return Epochs(owned, {name: one.highest for name, one in self._allegiances.items()})
+        owned = {name: epoch for name, one in self._owner_trackers.items() if (epoch := one.epoch)}
+        return Epochs(owned, {name: one.highest for name, one in self._owner_trackers.items()})
 
     def _presence(self) -> Presence:
         """This process, and the requests that would be lost with it now."""
-        return own_presence(reduce(Lost.plus, (desk.held for desk in self.service.desks.values()), Lost()))
+        return own_presence(reduce(Lost.plus, (dispatcher.held for dispatcher in self.service.dispatchers.values()), Lost()))
 
-    def _policy(self) -> tuple[Policy, Binding]:
+    def _policy(self) -> tuple[SchedulingPolicy, Binding]:
         spec = self.service.spec
         return policy_of(spec), binding_of(spec)
 
     def _snapshots(self) -> dict[str, Snapshot]:
-        return {name: snapshot for name, desk in self.service.desks.items() if (snapshot := desk.snapshot()) is not None}
+        return {name: snapshot for name, dispatcher in self.service.dispatchers.items() if (snapshot := dispatcher.snapshot()) is not None}
 
-    def _told(self, listing: Listing) -> None:
-        self.peers.told(listing.gateways)
+    def _reported(self, listing: Listing) -> None:
+        self.peers.reported(listing.gateways)
         self._take_over(listing.spec_json)
         self._announced.take(listing)
         self._follow_orders()  # before an owner begins: it places nothing where it should not
         owners = {ownership.model: ownership for ownership in listing.owners}
         now = time.monotonic()
-        for name, allegiance in self._allegiances.items():
-            allegiance.told(owners.get(name))
-            allegiance.desk.losses.died(listing.lost, now)
+        for name, owner_tracker in self._owner_trackers.items():
+            owner_tracker.reported(owners.get(name))
+            owner_tracker.dispatcher.losses.died(listing.lost, now)
 
     def _take_over(self, spec_json: str | None) -> None:
         """Puts the spec in force that the directory has. One that restarted has lost it, and is told it again."""
@@ -247,8 +251,8 @@ class Gateway:
         elif spec_json != self._applied_json:
             self._applied_json = spec_json
             self.service.configure(ClusterSpec.model_validate_json(spec_json))
-            for allegiance in self._allegiances.values():
-                allegiance.configure()
+            for owner_tracker in self._owner_trackers.values():
+                owner_tracker.configure()
 
 
 def _url(host: str, port: int) -> str:

@@ -68,13 +68,13 @@ class OwnPage:
         return await self._handler(Request(scope, receive))
 
 
-async def body_of(request: Request, most_bytes: int) -> bytes:
+async def body_of(request: Request, max_bytes: int) -> bytes:
     """The body of a request to an own page. Raises ApiError as soon as it is longer than that."""
     body = bytearray()
     async for piece in request.stream():
         body += piece
-        if len(body) > most_bytes:
-            raise ApiError(ErrorCode.BODY_TOO_LARGE, f"the body has over {most_bytes} bytes", headers={"connection": "close"})
+        if len(body) > max_bytes:
+            raise ApiError(ErrorCode.BODY_TOO_LARGE, f"the body has over {max_bytes} bytes", headers={"connection": "close"})
     return bytes(body)
 
 

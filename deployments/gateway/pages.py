@@ -76,7 +76,7 @@ class OwnPages:
 
     def _cards(self) -> list[dict[str, Any]]:
         cards: list[dict[str, Any]] = []
-        for model in (desk.model for desk in self._service.desks.values()):
+        for model in (dispatcher.model for dispatcher in self._service.dispatchers.values()):
             common = {"object": "model", "created": self._started_unix_s, "max_model_len": model.settings.max_model_len, **_maker(model)}
             cards.append({"id": model.name, **common, "root": model.source, "parent": None})
             cards.extend({"id": adapter.name, **common, "root": adapter.source, "parent": model.name} for adapter in model.adapters)

@@ -14,19 +14,19 @@ from typing import Protocol
 
 import aiohttp
 
-from cluster.spec import Gateway
+from cluster.spec import GatewaySpec
 from deployments.gateway.connection import Connection
-from deployments.gateway.exchange import SIMULATED_MARK, Died, Refused
-from deployments.gateway.flow import Flow, Hop
+from deployments.gateway.exchange import SIMULATED_MARK, ReplicaDied, ReplicaRefused
+from deployments.gateway.flow import Hop, RequestFlow
 from deployments.gateway.relay import Relay
-from deployments.gateway.replica_loss import Harm
+from deployments.gateway.replica_loss import BrokenExchanges
 from deployments.openai.endpoints import Dialect, Endpoint
 from deployments.openai.errors import ApiError, ErrorCode
-from deployments.ownership.desk import Desk
-from deployments.ownership.ticket import QueueTimeout, Rejected
+from deployments.ownership.dispatcher import Dispatcher
+from deployments.ownership.pending_request import QueueTimeout, Rejected
 from deployments.scheduling import Admission, AdmissionKind, Placement, RejectCause, Request
 from deployments.telemetry.closing import Closing
-from deployments.telemetry.decisions import Verdict
+from deployments.telemetry.decisions import RequestVerdict
 from deployments.telemetry.ledger import Ledger
 
 
@@ -63,7 +63,7 @@ def wait_comment(ledger: Ledger, now: float) -> str:
     return f"waiting, expected wait {p50_s:.0f} s p50, {p95_s:.0f} s p95"
 
 
-MOST_DEATHS = 3
+MAX_DEATHS = 3
 """A request is placed again after so many deaths: a bound for a replica that breaks each connection and lives.
 
 Where two deaths were the request's own doing, the owner of the lanes ends it sooner.
@@ -75,66 +75,68 @@ class Shared(Protocol):
 
     session: aiohttp.ClientSession
     closing: Closing
-    settings: Gateway
-    harm: Harm
+    settings: GatewaySpec
+    broken_exchanges: BrokenExchanges
 
 
-async def run_leased(shared: Shared, desk: Desk, request: Request, flow: Flow, client: Connection, endpoint: Endpoint, body: bytes) -> None:
+async def run_leased(
+    shared: Shared, dispatcher: Dispatcher, request: Request, flow: RequestFlow, client: Connection, endpoint: Endpoint, body: bytes
+) -> None:
     """Runs a request that needs a lease to its end. Raises ApiError, or what cancelled the flow."""
     ledger, now = flow.ledger, time.monotonic()
     flow.wait_for(Hop.LANE, now)
     if ledger.stream and endpoint.streams and shared.settings.heartbeat_s > 0:
-        simulated = desk.model.engine == "simulated"
+        simulated = dispatcher.model.engine == "simulated"
         flow.beat = Heartbeat(client, ledger, shared.settings.heartbeat_s, now, simulated, endpoint.dialect).turn
-    with _waiting(desk, request, flow):
-        admission = await desk.submit(request)
+    with _waiting(dispatcher, request, flow):
+        admission = await dispatcher.submit(request)
     note_admission(ledger, request, admission)
     if not admission.accepted:
-        raise turned_away(desk.model.name, request.tenant, admission)
+        raise turned_away(dispatcher.model.name, request.tenant, admission)
     deaths = 0
     while True:
-        placement = await _placement(desk, request, flow)
-        ledger.attempts, ledger.engine_id = placement.lease.attempt, placement.lease.engine_id
+        placement = await _placement(dispatcher, request, flow)
+        ledger.attempts, ledger.attempt_id = placement.lease.attempt, placement.lease.attempt_id
         ledger.replica_id, ledger.pick = placement.replica_id, placement.reason.value
         note_placement(ledger, placement)
         shared.closing.open(ledger)
         try:
-            with shared.harm.watching(placement.lease, flow):
-                await Relay(shared.session, desk, placement.lease, flow, client, endpoint, again=deaths < MOST_DEATHS).run(body)
+            with shared.broken_exchanges.watching(placement.lease, flow):
+                await Relay(shared.session, dispatcher, placement.lease, flow, client, endpoint, again=deaths < MAX_DEATHS).run(body)
             return
-        except (Refused, Died) as gone:
+        except (ReplicaRefused, ReplicaDied) as gone:
             shared.closing.forget(ledger)
             now = time.monotonic()
             ledger.decide(gone.verdict, gone.reason, now, replica=placement.replica_id)
-            if isinstance(gone, Died):
+            if isinstance(gone, ReplicaDied):
                 deaths += 1
                 ledger.resubmitted = gone.reason
             ledger.refused(now)
 
 
-async def _placement(desk: Desk, request: Request, flow: Flow) -> Placement:
+async def _placement(dispatcher: Dispatcher, request: Request, flow: RequestFlow) -> Placement:
     flow.wait_for(Hop.LANE, time.monotonic())
-    with _waiting(desk, request, flow):
-        placement = await desk.placement(request)
+    with _waiting(dispatcher, request, flow):
+        placement = await dispatcher.placement(request)
     flow.ledger.left_lane(time.monotonic(), placed=True)
     return placement
 
 
 @contextmanager
-def _waiting(desk: Desk, request: Request, flow: Flow) -> Iterator[None]:
+def _waiting(dispatcher: Dispatcher, request: Request, flow: RequestFlow) -> Iterator[None]:
     """A wait for the owner: how it can end other than well."""
     try:
         yield
     except QueueTimeout:
         waited = time.monotonic() - flow.ledger.arrived_s
         flow.ledger.left_lane(time.monotonic(), placed=False)
-        flow.ledger.decide(Verdict.EXPIRED, "queue_wait_s", time.monotonic())
-        message = f"no replica of model {desk.model.name!r} had room within {waited:.1f} s (queue_wait_s)"
+        flow.ledger.decide(RequestVerdict.EXPIRED, "queue_wait_s", time.monotonic())
+        message = f"no replica of model {dispatcher.model.name!r} had room within {waited:.1f} s (queue_wait_s)"
         raise ApiError(ErrorCode.QUEUE_TIMEOUT, message, headers={"retry-after": "1"}) from None
     except Rejected as rejected:
         flow.ledger.left_lane(time.monotonic(), placed=False)
         note_admission(flow.ledger, request, rejected.admission)
-        raise turned_away(desk.model.name, request.tenant, rejected.admission) from None
+        raise turned_away(dispatcher.model.name, request.tenant, rejected.admission) from None
     except BaseException:
         flow.ledger.left_lane(time.monotonic(), placed=False)
         raise
@@ -142,7 +144,7 @@ def _waiting(desk: Desk, request: Request, flow: Flow) -> Iterator[None]:
 
 def note_admission(ledger: Ledger, request: Request, admission: Admission) -> None:
     """What the scheduler answered, with what it knew of the request."""
-    verdict = {AdmissionKind.ADMIT: Verdict.ADMITTED, AdmissionKind.QUEUE: Verdict.QUEUED}.get(admission.kind, Verdict.REJECTED)
+    verdict = {AdmissionKind.ADMIT: RequestVerdict.ADMITTED, AdmissionKind.QUEUE: RequestVerdict.QUEUED}.get(admission.kind, RequestVerdict.REJECTED)
     ledger.lane, ledger.eta_s = admission.lane, admission.eta_s
     reason = admission.cause.value if admission.cause is not None else f"lane {admission.lane}"
     facts: dict[str, object] = {"expected_prompt_tokens": request.prompt_tokens, "max_tokens": request.max_tokens, "sequences": request.sequences}
@@ -155,9 +157,9 @@ def note_placement(ledger: Ledger, placement: Placement) -> None:
     now, lease = time.monotonic(), placement.lease
     if placement.promoted and not ledger.promoted:
         ledger.promoted = True
-        ledger.decide(Verdict.PROMOTED, "max_wait_s", now, lane=placement.lane)
+        ledger.decide(RequestVerdict.PROMOTED, "max_wait_s", now, lane=placement.lane)
     ledger.decide(
-        Verdict.PLACED,
+        RequestVerdict.PLACED,
         placement.reason.value,
         now,
         replica=placement.replica_id,

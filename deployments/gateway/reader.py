@@ -36,7 +36,7 @@ _AT_ONCE_BYTES = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class BodyReading:
     """What was read, the body for the engine (as it came, but for a salt), the digest of the body as it came, and the seconds of CPU that it took."""
 
     inquiry: Inquiry
@@ -51,16 +51,16 @@ class Reader:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "body-reader")
 
-    async def read(self, kind: BodyKind, body: bytes, most_values: int, salt_of: SaltOf | None, digest_of: DigestOf) -> Reading:
+    async def read(self, kind: BodyKind, body: bytes, max_values: int, salt_of: SaltOf | None, digest_of: DigestOf) -> BodyReading:
         """The inquiry in a body, and the body to send on. Raises ApiError."""
         if len(body) <= _AT_ONCE_BYTES:
-            return _read(kind, body, most_values, salt_of, digest_of)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, _read, kind, body, most_values, salt_of, digest_of)
+            return _read(kind, body, max_values, salt_of, digest_of)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, _read, kind, body, max_values, salt_of, digest_of)
 
 
-def _read(kind: BodyKind, body: bytes, most_values: int, salt_of: SaltOf | None, digest_of: DigestOf) -> Reading:
+def _read(kind: BodyKind, body: bytes, max_values: int, salt_of: SaltOf | None, digest_of: DigestOf) -> BodyReading:
     began = time.thread_time()
-    inquiry, digest = read_inquiry(kind, body, most_values, salt_of), digest_of(body)
+    inquiry, digest = read_inquiry(kind, body, max_values, salt_of), digest_of(body)
     if salt_of is not None and inquiry.kind not in UNSALTED and inquiry.cache_salt is not None:
         body = with_salt(body, inquiry.cache_salt)
-    return Reading(inquiry, body, digest, time.thread_time() - began)
+    return BodyReading(inquiry, body, digest, time.thread_time() - began)

@@ -11,12 +11,12 @@ import time
 import aiohttp
 
 from deployments.gateway.connection import Connection, answer_headers
-from deployments.gateway.exchange import UNREACHABLE, Death, Died, Refused, content_type, marks, post, refusal, sized
-from deployments.gateway.flow import Cause, Flow, Hop
+from deployments.gateway.exchange import UNREACHABLE, Death, ReplicaDied, ReplicaRefused, content_type, marks, post, refusal, sized
+from deployments.gateway.flow import EndCause, Hop, RequestFlow
 from deployments.openai.endpoints import Endpoint
-from deployments.openai.engine_answer import Events, engine_error, rewrite_error_events
+from deployments.openai.engine_answer import EventSplitter, engine_error, rewrite_error_events
 from deployments.openai.errors import ApiError, ErrorCode, lost
-from deployments.ownership.desk import Desk
+from deployments.ownership.dispatcher import Dispatcher
 from deployments.protocol import ENGINE_DIED_HEADER, ERROR_EVENT, NAMED_ERROR_EVENT, PRIORITY_HEADER, ReplicaState
 from deployments.scheduling import Ending, Lease
 from deployments.telemetry.ledger import Ledger
@@ -26,10 +26,17 @@ class Relay:
     """Relays one placed request. Made anew for each lease. `again`: if the replica dies, the request may be placed again."""
 
     def __init__(
-        self, session: aiohttp.ClientSession, desk: Desk, lease: Lease, flow: Flow, client: Connection, endpoint: Endpoint, again: bool
+        self,
+        session: aiohttp.ClientSession,
+        dispatcher: Dispatcher,
+        lease: Lease,
+        flow: RequestFlow,
+        client: Connection,
+        endpoint: Endpoint,
+        again: bool,
     ) -> None:
         self._session = session
-        self._desk = desk
+        self._dispatcher = dispatcher
         self._lease = lease
         self._flow = flow
         self._client = client
@@ -42,7 +49,7 @@ class Relay:
     async def run(self, body: bytes) -> None:
         """Relays to the end. Raises Refused, Died, ApiError, or what cancelled the flow; the lease is ended in each case."""
         self._task = asyncio.current_task()
-        self._desk.when_lost(self._lease, self._replica_lost)
+        self._dispatcher.when_lost(self._lease, self._replica_lost)
         try:
             response = await self._post(body)
             try:
@@ -53,33 +60,33 @@ class Relay:
             except BaseException:
                 response.close()  # the engine sees the disconnect and aborts the request
                 raise
-        except Refused as refused:
+        except ReplicaRefused as refused:
             if refused.highest is None:
-                self._desk.refused(self._lease, refused.state)
+                self._dispatcher.refused(self._lease, refused.state)
             else:
-                self._desk.overtaken(self._lease, refused.highest)
+                self._dispatcher.overtaken(self._lease, refused.highest)
             raise
         except UNREACHABLE as error:
-            self._desk.refused(self._lease, None)
-            raise Refused(None) from error
-        except Died:
-            self._desk.died(self._lease)
-            self._desk.refused(self._lease, ReplicaState.UNHEALTHY)
+            self._dispatcher.refused(self._lease, None)
+            raise ReplicaRefused(None) from error
+        except ReplicaDied:
+            self._dispatcher.died(self._lease)
+            self._dispatcher.refused(self._lease, ReplicaState.UNHEALTHY)
             raise
         except aiohttp.ClientError as error:
-            self._desk.died(self._lease)
+            self._dispatcher.died(self._lease)
             if not self._may_go_again:
                 raise lost() from error
-            self._desk.refused(self._lease, None)
-            raise Died(Death.REPLICA_LOST) from error
+            self._dispatcher.refused(self._lease, None)
+            raise ReplicaDied(Death.REPLICA_LOST) from error
         except asyncio.CancelledError:
-            if self._flow.cause is Cause.REPLICA_LOST:
-                self._desk.died(self._lease)
+            if self._flow.cause is EndCause.REPLICA_LOST:
+                self._dispatcher.died(self._lease)
             if not self._is_for_loss():
                 raise
-            self._desk.died(self._lease)
-            self._desk.refused(self._lease, None)
-            raise Died(Death.REPLICA_LOST) from None
+            self._dispatcher.died(self._lease)
+            self._dispatcher.refused(self._lease, None)
+            raise ReplicaDied(Death.REPLICA_LOST) from None
         finally:
             self._leave()
 
@@ -93,7 +100,7 @@ class Relay:
             self._died = True
             self._task.cancel()
         else:
-            self._flow.abort(Cause.REPLICA_LOST)
+            self._flow.abort(EndCause.REPLICA_LOST)
 
     def _is_for_loss(self) -> bool:
         """Whether the replica's loss alone cancelled the task."""
@@ -103,17 +110,17 @@ class Relay:
 
     async def _post(self, body: bytes) -> aiohttp.ClientResponse:
         """Sends the request; the head of an answer, unless it says that the engine died."""
-        url = self._desk.url_of(self._lease)
+        url = self._dispatcher.url_of(self._lease)
         if url is None:  # lost between the placement and now: no work was done
-            raise Refused(None)
+            raise ReplicaRefused(None)
         self._flow.wait_for(Hop.FIRST_BYTE if self._ledger.stream else Hop.WHOLE_ANSWER, time.monotonic())
-        headers = {PRIORITY_HEADER: str(self._lease.home), **self._desk.credentials(self._lease)}
-        response = await post(self._session, url + self._endpoint.path, self._ledger.engine_id, body, headers)
+        headers = {PRIORITY_HEADER: str(self._lease.home), **self._dispatcher.credentials(self._lease)}
+        response = await post(self._session, url + self._endpoint.path, self._ledger.attempt_id, body, headers)
         if ENGINE_DIED_HEADER in response.headers:
             response.close()
             if self._may_go_again:
-                raise Died(Death.ENGINE_DIED)
-            self._desk.died(self._lease)
+                raise ReplicaDied(Death.ENGINE_DIED)
+            self._dispatcher.died(self._lease)
             raise lost()
         return response
 
@@ -141,7 +148,7 @@ class Relay:
 
     async def _stream(self, response: aiohttp.ClientResponse, body: bytes) -> None:
         flow, ledger, client, clock = self._flow, self._ledger, self._client, time.monotonic
-        events = Events()
+        events = EventSplitter()
         received = sent = 0.0
         try:
             while piece := await response.content.readany():
@@ -182,20 +189,20 @@ class Relay:
         if error is not None:
             self._ledger.error = error.error.code
             if error.error is ErrorCode.REPLICA_LOST:
-                self._desk.died(self._lease)
+                self._dispatcher.died(self._lease)
         return rewritten
 
     def _first_byte(self) -> float:
         now = time.monotonic()
         self._ledger.first_byte_s = now
-        self._desk.first_token(self._lease)
+        self._dispatcher.first_token(self._lease)
         return now
 
     def _leave(self) -> None:
         """Ends the lease of an exchange that broke off; no effect where it ended before."""
         if self._ledger.last_byte_s is None:
             self._ledger.last_byte_s = time.monotonic()
-        self._end(Ending.CANCELLED if self._flow.cause is Cause.CLIENT_GONE else Ending.FAILED)
+        self._end(Ending.CANCELLED if self._flow.cause is EndCause.CLIENT_GONE else Ending.FAILED)
 
     def _end(self, ending: Ending) -> None:
-        self._desk.release(self._lease, ending)
+        self._dispatcher.release(self._lease, ending)

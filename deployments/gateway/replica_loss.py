@@ -9,31 +9,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from deployments.cell.departure import MOST_DETAIL_CHARS, Cause, Ended, Kind, Lost
-from deployments.gateway.exchange import Died
-from deployments.gateway.flow import Cause as FlowCause
-from deployments.gateway.flow import Flow
+from deployments.cell.departure import MAX_DETAIL_CHARS, DepartureCause, Ended, Lost, MemberKind
+from deployments.gateway.exchange import ReplicaDied
+from deployments.gateway.flow import EndCause as FlowCause
+from deployments.gateway.flow import RequestFlow
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.protocol import DrainReason, EngineFault, Failed, Load, ReplicaFacts, ReplicaState
 from deployments.scheduling import Lease
 
 REMEMBER_S = 60.0
 """A broken exchange counts for an end that is noticed so much later, and for none after that."""
-_MOST_REPLICAS = 256
+_MAX_REPLICAS = 256
 
 
-class Harm:
+class BrokenExchanges:
     """By replica, until its end is told, or for `REMEMBER_S`: a connection may break without an end."""
 
     def __init__(self) -> None:
         self._by_replica: OrderedDict[str, list[tuple[float, Lost]]] = OrderedDict()
 
     @contextmanager
-    def watching(self, lease: Lease, flow: Flow) -> Iterator[None]:
+    def watching(self, lease: Lease, flow: RequestFlow) -> Iterator[None]:
         """Around one exchange of a request with a replica."""
         try:
             yield
-        except Died:
+        except ReplicaDied:
             self._note(lease, again=True)
             raise
         except ApiError as error:
@@ -63,7 +63,7 @@ class Harm:
             noted.pop(0)
         noted.append((now, lost))
         self._by_replica.move_to_end(lease.replica_id)
-        if len(self._by_replica) > _MOST_REPLICAS:
+        if len(self._by_replica) > _MAX_REPLICAS:
             self._by_replica.popitem(last=False)
 
 
@@ -75,33 +75,37 @@ _ANSWER_S = 5.0
 _RETRY_S = 1.0
 _TRIES = 600
 
-_PLANNED = {DrainReason.STOP: Cause.STOPPED, DrainReason.OPERATOR: Cause.DRAINED, DrainReason.SPOT_NOTICE: Cause.SPOT_NOTICE}
+_PLANNED = {
+    DrainReason.STOP: DepartureCause.STOPPED,
+    DrainReason.OPERATOR: DepartureCause.DRAINED,
+    DrainReason.SPOT_NOTICE: DepartureCause.SPOT_NOTICE,
+}
 
 
-def cause_of(last: Load | None, failed: Failed | None, said_goodbye: bool, was_silent: bool) -> Cause:
+def cause_of(last: Load | None, failed: Failed | None, said_goodbye: bool, was_unresponsive: bool) -> DepartureCause:
     """Why a replica ended. `last`: what it said last of itself; `failed`: that its engine failed; `said_goodbye`: it ended its feed by itself;
-    `was_silent`: before its end nothing had been heard of it for so long that it got no new work."""
+    `was_unresponsive`: before its end nothing had been heard of it for so long that it got no new work."""
     if failed is not None:
-        return Cause.ENGINE_STALLED if failed.fault is EngineFault.STALLED else Cause.ENGINE_DIED
+        return DepartureCause.ENGINE_STALLED if failed.fault is EngineFault.STALLED else DepartureCause.ENGINE_DIED
     if last is not None and last.state is ReplicaState.UNHEALTHY:
-        return Cause.ENGINE_DIED
+        return DepartureCause.ENGINE_DIED
     if last is not None and last.drains_for is not None and said_goodbye:
         return _PLANNED[last.drains_for]
-    return Cause.SILENT if was_silent else Cause.PROCESS_DIED
+    return DepartureCause.UNRESPONSIVE if was_unresponsive else DepartureCause.PROCESS_DIED
 
 
-class Obituaries:
+class DepartureReporter:
     """One is told for each end. While the directory is away it is kept, for `_TRIES` tries. `directory`: an actor's handle, set before the first."""
 
-    def __init__(self, gateway_id: str, harm: Harm) -> None:
+    def __init__(self, gateway_id: str, broken_exchanges: BrokenExchanges) -> None:
         self.directory: Any = None
         self._gateway_id = gateway_id
-        self._harm = harm
+        self._broken_exchanges = broken_exchanges
         self._tasks: set[asyncio.Task[None]] = set()
         self._hurry = asyncio.Event()
 
-    def ended(self, facts: ReplicaFacts, cause: Cause, detail: str) -> None:
-        task = asyncio.create_task(self._tell(facts, cause, detail[:MOST_DETAIL_CHARS], time.time()), name=f"obituary-{facts.replica_id}")
+    def ended(self, facts: ReplicaFacts, cause: DepartureCause, detail: str) -> None:
+        task = asyncio.create_task(self._tell(facts, cause, detail[:MAX_DETAIL_CHARS], time.time()), name=f"obituary-{facts.replica_id}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -110,10 +114,10 @@ class Obituaries:
         self._hurry.set()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _tell(self, facts: ReplicaFacts, cause: Cause, detail: str, at_unix_s: float) -> None:
+    async def _tell(self, facts: ReplicaFacts, cause: DepartureCause, detail: str, at_unix_s: float) -> None:
         await self._wait(SETTLE_S)
-        lost = self._harm.taken(facts.replica_id)
-        event = Ended(Kind.REPLICA, facts.replica_id, at_unix_s, cause, facts.model, facts.pid, self._gateway_id, lost, detail)
+        lost = self._broken_exchanges.taken(facts.replica_id)
+        event = Ended(MemberKind.REPLICA, facts.replica_id, at_unix_s, cause, facts.model, facts.pid, self._gateway_id, lost, detail)
         for _ in range(_TRIES):
             try:
                 async with asyncio.timeout(_ANSWER_S):

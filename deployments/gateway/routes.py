@@ -16,7 +16,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
 from deployments.gateway.connection import Receive, Scope, Send
-from deployments.gateway.cors import Cors, Doorstep, answer_preflight
+from deployments.gateway.cors import CorsRules, Doorstep, answer_preflight
 from deployments.gateway.own_page import OwnPage
 from deployments.gateway.service import Service
 from deployments.openai.endpoints import ENDPOINTS, Endpoint
@@ -84,7 +84,7 @@ class Door:
         await (self._app if enters else self._refusal)(scope, receive, send)
 
 
-def behind_doors(routes: Sequence[Route], secret: str, refusal: ASGIApp, cors: Callable[[], Cors]) -> list[Route]:
+def behind_doors(routes: Sequence[Route], secret: str, refusal: ASGIApp, cors: Callable[[], CorsRules]) -> list[Route]:
     """The routes, each asking for what the table says; web pages of other origins get none of those that ask for the secret.
 
     Raises KeyError for a path that is not in it.

@@ -1,6 +1,6 @@
 """The gateway's request path: body -> inquiry -> lane -> lease -> relay -> ledger. `routes.py` hangs it on paths, `deployment.py` runs it.
 
-No Ray, vLLM or torch here: what it needs of them comes in through the desks and the replicas' feeds.
+No Ray, vLLM or torch here: what it needs of them comes in through the dispatchers and the replicas' feeds.
 """
 
 import logging
@@ -14,25 +14,25 @@ import aiohttp
 
 from cluster.spec import ClusterSpec, Model, TrafficClass
 from deployments.gateway.connection import Connection, Receive, Scope, Send
-from deployments.gateway.cors import EXTRA_HEADERS, Cors
+from deployments.gateway.cors import EXTRA_HEADERS, CorsRules
 from deployments.gateway.exchange import run_direct
-from deployments.gateway.flow import Aborted, Cause, Flow, Flows
+from deployments.gateway.flow import Aborted, EndCause, Flows, RequestFlow
 from deployments.gateway.placed import run_leased
 from deployments.gateway.reader import Digests, Reader
-from deployments.gateway.replica_loss import Harm
+from deployments.gateway.replica_loss import BrokenExchanges
 from deployments.gateway.tenants import CLASS_HEADER, KeyRing, class_of
 from deployments.http.protocol import ClientLimits
-from deployments.openai.endpoints import BY_KIND, BodyKind, Dialect, Endpoint, Task
+from deployments.openai.endpoints import BY_KIND, BodyKind, Dialect, Endpoint, ModelTask
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.fields import shown
 from deployments.openai.inquiry import Inquiry
 from deployments.openai.prefix import CHUNK_CHARS, CHUNK_IDS, Salts
 from deployments.openai.prompt import TokenRatio
-from deployments.ownership.desk import Desk
+from deployments.ownership.dispatcher import Dispatcher
 from deployments.protocol import Finished, FirstTokens
 from deployments.scheduling import Request
 from deployments.telemetry.closing import Closing
-from deployments.telemetry.ledger import Ledger, Outcome
+from deployments.telemetry.ledger import Ledger, RequestOutcome
 
 log = logging.getLogger("raylane.gateway")
 
@@ -41,7 +41,7 @@ _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
 
 class Service:
-    """Everything that lives as long as the gateway: a desk for each model, flows, ledgers that close."""
+    """Everything that lives as long as the gateway: a dispatcher for each model, flows, ledgers that close."""
 
     def __init__(
         self,
@@ -56,18 +56,18 @@ class Service:
         self.session = session
         self._gateway_id = gateway_id
         self.flows = Flows()
-        self.harm = Harm()
+        self.broken_exchanges = BrokenExchanges()
         self.leaving = False
         """Not ready any more: other gateways take over, and connections end with their next answer."""
         self.draining = False
         """Takes no more requests."""
-        self.desks = {model.name: Desk(model, gateway_id) for model in models}
+        self.dispatchers = {model.name: Dispatcher(model, gateway_id) for model in models}
         self._spec = spec
         self.keys = KeyRing(spec.tenants)
-        self.cors = Cors(spec.gateway.cors)
+        self.cors = CorsRules(spec.gateway.cors)
         self._secret = secret
         self._salts = Salts(spec, secret)
-        self._served = {name: self.desks[model.name] for model in models for name in model.served_names}
+        self._served = {name: self.dispatchers[model.name] for model in models for name in model.served_names}
         self._ratios = {model.name: TokenRatio() for model in models}
         self._on_closed = on_closed
         self.closing = Closing(self._close)
@@ -79,7 +79,7 @@ class Service:
         self._spec = spec
         self.settings = spec.gateway
         self.keys = KeyRing(spec.tenants)
-        self.cors = Cors(spec.gateway.cors)
+        self.cors = CorsRules(spec.gateway.cors)
         self._salts = Salts(spec, self._secret)
 
     @property
@@ -106,8 +106,8 @@ class Service:
         """Ends what is late. Called every `flow.SWEEP_S`."""
         now = time.monotonic()
         self.flows.sweep(now)
-        for desk in self.desks.values():
-            desk.hand_on(now)
+        for dispatcher in self.dispatchers.values():
+            dispatcher.hand_on(now)
         self.closing.sweep(now)
 
     async def handle(self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:
@@ -115,7 +115,7 @@ class Service:
         ledger.gateway = self._gateway_id
         if endpoint.dialect is Dialect.ANTHROPIC:  # its clients look for the id under this name
             scope[EXTRA_HEADERS] = [*scope.get(EXTRA_HEADERS, ()), (b"request-id", ledger.request_id.encode())]
-        flow = Flow(ledger, self.settings.timeouts)
+        flow = RequestFlow(ledger, self.settings.timeouts)
         client = Connection(scope, receive, send, flow, self.settings.limits.max_body_bytes, self.client_limits, lambda: self.leaving)
         async with self.flows.hold(flow):
             try:
@@ -124,11 +124,11 @@ class Service:
                     await answering
                 ledger.outcome = outcome_of(ledger)
             except Aborted as aborted:
-                ledger.outcome = Outcome.CANCELLED if aborted.cause is Cause.CLIENT_GONE else Outcome.FAILED
+                ledger.outcome = RequestOutcome.CANCELLED if aborted.cause is EndCause.CLIENT_GONE else RequestOutcome.FAILED
                 ledger.error = aborted.error.error.code if aborted.error else aborted.cause.value
                 await self._fail(client, endpoint, aborted.error)
             except ApiError as error:
-                ledger.outcome = Outcome.REFUSED if error.error.status < 500 else Outcome.FAILED
+                ledger.outcome = RequestOutcome.REFUSED if error.error.status < 500 else RequestOutcome.FAILED
                 ledger.error = error.error.code
                 await self._fail(client, endpoint, error)
             except Exception:
@@ -140,7 +140,7 @@ class Service:
                 ledger.ended_s = time.monotonic()
                 self.closing.ended(ledger)
 
-    async def _read(self, endpoint: Endpoint, flow: Flow, client: Connection) -> Awaitable[None]:
+    async def _read(self, endpoint: Endpoint, flow: RequestFlow, client: Connection) -> Awaitable[None]:
         """Reads a request and judges it; what is returned answers it. (It is awaited in `handle`: here it would be one frame more to resume.)"""
         if self.draining:
             raise ApiError(ErrorCode.DRAINING, "this gateway is stopping; send the request again", headers={"retry-after": "1"})
@@ -157,30 +157,32 @@ class Service:
             if _ADAPTER_HEADER.lower().encode() in client.headers:
                 raise ApiError(ErrorCode.UNSUPPORTED, f"{_ADAPTER_HEADER}: not served here; name the adapter as `model` in the body")
             endpoint = BY_KIND[inquiry.kind]
-        desk = self._desk(inquiry, endpoint)
-        flow.ledger.model, flow.ledger.stream = desk.model.name, inquiry.stream
+        dispatcher = self._dispatcher(inquiry, endpoint)
+        flow.ledger.model, flow.ledger.stream = dispatcher.model.name, inquiry.stream
         client.watch()
         if endpoint.leased:
             traffic_class = class_of(self._spec, client.headers.get(CLASS_HEADER, b""), tenant)
             flow.ledger.traffic_class = traffic_class.name
-            request = self._request(inquiry, desk.model, flow.ledger, traffic_class)
+            request = self._request(inquiry, dispatcher.model, flow.ledger, traffic_class)
             flow.ledger.submitted(time.monotonic())
-            return run_leased(self, desk, request, flow, client, endpoint, body)
-        return run_direct(self.session, desk, flow, client, endpoint, body)
+            return run_leased(self, dispatcher, request, flow, client, endpoint, body)
+        return run_direct(self.session, dispatcher, flow, client, endpoint, body)
 
-    def _desk(self, inquiry: Inquiry, endpoint: Endpoint) -> Desk:
-        name = inquiry.model or (self.served_names[0] if len(self.desks) == 1 else "")
-        desk = self._served.get(name)
+    def _dispatcher(self, inquiry: Inquiry, endpoint: Endpoint) -> Dispatcher:
+        name = inquiry.model or (self.served_names[0] if len(self.dispatchers) == 1 else "")
+        dispatcher = self._served.get(name)
         if not name:
             message = f"model: missing, and it is required where several are served: {', '.join(self.served_names)}"
             raise ApiError(ErrorCode.INVALID_VALUE, message, param="model")
-        if desk is None:
+        if dispatcher is None:
             message = f"model = {shown(name)}: not served here; allowed: {', '.join(self.served_names)}"
             raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
-        if endpoint.task not in (Task.ANY, desk.model.task):
-            message = f"model = {name!r}: its task is {desk.model.task!r}, but {endpoint.path} needs a model whose task is {endpoint.task.value!r}"
+        if endpoint.task not in (ModelTask.ANY, dispatcher.model.task):
+            message = (
+                f"model = {name!r}: its task is {dispatcher.model.task!r}, but {endpoint.path} needs a model whose task is {endpoint.task.value!r}"
+            )
             raise ApiError(ErrorCode.UNSUPPORTED, message, param="model")
-        return desk
+        return dispatcher
 
     def _request(self, inquiry: Inquiry, model: Model, ledger: Ledger, traffic_class: TrafficClass) -> Request:
         context = model.settings.max_model_len
@@ -190,15 +192,15 @@ class Service:
         if inquiry.prompt_ids > context:
             message = f"{inquiry.prompt_field}: {inquiry.prompt_ids} tokens; allowed: at most {context}, the model's context"
             raise ApiError(ErrorCode.CONTEXT_LENGTH, message, param=inquiry.prompt_field)
-        most = self.settings.limits.max_sequences
-        if inquiry.sequences > most:
-            message = f"{inquiry.prompt_field}: prompts x n = {inquiry.sequences}; allowed: at most max_sequences = {most} in one request"
+        maximum = self.settings.limits.max_sequences
+        if inquiry.sequences > maximum:
+            message = f"{inquiry.prompt_field}: prompts x n = {inquiry.sequences}; allowed: at most max_sequences = {maximum} in one request"
             raise ApiError(ErrorCode.INVALID_VALUE, message, param=inquiry.prompt_field)
         prompt = min(context, self._ratios[model.name].tokens(inquiry.prompt_chars, inquiry.prompt_ids))
         ledger.prompt_chars, ledger.expected_prompt_tokens, ledger.max_tokens = inquiry.prompt_chars, prompt, inquiry.max_tokens
         now = time.monotonic()
         return Request(
-            request_id=ledger.engine_id,
+            request_id=ledger.attempt_id,
             prompt_tokens=prompt,
             max_tokens=min(context - prompt, context if inquiry.max_tokens is None else inquiry.max_tokens),
             arrived_s=now,
@@ -226,16 +228,16 @@ class Service:
         self._on_closed(ledger)
 
 
-def outcome_of(ledger: Ledger) -> Outcome:
+def outcome_of(ledger: Ledger) -> RequestOutcome:
     """The outcome of an answer that was sent to its end, which may be an error."""
     if ledger.error is None:
-        return Outcome.OK
-    return Outcome.REFUSED if 400 <= ledger.status < 500 else Outcome.FAILED
+        return RequestOutcome.OK
+    return RequestOutcome.REFUSED if 400 <= ledger.status < 500 else RequestOutcome.FAILED
 
 
 def new_ledger(scope: Scope, path: str) -> Ledger:
     """A ledger with the client's X-Request-Id if it is printable and of at most 128 characters, else a new one."""
     given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
-    engine_id = uuid.uuid4().hex
-    request_id = given.decode() if _REQUEST_ID.fullmatch(given) else engine_id
-    return Ledger(request_id=request_id, engine_id=engine_id, path=path, arrived_s=time.monotonic(), arrived_unix_s=time.time())
+    attempt_id = uuid.uuid4().hex
+    request_id = given.decode() if _REQUEST_ID.fullmatch(given) else attempt_id
+    return Ledger(request_id=request_id, attempt_id=attempt_id, path=path, arrived_s=time.monotonic(), arrived_unix_s=time.time())

@@ -6,7 +6,7 @@
   dropped, where uvicorn would wait for the client for ever.
 - A request that a proxy might read otherwise is refused (`head.py`), and fields behind a chunked body are passed over.
 - An HTTP/1.0 client gets no chunks.
-- What comes while an answer is on its way is read on and kept, up to `MOST_PIPELINED` requests: uvicorn stops to read then, and misses that a client
+- What comes while an answer is on its way is read on and kept, up to `MAX_PIPELINED` requests: uvicorn stops to read then, and misses that a client
   leaves.
 - What is refused gets its answer in OpenAI's error format.
 - A connection that ends while its client still sends is closed towards the client first, and what comes is read and thrown away for `LINGER_S`
@@ -27,7 +27,7 @@ from deployments.http.head import BadHead, check_head
 
 HEAD_S = 30.0
 HEAD_BYTES = 64 << 10
-MOST_PIPELINED = 16
+MAX_PIPELINED = 16
 """So many requests, with 64 KiB of body each, may wait on a connection for the one before them; nobody who means well sends more."""
 LATER_S = 5.0
 """A body that is too slow is ended by the app, in its own words; if it does not, by the protocol, so much later."""
@@ -72,9 +72,9 @@ class GuardedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         transport.set_write_buffer_limits(0)
         self._arm()
-        most = self._limits().connections
-        if len(self.connections) > most:
-            self._refuse(503, f"{most} connections are open, which is the limit; try again later", "overloaded", "overloaded_error")
+        maximum = self._limits().connections
+        if len(self.connections) > maximum:
+            self._refuse(503, f"{maximum} connections are open, which is the limit; try again later", "overloaded", "overloaded_error")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone. uvicorn tells it to the last request alone, and the one that is being answered may be another."""
@@ -116,8 +116,8 @@ class GuardedProtocol(HttpToolsProtocol):
         """The head is whole. Raises BadHead, which ends the parsing."""
         try:
             check_head(self.parser.get_http_version(), self.headers)
-            if len(self.pipeline) >= MOST_PIPELINED:
-                raise BadHead(f"over {MOST_PIPELINED} requests wait on this connection for their turn")
+            if len(self.pipeline) >= MAX_PIPELINED:
+                raise BadHead(f"over {MAX_PIPELINED} requests wait on this connection for their turn")
         except BadHead as error:
             self._refusal = error
             raise
@@ -238,8 +238,8 @@ class GuardedProtocol(HttpToolsProtocol):
         elif self.cycle.response_complete:
             self.transport.abort()
         else:
-            told = f"the body came too slowly: {self._body_bytes} bytes in {now - self._body_began_s:.0f} s"
-            self._refuse(408, told, "client_too_slow")
+            reported = f"the body came too slowly: {self._body_bytes} bytes in {now - self._body_began_s:.0f} s"
+            self._refuse(408, reported, "client_too_slow")
 
 
 class _Answered:

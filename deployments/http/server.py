@@ -23,16 +23,16 @@ class _Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
-        self._told = asyncio.Event()
+        self._reported = asyncio.Event()
 
     def end(self) -> None:
         """Refuses new connections, and ends when those that are open have."""
         self.should_exit = True
-        self._told.set()
+        self._reported.set()
 
     async def main_loop(self) -> None:
         await self.on_tick(0)
-        await self._told.wait()
+        await self._reported.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:

@@ -19,7 +19,7 @@ class Dialect(StrEnum):
         return b'event: ping\ndata: {"type": "ping"}\n\n' if self is Dialect.ANTHROPIC else f": {comment}\n\n".encode()
 
 
-class Task(StrEnum):
+class ModelTask(StrEnum):
     """What kind of model an endpoint needs."""
 
     GENERATE = "generate"
@@ -51,27 +51,27 @@ class Endpoint:
 
     path: str
     body: BodyKind
-    task: Task
+    task: ModelTask
     leased: bool = True
     dialect: Dialect = Dialect.OPENAI
 
     @property
     def streams(self) -> bool:
         """Whether its answers come as event streams where the client asks for that."""
-        return self.task is Task.GENERATE
+        return self.task is ModelTask.GENERATE
 
 
 ENDPOINTS = (
-    Endpoint("/v1/chat/completions", BodyKind.CHAT, Task.GENERATE),
-    Endpoint("/v1/chat/completions/batch", BodyKind.CHATS, Task.GENERATE),
-    Endpoint("/v1/completions", BodyKind.COMPLETION, Task.GENERATE),
-    Endpoint("/v1/responses", BodyKind.RESPONSE, Task.GENERATE, dialect=Dialect.RESPONSES),
-    Endpoint("/v1/embeddings", BodyKind.EMBEDDING, Task.EMBED),
-    Endpoint("/v1/messages", BodyKind.MESSAGES, Task.GENERATE, dialect=Dialect.ANTHROPIC),
-    Endpoint("/v1/messages/count_tokens", BodyKind.COUNT, Task.GENERATE, leased=False, dialect=Dialect.ANTHROPIC),
-    Endpoint("/invocations", BodyKind.ANY, Task.ANY),
-    Endpoint("/tokenize", BodyKind.TOKENIZER, Task.ANY, leased=False),
-    Endpoint("/detokenize", BodyKind.TOKENIZER, Task.ANY, leased=False),
+    Endpoint("/v1/chat/completions", BodyKind.CHAT, ModelTask.GENERATE),
+    Endpoint("/v1/chat/completions/batch", BodyKind.CHATS, ModelTask.GENERATE),
+    Endpoint("/v1/completions", BodyKind.COMPLETION, ModelTask.GENERATE),
+    Endpoint("/v1/responses", BodyKind.RESPONSE, ModelTask.GENERATE, dialect=Dialect.RESPONSES),
+    Endpoint("/v1/embeddings", BodyKind.EMBEDDING, ModelTask.EMBED),
+    Endpoint("/v1/messages", BodyKind.MESSAGES, ModelTask.GENERATE, dialect=Dialect.ANTHROPIC),
+    Endpoint("/v1/messages/count_tokens", BodyKind.COUNT, ModelTask.GENERATE, leased=False, dialect=Dialect.ANTHROPIC),
+    Endpoint("/invocations", BodyKind.ANY, ModelTask.ANY),
+    Endpoint("/tokenize", BodyKind.TOKENIZER, ModelTask.ANY, leased=False),
+    Endpoint("/detokenize", BodyKind.TOKENIZER, ModelTask.ANY, leased=False),
 )
 
 BY_KIND: Mapping[BodyKind, Endpoint] = {endpoint.body: endpoint for endpoint in ENDPOINTS if endpoint.body is not BodyKind.TOKENIZER}

@@ -25,7 +25,7 @@ _CONVERTERS_OWN = "validation error for ChatCompletionStreamResponse"
 """vLLM makes the stream of `/v1/messages` of a chat's, and says this of an error in it, with internals behind."""
 _WORD = re.compile(r"[a-z_]+")
 _SHOWN_CHARS = 2_000
-_MOST_WORDS = 100
+_MAX_WORDS = 100
 _ABSENT = msgspec.Raw(b"")
 
 
@@ -74,7 +74,7 @@ def _named_field(message: str, body: bytes) -> str | None:
 
     Whatever the body's size, nothing of it is built.
     """
-    words = [word for word in dict.fromkeys(_WORD.findall(message)) if word != "model"][:_MOST_WORDS]
+    words = [word for word in dict.fromkeys(_WORD.findall(message)) if word != "model"][:_MAX_WORDS]
     asked = [(f"word{number}", msgspec.Raw, _ABSENT) for number in range(len(words))]
     fields = msgspec.defstruct("Fields", asked, rename={name: word for (name, _, _), word in zip(asked, words, strict=True)})
     try:
@@ -92,7 +92,7 @@ _BLANKS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 """The empty line that ends an event, in each of the forms of lines that the standard allows (vLLM sends the first)."""
 
 
-class Events:
+class EventSplitter:
     """Passes on whole events and holds back the tail of an unfinished one. Nearly every piece ends with an event, and is then passed as it is."""
 
     def __init__(self) -> None:

@@ -51,13 +51,13 @@ def flag_of(field: str, value: Raw) -> bool:
     return found
 
 
-def count_of(field: str, value: Raw, most: int = 10**18 - 1, least: int = 1) -> int | None:
-    """An integer from `least` to `most`, or None where the field is absent or null."""
+def count_of(field: str, value: Raw, maximum: int = 10**18 - 1, minimum: int = 1) -> int | None:
+    """An integer from `minimum` to `maximum`, or None where the field is absent or null."""
     if is_null(value):
         return None
     digits = bytes(memoryview(value)[:20])
-    if not _INTEGER.fullmatch(digits) or not least <= int(digits) <= most:
-        raise not_allowed(field, value, f"an integer from {least} to {most}")
+    if not _INTEGER.fullmatch(digits) or not minimum <= int(digits) <= maximum:
+        raise not_allowed(field, value, f"an integer from {minimum} to {maximum}")
     return int(digits)
 
 

@@ -14,15 +14,15 @@ from deployments.openai.endpoints import BodyKind
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.fields import ABSENT, count_of, flag_of, is_null, missing, name_of, not_allowed, salt_given
 from deployments.openai.prefix import Hashing, SaltOf
-from deployments.openai.prompt import MOST_OTHER_VALUES, Prompt, read_conversation, read_conversations, read_prompt
+from deployments.openai.prompt import MAX_OTHER_VALUES, Prompt, read_conversation, read_conversations, read_prompt
 from deployments.openai.structure import containers_at_most, structure_of
 
-MOST_DEPTH = 128
+MAX_DEPTH = 128
 """Objects and lists in one another. Tools' schemas have some ten; parsers that are called again for each level run out of stack at a thousand."""
-MOST_VALUES = 1 << 18
+MAX_VALUES = 1 << 18
 UNSALTED = frozenset({BodyKind.TOKENIZER, BodyKind.COUNT})
 """Kinds of bodies whose prompts never reach an engine's cache."""
-_MOST_SEQUENCES = 128
+_MAX_SEQUENCES = 128
 _DEFAULT_COMPLETION_TOKENS = 16
 """What vLLM generates for /v1/completions when max_tokens is absent (OpenAI's default)."""
 
@@ -75,12 +75,12 @@ class Inquiry:
     cache_salt: str | None = None
 
 
-def read_inquiry(kind: BodyKind, body: bytes, most_values: int = MOST_VALUES, salt_of: SaltOf | None = None) -> Inquiry:
-    """The inquiry in a JSON body of at most `most_values` values, whose prompt is to be salted by `salt_of`.
+def read_inquiry(kind: BodyKind, body: bytes, max_values: int = MAX_VALUES, salt_of: SaltOf | None = None) -> Inquiry:
+    """The inquiry in a JSON body of at most `max_values` values, whose prompt is to be salted by `salt_of`.
 
     Raises ApiError that names the field, its value and what is allowed.
     """
-    values = _values_of(body, most_values)
+    values = _values_of(body, max_values)
     try:
         fields = _FIELDS.decode(body)
     except msgspec.ValidationError:
@@ -123,8 +123,8 @@ def _messages(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
 
 
 def _completion(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
-    least = 0 if flag_of("echo", fields.echo) else 1
-    limit = count_of("max_tokens", fields.max_tokens, least=least)
+    minimum = 0 if flag_of("echo", fields.echo) else 1
+    limit = count_of("max_tokens", fields.max_tokens, minimum=minimum)
     limit = _DEFAULT_COMPLETION_TOKENS if limit is None else max(limit, 1)  # vLLM generates a token even where it shows none
     prompt = read_prompt("prompt", fields.prompt, values, hashing)
     return _inquiry(BodyKind.COMPLETION, fields, prompt, "prompt", limit, "max_tokens", _n(fields))
@@ -179,19 +179,19 @@ def _inquiry(kind: BodyKind, fields: _Fields, prompt: Prompt, prompt_field: str,
 
 
 def _n(fields: _Fields) -> int:
-    return count_of("n", fields.n, _MOST_SEQUENCES) or 1
+    return count_of("n", fields.n, _MAX_SEQUENCES) or 1
 
 
-def _values_of(body: bytes, most_values: int) -> int:
+def _values_of(body: bytes, max_values: int) -> int:
     """How many values a body has (of a small one, at most). Raises ApiError for too many, or too deep ones."""
-    if len(body) <= min(MOST_OTHER_VALUES, most_values) and containers_at_most(body) <= MOST_DEPTH:
+    if len(body) <= min(MAX_OTHER_VALUES, max_values) and containers_at_most(body) <= MAX_DEPTH:
         return len(body)
-    structure = structure_of(body, most_values, MOST_DEPTH)
-    if structure.depth > MOST_DEPTH:
-        message = f"the body has {structure.depth} or more objects and lists in one another; allowed: at most {MOST_DEPTH}"
+    structure = structure_of(body, max_values, MAX_DEPTH)
+    if structure.depth > MAX_DEPTH:
+        message = f"the body has {structure.depth} or more objects and lists in one another; allowed: at most {MAX_DEPTH}"
         raise ApiError(ErrorCode.BODY_TOO_LARGE, message)
-    if structure.values > most_values:
-        message = f"the body has {structure.values} or more values; allowed: at most gateway.limits.max_values = {most_values}"
+    if structure.values > max_values:
+        message = f"the body has {structure.values} or more values; allowed: at most gateway.limits.max_values = {max_values}"
         raise ApiError(ErrorCode.BODY_TOO_LARGE, message)
     return structure.values
 

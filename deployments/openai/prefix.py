@@ -27,9 +27,9 @@ CHUNK_CHARS = 256
 """About 64 tokens of English, four of vLLM's blocks: short enough to see a system prompt, long enough to be cheap."""
 CHUNK_IDS = 64
 _CHUNK_OF_IDS = re.compile(rb"[^,]++(?:,[^,]++){%d}" % (CHUNK_IDS - 1))
-_MOST_CHUNKS = 1_024
+_MAX_CHUNKS = 1_024
 _DIGEST_BYTES = 8
-_HASHED_CHARS = CHUNK_CHARS * _MOST_CHUNKS
+_HASHED_CHARS = CHUNK_CHARS * _MAX_CHUNKS
 _DECODED_BYTES = 1 << 20
 """So much of a body's text is decoded and counted to the character; what comes after is taken to have as many characters a byte."""
 _HEAD_BYTES = 1 << 18
@@ -94,7 +94,7 @@ class Text:
         self._keep(separator)
 
     def prefix(self, hashing: Hashing) -> tuple[int, ...]:
-        """The hashes of its whole chunks, at most `_MOST_CHUNKS`."""
+        """The hashes of its whole chunks, at most `_MAX_CHUNKS`."""
         return text_prefix("".join(self._pieces), hashing)
 
     def _keep(self, piece: str) -> None:
@@ -104,15 +104,15 @@ class Text:
 
 
 def text_prefix(text: str, hashing: Hashing) -> tuple[int, ...]:
-    """The hashes of the whole chunks of a text, at most `_MOST_CHUNKS`."""
+    """The hashes of the whole chunks of a text, at most `_MAX_CHUNKS`."""
     size = hashing.chunk_chars
-    whole = min(len(text) // size, _MOST_CHUNKS)
+    whole = min(len(text) // size, _MAX_CHUNKS)
     return _chained((text[at * size : (at + 1) * size].encode() for at in range(whole)), hashing.salt)
 
 
 def ids_prefix(ids: bytes, hashing: Hashing) -> tuple[int, ...]:
     """The hashes of the whole chunks of a prompt given as token ids: a JSON list's inside without white space."""
-    return _chained(islice(_chunks_of(ids), _MOST_CHUNKS), hashing.salt)
+    return _chained(islice(_chunks_of(ids), _MAX_CHUNKS), hashing.salt)
 
 
 def _chunks_of(ids: bytes) -> Iterator[bytes]:

@@ -15,9 +15,9 @@ from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.fields import ABSENT, begins_with, is_null, missing, not_allowed
 from deployments.openai.prefix import PLAIN, Hashing, Text, ids_prefix
 
-MOST_OTHER_VALUES = 1 << 16
+MAX_OTHER_VALUES = 1 << 16
 """Values of a body other than the token ids of its prompts. A hundred tools with twenty parameters each have ten thousand."""
-MOST_MESSAGES = 1 << 12
+MAX_MESSAGES = 1 << 12
 """Messages and parts of messages in one conversation."""
 
 _PROMPTS = "a text, a list of texts, token ids, or a list of lists of token ids"
@@ -130,8 +130,8 @@ def read_conversations(field: str, value: Raw, values: int, hashing: Hashing = P
 
 def check_other_values(values: int) -> None:
     """Raises ApiError for a body with too many values that are no token ids of a prompt."""
-    if values > MOST_OTHER_VALUES:
-        message = f"the body has {values} values that are not token ids of a prompt; allowed: at most {MOST_OTHER_VALUES}"
+    if values > MAX_OTHER_VALUES:
+        message = f"the body has {values} values that are not token ids of a prompt; allowed: at most {MAX_OTHER_VALUES}"
         raise ApiError(ErrorCode.BODY_TOO_LARGE, message)
 
 
@@ -167,10 +167,10 @@ def _add_all(text: Text, messages: Sequence[_Message]) -> None:
     seen = 0
     for message in messages:
         seen += 1 + _add(text, message)
-        if seen > MOST_MESSAGES or len(messages) > MOST_MESSAGES:
+        if seen > MAX_MESSAGES or len(messages) > MAX_MESSAGES:
             count = max(seen, len(messages))
             counted = f"the conversation has {count} messages and parts of messages or more"
-            raise ApiError(ErrorCode.BODY_TOO_LARGE, f"{counted}; allowed: at most {MOST_MESSAGES}")
+            raise ApiError(ErrorCode.BODY_TOO_LARGE, f"{counted}; allowed: at most {MAX_MESSAGES}")
 
 
 def _add(text: Text, message: _Message) -> int:
@@ -198,7 +198,7 @@ def _add_content(text: Text, content: Raw, of_message: bool = True) -> int:
         text.add_json(content)
         return 0
     count = len(parts)
-    if count > MOST_MESSAGES:
+    if count > MAX_MESSAGES:
         return count
     for part in parts:
         if part.text:

@@ -32,13 +32,13 @@ class Structure:
     depth: int
 
 
-def structure_of(body: bytes, most_values: int, most_depth: int) -> Structure:
-    """The structure of a JSON text, or of its beginning where that has more than `most_values` values or is deeper than `most_depth`."""
-    scan = _Scan(most_depth)
+def structure_of(body: bytes, max_values: int, max_depth: int) -> Structure:
+    """The structure of a JSON text, or of its beginning where that has more than `max_values` values or is deeper than `max_depth`."""
+    scan = _Scan(max_depth)
     text = np.frombuffer(body, np.uint8)
     for start in range(0, len(text), _SLICE_BYTES):
         scan.feed(text[start : start + _SLICE_BYTES])
-        if scan.values > most_values or scan.depth > most_depth:
+        if scan.values > max_values or scan.depth > max_depth:
             break
     return Structure(scan.values, scan.depth)
 
@@ -51,10 +51,10 @@ def containers_at_most(body: bytes) -> int:
 class _Scan:
     """What is carried from slice to slice. A slice has whole words, but for the last one."""
 
-    def __init__(self, most_depth: int) -> None:
+    def __init__(self, max_depth: int) -> None:
         self.values = 0
         self.depth = 0
-        self._most_depth = most_depth
+        self._max_depth = max_depth
         self._open = 0
         self._inside = np.uint64(0)
         """1: the next byte is inside a string."""
@@ -102,7 +102,7 @@ class _Scan:
     def _note_depth(self, opens: _Words, closes: _Words) -> None:
         ended = np.bitwise_count(closes).astype(np.int64)
         after = self._open + np.cumsum(np.bitwise_count(opens) - ended)
-        if int((after + ended).max()) > self._most_depth:  # perhaps: all the opening ones of a word may not come first
+        if int((after + ended).max()) > self._max_depth:  # perhaps: all the opening ones of a word may not come first
             steps = np.unpackbits(opens.view(np.uint8), bitorder="little").astype(np.int8)
             steps -= np.unpackbits(closes.view(np.uint8), bitorder="little").astype(np.int8)
             self.depth = max(self.depth, self._open + int(np.cumsum(steps[steps != 0], dtype=np.int64).max(initial=0)))

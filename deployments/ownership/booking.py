@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from deployments.protocol import Finished
 from deployments.scheduling import Lease, Request, Usage
 
-_MOST_CHARS = 2_048
+_MAX_CHARS = 2_048
 
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """A lease in the words of its holder, the gateway `gateway_id`."""
+    """A lease in the words of its submitter, the gateway `gateway_id`."""
 
     gateway_id: str
     request_id: str
@@ -68,8 +68,8 @@ def booking_of(lease: Lease, gateway_id: str) -> Booking:
 def read_booking(text: str) -> Booking:
     """The booking in a header. Raises ValueError when it is none."""
     try:
-        if len(text) > _MOST_CHARS:
-            raise ValueError(f"{len(text)} characters; allowed: {_MOST_CHARS}")
+        if len(text) > _MAX_CHARS:
+            raise ValueError(f"{len(text)} characters; allowed: {_MAX_CHARS}")
         fields = json.loads(text)
         booking = Booking(*fields)
     except TypeError as error:
@@ -96,7 +96,7 @@ def usage_of(done: Finished) -> Usage:
 
 
 _REMEMBER_S = 30.0
-_MOST = 10_000
+_MAX = 10_000
 
 
 class Losses:
@@ -111,7 +111,7 @@ class Losses:
         self.requests = 0
         self.tokens = 0
         self._dead: frozenset[str] = frozenset()
-        self._dropped: deque[tuple[float, Booking]] = deque(maxlen=_MOST)
+        self._dropped: deque[tuple[float, Booking]] = deque(maxlen=_MAX)
 
     def dropped(self, message: Finished, now: float) -> None:
         """A replica ended a request without statistics."""

@@ -10,7 +10,7 @@ from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.messages import (
     BEAT_S,
     LANES_PATH,
-    SILENT_AFTER_S,
+    UNRESPONSIVE_AFTER_S,
     Admitted,
     Beat,
     Cancel,
@@ -32,15 +32,15 @@ from deployments.ownership.messages import (
     waiting_of,
 )
 from deployments.ownership.owners import Ownership
-from deployments.ownership.roles import Holder
+from deployments.ownership.roles import Submitter
 from deployments.protocol import ReplicaState
 from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Suspicion
 
-_MOST_LINES = 100_000
+_MAX_LINES = 100_000
 """Beyond that the other end does not read: the outbox closes itself."""
 
 
-class Outbox:
+class MessageOutbox:
     """Lines that are to be sent, taken out all at once by whoever writes. Never blocks who puts."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Outbox:
 
     def put(self, line: bytes) -> None:
         """Adds a line; nothing once it is closed."""
-        if len(self._lines) >= _MOST_LINES:
+        if len(self._lines) >= _MAX_LINES:
             self.close()
         if not self._closed:
             self._lines.append(line)
@@ -85,16 +85,16 @@ class RemoteOwner:
     """One channel to the owner. `run` carries it; once that has ended, nothing is sent and nobody is told anything any more.
 
     `channel` is larger than that of any that this gateway has opened before, so that the owner knows which is the last. `suspected` hears
-    of queries of death (`roles.Holder.suspected`).
+    of queries of death (`roles.Submitter.suspected`).
     """
 
-    def __init__(self, ownership: Ownership, channel: int = 0, suspected: Callable[[tuple[Suspicion, ...]], None] = lambda told: None) -> None:
+    def __init__(self, ownership: Ownership, channel: int = 0, suspected: Callable[[tuple[Suspicion, ...]], None] = lambda reported: None) -> None:
         self.epoch = ownership.epoch
         self._channel = channel
         self._suspected = suspected
         self._ownership = ownership
-        self._outbox = Outbox()
-        self._requests: dict[str, tuple[Holder, Request]] = {}
+        self._outbox = MessageOutbox()
+        self._requests: dict[str, tuple[Submitter, Request]] = {}
         self._leased: set[str] = set()
         self._ended = False
 
@@ -102,7 +102,7 @@ class RemoteOwner:
         """Opens the channel, calls `opened`, and carries it until it breaks. Raises NotOwner, TimeoutError (silence), aiohttp.ClientError."""
         query = {"model": self._ownership.model, "gateway": gateway_id, "epoch": str(self.epoch), "channel": str(self._channel)}
         try:
-            async with asyncio.timeout(SILENT_AFTER_S):
+            async with asyncio.timeout(UNRESPONSIVE_AFTER_S):
                 response = await session.post(self._ownership.url + LANES_PATH, params=query, data=self._body())
             try:
                 if response.status != 200:
@@ -115,30 +115,30 @@ class RemoteOwner:
             self._ended = True
             self._outbox.close()
 
-    def submit(self, holder: Holder, request: Request, admitted: bool = False) -> None:
-        self._requests[request.request_id] = holder, request
+    def submit(self, submitter: Submitter, request: Request, admitted: bool = False) -> None:
+        self._requests[request.request_id] = submitter, request
         self._send(Submit(waiting_of(request, time.monotonic()), admitted))
 
     def cancel(self, request_id: str) -> None:
         if self._requests.pop(request_id, None) is not None:
             self._send(Cancel(request_id))
 
-    def hold(self, holder: Holder, engine_id: str) -> None:
-        self._send(Hold(engine_id))
+    def hold(self, submitter: Submitter, attempt_id: str) -> None:
+        self._send(Hold(attempt_id))
 
-    def first_token(self, engine_id: str) -> None:
-        self._send(FirstToken(engine_id))
+    def first_token(self, attempt_id: str) -> None:
+        self._send(FirstToken(attempt_id))
 
-    def died(self, engine_id: str) -> None:
-        self._send(Died(engine_id))
+    def died(self, attempt_id: str) -> None:
+        self._send(Died(attempt_id))
 
-    def release(self, engine_id: str, ending: Ending) -> None:
-        self._leased.discard(engine_id)
-        self._send(Release(engine_id, ending))
+    def release(self, attempt_id: str, ending: Ending) -> None:
+        self._leased.discard(attempt_id)
+        self._send(Release(attempt_id, ending))
 
-    def refused(self, holder: Holder, lease: Lease, state: ReplicaState | None) -> None:
-        self._requests[lease.request.request_id] = holder, lease.request
-        self._leased.discard(lease.engine_id)
+    def refused(self, submitter: Submitter, lease: Lease, state: ReplicaState | None) -> None:
+        self._requests[lease.request.request_id] = submitter, lease.request
+        self._leased.discard(lease.attempt_id)
         waiting = waiting_of(lease.request, time.monotonic())
         self._send(Refused(waiting, lease.replica_id, lease.attempt, None if state is None else state.value))
 
@@ -166,13 +166,13 @@ class RemoteOwner:
                         self._requests.pop(request_id, None)
                 elif message.admission.accepted:
                     self._send(Cancel(request_id))
-            case Placed(request_id=request_id, engine_id=engine_id):
+            case Placed(request_id=request_id, attempt_id=attempt_id):
                 held = self._requests.pop(request_id, None)
                 if held is None:
-                    if engine_id not in self._leased:  # it was given up while this was under way
-                        self._send(Release(engine_id, Ending.CANCELLED))
+                    if attempt_id not in self._leased:  # it was given up while this was under way
+                        self._send(Release(attempt_id, Ending.CANCELLED))
                 else:
-                    self._leased.add(engine_id)
+                    self._leased.add(attempt_id)
                     held[0].placed(message.placement(held[1], time.monotonic()), message.url)
             case Expired(request_id=request_id):
                 held = self._requests.pop(request_id, None)
@@ -185,9 +185,9 @@ class RemoteOwner:
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
-    """The lines of an answer. Raises TimeoutError when the other end is silent."""
+    """The lines of an answer. Raises TimeoutError when the other end is unresponsive."""
     while True:
-        async with asyncio.timeout(SILENT_AFTER_S):
+        async with asyncio.timeout(UNRESPONSIVE_AFTER_S):
             line = await response.content.readline()
         if not line:
             return
@@ -195,7 +195,7 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
 
 
 class Session:
-    """The holder that stands for another gateway, as long as its channel stands. `channel` numbers those that it has opened.
+    """The submitter that stands for another gateway, as long as its channel stands. `channel` numbers those that it has opened.
 
     It is closed from the start (`is_open`) where a later one of that gateway came first.
     """
@@ -203,7 +203,7 @@ class Session:
     def __init__(self, owner: LaneOwner, gateway_id: str, channel: int = 0) -> None:
         self.gateway_id = gateway_id
         self._owner = owner
-        self._outbox = Outbox()
+        self._outbox = MessageOutbox()
         self.is_open = owner.join(self, gateway_id, channel)
 
     def take(self, message: Message) -> None:
@@ -216,14 +216,14 @@ class Session:
                 owner.submit(self, waiting.request(now), admitted)
             case Cancel(request_id):
                 owner.cancel(request_id)
-            case Hold(engine_id):
-                owner.hold(self, engine_id)
-            case FirstToken(engine_id):
-                owner.first_token(engine_id)
-            case Died(engine_id):
-                owner.died(engine_id)
-            case Release(engine_id, ending):
-                owner.release(engine_id, ending)
+            case Hold(attempt_id):
+                owner.hold(self, attempt_id)
+            case FirstToken(attempt_id):
+                owner.first_token(attempt_id)
+            case Died(attempt_id):
+                owner.died(attempt_id)
+            case Release(attempt_id, ending):
+                owner.release(attempt_id, ending)
             case Refused(waiting, replica_id, attempt, state):
                 lease = Lease(0, waiting.request(now), replica_id, now, attempt, 0, 0, 0, 0)
                 owner.refused(self, lease, None if state is None else ReplicaState(state))
@@ -252,8 +252,8 @@ class Session:
     def expired(self, request_id: str) -> None:
         self._send(Expired(request_id))
 
-    def suspected(self, told: tuple[Suspicion, ...]) -> None:
-        for one in told:
+    def suspected(self, reported: tuple[Suspicion, ...]) -> None:
+        for one in reported:
             self._send(suspected_of(one, time.monotonic()))
 
     def moved(self) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from deployments.telemetry.line_log import LogHealth, WholeLines, rotate
 
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 KEPT = 8
 RETRY_S = 1.0
 """A log that failed is tried again so often (seconds)."""
@@ -37,10 +37,10 @@ class DecisionLog:
     `each_line`: a line is in the file as soon as it is written, for those who read it meanwhile.
     """
 
-    def __init__(self, folder: Path, name: str, health: LogHealth, most_bytes: int = MOST_BYTES, each_line: bool = False) -> None:
+    def __init__(self, folder: Path, name: str, health: LogHealth, max_bytes: int = MAX_BYTES, each_line: bool = False) -> None:
         self._path = folder / f"{name}.jsonl"
         self._health = health
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._buffer_bytes = 0 if each_line else _BUFFER_BYTES
         self._file: WholeLines | None = None
         self._buffer = bytearray()
@@ -59,7 +59,7 @@ class DecisionLog:
         if self.broken:
             self._begins = time.monotonic() >= self._retry_s and self._has_room()
         else:
-            self._begins = self._file is None or self._file.size + len(self._buffer) >= self._most_bytes
+            self._begins = self._file is None or self._file.size + len(self._buffer) >= self._max_bytes
         return self._begins
 
     def write(self, line: str) -> None:
@@ -95,7 +95,7 @@ class DecisionLog:
         self._room_bytes = max(_ROOM_BYTES, 2 * len(header))
         try:
             file = self._file
-            if file is None or file.size >= self._most_bytes or not file.is_at(self._path):
+            if file is None or file.size >= self._max_bytes or not file.is_at(self._path):
                 self._new_file(header)
             else:
                 file.add(header)

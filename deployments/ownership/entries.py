@@ -1,23 +1,23 @@
 """The owner's one table: an entry for each request, in one state at a time; and how leases of an earlier owner come into it. Pure: no clock.
 
 A request is placed under numbered attempts, and its engine id is `request id - attempt`. An entry knows the last attempt that was issued, by whatever
-owner, and attempts only grow: that is why no id is placed twice, even where a holder that lost its channel submits what was placed a moment ago.
+owner, and attempts only grow: that is why no id is placed twice, even where a submitter that lost its channel submits what was placed a moment ago.
 
     state      what it means                                    goes to
-    WAITING    it is in its lane                                RUNNING: placed. CLOSED: cancelled, expired, turned away, or its holder is gone
-    DECLARED   its holder runs it under an earlier owner; no    RUNNING: its replica says so too. CLOSED: it ended, or its replica refused it,
-               replica has said so yet, so nothing is booked    or its holder is gone
-    RUNNING    leased, and its holder is known                  ORPHANED: its holder is gone. ANSWERED, ABORTED: its engine's account came.
+    WAITING    it is in its lane                                RUNNING: placed. CLOSED: cancelled, expired, turned away, or its submitter is gone
+    DECLARED   its submitter runs it under an earlier owner; no    RUNNING: its replica says so too. CLOSED: it ended, or its replica refused it,
+               replica has said so yet, so nothing is booked    or its submitter is gone
+    RUNNING    leased, and its submitter is known                  ORPHANED: its submitter is gone. ANSWERED, ABORTED: its engine's account came.
                                                                 ENDED: released. WAITING: refused. CLOSED: its replica is lost
-    ORPHANED   leased, and nobody here holds it                 RUNNING: its holder is back. CLOSED: its engine's account came, or its replica
-                                                                does not run it, or is lost. WAITING: its holder had never heard of the placement
-    ANSWERED   leased; its engine has sent the whole answer     CLOSED: released, or its holder is gone. WAITING: as RUNNING
+    ORPHANED   leased, and nobody here holds it                 RUNNING: its submitter is back. CLOSED: its engine's account came, or its replica
+                                                                does not run it, or is lost. WAITING: its submitter had never heard of the placement
+    ANSWERED   leased; its engine has sent the whole answer     CLOSED: released, or its submitter is gone. WAITING: as RUNNING
     ABORTED    leased; its engine ended it without an answer    CLOSED, WAITING: as ANSWERED
     ENDED      the lease ended; its engine's account is due     CLOSED: the account came. And as CLOSED
     CLOSED     nothing more is to come of this attempt          WAITING: submitted again. DECLARED, RUNNING, ORPHANED, CLOSED: a later attempt,
                                                                 issued by an earlier owner
 
-A new entry begins as WAITING (submitted), DECLARED (its holder has it), RUNNING or ORPHANED (adopted from a replica's word) or CLOSED (an account of
+A new entry begins as WAITING (submitted), DECLARED (its submitter has it), RUNNING or ORPHANED (adopted from a replica's word) or CLOSED (an account of
 something unknown here, which must not be adopted afterwards). The last `REMEMBERED` that ended are remembered.
 """
 
@@ -27,11 +27,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from deployments.ownership.booking import Running
-from deployments.ownership.roles import Holder
+from deployments.ownership.roles import Submitter
 from deployments.scheduling import Admission, Ending, Lease, SchedulerContract
 
 REMEMBERED = 16_384
-"""So many ended attempts are remembered: an engine's account, a replica's word and a holder's may each come late."""
+"""So many ended attempts are remembered: an engine's account, a replica's word and a submitter's may each come late."""
 
 
 class EntryState(StrEnum):
@@ -66,14 +66,14 @@ _NEXT: dict[EntryState, frozenset[EntryState]] = {
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class OwnedRequest:
     """One request. `attempt`: the last that was issued (0: none). `lease`: that of the attempt, from its placement to its account. `adopted`: it was
-    an earlier owner's, who alone knows when it was asked for. `admission`: what its holder was told."""
+    an earlier owner's, who alone knows when it was asked for. `admission`: what its submitter was told."""
 
     request_id: str
     attempt: int
     state: EntryState
-    holder: Holder | None = None
+    submitter: Submitter | None = None
     lease: Lease | None = None
     admission: Admission | None = None
     adopted: bool = False
@@ -86,7 +86,7 @@ class Entry:
 
     @property
     def ending(self) -> Ending:
-        """How its lease ends where its holder or its replica is gone."""
+        """How its lease ends where its submitter or its replica is gone."""
         return Ending.FINISHED if self.state is EntryState.ANSWERED else Ending.FAILED
 
 
@@ -95,10 +95,10 @@ class Entries:
 
     def __init__(self) -> None:
         self.counts: Counter[EntryState] = Counter()
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, OwnedRequest] = {}
         self._over: deque[tuple[str, int]] = deque()
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[OwnedRequest]:
         return iter(tuple(self._entries.values()))
 
     @property
@@ -106,17 +106,17 @@ class Entries:
         """How many are not over."""
         return len(self._entries) - sum(self.counts[state] for state in OVER)
 
-    def get(self, request_id: str) -> Entry | None:
+    def get(self, request_id: str) -> OwnedRequest | None:
         """The request's entry."""
         return self._entries.get(request_id)
 
-    def of_engine_id(self, engine_id: str) -> Entry | None:
+    def of_attempt_id(self, attempt_id: str) -> OwnedRequest | None:
         """The entry whose last attempt has that id; None where there is none, or a later attempt."""
-        named = split(engine_id)
+        named = split(attempt_id)
         entry = None if named is None else self._entries.get(named[0])
         return entry if entry is not None and named is not None and entry.attempt == named[1] else None
 
-    def leased_on(self, replica_id: str) -> list[Entry]:
+    def leased_on(self, replica_id: str) -> list[OwnedRequest]:
         """Those whose lease stands on that replica."""
         return [entry for entry in self if (lease := entry.booked) is not None and lease.replica_id == replica_id]
 
@@ -125,43 +125,43 @@ class Entries:
         entry = self._entries.get(request_id)
         return entry is None or (entry.state in OVER and entry.attempt < attempt)
 
-    def begin(self, request_id: str, attempt: int, state: EntryState, holder: Holder | None = None, lease: Lease | None = None) -> Entry:
+    def begin(self, request_id: str, attempt: int, state: EntryState, submitter: Submitter | None = None, lease: Lease | None = None) -> OwnedRequest:
         """The entry of a request that is new here, or was over, or goes on with another attempt."""
         entry = self._entries.get(request_id)
         if entry is None:
-            entry = self._entries[request_id] = Entry(request_id, attempt, state)
+            entry = self._entries[request_id] = OwnedRequest(request_id, attempt, state)
             self.counts[state] += 1
         else:
             self._change(entry, state)
         assert attempt >= entry.attempt, f"{request_id}: attempt {attempt} after {entry.attempt}"
-        entry.attempt, entry.holder, entry.lease = attempt, holder, lease
+        entry.attempt, entry.submitter, entry.lease = attempt, submitter, lease
         entry.adopted = entry.answered = False
         if state in OVER:
             self._remember(entry)
         return entry
 
-    def move(self, entry: Entry, state: EntryState) -> None:
+    def move(self, entry: OwnedRequest, state: EntryState) -> None:
         """The entry's next state, of the same attempt."""
         was_over = entry.state in OVER
         self._change(entry, state)
         if state is EntryState.CLOSED:
             entry.lease = None
         if state in OVER and not was_over:
-            entry.holder = entry.admission = None
+            entry.submitter = entry.admission = None
             self._remember(entry)
 
-    def place(self, entry: Entry, lease: Lease) -> None:
+    def place(self, entry: OwnedRequest, lease: Lease) -> None:
         """What waited has a lease, under the next attempt."""
         self._change(entry, EntryState.RUNNING)
         entry.lease, entry.attempt = lease, lease.attempt
 
-    def _change(self, entry: Entry, state: EntryState) -> None:
+    def _change(self, entry: OwnedRequest, state: EntryState) -> None:
         assert state in _NEXT[entry.state], f"{entry.request_id}-{entry.attempt}: {entry.state} -> {state}"
         self.counts[entry.state] -= 1
         self.counts[state] += 1
         entry.state = state
 
-    def _remember(self, entry: Entry) -> None:
+    def _remember(self, entry: OwnedRequest) -> None:
         if not entry.attempt:  # it was never placed
             self._forget(entry)
             return
@@ -172,57 +172,57 @@ class Entries:
             if oldest is not None and oldest.state in OVER and oldest.attempt == attempt:
                 self._forget(oldest)
 
-    def _forget(self, entry: Entry) -> None:
+    def _forget(self, entry: OwnedRequest) -> None:
         self.counts[entry.state] -= 1
         del self._entries[entry.request_id]
 
 
-def split(engine_id: str) -> tuple[str, int] | None:
+def split(attempt_id: str) -> tuple[str, int] | None:
     """The request's id and the attempt in an engine's id; None where it names no lease (the tokenizer's)."""
-    request_id, _, attempt = engine_id.rpartition("-")
+    request_id, _, attempt = attempt_id.rpartition("-")
     return (request_id, int(attempt)) if request_id and attempt.isdecimal() and attempt.isascii() else None
 
 
 class Adoption:
-    """How an owner takes over leases of an earlier owner: a holder says that it has them, a replica that it runs them, in whatever order.
+    """How an owner takes over leases of an earlier owner: a submitter says that it has them, a replica that it runs them, in whatever order.
 
-    `reconciled` counts how often a replica's word of what runs disagreed with the books, which were then mended."""
+    `reconciled` counts how often a replica's word of what runs disagreed with the books, which were then corrected."""
 
     def __init__(self, scheduler: SchedulerContract, entries: Entries) -> None:
         self.reconciled = 0
         self._scheduler = scheduler
         self._entries = entries
 
-    def hold(self, holder: Holder, engine_id: str) -> None:
-        """A holder has that lease: true as soon as its replica says so too."""
-        entry = self._entries.of_engine_id(engine_id)
+    def hold(self, submitter: Submitter, attempt_id: str) -> None:
+        """A submitter has that lease: true as soon as its replica says so too."""
+        entry = self._entries.of_attempt_id(attempt_id)
         if entry is not None and entry.state is EntryState.ORPHANED:
             self._entries.move(entry, EntryState.RUNNING)
-            entry.holder = holder
-        elif (named := split(engine_id)) is not None and self._entries.is_news(*named):
-            self._entries.begin(*named, EntryState.DECLARED, holder)
+            entry.submitter = submitter
+        elif (named := split(attempt_id)) is not None and self._entries.is_news(*named):
+            self._entries.begin(*named, EntryState.DECLARED, submitter)
 
-    def adopt(self, replica_id: str, running: Iterable[Running], now: float) -> list[Entry]:
+    def adopt(self, replica_id: str, running: Iterable[Running], now: float) -> list[OwnedRequest]:
         """Books what a replica runs. Returns what nobody holds and it does not run: leases for the caller to end."""
-        told = {one.lease.engine_id: one for one in running}
-        for one in told.values():
+        reported = {one.lease.attempt_id: one for one in running}
+        for one in reported.values():
             self._adopt(one, now)
         leases = ((entry, entry.lease) for entry in self._entries.leased_on(replica_id) if entry.state is EntryState.ORPHANED)
-        gone = [entry for entry, lease in leases if lease is not None and lease.engine_id not in told]
+        gone = [entry for entry, lease in leases if lease is not None and lease.attempt_id not in reported]
         self.reconciled += len(gone)
         return gone
 
     def _adopt(self, running: Running, now: float) -> None:
-        told = running.lease
-        entry = self._entries.of_engine_id(told.engine_id)
+        reported = running.lease
+        entry = self._entries.of_attempt_id(reported.attempt_id)
         declared = entry is not None and entry.state is EntryState.DECLARED
-        if not declared and not self._entries.is_news(told.request.request_id, told.attempt):
+        if not declared and not self._entries.is_news(reported.request.request_id, reported.attempt):
             return
-        lease = self._scheduler.adopt(told, running.started, now)
+        lease = self._scheduler.adopt(reported, running.started, now)
         if lease is None:
             return
         self.reconciled += 1
-        holder = entry.holder if entry is not None and declared else None
-        state = EntryState.ORPHANED if holder is None else EntryState.RUNNING
-        entry = self._entries.begin(told.request.request_id, told.attempt, state, holder, lease)
+        submitter = entry.submitter if entry is not None and declared else None
+        state = EntryState.ORPHANED if submitter is None else EntryState.RUNNING
+        entry = self._entries.begin(reported.request.request_id, reported.attempt, state, submitter, lease)
         entry.adopted = entry.answered = True

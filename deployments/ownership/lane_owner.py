@@ -1,33 +1,38 @@
 """The owner of a model in the gateway that owns it: the live shell around the pure scheduler, in that gateway's event loop.
 
-It gives the scheduler the time, tells holders what was decided, runs the scheduler's time-outs, and keeps which lease is whose. It decides nothing
-itself. A lease whose holder is gone (its gateway died) stands until the replica says that it ended.
+It gives the scheduler the time, tells submitters what was decided, runs the scheduler's time-outs, and keeps which lease is whose. It decides nothing
+itself. A lease whose submitter is gone (its gateway died) stands until the replica says that it ended.
 """
 
 from collections.abc import Iterable
 from dataclasses import replace
 
 from deployments.cell.latency import LatencyWindow
-from deployments.cell.scaling_books import Latencies
+from deployments.cell.scaling_facts import LatencySignals
 from deployments.ownership.booking import Running, usage_of
 from deployments.ownership.decision_log import DecisionLog
-from deployments.ownership.entries import OVER, Adoption, Entries, Entry, EntryState, split
+from deployments.ownership.entries import OVER, Adoption, Entries, EntryState, OwnedRequest, split
 from deployments.ownership.replicas import Replicas, cordon
-from deployments.ownership.roles import Channels, Holder
+from deployments.ownership.roles import Channels, Submitter
 from deployments.ownership.suspicions import Telling
 from deployments.ownership.timer import Timer, now_s
 from deployments.protocol import Finished, ReplicaFacts, ReplicaState
-from deployments.scheduling import Binding, Capacity, Ending, Lease, Policy, Request, Scheduler, SchedulerContract, Snapshot
+from deployments.scheduling import Binding, Capacity, Ending, Lease, Request, Scheduler, SchedulerContract, SchedulingPolicy, Snapshot
 from deployments.scheduling.recorder import RecordingScheduler
 
 _DEFAULT_BINDING = Binding()
 
 
 class LaneOwner:
-    """Runs one model's scheduler. All methods run in the gateway's event loop; none blocks. `replicas` is shared with the gateway's desk."""
+    """Runs one model's scheduler. All methods run in the gateway's event loop; none blocks. `replicas` is shared with the gateway's dispatcher."""
 
     def __init__(
-        self, policy: Policy, binding: Binding = _DEFAULT_BINDING, epoch: int = 1, replicas: Replicas | None = None, log: DecisionLog | None = None
+        self,
+        policy: SchedulingPolicy,
+        binding: Binding = _DEFAULT_BINDING,
+        epoch: int = 1,
+        replicas: Replicas | None = None,
+        log: DecisionLog | None = None,
     ) -> None:
         self.epoch = epoch
         self.scheduler: SchedulerContract = Scheduler(policy) if log is None else RecordingScheduler(policy, log.write, log.due, log.lost)
@@ -43,7 +48,7 @@ class LaneOwner:
         self._closed = False
         self._timer = Timer(self._step)
 
-    def configure(self, policy: Policy, binding: Binding) -> None:
+    def configure(self, policy: SchedulingPolicy, binding: Binding) -> None:
         """Changes the policy; what waits keeps waiting."""
         now = now_s()
         self._binding = binding
@@ -53,20 +58,20 @@ class LaneOwner:
                 self.scheduler.replica_up(facts.replica_id, self._capacity(facts), now)
         self._step()
 
-    def submit(self, holder: Holder, request: Request, admitted: bool = False) -> None:
+    def submit(self, submitter: Submitter, request: Request, admitted: bool = False) -> None:
         """Takes a request into the lane, or turns it away. One that is known here is recognised, whatever became of what was said before of it.
 
-        `request.attempts` is the last attempt that the holder has heard of. No later one is issued again, whoever issued it.
+        `request.attempts` is the last attempt that the submitter has heard of. No later one is issued again, whoever issued it.
         """
         entry = self.entries.get(request.request_id)
         if entry is None or entry.state in OVER:
-            self._enter(holder, request, admitted, 0 if entry is None else entry.attempt)
-        elif entry.holder is not None and entry.holder is not holder:
-            holder.admitted(request.request_id, self.scheduler.submit(request, now_s()))
+            self._enter(submitter, request, admitted, 0 if entry is None else entry.attempt)
+        elif entry.submitter is not None and entry.submitter is not submitter:
+            submitter.admitted(request.request_id, self.scheduler.submit(request, now_s()))
         elif entry.state is EntryState.WAITING and request.attempts <= entry.attempt:
-            self._admit(entry, holder)
-        elif entry.holder is None or request.attempts >= entry.attempt:
-            self._wait_again(entry, holder, request)
+            self._admit(entry, submitter)
+        elif entry.submitter is None or request.attempts >= entry.attempt:
+            self._wait_again(entry, submitter, request)
 
     def cancel(self, request_id: str) -> None:
         """A request that waits is given up."""
@@ -75,13 +80,13 @@ class LaneOwner:
             self._withdraw(entry)
             self._step()
 
-    def hold(self, holder: Holder, engine_id: str) -> None:
-        """A lease of an owner before is the holder's: true as soon as its replica says so too."""
-        self._adoption.hold(holder, engine_id)
+    def hold(self, submitter: Submitter, attempt_id: str) -> None:
+        """A lease of an owner before is the submitter's: true as soon as its replica says so too."""
+        self._adoption.hold(submitter, attempt_id)
 
-    def first_token(self, engine_id: str) -> None:
+    def first_token(self, attempt_id: str) -> None:
         """The first token is there. Holders and replicas both tell; what is known is no news, but of an adopted lease nothing is."""
-        entry = self.entries.of_engine_id(engine_id)
+        entry = self.entries.of_attempt_id(attempt_id)
         if entry is None or (lease := entry.booked) is None or (entry.answered and not entry.adopted):
             return
         now = now_s()
@@ -91,16 +96,16 @@ class LaneOwner:
         self.scheduler.first_token(lease, now)
         self._step()
 
-    def died(self, engine_id: str) -> None:
+    def died(self, attempt_id: str) -> None:
         """See `roles.Owner`. Until the replica speaks again nothing new goes there."""
-        entry = self.entries.of_engine_id(engine_id)
+        entry = self.entries.of_attempt_id(attempt_id)
         if entry is not None and entry.booked is not None:
             self.scheduler.died(entry.booked, now_s())
             self.replica_state(entry.booked.replica_id, None)
 
-    def release(self, engine_id: str, ending: Ending) -> None:
+    def release(self, attempt_id: str, ending: Ending) -> None:
         """Ends a lease; one that ended before (its replica was lost) is left alone."""
-        entry = self.entries.of_engine_id(engine_id)
+        entry = self.entries.of_attempt_id(attempt_id)
         if entry is None:
             return
         if entry.state is EntryState.DECLARED:
@@ -109,20 +114,20 @@ class LaneOwner:
             self._end(entry, ending, EntryState.ENDED if entry.state is EntryState.RUNNING else EntryState.CLOSED)
             self._step()
 
-    def refused(self, holder: Holder, lease: Lease, state: ReplicaState | None) -> None:
+    def refused(self, submitter: Submitter, lease: Lease, state: ReplicaState | None) -> None:
         """The replica took no work (it drains; None: no connection): the request waits again, before all others of its lane."""
         self.replica_state(lease.replica_id, state)
-        self.again(holder, lease)
+        self.again(submitter, lease)
 
-    def again(self, holder: Holder, lease: Lease) -> None:
+    def again(self, submitter: Submitter, lease: Lease) -> None:
         """A lease was of no use, and that is not its replica's fault: the request waits again."""
-        self.submit(holder, replace(lease.request, attempts=lease.attempt), admitted=True)
+        self.submit(submitter, replace(lease.request, attempts=lease.attempt), admitted=True)
 
     def finished(self, message: Finished) -> None:
         """An engine's account of a request, which may come before or after its lease ends."""
         if message.sequences:
             self._latencies.ended(message.decode_s, message.output_tokens / message.sequences, now_s())
-        entry, named = self.entries.of_engine_id(message.request_id), split(message.request_id)
+        entry, named = self.entries.of_attempt_id(message.request_id), split(message.request_id)
         if entry is None:
             if named is not None and self.entries.is_news(*named):
                 self.entries.begin(*named, EntryState.CLOSED)
@@ -137,21 +142,21 @@ class LaneOwner:
             else:
                 self.release(message.request_id, Ending.FINISHED if message.sequences else Ending.FAILED)
 
-    def join(self, holder: Holder, gateway_id: str, channel: int) -> bool:
+    def join(self, submitter: Submitter, gateway_id: str, channel: int) -> bool:
         """Another gateway's channel opens, which wants to be told when this owner decides nothing more. False where a later one came first."""
-        return self._channels.open(holder, gateway_id, channel) and self.telling.greet(holder)
+        return self._channels.open(submitter, gateway_id, channel) and self.telling.greet(submitter)
 
-    def left(self, holder: Holder) -> None:
-        """A holder is gone: what waits for it is given up, what runs for it stands until its replica says that it ended."""
-        self._channels.ended(holder)
+    def left(self, submitter: Submitter) -> None:
+        """A submitter is gone: what waits for it is given up, what runs for it stands until its replica says that it ended."""
+        self._channels.ended(submitter)
         for entry in self.entries:
-            if entry.holder is not holder:
+            if entry.submitter is not submitter:
                 continue
             if entry.state is EntryState.WAITING:
                 self._withdraw(entry)
             elif entry.state is EntryState.RUNNING:
                 self.entries.move(entry, EntryState.ORPHANED)
-                entry.holder = None
+                entry.submitter = None
             elif entry.state is EntryState.DECLARED:
                 self.entries.move(entry, EntryState.CLOSED)
             else:
@@ -160,7 +165,7 @@ class LaneOwner:
 
     @property
     def reconciled(self) -> int:
-        """How often a replica's word of what runs disagreed with the books, which were then mended."""
+        """How often a replica's word of what runs disagreed with the books, which were then corrected."""
         return self._adoption.reconciled
 
     @property
@@ -179,12 +184,12 @@ class LaneOwner:
         self._step()
 
     def replica_state(self, replica_id: str, state: ReplicaState | None) -> None:
-        """A known replica drains, is unhealthy, or is silent (None; one that drains goes on draining then)."""
+        """A known replica drains, is unhealthy, or is unresponsive (None; one that drains goes on draining then)."""
         self.replicas.set_aside(replica_id)
         if state is ReplicaState.DRAINING:
             self.scheduler.replica_draining(replica_id, now_s())
         elif state is not None or not self.scheduler.is_draining(replica_id):
-            self.scheduler.replica_suspect(replica_id, now_s())
+            self.scheduler.replica_unresponsive(replica_id, now_s())
         self._step()
 
     def replica_lost(self, replica_id: str) -> None:
@@ -213,7 +218,7 @@ class LaneOwner:
         """The scheduler's books now; `etas`: with what would be promised."""
         return self.scheduler.snapshot(now_s(), etas)
 
-    def latencies(self, span_s: float) -> Latencies:
+    def latencies(self, span_s: float) -> LatencySignals:
         """Of all gateways' requests, over the last `span_s` seconds."""
         return self._latencies.over(span_s, now_s())
 
@@ -225,24 +230,24 @@ class LaneOwner:
         if self._log is not None:
             self._log.close()
 
-    def _enter(self, holder: Holder, request: Request, admitted: bool, issued: int) -> None:
+    def _enter(self, submitter: Submitter, request: Request, admitted: bool, issued: int) -> None:
         """A request that is nowhere here, of which attempts up to `issued` are known: into the lane, if there is room."""
         request = replace(request, attempts=max(request.attempts, issued))
         admission = self.scheduler.submit(request, now_s(), admitted)
         if admission.accepted:
-            entry = self.entries.begin(request.request_id, request.attempts, EntryState.WAITING, holder)
+            entry = self.entries.begin(request.request_id, request.attempts, EntryState.WAITING, submitter)
             entry.admission = admission
-        holder.admitted(request.request_id, admission)
+        submitter.admitted(request.request_id, admission)
         if admission.accepted:
             self._step()
 
-    def _wait_again(self, entry: Entry, holder: Holder, request: Request) -> None:
-        """What is known here is of no use: its replica took no work, or its holder never heard of it. It waits again, for the next attempt."""
+    def _wait_again(self, entry: OwnedRequest, submitter: Submitter, request: Request) -> None:
+        """What is known here is of no use: its replica took no work, or its submitter never heard of it. It waits again, for the next attempt."""
         lease = entry.booked
         if lease is not None and not entry.adopted and request.attempts <= entry.attempt:
             self.scheduler.release(lease, Ending.REFUSED, None, now_s())
-            self.entries.begin(entry.request_id, entry.attempt, EntryState.WAITING, holder)
-            self._admit(entry, holder)
+            self.entries.begin(entry.request_id, entry.attempt, EntryState.WAITING, submitter)
+            self._admit(entry, submitter)
             self._step()
             return
         if lease is not None:  # the books know too little of the request
@@ -251,18 +256,18 @@ class LaneOwner:
             self._withdraw(entry)
         else:
             self.entries.move(entry, EntryState.CLOSED)
-        self._enter(holder, request, True, entry.attempt)
+        self._enter(submitter, request, True, entry.attempt)
 
-    def _admit(self, entry: Entry, holder: Holder) -> None:
-        """Says again what the holder was told, who may not have heard it."""
+    def _admit(self, entry: OwnedRequest, submitter: Submitter) -> None:
+        """Says again what the submitter was told, who may not have heard it."""
         assert entry.admission is not None
-        holder.admitted(entry.request_id, entry.admission)
+        submitter.admitted(entry.request_id, entry.admission)
 
-    def _withdraw(self, entry: Entry) -> None:
+    def _withdraw(self, entry: OwnedRequest) -> None:
         self.scheduler.cancel(entry.request_id, now_s())
         self.entries.move(entry, EntryState.CLOSED)
 
-    def _end(self, entry: Entry, ending: Ending, state: EntryState) -> None:
+    def _end(self, entry: OwnedRequest, ending: Ending, state: EntryState) -> None:
         assert entry.lease is not None
         self.scheduler.release(entry.lease, ending, None, now_s())
         self.entries.move(entry, state)
@@ -279,19 +284,19 @@ class LaneOwner:
         for gone in step.turned_away:
             self._left_lane(gone.request.request_id).admitted(gone.request.request_id, gone.admission)
         for placement in step.placements:
-            holder = self._left_lane(placement.request.request_id, placement.lease)
-            holder.placed(placement, self.replicas.url_of(placement.replica_id) or "")
+            submitter = self._left_lane(placement.request.request_id, placement.lease)
+            submitter.placed(placement, self.replicas.url_of(placement.replica_id) or "")
         self.telling.tell(step.suspicions)
         self._timer.set(self.scheduler.next_wakeup())
 
-    def _left_lane(self, request_id: str, lease: Lease | None = None) -> Holder:
+    def _left_lane(self, request_id: str, lease: Lease | None = None) -> Submitter:
         """Whoever held a request that waited, and waits no more."""
         entry = self.entries.get(request_id)
         assert entry is not None
-        holder = entry.holder
-        assert holder is not None
+        submitter = entry.submitter
+        assert submitter is not None
         if lease is None:
             self.entries.move(entry, EntryState.CLOSED)
         else:
             self.entries.place(entry, lease)
-        return holder
+        return submitter

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from deployments.cell.lives import Presence, own_presence
+from deployments.cell.departure_tracker import Presence, own_presence
 
 log = logging.getLogger("raylane.ownership")
 
@@ -40,7 +40,7 @@ class Membership:
         self._member = member
         self._epochs = epochs
         self._presence = presence
-        self._told: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._reported: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     async def run(self) -> None:
         """Registers again and again, for ever."""
@@ -59,14 +59,14 @@ class Membership:
         self._tell_soon("overtaken", model, highest)
 
     def doubt(self, gateway_id: str) -> None:
-        """A gateway is dead or silent."""
+        """A gateway is dead or unresponsive."""
         self._tell_soon("give_up", gateway_id)
 
     def _tell_soon(self, method: str, name: str, *arguments: Any) -> None:
         """One call at a time about one thing."""
-        running = self._told.get((method, name))
+        running = self._reported.get((method, name))
         if running is None or running.done():
-            self._told[method, name] = asyncio.create_task(self._tell(method, name, *arguments))
+            self._reported[method, name] = asyncio.create_task(self._tell(method, name, *arguments))
 
     async def _tell(self, method: str, *arguments: Any) -> None:
         try:

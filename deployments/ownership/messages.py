@@ -16,9 +16,9 @@ LANES_PATH = "/raylane/lanes"
 """POST `LANES_PATH?model=...&gateway=...&epoch=...&channel=...` opens the exchange. `channel` numbers those that the gateway opens: a later one ends
 those before. 409 where the other does not own the model under that epoch, or a later channel of the gateway came first."""
 BEAT_S = 0.5
-SILENT_AFTER_S = 2.5
+UNRESPONSIVE_AFTER_S = 2.5
 """Who said nothing for so long is given up."""
-MOST_LINE_BYTES = 1 << 20
+MAX_LINE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,28 +77,28 @@ class Cancel:
 class Hold:
     """Tells of a lease of an owner before."""
 
-    engine_id: str
+    attempt_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class FirstToken:
     """The first token of a lease is there: its prompt is prefilled."""
 
-    engine_id: str
+    attempt_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Died:
     """The replica, or its engine, died while it ran that lease."""
 
-    engine_id: str
+    attempt_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
     """A lease ended."""
 
-    engine_id: str
+    attempt_id: str
     ending: Ending
 
 
@@ -150,7 +150,7 @@ class Placed:
     home: int
 
     @property
-    def engine_id(self) -> str:
+    def attempt_id(self) -> str:
         """The id under which the engine is to get it."""
         return f"{self.request_id}-{self.attempt}"
 
@@ -239,9 +239,9 @@ def placed_of(placement: Placement, url: str) -> Placed:
     )
 
 
-def suspected_of(told: Suspicion, now: float) -> Suspected:
+def suspected_of(reported: Suspicion, now: float) -> Suspected:
     """A suspicion as it crosses the wire."""
-    return Suspected(told.key, told.deaths, told.answered, now - told.since_s if told.deaths else 0.0)
+    return Suspected(reported.key, reported.deaths, reported.answered, now - reported.since_s if reported.deaths else 0.0)
 
 
 def encode(message: Message) -> bytes:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-SILENT_AFTER_S = 6.0
+UNRESPONSIVE_AFTER_S = 6.0
 """A gateway that did not register for so long is given up."""
 SETTLE_S = 5.0
 """A new directory gives out no model that nobody claims before all gateways that are expected have registered, or this long has passed."""
@@ -82,7 +82,7 @@ class Owners:
         self.assign(now)
 
     def give_up(self, gateway_id: str, now: float) -> None:
-        """A gateway was found dead or silent by another one: its models go to others. If it lives it may register again."""
+        """A gateway was found dead or unresponsive by another one: its models go to others. If it lives it may register again."""
         self._lose(gateway_id)
         self.assign(now)
 
@@ -96,12 +96,12 @@ class Owners:
         self.assign(now)
 
     def assign(self, now: float) -> None:
-        """Gives up the silent, and gives each model without a living owner to the gateway that owns the fewest. Called now and then."""
-        for gateway_id in [key for key, gateway in self._gateways.items() if now - gateway.seen_s > SILENT_AFTER_S]:
+        """Gives up the unresponsive, and gives each model without a living owner to the gateway that owns the fewest. Called now and then."""
+        for gateway_id in [key for key, gateway in self._gateways.items() if now - gateway.seen_s > UNRESPONSIVE_AFTER_S]:
             self._lose(gateway_id)
         settled = len(self._gateways) >= self._expected or now >= self._settled_s
-        wanted = {model for gateway in self._gateways.values() for model in gateway.models}
-        for model in sorted(wanted | self.owned.keys()):
+        desired = {model for gateway in self._gateways.values() for model in gateway.models}
+        for model in sorted(desired | self.owned.keys()):
             owner = self.owned.get(model)
             if owner is not None and owner.gateway_id in self._gateways and (owner.epoch == self.epochs[model] or not settled):
                 continue  # of an epoch above the owner's, the owner may be about to register; the others would not follow this one

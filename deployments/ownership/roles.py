@@ -1,7 +1,7 @@
 """The two roles around a model's requests: who holds their clients, and who decides on them.
 
-A gateway holds requests at its desk (`desk.py`). It asks the owner: the scheduler in its own process (`lane_owner.py`), or that of another gateway,
-over a channel (`channel.py`). A session (`channel.py`) is the holder that stands, at the owner, for another gateway.
+A gateway holds requests at its dispatcher (`dispatcher.py`). It asks the owner: the scheduler in its own process (`lane_owner.py`), or that of another gateway,
+over a channel (`channel.py`). A session (`channel.py`) is the submitter that stands, at the owner, for another gateway.
 """
 
 from typing import Protocol
@@ -10,7 +10,7 @@ from deployments.protocol import ReplicaState
 from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Suspicion
 
 
-class Holder(Protocol):
+class Submitter(Protocol):
     """Whoever holds requests is told here what was decided on them. None of it may block or raise."""
 
     def admitted(self, request_id: str, admission: Admission) -> None:
@@ -25,37 +25,37 @@ class Holder(Protocol):
     def moved(self) -> None:
         """The owner decides nothing more."""
 
-    def suspected(self, told: tuple[Suspicion, ...]) -> None:
+    def suspected(self, reported: tuple[Suspicion, ...]) -> None:
         """Whose standing as a query of death has changed."""
 
 
 class Owner(Protocol):
-    """Whoever decides. Leases are named by their `engine_id`, which is the same for every owner; what an owner does not know it ignores.
+    """Whoever decides. Leases are named by their `attempt_id`, which is the same for every owner; what an owner does not know it ignores.
 
     `epoch` says under which ownership it decides; the engines refuse a lease whose epoch was overtaken.
     """
 
     epoch: int
 
-    def submit(self, holder: Holder, request: Request, admitted: bool = False) -> None:
-        """Takes a request in; the answer comes by `Holder.admitted`. `admitted`: an owner before had taken it in."""
+    def submit(self, submitter: Submitter, request: Request, admitted: bool = False) -> None:
+        """Takes a request in; the answer comes by `Submitter.admitted`. `admitted`: an owner before had taken it in."""
 
     def cancel(self, request_id: str) -> None:
         """A request that waits is given up."""
 
-    def hold(self, holder: Holder, engine_id: str) -> None:
-        """The holder has a lease of an owner before."""
+    def hold(self, submitter: Submitter, attempt_id: str) -> None:
+        """The submitter has a lease of an owner before."""
 
-    def first_token(self, engine_id: str) -> None:
+    def first_token(self, attempt_id: str) -> None:
         """The first token of a lease is there: its prompt is prefilled."""
 
-    def died(self, engine_id: str) -> None:
+    def died(self, attempt_id: str) -> None:
         """The replica, or its engine, died while it ran that lease. The lease stands until it is released or refused."""
 
-    def release(self, engine_id: str, ending: Ending) -> None:
+    def release(self, attempt_id: str, ending: Ending) -> None:
         """A lease ended."""
 
-    def refused(self, holder: Holder, lease: Lease, state: ReplicaState | None) -> None:
+    def refused(self, submitter: Submitter, lease: Lease, state: ReplicaState | None) -> None:
         """A lease's replica took no work (None: no connection): its request waits again, before all others."""
 
 
@@ -68,31 +68,31 @@ class Channels:
     """
 
     def __init__(self) -> None:
-        self._last: dict[str, tuple[int, Holder | None]] = {}
+        self._last: dict[str, tuple[int, Submitter | None]] = {}
 
-    def open(self, holder: Holder, gateway_id: str, number: int) -> bool:
+    def open(self, submitter: Submitter, gateway_id: str, number: int) -> bool:
         """A channel opens, and the one before is ended. False for one that a later one has overtaken on the way."""
         last, before = self._last.get(gateway_id, (number, None))
         if number < last:
             return False
-        self._last[gateway_id] = number, holder
+        self._last[gateway_id] = number, submitter
         if before is not None:
             before.moved()
         return True
 
     @property
-    def open_ones(self) -> list[Holder]:
+    def open_ones(self) -> list[Submitter]:
         """The last of each gateway, where it stands."""
-        return [holder for _, holder in self._last.values() if holder is not None]
+        return [submitter for _, submitter in self._last.values() if submitter is not None]
 
-    def ended(self, holder: Holder) -> None:
+    def ended(self, submitter: Submitter) -> None:
         """A channel ended; one that is not the last is no error."""
         for gateway_id, (number, last) in self._last.items():
-            if last is holder:
+            if last is submitter:
                 self._last[gateway_id] = number, None
 
     def end_all(self) -> None:
         """The owner decides nothing more."""
-        for _, holder in tuple(self._last.values()):
-            if holder is not None:
-                holder.moved()
+        for _, submitter in tuple(self._last.values()):
+            if submitter is not None:
+                submitter.moved()

@@ -6,27 +6,27 @@ Each gateway keeps a copy of what the owner tells, and hands it to its own sched
 import logging
 from collections.abc import Iterable
 
-from deployments.ownership.roles import Channels, Holder
+from deployments.ownership.roles import Channels, Submitter
 from deployments.ownership.timer import now_s
 from deployments.scheduling import SchedulerContract, Suspicion
-from deployments.scheduling.suspects import MOST
+from deployments.scheduling.suspects import MAX
 
 log = logging.getLogger("raylane.suspects")
 
 
 class Known:
-    """A gateway's copy, on its own clock; the newest `MOST`."""
+    """A gateway's copy, on its own clock; the newest `MAX`."""
 
     def __init__(self) -> None:
         self._by_key: dict[str, Suspicion] = {}
 
-    def take(self, told: Iterable[Suspicion]) -> None:
+    def take(self, reported: Iterable[Suspicion]) -> None:
         """The owner's word. One without deaths is clear again."""
-        for one in told:
+        for one in reported:
             self._by_key.pop(one.key, None)
             if one.deaths:
                 self._by_key[one.key] = one
-            if len(self._by_key) > MOST:
+            if len(self._by_key) > MAX:
                 del self._by_key[next(iter(self._by_key))]
 
     def all(self) -> tuple[Suspicion, ...]:
@@ -48,10 +48,10 @@ class Telling:
         for one in here.all():
             self._scheduler.recall(one, now_s())
 
-    def greet(self, holder: Holder) -> bool:
+    def greet(self, submitter: Submitter) -> bool:
         """A gateway has just come: it hears of all."""
         if suspects := self._scheduler.suspicions(now_s()):
-            holder.suspected(suspects)
+            submitter.suspected(suspects)
         return True
 
     def tell(self, news: tuple[Suspicion, ...]) -> None:
@@ -59,8 +59,8 @@ class Telling:
         if not news:
             return
         self.here.take(news)
-        for holder in self._channels.open_ones:
-            holder.suspected(news)
+        for submitter in self._channels.open_ones:
+            submitter.suspected(news)
         for one in news:
             if one.banned:
                 log.error("ALARM: query of death: %d replicas died while a body of digest %s ran; it is refused from now on", one.deaths, one.key)

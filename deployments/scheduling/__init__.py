@@ -2,7 +2,7 @@
 
 from deployments.scheduling.contract import Admission, Placement, SchedulerContract, Step, TurnedAway
 from deployments.scheduling.limits import TenantPolicy
-from deployments.scheduling.policy import Binding, LanePolicy, Order, Policy
+from deployments.scheduling.policy import Binding, LanePolicy, Order, SchedulingPolicy
 from deployments.scheduling.reasons import AdmissionKind, Ending, PickReason, RejectCause, WaitReason
 from deployments.scheduling.replica import Capacity
 from deployments.scheduling.request import Lease, Request, Usage
@@ -22,12 +22,12 @@ __all__ = [
     "Order",
     "PickReason",
     "Placement",
-    "Policy",
     "RejectCause",
     "ReplicaStats",
     "Request",
     "Scheduler",
     "SchedulerContract",
+    "SchedulingPolicy",
     "Snapshot",
     "Step",
     "Suspicion",

@@ -64,7 +64,7 @@ class Outage:
         self._sign_s = now
 
     def down(self) -> None:
-        """A replica was lost, or is silent."""
+        """A replica was lost, or is unresponsive."""
         if self._began_s is None and not self._fleet.any_ready:
             self._began_s = self._sign_s
 

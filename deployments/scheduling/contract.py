@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
-from deployments.scheduling.policy import Policy
+from deployments.scheduling.policy import SchedulingPolicy
 from deployments.scheduling.reasons import AdmissionKind, Ending, PickReason, RejectCause, WaitReason
 from deployments.scheduling.replica import Capacity
 from deployments.scheduling.request import Lease, Request, Usage
@@ -73,7 +73,7 @@ class Step:
 class SchedulerContract(Protocol):
     """Of one model in one cell. After each call that changes something `step` is due: it alone places."""
 
-    def configure(self, policy: Policy, now: float) -> None:
+    def configure(self, policy: SchedulingPolicy, now: float) -> None:
         """Changes the settings. What waits keeps waiting, in the lane that is now its own."""
 
     # Requests: from `submit` to the end of the wait.
@@ -102,14 +102,14 @@ class SchedulerContract(Protocol):
     def learn(self, lease: Lease, usage: Usage, now: float) -> None:
         """The engine's account of a finished request, before or after its lease ends."""
 
-    def adopt(self, told: Lease, started: bool, now: float) -> Lease | None:
+    def adopt(self, reported: Lease, started: bool, now: float) -> Lease | None:
         """Books a lease of an earlier owner, as its replica reports it. `started`: its prompt is prefilled. None for an unknown replica."""
 
     # Facts about replicas, and what an earlier owner knew.
     def replica_up(self, replica_id: str, capacity: Capacity, now: float) -> None:
         """It is ready (again), though perhaps cordoned. The capacity of a known one is replaced, its leases stand."""
 
-    def replica_suspect(self, replica_id: str, now: float) -> None:
+    def replica_unresponsive(self, replica_id: str, now: float) -> None:
         """It is unresponsive: nothing new goes there until `replica_up`."""
 
     def replica_draining(self, replica_id: str, now: float) -> None:
@@ -127,7 +127,7 @@ class SchedulerContract(Protocol):
     def expect_replica(self, ready_at_s: float | None, now: float) -> None:
         """The next replica should be ready then; None: nobody knows of one that starts. Counts while there is no other."""
 
-    def recall(self, told: Suspicion, now: float) -> None:
+    def recall(self, reported: Suspicion, now: float) -> None:
         """What an earlier owner knew of a query of death."""
 
     # What a shell may read. Reading changes nothing.

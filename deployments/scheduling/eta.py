@@ -31,10 +31,10 @@ FLOOR_S = 0.02
 _LEVELS = (0.5, 0.95)
 _WINDOW = 400
 _THIN_S = 0.2
-_LEAST = 8
+_MIN = 8
 _GAIN = 0.05
 _OPEN_SCALE = 20.0
-_MOST_MATURING = 2_000
+_MAX_MATURING = 2_000
 _BLUR = 0.05
 _UNKNOWN = 3.0
 """Nothing is known of waits of a kind: so many times the forecast is told as their 95th percentile."""
@@ -71,7 +71,7 @@ class Outlook(NamedTuple):
     promoted_s: float = 0.0
 
 
-class Promise(NamedTuple):
+class WaitEstimate(NamedTuple):
     """What was told (`p50_s`, `p95_s`), on which outlook. `ways`: how the request would be served after waits as long as these two."""
 
     outlook: Outlook
@@ -91,66 +91,66 @@ class LaneEta:
         self._timely = _Ratios()
         self._late = _Ratios()
         self._promoted = _Ratios()
-        self._maturing: list[tuple[float, int, Promise, float, Way]] = []
+        self._maturing: list[tuple[float, int, WaitEstimate, float, Way]] = []
         """Outcomes that count later: when, a number, what was told, the wait and its way: a heap."""
         self._observed = 0
         self._slack = {way: [0.0, 0.0] for way in Way}
         self.open = 0
         """Promises whose outcome is not known yet."""
 
-    def promise(self, outlook: Outlook) -> Promise:
+    def wait_estimate(self, outlook: Outlook) -> WaitEstimate:
         """Tells a client; the outcome will come by `observe` or `gave_up`."""
         self.open += 1
         self.slack_s = outlook.slack_s
         return self.predict(outlook)
 
-    def predict(self, outlook: Outlook) -> Promise:
+    def predict(self, outlook: Outlook) -> WaitEstimate:
         """What would be told."""
         ratios = self._timely.near(outlook.timely_s)
         (p50, way50), (p95, way95) = self._quantile(0, outlook, ratios), self._quantile(1, outlook, ratios)
         p50 = max(0.0, p50)
-        return Promise(outlook, p50, max(p50, p95), (way50, way95))
+        return WaitEstimate(outlook, p50, max(p50, p95), (way50, way95))
 
-    def came_late(self, promise: Promise, now: float) -> None:
+    def came_late(self, wait_estimate: WaitEstimate, now: float) -> None:
         """The request has passed its latest start, unplaced."""
-        self._timely.add(promise.outlook.timely_s, math.inf, now)
+        self._timely.add(wait_estimate.outlook.timely_s, math.inf, now)
 
-    def observe(self, promise: Promise, wait_s: float, way: Way, now: float) -> None:
+    def observe(self, wait_estimate: WaitEstimate, wait_s: float, way: Way, now: float) -> None:
         """The request waited `wait_s` and was placed in that way. Of one that was not in time, `came_late` was told before."""
         self.open -= 1
-        outlook = promise.outlook
+        outlook = wait_estimate.outlook
         if way is Way.TIMELY:
             self._timely.add(outlook.timely_s, _ratio(wait_s, outlook.timely_s), now)
         if way is Way.PROMOTED and outlook.promotion_s < math.inf:
             floor_s = _blur_s(outlook)
             ratio = _ratio(max(0.0, wait_s - outlook.promotion_s), outlook.promoted_s, floor_s)
             self._promoted.add(outlook.promoted_s + floor_s, ratio, now)
-        self._count(promise, wait_s)
-        if way is Way.TIMELY and promise.ways == _BOTH_TIMELY:
-            self._move_slacks(promise, wait_s)
+        self._count(wait_estimate, wait_s)
+        if way is Way.TIMELY and wait_estimate.ways == _BOTH_TIMELY:
+            self._move_slacks(wait_estimate, wait_s)
         else:
             self._observed += 1
             due_s = now if outlook.promotion_s == math.inf else now - wait_s + outlook.promotion_s
-            heapq.heappush(self._maturing, (due_s, self._observed, promise, wait_s, way))
-        while self._maturing and (self._maturing[0][0] <= now or len(self._maturing) > _MOST_MATURING):
+            heapq.heappush(self._maturing, (due_s, self._observed, wait_estimate, wait_s, way))
+        while self._maturing and (self._maturing[0][0] <= now or len(self._maturing) > _MAX_MATURING):
             self._mature(*self._maturing[0])
             heapq.heappop(self._maturing)
 
-    def _mature(self, due_s: float, _: int, promise: Promise, wait_s: float, way: Way) -> None:
+    def _mature(self, due_s: float, _: int, wait_estimate: WaitEstimate, wait_s: float, way: Way) -> None:
         """The request would have been promoted by now, as all that came before it."""
-        self._move_slacks(promise, wait_s)
-        late_s = promise.outlook.late_s
+        self._move_slacks(wait_estimate, wait_s)
+        late_s = wait_estimate.outlook.late_s
         if way is not Way.TIMELY:
             self._late.add(late_s, math.inf if way is Way.PROMOTED else _ratio(wait_s, late_s), due_s)
 
-    def gave_up(self, promise: Promise, waited_s: float) -> None:
+    def gave_up(self, wait_estimate: WaitEstimate, waited_s: float) -> None:
         """The request left the lane without being placed."""
-        if waited_s <= promise.p95_s:
+        if waited_s <= wait_estimate.p95_s:
             self.spoiled()
             return
         self.open -= 1
-        self._count(promise, waited_s)
-        self._move_slacks(promise, waited_s)
+        self._count(wait_estimate, waited_s)
+        self._move_slacks(wait_estimate, waited_s)
 
     def spoiled(self) -> None:
         """Something else than the lane decided on a promised wait: it says nothing."""
@@ -163,15 +163,15 @@ class LaneEta:
         for ratios in (self._timely, self._late, self._promoted):
             ratios.forget(since_s)
 
-    def _count(self, promise: Promise, wait_s: float) -> None:
-        for coverage, told_s in ((self.p50, promise.p50_s), (self.p95, promise.p95_s)):
+    def _count(self, wait_estimate: WaitEstimate, wait_s: float) -> None:
+        for coverage, reported_s in ((self.p50, wait_estimate.p50_s), (self.p95, wait_estimate.p95_s)):
             coverage.total += 1
-            coverage.within += wait_s <= told_s
+            coverage.within += wait_s <= reported_s
 
-    def _move_slacks(self, promise: Promise, wait_s: float) -> None:
+    def _move_slacks(self, wait_estimate: WaitEstimate, wait_s: float) -> None:
         gain = _GAIN / (1.0 + (self.open + len(self._maturing)) / _OPEN_SCALE)
-        for index, told_s in enumerate((promise.p50_s, promise.p95_s)):
-            self._slack[promise.ways[index]][index] += gain * ((wait_s > told_s) - (1.0 - _LEVELS[index]))
+        for index, reported_s in enumerate((wait_estimate.p50_s, wait_estimate.p95_s)):
+            self._slack[wait_estimate.ways[index]][index] += gain * ((wait_s > reported_s) - (1.0 - _LEVELS[index]))
 
     def _quantile(self, index: int, outlook: Outlook, ratios: list[float] | None) -> tuple[float, Way]:
         """One told quantile, and the way of it. `ratios`: those of forecasts in time of that size."""
@@ -186,10 +186,10 @@ class LaneEta:
 
     def _beyond(self, index: int, level: float, outlook: Outlook) -> tuple[float, Way]:
         """...of a request that comes late."""
-        least_s, until_s = min(outlook.slack_s, outlook.late_s), outlook.promotion_s
+        min_s, until_s = min(outlook.slack_s, outlook.late_s), outlook.promotion_s
         ratios = self._late.near(outlook.late_s)
         ratio = 0.0 if ratios is None else _at(ratios, level)
-        late_s = max(least_s, _stretched(outlook.late_s, ratio + self._slack[Way.LATE][index]))
+        late_s = max(min_s, _stretched(outlook.late_s, ratio + self._slack[Way.LATE][index]))
         if until_s == math.inf or (late_s <= until_s and (ratios is not None or index == 0)):
             return late_s, Way.LATE
         level = _left(level, ratios, until_s, outlook.late_s)
@@ -221,11 +221,11 @@ class _Ratios:
 
     def near(self, forecast_s: float) -> list[float] | None:
         """Those of forecasts of that size, or of the nearest size that has enough; ascending."""
-        wanted = _size(forecast_s)
-        exact = self._by_size.get(wanted)
-        if exact is not None and len(exact.ordered) >= _LEAST:
+        desired = _size(forecast_s)
+        exact = self._by_size.get(desired)
+        if exact is not None and len(exact.ordered) >= _MIN:
             return exact.ordered
-        known = [(abs(size - wanted), size) for size, recent in self._by_size.items() if len(recent.ordered) >= _LEAST]
+        known = [(abs(size - desired), size) for size, recent in self._by_size.items() if len(recent.ordered) >= _MIN]
         return self._by_size[min(known)[1]].ordered if known else None
 
 
@@ -240,7 +240,7 @@ class _Recent:
         self._last_s = -math.inf
 
     def add(self, ratio: float, now: float) -> None:
-        if now - self._last_s < _THIN_S and len(self.ordered) >= _LEAST:
+        if now - self._last_s < _THIN_S and len(self.ordered) >= _MIN:
             return
         self._last_s = now
         self._arrived.append((now, ratio))

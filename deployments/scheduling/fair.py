@@ -10,7 +10,7 @@ Source: Goyal, Vin and Cheng, "Start-time Fair Queuing", SIGCOMM 1996. Why not d
 """
 
 
-class Flow:
+class FairFlow:
     """One claimant of a share."""
 
     __slots__ = ("finish", "start", "weight")
@@ -29,16 +29,16 @@ class FairClock:
     def __init__(self) -> None:
         self.virtual = 0.0
 
-    def activate(self, flow: Flow) -> None:
+    def activate(self, flow: FairFlow) -> None:
         """The flow has something to serve again: idleness earns nothing."""
         flow.start = max(self.virtual, flow.finish)
 
-    def charge(self, flow: Flow, cost: float) -> None:
+    def charge(self, flow: FairFlow, cost: float) -> None:
         """The flow was served."""
         self.virtual = max(self.virtual, flow.start)
         flow.finish = flow.start + cost / flow.weight
         flow.start = flow.finish
 
-    def passed_over(self, flow: Flow, largest: float) -> None:
+    def passed_over(self, flow: FairFlow, largest: float) -> None:
         """The flow was due but could not be served: it keeps its claim, up to one request of the largest cost."""
         flow.start = max(flow.start, self.virtual - largest / flow.weight)

@@ -24,7 +24,7 @@ SLOW = 2.5
 PROBATION_S = 30.0
 
 
-LEAST_REPLICAS = 3
+MIN_REPLICAS = 3
 """Of two replicas nobody can say which is the slow one."""
 
 
@@ -97,14 +97,14 @@ class Fleet:
     def is_draining(self, replica_id: str) -> bool:
         """Whether a known replica drains."""
         replica = self.by_id.get(replica_id)
-        return replica is not None and replica.told is ReplicaStatus.DRAINING
+        return replica is not None and replica.reported is ReplicaStatus.DRAINING
 
     def cordon(self, replica_id: str, cordoned: bool) -> None:
         """An operator keeps new work off a replica, or does no more; also one that is unknown yet, or silent for now."""
         (self.cordoned.add if cordoned else self.cordoned.discard)(replica_id)
         replica = self.by_id.get(replica_id)
         if replica is not None:
-            replica.become(replica.told, cordoned)
+            replica.become(replica.reported, cordoned)
             self.touch(replica)
 
     def remove(self, replica: Replica) -> None:
@@ -129,10 +129,10 @@ class Fleet:
 
     def _trim(self) -> None:
         """Drops the dead entries of both orders where they outnumber the living."""
-        most = 4 * len(self.by_id) + 64
-        if len(self._by_load) > most:
+        maximum = 4 * len(self.by_id) + 64
+        if len(self._by_load) > maximum:
             self._by_load = _living(self._by_load)
-        if len(self._by_kv) > most:
+        if len(self._by_kv) > maximum:
             self._by_kv = _living(self._by_kv)
 
     def _next_version(self) -> int:
@@ -215,7 +215,7 @@ class Outliers:
                 del self._ejected[replica_id]
                 self._forgive(replica_id)
         measured = [replica for replica in self._fleet.by_id.values() if replica.status is ReplicaStatus.READY and replica.tpot_s is not None]
-        if len(measured) < LEAST_REPLICAS:
+        if len(measured) < MIN_REPLICAS:
             return
         limit = SLOW * median(replica.tpot_s for replica in measured if replica.tpot_s is not None)
         slow = [replica for replica in measured if replica.tpot_s is not None and replica.tpot_s > limit]
@@ -225,6 +225,6 @@ class Outliers:
 
     def _forgive(self, replica_id: str) -> None:
         replica = self._fleet.by_id.get(replica_id)
-        if replica is not None and replica.told is ReplicaStatus.EJECTED:
+        if replica is not None and replica.reported is ReplicaStatus.EJECTED:
             replica.tpot_s = None
             self._fleet.set_status(replica_id, ReplicaStatus.READY)

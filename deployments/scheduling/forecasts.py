@@ -26,12 +26,12 @@ class Forecasts:
         self.etas = {name: eta for name, eta in self.etas.items() if name in names}
         self.outlooks.reload(names, now)
 
-    def promise(self, job: Job, now: float) -> tuple[float, float]:
+    def wait_estimate(self, job: Job, now: float) -> tuple[float, float]:
         """The wait that a queued job may expect: p50 and p95, in seconds. Called before the job enters its lane."""
         job.eta = self._eta(job)
         self.outlooks.arrived(job, now)
-        job.promise = job.eta.promise(self.outlooks.of(job, now))
-        return job.promise.p50_s, job.promise.p95_s
+        job.wait_estimate = job.eta.wait_estimate(self.outlooks.of(job, now))
+        return job.wait_estimate.p50_s, job.wait_estimate.p95_s
 
     def stepped(self, now: float) -> None:
         """A step begins, or ended: whose latest start passed is known now."""
@@ -43,11 +43,11 @@ class Forecasts:
     def _turned_late(self, lane: Lane, now: float) -> None:
         for job in lane.turned_late:
             self.outlooks.turned_late(job)
-            if job.eta is None or job.promise is None or self._outage.spoils(job.request.arrived_s):
+            if job.eta is None or job.wait_estimate is None or self._outage.spoils(job.request.arrived_s):
                 continue
             if job.attempt == 0 and not job.came_late:
                 job.came_late = True
-                job.eta.came_late(job.promise, now)
+                job.eta.came_late(job.wait_estimate, now)
         lane.turned_late.clear()
 
     def placed(self, job: Job, lane: str, was_late: bool, now: float) -> None:
@@ -55,17 +55,17 @@ class Forecasts:
         if was_late:
             self.outlooks.placed_late(lane, job.cost, now)
         self.outlooks.promotions.left(job)
-        if job.eta is None or job.promise is None or job.attempt != 1:
+        if job.eta is None or job.wait_estimate is None or job.attempt != 1:
             return
         eta, wait_s = job.eta, now - job.request.arrived_s
         if self._outage.spoils(job.request.arrived_s):
             eta.spoiled()
             return
-        if wait_s > job.promise.outlook.slack_s and not job.came_late:
+        if wait_s > job.wait_estimate.outlook.slack_s and not job.came_late:
             job.came_late = True
-            eta.came_late(job.promise, now)
+            eta.came_late(job.wait_estimate, now)
         way = Way.TIMELY if not job.came_late else Way.LATE if job.promoted_s is None else Way.PROMOTED
-        eta.observe(job.promise, wait_s, way, now)
+        eta.observe(job.wait_estimate, wait_s, way, now)
 
     def shown(self, home: int, now: float) -> tuple[float, float] | None:
         """What a request like the last one would be told now in the lane of that index; None before any was told anything."""
@@ -74,25 +74,25 @@ class Forecasts:
         eta = self.etas.get(self._lanes.policy.lanes[home].name)
         if eta is None or self._rate.per_s is None:
             return None
-        told = eta.predict(self.outlooks.of_lane(home, eta.slack_s, 0.0, now))
-        return told.p50_s, told.p95_s
+        reported = eta.predict(self.outlooks.of_lane(home, eta.slack_s, 0.0, now))
+        return reported.p50_s, reported.p95_s
 
     def gave_up(self, job: Job, now: float) -> None:
         """A job leaves its lane unplaced."""
         self.outlooks.promotions.left(job)
-        if job.eta is None or job.promise is None or job.attempt:
+        if job.eta is None or job.wait_estimate is None or job.attempt:
             return
         if self._outage.spoils(job.request.arrived_s):
             job.eta.spoiled()
         else:
-            job.eta.gave_up(job.promise, now - job.request.arrived_s)
+            job.eta.gave_up(job.wait_estimate, now - job.request.arrived_s)
 
     def withdraw(self, job: Job) -> None:
         """A job waits for something else than its lane from now on: what was promised counts no more."""
         self.outlooks.promotions.left(job)
-        if job.eta is not None and job.promise is not None and job.attempt == 0:
+        if job.eta is not None and job.wait_estimate is not None and job.attempt == 0:
             job.eta.spoiled()
-        job.eta = job.promise = None
+        job.eta = job.wait_estimate = None
 
     def recovered(self, since_s: float) -> None:
         """An outage is over that began then: nothing counts that was learned in it."""

@@ -12,7 +12,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from deployments.scheduling.fair import FairClock, Flow
+from deployments.scheduling.fair import FairClock, FairFlow
 from deployments.scheduling.request import Job
 
 _Heap = list[tuple[float, int, Job]]
@@ -28,7 +28,7 @@ class TenantQueue:
     __slots__ = ("_lane", "_late", "_viable", "count", "entry", "flow", "work")
 
     def __init__(self, lane: "Lane", weight: float) -> None:
-        self.flow = Flow(weight)
+        self.flow = FairFlow(weight)
         self.count = 0
         self.entry = 0
         self.work = 0.0
@@ -101,7 +101,7 @@ class Lane:
 
     def __init__(self, name: str, weight: float, by_deadline: bool) -> None:
         self.name = name
-        self.flow = Flow(weight)
+        self.flow = FairFlow(weight)
         self.by_deadline = by_deadline
         self.tenant_weights: Mapping[str, float] = {}
         self.count = 0

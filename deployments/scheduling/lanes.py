@@ -30,7 +30,7 @@ from collections.abc import Iterator
 
 from deployments.scheduling.fair import FairClock
 from deployments.scheduling.lane import Lane
-from deployments.scheduling.policy import Order, Policy
+from deployments.scheduling.policy import Order, SchedulingPolicy
 from deployments.scheduling.request import Job
 
 PROMOTED = "promoted"
@@ -39,13 +39,13 @@ PROMOTED = "promoted"
 class Lanes:
     """All lanes, the promoted one last. `jobs` holds what waits in them, by request id, `aside` what waits to be let in (`quarantine.py`)."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: SchedulingPolicy) -> None:
         self.jobs: dict[str, Job] = {}
         self.aside: dict[str, Job] = {}
         self.largest_cost = 1.0
         self._clock = FairClock()
         self._sequence = 0
-        self._tickets = 0
+        self._pending_requests = 0
         self._promotions = Wakeups()
         self._expiries = Wakeups()
         self.policy = policy
@@ -63,7 +63,7 @@ class Lanes:
         """What waits, in prefill tokens."""
         return self.promoted.work + sum(lane.work for lane in self.lanes)
 
-    def configure(self, policy: Policy) -> None:
+    def configure(self, policy: SchedulingPolicy) -> None:
         """Changes lanes, weights and order. What waits moves to the lane that is now its own (refused ones to its head); the promoted stay so."""
         waiting = sorted(self.jobs.values(), key=lambda job: job.sequence)
         total = sum(lane.weight for lane in policy.lanes)
@@ -161,8 +161,8 @@ class Lanes:
             lane.push(job)
 
     def _time(self, job: Job) -> None:
-        self._tickets += 1
-        job.ticket = self._tickets
+        self._pending_requests += 1
+        job.pending = self._pending_requests
         self._expiries.add(job.request.expires_s, job)
         promote_s = job.request.arrived_s + self.policy.lanes[job.home].max_wait_s
         if job.promoted_s is None and promote_s < job.request.expires_s:
@@ -180,7 +180,7 @@ _SLACK = 64
 class Wakeups:
     """Times at which something becomes due for waiting jobs (a promotion, the end of a wait), in seconds of the shell's clock.
 
-    A heap with lazy deletion: an entry counts only while its job waits under the ticket with which it was added (a job gets a new one each time it
+    A heap with lazy deletion: an entry counts only while its job waits under the pending request with which it was added (a job gets a new one each time it
     begins to wait, or its lanes change). Dead entries are dropped when they come to the top, or when they outnumber the living.
     """
 
@@ -191,7 +191,7 @@ class Wakeups:
 
     def add(self, at_s: float, job: Job) -> None:
         """The job, which waits, is due then."""
-        heapq.heappush(self._heap, (at_s, job.ticket, job))
+        heapq.heappush(self._heap, (at_s, job.pending, job))
 
     def clear(self) -> None:
         """Nothing is due any more."""
@@ -220,4 +220,4 @@ class Wakeups:
 
 
 def _waits(entry: tuple[float, int, Job]) -> bool:
-    return entry[2].ticket == entry[1] and entry[2].lane is not None
+    return entry[2].pending == entry[1] and entry[2].lane is not None

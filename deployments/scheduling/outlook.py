@@ -30,8 +30,8 @@ def work_before(own_ahead: float, own_weight: float, others: Iterable[tuple[floa
     done_at = own_ahead / own_weight
     placed = own_ahead
     for work, weight in others:
-        most = weight * done_at
-        placed += work if work < most else most
+        maximum = weight * done_at
+        placed += work if work < maximum else maximum
     return placed
 
 
@@ -102,12 +102,12 @@ class Promotions:
 
         `ask_only`: not kept for `known`, since looking may change no decision.
         """
-        queue = self._played(after_s, rate, lanes, promoted, now)
+        queue = self._outcome(after_s, rate, lanes, promoted, now)
         if not ask_only:
             self._known[after_s] = now, queue
         return queue
 
-    def _played(self, after_s: float, rate: float, lanes: Sequence[Offered], promoted: Queue, now: float) -> Queue:
+    def _outcome(self, after_s: float, rate: float, lanes: Sequence[Offered], promoted: Queue, now: float) -> Queue:
         slice_s, (waiting, weight) = self._slice_s, promoted
         first = int(now / slice_s)
         for past in [number for number in self._work if number < first]:

@@ -8,7 +8,7 @@ looking at all. A pick has no state; the registry is `registry.py`.
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from deployments.scheduling.books import PrefixIndex
+from deployments.scheduling.learned_state import PrefixIndex
 from deployments.scheduling.reasons import PickReason
 from deployments.scheduling.replica import Replica
 from deployments.scheduling.request import Job

@@ -4,12 +4,12 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from deployments.scheduling.books import Books
 from deployments.scheduling.contract import Placement, Step, TurnedAway
 from deployments.scheduling.fleet import Fleet
 from deployments.scheduling.forecasts import Forecasts
 from deployments.scheduling.lane import Lane
 from deployments.scheduling.lanes import PROMOTED, Lanes
+from deployments.scheduling.learned_state import LearnedState
 from deployments.scheduling.pick import Candidates, Pick, uncached_tokens
 from deployments.scheduling.rate import ServiceRate
 from deployments.scheduling.reasons import PickReason, WaitReason
@@ -19,7 +19,7 @@ from deployments.scheduling.suspects import Suspicion
 
 
 @dataclass(slots=True)
-class Hold:
+class ReplicaHold:
     """`replica` is kept free for `job`, which waits in `lane`."""
 
     lane: Lane
@@ -43,7 +43,7 @@ class Holds:
     """
 
     def __init__(self, fleet: Fleet) -> None:
-        self.by_lane: dict[str, Hold] = {}
+        self.by_lane: dict[str, ReplicaHold] = {}
         self._fleet = fleet
 
     def of(self, lane: Lane, job: Job) -> Replica | None:
@@ -64,7 +64,7 @@ class Holds:
         replica = self._soonest(job)
         if replica is not None:
             replica.held_by = lane.name
-            self.by_lane[lane.name] = Hold(lane, job, replica)
+            self.by_lane[lane.name] = ReplicaHold(lane, job, replica)
             lane.reserved = job
             self._fleet.reserved += 1
             self._fleet.touch(replica)
@@ -118,7 +118,15 @@ class Placing:
     """The scheduler gives it its own parts. `leases` holds those that stand, with their jobs, by lease id; `decided` gets the placements."""
 
     def __init__(
-        self, lanes: Lanes, fleet: Fleet, holds: Holds, books: Books, rate: ServiceRate, forecasts: Forecasts, decided: Decided, pick: Pick
+        self,
+        lanes: Lanes,
+        fleet: Fleet,
+        holds: Holds,
+        learned_state: LearnedState,
+        rate: ServiceRate,
+        forecasts: Forecasts,
+        decided: Decided,
+        pick: Pick,
     ) -> None:
         self.pick = pick
         self.leases: dict[int, tuple[Lease, Job]] = {}
@@ -129,7 +137,7 @@ class Placing:
         self._lanes = lanes
         self._fleet = fleet
         self._holds = holds
-        self._books = books
+        self._books = learned_state
         self.rate = rate
         self._forecasts = forecasts
         self._decided = decided
@@ -216,8 +224,8 @@ class Placing:
         prefill = uncached_tokens(job, replica, self._books.prefixes) if request.prefix else job.prefill_tokens
         attempt, lease_id = request.attempts + job.attempt + 1, self._next_lease + 1
         lease = Lease(lease_id, request, replica.replica_id, now, attempt, prefill, job.kv_tokens, job.output_tokens, job.home)
-        told = None if job.promise is None else (job.promise.p50_s, job.promise.p95_s)
-        placement = Placement(request, lease, reason, lane.name, promoted, now - request.arrived_s, told)
+        reported = None if job.wait_estimate is None else (job.wait_estimate.p50_s, job.wait_estimate.p95_s)
+        placement = Placement(request, lease, reason, lane.name, promoted, now - request.arrived_s, reported)
         learned = _Placed(job, lane.name, job.late)
         job.attempt += 1
         self._next_lease = lease_id

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from cluster.spec import ClusterSpec, Lane, Limits, Scheduling
+from cluster.spec import ClusterSpec, LaneSpec, RequestLimits, Scheduling
 from deployments.scheduling.limits import TenantPolicy
 from deployments.scheduling.replica import Capacity
 
-_LANE = Lane(name="any")
+_LANE = LaneSpec(name="any")
 _SCHEDULING = Scheduling()
 
 
@@ -40,7 +40,7 @@ class LanePolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class SchedulingPolicy:
     """`lanes` ascend by their bound and end with an unbounded one.
 
     `promoted_share` (phi) is the share of the promoted. `decode_weight` is what an output token costs, in prefill
@@ -53,10 +53,10 @@ class Policy:
     order: Order = _ORDER
     promoted_share: float = _SCHEDULING.promoted_share
     decode_weight: float = _SCHEDULING.decode_weight
-    max_waiting: int = Limits().max_waiting
+    max_waiting: int = RequestLimits().max_waiting
     stickiness_ms: float = _SCHEDULING.stickiness_ms
     tenants: Mapping[str, TenantPolicy] = field(default_factory=dict)
-    pick: str = "least_ttft"
+    pick: str = "min_ttft"
 
     def lane_of(self, tokens: int) -> int:
         """The index of the lane for a request of that many tokens."""
@@ -78,10 +78,10 @@ class Binding:
         return Capacity(max_num_seqs, round(max_num_seqs * self.ahead), kv_tokens, step_tokens, self.prefill_steps)
 
 
-def policy_of(spec: ClusterSpec) -> Policy:
+def policy_of(spec: ClusterSpec) -> SchedulingPolicy:
     """The scheduler's policy for a cell of that spec."""
     settings = spec.scheduling
-    return Policy(
+    return SchedulingPolicy(
         lanes=tuple(LanePolicy(lane.name, lane.up_to_tokens, lane.weight, lane.max_wait_s, lane.cap_s) for lane in spec.lanes),
         order=Order(settings.order),
         promoted_share=settings.promoted_share,

@@ -17,7 +17,7 @@ from deployments.scheduling.placing import Placing
 from deployments.scheduling.reasons import RejectCause
 from deployments.scheduling.rejection import Rejection
 from deployments.scheduling.request import Job, Lease
-from deployments.scheduling.suspects import Run, Suspects
+from deployments.scheduling.suspects import SuspectRun, Suspects
 
 
 class Quarantine:
@@ -63,10 +63,10 @@ class Quarantine:
             self._let_out_untried(now)
             self._let_out_others(now)
 
-    def run_of(self, lease: Lease, job: Job) -> Run:
+    def run_of(self, lease: Lease, job: Job) -> SuspectRun:
         """A lease that stands, for those who look into deaths."""
         answered = not self._fleet.by_id[lease.replica_id].is_prefilling(lease)
-        return Run(lease.replica_id, job.request.key, answered, job is self._trial and not answered)
+        return SuspectRun(lease.replica_id, job.request.key, answered, job is self._trial and not answered)
 
     def tried_on(self, replica_id: str) -> str | None:
         """Who is tried on that replica."""

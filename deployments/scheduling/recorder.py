@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from deployments.scheduling.contract import Step
-from deployments.scheduling.policy import Policy
+from deployments.scheduling.policy import SchedulingPolicy
 from deployments.scheduling.request import Lease
 from deployments.scheduling.scheduler import Scheduler
 
@@ -55,7 +55,7 @@ class RecordingScheduler(Scheduler):
 
     def __init__(
         self,
-        policy: Policy,
+        policy: SchedulingPolicy,
         write: Callable[[str], None],
         due: Callable[[], bool] = lambda: False,
         lost: Callable[[Exception], None] = lambda error: None,
@@ -75,15 +75,15 @@ class RecordingScheduler(Scheduler):
 
     configure = _input(Scheduler.configure, lambda policy, now: (now, (policy,)))
     submit = _input(Scheduler.submit, lambda request, now, admitted=False: (now, (request, admitted)))
-    adopt = _input(Scheduler.adopt, lambda told, started, now: (now, (told, started)))
+    adopt = _input(Scheduler.adopt, lambda reported, started, now: (now, (reported, started)))
     cancel = _input(Scheduler.cancel, lambda request_id, now: (now, (request_id,)))
     first_token = _input(Scheduler.first_token, lambda lease, now: (now, (lease.lease_id,)))
     died = _input(Scheduler.died, lambda lease, now: (now, (lease.lease_id,)))
-    recall = _input(Scheduler.recall, lambda told, now: (now, tuple(told)))
+    recall = _input(Scheduler.recall, lambda reported, now: (now, tuple(reported)))
     release = _input(Scheduler.release, lambda lease, ending, usage, now: (now, (lease.lease_id, ending, usage)))
     learn = _input(Scheduler.learn, lambda lease, usage, now: (now, (lease, usage)))
     replica_up = _input(Scheduler.replica_up, lambda replica_id, capacity, now: (now, (replica_id, capacity)))
-    replica_suspect = _input(Scheduler.replica_suspect, lambda replica_id, now: (now, (replica_id,)))
+    replica_unresponsive = _input(Scheduler.replica_unresponsive, lambda replica_id, now: (now, (replica_id,)))
     replica_draining = _input(Scheduler.replica_draining, lambda replica_id, now: (now, (replica_id,)))
     replica_cordoned = _input(Scheduler.replica_cordoned, lambda replica_id, now: (now, (replica_id,)))
     replica_uncordoned = _input(Scheduler.replica_uncordoned, lambda replica_id, now: (now, (replica_id,)))
@@ -132,8 +132,8 @@ def decision(method: str, result: object) -> object:
             for p in result.placements
         ]
         away = [[gone.request.request_id, gone.admission.lane, gone.admission.retry_after_s] for gone in result.turned_away]
-        told = {"suspicions": [list(one) for one in result.suspicions]} if result.suspicions else {}
-        return {"placed": placed, "expired": [request.request_id for request in result.expired], "turned_away": away, **told}
+        reported = {"suspicions": [list(one) for one in result.suspicions]} if result.suspicions else {}
+        return {"placed": placed, "expired": [request.request_id for request in result.expired], "turned_away": away, **reported}
     if isinstance(result, Lease):
         return result.lease_id
     if method == "replica_lost" and isinstance(result, tuple):

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 
-from deployments.scheduling.least_ttft import LeastTtft
+from deployments.scheduling.min_ttft import MinTtft
 from deployments.scheduling.pick import Pick
 from deployments.scheduling.rejection import RejectionRule, duplicate_id, lane_full, model_full, query_of_death, starts_too_late, tenant_limits
 
 PICKS: Mapping[str, Pick] = {
-    "least_ttft": LeastTtft(),
+    "min_ttft": MinTtft(),
 }
 
 REJECTION_RULES: tuple[RejectionRule, ...] = (

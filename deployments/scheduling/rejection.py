@@ -78,11 +78,11 @@ def tenant_limits(job: Job, admitted: bool, facts: Facts, now: float) -> Rejecti
 def model_full(job: Job, admitted: bool, facts: Facts, now: float) -> Rejection | None:
     """As many requests wait as may. What is full still takes from a tenant that holds less than its share of it: who
     floods the model is rejected, and nobody else."""
-    lanes, most = facts.lanes, facts.lanes.policy.max_waiting
-    if admitted or len(lanes.jobs) + len(lanes.aside) < most:
+    lanes, maximum = facts.lanes, facts.lanes.policy.max_waiting
+    if admitted or len(lanes.jobs) + len(lanes.aside) < maximum:
         return None
     claim = lanes.lanes[job.home].claim(job.request.tenant)
-    return Rejection(RejectCause.MODEL_FULL) if claim.count >= claim.share * most or claim.share == 1.0 else None
+    return Rejection(RejectCause.MODEL_FULL) if claim.count >= claim.share * maximum or claim.share == 1.0 else None
 
 
 def lane_full(job: Job, admitted: bool, facts: Facts, now: float) -> Rejection | None:
@@ -96,8 +96,8 @@ def lane_full(job: Job, admitted: bool, facts: Facts, now: float) -> Rejection |
     rate = facts.rate.per_s if facts.starting.any_ready else facts.rate.placed.per_s
     if rate is None:
         return None
-    most = facts.lanes.policy.lanes[job.home].cap_s * rate
-    if lane.work + job.cost <= most:
+    maximum = facts.lanes.policy.lanes[job.home].cap_s * rate
+    if lane.work + job.cost <= maximum:
         return None
     claim = lane.claim(job.request.tenant)
-    return Rejection(RejectCause.LANE_FULL) if claim.work + job.cost > claim.share * most else None
+    return Rejection(RejectCause.LANE_FULL) if claim.work + job.cost > claim.share * maximum else None

@@ -12,7 +12,7 @@ from typing import Any
 
 from deployments.restricted_pickle import load_state
 from deployments.scheduling.limits import TenantPolicy
-from deployments.scheduling.policy import LanePolicy, Order, Policy
+from deployments.scheduling.policy import LanePolicy, Order, SchedulingPolicy
 from deployments.scheduling.reasons import Ending
 from deployments.scheduling.recorder import SCHEMA_VERSION, code_hash, decision
 from deployments.scheduling.replica import Capacity
@@ -26,7 +26,7 @@ class ReplayError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class SchedulerDifference:
     """The first decision that was not the recorded one."""
 
     line: int
@@ -36,7 +36,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class SchedulerReplay:
     """`inputs` fed, of which `placed` placements; `difference`: None where every decision was the recorded one.
 
     `gaps`: so often inputs are missing, since the log could not be written; the replay goes on from the header after them.
@@ -44,11 +44,11 @@ class Replay:
 
     inputs: int
     placed: int
-    difference: Difference | None
+    difference: SchedulerDifference | None
     gaps: int = 0
 
 
-def replay(lines: Iterable[str], any_code: bool = False) -> Replay:
+def replay(lines: Iterable[str], any_code: bool = False) -> SchedulerReplay:
     """Replays a log (whole files, in order; a header in the middle must agree with the state reached, or tell of a gap). Raises ReplayError.
 
     `any_code`: also where the log was recorded by other code, to see what a change decides differently.
@@ -70,8 +70,8 @@ def replay(lines: Iterable[str], any_code: bool = False) -> Replay:
         recorded_inputs += 1
         placed += len(replayed["placed"]) if method == "step" else 0
         if replayed != recorded:
-            return Replay(inputs, placed, Difference(number, method, recorded, replayed), gaps)
-    return Replay(inputs, placed, None, gaps)
+            return SchedulerReplay(inputs, placed, SchedulerDifference(number, method, recorded, replayed), gaps)
+    return SchedulerReplay(inputs, placed, None, gaps)
 
 
 def _entries(lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
@@ -130,8 +130,8 @@ def _call(scheduler: Scheduler, method: str, arguments: list[Any], now: float) -
             given = (_policy(policy), now)
         case "submit", [request, admitted]:
             given = (_request(request), now, admitted)
-        case "adopt", [told, started]:
-            given = (_lease(told), started, now)
+        case "adopt", [reported, started]:
+            given = (_lease(reported), started, now)
         case (("first_token" | "died" | "release"), [lease_id, *rest]):
             held = scheduler.leases.get(lease_id)
             if held is None:
@@ -144,7 +144,7 @@ def _call(scheduler: Scheduler, method: str, arguments: list[Any], now: float) -
             given = (_lease(lease), Usage(**usage), now)
         case "replica_up", [replica_id, capacity]:
             given = (replica_id, Capacity(**capacity), now)
-        case (("cancel" | "replica_suspect" | "replica_draining" | "replica_cordoned" | "replica_uncordoned" | "replica_lost"), [name]):
+        case (("cancel" | "replica_unresponsive" | "replica_draining" | "replica_cordoned" | "replica_uncordoned" | "replica_lost"), [name]):
             given = (name, now)
         case "expect_replica", [ready_at_s]:
             given = (ready_at_s, now)
@@ -164,7 +164,7 @@ def _lease(fields: dict[str, Any]) -> Lease:
     return Lease(**{**fields, "request": _request(fields["request"])})
 
 
-def _policy(fields: dict[str, Any]) -> Policy:
+def _policy(fields: dict[str, Any]) -> SchedulingPolicy:
     lanes = tuple(LanePolicy(**lane) for lane in fields["lanes"])
     tenants = {name: TenantPolicy(**tenant) for name, tenant in fields["tenants"].items()}
-    return Policy(**{**fields, "lanes": lanes, "order": Order(fields["order"]), "tenants": tenants})
+    return SchedulingPolicy(**{**fields, "lanes": lanes, "order": Order(fields["order"]), "tenants": tenants})

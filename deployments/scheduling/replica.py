@@ -15,11 +15,11 @@ _WEIGHT = 0.05
 
 
 class ReplicaStatus(StrEnum):
-    """`SUSPECT`: its feed is silent or broken, so nothing new is placed there, but its leases stand. `EJECTED`: far slower than the others.
+    """`UNRESPONSIVE`: its feed is unresponsive or broken, so nothing new is placed there, but its leases stand. `EJECTED`: far slower than the others.
     `CORDONED`: an operator keeps new work off it."""
 
     READY = "ready"
-    SUSPECT = "suspect"
+    UNRESPONSIVE = "unresponsive"
     DRAINING = "draining"
     EJECTED = "ejected"
     CORDONED = "cordoned"
@@ -49,7 +49,7 @@ class Capacity:
 class Replica:
     """The books of one replica. All sums are kept, never recounted; `leases` is the truth that they can be checked against.
 
-    `told` is what its feed (or a verdict of the scheduler's) made of it, `cordoned` an operator's word, which outlasts all of that; `status` is what
+    `reported` is what its feed (or a verdict of the scheduler's) made of it, `cordoned` an operator's word, which outlasts all of that; `status` is what
     follows from both.
     """
 
@@ -63,9 +63,9 @@ class Replica:
         "prefill_tokens",
         "prefill_tokens_per_s",
         "replica_id",
+        "reported",
         "sequences",
         "status",
-        "told",
         "tpot_s",
         "version",
     )
@@ -73,7 +73,7 @@ class Replica:
     def __init__(self, replica_id: str, capacity: Capacity) -> None:
         self.replica_id = replica_id
         self.capacity = capacity
-        self.told = self.status = ReplicaStatus.READY
+        self.reported = self.status = ReplicaStatus.READY
         self.cordoned = False
         self.leases: dict[int, Lease] = {}
         self.sequences = 0
@@ -95,15 +95,15 @@ class Replica:
             and self.prefill_tokens < self.capacity.prefill_budget
         )
 
-    def become(self, told: ReplicaStatus, cordoned: bool) -> None:
-        """Something was told of it. One that drains or is silent is shown as that, cordoned or not: it is the worse news."""
-        self.told, self.cordoned = told, cordoned
-        self.status = ReplicaStatus.CORDONED if cordoned and told in (ReplicaStatus.READY, ReplicaStatus.EJECTED) else told
+    def become(self, reported: ReplicaStatus, cordoned: bool) -> None:
+        """Something was told of it. One that drains or is unresponsive is shown as that, cordoned or not: it is the worse news."""
+        self.reported, self.cordoned = reported, cordoned
+        self.status = ReplicaStatus.CORDONED if cordoned and reported in (ReplicaStatus.READY, ReplicaStatus.EJECTED) else reported
 
     @property
     def may_serve(self) -> bool:
-        """Whether it takes work, or may again without anybody's doing: a silent one may speak, an ejected one is forgiven."""
-        return self.told is not ReplicaStatus.DRAINING and not self.cordoned
+        """Whether it takes work, or may again without anybody's doing: an unresponsive one may speak, an ejected one is forgiven."""
+        return self.reported is not ReplicaStatus.DRAINING and not self.cordoned
 
     def wait_reason(self, job: Job) -> WaitReason | None:
         """What keeps `job` off this replica, or None when it fits. A replica without leases takes any job that the engine accepts.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from deployments.scheduling.eta import LaneEta, Promise
+from deployments.scheduling.eta import LaneEta, WaitEstimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ class Job:
 
     `cost` is its work in prefill tokens (uncached prompt plus weighted output), `kv_tokens` what its KV blocks are booked with. `lane` is the lane
     (or the promoted one) in which it waits; None once it is placed or gone. `home` is the index of its lane by length, `home_name` that lane's name;
-    both change only with the lanes, while it waits. `sequence` orders it in its lane; `ticket` names this time that it waits. `limited`: it counts
+    both change only with the lanes, while it waits. `sequence` orders it in its lane; `pending` names this time that it waits. `limited`: it counts
     against its tenant's limits. `late`: it waits behind those that can still meet their deadline; `came_late`: its lane's forecasts know that.
-    `promise`: the wait that was told (eta.py); `eta`: who told it, and is told of the outcome, whatever the lanes are called by then.
+    `wait_estimate`: the wait that was told (eta.py); `eta`: who told it, and is told of the outcome, whatever the lanes are called by then.
     """
 
     __slots__ = (
@@ -68,18 +68,18 @@ class Job:
         "latest_start_s",
         "limited",
         "output_tokens",
+        "pending",
         "prefill_tokens",
-        "promise",
         "promoted_s",
         "request",
         "sequence",
-        "ticket",
+        "wait_estimate",
     )
 
     def __init__(self, request: Request, sequence: int) -> None:
         self.request = request
         self.sequence = sequence
-        self.ticket = 0
+        self.pending = 0
         self.attempt = 0
         self.home = 0
         self.home_name = ""
@@ -95,7 +95,7 @@ class Job:
         self.limited = False
         self.promoted_s: float | None = None
         self.came_late = False
-        self.promise: Promise | None = None
+        self.wait_estimate: WaitEstimate | None = None
         self.eta: LaneEta | None = None
 
 
@@ -120,7 +120,7 @@ class Lease:
     home: int
 
     @property
-    def engine_id(self) -> str:
+    def attempt_id(self) -> str:
         """The id under which the engine gets the request: one for each placement, since an engine must never see an id twice."""
         return f"{self.request.request_id}-{self.attempt}"
 

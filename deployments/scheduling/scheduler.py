@@ -15,14 +15,14 @@ from itertools import chain
 
 from deployments.scheduling.admission import AdmissionControl
 from deployments.scheduling.availability import Outage, Starting
-from deployments.scheduling.books import Books
 from deployments.scheduling.contract import Admission, Step
 from deployments.scheduling.fleet import Fleet, Outliers
 from deployments.scheduling.forecasts import Forecasts
 from deployments.scheduling.lanes import Lanes
+from deployments.scheduling.learned_state import LearnedState
 from deployments.scheduling.limits import TenantLimits
 from deployments.scheduling.placing import Decided, Holds, Placing
-from deployments.scheduling.policy import Policy
+from deployments.scheduling.policy import SchedulingPolicy
 from deployments.scheduling.quarantine import Quarantine
 from deployments.scheduling.rate import ServiceRate
 from deployments.scheduling.reasons import AdmissionKind, Ending, WaitReason
@@ -38,12 +38,12 @@ from deployments.scheduling.tally import Tally, take_snapshot
 class Scheduler:
     """See the module's docstring; `contract.py` says what each method is for."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: SchedulingPolicy) -> None:
         self.lanes = Lanes(policy)
         pick = pick_named(policy.pick)
         self.fleet = Fleet(pick)
         self.holds = Holds(self.fleet)
-        self.books = Books()
+        self.learned_state = LearnedState()
         self.rate = ServiceRate()
         self.tally = Tally()
         self.starting = Starting(self.fleet)
@@ -53,14 +53,14 @@ class Scheduler:
         self.limits.configure(policy.tenants, 0.0)
         self.suspects = Suspects()
         self._decided = Decided()
-        self.placing = Placing(self.lanes, self.fleet, self.holds, self.books, self.rate, self.forecasts, self._decided, pick)
+        self.placing = Placing(self.lanes, self.fleet, self.holds, self.learned_state, self.rate, self.forecasts, self._decided, pick)
         facts = Facts(self.lanes, self.limits, self.placing, self.rate, self.starting, self.suspects)
         self.admission = AdmissionControl(facts, self.forecasts, self.tally)
         self.quarantine = Quarantine(self.suspects, self.lanes, self.fleet, self.placing, self.forecasts, self.admission)
         self.leases = self.placing.leases
         self._outliers = Outliers(self.fleet)
 
-    def configure(self, policy: Policy, now: float) -> None:
+    def configure(self, policy: SchedulingPolicy, now: float) -> None:
         for lane in self.lanes.all:
             self.holds.end(lane)
         if policy.pick != self.lanes.policy.pick:
@@ -74,7 +74,7 @@ class Scheduler:
     def submit(self, request: Request, now: float, admitted: bool = False) -> Admission:
         self.tally.submitted += 1
         job = Job(request, self.lanes.next_sequence())
-        self.books.book(job, self.lanes.policy)
+        self.learned_state.book(job, self.lanes.policy)
         self.lanes.find_home(job)
         self.tally.arrived(job)
         rejection = self.admission.reject(job, admitted, now)
@@ -86,23 +86,23 @@ class Scheduler:
         if not self.lanes.jobs and isinstance(self.fleet.fitting(job), list):
             self.lanes.enter(job)
             return Admission(AdmissionKind.ADMIT, job.home_name)
-        eta = self.forecasts.promise(job, now)
+        eta = self.forecasts.wait_estimate(job, now)
         self.lanes.enter(job)
         return Admission(AdmissionKind.QUEUE, job.home_name, eta_s=eta)
 
-    def adopt(self, told: Lease, started: bool, now: float) -> Lease | None:
-        replica = self.fleet.by_id.get(told.replica_id)
+    def adopt(self, reported: Lease, started: bool, now: float) -> Lease | None:
+        replica = self.fleet.by_id.get(reported.replica_id)
         if replica is None:
             return None
         policy = self.lanes.policy
-        job = Job(told.request, self.lanes.next_sequence())
-        job.attempt = told.attempt - told.request.attempts
-        job.prefill_tokens, job.kv_tokens, job.output_tokens = told.prefill_tokens, told.kv_tokens, told.output_tokens
-        job.cost = job.prefill_tokens + policy.decode_weight * job.output_tokens * told.sequences
-        self.lanes.find_home(job)  # `told.home` is an index into the lanes of its owner
+        job = Job(reported.request, self.lanes.next_sequence())
+        job.attempt = reported.attempt - reported.request.attempts
+        job.prefill_tokens, job.kv_tokens, job.output_tokens = reported.prefill_tokens, reported.kv_tokens, reported.output_tokens
+        job.cost = job.prefill_tokens + policy.decode_weight * job.output_tokens * reported.sequences
+        self.lanes.find_home(job)  # `reported.home` is an index into the lanes of its owner
         self.limits.adopt(job)
         self.tally.adopted += 1
-        lease = replace(told, lease_id=self.placing.next_id(), home=job.home)
+        lease = replace(reported, lease_id=self.placing.next_id(), home=job.home)
         self.placing.bind(lease, job, replica, now)
         if started:
             replica.first_token(lease)  # whether that was in time, its first owner counted
@@ -132,18 +132,18 @@ class Scheduler:
     def died(self, lease: Lease, now: float) -> None:
         """Its request is a suspect, but where the replica drains: it was to go."""
         held = self.leases.get(lease.lease_id)
-        if held is not None and self.fleet.by_id[lease.replica_id].told is not ReplicaStatus.DRAINING:
+        if held is not None and self.fleet.by_id[lease.replica_id].reported is not ReplicaStatus.DRAINING:
             self.suspects.died(self.quarantine.run_of(*held), self.quarantine.tried_on(lease.replica_id), now)
 
-    def recall(self, told: Suspicion, now: float) -> None:
-        self.suspects.recall(told, now)
+    def recall(self, reported: Suspicion, now: float) -> None:
+        self.suspects.recall(reported, now)
 
     def release(self, lease: Lease, ending: Ending, usage: Usage | None, now: float) -> bool:
         held = self.leases.get(lease.lease_id)
         if held is None:
             return False
         replica = self.fleet.by_id[lease.replica_id]
-        if ending in (Ending.FAILED, Ending.CANCELLED) and replica.told is not ReplicaStatus.DRAINING:
+        if ending in (Ending.FAILED, Ending.CANCELLED) and replica.reported is not ReplicaStatus.DRAINING:
             self.suspects.failed(self.quarantine.run_of(*held), now)
         job = self.placing.unbind(lease)
         if replica.first_token(lease):
@@ -175,7 +175,7 @@ class Scheduler:
         if replica is not None and usage.sequences:
             replica.learn(usage)
         if usage.sequences:
-            self.books.settle(lease, usage, self.lanes.policy)
+            self.learned_state.settle(lease, usage, self.lanes.policy)
             self.tally.counted += 1
             self.tally.output_tokens += usage.output_tokens
             booked = (lease.request.prompt_tokens + lease.output_tokens) * lease.sequences
@@ -190,8 +190,8 @@ class Scheduler:
         if since_s is not None:
             self.forecasts.recovered(since_s)
 
-    def replica_suspect(self, replica_id: str, now: float) -> None:
-        self.fleet.set_status(replica_id, ReplicaStatus.SUSPECT)
+    def replica_unresponsive(self, replica_id: str, now: float) -> None:
+        self.fleet.set_status(replica_id, ReplicaStatus.UNRESPONSIVE)
         self.outage.down()
 
     def replica_draining(self, replica_id: str, now: float) -> None:
@@ -219,10 +219,10 @@ class Scheduler:
             self.release(lease, Ending.FAILED, None, now)
         self.suspects.gone(replica_id, now)
         self.fleet.remove(replica)
-        if replica.told is not ReplicaStatus.DRAINING:
+        if replica.reported is not ReplicaStatus.DRAINING:
             self.outage.down()
         self.starting.doubt = True
-        self.books.prefixes.forget(replica_id)
+        self.learned_state.prefixes.forget(replica_id)
         return lost
 
     def step(self, now: float) -> Step:
@@ -246,7 +246,7 @@ class Scheduler:
 
     def snapshot(self, now: float, etas: bool = True) -> Snapshot:
         return take_snapshot(
-            self.lanes, self.fleet, self.placing, self.forecasts, self.books, self.tally, self.suspects, self.admission.rejections, now, etas
+            self.lanes, self.fleet, self.placing, self.forecasts, self.learned_state, self.tally, self.suspects, self.admission.rejections, now, etas
         )
 
     def head_waits(self) -> tuple[tuple[str, WaitReason], ...]:

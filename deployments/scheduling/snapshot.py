@@ -10,7 +10,7 @@ from deployments.scheduling.suspects import Suspicion
 class LaneStats:
     """One lane: how many wait, their work in seconds (None: no rate yet) and prefill tokens, the age of the oldest, what the head waits for.
 
-    `eta_s` is what a request would be promised now (p50, p95); `covered` and `promised` count the promises whose p95 held and all, `censored` those
+    `eta_s` is what a request would be promised now (p50, p95); `covered` and `estimated` count the promises whose p95 held and all, `censored` those
     that were cancelled before it, or that an outage spoiled.
     """
 
@@ -22,7 +22,7 @@ class LaneStats:
     head_waits_for: WaitReason | None
     eta_s: tuple[float, float] | None
     covered: int
-    promised: int
+    estimated: int
     censored: int
 
 
@@ -36,7 +36,7 @@ class FlowStats:
     arrived: int
     work: float
     prompt_tokens: int
-    kept: int
+    met: int
     missed: int
     slo_s: float
 

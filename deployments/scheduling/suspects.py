@@ -26,7 +26,7 @@ FORGET_S = 600.0
 DEADLY = 2
 RECENT_S = 20.0
 """Longer than an engine that hangs is given (`health.stall_s`)."""
-MOST = 4_096
+MAX = 4_096
 """So many records are kept; beyond it the oldest goes, and nobody is told."""
 
 
@@ -50,7 +50,7 @@ class Suspicion(NamedTuple):
         return self.since_s + FORGET_S
 
 
-class Run(NamedTuple):
+class SuspectRun(NamedTuple):
     """A lease that stands, or ended without an answer. `tried`: it was on trial, and had no first token yet."""
 
     replica_id: str
@@ -75,7 +75,7 @@ class Suspects:
         self.doubt = False
         self._records: dict[str, Suspicion] = {}
         self._inquests: dict[str, _Inquest] = {}
-        self._failed: deque[tuple[float, Run]] = deque(maxlen=MOST)
+        self._failed: deque[tuple[float, SuspectRun]] = deque(maxlen=MAX)
         self._news: dict[str, None] = {}
         self._forget_s = math.inf
 
@@ -99,7 +99,7 @@ class Suspects:
             self._note(_aged(record, now))
         self._forget_s = min((record.forgotten_s for record in self._records.values()), default=math.inf)
 
-    def died(self, run: Run, tried_there: str | None, now: float) -> None:
+    def died(self, run: SuspectRun, tried_there: str | None, now: float) -> None:
         """The replica, or its engine, died at a run. `tried_there`: who is tried on that replica now, if anybody."""
         inquest = self._inquests.get(run.replica_id)
         if inquest is None:
@@ -109,19 +109,19 @@ class Suspects:
             inquest.noted.add(run.key)
             self._hold_against(run, now)
 
-    def failed(self, run: Run, now: float) -> None:
+    def failed(self, run: SuspectRun, now: float) -> None:
         """A run ended without an answer, or its client left: its replica may prove to be dead."""
         self._failed.append((now, run))
 
     def gone(self, replica_id: str, now: float) -> None:
         """A replica's process is gone, all its leases have ended: what failed there a moment ago ran when it died."""
-        kept: list[tuple[float, Run]] = []
+        kept: list[tuple[float, SuspectRun]] = []
         for at_s, run in self._failed:
             if run.replica_id != replica_id:
                 kept.append((at_s, run))
             elif at_s >= now - RECENT_S:
                 self.died(run, None, now)
-        self._failed = deque((one for one in kept if one[0] >= now - RECENT_S), maxlen=MOST)
+        self._failed = deque((one for one in kept if one[0] >= now - RECENT_S), maxlen=MAX)
         self._inquests.pop(replica_id, None)
 
     def back(self, replica_id: str, now: float) -> None:
@@ -144,18 +144,18 @@ class Suspects:
         if record is not None:
             self._note(record._replace(deaths=0))
 
-    def recall(self, told: Suspicion, now: float) -> None:
+    def recall(self, reported: Suspicion, now: float) -> None:
         """What an owner before knew. The worse word counts."""
-        known = self.of(told.key, now)
-        if known is None or known.deaths < told.deaths:
-            self._note(_aged(told, now))
+        known = self.of(reported.key, now)
+        if known is None or known.deaths < reported.deaths:
+            self._note(_aged(reported, now))
 
     def news(self) -> tuple[Suspicion, ...]:
         """Whose standing has changed since this was last asked."""
         changed, self._news = self._news, {}
         return tuple(self._records.get(key, Suspicion(key, 0, False, 0.0)) for key in changed)
 
-    def _hold_against(self, run: Run, now: float) -> None:
+    def _hold_against(self, run: SuspectRun, now: float) -> None:
         before = self.of(run.key, now)
         deaths = 1 if before is None else before.deaths + 1
         answered = run.answered or (before is not None and before.answered)
@@ -171,7 +171,7 @@ class Suspects:
         self.doubt = True
         self._records[record.key] = record
         self._forget_s = min(self._forget_s, record.forgotten_s)
-        if len(self._records) > MOST:
+        if len(self._records) > MAX:
             oldest = next(iter(self._records))
             del self._records[oldest]
             self._news.pop(oldest, None)

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from deployments.scheduling.books import Books
 from deployments.scheduling.fleet import Fleet
 from deployments.scheduling.forecasts import Forecasts
 from deployments.scheduling.lane import Lane
 from deployments.scheduling.lanes import PROMOTED, Lanes
+from deployments.scheduling.learned_state import LearnedState
 from deployments.scheduling.placing import Placing
 from deployments.scheduling.reasons import Ending, RejectCause, WaitReason
 from deployments.scheduling.replica import Replica
@@ -27,13 +27,13 @@ _OWN_FAULT = frozenset(
 
 
 @dataclass(slots=True)
-class Flow:
-    """Of one lane and class: requests that arrived, their work and prompts (tokens), promises kept and missed; `slo_s`: the last one's promise."""
+class FlowTally:
+    """Of one lane and class: requests that arrived, their work and prompts (tokens), SLOs met and missed; `slo_s`: the last one's promise."""
 
     arrived: int = 0
     work: float = 0.0
     prompt_tokens: int = 0
-    kept: int = 0
+    met: int = 0
     missed: int = 0
     slo_s: float = 0.0
 
@@ -43,7 +43,7 @@ class Tally:
     """Of one model. `adopted`: leases of an earlier owner; `endings` of leases. `finished` requests had booked `finished_work`; the engines counted
     `output_tokens` for the `counted` of them that they told of."""
 
-    flows: dict[tuple[str, str], Flow] = field(default_factory=dict)
+    flows: dict[tuple[str, str], FlowTally] = field(default_factory=dict)
     submitted: int = 0
     adopted: int = 0
     endings: Counter[str] = field(default_factory=lambda: Counter({ending.value: 0 for ending in Ending}))
@@ -70,7 +70,7 @@ class Tally:
         """Its first token came."""
         flow = self._flow(job)
         if now <= job.request.deadline_s:
-            flow.kept += 1
+            flow.met += 1
         else:
             flow.missed += 1
 
@@ -84,11 +84,11 @@ class Tally:
         if ending is Ending.FAILED or (ending is Ending.CANCELLED and now > job.request.deadline_s):
             self._flow(job).missed += 1
 
-    def _flow(self, job: Job) -> Flow:
+    def _flow(self, job: Job) -> FlowTally:
         key = (job.home_name, job.request.traffic_class)
         flow = self.flows.get(key)
         if flow is None:
-            flow = self.flows[key] = Flow()
+            flow = self.flows[key] = FlowTally()
         return flow
 
 
@@ -97,7 +97,7 @@ def take_snapshot(
     fleet: Fleet,
     placing: Placing,
     forecasts: Forecasts,
-    books: Books,
+    learned_state: LearnedState,
     tally: Tally,
     suspects: Suspects,
     rejections: Mapping[tuple[str, str], int],
@@ -117,11 +117,11 @@ def take_snapshot(
         endings=dict(tally.endings),
         rejections=dict(rejections),
         tokens_per_s=rate,
-        output_error=books.outputs.error,
-        other_lane=books.other_lane / books.settled if books.settled else None,
-        prefix_trust=books.prefixes.trust,
+        output_error=learned_state.outputs.error,
+        other_lane=learned_state.other_lane / learned_state.settled if learned_state.settled else None,
+        prefix_trust=learned_state.prefixes.trust,
         flows=tuple(
-            FlowStats(lane, name, f.arrived, f.work, f.prompt_tokens, f.kept, f.missed, f.slo_s)
+            FlowStats(lane, name, f.arrived, f.work, f.prompt_tokens, f.met, f.missed, f.slo_s)
             for (lane, name), f in tally.flows.items()
             if lane in names
         ),
@@ -136,9 +136,9 @@ def take_snapshot(
 
 
 def _replica(r: Replica) -> ReplicaStats:
-    most = r.capacity
-    books = (len(r.leases), r.sequences, r.kv_tokens, r.prefill_tokens, r.prefill_tokens_per_s, r.held_by)
-    return ReplicaStats(r.replica_id, r.status.value, *books, most.sequences, most.kv_tokens, r.tpot_s)
+    maximum = r.capacity
+    learned_state = (len(r.leases), r.sequences, r.kv_tokens, r.prefill_tokens, r.prefill_tokens_per_s, r.held_by)
+    return ReplicaStats(r.replica_id, r.status.value, *learned_state, maximum.sequences, maximum.kv_tokens, r.tpot_s)
 
 
 def _lane(lanes: Lanes, lane: Lane, waits_for: WaitReason, forecasts: Forecasts, rate: float | None, now: float, etas: bool) -> LaneStats:
@@ -153,6 +153,6 @@ def _lane(lanes: Lanes, lane: Lane, waits_for: WaitReason, forecasts: Forecasts,
         head_waits_for=waits_for if lane.count else None,
         eta_s=None if lane.name == PROMOTED or not etas else forecasts.shown(lanes.lanes.index(lane), now),
         covered=eta.p95.within if eta else 0,
-        promised=eta.p95.total if eta else 0,
+        estimated=eta.p95.total if eta else 0,
         censored=eta.p95.censored if eta else 0,
     )

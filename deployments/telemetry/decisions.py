@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 
-class Verdict(StrEnum):
+class RequestVerdict(StrEnum):
     """What was decided. The first three are the scheduler's admission, the last three end a request or an attempt.
 
     `REFUSED`: a replica took no work. `RESUBMITTED`: it died at the work, or its engine did. After either the request waits again.
@@ -21,11 +21,11 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class RequestDecision:
     """`at_s` after the request's arrival. `reason` is the value of one of the closed enums; `facts` are the numbers that it rests on."""
 
     at_s: float
-    verdict: Verdict
+    verdict: RequestVerdict
     reason: str
     facts: dict[str, object] = field(default_factory=dict)
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from deployments.protocol import Finished
-from deployments.telemetry.decisions import Decision, Verdict
+from deployments.telemetry.decisions import RequestDecision, RequestVerdict
 
 
 class Stage(StrEnum):
@@ -39,7 +39,7 @@ class Stage(StrEnum):
     CLIENT_STALL = "client_stall"
 
 
-class Outcome(StrEnum):
+class RequestOutcome(StrEnum):
     """How a request ended, as its client (or its absence) saw it."""
 
     OK = "ok"
@@ -53,7 +53,7 @@ class Ledger:
     """One request's account. Times are the gateway's monotonic seconds; those not reached are None."""
 
     request_id: str
-    engine_id: str
+    attempt_id: str
     path: str
     arrived_s: float
     arrived_unix_s: float
@@ -63,7 +63,7 @@ class Ledger:
     traffic_class: str = ""
     stream: bool = False
     status: int = 0
-    outcome: Outcome = Outcome.FAILED
+    outcome: RequestOutcome = RequestOutcome.FAILED
     error: str | None = None
     replica_id: str | None = None
     pick: str | None = None
@@ -100,10 +100,10 @@ class Ledger:
     pieces: int = 0
     itl: list[float] = field(default_factory=list)
     finished: Finished | None = None
-    decisions: list[Decision] = field(default_factory=list)
+    decisions: list[RequestDecision] = field(default_factory=list)
 
-    def decide(self, verdict: Verdict, reason: str, now: float, **facts: object) -> None:
-        self.decisions.append(Decision(now - self.arrived_s, verdict, reason, facts))
+    def decide(self, verdict: RequestVerdict, reason: str, now: float, **facts: object) -> None:
+        self.decisions.append(RequestDecision(now - self.arrived_s, verdict, reason, facts))
 
     def submitted(self, now: float) -> None:
         self.submitted_s = self.waits_since_s = now
@@ -203,7 +203,7 @@ class Ledger:
         return {
             "schema": 1,
             "request_id": self.request_id,
-            "engine_id": self.engine_id,
+            "attempt_id": self.attempt_id,
             "arrived_s": self.arrived_unix_s,
             "path": self.path,
             "gateway": self.gateway,

@@ -139,7 +139,7 @@ class Logs(Collector):
         return lost, failing
 
 
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 KEPT = 5
 
 
@@ -175,7 +175,7 @@ class LineLog:
     def _open(self, more: int) -> WholeLines:
         """The file of that name, which may be another one than before: it was rotated by another process, or removed."""
         if self._file is not None and self._file.is_at(self._path):
-            if not self._file.size or self._file.size + more <= MOST_BYTES:
+            if not self._file.size or self._file.size + more <= MAX_BYTES:
                 return self._file
             rotate(self._path, KEPT)
         self._leave()

@@ -19,7 +19,7 @@ from deployments.telemetry.ledger import Ledger, Stage
 
 _BY_LENGTH = ("model", "prompt_bucket")
 _READ_BOUNDS_S = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)
-MOST_TENANTS = 100
+MAX_TENANTS = 100
 """So many tenants, in the order in which they came, have a label value of their own; the rest are `other`."""
 
 
@@ -107,7 +107,7 @@ class RequestMetrics:
     def _tenant(self, name: str) -> str:
         if name in self._tenants or not name:
             return name
-        if len(self._tenants) >= MOST_TENANTS:
+        if len(self._tenants) >= MAX_TENANTS:
             return "other"
         self._tenants.add(name)
         return name
@@ -131,7 +131,9 @@ class LaneGauges(Collector):
         oldest = GaugeMetricFamily("raylane_oldest_wait_seconds", "How long the head has waited.", labels=("model", "lane"))
         seconds = GaugeMetricFamily("raylane_waiting_seconds", "Work that waits, in seconds at the measured rate.", labels=("model", "lane"))
         eta = GaugeMetricFamily("raylane_expected_wait_seconds", "The wait that a request would be told now.", labels=("model", "lane", "level"))
-        promises = CounterMetricFamily("raylane_wait_promises", "Waits that were told, by whether their p95 held.", labels=("model", "lane", "held"))
+        wait_estimates = CounterMetricFamily(
+            "raylane_wait_estimates", "Waits that were told, by whether their p95 held.", labels=("model", "lane", "held")
+        )
         promoted = CounterMetricFamily("raylane_promoted", "Requests placed after their lane's max_wait_s.", labels=("model",))
         rate = GaugeMetricFamily("raylane_service_tokens_per_second", "The measured service rate, in booked tokens.", labels=("model",))
         error = GaugeMetricFamily("raylane_output_estimate_error_ratio", "Mean |expected - real| / real output tokens.", labels=("model",))
@@ -151,8 +153,8 @@ class LaneGauges(Collector):
                     seconds.add_metric((model, lane.name), lane.work_s)
                 for level, wait_s in zip(("p50", "p95"), lane.eta_s or (), strict=False):
                     eta.add_metric((model, lane.name, level), wait_s)
-                for held, count in (("yes", lane.covered), ("no", lane.promised - lane.covered), ("cancelled", lane.censored)):
-                    promises.add_metric((model, lane.name, held), count)
+                for held, count in (("yes", lane.covered), ("no", lane.estimated - lane.covered), ("cancelled", lane.censored)):
+                    wait_estimates.add_metric((model, lane.name, held), count)
             for replica in snapshot.replicas:
                 leases.add_metric((model, replica.replica_id, replica.status), replica.leases)
                 kv.add_metric((model, replica.replica_id), replica.kv_tokens)
@@ -171,7 +173,7 @@ class LaneGauges(Collector):
             seconds,
             oldest,
             eta,
-            promises,
+            wait_estimates,
             promoted,
             rate,
             error,

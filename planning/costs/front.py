@@ -57,7 +57,7 @@ FRONT_SHARE = 0.6
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ProbeWindow:
     """Requests that came at random moments between two times of the monotonic clock, to `replicas` replicas that had `leases` each on average."""
 
     began_s: float
@@ -72,7 +72,7 @@ def mean_wait_s(logs: Sequence[EngineSteps], began_s: float, ended_s: float) -> 
     return squares / (2 * (ended_s - began_s) * len(logs))
 
 
-def front_and_back(alone_s: float, windows: Sequence[Window], logs: Sequence[EngineSteps]) -> tuple[Curve, float]:
+def front_and_back(alone_s: float, windows: Sequence[ProbeWindow], logs: Sequence[EngineSteps]) -> tuple[Curve, float]:
     """From placement to the engine by the number of leases, never falling; and the seconds from a step's end to the client."""
     back_s = (1 - FRONT_SHARE) * alone_s
     at, seconds = [0.0], [FRONT_SHARE * alone_s]

@@ -12,23 +12,23 @@ from scipy.optimize import nnls
 
 Matrix = NDArray[np.float64]
 _REWEIGHTINGS = 12
-_LEAST_ERROR = 1e-3
+_MIN_ERROR = 1e-3
 """Errors below this are as good as none."""
-_LEAST_SHARE = 1e-3
+_MIN_SHARE = 1e-3
 
 
 def least_relative_error(rows: Matrix, times: Matrix, relative_to: Matrix | None = None) -> Matrix:
     """The unknowns x >= 0 with rows @ x close to `times`, errors being measured as a share of `relative_to` (default: of `times`), all above 0."""
     base = times if relative_to is None else relative_to
-    relative, wanted = rows / base[:, None], times / base
+    relative, desired = rows / base[:, None], times / base
     scale = np.abs(relative).max(axis=0)
     scale[scale == 0] = 1.0
     relative = relative / scale
     weight = np.ones(len(times))
     found = np.zeros(rows.shape[1])
     for _ in range(_REWEIGHTINGS):
-        found, _ = nnls(relative * weight[:, None], wanted * weight)
-        weight = 1 / np.sqrt(np.maximum(np.abs(relative @ found - wanted), _LEAST_ERROR))
+        found, _ = nnls(relative * weight[:, None], desired * weight)
+        weight = 1 / np.sqrt(np.maximum(np.abs(relative @ found - desired), _MIN_ERROR))
     result: Matrix = found / scale
     return result
 
@@ -40,7 +40,7 @@ def least_deviance(rows: Matrix, times: Matrix) -> Matrix:
     scaled, predicted = rows / scale, times
     found = np.zeros(rows.shape[1])
     for _ in range(_REWEIGHTINGS):
-        weight = 1 / np.sqrt(np.maximum(predicted, _LEAST_SHARE * times.mean()))
+        weight = 1 / np.sqrt(np.maximum(predicted, _MIN_SHARE * times.mean()))
         found, _ = nnls(scaled * weight[:, None], times * weight)
         predicted = scaled @ found
     result: Matrix = found / scale

@@ -11,8 +11,8 @@ import numpy as np
 
 from planning.workload.lengths import IntArray
 
-LEAST_TOKENS = 4
-MOST_OUTPUT, MOST_OUTPUT_SHARE = 256, 0.25
+MIN_TOKENS = 4
+MAX_OUTPUT, MAX_OUTPUT_SHARE = 256, 0.25
 """Tokens, and a share of the context: longer answers would leave little time for prompts, and a step knows nothing of them but the KV cache."""
 SHORT_PROMPT = 256
 
@@ -29,12 +29,12 @@ def concurrencies(replicas: int, max_num_seqs: int) -> Iterator[int]:
     yield full
 
 
-def spread_lengths(max_model_len: int, most_prompt: int, count: int, seed: int) -> Lengths:
-    """Log-uniform and independent, prompts of at most `most_prompt` tokens, together within the context."""
+def spread_lengths(max_model_len: int, max_prompt: int, count: int, seed: int) -> Lengths:
+    """Log-uniform and independent, prompts of at most `max_prompt` tokens, together within the context."""
     rng = np.random.default_rng(seed)
-    output = _log_uniform(max(LEAST_TOKENS + 1, min(MOST_OUTPUT, MOST_OUTPUT_SHARE * max_model_len)), count, rng)
+    output = _log_uniform(max(MIN_TOKENS + 1, min(MAX_OUTPUT, MAX_OUTPUT_SHARE * max_model_len)), count, rng)
     room = max_model_len - int(output.max()) - 1
-    return _log_uniform(max(LEAST_TOKENS + 1, min(most_prompt, room)), count, rng), output
+    return _log_uniform(max(MIN_TOKENS + 1, min(max_prompt, room)), count, rng), output
 
 
 def traffic_lengths(prompt_tokens: IntArray, output_tokens: IntArray, count: int, seed: int) -> Lengths:
@@ -44,5 +44,5 @@ def traffic_lengths(prompt_tokens: IntArray, output_tokens: IntArray, count: int
 
 
 def _log_uniform(high: float, count: int, rng: np.random.Generator) -> IntArray:
-    drawn: IntArray = np.exp(rng.uniform(np.log(LEAST_TOKENS), np.log(high), count)).astype(np.int64)
+    drawn: IntArray = np.exp(rng.uniform(np.log(MIN_TOKENS), np.log(high), count)).astype(np.int64)
     return drawn

@@ -18,7 +18,7 @@ from planning.costs.steps import StepSample
 KNEES = (8.0, 32.0, 128.0, 512.0)
 """Of tokens; the last sum goes on beyond them."""
 SEQUENCE_KNEES = (2.0, 4.0, 16.0)
-LEAST_SAMPLES = 100
+MIN_SAMPLES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class Fitted:
 
 def fit_steps(samples: Sequence[StepSample]) -> Fitted:
     """Fits the costs. Raises ValueError where there are too few samples, or none that prefills."""
-    if len(samples) < LEAST_SAMPLES:
-        raise ValueError(f"{len(samples)} measured steps; needed: at least {LEAST_SAMPLES}")
+    if len(samples) < MIN_SAMPLES:
+        raise ValueError(f"{len(samples)} measured steps; needed: at least {MIN_SAMPLES}")
     if not any(sample.prompts for sample in samples):
         raise ValueError("no measured step has a prompt in it; needed: some of different lengths")
     rows, seconds = _rows(samples), np.array([sample.seconds for sample in samples])

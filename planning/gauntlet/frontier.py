@@ -3,19 +3,19 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autoscaling.laws.settings import Value
+from autoscaling.policies.settings import Value
 
 _WORTH_SHOWING = 4.0
-"""A setting that misses so many times as much as the promise allows, or half of what it does not, is no answer, however cheap."""
+"""A setting that misses so many times as much as the SLO allows, or half of what it does not, is no answer, however cheap."""
 _SAFETY = 0.7
-"""The share of the allowed misses that a setting may use in training: other plays will be a little worse."""
+"""The share of the allowed misses that a setting may use in training: other runs will be a little worse."""
 _CALM = 1.1
 """So many times the hours of the cheapest are paid for a number that does not go back and forth."""
 
 
 @dataclass(frozen=True, slots=True)
 class TriedSettings:
-    """Settings (what is not named is the default), and what they gave on average over the training plays. `flaps`: a play."""
+    """Settings (what is not named is the default), and what they gave on average over the training runs. `flaps`: a run."""
 
     settings: Mapping[str, Value]
     attainment: float
@@ -39,7 +39,7 @@ def non_dominated(tried: Sequence[TriedSettings]) -> list[TriedSettings]:
 
 
 def pick(tried: Sequence[TriedSettings], target: float) -> TriedSettings:
-    """The one to run: the cheapest that keeps the promise with something to spare, or one that does not flap and costs little more; where none keeps
+    """The one to run: the cheapest that meets the SLO with something to spare, or one that does not flap and costs little more; where none keeps
     it, the one that misses least."""
     enough = 1.0 - _SAFETY * (1.0 - target)
     keeping = [one for one in tried if one.attainment >= enough]
@@ -50,8 +50,8 @@ def pick(tried: Sequence[TriedSettings], target: float) -> TriedSettings:
     return max(tried, key=lambda one: (one.attainment, -one.replica_hours))
 
 
-def frontier(tried: Sequence[TriedSettings], target: float, most: int) -> list[TriedSettings]:
-    """The pick, and of the non-dominated at most so many that there are `most` in all, the cheapest first: the ends, and those that leave the
+def frontier(tried: Sequence[TriedSettings], target: float, maximum: int) -> list[TriedSettings]:
+    """The pick, and of the non-dominated at most so many that there are `maximum` in all, the cheapest first: the ends, and those that leave the
     smallest gaps between.
 
     Those below the floor count only where nothing is above.
@@ -59,13 +59,13 @@ def frontier(tried: Sequence[TriedSettings], target: float, most: int) -> list[T
     best = non_dominated(tried)
     worthy = [one for one in best if one.attainment >= floor_of(target)] or best[-1:]
     chosen = [pick(tried, target)]
-    if len({id(one) for one in (*worthy, *chosen)}) <= most:
+    if len({id(one) for one in (*worthy, *chosen)}) <= maximum:
         return _ascending([*(one for one in worthy if one is not chosen[0]), *chosen])
     for end in (worthy[-1], worthy[0]):
-        if end not in chosen and len(chosen) < most:
+        if end not in chosen and len(chosen) < maximum:
             chosen.append(end)
     low, high = worthy[0], worthy[-1]
-    while len(chosen) < most:
+    while len(chosen) < maximum:
         chosen.append(max((one for one in worthy if one not in chosen), key=lambda one: min(_apart(one, other, low, high) for other in chosen)))
     return _ascending(chosen)
 

@@ -1,7 +1,7 @@
 """Runs a plan: jobs for processes, in the order in which they can be done, and what they found put together.
 
-For each scenario and law: tune, then judge the frontier on the held-out plays. For each scenario: find the headroom of what knows the rate on those
-plays, then judge that. For each of them: what knows the arrivals. Otherwise jobs do not depend on each other.
+For each scenario and policy: tune, then judge the frontier on the held-out runs. For each scenario: find the headroom of what knows the rate on those
+runs, then judge that. For each of them: what knows the arrivals. Otherwise jobs do not depend on each other.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -11,30 +11,30 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any
 
-from autoscaling.laws.registry import LAWS
-from autoscaling.laws.settings import Value
+from autoscaling.policies.registry import POLICIES
+from autoscaling.policies.settings import Value
 from planning.gauntlet.frontier import TriedSettings, frontier, pick
 from planning.gauntlet.known_rate import HALVINGS, Form, Headroom
-from planning.gauntlet.memo import law_hash, limits_hash, world_hash
+from planning.gauntlet.memo import limits_hash, policy_hash, world_hash
 from planning.gauntlet.recorded import NoTracesError, trace_files
 from planning.gauntlet.registry import SCENARIOS
-from planning.gauntlet.results import Contender, Contest, Plan, Point, Results
+from planning.gauntlet.results import GauntletPlan, Point, PolicyResult, Results, ScenarioResult
 from planning.gauntlet.scenario import Scenario
 from planning.gauntlet.worker import Processes
 from planning.scoring import Score
 
 _LONG = 15.0
-"""What a play of a long scenario takes, in plays of an ordinary one."""
+"""What a run of a long scenario takes, in runs of an ordinary one."""
 _HEADROOM_SIMS = len(Form) * (HALVINGS + 1)
 
-Told = Callable[[float, float, str], None]
-"""Work done, work in all (in plays of an ordinary scenario), and what was done last."""
+Progress = Callable[[float, float, str], None]
+"""Work done, work in all (in runs of an ordinary scenario), and what was done last."""
 
 Warned = Callable[[str], None]
 """What went wrong without ending the run, each thing once."""
 
 
-def silent(done: float, total: float, last: str) -> None:
+def unresponsive(done: float, total: float, last: str) -> None:
     """Tells nobody."""
 
 
@@ -44,7 +44,7 @@ def unheard(note: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """`call` and its arguments are the worker's; `size` in plays; `then` takes the result, and may give more jobs."""
+    """`call` and its arguments are the worker's; `size` in runs; `then` takes the result, and may give more jobs."""
 
     what: str
     size: float
@@ -54,7 +54,7 @@ class _Job:
 
 
 class Gauntlet:
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: GauntletPlan) -> None:
         self._plan = plan
         self._tried: dict[tuple[str, str], list[TriedSettings]] = {}
         self._scores: dict[tuple[str, str, int, int], Score] = {}
@@ -63,8 +63,8 @@ class Gauntlet:
         self._left_out: dict[str, str] = {}
         self._runnable = [SCENARIOS[name] for name in plan.scenarios if self._can_run(SCENARIOS[name])]
 
-    def run(self, told: Told = silent, warned: Warned = unheard) -> Results:
-        """Everything of the plan. Raises TracesError at once where a recording cannot be played, and LawFailedError for a law that never answers."""
+    def run(self, reported: Progress = unresponsive, warned: Warned = unheard) -> Results:
+        """Everything of the plan. Raises TracesError at once where a recording cannot be run, and LawFailedError for a policy that never answers."""
         done = 0.0
         total = self._expected()
         notes: set[str] = set()
@@ -82,7 +82,7 @@ class Gauntlet:
                     for more in job.then(found.result):
                         running[processes.submit(more.call, more.arguments)] = more
                     done += job.size
-                    told(done, max(total, done), job.what)
+                    reported(done, max(total, done), job.what)
         return self._together()
 
     def _can_run(self, scenario: Scenario) -> bool:
@@ -94,12 +94,12 @@ class Gauntlet:
         return True
 
     def _look(self, processes: Processes) -> None:
-        """Has each recording read before anything is played: better now than hours later."""
+        """Has each recording read before anything is run: better now than hours later."""
         by_files = {one.reads: one.name for one in self._runnable if one.reads}
         for look in [processes.submit("look", (name,)) for name in by_files.values()]:
             look.result()
 
-    def _plays(self, scenario: Scenario) -> int:
+    def _runs(self, scenario: Scenario) -> int:
         return self._plan.held_out if scenario.held_out is None else min(self._plan.held_out, scenario.held_out)
 
     def _training(self, scenario: Scenario) -> int:
@@ -107,15 +107,15 @@ class Gauntlet:
         return 1 if scenario.long else self._plan.training
 
     def _expected(self) -> float:
-        """Plays in all, about: frontiers are seldom full."""
+        """Runs in all, about: frontiers are seldom full."""
         plan = self._plan
         tuned = [SCENARIOS[name] for name in self._judged()]
-        total = sum(_size(one) * plan.trials * len(plan.laws) * self._training(one) for one in tuned)
-        each = plan.points * len(plan.laws) + _HEADROOM_SIMS + 1 + plan.sims
-        return total + sum(_size(one) * each * self._plays(one) for one in self._runnable)
+        total = sum(_size(one) * plan.trials * len(plan.policies) * self._training(one) for one in tuned)
+        each = plan.points * len(plan.policies) + _HEADROOM_SIMS + 1 + plan.sims
+        return total + sum(_size(one) * each * self._runs(one) for one in self._runnable)
 
     def _judged(self) -> dict[str, list[Scenario]]:
-        """By the scenario that laws are tuned on: those that they are judged on with what was found there."""
+        """By the scenario that policies are tuned on: those that they are judged on with what was found there."""
         judged: dict[str, list[Scenario]] = {}
         for one in self._runnable:
             judged.setdefault(one.tuned_on or one.name, []).append(one)
@@ -127,54 +127,54 @@ class Gauntlet:
         for name in sorted(judged, key=lambda name: -_size(SCENARIOS[name])):
             training = self._training(SCENARIOS[name])
             size = _size(SCENARIOS[name]) * training
-            for law in plan.laws:
-                then = partial(self._tuned, name, law, judged[name])
-                yield _Job(f"{name}: {law} tuned", size * plan.trials, "tune", (name, law, plan.trials, training), then)
+            for policy in plan.policies:
+                then = partial(self._tuned, name, policy, judged[name])
+                yield _Job(f"{name}: {policy} tuned", size * plan.trials, "tune", (name, policy, plan.trials, training), then)
         for one in sorted(self._runnable, key=lambda one: -_size(one)):
-            size, plays = _size(one), self._plays(one)
-            yield _Job(f"{one.name}: known rate", size * _HEADROOM_SIMS * plays, "headroom", (one.name, plays), partial(self._headroom, one))
-            for number in range(plays):
+            size, runs = _size(one), self._runs(one)
+            yield _Job(f"{one.name}: known rate", size * _HEADROOM_SIMS * runs, "headroom", (one.name, runs), partial(self._headroom, one))
+            for number in range(runs):
                 keep = partial(_kept, self._oracles, (one.name, number))
                 yield _Job(f"{one.name}: oracle", plan.sims * size, "oracle", (one.name, number, plan.sims), keep)
 
-    def _tuned(self, name: str, law: str, judged: list[Scenario], tried: list[TriedSettings]) -> Iterable[_Job]:
-        self._tried[name, law] = tried
+    def _tuned(self, name: str, policy: str, judged: list[Scenario], tried: list[TriedSettings]) -> Iterable[_Job]:
+        self._tried[name, policy] = tried
         for one in judged:
-            for index, point in enumerate(self._frontier(one, law)):
-                for number in range(self._plays(one)):
-                    keep = partial(_kept, self._scores, (one.name, law, index, number))
-                    yield _Job(f"{one.name}: {law}", _size(one), "score", (one.name, law, dict(point.settings), number), keep)
+            for index, point in enumerate(self._frontier(one, policy)):
+                for number in range(self._runs(one)):
+                    keep = partial(_kept, self._scores, (one.name, policy, index, number))
+                    yield _Job(f"{one.name}: {policy}", _size(one), "score", (one.name, policy, dict(point.settings), number), keep)
 
     def _headroom(self, one: Scenario, headroom: Headroom) -> Iterable[_Job]:
-        for number in range(self._plays(one)):
+        for number in range(self._runs(one)):
             keep = partial(_kept, self._known, (one.name, number))
             yield _Job(f"{one.name}: known rate", _size(one), "known_rate", (one.name, headroom, number), keep)
 
-    def _frontier(self, scenario: Scenario, law: str) -> list[TriedSettings]:
+    def _frontier(self, scenario: Scenario, policy: str) -> list[TriedSettings]:
         name = scenario.tuned_on or scenario.name
-        return frontier(self._tried[name, law], SCENARIOS[name].target, self._plan.points)
+        return frontier(self._tried[name, policy], SCENARIOS[name].target, self._plan.points)
 
     def _together(self) -> Results:
         plan = self._plan
         contests = []
         for one in self._runnable:
-            numbers = range(self._plays(one))
+            numbers = range(self._runs(one))
             contenders = []
-            for law in plan.laws:
-                tried = self._frontier(one, law)
+            for policy in plan.policies:
+                tried = self._frontier(one, policy)
                 chosen = tried.index(pick(tried, SCENARIOS[one.tuned_on or one.name].target))
-                points = [self._point(one.name, law, index, point.settings, numbers) for index, point in enumerate(tried)]
-                contenders.append(Contender(law, tuple(points), chosen))
+                points = [self._point(one.name, policy, index, point.settings, numbers) for index, point in enumerate(tried)]
+                contenders.append(PolicyResult(policy, tuple(points), chosen))
             oracle = tuple(self._oracles[one.name, number] for number in numbers)
             known = tuple(self._known[one.name, number] for number in numbers)
-            contests.append(Contest(one.name, one.target, tuple(contenders), oracle, known))
+            contests.append(ScenarioResult(one.name, one.target, tuple(contenders), oracle, known))
         about: dict[str, Any] = {name: getattr(plan, name) for name in ("trials", "training", "held_out", "points", "sims")}
         about |= {"version": version("raylane"), "world": world_hash(), "limits": limits_hash()}
-        about["laws"] = {law: law_hash(LAWS[law]) for law in plan.laws}
+        about["policies"] = {policy: policy_hash(POLICIES[policy]) for policy in plan.policies}
         return Results(about, tuple(contests), self._left_out)
 
-    def _point(self, scenario: str, law: str, index: int, settings: Mapping[str, Value], numbers: range) -> Point:
-        return Point(settings, tuple(self._scores[scenario, law, index, number] for number in numbers))
+    def _point(self, scenario: str, policy: str, index: int, settings: Mapping[str, Value], numbers: range) -> Point:
+        return Point(settings, tuple(self._scores[scenario, policy, index, number] for number in numbers))
 
 
 def _size(scenario: Scenario) -> float:

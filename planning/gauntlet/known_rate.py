@@ -1,10 +1,10 @@
-"""The best causal law that knows the rate, the coming one too, but not the arrivals: what of the distance to the oracle nobody could have avoided.
+"""The best causal policy that knows the rate, the coming one too, but not the arrivals: what of the distance to the oracle nobody could have avoided.
 
     factor     needed(t) = ceil(h * load(t))
     root       needed(t) = ceil(load(t) + h * sqrt(load(t)))        square-root staffing (Halfin and Whitt, Operations Research 29(3), 1981)
 
-`load` is the expected load in replicas' worth (`serving.py`), scheduled as the oracle's is. h is the least with which the promise is kept on average
-over the plays that laws are judged on; of the two forms, the cheaper one there.
+`load` is the expected load in replicas' worth (`serving.py`), scheduled as the oracle's is. h is the least with which the SLO is kept on average
+over the runs that policies are judged on; of the two forms, the cheaper one there.
 """
 
 import math
@@ -14,11 +14,11 @@ from enum import StrEnum
 
 import numpy as np
 
-from planning.gauntlet.oracle import Oracle, PlayedSchedule
-from planning.gauntlet.scenario import Play
+from planning.gauntlet.oracle import Oracle, ScheduleOutcome
+from planning.gauntlet.scenario import ScenarioRun
 from planning.gauntlet.schedule import BIN_S, Needed
 
-_FIRST_H, _MOST_H = 4.0, 64.0
+_FIRST_H, _MAX_H = 4.0, 64.0
 """Where traffic comes in salvos, many times the rate is needed: the range is doubled from the first up to the most."""
 HALVINGS = 5
 """Of the range of h, for each form."""
@@ -34,36 +34,36 @@ class Headroom:
     form: Form
     h: float
 
-    def needed(self, play: Play) -> Needed:
-        middles = (np.arange(math.ceil(play.until_s / BIN_S)) + 0.5) * BIN_S
-        load = np.array([max(play.load(at_s - BIN_S / 4), play.load(at_s + BIN_S / 4)) for at_s in middles.tolist()])
-        wanted = self.h * load if self.form is Form.FACTOR else load + self.h * np.sqrt(load)
-        return np.ceil(wanted - 1e-9).astype(np.int64)
+    def needed(self, run: ScenarioRun) -> Needed:
+        middles = (np.arange(math.ceil(run.until_s / BIN_S)) + 0.5) * BIN_S
+        load = np.array([max(run.load(at_s - BIN_S / 4), run.load(at_s + BIN_S / 4)) for at_s in middles.tolist()])
+        desired = self.h * load if self.form is Form.FACTOR else load + self.h * np.sqrt(load)
+        return np.ceil(desired - 1e-9).astype(np.int64)
 
 
-def tuned(plays: Sequence[Play], target: float, halvings: int = HALVINGS) -> Headroom:
-    """The cheaper form with the least h that keeps the promise on average over the plays. Where none does, the most that is looked at."""
-    found = [least for form in Form if (least := _least(plays, form, target, halvings)) is not None]
-    return min(found, key=lambda one: one[0])[1] if found else Headroom(Form.FACTOR, _MOST_H)
+def tuned(runs: Sequence[ScenarioRun], target: float, halvings: int = HALVINGS) -> Headroom:
+    """The cheaper form with the least h that meets the SLO on average over the runs. Where none does, the most that is looked at."""
+    found = [minimum for form in Form if (minimum := _minimum(runs, form, target, halvings)) is not None]
+    return min(found, key=lambda one: one[0])[1] if found else Headroom(Form.FACTOR, _MAX_H)
 
 
-def played(play: Play, headroom: Headroom, target: float) -> PlayedSchedule:
-    return Oracle(play, target, 1).play(headroom.needed(play))
+def outcome(run: ScenarioRun, headroom: Headroom, target: float) -> ScheduleOutcome:
+    return Oracle(run, target, 1).run(headroom.needed(run))
 
 
-def _least(plays: Sequence[Play], form: Form, target: float, halvings: int) -> tuple[float, Headroom] | None:
-    """The least h of a form that keeps the promise, and its replica-hours: the range is widened until its upper end keeps it, then halved."""
+def _minimum(runs: Sequence[ScenarioRun], form: Form, target: float, halvings: int) -> tuple[float, Headroom] | None:
+    """The least h of a form that meets the SLO, and its replica-hours: the range is widened until its upper end keeps it, then halved."""
     low, headroom = (0.8 if form is Form.FACTOR else 0.0), Headroom(form, _FIRST_H)
-    kept, hours = _judged(plays, headroom, target)
-    while not kept and headroom.h < _MOST_H:
+    kept, hours = _judged(runs, headroom, target)
+    while not kept and headroom.h < _MAX_H:
         low, headroom = headroom.h, Headroom(form, 2 * headroom.h)
-        kept, hours = _judged(plays, headroom, target)
+        kept, hours = _judged(runs, headroom, target)
     if not kept:
         return None
     best = (hours, headroom)
     for _ in range(halvings):
         headroom = Headroom(form, (low + best[1].h) / 2)
-        kept, hours = _judged(plays, headroom, target)
+        kept, hours = _judged(runs, headroom, target)
         if kept:
             best = (hours, headroom)
         else:
@@ -71,6 +71,6 @@ def _least(plays: Sequence[Play], form: Form, target: float, halvings: int) -> t
     return best
 
 
-def _judged(plays: Sequence[Play], headroom: Headroom, target: float) -> tuple[bool, float]:
-    tried = [played(play, headroom, target).score for play in plays]
+def _judged(runs: Sequence[ScenarioRun], headroom: Headroom, target: float) -> tuple[bool, float]:
+    tried = [outcome(run, headroom, target).score for run in runs]
     return float(np.mean([one.attainment for one in tried])) >= target, float(np.mean([one.replica_hours for one in tried]))

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from autoscaling.laws.law import Entry
+from autoscaling.policies.policy import PolicyEntry
 from deployments.telemetry.line_log import WholeLines
 
 
@@ -61,10 +61,10 @@ def key_of(*parts: object) -> str:
 
 
 _ROOT = Path(__file__).parents[2]
-_LAWS = _ROOT / "autoscaling" / "laws"
+_POLICIES = _ROOT / "autoscaling" / "policies"
 _WORLD = (
-    "autoscaling/laws/law.py",
-    "autoscaling/laws/settings.py",
+    "autoscaling/policies/policy.py",
+    "autoscaling/policies/settings.py",
     "autoscaling/scaler",
     "cluster/spec/autoscaling.py",
     "planning/scoring",
@@ -97,9 +97,9 @@ def module_hash(module: str) -> str:
     return _hash([_source(module)])
 
 
-def law_hash(entry: Entry) -> str:
-    """Of a law's room: all files beside the one that holds its settings; of that one alone where it lives in no room of its own. Of the room where it
-    is made too, where that is another: a law may take another's settings. And of Ray, whose functions some laws are."""
+def policy_hash(entry: PolicyEntry) -> str:
+    """Of a policy's room: all files beside the one that holds its settings; of that one alone where it lives in no room of its own. Of the room where it
+    is made too, where that is another: a policy may take another's settings. And of Ray, whose functions some policies are."""
     make: Any = entry.make
     rooms = dict.fromkeys(_room(module) for module in (entry.settings.__module__, getattr(make, "func", make).__module__))
     return "-".join([*map(_hash_once, rooms), "ray", version("ray")])
@@ -113,7 +113,7 @@ def recordings_hash(files: tuple[Path, ...]) -> str:
 @lru_cache
 def _room(module: str) -> tuple[Path, ...]:
     file = _source(module)
-    return (file,) if file.parent == _LAWS else tuple(_files(file.parent))
+    return (file,) if file.parent == _POLICIES else tuple(_files(file.parent))
 
 
 def _source(module: str) -> Path:

@@ -1,20 +1,20 @@
-"""The clairvoyant: knows all that will arrive, and looks for the fewest replica-hours that keep the promise given what a start takes.
+"""The clairvoyant: knows all that will arrive, and looks for the fewest replica-hours that meet the SLO given what a start takes.
 
     work of a request    prompt * (step of a whole chunk / its tokens) + output * (step of a full batch / its sequences)      in replica-seconds
     demand(t)            the work of what arrived, spread over the time that its answer takes on a full replica, in replicas' worth
     needed(t, m, w)      ceil(m * mean of demand over w), by bins of 10 s; scheduled ahead by a start, without gaps shorter than one
 
-For some w the least m that keeps the promise in a real simulation is found by halving. From the cheapest of these, two searches take turns as long as
+For some w the least m that meets the SLO in a real simulation is found by halving. From the cheapest of these, two searches take turns as long as
 simulations are left:
 
     reshaping    by windows a little longer than a start. What one replica less would cost in each is seen in three simulations, each with every third
                  window lowered (a queue is gone two windows later); what one more would save, in a fourth with all raised. The best levels of all
-                 windows together are played; as the sum of single effects is not the effect of all, the aim is corrected by what was
+                 windows together are run; as the sum of single effects is not the effect of all, the aim is corrected by what was
                  seen.
     trimming     many small cuts at the ends of runs, and a few additions where most is missed, tried in one simulation. Each is
                  charged with the misses around it; the cheapest by misses are kept.
 
-That is a search, no proof: the true optimum may lie a little lower. No law run that kept the promise may have been cheaper (`results.py` sees to
+That is a search, no proof: the true optimum may lie a little lower. No policy run that met the SLO may have been cheaper (`results.py` sees to
 that).
 """
 
@@ -26,13 +26,13 @@ from numpy.typing import NDArray
 
 from deployments.engine_model.cost_model import Chunk
 from planning.gauntlet.run import outcome_of, score_of
-from planning.gauntlet.scenario import Play
+from planning.gauntlet.scenario import ScenarioRun
 from planning.gauntlet.schedule import (
     AROUND,
     BIN_S,
     Needed,
-    ScheduleLaw,
-    Shape,
+    SchedulePolicy,
+    ScheduleShape,
     affordable,
     apart,
     changed,
@@ -59,7 +59,7 @@ _CORRECTIONS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class PlayedSchedule:
+class ScheduleOutcome:
     needed: Needed
     score: Score
     missed: NDArray[np.bool_]
@@ -69,24 +69,24 @@ class PlayedSchedule:
 
 
 class Oracle:
-    """The search on one play, of at most `sims` simulations."""
+    """The search on one run, of at most `sims` simulations."""
 
-    def __init__(self, play: Play, target: float, sims: int) -> None:
-        self._play = play
+    def __init__(self, run: ScenarioRun, target: float, sims: int) -> None:
+        self._run = run
         self._target = target
         self._left = sims
         self._enough = sims >= _ENOUGH
-        self._start_up_s = max(play.start_up_s)
-        self._bounds = replace(play.bounds, up_per_min=math.inf, down_per_min=math.inf, silent_s=1e-6)
+        self._start_up_s = max(run.start_up_s)
+        self._bounds = replace(run.bounds, up_per_min=math.inf, down_per_min=math.inf, unresponsive_s=1e-6)
         self._rng = np.random.default_rng(5)
 
-    def best(self) -> PlayedSchedule:
-        """The cheapest schedule found that keeps the promise; where none does, the one of the most replicas."""
-        demand = demand_of(self._play)
+    def best(self) -> ScheduleOutcome:
+        """The cheapest schedule found that meets the SLO; where none does, the one of the most replicas."""
+        demand = demand_of(self._run)
         found = [self._by_multiplier(demand, bins) for bins in (_SMOOTHED if self._enough else _SMOOTHED[:1])]
         keeping = [tried for tried in found if tried.keeps(self._target)]
         if not keeping:
-            return self.play(np.full(len(demand), self._bounds.most))
+            return self.run(np.full(len(demand), self._bounds.maximum))
         best = min(keeping, key=lambda tried: tried.score.replica_hours)
         turn, in_vain = 0, 0
         while self._left > _APART + 1 and in_vain < len(_LONGER):
@@ -97,15 +97,15 @@ class Oracle:
             turn, in_vain = turn + 1, in_vain + 1 if best is before else 0
         return best
 
-    def play(self, needed: Needed) -> PlayedSchedule:
+    def run(self, needed: Needed) -> ScheduleOutcome:
         self._left -= 1
-        play, bounds = self._play, self._bounds
-        whole = filled(np.clip(needed, bounds.least, bounds.most), self._start_up_s, play.replicas)
-        out = outcome_of(play, ScheduleLaw(scheduled(whole, self._start_up_s, play.replicas)), self._target, bounds)
-        missed = ~(np.nan_to_num(out.ttft_s, nan=np.inf) <= play.workload.ttft_slo_s)
-        return PlayedSchedule(whole, score_of(play, out, self._target), missed)
+        run, bounds = self._run, self._bounds
+        whole = filled(np.clip(needed, bounds.minimum, bounds.maximum), self._start_up_s, run.replicas)
+        out = outcome_of(run, SchedulePolicy(scheduled(whole, self._start_up_s, run.replicas)), self._target, bounds)
+        missed = ~(np.nan_to_num(out.ttft_s, nan=np.inf) <= run.workload.ttft_slo_s)
+        return ScheduleOutcome(whole, score_of(run, out, self._target), missed)
 
-    def _by_multiplier(self, demand: NDArray[np.float64], bins: int) -> PlayedSchedule:
+    def _by_multiplier(self, demand: NDArray[np.float64], bins: int) -> ScheduleOutcome:
         even = np.convolve(demand, np.ones(bins), mode="same") / np.convolve(np.ones(len(demand)), np.ones(bins), mode="same")
         low, high = _LOW, _HIGH
         best = self._multiplied(even, high)
@@ -120,65 +120,65 @@ class Oracle:
                 low = middle
         return best
 
-    def _multiplied(self, demand: NDArray[np.float64], multiplier: float) -> PlayedSchedule:
-        return self.play(np.ceil(multiplier * demand - 1e-9).astype(np.int64))
+    def _multiplied(self, demand: NDArray[np.float64], multiplier: float) -> ScheduleOutcome:
+        return self.run(np.ceil(multiplier * demand - 1e-9).astype(np.int64))
 
-    def _reshaped(self, base: PlayedSchedule, width: int) -> PlayedSchedule:
+    def _reshaped(self, base: ScheduleOutcome, width: int) -> ScheduleOutcome:
         window = (np.arange(len(base.needed)) + int(self._rng.integers(width))) // width
         before = _by(window, self._misses(base))
-        upper = _by(window, self._misses(self.play(base.needed + 1))) - before
+        upper = _by(window, self._misses(self.run(base.needed + 1))) - before
         lower = np.zeros(len(before))
         for turn in range(_APART):
             chosen = np.arange(len(before)) % _APART == turn
-            more = _by(window, self._misses(self.play(base.needed - chosen[window]))) - before
+            more = _by(window, self._misses(self.run(base.needed - chosen[window]))) - before
             lower += np.where(chosen, sum(np.concatenate([more[after:], np.zeros(after)]) for after in range(_APART)), 0)
-        shape = Shape(base.needed, window, lower, upper, self._start_up_s / BIN_S, self._bounds.least, self._bounds.most)
+        shape = ScheduleShape(base.needed, window, lower, upper, self._start_up_s / BIN_S, self._bounds.minimum, self._bounds.maximum)
         best, allowed = base, float(self._allowed(base))
         aim = allowed
         for _ in range(min(_CORRECTIONS, self._left)):
             needed, foreseen = reshaped(shape, aim)
             if np.array_equal(needed, base.needed):
                 break
-            tried = self.play(needed)
+            tried = self.run(needed)
             if tried.keeps(self._target) and tried.score.replica_hours < best.score.replica_hours:
                 best = tried
             aim = allowed - 1.2 * (int(tried.missed.sum()) - int(base.missed.sum()) - foreseen)
         return best
 
-    def _trimmed(self, base: PlayedSchedule, width: int) -> PlayedSchedule:
+    def _trimmed(self, base: ScheduleOutcome, width: int) -> ScheduleOutcome:
         before = self._misses(base)
-        added = raises(base.needed, before, self._bounds.most, width)
-        changes = apart([*added, *cuts(base.needed, self._bounds.least, width, self._rng)])
+        added = raises(base.needed, before, self._bounds.maximum, width)
+        changes = apart([*added, *cuts(base.needed, self._bounds.minimum, width, self._rng)])
         if not changes:
             return base
-        more = self._misses(self.play(changed(base.needed, changes))) - before
+        more = self._misses(self.run(changed(base.needed, changes))) - before
         charges = [int(more[change.begin : change.end + AROUND].sum()) for change in changes]
         chosen = affordable([change.replica_bins for change in changes], charges, self._allowed(base))
         while chosen and self._left:
-            tried = self.play(changed(base.needed, [changes[index] for index in chosen]))
+            tried = self.run(changed(base.needed, [changes[index] for index in chosen]))
             if tried.keeps(self._target):
                 return tried if tried.score.replica_hours < base.score.replica_hours else base
             chosen = chosen[: len(chosen) // 2]
         return base
 
-    def _allowed(self, base: PlayedSchedule) -> int:
+    def _allowed(self, base: ScheduleOutcome) -> int:
         return math.floor((1 - self._target) * len(base.missed) + 1e-9) - int(base.missed.sum())
 
-    def _misses(self, tried: PlayedSchedule) -> NDArray[np.float64]:
+    def _misses(self, tried: ScheduleOutcome) -> NDArray[np.float64]:
         """By bin of their arrival."""
-        misses: NDArray[np.float64] = Bins(BIN_S, len(tried.needed)).counts(self._play.workload.arrived_s[tried.missed]).astype(np.float64)
+        misses: NDArray[np.float64] = Bins(BIN_S, len(tried.needed)).counts(self._run.workload.arrived_s[tried.missed]).astype(np.float64)
         return misses
 
 
-def demand_of(play: Play) -> NDArray[np.float64]:
+def demand_of(run: ScenarioRun) -> NDArray[np.float64]:
     """See the module's docstring; by bins of `BIN_S`."""
-    serving, work = play.serving, play.workload
+    serving, work = run.serving, run.workload
     limits, cost = serving.limits, serving.cost
     chunk = limits.step_tokens
     per_prompt_s = (cost.step_s([Chunk(chunk, 0)], 0, 0.0, 1) - cost.base_s(0)) / chunk
     step_s = cost.base_s(limits.sequences)
     decode_s = work.output_tokens * step_s
-    bins = Bins(BIN_S, math.ceil(play.until_s / BIN_S))
+    bins = Bins(BIN_S, math.ceil(run.until_s / BIN_S))
     busy_s = work.prompt_tokens * per_prompt_s + decode_s / limits.sequences
     return bins.spread(work.arrived_s, work.arrived_s + decode_s, busy_s) / BIN_S
 

@@ -1,4 +1,4 @@
-"""Recorded traffic as a play's requests: where it lies, its halves, its lengths fitted to a small engine, its classes by length.
+"""Recorded traffic as a run's requests: where it lies, its halves, its lengths fitted to a small engine, its classes by length.
 
 Prompts' shared prefixes are left out, so a recording of agents asks more of an engine here than it would with a prefix cache.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from planning.gauntlet.scenario import Draw
-from planning.gauntlet.serving import Load, Serving, full_rate, smoothed
+from planning.gauntlet.serving import LoadCurve, Serving, full_rate, smoothed
 from planning.simulator.workload import Workload
 from planning.workload.arrivals import FloatArray
 from planning.workload.scaling import window
@@ -25,7 +25,7 @@ _SMOOTH_S = 600.0 / 12**0.5
 
 
 class TracesError(ValueError):
-    """Recorded traffic that cannot be played; the message names the file."""
+    """Recorded traffic that cannot be run; the message names the file."""
 
 
 class NoTracesError(TracesError):
@@ -58,7 +58,7 @@ def recorded(path: Path) -> Trace:
 
 
 def half(trace: Trace, first: bool) -> tuple[Trace, float]:
-    """One half of the time that a recording took, and how long that is: laws are tuned on the first, judged on the second."""
+    """One half of the time that a recording took, and how long that is: policies are tuned on the first, judged on the second."""
     middle_s = trace.span_s / 2
     return (window(trace, 0.0, middle_s) if first else window(trace, middle_s, trace.span_s)), middle_s
 
@@ -75,14 +75,14 @@ def end_to_end(trace: Trace, length_s: float, times: int, shift_s: float) -> Tra
     return joined([replace(turned, arrived_s=turned.arrived_s + number * length_s) for number in range(times)])
 
 
-def fitted(trace: Trace, lengths: float, most_prompt: int, most_output: int) -> Trace:
+def fitted(trace: Trace, lengths: float, max_prompt: int, max_output: int) -> Trace:
     """Prompts so many times as long; both lengths cut to what the engine is used with."""
-    prompt = np.clip((trace.prompt_tokens * lengths).astype(np.int64), 1, most_prompt)
-    return replace(trace, prompt_tokens=prompt, output_tokens=np.clip(trace.output_tokens, 1, most_output))
+    prompt = np.clip((trace.prompt_tokens * lengths).astype(np.int64), 1, max_prompt)
+    return replace(trace, prompt_tokens=prompt, output_tokens=np.clip(trace.output_tokens, 1, max_output))
 
 
 def workload_of(trace: Trace, document_tokens: int, slo_s: tuple[float, float]) -> Workload:
-    """Prompts of at most `document_tokens` are interactive, longer ones documents; each with its promise."""
+    """Prompts of at most `document_tokens` are interactive, longer ones documents; each with its SLO."""
     document = (trace.prompt_tokens > document_tokens).astype(np.int32)
     count = len(trace)
     return Workload(
@@ -103,6 +103,6 @@ def rate_of_recorded(serving: Serving, work: Workload) -> float:
     return full_rate(serving, work.prompt_tokens[chosen], work.output_tokens[chosen])
 
 
-def load_of_recorded(serving: Serving, work: Workload, until_s: float) -> Load:
+def load_of_recorded(serving: Serving, work: Workload, until_s: float) -> LoadCurve:
     """What was to be expected of a recording, of which nobody knows: its arrivals, smoothed over ten minutes."""
     return smoothed(work.arrived_s, rate_of_recorded(serving, work), until_s, _SMOOTH_S)

@@ -10,7 +10,7 @@ _MODULES = (
     "oscillation",
     "flapping",
     "phantom",
-    "silent",
+    "unresponsive",
     "two_writers",
     "manual_edit",
     "spikes",

@@ -1,4 +1,4 @@
-"""What a gauntlet runs, and what it found: every policy's frontier on the held-out plays of every scenario, beside what knows
+"""What a gauntlet runs, and what it found: every policy's frontier on the held-out runs of every scenario, beside what knows
 the future. Plain facts; `verdict.py` judges, `results_file.py` reads them again.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autoscaling.laws.settings import Value
+from autoscaling.policies.settings import Value
 from planning.scoring import Score
 
 SCHEMA_VERSION = 1
@@ -19,12 +19,12 @@ SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """`trials` of settings a law and scenario, each on `training` plays; at most `points` of its frontier, each judged on `held_out` plays; `sims`
-    simulations for the clairvoyant of a play; `jobs` processes. `memo`: where results are kept between runs. `traces`: the folder of recorded
+class GauntletPlan:
+    """`trials` of settings a policy and scenario, each on `training` runs; at most `points` of its frontier, each judged on `held_out` runs; `sims`
+    simulations for the clairvoyant of a run; `jobs` processes. `memo`: where results are kept between runs. `traces`: the folder of recorded
     traffic."""
 
-    laws: tuple[str, ...]
+    policies: tuple[str, ...]
     scenarios: tuple[str, ...]
     trials: int = 4
     training: int = 1
@@ -38,7 +38,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Point:
-    """Settings, and how they did on each held-out play, in the order of the draws."""
+    """Settings, and how they did on each held-out run, in the order of the draws."""
 
     settings: Mapping[str, Value]
     scores: tuple[Score, ...]
@@ -64,10 +64,10 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
-    """A law in one scenario: its frontier, the cheapest point first; `pick` is the one that an operator would run, chosen in training."""
+class PolicyResult:
+    """A policy in one scenario: its frontier, the cheapest point first; `pick` is the one that an operator would run, chosen in training."""
 
-    law: str
+    policy: str
     points: tuple[Point, ...]
     pick: int
 
@@ -77,21 +77,21 @@ class Contender:
 
 
 @dataclass(frozen=True, slots=True)
-class Contest:
-    """One scenario. `oracle`, `known_rate`: of what knows the arrivals, and of what knows the rate only; by play."""
+class ScenarioResult:
+    """One scenario. `oracle`, `known_rate`: of what knows the arrivals, and of what knows the rate only; by run."""
 
     scenario: str
     target: float
-    contenders: tuple[Contender, ...]
+    contenders: tuple[PolicyResult, ...]
     oracle: tuple[Score, ...]
     known_rate: tuple[Score, ...]
 
-    def of(self, law: str) -> Contender | None:
-        return next((one for one in self.contenders if one.law == law), None)
+    def of(self, policy: str) -> PolicyResult | None:
+        return next((one for one in self.contenders if one.policy == policy), None)
 
     @property
     def oracle_hours(self) -> NDArray[np.float64]:
-        """By play: the clairvoyant's, or less where any run that kept the promise took less."""
+        """By run: the clairvoyant's, or less where any run that met the SLO took less."""
         hours = np.array([one.replica_hours for one in self.oracle])
         for scores in (self.known_rate, *(point.scores for one in self.contenders for point in one.points)):
             kept = np.array([one.replica_hours if one.attainment >= self.target else np.inf for one in scores])
@@ -105,14 +105,14 @@ class Contest:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """`about`: how it was run (trials, plays) and by which code (version; hashes of what every run goes through, of the limits, of each law), for
+    """`about`: how it was run (trials, runs) and by which code (version; hashes of what every run goes through, of the limits, of each policy), for
     whoever reads it later. `left_out`: scenarios that could not run, and why."""
 
     about: Mapping[str, Any]
-    contests: tuple[Contest, ...]
+    contests: tuple[ScenarioResult, ...]
     left_out: Mapping[str, str]
 
-    def of(self, scenario: str) -> Contest | None:
+    def of(self, scenario: str) -> ScenarioResult | None:
         return next((one for one in self.contests if one.scenario == scenario), None)
 
     def as_json(self) -> dict[str, Any]:
@@ -124,15 +124,15 @@ class Results:
         }
 
 
-def _contest_json(contest: Contest) -> dict[str, Any]:
+def _contest_json(contest: ScenarioResult) -> dict[str, Any]:
     return {
         "scenario": contest.scenario,
         "target": contest.target,
         "oracle": [asdict(one) for one in contest.oracle],
         "oracle_hours": contest.oracle_hours.tolist(),
         "known_rate": [asdict(one) for one in contest.known_rate],
-        "laws": {
-            one.law: {
+        "policies": {
+            one.policy: {
                 "pick": one.pick,
                 "points": [{"settings": dict(point.settings), "scores": [asdict(score) for score in point.scores]} for point in one.points],
             }
@@ -141,11 +141,11 @@ def _contest_json(contest: Contest) -> dict[str, Any]:
     }
 
 
-_CODE = ("world", "limits", "laws")
+_CODE = ("world", "limits", "policies")
 
 
 def merged(parts: Sequence[Results]) -> Results:
-    """All their scenarios. Raises ValueError where two hold the same scenario, or were not made by the same code with the same laws."""
+    """All their scenarios. Raises ValueError where two hold the same scenario, or were not made by the same code with the same policies."""
     first = parts[0]
     for part in parts[1:]:
         for name in _CODE:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from cluster.files import read_json
-from planning.gauntlet.results import Contender, Contest, Point, Results
+from planning.gauntlet.results import Point, PolicyResult, Results, ScenarioResult
 from planning.scoring import Score
 
 _Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -71,11 +71,11 @@ class _About(_Section):
     version: str | None = None
     world: str | None = None
     limits: str | None = None
-    laws: dict[str, str] | None = None
+    policies: dict[str, str] | None = None
 
     @model_validator(mode="after")
     def _names_all_of_its_code(self) -> "_About":
-        code = ("version", "world", "limits", "laws")
+        code = ("version", "world", "limits", "policies")
         missing = [name for name in code if getattr(self, name) is None]
         if missing and len(missing) < len(code):
             raise ValueError(f"{', '.join(missing)}: missing; allowed: all of {', '.join(code)}, or none")
@@ -108,24 +108,24 @@ class _Contest(_Section):
     oracle: _Scores
     oracle_hours: tuple[_Number, ...]
     known_rate: _Scores
-    laws: Annotated[dict[str, _Contender], Field(min_length=1)]
+    policies: Annotated[dict[str, _Contender], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _has_as_many_scores_everywhere(self) -> "_Contest":
         counts = {"known_rate": len(self.known_rate)}
-        for law, one in self.laws.items():
-            counts |= {f"laws.{law}.points.{index}.scores": len(point.scores) for index, point in enumerate(one.points)}
+        for policy, one in self.policies.items():
+            counts |= {f"policies.{policy}.points.{index}.scores": len(point.scores) for index, point in enumerate(one.points)}
         for key, count in counts.items():
             if count != len(self.oracle):
-                raise ValueError(f"{key}: {count} scores; allowed: {len(self.oracle)}, one a play, as the oracle has")
+                raise ValueError(f"{key}: {count} scores; allowed: {len(self.oracle)}, one a run, as the oracle has")
         return self
 
-    def contest(self) -> Contest:
+    def contest(self) -> ScenarioResult:
         contenders = tuple(
-            Contender(law, tuple(Point(dict(point.settings), _scores(point.scores)) for point in one.points), one.pick)
-            for law, one in self.laws.items()
+            PolicyResult(policy, tuple(Point(dict(point.settings), _scores(point.scores)) for point in one.points), one.pick)
+            for policy, one in self.policies.items()
         )
-        return Contest(self.scenario, self.target, contenders, _scores(self.oracle), _scores(self.known_rate))
+        return ScenarioResult(self.scenario, self.target, contenders, _scores(self.oracle), _scores(self.known_rate))
 
 
 class _Results(_Section):

@@ -1,7 +1,7 @@
 """The contract of a scenario: what happens to a model's replicas, and what is promised meanwhile.
 
 Whoever adds one writes a file in `scenarios/` and its name in `registry.py`; the conformance suite (`tests/planning/gauntlet/test_scenarios.py`)
-and every law meet it from there on. A scenario's plays are drawn: the same draw gives the same play, for every law.
+and every policy meet it from there on. A scenario's runs are drawn: the same draw gives the same run, for every policy.
 """
 
 import zlib
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from autoscaling.scaler.decision import Bounds
-from planning.gauntlet.serving import Load, Serving
+from planning.gauntlet.serving import LoadCurve, Serving
 from planning.simulator.faults import Faults
 from planning.simulator.fleet import FleetEvent
 from planning.simulator.workload import Workload
@@ -24,7 +24,7 @@ NO_FAULTS = Faults()
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """Which play of a scenario: its number, whether laws are tuned on it (no law is judged on one that any was tuned on), and where recorded traffic
+    """Which run of a scenario: its number, whether policies are tuned on it (no policy is judged on one that any was tuned on), and where recorded traffic
     lies (None: nowhere; only scenarios that read some want it)."""
 
     number: int
@@ -36,23 +36,23 @@ class Draw:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Play:
+class ScenarioRun:
     """One run's world. Seconds from its start.
 
-    `load`: what was to be expected, in replicas' worth; the best law that knows the rate goes by it. `followed`: what replicas can follow of it
+    `load`: what was to be expected, in replicas' worth; the best policy that knows the rate goes by it. `followed`: what replicas can follow of it
     (None: all): two changes of the number within ten minutes without a change of that are a flap. `start_up_s` of each replica that starts, in their
-    order, the last for all further; laws are told the first beforehand. `fleet`: what befalls replicas; `faults`: what goes wrong around the
+    order, the last for all further; policies are told the first beforehand. `fleet`: what befalls replicas; `faults`: what goes wrong around the
     autoscaler.
     """
 
     serving: Serving
     workload: Workload
-    load: Load
+    load: LoadCurve
     bounds: Bounds
     replicas: int
     until_s: float
     start_up_s: tuple[float, ...] = (60.0,)
-    followed: Load | None = None
+    followed: LoadCurve | None = None
     fleet: tuple[FleetEvent, ...] = ()
     faults: Faults = NO_FAULTS
     usd_per_replica_hour: float = USD_PER_REPLICA_HOUR
@@ -62,9 +62,9 @@ class Play:
 class Scenario:
     """`complaint`: whose trouble it stands for. `target`: the share of first tokens in time that is promised.
 
-    `held_out`: as many plays as there are to be judged on (None: any number). `reads`: the recorded files that its plays are made of, all of them: a
-    result counts only while they are the same. A name without its ending stands for any. `long`: takes many seconds a play, so it runs only when it
-    is named, or in a thorough gauntlet. `day`: recorded traffic as it was, which counts in the totals. `tuned_on`: laws bring the settings that they
+    `held_out`: as many runs as there are to be judged on (None: any number). `reads`: the recorded files that its runs are made of, all of them: a
+    result counts only while they are the same. A name without its ending stands for any. `long`: takes many seconds a run, so it runs only when it
+    is named, or in a thorough gauntlet. `day`: recorded traffic as it was, which counts in the totals. `tuned_on`: policies bring the settings that they
     found in that scenario, instead of looking for new ones. `sweep`: the figure and its value where several scenarios differ in nothing else.
     """
 
@@ -72,7 +72,7 @@ class Scenario:
     title: str
     complaint: str
     target: float
-    plays: Callable[[Draw], Play]
+    runs: Callable[[Draw], ScenarioRun]
     held_out: int | None = None
     reads: tuple[str, ...] = ()
     long: bool = False
@@ -86,6 +86,6 @@ class Scenario:
 
     @property
     def module(self) -> str:
-        """Where its plays are made; one of a family is a partial function."""
-        plays: Any = self.plays
-        return str(getattr(plays, "func", plays).__module__)
+        """Where its runs are made; one of a family is a partial function."""
+        runs: Any = self.runs
+        return str(getattr(runs, "func", runs).__module__)

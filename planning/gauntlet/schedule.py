@@ -25,7 +25,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from autoscaling.laws.law import Motive, Wanted
+from autoscaling.policies.policy import DesiredReplicas, PolicyReason
 from autoscaling.signals.signals import Signals
 
 BIN_S = 10.0
@@ -35,7 +35,7 @@ Needed = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ScheduleLevel:
     """A level of the fleet is there from one bin until before another."""
 
     level: int
@@ -44,7 +44,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class ReplicaSchedule:
     """From `at_s[i]` on the number is `replicas[i]`; the first is at second 0."""
 
     at_s: tuple[float, ...]
@@ -54,31 +54,31 @@ class Schedule:
         return self.replicas[max(0, bisect_right(self.at_s, at_s) - 1)]
 
 
-class ScheduleLaw:
+class SchedulePolicy:
     name: ClassVar[str] = "schedule"
     period_s = 1.0
     latency_span_s = 0.0
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: ReplicaSchedule) -> None:
         self._schedule = schedule
 
-    def decide(self, signals: Signals) -> Wanted:
-        return Wanted(self._schedule(signals.at_s), Motive.SCHEDULE)
+    def decide(self, signals: Signals) -> DesiredReplicas:
+        return DesiredReplicas(self._schedule(signals.at_s), PolicyReason.SCHEDULE)
 
 
-def runs_of(needed: Needed) -> Iterator[Run]:
+def runs_of(needed: Needed) -> Iterator[ScheduleLevel]:
     """The runs that make it up, level by level."""
     for level in range(1, int(needed.max(initial=0)) + 1):
         there = np.concatenate(([False], needed >= level, [False]))
         edges = np.flatnonzero(there[1:] != there[:-1])
         for begin, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
-            yield Run(level, begin, end)
+            yield ScheduleLevel(level, begin, end)
 
 
 def filled(needed: Needed, start_up_s: float, replicas: int) -> Needed:
     """The same, without gaps that are shorter than a start. `replicas` are there at the beginning."""
     total = np.zeros_like(needed)
-    runs: dict[int, list[Run]] = {}
+    runs: dict[int, list[ScheduleLevel]] = {}
     for run in runs_of(needed):
         runs.setdefault(run.level, []).append(run)
     for level, own in runs.items():
@@ -90,7 +90,7 @@ def filled(needed: Needed, start_up_s: float, replicas: int) -> Needed:
     return total
 
 
-def scheduled(needed: Needed, start_up_s: float, replicas: int) -> Schedule:
+def scheduled(needed: Needed, start_up_s: float, replicas: int) -> ReplicaSchedule:
     """When to ask for what, so that as many are ready as are needed. What is needed before a start can be over comes as soon as it can."""
     changes = [(0.0, 0)]
     for run in runs_of(filled(needed, start_up_s, replicas)):
@@ -101,30 +101,30 @@ def scheduled(needed: Needed, start_up_s: float, replicas: int) -> Schedule:
     for at_s, step in sorted(changes):
         total += step
         number[at_s] = total
-    return Schedule(tuple(number), tuple(number.values()))
+    return ReplicaSchedule(tuple(number), tuple(number.values()))
 
 
 _STEPS = (-1, 0, 1)
-_LEAST_PRICE, _MOST_PRICE, _HALVINGS = 1e-4, 1e4, 40
+_MIN_PRICE, _MAX_PRICE, _HALVINGS = 1e-4, 1e4, 40
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shape:
+class ScheduleShape:
     """`needed` by bin, the `window` of each bin; by window, the misses that one replica less adds and that one more adds (less than none). `start`:
-    what a start costs, in replica-bins. Levels stay between `least` and `most`."""
+    what a start costs, in replica-bins. Levels stay between `minimum` and `maximum`."""
 
     needed: Needed
     window: NDArray[np.int64]
     lower: NDArray[np.float64]
     upper: NDArray[np.float64]
     start: float
-    least: int
-    most: int
+    minimum: int
+    maximum: int
 
 
-def reshaped(shape: Shape, allowed: float) -> tuple[Needed, float]:
+def reshaped(shape: ScheduleShape, allowed: float) -> tuple[Needed, float]:
     """The cheapest levels that are foreseen to add at most `allowed` misses, and how many they are foreseen to add."""
-    low, high = _LEAST_PRICE, _MOST_PRICE
+    low, high = _MIN_PRICE, _MAX_PRICE
     best = _at_price(shape, high)
     for _ in range(_HALVINGS):
         price = (low * high) ** 0.5
@@ -136,14 +136,14 @@ def reshaped(shape: Shape, allowed: float) -> tuple[Needed, float]:
     return best
 
 
-def _at_price(shape: Shape, price: float) -> tuple[Needed, float]:
+def _at_price(shape: ScheduleShape, price: float) -> tuple[Needed, float]:
     count = len(shape.lower)
     first, last = _ends(shape)
     bins = np.bincount(shape.window, minlength=count)
     misses = np.stack([shape.lower, np.zeros(count), shape.upper])
     cost = np.array(_STEPS)[:, None] * bins + price * misses
-    cost[0, _lowest(shape) - 1 < shape.least] = np.inf
-    cost[2, _highest(shape) + 1 > shape.most] = np.inf
+    cost[0, _lowest(shape) - 1 < shape.minimum] = np.inf
+    cost[2, _highest(shape) + 1 > shape.maximum] = np.inf
     total, came = cost[:, 0].copy(), np.zeros((count, len(_STEPS)), dtype=np.int64)
     steps = np.array(_STEPS)
     for number in range(1, count):
@@ -158,17 +158,17 @@ def _at_price(shape: Shape, price: float) -> tuple[Needed, float]:
     return shape.needed + steps[chosen][shape.window], float(misses[chosen, np.arange(count)].sum())
 
 
-def _ends(shape: Shape) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _ends(shape: ScheduleShape) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The level of each window's first bin, and of its last."""
     edges = np.flatnonzero(np.diff(shape.window)) + 1
     return shape.needed[np.concatenate(([0], edges))], shape.needed[np.concatenate((edges - 1, [len(shape.needed) - 1]))]
 
 
-def _lowest(shape: Shape) -> NDArray[np.int64]:
+def _lowest(shape: ScheduleShape) -> NDArray[np.int64]:
     return np.minimum.reduceat(shape.needed, np.flatnonzero(np.diff(shape.window, prepend=-1)))
 
 
-def _highest(shape: Shape) -> NDArray[np.int64]:
+def _highest(shape: ScheduleShape) -> NDArray[np.int64]:
     return np.maximum.reduceat(shape.needed, np.flatnonzero(np.diff(shape.window, prepend=-1)))
 
 
@@ -180,7 +180,7 @@ _ABOVE = 1.0 + 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ReplicaStep:
     """`step` replicas more in the bins from `begin` until before `end`."""
 
     begin: int
@@ -192,28 +192,28 @@ class Change:
         return self.step * (self.end - self.begin)
 
 
-def cuts(needed: Needed, least: int, width: int, rng: np.random.Generator) -> list[Change]:
-    """A little off either end of each run above `least`, in any order; a short run goes whole."""
+def cuts(needed: Needed, minimum: int, width: int, rng: np.random.Generator) -> list[ReplicaStep]:
+    """A little off either end of each run above `minimum`, in any order; a short run goes whole."""
     found = []
     for run in runs_of(needed):
-        if run.level <= least:
+        if run.level <= minimum:
             continue
         if run.end - run.begin <= 2 * width:
-            found.append(Change(run.begin, run.end, -1))
+            found.append(ReplicaStep(run.begin, run.end, -1))
             continue
         if run.begin:
-            found.append(Change(run.begin, run.begin + width, -1))
-        found.append(Change(run.end - width, run.end, -1))
+            found.append(ReplicaStep(run.begin, run.begin + width, -1))
+        found.append(ReplicaStep(run.end - width, run.end, -1))
     return [found[index] for index in rng.permutation(len(found))]
 
 
-def raises(needed: Needed, misses: NDArray[np.float64], most: int, width: int) -> list[Change]:
+def raises(needed: Needed, misses: NDArray[np.float64], maximum: int, width: int) -> list[ReplicaStep]:
     within = np.convolve(misses, np.ones(width), mode="valid")
     worst = np.argsort(-within, kind="stable")[:_RAISES]
-    return [Change(int(at), int(at) + width, 1) for at in worst if within[at] and needed[at : at + width].max() < most]
+    return [ReplicaStep(int(at), int(at) + width, 1) for at in worst if within[at] and needed[at : at + width].max() < maximum]
 
 
-def apart(changes: Sequence[Change]) -> list[Change]:
+def apart(changes: Sequence[ReplicaStep]) -> list[ReplicaStep]:
     """As many as do not disturb each other, the first ones first."""
     taken = np.zeros(max((change.end for change in changes), default=0) + AROUND, dtype=np.bool_)
     kept = []
@@ -224,7 +224,7 @@ def apart(changes: Sequence[Change]) -> list[Change]:
     return kept
 
 
-def changed(needed: Needed, changes: Sequence[Change]) -> Needed:
+def changed(needed: Needed, changes: Sequence[ReplicaStep]) -> Needed:
     new = needed.copy()
     for change in changes:
         new[change.begin : change.end] += change.step

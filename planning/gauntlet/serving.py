@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
-from deployments.engine_model.limits import Limits
-from deployments.scheduling import LanePolicy, Policy
-from planning.simulator.cell import Cell, CellSettings
+from deployments.engine_model.limits import EngineModelLimits
+from deployments.scheduling import LanePolicy, SchedulingPolicy
+from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.workload import plain_workload
 from planning.workload.arrivals import FloatArray
 from planning.workload.lengths import IntArray
@@ -25,7 +25,7 @@ STEP_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Load:
+class LoadCurve:
     """The mean load, in replicas' worth, in each of even steps from second 0; beyond the ends it is what it was there."""
 
     replicas: FloatArray
@@ -38,28 +38,28 @@ class Load:
     def mean(self) -> float:
         return float(self.replicas.mean())
 
-    def plus(self, other: "Load") -> "Load":
-        return Load(self.replicas + other.replicas)
+    def plus(self, other: "LoadCurve") -> "LoadCurve":
+        return LoadCurve(self.replicas + other.replicas)
 
-    def levelled(self) -> "Load":
+    def levelled(self) -> "LoadCurve":
         """Its mean, at all times: what replicas could follow of a load that changes faster than they start."""
-        return Load(np.full_like(self.replicas, self.mean))
+        return LoadCurve(np.full_like(self.replicas, self.mean))
 
 
-def load_of(expected: Callable[[FloatArray], FloatArray], per_replica: float, until_s: float) -> Load:
+def load_of(expected: Callable[[FloatArray], FloatArray], per_replica: float, until_s: float) -> LoadCurve:
     """`expected`: how many requests come until a second, on average; `per_replica`: how many a second a full replica serves."""
     edges = np.arange(0.0, until_s + STEP_S, STEP_S)
-    return Load(np.diff(expected(np.minimum(edges, until_s))) / STEP_S / per_replica)
+    return LoadCurve(np.diff(expected(np.minimum(edges, until_s))) / STEP_S / per_replica)
 
 
-def smoothed(arrived_s: FloatArray, per_replica: float, until_s: float, sigma_s: float) -> Load:
+def smoothed(arrived_s: FloatArray, per_replica: float, until_s: float, sigma_s: float) -> LoadCurve:
     """The load of recorded arrivals, whose rate nobody knows: a Gaussian kernel's, which does not lose what lies near the ends."""
     count = int(np.ceil(until_s / STEP_S))
     per_step = np.bincount(np.minimum((arrived_s // STEP_S).astype(np.int64), count - 1), minlength=count).astype(np.float64)
     reach = int(3 * sigma_s / STEP_S)
     kernel = np.exp(-0.5 * (np.arange(-reach, reach + 1) * STEP_S / sigma_s) ** 2)
     weight = np.convolve(np.ones(count), kernel, mode="full")[reach : reach + count]
-    return Load(np.convolve(per_step, kernel, mode="full")[reach : reach + count] / weight / STEP_S / per_replica)
+    return LoadCurve(np.convolve(per_step, kernel, mode="full")[reach : reach + count] / weight / STEP_S / per_replica)
 
 
 _NO_END_S = 1e9
@@ -70,22 +70,22 @@ class Serving:
     """An engine, what its steps cost, and the lanes in front of it."""
 
     name: str
-    limits: Limits
+    limits: EngineModelLimits
     cost: CostModel
-    policy: Policy
+    policy: SchedulingPolicy
 
 
 CHAT = Serving(
     "chat",
-    Limits(16, 2_048, 60_000),
+    EngineModelLimits(16, 2_048, 60_000),
     CostModel(line(0.022, 1.2e-4), line(0.0, 2e-4), plain_attention(2e-8, 1e-10)),
-    Policy((LanePolicy("short", 3_000, 8.0, 20.0, 600.0), LanePolicy("long", None, 1.0, 60.0, 600.0)), decode_weight=12.0),
+    SchedulingPolicy((LanePolicy("short", 3_000, 8.0, 20.0, 600.0), LanePolicy("long", None, 1.0, 60.0, 600.0)), decode_weight=12.0),
 )
 REASONING = Serving(
     "reasoning",
-    Limits(12, 2_048, 120_000),
+    EngineModelLimits(12, 2_048, 120_000),
     CostModel(line(0.0475, 2.4e-4), line(0.0, 8e-4), plain_attention(2e-8, 1e-10)),
-    Policy((LanePolicy("short", 6_000, 8.0, 30.0, 3_600.0), LanePolicy("long", None, 1.0, 120.0, 3_600.0)), decode_weight=20.0),
+    SchedulingPolicy((LanePolicy("short", 6_000, 8.0, 30.0, 3_600.0), LanePolicy("long", None, 1.0, 120.0, 3_600.0)), decode_weight=20.0),
 )
 
 
@@ -94,6 +94,6 @@ def full_rate(serving: Serving, prompt_tokens: IntArray, output_tokens: IntArray
     count = len(prompt_tokens)
     work = plain_workload(np.zeros(count), prompt_tokens, output_tokens, _NO_END_S, bounded=False)
     settings = CellSettings(1, serving.limits, serving.policy, queue_wait_s=_NO_END_S, clients=2 * serving.limits.sequences)
-    ends = np.sort(Cell(settings, serving.cost, work).run().finished_s)
+    ends = np.sort(CellSimulator(settings, serving.cost, work).run().finished_s)
     first, last = count // 5, count - count // 5 - 1
     return float((last - first) / (ends[last] - ends[first]))

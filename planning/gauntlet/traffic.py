@@ -9,9 +9,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from planning.gauntlet.serving import Load, Serving, full_rate, load_of
+from planning.gauntlet.serving import LoadCurve, Serving, full_rate, load_of
 from planning.simulator.workload import Workload
-from planning.workload.arrivals import GapKind, Rate, renewal_arrivals
+from planning.workload.arrivals import GapKind, RateCurve, renewal_arrivals
 from planning.workload.lengths import IntArray, LogNormal
 from planning.workload.trace import Labels
 
@@ -19,16 +19,16 @@ _PROBED = 1_200
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """`share` of the requests is of this class, promised a first token within `slo_s`; lengths stay within `most_prompt` and `most_output`."""
+class RequestKind:
+    """`share` of the requests is of this class, promised a first token within `slo_s`; lengths stay within `max_prompt` and `max_output`."""
 
     traffic_class: str
     slo_s: float
     share: float
     prompt: LogNormal
     output: LogNormal
-    most_prompt: int
-    most_output: int
+    max_prompt: int
+    max_output: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,46 +42,46 @@ class Drawn:
 
 
 @dataclass(frozen=True, slots=True)
-class Mix:
+class RequestMix:
     """Shares add up to 1."""
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[RequestKind, ...]
 
     def draw(self, count: int, rng: np.random.Generator) -> Drawn:
         chosen = rng.choice(len(self.kinds), size=count, p=[kind.share for kind in self.kinds])
         prompt, output = np.ones(count, dtype=np.int64), np.ones(count, dtype=np.int64)
         for number, kind in enumerate(self.kinds):
             own = chosen == number
-            prompt[own] = np.minimum(kind.prompt.sample(int(own.sum()), rng), kind.most_prompt)
-            output[own] = np.minimum(kind.output.sample(int(own.sum()), rng), kind.most_output)
+            prompt[own] = np.minimum(kind.prompt.sample(int(own.sum()), rng), kind.max_prompt)
+            output[own] = np.minimum(kind.output.sample(int(own.sum()), rng), kind.max_output)
         return Drawn(chosen, prompt, output, np.array([kind.slo_s for kind in self.kinds])[chosen])
 
-    def heavier(self, factor: float) -> "Mix":
+    def heavier(self, factor: float) -> "RequestMix":
         """The same requests with prompts so many times as long."""
-        return Mix(
+        return RequestMix(
             tuple(
-                Kind(
+                RequestKind(
                     kind.traffic_class,
                     kind.slo_s,
                     kind.share,
                     LogNormal(factor * kind.prompt.mean, kind.prompt.sigma),
                     kind.output,
-                    round(factor * kind.most_prompt),
-                    kind.most_output,
+                    round(factor * kind.max_prompt),
+                    kind.max_output,
                 )
                 for kind in self.kinds
             )
         )
 
 
-INTERACTIVE = Kind("interactive", 2.0, 0.92, LogNormal(800, 0.7), LogNormal(320, 0.7), 2_400, 1_500)
-DOCUMENT = Kind("document", 10.0, 0.08, LogNormal(6_000, 0.4), LogNormal(250, 0.5), 16_000, 1_000)
-CHATS = Mix((INTERACTIVE, DOCUMENT))
-"""Mostly chat with a promise of 2 s, some long documents with one of 10 s."""
+INTERACTIVE = RequestKind("interactive", 2.0, 0.92, LogNormal(800, 0.7), LogNormal(320, 0.7), 2_400, 1_500)
+DOCUMENT = RequestKind("document", 10.0, 0.08, LogNormal(6_000, 0.4), LogNormal(250, 0.5), 16_000, 1_000)
+CHATS = RequestMix((INTERACTIVE, DOCUMENT))
+"""Mostly chat with an SLO of 2 s, some long documents with one of 10 s."""
 
 
 @lru_cache
-def rate_of(serving: Serving, mix: Mix) -> float:
+def rate_of(serving: Serving, mix: RequestMix) -> float:
     """Requests a second of such traffic that one replica is worth. Measured once a process."""
     drawn = mix.draw(_PROBED, np.random.default_rng(7))
     return full_rate(serving, drawn.prompt_tokens, drawn.output_tokens)
@@ -91,17 +91,17 @@ Knots = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class LoadStream:
     """Requests of `mix`. `knots`: (second, replicas' worth of load), joined by lines; the same second twice is a jump. `shape` 1: Poisson, below 1 in
     bursts (`renewal.py`)."""
 
-    mix: Mix
+    mix: RequestMix
     knots: Knots
     kind: GapKind = "gamma"
     shape: float = 1.0
 
 
-def drawn(serving: Serving, streams: Sequence[Stream], until_s: float, rng: np.random.Generator) -> tuple[Workload, Load]:
+def drawn(serving: Serving, streams: Sequence[LoadStream], until_s: float, rng: np.random.Generator) -> tuple[Workload, LoadCurve]:
     """All their requests until `until_s`, and the load that was expected."""
     parts, loads = [], []
     for stream in streams:
@@ -133,7 +133,7 @@ def drawn(serving: Serving, streams: Sequence[Stream], until_s: float, rng: np.r
     return work, load
 
 
-def rate_through(knots: Knots, per_replica: float, until_s: float) -> Rate:
+def rate_through(knots: Knots, per_replica: float, until_s: float) -> RateCurve:
     """Requests a second over time; before the first knot and after the last as there."""
     at = [0.0, *(at_s for at_s, _ in knots), until_s]
     load = [knots[0][1], *(replicas for _, replicas in knots), knots[-1][1]]
@@ -141,4 +141,4 @@ def rate_through(knots: Knots, per_replica: float, until_s: float) -> Rate:
     edges = np.array([pieces[0][0], *(end for _, end, _, _ in pieces)])
     left, right = (per_replica * np.array([piece[side] for piece in pieces]) for side in (2, 3))
     before = np.concatenate([[0.0], np.cumsum((left + right) / 2 * np.diff(edges))])
-    return Rate(edges, left, right, before)
+    return RateCurve(edges, left, right, before)

@@ -1,4 +1,4 @@
-"""Looks for a law's best settings in one scenario: the same number of trials for every law, the defaults always the first of them.
+"""Looks for a policy's best settings in one scenario: the same number of trials for every policy, the defaults always the first of them.
 
 Optuna's multi-objective TPE (Ozaki et al., Journal of AI Research 73, 2022): more attainment, fewer replica-hours. Settings of no interest (far below
 what is promised) are constraint violations, so that no trials go there. Seeded: the same trials give the same settings.
@@ -12,8 +12,8 @@ import optuna
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, create_trial
 
-from autoscaling.laws.law import Entry
-from autoscaling.laws.settings import Range, Value
+from autoscaling.policies.policy import PolicyEntry
+from autoscaling.policies.settings import Range, Value
 from planning.gauntlet.frontier import TriedSettings, floor_of
 
 _DIGITS = 3
@@ -25,20 +25,20 @@ Ranges = Mapping[str, Range]
 
 
 Judge = Callable[[Mapping[str, Value]], TriedSettings]
-"""Settings, and what they gave over the training plays."""
+"""Settings, and what they gave over the training runs."""
 
 
-def search(entry: Entry, target: float, trials: int, seed: int, judge: Judge, promise_s: float | None = None) -> list[TriedSettings]:
-    """So many trials. `promise_s`: the tightest promise of a first token, which a law that has a setting for it is told in its second trial."""
+def search(entry: PolicyEntry, target: float, trials: int, seed: int, judge: Judge, slo_s: float | None = None) -> list[TriedSettings]:
+    """So many trials. `slo_s`: the tightest promise of a first token, which a policy that has a setting for it is told in its second trial."""
     tried = [judge({})]
     ranges = entry.quick_search()
     if trials < 2 or not ranges:
         return tried
     distributions = {name: _distribution(found) for name, found in ranges.items()}
     study = _study(trials, seed)
-    study.add_trial(_told(tried[0], entry, ranges, target))
-    if entry.promise is not None and promise_s is not None:
-        study.enqueue_trial({**_defaults(entry, ranges), entry.promise: _within(ranges[entry.promise], promise_s)})
+    study.add_trial(_reported(tried[0], entry, ranges, target))
+    if entry.slo is not None and slo_s is not None:
+        study.enqueue_trial({**_defaults(entry, ranges), entry.slo: _within(ranges[entry.slo], slo_s)})
     while len(tried) < trials:
         trial = study.ask(distributions)
         settings = {name: _plain(value) for name, value in trial.params.items()}
@@ -57,7 +57,7 @@ def _study(trials: int, seed: int) -> optuna.Study:
     return optuna.create_study(directions=["maximize", "minimize"], sampler=sampler)
 
 
-def _told(tried: TriedSettings, entry: Entry, ranges: Ranges, target: float) -> FrozenTrial:
+def _reported(tried: TriedSettings, entry: PolicyEntry, ranges: Ranges, target: float) -> FrozenTrial:
     """The defaults, as a trial of the study."""
     params = _defaults(entry, ranges)
     return create_trial(
@@ -68,7 +68,7 @@ def _told(tried: TriedSettings, entry: Entry, ranges: Ranges, target: float) -> 
     )
 
 
-def _defaults(entry: Entry, ranges: Ranges) -> dict[str, Value]:
+def _defaults(entry: PolicyEntry, ranges: Ranges) -> dict[str, Value]:
     """Of the settings that the search moves, as near as its ranges come to them; those that have none are left out."""
     default = entry.settings()
     params = {name: getattr(default, name) for name in ranges}

@@ -2,7 +2,7 @@
 Pure.
 
 Verdict: for each scenario and rival, is there for each of the rival's points one of ours that is not worse on either axis?
-Plays are paired: both met the same ones, so it is the differences by play whose mean has an interval (Student's t, 95 %).
+Runs are paired: both met the same ones, so it is the differences by run whose mean has an interval (Student's t, 95 %).
 Not worse: the interval does not lie wholly on the wrong side. Points of a rival below the floor (`frontier.py`) miss so
 much that no cost would justify them: they are not asked about.
 
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from planning.gauntlet.frontier import floor_of
-from planning.gauntlet.results import Contender, Contest, Point, Results
+from planning.gauntlet.results import Point, PolicyResult, Results, ScenarioResult
 
 REFERENCES = frozenset({"fixed"})
 """No rivals: a fixed number that was found on the same load knows that load, and follows none. They are drawn to compare with."""
@@ -30,7 +30,7 @@ _LEVEL = 0.95
 _EXACT = 1e-9
 
 
-class Verdict(StrEnum):
+class RivalVerdict(StrEnum):
     """Of ours against one rival in one scenario."""
 
     DOMINATES = "dominates"
@@ -38,16 +38,16 @@ class Verdict(StrEnum):
     TIES = "ties"
     """Each is matched."""
     BELOW = "below"
-    """Each that keeps the promise is matched; one that breaks it has none of ours that is as good on both axes."""
+    """Each that meets the SLO is matched; one that breaks it has none of ours that is as good on both axes."""
     LOSES = "loses"
-    """A point of the rival's that keeps the promise has none of ours that is as good on both axes."""
+    """A point of the rival's that meets the SLO has none of ours that is as good on both axes."""
     ALONE = "alone"
     """The rival has no point that misses little enough to count."""
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """A mean and half the width of its interval; infinite where one play says nothing about others."""
+class MeanInterval:
+    """A mean and half the width of its interval; infinite where one run says nothing about others."""
 
     mean: float
     half: float
@@ -69,50 +69,50 @@ class Judgement:
 
     scenario: str
     rival: str
-    verdict: Verdict
+    verdict: RivalVerdict
     point: int | None = None
-    attainment: Interval | None = None
-    hours: Interval | None = None
+    attainment: MeanInterval | None = None
+    hours: MeanInterval | None = None
 
 
-def interval(differences: NDArray[np.float64]) -> Interval:
+def interval(differences: NDArray[np.float64]) -> MeanInterval:
     """The mean of paired differences, with its interval: none wide where several are all the same, without end where there is one alone."""
     count = len(differences)
     mean = float(differences.mean())
     if count < 2:
-        return Interval(mean, math.inf)
+        return MeanInterval(mean, math.inf)
     spread = float(differences.std(ddof=1)) / math.sqrt(count)
-    return Interval(mean, float(stats.t.ppf(0.5 + _LEVEL / 2, count - 1)) * spread)
+    return MeanInterval(mean, float(stats.t.ppf(0.5 + _LEVEL / 2, count - 1)) * spread)
 
 
-def judge(contest: Contest, ours: str) -> list[Judgement]:
+def judge(contest: ScenarioResult, ours: str) -> list[Judgement]:
     """Ours against each of its rivals in one scenario."""
     own = contest.of(ours)
     if own is None:
         return []
-    return [_against(contest, own, rival) for rival in contest.contenders if rival.law != ours and rival.law not in REFERENCES]
+    return [_against(contest, own, rival) for rival in contest.contenders if rival.policy != ours and rival.policy not in REFERENCES]
 
 
-def _against(contest: Contest, own: Contender, rival: Contender) -> Judgement:
+def _against(contest: ScenarioResult, own: PolicyResult, rival: PolicyResult) -> Judgement:
     floor = floor_of(contest.target)
     asked = [index for index, point in enumerate(rival.points) if point.attainment >= floor]
     if not asked:
-        return Judgement(contest.scenario, rival.law, Verdict.ALONE)
+        return Judgement(contest.scenario, rival.policy, RivalVerdict.ALONE)
     beaten, lost = False, []
     for index in asked:
         attainment, hours = _nearest(own.points, rival.points[index])
         if attainment.below or hours.above:
             kept = rival.points[index].attainment >= contest.target
-            verdict = Verdict.LOSES if kept else Verdict.BELOW
+            verdict = RivalVerdict.LOSES if kept else RivalVerdict.BELOW
             gap = _gap(attainment, hours, rival.points[index])
-            lost.append(((kept, gap), Judgement(contest.scenario, rival.law, verdict, index, attainment, hours)))
+            lost.append(((kept, gap), Judgement(contest.scenario, rival.policy, verdict, index, attainment, hours)))
         beaten = beaten or attainment.above or hours.below
     if lost:
         return max(lost, key=lambda one: one[0])[1]
-    return Judgement(contest.scenario, rival.law, Verdict.DOMINATES if beaten else Verdict.TIES)
+    return Judgement(contest.scenario, rival.policy, RivalVerdict.DOMINATES if beaten else RivalVerdict.TIES)
 
 
-def _nearest(own: Sequence[Point], other: Point) -> tuple[Interval, Interval]:
+def _nearest(own: Sequence[Point], other: Point) -> tuple[MeanInterval, MeanInterval]:
     """The differences at the point of ours that is as good where there is one (the most better of them), else that lacks least."""
     found = [(interval(one.attainments - other.attainments), interval(one.hours - other.hours)) for one in own]
     good = [pair for pair in found if not pair[0].below and not pair[1].above]
@@ -121,7 +121,7 @@ def _nearest(own: Sequence[Point], other: Point) -> tuple[Interval, Interval]:
     return min(found, key=lambda pair: _gap(pair[0], pair[1], other))
 
 
-def _gap(attainment: Interval, hours: Interval, other: Point) -> float:
+def _gap(attainment: MeanInterval, hours: MeanInterval, other: Point) -> float:
     """What is lacking: the share of the requests, and of the other's replica-hours."""
     return max(0.0, -attainment.mean) + max(0.0, hours.mean) / _hours(other)
 
@@ -132,10 +132,10 @@ def _hours(point: Point) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Regret:
-    """Replica-hours of a law's pick over one or several scenarios, split: what knows the arrivals, what of the rest nobody could know, what is the
-    law's."""
+    """Replica-hours of a policy's pick over one or several scenarios, split: what knows the arrivals, what of the rest nobody could know, what is the
+    policy's."""
 
-    law: str
+    policy: str
     attainment: float
     hours: float
     oracle: float
@@ -145,7 +145,7 @@ class Regret:
 
     @property
     def ours(self) -> float:
-        """What the law took beyond what knows the rate."""
+        """What the policy took beyond what knows the rate."""
         return self.hours - self.oracle - self.unavoidable
 
     @property
@@ -154,9 +154,9 @@ class Regret:
         return self.ours / self.oracle if self.oracle else math.nan
 
 
-def regret(contests: Sequence[Contest], law: str) -> Regret | None:
-    """Of the law's picks over these scenarios together; None where it took part in none."""
-    found = [(contest, one.picked) for contest in contests if (one := contest.of(law)) is not None]
+def regret(contests: Sequence[ScenarioResult], policy: str) -> Regret | None:
+    """Of the policy's picks over these scenarios together; None where it took part in none."""
+    found = [(contest, one.picked) for contest in contests if (one := contest.of(policy)) is not None]
     if not found:
         return None
     requests = np.concatenate([[score.requests for score in point.scores] for _, point in found])
@@ -164,7 +164,7 @@ def regret(contests: Sequence[Contest], law: str) -> Regret | None:
     oracle = sum(float(contest.oracle_hours.mean()) for contest, _ in found)
     known = sum(float(contest.known_hours.mean()) for contest, _ in found)
     return Regret(
-        law,
+        policy,
         float(np.average(attained, weights=requests)) if requests.any() else 1.0,
         sum(point.mean_hours for _, point in found),
         oracle,
@@ -174,14 +174,14 @@ def regret(contests: Sequence[Contest], law: str) -> Regret | None:
     )
 
 
-def cliffs(results: Results, steps: Mapping[str, float], law: str) -> tuple[list[tuple[float, float]], float]:
-    """The law's attainment at each step of a sweep (scenario -> the swept figure), and the first at which it is under the target; infinite: none
+def cliffs(results: Results, steps: Mapping[str, float], policy: str) -> tuple[list[tuple[float, float]], float]:
+    """The policy's attainment at each step of a sweep (scenario -> the swept figure), and the first at which it is under the target; infinite: none
     is."""
     found = []
     cliff = math.inf
     for name, value in sorted(steps.items(), key=lambda step: step[1]):
         contest = results.of(name)
-        one = None if contest is None else contest.of(law)
+        one = None if contest is None else contest.of(policy)
         if contest is None or one is None:
             continue
         found.append((value, one.picked.attainment))

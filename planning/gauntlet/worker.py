@@ -1,4 +1,4 @@
-"""What a process of the gauntlet does: plays, scores, remembers; and the pool of these processes. Each call is one job, given
+"""What a process of the gauntlet does: runs, scores, remembers; and the pool of these processes. Each call is one job, given
 in plain values, so that it can run anywhere.
 
 Whatever a result depends on is in its key: the code of the world, of the scenario and of the policy, the recordings, the
@@ -21,17 +21,17 @@ from typing import Any, Self
 
 import numpy as np
 
-from autoscaling.laws.registry import LAWS, make_law
-from autoscaling.laws.settings import LawError, Value
+from autoscaling.policies.registry import POLICIES, make_policy
+from autoscaling.policies.settings import PolicyError, Value
 from planning.gauntlet.frontier import TriedSettings
-from planning.gauntlet.known_rate import Form, Headroom, played, tuned
-from planning.gauntlet.memo import Memo, key_of, law_hash, limits_hash, module_hash, recordings_hash, world_hash
-from planning.gauntlet.oracle import Oracle, PlayedSchedule
+from planning.gauntlet.known_rate import Form, Headroom, outcome, tuned
+from planning.gauntlet.memo import Memo, key_of, limits_hash, module_hash, policy_hash, recordings_hash, world_hash
+from planning.gauntlet.oracle import Oracle, ScheduleOutcome
 from planning.gauntlet.recorded import trace_files
 from planning.gauntlet.registry import SCENARIOS
 from planning.gauntlet.results_file import known_score
-from planning.gauntlet.run import failure_of, outcome_of, plant_of, score_of
-from planning.gauntlet.scenario import Draw, Play
+from planning.gauntlet.run import failure_of, outcome_of, replica_profile_of, score_of
+from planning.gauntlet.scenario import Draw, ScenarioRun
 from planning.gauntlet.tuning import search
 from planning.scoring import Score
 
@@ -52,69 +52,69 @@ class Worker:
         return [*self._failures, *([] if self._memo.trouble is None else [f"--memo {self._memo.trouble}"])]
 
     def look(self, scenario: str) -> None:
-        """Reads what the scenario plays, which takes a while. Raises TracesError."""
-        _play(scenario, self._draw(0, True))
+        """Reads what the scenario runs, which takes a while. Raises TracesError."""
+        _run(scenario, self._draw(0, True))
 
-    def tune(self, scenario: str, law: str, trials: int, draws: int) -> list[TriedSettings]:
+    def tune(self, scenario: str, policy: str, trials: int, draws: int) -> list[TriedSettings]:
         target = SCENARIOS[scenario].target
 
         def judge(settings: Mapping[str, Value]) -> TriedSettings:
             try:
-                scores = [self.score(scenario, law, settings, number, training=True) for number in range(draws)]
-            except LawError:  # settings that do not go together
+                scores = [self.score(scenario, policy, settings, number, training=True) for number in range(draws)]
+            except PolicyError:  # settings that do not go together
                 return TriedSettings(settings, 0.0, _NEVER_HOURS)
             return TriedSettings(settings, *(float(np.mean([getattr(one, name) for one in scores])) for name in _JUDGED))
 
-        promises_s = _play(scenario, self._draw(0, True)).workload.ttft_slo_s
-        return search(LAWS[law], target, trials, 0, judge, float(promises_s.min()) if len(promises_s) else None)
+        slos_s = _run(scenario, self._draw(0, True)).workload.ttft_slo_s
+        return search(POLICIES[policy], target, trials, 0, judge, float(slos_s.min()) if len(slos_s) else None)
 
-    def score(self, scenario: str, law: str, settings: Mapping[str, Value], number: int, training: bool = False) -> Score:
-        """One law through one play. Raises LawFailedError."""
-        key = key_of("law", self._code_of(scenario), law, law_hash(LAWS[law]), dict(settings), number, training)
+    def score(self, scenario: str, policy: str, settings: Mapping[str, Value], number: int, training: bool = False) -> Score:
+        """One policy through one run. Raises LawFailedError."""
+        key = key_of("policy", self._code_of(scenario), policy, policy_hash(POLICIES[policy]), dict(settings), number, training)
         known = known_score(self._memo.get(key))
         if known is None:
-            play, target = _play(scenario, self._draw(number, training)), SCENARIOS[scenario].target
-            out = outcome_of(play, make_law(law, settings, plant_of(play)), target)
-            failure = failure_of(out, law, scenario)
-            known = score_of(play, out, target)
+            run, target = _run(scenario, self._draw(number, training)), SCENARIOS[scenario].target
+            out = outcome_of(run, make_policy(policy, settings, replica_profile_of(run)), target)
+            failure = failure_of(out, policy, scenario)
+            known = score_of(run, out, target)
             if failure is not None:
                 self._failures[failure] = None
                 return known  # not remembered: whoever goes on with this run is to be told again
-            about = {"scenario": scenario, "law": law, "settings": dict(settings), "draw": number, "training": training}
+            about = {"scenario": scenario, "policy": policy, "settings": dict(settings), "draw": number, "training": training}
             self._memo.put(key, about, asdict(known))
         return known
 
     def oracle(self, scenario: str, number: int, sims: int) -> Score:
         key = key_of("oracle", self._code_of(scenario), limits_hash(), number, sims)
-        return self._limit(key, scenario, "oracle", number, lambda play, target: Oracle(play, target, sims).best())
+        return self._limit(key, scenario, "oracle", number, lambda run, target: Oracle(run, target, sims).best())
 
     def headroom(self, scenario: str, draws: int) -> Headroom:
-        """What the law that knows the rate needs on top of it to keep the promise where laws are judged: it is a measure, no contestant."""
+        """What the policy that knows the rate needs on top of it to meet the SLO where policies are judged: it is a measure, no contestant."""
         key = key_of("headroom", "judged", self._code_of(scenario), limits_hash(), draws)
         known = _known_headroom(self._memo.get(key))
         if known is None:
-            plays = [_play(scenario, self._draw(number, False)) for number in range(draws)]
-            known = tuned(plays, SCENARIOS[scenario].target)
-            self._memo.put(key, {"scenario": scenario, "law": "known rate"}, {"form": known.form.value, "h": known.h})
+            runs = [_run(scenario, self._draw(number, False)) for number in range(draws)]
+            known = tuned(runs, SCENARIOS[scenario].target)
+            self._memo.put(key, {"scenario": scenario, "policy": "known rate"}, {"form": known.form.value, "h": known.h})
         return known
 
     def known_rate(self, scenario: str, headroom: Headroom, number: int) -> Score:
         key = key_of("known rate", self._code_of(scenario), limits_hash(), headroom.form, headroom.h, number)
-        return self._limit(key, scenario, "known rate", number, lambda play, target: played(play, headroom, target))
+        return self._limit(key, scenario, "known rate", number, lambda run, target: outcome(run, headroom, target))
 
-    def _limit(self, key: str, scenario: str, name: str, number: int, best: Callable[[Play, float], PlayedSchedule]) -> Score:
-        """What a schedule made with knowledge of the future comes to on one play."""
+    def _limit(self, key: str, scenario: str, name: str, number: int, best: Callable[[ScenarioRun, float], ScheduleOutcome]) -> Score:
+        """What a schedule made with knowledge of the future comes to on one run."""
         known = known_score(self._memo.get(key))
         if known is None:
-            known = best(_play(scenario, self._draw(number, False)), SCENARIOS[scenario].target).score
-            self._memo.put(key, {"scenario": scenario, "law": name, "draw": number}, asdict(known))
+            known = best(_run(scenario, self._draw(number, False)), SCENARIOS[scenario].target).score
+            self._memo.put(key, {"scenario": scenario, "policy": name, "draw": number}, asdict(known))
         return known
 
     def _draw(self, number: int, training: bool) -> Draw:
         return Draw(number, training, self._traces)
 
     def _code_of(self, scenario: str) -> tuple[str, str, str, str, float]:
-        """Of the world, and of the scenario: its file, its recordings, its promise."""
+        """Of the world, and of the scenario: its file, its recordings, its SLO."""
         one = SCENARIOS[scenario]
         return scenario, world_hash(), module_hash(one.module), recordings_hash(trace_files(self._traces, one.reads)), one.target
 
@@ -129,8 +129,8 @@ def _known_headroom(written: Any) -> Headroom | None:
 
 
 @lru_cache(maxsize=6)
-def _play(scenario: str, draw: Draw) -> Play:
-    return SCENARIOS[scenario].plays(draw)
+def _run(scenario: str, draw: Draw) -> ScenarioRun:
+    return SCENARIOS[scenario].runs(draw)
 
 
 @dataclass(frozen=True, slots=True)

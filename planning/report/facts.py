@@ -45,9 +45,9 @@ class Basis:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class RunFacts:
     """See the module. `sequences` is max_num_seqs of one engine; `version` that of the code, `made` when the report was (UTC). `replicas` run all the
-    time, or from the start where `scaling` tells which law then decides, and within what."""
+    time, or from the start where `scaling` tells which policy then decides, and within what."""
 
     spec: str
     model: str

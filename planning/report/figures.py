@@ -66,7 +66,7 @@ _GAP_PX = 38
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class TimeAxis:
     """The unit of the time axes: the same in all panels, so that they zoom together."""
 
     name: str
@@ -92,16 +92,16 @@ class Panel:
         return str(self.figure.to_json())
 
 
-def clock_for(length_s: float) -> Clock:
+def clock_for(length_s: float) -> TimeAxis:
     """Seconds for a run of minutes, minutes for one of hours, hours and days for longer ones."""
     if length_s <= 300:
-        return Clock("seconds", 1.0)
+        return TimeAxis("seconds", 1.0)
     if length_s <= 4 * 3600:
-        return Clock("minutes", 60.0)
-    return Clock("hours", 3600.0) if length_s <= 4 * 86_400 else Clock("days", 86_400.0)
+        return TimeAxis("minutes", 60.0)
+    return TimeAxis("hours", 3600.0) if length_s <= 4 * 86_400 else TimeAxis("days", 86_400.0)
 
 
-def rows_figure(titles: Sequence[str], heights_px: Sequence[int], clock: Clock, length_s: float, legend: bool = True) -> tuple[go.Figure, int]:
+def rows_figure(titles: Sequence[str], heights_px: Sequence[int], clock: TimeAxis, length_s: float, legend: bool = True) -> tuple[go.Figure, int]:
     """An empty figure of rows that share their time axis, and its height. Each row's title says what is drawn, and in which unit."""
     top_px = _LEGEND_PX + _TITLE_PX if legend else _TITLE_PX
     inner = sum(heights_px) + _GAP_PX * (len(heights_px) - 1)

@@ -10,9 +10,9 @@ import plotly.graph_objects as go
 from markupsafe import Markup
 
 from planning.gauntlet.registry import SCENARIOS
-from planning.gauntlet.results import Contest, Results
+from planning.gauntlet.results import Results, ScenarioResult
 from planning.gauntlet.scenario import Scenario
-from planning.gauntlet.verdict import REFERENCES, Judgement, Regret, Verdict, judge, regret
+from planning.gauntlet.verdict import REFERENCES, Judgement, Regret, RivalVerdict, judge, regret
 from planning.report import gauntlet_tables as tables
 from planning.report.gauntlet_figures import KNOWN_RATE, ORACLE, Mark, frontier_figure, marks_of, regret_figure, sweep_figure
 from planning.report.layout import in_script, laid_out
@@ -23,14 +23,14 @@ NOT_MODELLED = (
     "What the simulator does not model (docs/simulator.md): clients that retry or hang up, the network, slow first steps of a new replica.",
     "One model in one cell; replicas are all alike, and there is room for as many as the scenario allows.",
     "Shared prefixes of recorded traffic; lengths of agents' prompts are scaled down to a small engine.",
-    "Other days: the held-out plays of a recording are thinnings of the same half (six of seven requests each), so an interval covers the thinning. "
+    "Other days: the held-out runs of a recording are thinnings of the same half (six of seven requests each), so an interval covers the thinning. "
     "Only ServeGen's are days of their own.",
     "The oracle is a search, not a proof: the true least may lie a little lower.",
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class GauntletFacts:
     """What there is to say of how it was made."""
 
     command: str
@@ -39,24 +39,24 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ReportSection:
     """One scenario on the page."""
 
-    contest: Contest
+    contest: ScenarioResult
     scenario: Scenario
     story: str
     rows: list[tuple[str, ...]]
     figure: str
 
 
-def render(results: Results, ours: str, facts: Facts) -> str:
+def render(results: Results, ours: str, facts: GauntletFacts) -> str:
     """The whole file."""
-    laws = _laws(results)
-    marks = marks_of(laws, ours)
-    rivals = [law for law in laws if law != ours and law not in REFERENCES]
+    policies = _policies(results)
+    marks = marks_of(policies, ours)
+    rivals = [policy for policy in policies if policy != ours and policy not in REFERENCES]
     judged = {contest.scenario: {one.rival: one for one in judge(contest, ours)} for contest in results.contests}
     days = [contest for contest in results.contests if SCENARIOS[contest.scenario].day]
-    regrets = [found for law in laws if (found := regret(days, law)) is not None]
+    regrets = [found for policy in policies if (found := regret(days, policy)) is not None]
     steps, swept = _sweep(results)
     sections = [_section(contest, marks) for contest in results.contests]
     figures = [(f"frontier-{one.contest.scenario}", one.figure) for one in sections]
@@ -83,8 +83,8 @@ def render(results: Results, ours: str, facts: Facts) -> str:
         regret_line=_regret_line(regrets, ours),
         days=[SCENARIOS[contest.scenario].title for contest in days],
         steps=sorted(steps.values()),
-        cliff_rows=tables.cliff_rows(results, steps, laws) if steps else [],
-        law_columns=tables.LAW_COLUMNS,
+        cliff_rows=tables.cliff_rows(results, steps, policies) if steps else [],
+        policy_columns=tables.POLICY_COLUMNS,
         sections=sections,
         legend=[*marks.values(), KNOWN_RATE, ORACLE],
         not_modelled=NOT_MODELLED,
@@ -100,8 +100,8 @@ def headline(ours: str, judged: Mapping[str, Mapping[str, Judgement]]) -> str:
     count = sum(len(rivals) for rivals in judged.values())
     if not count:
         return f"{ours}: nobody to compare with."
-    below = sum(one.verdict is Verdict.BELOW for rivals in judged.values() for one in rivals.values())
-    only_kept = f", and in {below} more where the rival keeps the promise" if below else ""
+    below = sum(one.verdict is RivalVerdict.BELOW for rivals in judged.values() for one in rivals.values())
+    only_kept = f", and in {below} more where the rival meets the SLO" if below else ""
     if not lost and not below:
         return f"{ours} is as good as every rival or better, in all {len(judged)} scenarios."
     where = f"; worse somewhere in: {', '.join(sorted({one.scenario for one in lost}))}" if lost else ""
@@ -115,18 +115,18 @@ def story_of(scenario: Scenario) -> str:
 
 
 def _lost(judged: Mapping[str, Mapping[str, Judgement]]) -> list[Judgement]:
-    return [one for rivals in judged.values() for one in rivals.values() if one.verdict is Verdict.LOSES]
+    return [one for rivals in judged.values() for one in rivals.values() if one.verdict is RivalVerdict.LOSES]
 
 
-def _laws(results: Results) -> list[str]:
-    seen = {one.law: None for contest in results.contests for one in contest.contenders}
+def _policies(results: Results) -> list[str]:
+    seen = {one.policy: None for contest in results.contests for one in contest.contenders}
     return list(seen)
 
 
-def _section(contest: Contest, marks: dict[str, Mark]) -> Section:
+def _section(contest: ScenarioResult, marks: dict[str, Mark]) -> ReportSection:
     scenario = SCENARIOS[contest.scenario]
     story = "" if scenario.tuned_on is not None and scenario.sweep is not None else story_of(scenario)
-    return Section(contest, scenario, story, tables.law_rows(contest), _json(frontier_figure(contest, marks)))
+    return ReportSection(contest, scenario, story, tables.policy_rows(contest), _json(frontier_figure(contest, marks)))
 
 
 def _sweep(results: Results) -> tuple[dict[str, float], str]:
@@ -136,12 +136,12 @@ def _sweep(results: Results) -> tuple[dict[str, float], str]:
 
 
 def _regret_line(regrets: list[Regret], ours: str) -> str:
-    own = next((one for one in regrets if one.law == ours), None)
+    own = next((one for one in regrets if one.policy == ours), None)
     if own is None:
         return ""
     return (
         f"{ours} has {100 * own.attainment:.2f} % in time with {own.hours:.2f} replica-hours. {own.oracle:.2f} are the oracle's, "
-        f"{own.unavoidable:.2f} more would go to a law that knows the rate, and {own.ours:+.2f} are its own "
+        f"{own.unavoidable:.2f} more would go to a policy that knows the rate, and {own.ours:+.2f} are its own "
         f"({100 * own.share:+.1f} % of the oracle's)."
     )
 

@@ -1,4 +1,4 @@
-"""The figures of the gauntlet's page: each scenario's frontiers, the regrets, and sweeps. A law has the same colour and sign in all of them."""
+"""The figures of the gauntlet's page: each scenario's frontiers, the regrets, and sweeps. A policy has the same colour and sign in all of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from planning.gauntlet.frontier import floor_of
-from planning.gauntlet.results import Contender, Contest, Point, Results
+from planning.gauntlet.results import Point, PolicyResult, Results, ScenarioResult
 from planning.gauntlet.verdict import Regret, cliffs, interval
 from planning.report.figures import BLUE, GREEN, HEIGHT_PX, INK, ORANGE, PURPLE, RED, SLATE, Tone, empty_figure
 from planning.report.words import attained
@@ -31,37 +31,37 @@ ORACLE = Mark("knows the arrivals", INK, "star", "★")
 KNOWN_RATE = Mark("knows the rate", INK, "asterisk-open", "✳")
 
 
-def marks_of(laws: Sequence[str], ours: str) -> dict[str, Mark]:
-    """By law, in their order."""
-    marks = {ours: Mark(ours, BLUE, "circle", "●", ours=True)} if ours in laws else {}
-    for number, law in enumerate(law for law in laws if law != ours):
+def marks_of(policies: Sequence[str], ours: str) -> dict[str, Mark]:
+    """By policy, in their order."""
+    marks = {ours: Mark(ours, BLUE, "circle", "●", ours=True)} if ours in policies else {}
+    for number, policy in enumerate(policy for policy in policies if policy != ours):
         symbol, glyph = _SIGNS[number % len(_SIGNS)]
-        marks[law] = Mark(law, _TONES[number % len(_TONES)], symbol, glyph)
+        marks[policy] = Mark(policy, _TONES[number % len(_TONES)], symbol, glyph)
     return marks
 
 
-def frontier_figure(contest: Contest, marks: dict[str, Mark]) -> go.Figure:
-    """Up and to the left is better. Points far below the promise lie outside."""
+def frontier_figure(contest: ScenarioResult, marks: dict[str, Mark]) -> go.Figure:
+    """Up and to the left is better. Points far below the SLO lie outside."""
     figure = empty_figure("replica-hours", "first tokens in time, %")
     for contender in contest.contenders:
-        if not marks[contender.law].ours:
-            figure.add_trace(_line(contender, marks[contender.law]))
+        if not marks[contender.policy].ours:
+            figure.add_trace(_line(contender, marks[contender.policy]))
     for contender in contest.contenders:
-        if marks[contender.law].ours:
-            figure.add_trace(_line(contender, marks[contender.law]))
+        if marks[contender.policy].ours:
+            figure.add_trace(_line(contender, marks[contender.policy]))
     known = float(np.mean([one.attainment for one in contest.known_rate]))
     figure.add_trace(_limit(KNOWN_RATE, float(contest.known_hours.mean()), known))
     oracle = float(np.mean([one.attainment for one in contest.oracle]))
     figure.add_trace(_limit(ORACLE, float(contest.oracle_hours.mean()), oracle))
-    least = 100 * floor_of(contest.target)
-    figure.update_yaxes(range=[least - 0.04 * (100 - least), 100 + 0.06 * (100 - least)])
+    minimum = 100 * floor_of(contest.target)
+    figure.update_yaxes(range=[minimum - 0.04 * (100 - minimum), 100 + 0.06 * (100 - minimum)])
     figure.update_xaxes(range=_hours_shown(contest))
     figure.add_hline(y=100 * contest.target, line={"color": GREEN.line, "width": 1.3, "dash": "dash"})
     figure.update_layout(height=HEIGHT_PX)
     return figure
 
 
-def _line(contender: Contender, mark: Mark) -> go.Scatter:
+def _line(contender: PolicyResult, mark: Mark) -> go.Scatter:
     points = contender.points
     size = [(11 if mark.ours else 9) + (4 if index == contender.pick else 0) for index in range(len(points))]
     return go.Scatter(
@@ -77,7 +77,7 @@ def _line(contender: Contender, mark: Mark) -> go.Scatter:
             "color": mark.tone.line,
             "line": {"color": INK.line, "width": [1.5 if index == contender.pick else 0 for index in range(len(points))]},
         },
-        text=[_told(contender, index) for index in range(len(points))],
+        text=[_reported(contender, index) for index in range(len(points))],
         hovertemplate="%{text}<br>%{y:.2f} % in %{x:.3f} h<extra></extra>",
     )
 
@@ -94,17 +94,17 @@ def _limit(mark: Mark, hours: float, attainment: float) -> go.Scatter:
 
 
 def _spread(point: Point) -> float | None:
-    """Half the interval, in percent; that of two plays would fill the figure and tell nothing."""
+    """Half the interval, in percent; that of two runs would fill the figure and tell nothing."""
     return 100 * interval(point.attainments).half if len(point.scores) > 2 else None
 
 
-def _told(contender: Contender, index: int) -> str:
+def _reported(contender: PolicyResult, index: int) -> str:
     settings = contender.points[index].settings
-    told = "<br>".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in settings.items())
-    return f"<b>{contender.law}</b>{' (picked)' if index == contender.pick else ''}<br>{told or 'its defaults'}"
+    reported = "<br>".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in settings.items())
+    return f"<b>{contender.policy}</b>{' (picked)' if index == contender.pick else ''}<br>{reported or 'its defaults'}"
 
 
-def _hours_shown(contest: Contest) -> list[float]:
+def _hours_shown(contest: ScenarioResult) -> list[float]:
     """From the oracle to the dearest point that is worth showing."""
     floor = floor_of(contest.target)
     shown = [point.mean_hours for one in contest.contenders for point in one.points if point.attainment >= floor]
@@ -117,19 +117,19 @@ _ROW_PX, _AROUND_PX = 34, 90
 
 
 def regret_figure(regrets: Sequence[Regret], ours: str) -> go.Figure:
-    """A bar a law, the cheapest on top; a law under the promise is cheap for that reason, so its attainment stands at the bar."""
+    """A bar a policy, the cheapest on top; a policy under the SLO is cheap for that reason, so its attainment stands at the bar."""
     figure = empty_figure("replica-hours", "")
     ordered = sorted(regrets, key=lambda one: -one.hours)
-    names = [f"<b>{one.law}</b>" if one.law == ours else one.law for one in ordered]
+    names = [f"<b>{one.policy}</b>" if one.policy == ours else one.policy for one in ordered]
     parts = (
         ("the oracle's", SLATE, [one.oracle for one in ordered]),
         ("for not knowing the arrivals", ORANGE, [one.unavoidable for one in ordered]),
-        ("the law's own", BLUE, [one.ours for one in ordered]),
+        ("the policy's own", BLUE, [one.ours for one in ordered]),
     )
     for name, tone, hours in parts:
         bar = go.Bar(name=name, y=names, x=hours, orientation="h", marker={"color": tone.line}, hovertemplate=f"{name}: %{{x:.2f}} h<extra></extra>")
         figure.add_trace(bar)
-    most = max((one.hours for one in ordered), default=1.0)
+    maximum = max((one.hours for one in ordered), default=1.0)
     for name, one in zip(names, ordered, strict=True):
         text = f"{attained(one.attainment)}, {one.hours:.2f} h"
         figure.add_annotation(x=max(one.hours, one.oracle + one.unavoidable), y=name, text=text, showarrow=False, xanchor="left", xshift=6)
@@ -140,24 +140,24 @@ def regret_figure(regrets: Sequence[Regret], ours: str) -> go.Figure:
         legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
         margin={"l": 110, "r": 12, "t": 34, "b": 46},
     )
-    figure.update_xaxes(range=[0, 1.3 * most])
+    figure.update_xaxes(range=[0, 1.3 * maximum])
     return figure
 
 
 def sweep_figure(results: Results, steps: Mapping[str, float], what: str, target: float, marks: Mapping[str, Mark]) -> go.Figure:
-    """A line a law."""
+    """A line a policy."""
     figure = empty_figure(what, "first tokens in time, %")
-    for law, mark in sorted(marks.items(), key=lambda one: one[1].ours):
-        found, _ = cliffs(results, steps, law)
+    for policy, mark in sorted(marks.items(), key=lambda one: one[1].ours):
+        found, _ = cliffs(results, steps, policy)
         figure.add_trace(
             go.Scatter(
-                name=law,
+                name=policy,
                 x=[value for value, _ in found],
                 y=[100 * attainment for _, attainment in found],
                 mode="lines+markers",
                 line={"color": mark.tone.line, "width": 3.2 if mark.ours else 1.2, "dash": "solid" if mark.ours else "dot"},
                 marker={"symbol": mark.symbol, "size": 11 if mark.ours else 9, "color": mark.tone.line},
-                hovertemplate=f"<b>{law}</b><br>%{{y:.2f}} % at %{{x:g}}<extra></extra>",
+                hovertemplate=f"<b>{policy}</b><br>%{{y:.2f}} % at %{{x:g}}<extra></extra>",
             )
         )
     figure.update_xaxes(tickvals=sorted(steps.values()))

@@ -4,24 +4,24 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from planning.gauntlet.results import Contender, Contest, Point, Results
-from planning.gauntlet.verdict import Judgement, Regret, Verdict, cliffs, interval
+from planning.gauntlet.results import Point, PolicyResult, Results, ScenarioResult
+from planning.gauntlet.verdict import Judgement, Regret, RivalVerdict, cliffs, interval
 from planning.report.words import attained, duration, percent
 
-LAW_COLUMNS = ("law", "in time", "replica-hours", "$", "flaps", "changes", "longest broken", "TTFT p99", "settings")
-REGRET_COLUMNS = ("law", "in time", "hours", "$", "oracle", "unavoidable", "its own", "of the oracle's", "flaps")
+POLICY_COLUMNS = ("policy", "in time", "replica-hours", "$", "flaps", "changes", "longest broken", "TTFT p99", "settings")
+REGRET_COLUMNS = ("policy", "in time", "hours", "$", "oracle", "unavoidable", "its own", "of the oracle's", "flaps")
 SIGNS = {
-    Verdict.DOMINATES: "✓ better",
-    Verdict.TIES: "= as good",
-    Verdict.BELOW: "~ broken only",
-    Verdict.LOSES: "✗ worse",
-    Verdict.ALONE: "✓ alone",
+    RivalVerdict.DOMINATES: "✓ better",
+    RivalVerdict.TIES: "= as good",
+    RivalVerdict.BELOW: "~ broken only",
+    RivalVerdict.LOSES: "✗ worse",
+    RivalVerdict.ALONE: "✓ alone",
 }
-KINDS = {Verdict.LOSES: "bad", Verdict.BELOW: ""}
+KINDS = {RivalVerdict.LOSES: "bad", RivalVerdict.BELOW: ""}
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TableCell:
     """`kind` colours it; `note` is the small print."""
 
     text: str
@@ -29,20 +29,20 @@ class Cell:
     note: str = ""
 
 
-def verdict_cell(judgement: Judgement | None) -> Cell:
+def verdict_cell(judgement: Judgement | None) -> TableCell:
     """Ours against one rival in one scenario."""
     if judgement is None:
-        return Cell("-")
+        return TableCell("-")
     sign, kind = SIGNS[judgement.verdict], KINDS.get(judgement.verdict, "good")
     if judgement.attainment is None or judgement.hours is None:
-        return Cell(sign, kind)
+        return TableCell(sign, kind)
     points, hours = 100 * judgement.attainment.mean, judgement.hours.mean
-    return Cell(sign, kind, f"{points:+.2f} %, {hours:+.2f} h")
+    return TableCell(sign, kind, f"{points:+.2f} %, {hours:+.2f} h")
 
 
-def law_rows(contest: Contest) -> list[tuple[str, ...]]:
-    """A row of `LAW_COLUMNS` a law, for its pick; then what knows the future."""
-    rows = [_law_row(one) for one in sorted(contest.contenders, key=lambda one: -one.picked.attainment)]
+def policy_rows(contest: ScenarioResult) -> list[tuple[str, ...]]:
+    """A row of `POLICY_COLUMNS` a policy, for its pick; then what knows the future."""
+    rows = [_policy_row(one) for one in sorted(contest.contenders, key=lambda one: -one.picked.attainment)]
     known, oracle = Point({}, contest.known_rate), Point({}, contest.oracle)
     rows.append(("knows the rate", *_figures(known), "its headroom only"))
     rows.append(("knows the arrivals", attained(oracle.attainment), f"{contest.oracle_hours.mean():.3f}", *_figures(oracle)[2:], ""))
@@ -50,10 +50,10 @@ def law_rows(contest: Contest) -> list[tuple[str, ...]]:
 
 
 def regret_rows(regrets: Sequence[Regret]) -> list[tuple[str, ...]]:
-    """A row of `REGRET_COLUMNS` a law."""
+    """A row of `REGRET_COLUMNS` a policy."""
     return [
         (
-            one.law,
+            one.policy,
             attained(one.attainment),
             f"{one.hours:.2f}",
             f"{one.usd:.2f}",
@@ -67,18 +67,18 @@ def regret_rows(regrets: Sequence[Regret]) -> list[tuple[str, ...]]:
     ]
 
 
-def cliff_rows(results: Results, steps: Mapping[str, float], laws: Sequence[str]) -> list[tuple[str, ...]]:
-    """A row a law: the percentage in time at each step, and where it falls under the promise."""
+def cliff_rows(results: Results, steps: Mapping[str, float], policies: Sequence[str]) -> list[tuple[str, ...]]:
+    """A row a policy: the percentage in time at each step, and where it falls under the SLO."""
     rows = []
-    for law in laws:
-        found, cliff = cliffs(results, steps, law)
-        rows.append((law, *(attained(value).removesuffix(" %") for _, value in found), "never" if math.isinf(cliff) else f"{cliff:g} s"))
+    for policy in policies:
+        found, cliff = cliffs(results, steps, policy)
+        rows.append((policy, *(attained(value).removesuffix(" %") for _, value in found), "never" if math.isinf(cliff) else f"{cliff:g} s"))
     return rows
 
 
-def _law_row(one: Contender) -> tuple[str, ...]:
+def _policy_row(one: PolicyResult) -> tuple[str, ...]:
     settings = ", ".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in one.picked.settings.items())
-    return (one.law, *_figures(one.picked), settings or "its defaults")
+    return (one.policy, *_figures(one.picked), settings or "its defaults")
 
 
 def _figures(point: Point) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 from deployments.scheduling import WaitReason
 from planning.report.words import percent
 from planning.simulator.bins import Bins, Column, Mask
-from planning.simulator.outcome import CAUSES, Figures, Outcome, figures
+from planning.simulator.outcome import CAUSES, Figures, SimulationOutcome, figures
 from planning.simulator.sampler import Samples
 from planning.simulator.timeline import LaneLine, ReplicaCount, Timeline, run_length_s, timeline
 from planning.simulator.workload import Workload
@@ -28,7 +28,7 @@ class DecisionKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class DecisionCount:
     """`count` decisions of one kind at `at_s`: `what` they were about (a lane, a number of replicas), and the reason."""
 
     at_s: float
@@ -38,9 +38,9 @@ class Decision:
     count: int = 1
 
 
-def decisions(out: Outcome, lanes: Sequence[str], bins: Bins) -> tuple[Decision, ...]:
+def decisions(out: SimulationOutcome, lanes: Sequence[str], bins: Bins) -> tuple[DecisionCount, ...]:
     """What the scheduler decided beyond placing requests in their turn, one entry a bin, in the order of time."""
-    found: list[Decision] = []
+    found: list[DecisionCount] = []
     for number, lane in enumerate(lanes):
         own = out.lane == number
         for cause_number, cause in enumerate(CAUSES):
@@ -51,31 +51,33 @@ def decisions(out: Outcome, lanes: Sequence[str], bins: Bins) -> tuple[Decision,
     return tuple(sorted(found, key=lambda decision: decision.at_s))
 
 
-def scalings(out: Outcome) -> tuple[Decision, ...]:
+def scalings(out: SimulationOutcome) -> tuple[DecisionCount, ...]:
     """What an autoscaler decided that changed the number of replicas: how many more or fewer, and its reason."""
     return tuple(
-        Decision(one.at_s, DecisionKind.REPLICAS, one.reason, "more" if one.requested > one.applied else "fewer", abs(one.requested - one.applied))
+        DecisionCount(
+            one.at_s, DecisionKind.REPLICAS, one.reason, "more" if one.requested > one.applied else "fewer", abs(one.requested - one.applied)
+        )
         for one in out.scalings
         if one.changes
     )
 
 
-def _lost_s(out: Outcome) -> Column:
+def _lost_s(out: SimulationOutcome) -> Column:
     """When each request's replica ended."""
-    ended = np.array([*(life.ended_s for life in out.lives), np.nan])
+    ended = np.array([*(life.ended_s for life in out.lifetimes), np.nan])
     lost: Column = ended[out.replica]
     return lost
 
 
-def _binned(bins: Bins, times_s: Column, chosen: Mask, kind: DecisionKind, reason: str, what: str) -> list[Decision]:
+def _binned(bins: Bins, times_s: Column, chosen: Mask, kind: DecisionKind, reason: str, what: str) -> list[DecisionCount]:
     if not chosen.any():
         return []
     count = bins.counts(times_s[chosen])
-    return [Decision(float(bins.middles_s[index]), kind, reason, what, int(count[index])) for index in np.flatnonzero(count)]
+    return [DecisionCount(float(bins.middles_s[index]), kind, reason, what, int(count[index])) for index in np.flatnonzero(count)]
 
 
 _SLICES_S = (60.0, 300.0, 900.0, 3_600.0, 21_600.0, 86_400.0)
-_MOST_SLICES = 1_440
+_MAX_SLICES = 1_440
 _NOTABLE = 1.3
 """Times the run's mean: so much more load is worth a word."""
 
@@ -101,23 +103,23 @@ class Slice:
     lane: str
     ttft_p95_s: float
     """Of that lane; NaN where none was answered."""
-    waiting_most: int
+    waiting_max: int
     """In that lane."""
-    kv_most: float
+    kv_max: float
     happened: tuple[str, ...]
 
 
 def slices_for(length_s: float) -> Bins:
     """Minutes, or finer or coarser slices of a short or a long run."""
     finer = next((width for width in (1.0, 10.0) if length_s <= 30 * width), None)
-    width = finer or next((width for width in _SLICES_S if length_s / width < _MOST_SLICES), _SLICES_S[-1])
+    width = finer or next((width for width in _SLICES_S if length_s / width < _MAX_SLICES), _SLICES_S[-1])
     return Bins(width, int(length_s / width) + 1)
 
 
-def worst(minutes: Timeline, most: int = 8) -> tuple[Slice, ...]:
+def worst(minutes: Timeline, maximum: int = 8) -> tuple[Slice, ...]:
     """At most so many slices with misses, worst first, of a timeline in the bins of `slices_for`."""
     missed = sum((lane.missed for lane in minutes.lanes), np.zeros(minutes.bins.count, dtype=np.int64))
-    order = np.argsort(-missed, kind="stable")[:most]
+    order = np.argsort(-missed, kind="stable")[:maximum]
     return tuple(_slice(minutes, int(index)) for index in order if missed[index])
 
 
@@ -141,8 +143,8 @@ def _slice(minutes: Timeline, index: int) -> Slice:
         sum(int(one.rejected[index] + one.expired[index]) for one in lanes),
         lane.name,
         float(lane.ttft_p95_s[index]),
-        int(lane.waiting_most[index]),
-        float(minutes.cell.kv_most[index]),
+        int(lane.waiting_max[index]),
+        float(minutes.cell.kv_max[index]),
         tuple(_happened(minutes, lane, index)),
     )
 
@@ -189,16 +191,16 @@ class ClassShare:
 
 
 @dataclass(frozen=True)
-class Run:
+class ReportedRun:
     """The run in figures (by lane, the last in all), over time, and its worst minutes."""
 
-    outcome: Outcome
+    outcome: SimulationOutcome
     figures: tuple[Figures, ...]
     classes: tuple[ClassShare, ...]
     line: Timeline
     minutes: Timeline
     worst: tuple[Slice, ...]
-    decided: tuple[Decision, ...]
+    decided: tuple[DecisionCount, ...]
 
     @property
     def whole(self) -> Figures:
@@ -207,8 +209,13 @@ class Run:
 
 
 def describe(
-    out: Outcome, work: Workload, lanes: Sequence[str], samples: Samples, replicas: Sequence[ReplicaCount], decided: Sequence[Decision] = ()
-) -> Run:
+    out: SimulationOutcome,
+    work: Workload,
+    lanes: Sequence[str],
+    samples: Samples,
+    replicas: Sequence[ReplicaCount],
+    decided: Sequence[DecisionCount] = (),
+) -> ReportedRun:
     """`decided`: decisions beyond the scheduler's own, such as those of an autoscaler."""
     slo_s = work.ttft_slo_s
     line = timeline(out, slo_s, lanes, samples, replicas)
@@ -216,10 +223,10 @@ def describe(
     by_lane = [figures(name, out, slo_s, out.lane == number) for number, name in enumerate(lanes)]
     whole = figures("all", out, slo_s, np.ones(len(work), dtype=np.bool_))
     all_decided = sorted((*decided, *decisions(out, lanes, line.bins)), key=lambda one: one.at_s)
-    return Run(out, (*by_lane, whole), _classes(out, work), line, minutes, worst(minutes), tuple(all_decided))
+    return ReportedRun(out, (*by_lane, whole), _classes(out, work), line, minutes, worst(minutes), tuple(all_decided))
 
 
-def _classes(out: Outcome, work: Workload) -> tuple[ClassShare, ...]:
+def _classes(out: SimulationOutcome, work: Workload) -> tuple[ClassShare, ...]:
     in_time = np.nan_to_num(out.ttft_s, nan=np.inf) <= work.ttft_slo_s
     names, number = np.unique(np.array(work.traffic_class, dtype=object).astype(str), return_inverse=True)
     shares = (in_time[number == index] for index in range(len(names)))

@@ -5,16 +5,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planning.report.facts import NOT_MODELLED, Facts, Target, basis_line
+from planning.report.facts import NOT_MODELLED, RunFacts, Target, basis_line
 from planning.report.figures import Panel, clock_for
 from planning.report.layout import in_script, laid_out
-from planning.report.simulated_run import WAITED_FOR, ClassShare, Run, Slice, held_up_by
+from planning.report.simulated_run import WAITED_FOR, ClassShare, ReportedRun, Slice, held_up_by
 from planning.report.simulation_panels import capacity_panel, events_panel, latency_panel, money_panel, queue_panel, service_panel
 from planning.report.words import Card, at, attained, bound, duration, percent
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RunVerdict:
     """`kept`: every class had its share in time. `line`: the judgement; `story`: what there is to know next."""
 
     kept: bool
@@ -22,37 +22,37 @@ class Verdict:
     story: str
 
 
-def verdict(run: Run, facts: Facts) -> Verdict:
+def verdict(run: ReportedRun, facts: RunFacts) -> RunVerdict:
     """The judgement of a run."""
     targets = {target.name: target for target in facts.targets}
     judged = [(share, targets[share.name]) for share in run.classes if share.name in targets]
     kept = all(share.in_time >= target.attainment for share, target in judged)
     line = ("Keeps its SLO: " if kept else "Misses its SLO: ") + "; ".join(_judged(share, target) for share, target in judged) + "."
-    return Verdict(kept, line, _calm(run) if kept else _trouble(run, facts))
+    return RunVerdict(kept, line, _calm(run) if kept else _trouble(run, facts))
 
 
 def _judged(share: ClassShare, target: Target) -> str:
-    promised = f"promised: {100 * target.attainment:g} %"
-    return f"{attained(share.in_time)} of {share.requests:,} {share.name} requests had their first token within {bound(target.ttft_s)} ({promised})"
+    slo_share = f"promised: {100 * target.attainment:g} %"
+    return f"{attained(share.in_time)} of {share.requests:,} {share.name} requests had their first token within {bound(target.ttft_s)} ({slo_share})"
 
 
-def _calm(run: Run) -> str:
+def _calm(run: ReportedRun) -> str:
     if not run.worst:
         return "No request missed it."
     slice_ = run.worst[0]
-    kv = percent(float(run.line.cell.kv_most.max()))
+    kv = percent(float(run.line.cell.kv_max.max()))
     worst = f"Worst: from {at(slice_.from_s)} on, {slice_.missed:,} of {slice_.arrived:,} missed it, most in lane {slice_.lane}."
     return f"{worst} The fullest KV cache reached {kv}."
 
 
-def _trouble(run: Run, facts: Facts) -> str:
-    minutes, least = run.minutes, min(target.attainment for target in facts.targets)
+def _trouble(run: ReportedRun, facts: RunFacts) -> str:
+    minutes, minimum = run.minutes, min(target.attainment for target in facts.targets)
     arrived = sum((lane.arrived for lane in minutes.lanes), np.zeros(minutes.bins.count))
     missed = sum((lane.missed for lane in minutes.lanes), np.zeros(minutes.bins.count))
-    under = np.flatnonzero(missed > (1 - least) * arrived)
+    under = np.flatnonzero(missed > (1 - minimum) * arrived)
     slices = "minutes" if minutes.bins.width_s == 60 else f"slices of {minutes.bins.width_s:g} s"
     busy = int((arrived > 0).sum())
-    parts = [f"{len(under):,} of {busy:,} {slices} with arrivals were under the promise, the first at {at(float(minutes.bins.edges_s[under[0]]))}"]
+    parts = [f"{len(under):,} of {busy:,} {slices} with arrivals were under the SLO, the first at {at(float(minutes.bins.edges_s[under[0]]))}"]
     late, queued = (sum(float(getattr(lane, name).sum()) for lane in minutes.lanes) for name in ("ttft_sum_s", "queued_sum_s"))
     if late:
         parts.append(f"late requests spent {percent(queued / late)} of their TTFT waiting in a lane, the rest in the engine")
@@ -80,7 +80,7 @@ WORST_COLUMNS = (
 )
 
 
-def cards(run: Run, facts: Facts) -> tuple[Card, ...]:
+def cards(run: ReportedRun, facts: RunFacts) -> tuple[Card, ...]:
     """The headline."""
     whole, out = run.whole, run.outcome
     answered = int((~np.isnan(out.finished_s)).sum())
@@ -105,7 +105,7 @@ def cards(run: Run, facts: Facts) -> tuple[Card, ...]:
     )
 
 
-def lane_rows(run: Run) -> list[tuple[str, ...]]:
+def lane_rows(run: ReportedRun) -> list[tuple[str, ...]]:
     """A row of `LANE_COLUMNS` a lane, the last for all."""
     return [
         (
@@ -126,11 +126,11 @@ def worst_rows(worst: Sequence[Slice]) -> list[tuple[Slice, tuple[str, ...]]]:
 
 def _worst_row(one: Slice) -> tuple[str, ...]:
     missed = f"{one.missed:,} ({percent(one.missed / one.arrived, 1)})"
-    figures = (f"{one.turned_away:,}", one.lane, duration(one.ttft_p95_s), f"{one.waiting_most:,}", percent(one.kv_most))
+    figures = (f"{one.turned_away:,}", one.lane, duration(one.ttft_p95_s), f"{one.waiting_max:,}", percent(one.kv_max))
     return (at(one.from_s), f"{one.arrived:,}", missed, *figures, "; ".join(one.happened) or "nothing out of the ordinary")
 
 
-def panels(run: Run, facts: Facts) -> tuple[Panel, ...]:
+def panels(run: ReportedRun, facts: RunFacts) -> tuple[Panel, ...]:
     """The figures, in the order in which they are asked for."""
     line, clock = run.line, clock_for(run.line.length_s)
     present = {share.name for share in run.classes}
@@ -144,7 +144,7 @@ def panels(run: Run, facts: Facts) -> tuple[Panel, ...]:
     )
 
 
-def render(run: Run, facts: Facts) -> str:
+def render(run: ReportedRun, facts: RunFacts) -> str:
     """The whole file."""
     clock = clock_for(run.line.length_s)
     return laid_out(

@@ -6,7 +6,7 @@ from itertools import groupby
 import numpy as np
 import plotly.graph_objects as go
 
-from planning.report.facts import Facts, Price, Target
+from planning.report.facts import Price, RunFacts, Target
 from planning.report.figures import (
     BLUE,
     DASHES,
@@ -16,22 +16,22 @@ from planning.report.figures import (
     PURPLE,
     RED,
     SLATE,
-    Clock,
     Look,
     Panel,
+    TimeAxis,
     Tone,
     lane_tone,
     line_of,
     mark_level,
     rows_figure,
 )
-from planning.report.simulated_run import Decision, DecisionKind
+from planning.report.simulated_run import DecisionCount, DecisionKind
 from planning.report.words import bound
 from planning.simulator.bins import Column
 from planning.simulator.timeline import Timeline
 
 
-def latency_panel(line: Timeline, targets: Sequence[Target], clock: Clock) -> Panel:
+def latency_panel(line: Timeline, targets: Sequence[Target], clock: TimeAxis) -> Panel:
     """(b) When, and in which lane, was the SLO missed?"""
     shown = [(number, lane) for number, lane in enumerate(line.lanes) if lane.arrived.any()]
     titles = ["Requests in time, % of those that arrived", *(f"TTFT, lane {lane.name}, seconds (log scale)" for _, lane in shown)]
@@ -68,9 +68,9 @@ def _decades(line: Timeline, targets: Sequence[Target]) -> list[float]:
     return [np.floor(low * 2) / 2, np.ceil(high * 2 + 0.3) / 2]
 
 
-def queue_panel(line: Timeline, clock: Clock) -> Panel:
+def queue_panel(line: Timeline, clock: TimeAxis) -> Panel:
     """(c) Where did the queue stand, and what became of it?"""
-    nobody = "" if any(lane.waiting_most.any() for lane in line.lanes) else ": nobody waited"
+    nobody = "" if any(lane.waiting_max.any() for lane in line.lanes) else ": nobody waited"
     titles = [f"Waiting in the lanes, requests (stacked){nobody}", f"Out of turn: rejected, expired, promoted; requests per {_width(line)}"]
     figure, height_px = rows_figure(titles, [190, 100], clock, line.length_s)
     x = clock(line.bins.middles_s)
@@ -83,7 +83,7 @@ def queue_panel(line: Timeline, clock: Clock) -> Panel:
                 name=lane.name,
                 x=x,
                 y=lane.waiting,
-                customdata=lane.waiting_most,
+                customdata=lane.waiting_max,
                 stackgroup="waiting",
                 mode="lines",
                 line={"color": tone.line, "width": 1.4, "dash": DASHES[number % len(DASHES)]},
@@ -112,7 +112,7 @@ def _width(line: Timeline) -> str:
     return f"{line.bins.width_s:g} s"
 
 
-def service_panel(line: Timeline, clock: Clock) -> Panel:
+def service_panel(line: Timeline, clock: TimeAxis) -> Panel:
     """(d) Did more arrive than was served, and was it requests, prompts or answers?"""
     titles = ["Requests/s", "Prompt tokens/s", "Output tokens/s"]
     figure, height_px = rows_figure(titles, [140, 130, 130], clock, line.length_s)
@@ -135,22 +135,22 @@ def service_panel(line: Timeline, clock: Clock) -> Panel:
 _STATE_TONES: dict[str, Tone] = {"ready": GREEN, "warming": ORANGE, "draining": PURPLE, "failed": RED}
 
 
-def capacity_panel(line: Timeline, facts: Facts, clock: Clock) -> Panel:
+def capacity_panel(line: Timeline, facts: RunFacts, clock: TimeAxis) -> Panel:
     """(e) What limited the replicas: sequences or KV?"""
     titles = ["Replicas", "Sequences running in all engines, and waiting inside them", "KV cache in use, %"]
     figure, height_px = rows_figure(titles, [90, 130, 130], clock, line.length_s)
     x, cell = clock(line.bins.middles_s), line.cell
-    most_replicas = float(np.sum(list(cell.replicas.values()), axis=0).max())
+    max_replicas = float(np.sum(list(cell.replicas.values()), axis=0).max())
     for state, tone in _STATE_TONES.items():
         if cell.replicas[state].any():
             figure.add_trace(_stacked(state, x, cell.replicas[state], tone), row=1, col=1)
-    figure.update_yaxes(dtick=max(1, round(most_replicas / 3)), range=[0, 1.15 * most_replicas], row=1, col=1)
+    figure.update_yaxes(dtick=max(1, round(max_replicas / 3)), range=[0, 1.15 * max_replicas], row=1, col=1)
     figure.add_trace(line_of("running", x, cell.running, BLUE, ",.0f sequences"), row=2, col=1)
     figure.add_trace(line_of("waiting inside", x, cell.inside, SLATE, ",.0f sequences", Look(dash="dot")), row=2, col=1)
-    most = facts.sequences * float(cell.replicas["ready"].max())
-    if float(cell.running.max()) > 0.4 * most:
-        mark_level(figure, 2, most, f"max_num_seqs x replicas: {most:,.0f}", SLATE)
-    figure.add_trace(line_of("KV, fullest engine", x, 100 * cell.kv_most, ORANGE, ".0f %", Look(dash="dot")), row=3, col=1)
+    maximum = facts.sequences * float(cell.replicas["ready"].max())
+    if float(cell.running.max()) > 0.4 * maximum:
+        mark_level(figure, 2, maximum, f"max_num_seqs x replicas: {maximum:,.0f}", SLATE)
+    figure.add_trace(line_of("KV, fullest engine", x, 100 * cell.kv_max, ORANGE, ".0f %", Look(dash="dot")), row=3, col=1)
     figure.add_trace(line_of("KV, mean", x, 100 * cell.kv_mean, ORANGE, ".0f %"), row=3, col=1)
     figure.update_yaxes(range=[0, 105], row=3, col=1)
     caption = (
@@ -178,7 +178,7 @@ _WINDOW = 15
 """Bins over which the price of tokens is taken."""
 
 
-def money_panel(line: Timeline, price: Price, clock: Clock) -> Panel:
+def money_panel(line: Timeline, price: Price, clock: TimeAxis) -> Panel:
     """(f) What did the run take, and when was capacity paid for and not used?"""
     usd = price.usd_per_hour
     hours = line.cell.replica_hours * price.per_replica
@@ -222,7 +222,7 @@ _TONES: dict[DecisionKind, Tone] = {
 _STRIPE_PX = 22
 
 
-def events_panel(line: Timeline, decided: Sequence[Decision], clock: Clock) -> Panel:
+def events_panel(line: Timeline, decided: Sequence[DecisionCount], clock: TimeAxis) -> Panel:
     """(g) What did the scheduler decide, and for which reason?"""
     rows = (_decided(line, decided), _waited(line))
     heights = [_STRIPE_PX * max(2, len(row)) for row in rows]
@@ -249,7 +249,7 @@ Stripe = tuple[str, Tone, Column, list[str]]
 """The name, the colour, how strong (0 to 1) in each bin, and what is said there."""
 
 
-def _decided(line: Timeline, decided: Sequence[Decision]) -> list[Stripe]:
+def _decided(line: Timeline, decided: Sequence[DecisionCount]) -> list[Stripe]:
     stripes = []
     ordered = sorted(decided, key=lambda one: (list(DecisionKind).index(one.kind), one.what, one.reason, one.at_s))
     for (kind, what, reason), group in groupby(ordered, key=lambda one: (one.kind, one.what, one.reason)):

@@ -7,7 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from planning.gauntlet.serving import Load
+from planning.gauntlet.serving import LoadCurve
 from planning.report import tuning_text as words
 from planning.report.facts import NOT_MODELLED, Basis, basis_line
 from planning.report.figures import BLUE, GREEN, GRID, INK, ORANGE, RED, SLATE, Look, Panel, Tone, clock_for, line_of, mark_level, rows_figure
@@ -15,20 +15,20 @@ from planning.report.layout import in_script, laid_out
 from planning.report.tuning_text import mark
 from planning.report.words import attained
 from planning.simulator.bins import Column
-from planning.tune.advice import Advice, exact_of, played
-from planning.tune.player import SLOT_S
-from planning.tune.trial import Trial
+from planning.tune.advice import Advice, exact_of, outcome
+from planning.tune.trial import TuningTrial
+from planning.tune.trial_runner import SLOT_S
 
 _ROW_PX, _TOP_PX, _BOTTOM_PX, _GAP_PX = 330, 64, 48, 56
 _TICKS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9998, 0.9999, 1.0)
 
 
 def front_panel(advice: Advice) -> Panel:
-    """(a) What does each share of kept promises cost, and where do the spec and the proposal stand? A row a class."""
-    names = sorted(advice.promises)
-    rows = [name for name in names if name in played(advice.before).classes]
+    """(a) What does each share of met SLOs cost, and where do the spec and the proposal stand? A row a class."""
+    names = sorted(advice.slos)
+    rows = [name for name in names if name in outcome(advice.before).classes]
     inner = _ROW_PX * len(rows) + _GAP_PX * (len(rows) - 1)
-    titles = [f"<b>{name}: requests in time (promised {100 * advice.promises[name]:g} %)</b>" for name in rows]
+    titles = [f"<b>{name}: requests in time (promised {100 * advice.slos[name]:g} %)</b>" for name in rows]
     spacing = _GAP_PX / inner if len(rows) > 1 else 0
     figure = make_subplots(rows=len(rows), cols=1, shared_xaxes=True, subplot_titles=titles, vertical_spacing=spacing)
     for row, name in enumerate(rows, start=1):
@@ -50,9 +50,9 @@ def front_panel(advice: Advice) -> Panel:
     figure.update_yaxes(gridcolor=GRID.line, zeroline=False, fixedrange=True)
     caption = (
         "Every point is a simulation of all of the traffic. Up: more requests in time (the scale is that of what is missed, halved or so by each "
-        "line); left: cheaper. The line joins what no other settings beat; hollow points break a promise."
+        "line); left: cheaper. The line joins what no other settings beat; hollow points misses an SLO."
     )
-    return Panel("front", "What each share of kept promises costs", caption, figure, height_px)
+    return Panel("front", "What each share of met SLOs costs", caption, figure, height_px)
 
 
 def _draw(figure: go.Figure, advice: Advice, name: str, row: int) -> None:
@@ -71,25 +71,25 @@ def _draw(figure: go.Figure, advice: Advice, name: str, row: int) -> None:
         legendgroup="front",
     )
     figure.add_trace(line, row=row, col=1)
-    kept = [trial for trial in others if played(trial).slack(advice.promises) >= 0]
-    broke = [trial for trial in others if played(trial).slack(advice.promises) < 0]
+    kept = [trial for trial in others if outcome(trial).slack(advice.slos) >= 0]
+    broke = [trial for trial in others if outcome(trial).slack(advice.slos) < 0]
     for title, trials, tone, symbol, size in (
-        ("keeps all promises", kept, BLUE, "circle", 8),
+        ("meets all SLOs", kept, BLUE, "circle", 8),
         ("breaks one", broke, SLATE, "circle-open", 8),
         ("the spec now", [advice.before], ORANGE, "square", 13),
         (mark(advice), [advice.chosen.trial], GREEN, "diamond", 15),
     ):
         if trials:
             figure.add_trace(_points(title, trials, advice, name, (tone, symbol, size), row), row=row, col=1)
-    promise = -math.log10(1 - advice.promises[name])
-    mark_level(figure, row, promise, f"promised {100 * advice.promises[name]:g} %", RED)
-    low, high = min(*levels, promise), max(*levels, promise)
+    slo = -math.log10(1 - advice.slos[name])
+    mark_level(figure, row, slo, f"promised {100 * advice.slos[name]:g} %", RED)
+    low, high = min(*levels, slo), max(*levels, slo)
     known = [(tick, -math.log10(1 - tick)) for tick in _TICKS[:-1]]
     ticks = [(f"{100 * tick:g} %", level) for tick, level in known if low - 0.3 <= level <= high + 0.2]
     figure.update_yaxes(tickvals=[level for _, level in ticks], ticktext=[text for text, _ in ticks], range=[low - 0.15, high + 0.25], row=row, col=1)
 
 
-def _points(title: str, trials: list[Trial], advice: Advice, name: str, look: tuple[Tone, str, int], row: int) -> go.Scatter:
+def _points(title: str, trials: list[TuningTrial], advice: Advice, name: str, look: tuple[Tone, str, int], row: int) -> go.Scatter:
     tone, symbol, size = look
     return go.Scatter(
         name=title,
@@ -104,23 +104,23 @@ def _points(title: str, trials: list[Trial], advice: Advice, name: str, look: tu
     )
 
 
-def _said(trial: Trial, advice: Advice, name: str) -> str:
+def _said(trial: TuningTrial, advice: Advice, name: str) -> str:
     usd = advice.usd_a_day(trial)
     cost = f"{advice.hours_a_day(trial):,.1f} {advice.price.hours} a day" + ("" if usd is None else f", ${usd:,.0f}")
     changed = {} if trial.candidate is None or advice.before.candidate is None else trial.candidate.differs_from(advice.before.candidate)
-    lines = [f"<b>{trial.name}</b>: {attained(played(trial).attained(name))} in time", cost]
+    lines = [f"<b>{trial.name}</b>: {attained(outcome(trial).attained(name))} in time", cost]
     lines += [f"{key} {old} -> {new}" for key, (old, new) in changed.items()]
     return "<br>".join(lines)
 
 
-def _nines(trial: Trial, name: str) -> float:
+def _nines(trial: TuningTrial, name: str) -> float:
     """-log10 of the share that was missed; where none was, of half a request."""
-    requests, kept = played(trial).classes[name]
+    requests, kept = outcome(trial).classes[name]
     missed = max(requests - kept, 0.5) / max(requests, 0.5)
     return -math.log10(min(1.0, missed))
 
 
-def day_panel(advice: Advice, load: Load) -> Panel:
+def day_panel(advice: Advice, load: LoadCurve) -> Panel:
     """(b) When would which replicas have run, and what would have been missed?"""
     clock = clock_for(advice.span_s)
     titles = ["Replicas", "Requests that missed their SLO, per half-hour"]
@@ -144,7 +144,7 @@ def day_panel(advice: Advice, load: Load) -> Panel:
     return Panel("day", "Replicas over the day, before and after", caption, figure, height_px)
 
 
-def _missed(trial: Trial) -> Column:
+def _missed(trial: TuningTrial) -> Column:
     slots = exact_of(trial).slots.values()
     return np.asarray(np.sum([requests - kept for requests, kept in slots], axis=0))
 
@@ -154,7 +154,7 @@ def _middles(count: int, step_s: float) -> Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class TuningFacts:
     """What a page says besides the proposal: what was tuned on what, by which command, and when (UTC). `diff`: of the spec."""
 
     spec: str
@@ -167,7 +167,7 @@ class Facts:
     made: str
 
 
-def render(advice: Advice, load: Load, facts: Facts) -> str:
+def render(advice: Advice, load: LoadCurve, facts: TuningFacts) -> str:
     """The whole file."""
     clock = clock_for(advice.span_s)
     return laid_out(

@@ -3,22 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autoscaling.laws.settings import Value
+from autoscaling.policies.settings import Value
 from planning.report.words import Card, attained, duration, percent
-from planning.tune.advice import Advice, exact_of, played
+from planning.tune.advice import Advice, exact_of, outcome
 from planning.tune.choice import Ground
-from planning.tune.trial import OWN, Trial
+from planning.tune.trial import OWN, TuningTrial
 
 _GROUNDS = {
-    Ground.SURE: "the cheapest that keep every promise, also on 9 of 10 days drawn from the half-hours of this one",
-    Ground.KEPT: "the cheapest that kept every promise on this day; on 1 of 10 days drawn from its half-hours they would not",
-    Ground.NEAREST: "NO settings kept every promise; these came nearest",
+    Ground.SURE: "the cheapest that meet every SLO, also on 9 of 10 days drawn from the half-hours of this one",
+    Ground.KEPT: "the cheapest that met every SLO on this day; on 1 of 10 days drawn from its half-hours they would not",
+    Ground.NEAREST: "NO settings met every SLO; these came nearest",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """The judgement in one line, and what to know next. `good`: there is something to set, and it keeps the promises."""
+    """The judgement in one line, and what to know next. `good`: there is something to set, and it meets the SLOs."""
 
     good: bool
     line: str
@@ -43,19 +43,21 @@ def mark(advice: Advice) -> str:
     return "proposed" if advice.worth_it else "the best found"
 
 
-def _effect(trial: Trial, advice: Advice) -> str:
+def _effect(trial: TuningTrial, advice: Advice) -> str:
     usd = advice.usd_a_day(trial)
     cost = f"{advice.hours_a_day(trial):,.0f} {advice.price.hours} a day" + ("" if usd is None else f" (${usd:,.0f})")
-    return f"{attained(played(trial).attainment)} in time for {cost}"
+    return f"{attained(outcome(trial).attainment)} in time for {cost}"
 
 
 def cards(advice: Advice) -> tuple[Card, ...]:
     """Before and after, figure by figure."""
     before, after = advice.before, advice.chosen.trial
     found = [
-        Card(f"{name} in time", arrow(attained(played(before).attained(name)), attained(played(after).attained(name))), f"promised {100 * share:g} %")
-        for name, share in advice.promises.items()
-        if name in played(after).classes
+        Card(
+            f"{name} in time", arrow(attained(outcome(before).attained(name)), attained(outcome(after).attained(name))), f"promised {100 * share:g} %"
+        )
+        for name, share in advice.slos.items()
+        if name in outcome(after).classes
     ]
     old, new = advice.hours_a_day(before), advice.hours_a_day(after)
     found.append(Card(f"{advice.price.hours} a day", arrow(f"{old:,.1f}", f"{new:,.1f}"), f"{new / old - 1:+.1%}" if old else ""))
@@ -77,7 +79,7 @@ def arrow(before: str, after: str) -> str:
 
 def columns(advice: Advice, settings: bool = True) -> tuple[str, ...]:
     """Of the table of the front: what each took and kept, and the `settings` in which any differ."""
-    classes = tuple(f"{name} in time" for name in played(advice.before).classes)
+    classes = tuple(f"{name} in time" for name in outcome(advice.before).classes)
     money = () if advice.price.usd_per_hour is None else ("USD/day",)
     return (
         "settings",
@@ -92,7 +94,7 @@ def columns(advice: Advice, settings: bool = True) -> tuple[str, ...]:
     )
 
 
-def rows(advice: Advice, settings: bool = True) -> list[tuple[Trial, tuple[str, ...]]]:
+def rows(advice: Advice, settings: bool = True) -> list[tuple[TuningTrial, tuple[str, ...]]]:
     """A row of `columns` each: the spec's own first, then the front, the cheapest first; the proposal is among them, or last."""
     shown = [advice.before, *(trial for trial in advice.front if trial is not advice.before)]
     if advice.chosen.trial not in shown:
@@ -101,9 +103,9 @@ def rows(advice: Advice, settings: bool = True) -> list[tuple[Trial, tuple[str, 
     return [(trial, (*_figures(trial, advice), *(_setting(trial, name) for name in varied))) for trial in shown]
 
 
-def _figures(trial: Trial, advice: Advice) -> Sequence[str]:
+def _figures(trial: TuningTrial, advice: Advice) -> Sequence[str]:
     score, usd = exact_of(trial).score, advice.usd_a_day(trial)
-    kept = tuple(attained(played(trial).attained(name)) for name in played(trial).classes)
+    kept = tuple(attained(outcome(trial).attained(name)) for name in outcome(trial).classes)
     money = () if usd is None else (f"{usd:,.0f}",)
     name = "spec (now)" if trial.name == OWN else trial.name
     return (
@@ -125,10 +127,10 @@ def _varied(advice: Advice) -> list[str]:
     return list(dict.fromkeys(name for one in shown[1:] for name in one.differs_from(first)))
 
 
-def _setting(trial: Trial, name: str) -> str:
+def _setting(trial: TuningTrial, name: str) -> str:
     if trial.candidate is None:
         return "-"
-    value: Value = trial.candidate.least if name == "replicas.min" else trial.candidate.settings.get(name)
+    value: Value = trial.candidate.minimum if name == "replicas.min" else trial.candidate.settings.get(name)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -137,10 +139,12 @@ def notes(advice: Advice) -> list[str]:
     found = []
     cut = exact_of(advice.chosen.trial).at_most
     if cut > 0.01:
-        found.append(f"replicas.max or the cost ceiling cut {percent(cut, 1)} of the law's decisions: with a higher one more promises could be kept.")
+        found.append(
+            f"replicas.max or the cost ceiling cut {percent(cut, 1)} of the policy's decisions: with a higher one more promises could be kept."
+        )
     if advice.chosen.ground is Ground.KEPT:
-        found.append("Promises are kept narrowly: play other days with the proposed spec (`raylane simulate`) before it is set.")
-    if len(played(advice.before).classes) < len(advice.promises):
-        missing = sorted(set(advice.promises) - set(played(advice.before).classes))
+        found.append("SLOs are kept narrowly: run other days with the proposed spec (`raylane simulate`) before it is set.")
+    if len(outcome(advice.before).classes) < len(advice.slos):
+        missing = sorted(set(advice.slos) - set(outcome(advice.before).classes))
         found.append(f"The traffic has no request of {', '.join(missing)}: nothing is known of what these settings do to it.")
     return found

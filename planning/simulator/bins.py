@@ -13,7 +13,7 @@ Column = NDArray[np.float64]
 Counts = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-MOST_BINS = 600
+MAX_BINS = 600
 _SHORTEST_S = 1e-6
 """An amount that is spread over less than this counts as one that came at once."""
 _WIDTHS_S = (
@@ -90,9 +90,9 @@ class Bins:
         order = np.argsort(times, kind="stable")
         times, level = times[order], np.cumsum(change[order])
         after = np.concatenate(([0], level))[np.searchsorted(times, self.edges_s[1:], side="left")]
-        most = np.concatenate(([0], after[:-1]))
-        np.maximum.at(most, self.of(times), level)
-        return after, most
+        maximum = np.concatenate(([0], after[:-1]))
+        np.maximum.at(maximum, self.of(times), level)
+        return after, maximum
 
     def means(self, times_s: Column, values: Column) -> Column:
         """The mean of samples in each bin; a bin without any has the last sample before it, 0 before the first."""
@@ -101,16 +101,16 @@ class Bins:
         total = np.bincount(index, weights=values, minlength=self.count)
         return _carried(total / np.maximum(count, 1), count > 0)
 
-    def most(self, times_s: Column, values: Column) -> Column:
+    def maximum(self, times_s: Column, values: Column) -> Column:
         """The largest sample in each bin; a bin without any has the last before it, 0 before the first."""
         found = np.full(self.count, -np.inf)
         np.maximum.at(found, self.of(times_s), values)
         return _carried(found, np.isfinite(found))
 
 
-def bins_for(length_s: float, most: int = MOST_BINS) -> Bins:
+def bins_for(length_s: float, maximum: int = MAX_BINS) -> Bins:
     """At most so many bins of a round width over that length, at least one."""
-    width = next((width for width in _WIDTHS_S if length_s / width < most), length_s / (most - 1))
+    width = next((width for width in _WIDTHS_S if length_s / width < maximum), length_s / (maximum - 1))
     return Bins(width, int(length_s / width) + 1)
 
 

@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from deployments.engine_model.cost_model import CostModel
-from deployments.engine_model.engine import Boundary, Engine
-from deployments.engine_model.limits import Limits
+from deployments.engine_model.engine import Boundary, EngineModel
+from deployments.engine_model.limits import EngineModelLimits
 from deployments.engine_model.sequence import ItlHistogram
 from deployments.engine_model.sequence import Sequence as EngineSequence
-from deployments.scheduling import Binding, Ending, Lease, Placement, Policy, RejectCause, Request, Scheduler, SchedulerContract, Usage
-from planning.simulator.fleet import Fleet, FleetEvent, SimulatedCell, SimulatedReplica
-from planning.simulator.outcome import CAUSES, Life, Outcome
-from planning.simulator.scaling import Scaling, ScalingLoop
+from deployments.scheduling import Binding, Ending, Lease, Placement, RejectCause, Request, Scheduler, SchedulerContract, SchedulingPolicy, Usage
+from planning.simulator.fleet import FleetEvent, SimulatedCell, SimulatedFleet, SimulatedReplica
+from planning.simulator.outcome import CAUSES, Life, SimulationOutcome
+from planning.simulator.scaling import ScalingLoop, SimulatedScaling
 from planning.simulator.workload import Workload
 
 _DEFAULT_BINDING = Binding()
@@ -29,23 +29,23 @@ class CellSettings:
     """`replicas` engines of `limits` from the start, and what happens to them (`fleet`, in the order of time); one that starts later takes
     `start_up_s`.
 
-    With `scaling`, an autoscaler decides how many there are from second 0 on; then, or with `starts_told`, the scheduler is told of starts, as live.
+    With `scaling`, an autoscaler decides how many there are from second 0 on; then, or with `starts_reported`, the scheduler is told of starts, as live.
     A request waits at most `queue_wait_s` in its lane, one of a class in `patience_s` at most so long. With `clients`, requests come in a closed loop
     instead of at their times: so many at first, and the next whenever one has ended.
     """
 
     replicas: int
-    limits: Limits
-    policy: Policy
+    limits: EngineModelLimits
+    policy: SchedulingPolicy
     binding: Binding = _DEFAULT_BINDING
     max_model_len: int = 1 << 30
     queue_wait_s: float = 120.0
     start_up_s: float = 60.0
     fleet: Sequence[FleetEvent] = field(default=())
     clients: int = 0
-    scaling: Scaling | None = None
+    scaling: SimulatedScaling | None = None
     patience_s: Mapping[str, float] = field(default_factory=dict)
-    starts_told: bool = False
+    starts_reported: bool = False
 
 
 class _Running:
@@ -60,7 +60,7 @@ class _Running:
         self.placed_s = placed_s
 
 
-class Cell:
+class CellSimulator:
     """One run. `progress` is told now and then which share of the requests has arrived; `sample` looks at the cell (`sampler.py`)."""
 
     def __init__(
@@ -81,7 +81,7 @@ class Cell:
             raise ValueError(f"a request of {longest} tokens in the workload; allowed: the {settings.limits.kv_tokens} that the KV cache holds")
         self._sample = sample
         self._lanes = {lane.name: index for index, lane in enumerate(settings.policy.lanes)}
-        self._outcome = Outcome.empty(workload.arrived_s.copy(), workload.prompt_tokens, workload.output_tokens)
+        self._outcome = SimulationOutcome.empty(workload.arrived_s.copy(), workload.prompt_tokens, workload.output_tokens)
         self._boundaries: list[tuple[float, int]] = []
         self._calls: list[tuple[float, int, Callable[[float], None]]] = []
         self._made = 0
@@ -89,8 +89,8 @@ class Cell:
         self._wakeup_s = math.inf
         limits = settings.limits
         capacity = settings.binding.capacity(limits.sequences, limits.kv_tokens, limits.step_tokens)
-        told = settings.starts_told or settings.scaling is not None
-        self.fleet = Fleet(self, capacity, settings.start_up_s, lambda: Engine(limits, cost), told)
+        reported = settings.starts_reported or settings.scaling is not None
+        self.fleet = SimulatedFleet(self, capacity, settings.start_up_s, lambda: EngineModel(limits, cost), reported)
         self.replicas = self.fleet.replicas
         for _ in range(settings.replicas):
             self.fleet.start(0.0, 0.0)
@@ -102,12 +102,12 @@ class Cell:
             self.at(event.at_s, lambda now, event=event: self.fleet.befall(event, now))  # type: ignore[misc]
 
     @property
-    def engines(self) -> list[Engine]:
+    def engines(self) -> list[EngineModel]:
         """Those of all replicas that there ever were."""
         return [replica.engine for replica in self.replicas]
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> SimulationOutcome:
         """What has become of the requests so far."""
         return self._outcome
 
@@ -117,12 +117,12 @@ class Cell:
         scheduler = self.scheduler
         return scheduler.submitted >= len(self._workload) and scheduler.is_idle
 
-    def run(self) -> Outcome:
+    def run(self) -> SimulationOutcome:
         """Runs until everything that arrived has ended."""
         arrivals = [] if self._settings.clients else self._workload.arrived_s.tolist()
         count, next_arrival = len(arrivals), 0
         boundaries, calls, replicas = self._boundaries, self._calls, self.replicas
-        now, told = 0.0, max(1, count // 100)
+        now, reported = 0.0, max(1, count // 100)
         sample, sample_s = self._sample, 0.0 if self._sample else math.inf
         while True:
             arrival_s = arrivals[next_arrival] if next_arrival < count else math.inf
@@ -143,7 +143,7 @@ class Cell:
             elif arrival_s == now:
                 self._arrive(next_arrival, now)
                 next_arrival += 1
-                if next_arrival % told == 0:
+                if next_arrival % reported == 0:
                     self._progress(next_arrival / count)
             else:
                 self.step(now)
@@ -167,13 +167,13 @@ class Cell:
 
     def _arrive(self, index: int, now: float) -> None:
         work = self._workload
-        prompt, most = int(work.prompt_tokens[index]), int(work.max_tokens[index])
+        prompt, maximum = int(work.prompt_tokens[index]), int(work.max_tokens[index])
         context = self._settings.max_model_len - prompt
         traffic_class = work.traffic_class[index]
         request = Request(
             str(index),
             prompt,
-            min(most, context) if most else min(context, 1 << 29),
+            min(maximum, context) if maximum else min(context, 1 << 29),
             now,
             now + float(work.ttft_slo_s[index]),
             now + self._settings.patience_s.get(traffic_class, self._settings.queue_wait_s),
@@ -275,7 +275,7 @@ class Cell:
         self._outcome.failed[int(lease.request.request_id)] = True
         self._over(now)
 
-    def _summed_up(self, now: float) -> Outcome:
+    def _summed_up(self, now: float) -> SimulationOutcome:
         out, itl = self._outcome, ItlHistogram()
         for engine in self.engines:
             itl.merge(engine.itl)
@@ -283,5 +283,5 @@ class Cell:
         out.ended_s = now
         out.preemptions = sum(engine.preemptions for engine in self.engines)
         out.scalings = () if self.scaling is None else tuple(self.scaling.decisions)
-        out.lives = tuple(Life(one.started_s, min(one.ready_s, now), min(one.ended_s, now), one.drained_s) for one in self.replicas)
+        out.lifetimes = tuple(Life(one.started_s, min(one.ready_s, now), min(one.ended_s, now), one.drained_s) for one in self.replicas)
         return out

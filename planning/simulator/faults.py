@@ -1,6 +1,6 @@
-"""What goes wrong around a simulated cell's autoscaler: a replica that falls silent, and another hand that writes the number of replicas.
+"""What goes wrong around a simulated cell's autoscaler: a replica that falls unresponsive, and another hand that writes the number of replicas.
 
-A silent replica is suspect to the scheduler, as a gateway tells it when a feed ends: what runs there runs on, nothing new is placed. Where its books
+An unresponsive replica is suspect to the scheduler, as a gateway tells it when a feed ends: what runs there runs on, nothing new is placed. Where its books
 are `phantom` they stand as they were, though the requests have ended: what leaked counters and hung streams look like to those who read them. Called
 by the cell's scaling loop.
 """
@@ -15,8 +15,8 @@ from planning.simulator.fleet import SimulatedCell
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
-    """The replica of that number (by the order of starting, from 0) is silent from `from_s` until `to_s`."""
+class FeedOutage:
+    """The replica of that number (by the order of starting, from 0) is unresponsive from `from_s` until `to_s`."""
 
     replica: int
     from_s: float
@@ -40,21 +40,21 @@ class Write:
 class Faults:
     """All that goes wrong in one run."""
 
-    silences: tuple[Silence, ...] = ()
+    silences: tuple[FeedOutage, ...] = ()
     writes: tuple[Write, ...] = ()
 
 
-class FaultyBooks:
+class FaultyFacts:
     """The silences of one run: tells the scheduler, and keeps what phantom books show."""
 
-    def __init__(self, silences: tuple[Silence, ...], cell: SimulatedCell) -> None:
+    def __init__(self, silences: tuple[FeedOutage, ...], cell: SimulatedCell) -> None:
         self._cell = cell
         self._kept: dict[str, ReplicaStats] = {}
         self._phantoms: set[str] = set()
-        for silence in silences:
-            cell.at(silence.from_s, lambda now, silence=silence: self._begin(silence, now))  # type: ignore[misc]
-            if silence.to_s < math.inf:
-                cell.at(silence.to_s, lambda now, silence=silence: self._end(silence, now))  # type: ignore[misc]
+        for feed_outage in silences:
+            cell.at(feed_outage.from_s, lambda now, feed_outage=feed_outage: self._begin(feed_outage, now))  # type: ignore[misc]
+            if feed_outage.to_s < math.inf:
+                cell.at(feed_outage.to_s, lambda now, feed_outage=feed_outage: self._end(feed_outage, now))  # type: ignore[misc]
 
     def shown(self, signals: Signals) -> Signals:
         """The signals as one sees them who believes the books."""
@@ -63,20 +63,20 @@ class FaultyBooks:
         return signals.showing(replicas=tuple(self._as_shown(one) if one.replica_id in self._phantoms else one for one in signals.replicas))
 
     def _as_shown(self, replica: ReplicaStats) -> ReplicaStats:
-        if replica.status != ReplicaStatus.SUSPECT:
+        if replica.status != ReplicaStatus.UNRESPONSIVE:
             return replica
         return self._kept.setdefault(replica.replica_id, replica)
 
-    def _begin(self, silence: Silence, now: float) -> None:
-        if silence.replica < len(self._cell.fleet.replicas) and self._cell.fleet.replicas[silence.replica].serves:
-            name = self._cell.fleet.replicas[silence.replica].name
-            self._cell.scheduler.replica_suspect(name, now)
-            if silence.phantom:
+    def _begin(self, feed_outage: FeedOutage, now: float) -> None:
+        if feed_outage.replica < len(self._cell.fleet.replicas) and self._cell.fleet.replicas[feed_outage.replica].serves:
+            name = self._cell.fleet.replicas[feed_outage.replica].name
+            self._cell.scheduler.replica_unresponsive(name, now)
+            if feed_outage.phantom:
                 self._phantoms.add(name)
 
-    def _end(self, silence: Silence, now: float) -> None:
-        if silence.replica >= len(self._cell.fleet.replicas):
+    def _end(self, feed_outage: FeedOutage, now: float) -> None:
+        if feed_outage.replica >= len(self._cell.fleet.replicas):
             return
-        replica = self._cell.fleet.replicas[silence.replica]
+        replica = self._cell.fleet.replicas[feed_outage.replica]
         self._phantoms.discard(replica.name)
         self._cell.fleet.heard(replica, now)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from deployments.engine_model.engine import Engine
+from deployments.engine_model.engine import EngineModel
 from deployments.scheduling import Lease, SchedulerContract
 from deployments.scheduling.replica import Capacity
-from planning.simulator.outcome import Outcome
+from planning.simulator.outcome import SimulationOutcome
 
 
 class FleetEventKind(StrEnum):
@@ -46,7 +46,7 @@ class SimulatedReplica:
     """One replica. Times are seconds from the start; infinite while they have not come."""
 
     number: int
-    engine: Engine
+    engine: EngineModel
     started_s: float
     ready_s: float
     ended_s: float = math.inf
@@ -75,10 +75,10 @@ class SimulatedCell(Protocol):
     """What a cell offers to those who act on it (its fleet, its scaling, faults) or look at it (a sampler)."""
 
     scheduler: SchedulerContract
-    fleet: "Fleet"
+    fleet: "SimulatedFleet"
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> SimulationOutcome:
         """What has become of the requests so far."""
         ...
 
@@ -100,14 +100,14 @@ class SimulatedCell(Protocol):
         ...
 
 
-class Fleet:
+class SimulatedFleet:
     """The replicas that there ever were, by number and by name. One that starts takes `start_up_s`, those at the beginning none.
 
-    `starts_told`: the scheduler is told when the next replica will be ready, as it is live where something scales (`scheduling/availability.py`).
+    `starts_reported`: the scheduler is told when the next replica will be ready, as it is live where something scales (`scheduling/availability.py`).
     """
 
     def __init__(
-        self, cell: SimulatedCell, capacity: Capacity, start_up_s: float, make_engine: Callable[[], Engine], starts_told: bool = False
+        self, cell: SimulatedCell, capacity: Capacity, start_up_s: float, make_engine: Callable[[], EngineModel], starts_reported: bool = False
     ) -> None:
         self.replicas: list[SimulatedReplica] = []
         self.by_name: dict[str, SimulatedReplica] = {}
@@ -116,7 +116,7 @@ class Fleet:
         self._capacity = capacity
         self._start_up_s = start_up_s
         self._make_engine = make_engine
-        self._starts_told = starts_told
+        self._starts_reported = starts_reported
 
     @property
     def staying(self) -> list[SimulatedReplica]:
@@ -165,7 +165,7 @@ class Fleet:
         self.gone_if_done(replica, now)
 
     def heard(self, replica: SimulatedReplica, now: float) -> None:
-        """One that was silent reports again, and takes work unless it drains."""
+        """One that was unresponsive reports again, and takes work unless it drains."""
         if replica.serves and not replica.draining:
             self._scheduler.replica_up(replica.name, self._capacity, now)
             self._cell.step(now)
@@ -181,7 +181,7 @@ class Fleet:
 
     def _tell_starts(self, now: float) -> None:
         """The scheduler learns when the next replica will be ready."""
-        if self._starts_told:
+        if self._starts_reported:
             due_s = min((one.due_s for one in self.replicas if one.ready_s == one.ended_s == math.inf), default=math.inf)
             self._scheduler.expect_replica(due_s if due_s < math.inf else None, now)
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from autoscaling.scaler.decision import Decision
+from autoscaling.scaler.decision import ScalingDecision
 from deployments.scheduling import RejectCause
 
 CAUSES = tuple(RejectCause)
@@ -26,7 +26,7 @@ class Life:
 
 
 @dataclass(slots=True)
-class Outcome:
+class SimulationOutcome:
     """Seconds from the start; NaN where it did not happen. `lane` is the index of the lane by length, -1 before any; `cause` that of `CAUSES` for a
     request that was turned away, -1 for others; `expired_s` when one gave up waiting in its lane."""
 
@@ -51,13 +51,13 @@ class Outcome:
     """Quantiles of the time between tokens, over all engines."""
     ended_s: float = 0.0
     preemptions: int = 0
-    lives: tuple[Life, ...] = ()
+    lifetimes: tuple[Life, ...] = ()
     """Of the replicas, in the order in which they started."""
-    scalings: tuple[Decision, ...] = ()
-    """What the autoscaler decided: what changed the number of replicas, its reason or the law's concern."""
+    scalings: tuple[ScalingDecision, ...] = ()
+    """What the autoscaler decided: what changed the number of replicas, its reason or the policy's concern."""
 
     @classmethod
-    def empty(cls, arrived_s: Column, prompt_tokens: NDArray[np.int64], output_tokens: NDArray[np.int64]) -> "Outcome":
+    def empty(cls, arrived_s: Column, prompt_tokens: NDArray[np.int64], output_tokens: NDArray[np.int64]) -> "SimulationOutcome":
         """Nothing has happened yet."""
         count = len(arrived_s)
 
@@ -83,7 +83,7 @@ class Outcome:
     @property
     def replica_s(self) -> float:
         """Replica-seconds that are paid for: from each one's start, its start-up with it, to its end."""
-        return sum(life.ended_s - life.started_s for life in self.lives)
+        return sum(life.ended_s - life.started_s for life in self.lifetimes)
 
     @property
     def ttft_s(self) -> Column:
@@ -132,7 +132,7 @@ class Figures:
         return {key: None if isinstance(value, float) and np.isnan(value) else value for key, value in asdict(self).items()}
 
 
-def figures(name: str, out: Outcome, slo_s: NDArray[np.float64], chosen: NDArray[np.bool_]) -> Figures:
+def figures(name: str, out: SimulationOutcome, slo_s: NDArray[np.float64], chosen: NDArray[np.bool_]) -> Figures:
     """The figures of the chosen requests."""
     ttft, tpot, queued = out.ttft_s[chosen], out.tpot_s[chosen], out.queued_s[chosen]
     p50, p90, p99 = (1e3 * value for value in _quantiles(ttft, (0.5, 0.9, 0.99)))

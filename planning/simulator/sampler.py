@@ -27,7 +27,7 @@ class Samples:
     inside: Column
     """Sequences that wait inside the engines, bound but not begun."""
     kv_mean: Column
-    kv_most: Column
+    kv_max: Column
     preemptions: Column
     """So far."""
     waits: tuple[tuple[tuple[str, WaitReason], ...], ...]
@@ -58,8 +58,8 @@ class Sampler:
 
     def samples(self) -> Samples:
         """What was seen so far."""
-        at_s, running, inside, kv_mean, kv_most, preemptions = np.array(self._rows, dtype=np.float64).reshape(-1, 6).T
-        return Samples(at_s, running, inside, kv_mean, kv_most, preemptions, tuple(self._waits))
+        at_s, running, inside, kv_mean, kv_max, preemptions = np.array(self._rows, dtype=np.float64).reshape(-1, 6).T
+        return Samples(at_s, running, inside, kv_mean, kv_max, preemptions, tuple(self._waits))
 
     def _thin(self) -> None:
         self._rows = self._rows[::2]

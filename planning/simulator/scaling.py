@@ -11,11 +11,11 @@ import numpy as np
 
 from autoscaling.forecast.forecaster import Forecaster
 from autoscaling.scaler.autoscaler import Autoscaler
-from autoscaling.scaler.decision import Decision
+from autoscaling.scaler.decision import ScalingDecision
 from autoscaling.signals.signals import Signals, signals_of
 from deployments.cell.control import Control
-from deployments.cell.scaling_books import Latencies
-from planning.simulator.faults import Faults, FaultyBooks, Write
+from deployments.cell.scaling_facts import LatencySignals
+from planning.simulator.faults import Faults, FaultyFacts, Write
 from planning.simulator.fleet import SimulatedCell
 
 
@@ -35,13 +35,13 @@ class LatencyWatch:
         """An answer of more than one token ended."""
         self._tpot.append((now, tpot_s))
 
-    def latencies(self, now: float) -> Latencies:
+    def latencies(self, now: float) -> LatencySignals:
         """As of now."""
         for values in (self._ttft, self._tpot):
             while values and values[0][0] < now - self._span_s:
                 values.popleft()
         p50, p90, p99 = _quantiles(self._ttft, (0.5, 0.9, 0.99))
-        return Latencies(self._span_s, len(self._ttft), p50, p90, p99, _quantiles(self._tpot, (0.9,))[0])
+        return LatencySignals(self._span_s, len(self._ttft), p50, p90, p99, _quantiles(self._tpot, (0.9,))[0])
 
 
 def _quantiles(values: deque[tuple[float, float]], levels: tuple[float, ...]) -> list[float]:
@@ -52,7 +52,7 @@ NO_FAULTS = Faults()
 
 
 @dataclass(frozen=True)
-class Scaling:
+class SimulatedScaling:
     """`autoscaler` decides from second 0; times of day begin at `start_unix_s`. The cell runs at least until `until_s`.
 
     `attainment` by class. `start_up_s` of each replica that is started, in the order of starting, the last one for all further. `keep_all`: every
@@ -73,15 +73,15 @@ class Scaling:
 class ScalingLoop:
     """Of one cell. `decisions`: what was decided; `reasons`: how often for which reason."""
 
-    def __init__(self, scaling: Scaling, cell: SimulatedCell) -> None:
-        self.decisions: list[Decision] = []
+    def __init__(self, scaling: SimulatedScaling, cell: SimulatedCell) -> None:
+        self.decisions: list[ScalingDecision] = []
         self.reasons: Counter[str] = Counter()
         self._scaling = scaling
         self._cell = cell
         self._started = 0
-        span_s = scaling.autoscaler.law.latency_span_s
+        span_s = scaling.autoscaler.policy.latency_span_s
         self.watch = LatencyWatch(span_s) if span_s > 0 else None
-        self._books = FaultyBooks(scaling.faults.silences, cell)
+        self._books = FaultyFacts(scaling.faults.silences, cell)
         for write in scaling.faults.writes:
             cell.at(write.at_s, lambda now, write=write: self._written(write, now))  # type: ignore[misc]
         cell.at(0.0, self._tick)
@@ -95,7 +95,7 @@ class ScalingLoop:
             self.decisions.append(decision)
         self._apply(decision.requested - decision.applied, now)
         if now < scaling.until_s or not cell.idle:
-            cell.at(now + scaling.autoscaler.law.period_s, self._tick)
+            cell.at(now + scaling.autoscaler.policy.period_s, self._tick)
 
     def _signals(self, now: float) -> Signals:
         scaling, cell = self._scaling, self._cell
@@ -134,5 +134,5 @@ class ScalingLoop:
             self._cell.step(now)
 
 
-def _why(decision: Decision) -> tuple[str, str | None]:
+def _why(decision: ScalingDecision) -> tuple[str, str | None]:
     return decision.reason, decision.concern

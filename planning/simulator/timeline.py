@@ -13,7 +13,7 @@ import numpy as np
 
 from deployments.scheduling import WaitReason
 from planning.simulator.bins import Bins, Column, Counts, bins_for
-from planning.simulator.outcome import Life, Outcome
+from planning.simulator.outcome import Life, SimulationOutcome
 from planning.simulator.sampler import Samples
 
 
@@ -28,17 +28,17 @@ class ReplicaCount:
     failed: int = 0
 
 
-def counts_of(lives: Sequence[Life]) -> list[ReplicaCount]:
+def counts_of(lifetimes: Sequence[Life]) -> list[ReplicaCount]:
     """What the replicas' lives add up to: a count at each of their moments, the first at 0."""
     moments = sorted(
-        {0.0, *(moment for life in lives for moment in (life.started_s, life.ready_s, life.drained_s, life.ended_s) if moment < math.inf)}
+        {0.0, *(moment for life in lifetimes for moment in (life.started_s, life.ready_s, life.drained_s, life.ended_s) if moment < math.inf)}
     )
-    return [_count_at(lives, moment) for moment in moments]
+    return [_count_at(lifetimes, moment) for moment in moments]
 
 
-def _count_at(lives: Sequence[Life], now: float) -> ReplicaCount:
+def _count_at(lifetimes: Sequence[Life], now: float) -> ReplicaCount:
     ready = warming = draining = 0
-    for life in lives:
+    for life in lifetimes:
         if life.started_s <= now < life.ended_s:
             warming += now < life.ready_s and now < life.drained_s
             draining += life.drained_s <= now
@@ -83,7 +83,7 @@ class LaneLine:
     queued_sum_s: Column
     waiting: Counts
     """At the end of the bin."""
-    waiting_most: Counts
+    waiting_max: Counts
     rejected: Counts
     expired: Counts
     promoted: Counts
@@ -98,7 +98,7 @@ class CellLine:
     running: Column
     inside: Column
     kv_mean: Column
-    kv_most: Column
+    kv_max: Column
     preemptions: Column
     finished: Counts
     prompt_tokens_offered: Column
@@ -123,7 +123,7 @@ class Timeline:
 
 
 def timeline(
-    out: Outcome, slo_s: Column, lanes: Sequence[str], samples: Samples, replicas: Sequence[ReplicaCount], bins: Bins | None = None
+    out: SimulationOutcome, slo_s: Column, lanes: Sequence[str], samples: Samples, replicas: Sequence[ReplicaCount], bins: Bins | None = None
 ) -> Timeline:
     """The run over time; `slo_s` is each request's TTFT SLO. `bins` default to some hundreds over the run."""
     length_s = run_length_s(out)
@@ -132,19 +132,19 @@ def timeline(
     return Timeline(bins, length_s, lines, _cell(out, samples, replicas, bins, length_s), _waits(samples, bins))
 
 
-def run_length_s(out: Outcome) -> float:
+def run_length_s(out: SimulationOutcome) -> float:
     """From the start to the last thing that happened."""
     return max(out.ended_s, *(float(np.nanmax(column)) for column in (out.arrived_s, out.finished_s) if not np.isnan(column).all()), 0.0)
 
 
-def _lane(name: str, out: Outcome, slo_s: Column, bins: Bins, number: int) -> LaneLine:
+def _lane(name: str, out: SimulationOutcome, slo_s: Column, bins: Bins, number: int) -> LaneLine:
     own = out.lane == number
     arrived, ttft, queued = out.arrived_s[own], out.ttft_s[own], out.queued_s[own]
     late = ttft > slo_s[own]
     p50, p95 = bins.quantiles(arrived, ttft, (0.5, 0.95))
     left = np.fmin(out.placed_s, out.expired_s)[own]
     waited = left > arrived
-    waiting, most = bins.levels(arrived[waited], left[waited])
+    waiting, maximum = bins.levels(arrived[waited], left[waited])
     return LaneLine(
         name,
         bins.counts(arrived),
@@ -154,23 +154,23 @@ def _lane(name: str, out: Outcome, slo_s: Column, bins: Bins, number: int) -> La
         bins.sums(arrived[late], ttft[late]),
         bins.sums(arrived[late], queued[late]),
         waiting,
-        most,
+        maximum,
         bins.counts(out.arrived_s[own & out.rejected]),
         bins.counts(out.expired_s[own]),
         bins.counts(out.placed_s[own & out.promoted]),
     )
 
 
-def _cell(out: Outcome, samples: Samples, replicas: Sequence[ReplicaCount], bins: Bins, length_s: float) -> CellLine:
+def _cell(out: SimulationOutcome, samples: Samples, replicas: Sequence[ReplicaCount], bins: Bins, length_s: float) -> CellLine:
     at_s, until_s = samples.at_s, np.minimum(bins.edges_s[1:], length_s)
-    so_far = bins.most(at_s, samples.preemptions)
+    so_far = bins.maximum(at_s, samples.preemptions)
     answered, prompt, output = ~np.isnan(out.first_s), out.prompt_tokens.astype(np.float64), out.output_tokens.astype(np.float64)
     first_tokens = bins.counts(out.first_s[answered]).astype(np.float64)
     return CellLine(
         bins.means(at_s, samples.running),
         bins.means(at_s, samples.inside),
         bins.means(at_s, samples.kv_mean),
-        bins.most(at_s, samples.kv_most),
+        bins.maximum(at_s, samples.kv_max),
         np.diff(so_far, prepend=0.0),
         bins.counts(out.finished_s),
         bins.sums(out.arrived_s, prompt),

@@ -17,7 +17,7 @@ from planning.workload.trace import Labels, Trace, no_labels
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Column(Protocol[T_co]):
+class WorkloadColumn(Protocol[T_co]):
     """A value for each request: a tuple, or something leaner that a million requests need."""
 
     def __len__(self) -> int: ...
@@ -38,9 +38,9 @@ class Workload:
     output_tokens: NDArray[np.int64]
     max_tokens: NDArray[np.int64]
     ttft_slo_s: NDArray[np.float64]
-    tenant: Column[str]
-    traffic_class: Column[str]
-    prefix: Column[tuple[int, ...]]
+    tenant: WorkloadColumn[str]
+    traffic_class: WorkloadColumn[str]
+    prefix: WorkloadColumn[tuple[int, ...]]
     chunk_tokens: int = 0
 
     def __post_init__(self) -> None:
@@ -118,7 +118,7 @@ def workload_of(trace: Trace, spec: ClusterSpec, model: Model) -> Workload:
     traffic_class = _classes(mine, spec, tenant)
     slo_s = np.array([one.ttft_ms / 1e3 for one in spec.classes])
     count = len(mine)
-    prefix: Column[tuple[int, ...]] = ((),) * count if mine.prefixes is None else mine.prefixes
+    prefix: WorkloadColumn[tuple[int, ...]] = ((),) * count if mine.prefixes is None else mine.prefixes
     return Workload(
         mine.arrived_s,
         mine.prompt_tokens,
@@ -136,8 +136,8 @@ def _of_model(trace: Trace, spec: ClusterSpec, model: Model) -> Trace:
     named = trace.model
     if named is None or not any(name in one.served_names for one in spec.models for name in named.used()):
         return trace
-    wanted = np.array([name in model.served_names for name in named.names])
-    mine = trace.take(np.flatnonzero(wanted[named.codes]))
+    desired = np.array([name in model.served_names for name in named.names])
+    mine = trace.take(np.flatnonzero(desired[named.codes]))
     if not len(mine):
         raise WorkloadError(
             f"no request of the trace is for model {model.name!r}; it has those of {', '.join(name or '(none)' for name in named.used())}"

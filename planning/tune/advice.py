@@ -15,9 +15,9 @@ from typing import Any
 from deployments.telemetry.published_error import Published
 from planning.report.facts import Price
 from planning.tune.choice import Chosen, Ground, choose
-from planning.tune.trial import Exact, Played, Trial, front
+from planning.tune.trial import Exact, TrialResult, TuningTrial, front
 
-MOST_TTFT, MOST_CAPACITY = 0.2, 0.1
+MAX_TTFT, MAX_CAPACITY = 0.2, 0.1
 _FIGURE = "ttft/all/p90"
 
 
@@ -29,8 +29,8 @@ class Trust:
     error: str
 
 
-def judge(published: Published | None, model: str, most_ttft: float = MOST_TTFT, most_capacity: float = MOST_CAPACITY) -> Trust:
-    """Judges what a rehearsal published. `most_ttft`: how far the p90 of TTFT may be off at any load, `most_capacity` the capacity (shares)."""
+def judge(published: Published | None, model: str, max_ttft: float = MAX_TTFT, max_capacity: float = MAX_CAPACITY) -> Trust:
+    """Judges what a rehearsal published. `max_ttft`: how far the p90 of TTFT may be off at any load, `max_capacity` the capacity (shares)."""
     if published is None:
         missing = "no published error: nobody has compared the simulator with this deployment"
         return Trust((missing,), "unknown: never rehearsed")
@@ -38,18 +38,20 @@ def judge(published: Published | None, model: str, most_ttft: float = MOST_TTFT,
     found = [(at.load, figure.error) for at in published.loads for figure in at.figures if figure.name == _FIGURE]
     if not found:
         doubts.append(f"the published error has no figure {_FIGURE!r}")
-    doubts += [f"TTFT p90 at {load:g} x capacity is off by {error:+.1%}; allowed: {most_ttft:.0%}" for load, error in found if abs(error) > most_ttft]
-    if abs(published.capacity_error) > most_capacity:
-        doubts.append(f"the capacity is off by {published.capacity_error:+.1%}; allowed: {most_capacity:.0%}")
+    doubts += [f"TTFT p90 at {load:g} x capacity is off by {error:+.1%}; allowed: {max_ttft:.0%}" for load, error in found if abs(error) > max_ttft]
+    if abs(published.capacity_error) > max_capacity:
+        doubts.append(f"the capacity is off by {published.capacity_error:+.1%}; allowed: {max_capacity:.0%}")
     loads = ", ".join(f"{error:+.1%} at {load:g} x capacity" for load, error in found) or "not told"
-    told = f"TTFT p90 {loads}; capacity {published.capacity_error:+.1%}; rehearsed {published.measured_at[:10]} on {published.replicas} replica(s)"
-    return Trust(tuple(doubts), told)
+    reported = (
+        f"TTFT p90 {loads}; capacity {published.capacity_error:+.1%}; rehearsed {published.measured_at[:10]} on {published.replicas} replica(s)"
+    )
+    return Trust(tuple(doubts), reported)
 
 
 SCHEMA_VERSION = 1
 DAY_S = 86_400.0
 _WORTH = 0.01
-"""A proposal that saves less than this and mends no promise is none."""
+"""A proposal that saves less than this and fixes no SLO is none."""
 
 
 @dataclass(frozen=True)
@@ -58,47 +60,47 @@ class Advice:
 
     model: str
     policy: str
-    promises: Mapping[str, float]
+    slos: Mapping[str, float]
     span_s: float
-    trials: Sequence[Trial]
-    before: Trial
+    trials: Sequence[TuningTrial]
+    before: TuningTrial
     chosen: Chosen
     price: Price
     trust: Trust
     seconds: float
 
     @property
-    def front(self) -> list[Trial]:
+    def front(self) -> list[TuningTrial]:
         """Of the runs of the whole, the ones that no other beats; the cheapest first."""
-        return front(self.trials, self.promises)
+        return front(self.trials, self.slos)
 
     @property
     def looked_at(self) -> int:
         return sum(trial.draft is not None for trial in self.trials)
 
     @property
-    def finished(self) -> list[Trial]:
-        """Settings with which all of the traffic was played."""
+    def finished(self) -> list[TuningTrial]:
+        """Settings with which all of the traffic was run."""
         return [trial for trial in self.trials if trial.finished]
 
     @property
     def worth_it(self) -> bool:
         """Whether the proposal is any better than what there is."""
-        before, after = played(self.before), played(self.chosen.trial)
+        before, after = outcome(self.before), outcome(self.chosen.trial)
         if self.chosen.trial is self.before:
             return False
-        mends = before.slack(self.promises) < 0 and after.slack(self.promises) > before.slack(self.promises)
-        return mends or after.replica_hours < (1 - _WORTH) * before.replica_hours
+        improves = before.slack(self.slos) < 0 and after.slack(self.slos) > before.slack(self.slos)
+        return improves or after.replica_hours < (1 - _WORTH) * before.replica_hours
 
     @property
     def keeps(self) -> bool:
         return self.chosen.ground is not Ground.NEAREST
 
-    def hours_a_day(self, trial: Trial) -> float:
+    def hours_a_day(self, trial: TuningTrial) -> float:
         """GPU-hours (replica-hours where no GPU is known) a day."""
-        return played(trial).replica_hours * self.price.per_replica * DAY_S / self.span_s
+        return outcome(trial).replica_hours * self.price.per_replica * DAY_S / self.span_s
 
-    def usd_a_day(self, trial: Trial) -> float | None:
+    def usd_a_day(self, trial: TuningTrial) -> float | None:
         return None if self.price.usd_per_hour is None else self.hours_a_day(trial) * self.price.usd_per_hour
 
     def as_json(self) -> dict[str, Any]:
@@ -107,11 +109,11 @@ class Advice:
             "schema": SCHEMA_VERSION,
             "model": self.model,
             "policy": self.policy,
-            "promises": dict(self.promises),
+            "slos": dict(self.slos),
             "span_s": self.span_s,
             "seconds": self.seconds,
             "looked_at": self.looked_at,
-            "played": len(self.finished),
+            "outcome": len(self.finished),
             "hours": self.price.hours,
             "usd_per_hour": self.price.usd_per_hour,
             "trials": {name: self._trial(trial) for name, trial in shown.items()},
@@ -124,11 +126,11 @@ class Advice:
             "doubts": list(self.trust.doubts),
         }
 
-    def _trial(self, trial: Trial) -> dict[str, Any]:
-        exact, of_whole = played(trial), exact_of(trial)
+    def _trial(self, trial: TuningTrial) -> dict[str, Any]:
+        exact, of_whole = outcome(trial), exact_of(trial)
         return {
             "settings": None if trial.candidate is None else dict(trial.candidate.settings),
-            "replicas_min": None if trial.candidate is None else trial.candidate.least,
+            "replicas_min": None if trial.candidate is None else trial.candidate.minimum,
             "attainment": exact.attainment,
             "by_class": {name: exact.attained(name) for name in exact.classes},
             "hours_a_day": self.hours_a_day(trial),
@@ -142,18 +144,18 @@ class Advice:
 
 
 def advise(
-    model: str, policy: str, promises: Mapping[str, float], span_s: float, trials: Sequence[Trial], price: Price, trust: Trust, seconds: float
+    model: str, policy: str, slos: Mapping[str, float], span_s: float, trials: Sequence[TuningTrial], price: Price, trust: Trust, seconds: float
 ) -> Advice:
-    """From a search's trials, the spec's own settings first. Raises ValueError where none was played to its end."""
-    return Advice(model, policy, promises, span_s, trials, trials[0], choose(trials, promises), price, trust, seconds)
+    """From a search's trials, the spec's own settings first. Raises ValueError where none was run to its end."""
+    return Advice(model, policy, slos, span_s, trials, trials[0], choose(trials, slos), price, trust, seconds)
 
 
-def played(trial: Trial) -> Played:
+def outcome(trial: TuningTrial) -> TrialResult:
     assert trial.exact is not None
     return trial.exact
 
 
-def exact_of(trial: Trial) -> Exact:
-    found = played(trial).exact
+def exact_of(trial: TuningTrial) -> Exact:
+    found = outcome(trial).exact
     assert found is not None
     return found

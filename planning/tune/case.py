@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 
 from autoscaling.forecast.history import History, history_of_requests
 from autoscaling.from_spec import BACKLOG, FIXED, ScalingSetup, cost_of, is_paced, settings_in, setup_of
-from autoscaling.laws.law import Plant
-from autoscaling.laws.registry import LAWS
-from autoscaling.laws.settings import LawError, Value
+from autoscaling.policies.policy import ReplicaProfile
+from autoscaling.policies.registry import POLICIES
+from autoscaling.policies.settings import PolicyError, Value
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile
 from deployments.engine_model.cost_model import CostModel
 from deployments.engine_model.replica_rate import rate_at
 from deployments.scheduling.policy import binding_of, policy_of
-from planning.gauntlet.serving import Load
+from planning.gauntlet.serving import LoadCurve
 from planning.simulator.cell import CellSettings
 from planning.simulator.workload import Workload
 from planning.tune.space import Space
@@ -27,20 +27,20 @@ from planning.workload.trace import Trace
 _SMOOTHED_S = 300.0
 
 
-def load_of(arrived_s: NDArray[np.float64], replica_s: NDArray[np.float64], span_s: float, step_s: float = 60.0) -> Load:
+def load_of(arrived_s: NDArray[np.float64], replica_s: NDArray[np.float64], span_s: float, step_s: float = 60.0) -> LoadCurve:
     """From requests that each take so many seconds of a full replica; averaged over five minutes."""
     count = max(1, int(np.ceil(span_s / step_s)))
     step = np.minimum((arrived_s / step_s).astype(np.int64), count - 1)
     rate = np.bincount(step, weights=replica_s, minlength=count) / step_s
     width = min(count, max(1, round(_SMOOTHED_S / step_s)))
     weight = np.convolve(np.ones(count), np.ones(width), mode="same")
-    return Load(np.convolve(rate, np.ones(width), mode="same")[:count] / weight[:count], step_s)
+    return LoadCurve(np.convolve(rate, np.ones(width), mode="same")[:count] / weight[:count], step_s)
 
 
-def load_on(work: Workload, plant: Plant, cost: CostModel, span_s: float) -> Load:
+def load_on(work: Workload, replica_profile: ReplicaProfile, cost: CostModel, span_s: float) -> LoadCurve:
     prompt, output = work.prompt_tokens.astype(np.float64), work.output_tokens.astype(np.float64)
-    tokens = prompt + plant.decode_weight * output
-    per_replica = rate_at(plant.limits, cost, max(1.0, float(prompt.mean())), max(1.0, float(output.mean()))) * float(tokens.mean())
+    tokens = prompt + replica_profile.decode_weight * output
+    per_replica = rate_at(replica_profile.limits, cost, max(1.0, float(prompt.mean())), max(1.0, float(output.mean()))) * float(tokens.mean())
     return load_of(work.arrived_s, tokens / max(per_replica, 1e-9), span_s)
 
 
@@ -54,7 +54,7 @@ _LEAD = 1 / 3
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The seconds `from_s` to `to_s`, played from `lead_s` before on; it counts `weight` times."""
+    """The seconds `from_s` to `to_s`, run from `lead_s` before on; it counts `weight` times."""
 
     from_s: float
     to_s: float
@@ -66,13 +66,13 @@ def whole(span_s: float) -> tuple[Part, ...]:
     return (Part(0.0, span_s, 1.0),)
 
 
-def parts_of(load: Load, span_s: float) -> tuple[Part, ...]:
+def parts_of(load: LoadCurve, span_s: float) -> tuple[Part, ...]:
     """The parts for a first look, in the order of time; everything where that is too short to be cut.
 
     Stretches at even distances, one of them around the busiest minutes: an even sample meets every time of the day as often
     as any other, and laying it out from the peak sees to it that no peak is thinned away. Several short stretches tell the
     cost of a day better than one long one (within 2 % instead of 5 % of its replica-hours for a quarter of the day, over
-    settings of all kinds). Each begins with a lead that is played and not counted, in which the number of replicas becomes
+    settings of all kinds). Each begins with a lead that is run and not counted, in which the number of replicas becomes
     the policy's own. What is estimated so is never reported: it says which settings deserve a run of the whole.
     """
     length_s, distance_s = _SHARE * span_s / _COUNT, span_s / _COUNT
@@ -88,9 +88,9 @@ _NOTHING = History(0, ())
 
 
 @dataclass(frozen=True)
-class Case:
-    """`cell`: with as many replicas as run at the start, and without scaling. `setup`: how the spec scales; what is tried differs in its law's
-    settings and its least replicas. `fixed`: so many replicas run now, always, and `setup` is of the law that is tried instead; None: the law
+class TuningCase:
+    """`cell`: with as many replicas as run at the start, and without scaling. `setup`: how the spec scales; what is tried differs in its policy's
+    settings and its least replicas. `fixed`: so many replicas run now, always, and `setup` is of the policy that is tried instead; None: the policy
     decides already.
 
     `history` is what arrived before, as far as it is known, for a forecast.
@@ -110,25 +110,27 @@ class Case:
         last = float(self.work.arrived_s[-1])
         return last * (1 + 1 / len(self.work))
 
-    def load(self) -> Load:
-        return load_on(self.work, self.setup.plant, self.cost, self.span_s)
+    def load(self) -> LoadCurve:
+        return load_on(self.work, self.setup.replica_profile, self.cost, self.span_s)
 
 
 def defaults_of(policy: str) -> dict[str, Value]:
-    """The law's settings. How often it is asked is none of them where the spec's `period_s` says so. Raises LawError for a law that there is not."""
-    if policy not in LAWS:
-        raise LawError(f"autoscaling.policy = {policy!r}: no such law; allowed: {', '.join(LAWS)}")
+    """The policy's settings. How often it is asked is none of them where the spec's `period_s` says so. Raises LawError for a policy that there is not."""
+    if policy not in POLICIES:
+        raise PolicyError(f"autoscaling.policy = {policy!r}: no such policy; allowed: {', '.join(POLICIES)}")
     ours = {"period_s"} if is_paced(policy) else set()
-    return {field.name: field.default for field in fields(LAWS[policy].settings) if field.name not in ours and field.default is not MISSING}
+    return {field.name: field.default for field in fields(POLICIES[policy].settings) if field.name not in ours and field.default is not MISSING}
 
 
 class CaseError(ValueError):
     """A spec or traffic that can not be tuned on; the message names the key, the value and what is allowed."""
 
 
-def case_of(spec: ClusterSpec, model: Model, cost: CostFile, work: Workload, start_up_s: float | None = None, history: History | None = None) -> Case:
+def case_of(
+    spec: ClusterSpec, model: Model, cost: CostFile, work: Workload, start_up_s: float | None = None, history: History | None = None
+) -> TuningCase:
     """The case, in the model's first region. `start_up_s`: how long a replica takes to start, where that is known better than the spec says. A fixed
-    number of replicas is what there is now; what is tried is the backlog law. Raises CaseError, or LawError for a law that there is not."""
+    number of replicas is what there is now; what is tried is the backlog policy. Raises CaseError, or LawError for a policy that there is not."""
     if not len(work) or work.arrived_s[-1] <= 0:
         raise CaseError(f"the traffic: {len(work)} requests, all at its second 0; allowed: requests that come over some time")
     scaling = spec.autoscaling_of(model)
@@ -139,49 +141,49 @@ def case_of(spec: ClusterSpec, model: Model, cost: CostFile, work: Workload, sta
         )
     scaled = model.model_copy(update={"autoscaling": scaling.model_copy(update={"policy": BACKLOG})}) if fixed else model
     setup = setup_of(spec, scaled, spec.regions_of(model)[0], cost, start_up_s=start_up_s)
-    plant = setup.plant
-    chunk = work.chunk_tokens if model.settings.prefix_caching and work.chunk_tokens % plant.limits.block_tokens == 0 else 0
-    plant = replace(plant, limits=replace(plant.limits, chunk_tokens=chunk))
+    replica_profile = setup.replica_profile
+    chunk = work.chunk_tokens if model.settings.prefix_caching and work.chunk_tokens % replica_profile.limits.block_tokens == 0 else 0
+    replica_profile = replace(replica_profile, limits=replace(replica_profile.limits, chunk_tokens=chunk))
     cell = CellSettings(
         max(1, model.replicas.count),
-        plant.limits,
+        replica_profile.limits,
         policy_of(spec),
         binding_of(spec),
         model.settings.max_model_len,
         spec.gateway.timeouts.queue_wait_s,
-        plant.start_up_s,
+        replica_profile.start_up_s,
         patience_s={one.name: spec.patience_s(one) for one in spec.classes},
     )
-    return Case(
+    return TuningCase(
         work,
         cost_of(model, cost),
         cell,
         tuple(lane.name for lane in spec.lanes),
-        replace(setup, plant=plant),
+        replace(setup, replica_profile=replica_profile),
         model.replicas.count if fixed else None,
         history or History(0, ()),
     )
 
 
 def own_and_defaults(spec: ClusterSpec, model: Model) -> tuple[Candidate | None, Candidate]:
-    """The spec's own settings (None: a fixed count), and the law's defaults within the same bounds."""
-    scaling, least = spec.autoscaling_of(model), model.replicas.min
-    defaults = Candidate(defaults_of(BACKLOG if scaling.policy == FIXED else scaling.policy), least)
+    """The spec's own settings (None: a fixed count), and the policy's defaults within the same bounds."""
+    scaling, minimum = spec.autoscaling_of(model), model.replicas.min
+    defaults = Candidate(defaults_of(BACKLOG if scaling.policy == FIXED else scaling.policy), minimum)
     if scaling.policy == FIXED:
         return None, defaults
-    return Candidate({**defaults.settings, **settings_in(scaling)}, least), defaults
+    return Candidate({**defaults.settings, **settings_in(scaling)}, minimum), defaults
 
 
-def space_of(case: Case, own: Candidate | None, defaults: Candidate) -> Space:
+def space_of(case: TuningCase, own: Candidate | None, defaults: Candidate) -> Space:
     """Where to look. `replicas.min` is looked for up to what the mean load takes; only a spec that allows zero is offered zero. Raises CaseError for
-    a law of which nobody knows where to look."""
-    least = min(case.setup.bounds.least, 1)
-    most = max(least, min(case.setup.bounds.most, int(case.load().replicas.mean()) + 1))
-    entry = LAWS[case.setup.law.name]
+    a policy of which nobody knows where to look."""
+    minimum = min(case.setup.bounds.minimum, 1)
+    maximum = max(minimum, min(case.setup.bounds.maximum, int(case.load().replicas.mean()) + 1))
+    entry = POLICIES[case.setup.policy.name]
     if not entry.search:
-        known = ", ".join(name for name, one in LAWS.items() if one.search)
-        raise CaseError(f"autoscaling.policy = {case.setup.law.name!r}: nobody knows where its settings are to be looked for; allowed: {known}")
-    return Space(entry.search, (least, most), (own or defaults).settings)
+        known = ", ".join(name for name, one in POLICIES.items() if one.search)
+        raise CaseError(f"autoscaling.policy = {case.setup.policy.name!r}: nobody knows where its settings are to be looked for; allowed: {known}")
+    return Space(entry.search, (minimum, maximum), (own or defaults).settings)
 
 
 def history_of_trace(trace: Trace, decode_weight: float, start_unix_s: float) -> History:

@@ -23,7 +23,7 @@ from statistics import NormalDist, fmean, median, pstdev
 
 import numpy as np
 
-from planning.tune.trial import Played, Trial
+from planning.tune.trial import TrialResult, TuningTrial
 
 _DRAWS = 1_000
 _DOUBT = 0.1
@@ -31,59 +31,59 @@ _DOUBT = 0.1
 
 class Ground(StrEnum):
     SURE = "sure"
-    """The cheapest that keep every promise in 9 of 10 days drawn from this one."""
+    """The cheapest that meet every SLO in 9 of 10 days drawn from this one."""
     KEPT = "kept"
-    """None is as sure as that: the cheapest that kept every promise on this day."""
+    """None is as sure as that: the cheapest that met every SLO on this day."""
     NEAREST = "nearest"
-    """None kept every promise: those that come nearest."""
+    """None met every SLO: those that come nearest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    trial: Trial
+    trial: TuningTrial
     ground: Ground
 
 
-def choose(trials: Sequence[Trial], promises: Mapping[str, float]) -> Chosen:
+def choose(trials: Sequence[TuningTrial], slos: Mapping[str, float]) -> Chosen:
     """One of the finished trials that have settings. Raises ValueError where there is none."""
     able = [trial for trial in trials if trial.finished and trial.candidate is not None]
     if not able:
-        raise ValueError("no settings were played to the end; needed: at least one run")
-    kept = [trial for trial in able if _exact(trial).slack(promises) >= 0]
-    sure = [trial for trial in kept if sure_slack(_exact(trial), promises) >= 0]
+        raise ValueError("no settings were run to the end; needed: at least one run")
+    kept = [trial for trial in able if _exact(trial).slack(slos) >= 0]
+    sure = [trial for trial in kept if sure_slack(_exact(trial), slos) >= 0]
     if kept:
         return Chosen(min(sure or kept, key=lambda trial: _exact(trial).replica_hours), Ground.SURE if sure else Ground.KEPT)
-    return Chosen(max(able, key=lambda trial: (_exact(trial).slack(promises), -_exact(trial).replica_hours)), Ground.NEAREST)
+    return Chosen(max(able, key=lambda trial: (_exact(trial).slack(slos), -_exact(trial).replica_hours)), Ground.NEAREST)
 
 
-def sure_slack(played: Played, promises: Mapping[str, float]) -> float:
-    """By how much the class with the least of it keeps its promise in all but one of ten days drawn from this one."""
-    assert played.exact is not None
+def sure_slack(outcome: TrialResult, slos: Mapping[str, float]) -> float:
+    """By how much the class with the least of it meets its SLO in all but one of ten days drawn from this one."""
+    assert outcome.exact is not None
     rng = np.random.default_rng(0)
-    least = np.inf
-    for name, (requests, kept) in sorted(played.exact.slots.items()):
+    minimum = np.inf
+    for name, (requests, kept) in sorted(outcome.exact.slots.items()):
         drawn = rng.integers(0, len(requests), (_DRAWS, len(requests)))
         total = np.maximum(requests[drawn].sum(axis=1), 1)
-        least = min(least, float(np.quantile(kept[drawn].sum(axis=1) / total, _DOUBT)) - promises[name])
-    return least
+        minimum = min(minimum, float(np.quantile(kept[drawn].sum(axis=1) / total, _DOUBT)) - slos[name])
+    return minimum
 
 
-def _exact(trial: Trial) -> Played:
+def _exact(trial: TuningTrial) -> TrialResult:
     assert trial.exact is not None
     return trial.exact
 
 
-_LEAST_GAIN = 0.005
+_MIN_GAIN = 0.005
 """What would save a smaller share is not worth a run."""
 _NEAR = 1.5
 """Runs that took so many times the hours of the cheapest say nothing of its neighbours."""
-_LEAST_DOUBT = 0.2
+_MIN_DOUBT = 0.2
 """Of what the tightest promise allows to miss: the least deviation of the gap."""
 
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What runs of the whole say beyond first looks. `best`: the fewest hours that surely keep every promise, infinite while none do."""
+    """What runs of the whole say beyond first looks. `best`: the fewest hours that surely meet every SLO, infinite while none do."""
 
     factor: float
     gap: float
@@ -91,29 +91,29 @@ class Correction:
     best: float
 
 
-def correction(trials: Sequence[Trial], promises: Mapping[str, float]) -> Correction:
-    """From all that was both looked at and played."""
+def correction(trials: Sequence[TuningTrial], slos: Mapping[str, float]) -> Correction:
+    """From all that was both looked at and run."""
     runs = [(trial.draft, trial.exact) for trial in trials if trial.candidate is not None and trial.exact is not None and trial.finished]
-    best = min((exact.replica_hours for _, exact in runs if sure_slack(exact, promises) >= 0), default=math.inf)
+    best = min((exact.replica_hours for _, exact in runs if sure_slack(exact, slos) >= 0), default=math.inf)
     cheapest = min((exact.replica_hours for _, exact in runs), default=math.inf)
     both = [(draft, exact) for draft, exact in runs if draft is not None and draft.stopped is None and draft.replica_hours]
     both = [(draft, exact) for draft, exact in both if exact.replica_hours < _NEAR * cheapest] or both
-    gaps = [draft.slack(promises) - sure_slack(exact, promises) for draft, exact in both]
-    least = _LEAST_DOUBT * (1 - max(promises.values(), default=0.99))
+    gaps = [draft.slack(slos) - sure_slack(exact, slos) for draft, exact in both]
+    minimum = _MIN_DOUBT * (1 - max(slos.values(), default=0.99))
     factor = median([exact.replica_hours / draft.replica_hours for draft, exact in both]) if both else 1.0
-    return Correction(factor, fmean(gaps) if gaps else 0.0, max(least, pstdev(gaps) if gaps else 0.0), best)
+    return Correction(factor, fmean(gaps) if gaps else 0.0, max(minimum, pstdev(gaps) if gaps else 0.0), best)
 
 
-def most_promising(trials: Sequence[Trial], promises: Mapping[str, float]) -> Trial | None:
+def most_promising(trials: Sequence[TuningTrial], slos: Mapping[str, float]) -> TuningTrial | None:
     """The one that is worth most; None where no run is worth its time."""
-    known = correction(trials, promises)
+    known = correction(trials, slos)
     left = [
-        (trial, known.factor * trial.draft.replica_hours, (trial.draft.slack(promises) - known.gap) / known.doubt)
+        (trial, known.factor * trial.draft.replica_hours, (trial.draft.slack(slos) - known.gap) / known.doubt)
         for trial in trials
         if trial.draft is not None and trial.exact is None and trial.draft.stopped is None
     ]
     if math.isinf(known.best):
         return max(left, key=lambda one: (one[2], -one[1]), default=(None, 0.0, 0.0))[0]
     worth = [(trial, (known.best - hours) * NormalDist().cdf(sigmas)) for trial, hours, sigmas in left]
-    trial, most = max(worth, key=lambda one: one[1], default=(None, 0.0))
-    return trial if most > _LEAST_GAIN * known.best / 2 else None
+    trial, maximum = max(worth, key=lambda one: one[1], default=(None, 0.0))
+    return trial if maximum > _MIN_GAIN * known.best / 2 else None

@@ -1,12 +1,12 @@
 """The search: many first looks, guided by Optuna, and runs of the whole traffic for those that deserve one.
 
     first      the spec's own settings and the defaults: runs of the whole, to the end, and first looks
-    look       some first looks (`Player.draft`). Optuna's tree-structured Parzen estimator and a surrogate (`surrogate.py`) propose in turns what to
-               look at: most merit, fewest replica-hours, each promise a constraint, with what first looks are known to overlook (`choice.py`)
+    look       some first looks (`TrialRunner.draft`). Optuna's tree-structured Parzen estimator and a surrogate (`surrogate.py`) propose in turns what to
+               look at: most merit, fewest replica-hours, each SLO a constraint, with what first looks are known to overlook (`choice.py`)
     run        of all that was looked at, what is expected to save most: a run of the whole. Then look again, until the time is over
 
 Only runs of the whole are reported. A look or a run ends early when it can not come to anything, and the last one when the time is over.
-Merit beyond what a promise needs is worth nothing to the sampler, so that it looks where the promise is just kept; the drawn front has it all.
+Merit beyond what an SLO needs is worth nothing to the sampler, so that it looks where the SLO is just kept; the drawn front has it all.
 
 Estimator: S. Watanabe: Tree-Structured Parzen Estimator (arXiv 2304.11127, 2023); for several objectives Y. Ozaki et al., GECCO 2020.
 """
@@ -21,10 +21,10 @@ import optuna
 from optuna.samplers import TPESampler
 
 from planning.tune.choice import correction, most_promising
-from planning.tune.player import OutOfTime
 from planning.tune.space import Space
-from planning.tune.surrogate import Seen, propose
-from planning.tune.trial import DEFAULTS, OWN, Candidate, Played, Trial
+from planning.tune.surrogate import Observations, propose
+from planning.tune.trial import DEFAULTS, OWN, Candidate, TrialResult, TuningTrial
+from planning.tune.trial_runner import OutOfTime
 
 _LOOKING = 0.6
 """Of the time: the share for first looks."""
@@ -33,25 +33,25 @@ _LOOKS = 6
 _LAST_RUNS = 3
 _HARDLY = 1e-4
 """The least share, and the fewest hours, of which a logarithm is taken."""
-_MOST_KNOWN = 100
+_MAX_KNOWN = 100
 """So many proposals in a row of what was looked at already: there is nothing else."""
 _STARTUP = 12
 _DEAR = 2.0
-"""Times the hours of the cheapest settings that keep all promises: what costs more is not looked at to the end."""
+"""Times the hours of the cheapest settings that meet all SLOs: what costs more is not looked at to the end."""
 _ENOUGH = 0.1
-"""Of what a promise allows to miss: to miss less than this share of it is no merit to the sampler."""
+"""Of what an SLO allows to miss: to miss less than this share of it is no merit to the sampler."""
 
 
 class SearchError(ValueError):
     """A search that came to nothing; the message says why and what to do."""
 
 
-class Plays(Protocol):
-    """Who plays traffic with settings: see `Player`."""
+class Runs(Protocol):
+    """Who runs traffic with settings: see `TrialRunner`."""
 
-    def draft(self, candidate: Candidate, deadline_s: float, most_hours: float = math.inf) -> Played: ...
+    def draft(self, candidate: Candidate, deadline_s: float, max_hours: float = math.inf) -> TrialResult: ...
 
-    def exact(self, candidate: Candidate | None, deadline_s: float, most_hours: float = math.inf, to_the_end: bool = False) -> Played: ...
+    def exact(self, candidate: Candidate | None, deadline_s: float, max_hours: float = math.inf, to_the_end: bool = False) -> TrialResult: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +68,18 @@ class Search:
 
     def __init__(
         self,
-        player: Plays,
+        runner: Runs,
         space: Space,
-        promises: Mapping[str, float],
+        slos: Mapping[str, float],
         budget: Budget,
         clock: Callable[[], float],
         tell: Callable[[str, float], None] = lambda text, share: None,
         seed: int = 0,
     ) -> None:
-        self.trials: list[Trial] = []
-        self._player = player
+        self.trials: list[TuningTrial] = []
+        self._runner = runner
         self._space = space
-        self._promises = promises
+        self._slos = slos
         self._budget = budget
         self._clock = clock
         self._tell = tell
@@ -94,9 +94,9 @@ class Search:
         self._study = optuna.create_study(directions=["maximize", "minimize"], sampler=sampler)
         self._distributions = space.distributions()
 
-    def run(self, own: Candidate | None, defaults: Candidate) -> list[Trial]:
+    def run(self, own: Candidate | None, defaults: Candidate) -> list[TuningTrial]:
         """All trials, `own` (None: a fixed number of replicas) and `defaults` first. Raises SearchError without time for one with settings."""
-        first = [Trial(OWN, own)] if own == defaults else [Trial(OWN, own), Trial(DEFAULTS, defaults)]
+        first = [TuningTrial(OWN, own)] if own == defaults else [TuningTrial(OWN, own), TuningTrial(DEFAULTS, defaults)]
         self.trials = first
         try:
             for trial in first:
@@ -109,16 +109,16 @@ class Search:
             pass
         if not any(trial.finished and trial.candidate is not None for trial in self.trials):
             raise SearchError(
-                f"not one simulation of the traffic with settings of the law came to its end within {self._budget.seconds / 60:g} minutes; "
+                f"not one simulation of the traffic with settings of the policy came to its end within {self._budget.seconds / 60:g} minutes; "
                 "allowed: more time, or less traffic"
             )
         return [trial for trial in self.trials if trial.exact is not None or trial.draft is not None]
 
     def _search(self) -> None:
-        most = self._budget.trials
-        while most is None or len(self.trials) < most:
+        maximum = self._budget.trials
+        while maximum is None or len(self.trials) < maximum:
             for _ in range(self._looks()):
-                if most is None or len(self.trials) < most:
+                if maximum is None or len(self.trials) < maximum:
                     self._look_anew()
             self._run_most_promising()
         for _ in range(_LAST_RUNS):
@@ -133,7 +133,7 @@ class Search:
         return looks if self._clock() + looks * look_s + 2 * run_s < self._end_s else 0
 
     def _run_most_promising(self) -> None:
-        trial = most_promising(self.trials, self._promises)
+        trial = most_promising(self.trials, self._slos)
         if trial is not None:
             self._run_whole(trial)
         elif self._budget.trials is None:
@@ -144,11 +144,11 @@ class Search:
         if self._proposals > _STARTUP and self._proposals % 2:
             self._propose()
         asked = self._study.ask(self._distributions)
-        trial = Trial(str(asked.number), self._space.candidate(asked.params))
+        trial = TuningTrial(str(asked.number), self._space.candidate(asked.params))
         if any(trial.candidate == other.candidate for other in self.trials):
             self._study.tell(asked, state=optuna.trial.TrialState.FAIL)
             self._known_before += 1
-            if self._known_before > _MOST_KNOWN:
+            if self._known_before > _MAX_KNOWN:
                 raise OutOfTime  # there is nothing left to try
             return
         self._known_before = 0
@@ -165,24 +165,24 @@ class Search:
         looks = [(trial.candidate, trial.draft) for trial in self.trials if trial.candidate and trial.draft and trial.draft.stopped is None]
         if not looks:
             return
-        gap = correction(self.trials, self._promises).gap
-        names = sorted(self.trials[0].exact.classes if self.trials[0].exact else self._promises)
-        missed = [[(1 - draft.attained(name) + _HARDLY) / max(_HARDLY, 1 - self._promises[name] - gap) for name in names] for _, draft in looks]
+        gap = correction(self.trials, self._slos).gap
+        names = sorted(self.trials[0].exact.classes if self.trials[0].exact else self._slos)
+        missed = [[(1 - draft.attained(name) + _HARDLY) / max(_HARDLY, 1 - self._slos[name] - gap) for name in names] for _, draft in looks]
         places = np.array([self._space.place(candidate) for candidate, _ in looks])
-        seen = Seen(places, np.log([max(_HARDLY, draft.replica_hours) for _, draft in looks]), np.log(missed))
+        seen = Observations(places, np.log([max(_HARDLY, draft.replica_hours) for _, draft in looks]), np.log(missed))
         if seen.enough:
             self._study.enqueue_trial(self._space.at(propose(seen, self._proposals // 2, self._rng).tolist()))
 
-    def _look(self, trial: Trial) -> None:
+    def _look(self, trial: TuningTrial) -> None:
         assert trial.candidate is not None
         self._go_on("look")
         began_s = self._clock()
-        trial.draft = self._player.draft(trial.candidate, self._end_s, _DEAR * self._best_hours(lambda one: one.draft))
+        trial.draft = self._runner.draft(trial.candidate, self._end_s, _DEAR * self._best_hours(lambda one: one.draft))
         self._took_s["look"] = self._clock() - began_s
         if trial.name in (OWN, DEFAULTS):
             self._teach(trial)
 
-    def _teach(self, trial: Trial) -> None:
+    def _teach(self, trial: TuningTrial) -> None:
         """What was not asked of the sampler is told to it all the same."""
         assert trial.candidate is not None
         assert trial.draft is not None
@@ -197,12 +197,12 @@ class Search:
         )
         self._study.add_trial(known)
 
-    def _run_whole(self, trial: Trial, to_the_end: bool = False) -> None:
+    def _run_whole(self, trial: TuningTrial, to_the_end: bool = False) -> None:
         self._go_on("run")
-        self._say(f"{len(self.trials)} settings looked at; playing all of the traffic with settings {trial.name!r}")
+        self._say(f"{len(self.trials)} settings looked at; running all of the traffic with settings {trial.name!r}")
         began_s = self._clock()
         hours = math.inf if to_the_end else _DEAR * self._best_hours(lambda one: one.exact)
-        trial.exact = self._player.exact(trial.candidate, self._end_s, hours, to_the_end)
+        trial.exact = self._runner.exact(trial.candidate, self._end_s, hours, to_the_end)
         self._took_s["run"] = self._clock() - began_s
 
     def _go_on(self, kind: str) -> None:
@@ -210,22 +210,20 @@ class Search:
         if self._clock() + self._took_s[kind] > self._end_s:
             raise OutOfTime
 
-    def _values(self, played: Played) -> list[float]:
-        total = max(1.0, sum(requests for requests, _ in played.classes.values()))
-        allowed = sum(requests * (1 - self._promises[name]) for name, (requests, _) in played.classes.items()) / total
-        return [min(1.0 - _ENOUGH * allowed, played.merit(self._promises)), played.replica_hours]
+    def _values(self, outcome: TrialResult) -> list[float]:
+        total = max(1.0, sum(requests for requests, _ in outcome.classes.values()))
+        allowed = sum(requests * (1 - self._slos[name]) for name, (requests, _) in outcome.classes.items()) / total
+        return [min(1.0 - _ENOUGH * allowed, outcome.merit(self._slos)), outcome.replica_hours]
 
-    def _broken(self, played: Played) -> dict[str, float]:
+    def _broken(self, outcome: TrialResult) -> dict[str, float]:
         """By how much a first look is short of each class's promise, with what it overlooks; kept ones are negative."""
-        gap = correction(self.trials, self._promises).gap
-        return {name: self._promises[name] + gap - played.attained(name) for name in played.classes}
+        gap = correction(self.trials, self._slos).gap
+        return {name: self._slos[name] + gap - outcome.attained(name) for name in outcome.classes}
 
-    def _best_hours(self, of: Callable[[Trial], Played | None]) -> float:
-        """The fewest hours that keep all promises, infinite where none do. A fixed number of replicas is no measure."""
+    def _best_hours(self, of: Callable[[TuningTrial], TrialResult | None]) -> float:
+        """The fewest hours that meet all SLOs, infinite where none do. A fixed number of replicas is no measure."""
         found = (of(trial) for trial in self.trials if trial.candidate is not None)
-        return min(
-            (one.replica_hours for one in found if one is not None and one.stopped is None and one.slack(self._promises) >= 0), default=math.inf
-        )
+        return min((one.replica_hours for one in found if one is not None and one.stopped is None and one.slack(self._slos) >= 0), default=math.inf)
 
     def _say(self, text: str) -> None:
         self._tell(text, min(1.0, (self._clock() - self._began_s) / self._budget.seconds))

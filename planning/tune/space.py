@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 
-from autoscaling.laws.settings import Range, Value
+from autoscaling.policies.settings import Range, Value
 from planning.tune.trial import Candidate
 
-LEAST = "replicas.min"
+MIN = "replicas.min"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +17,13 @@ class Space:
     """Numbers within `ranges`, and `replicas.min` between two values. What is not named stays as in `base`."""
 
     ranges: Mapping[str, Range]
-    least: tuple[int, int]
+    minimum: tuple[int, int]
     base: Mapping[str, Value]
 
     def distributions(self) -> dict[str, BaseDistribution]:
         found: dict[str, BaseDistribution] = {name: _distribution(span) for name, span in self.ranges.items()}
-        if self.least[0] < self.least[1]:
-            found[LEAST] = IntDistribution(*self.least)
+        if self.minimum[0] < self.minimum[1]:
+            found[MIN] = IntDistribution(*self.minimum)
         return found
 
     def candidate(self, drawn: Mapping[str, Value]) -> Candidate:
@@ -31,7 +31,7 @@ class Space:
         settings = dict(self.base)
         for name, span in self.ranges.items():
             settings[name] = rounded(float(drawn[name] or 0.0), span)
-        return Candidate(settings, int(drawn.get(LEAST) or 0) if LEAST in drawn else self.least[0])
+        return Candidate(settings, int(drawn.get(MIN) or 0) if MIN in drawn else self.minimum[0])
 
     def drawn(self, candidate: Candidate) -> dict[str, Value]:
         """What the sampler would have drawn; what lies outside is moved to the nearest that it could have."""
@@ -39,23 +39,23 @@ class Space:
         for name, span in self.ranges.items():
             value = min(span.high, max(span.low, float(candidate.settings[name] or 0.0)))
             found[name] = round(value) if span.integer else value
-        if self.least[0] < self.least[1]:
-            found[LEAST] = min(self.least[1], max(self.least[0], candidate.least))
+        if self.minimum[0] < self.minimum[1]:
+            found[MIN] = min(self.minimum[1], max(self.minimum[0], candidate.minimum))
         return found
 
     def place(self, candidate: Candidate) -> list[float]:
         """Where in the space it lies: 0 to 1 for each setting, in the order of `distributions`."""
         drawn = self.drawn(candidate)
         found = [_share(float(drawn[name] or 0.0), span) for name, span in self.ranges.items()]
-        low, high = self.least
-        return [*found, *([(int(drawn[LEAST] or 0) - low) / (high - low)] if low < high else [])]
+        low, high = self.minimum
+        return [*found, *([(int(drawn[MIN] or 0) - low) / (high - low)] if low < high else [])]
 
     def at(self, place: Sequence[float]) -> dict[str, Value]:
         """What the sampler would have drawn there."""
         found: dict[str, Value] = {name: _value(share, span) for (name, span), share in zip(self.ranges.items(), place, strict=False)}
-        low, high = self.least
+        low, high = self.minimum
         if low < high:
-            found[LEAST] = low + round(place[-1] * (high - low))
+            found[MIN] = low + round(place[-1] * (high - low))
         return found
 
 

@@ -21,15 +21,15 @@ class EditError(ValueError):
 def edited(text: str, changes: Sequence[tuple[Path, Any]]) -> str:
     """The text with these values at these places: keys and positions from the top. Mappings on the way that are missing are made. A value is a
     scalar, or a mapping of such where there is none yet. Raises EditError."""
-    wanted = said_in(text)
+    desired = said_in(text)
     for path, value in changes:
         text = _changed(text, path, value)
-        _set(wanted, path, value)
+        _set(desired, path, value)
         try:
             says = yaml.safe_load(text)
         except yaml.YAMLError:
             says = None
-        if says != wanted:
+        if says != desired:
             raise EditError(f"{named(path)}: stands where this text can not be edited safely; allowed: set it to {value!r} by hand")
     return text
 

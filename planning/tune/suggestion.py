@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from autoscaling.from_spec import BACKLOG, FIXED, settings_in
-from autoscaling.laws.settings import Value
+from autoscaling.policies.settings import Value
 from cluster.spec import ClusterSpec, Model, parse_spec
 from planning.tune.case import defaults_of
 from planning.tune.spec_edit import EditError, edited, said_in
@@ -28,7 +28,7 @@ def suggest(text: str, source: Path, spec: ClusterSpec, model: Model, candidate:
     parsed = parse_spec(after, str(source), source.resolve().parent)
     changed = next(one for one in parsed.models if one.name == model.name)
     others = [one for one in parsed.models if one.name != model.name]
-    if _in_force(parsed, changed) != _wanted(spec, model, candidate) or any(
+    if _in_force(parsed, changed) != _desired(spec, model, candidate) or any(
         parsed.autoscaling_of(one) != spec.autoscaling_of(before) for one, before in zip(others, _others(spec, model), strict=True)
     ):
         raise EditError(f"models.{model.name}: the edited spec does not say what was meant; allowed: set the values by hand")
@@ -58,10 +58,10 @@ def changes(text: str, spec: ClusterSpec, model: Model, candidate: Candidate) ->
         if policy != scaling.policy:
             found.append(((*section, "policy"), policy))
         found += [((*section, group, name), value) for name, value in new.items()]
-    if candidate.least != model.replicas.min:
-        found.append((("models", number, "replicas", "min"), candidate.least))
-    if candidate.least > model.replicas.count:
-        found.append((("models", number, "replicas", "count"), candidate.least))
+    if candidate.minimum != model.replicas.min:
+        found.append((("models", number, "replicas", "min"), candidate.minimum))
+    if candidate.minimum > model.replicas.count:
+        found.append((("models", number, "replicas", "count"), candidate.minimum))
     return found
 
 
@@ -78,7 +78,7 @@ def _in_force(spec: ClusterSpec, model: Model) -> tuple[str, dict[str, Value], i
     return scaling.policy, {**defaults_of(scaling.policy), **settings_in(scaling)}, model.replicas.min
 
 
-def _wanted(spec: ClusterSpec, model: Model, candidate: Candidate) -> tuple[str, dict[str, Value], int]:
+def _desired(spec: ClusterSpec, model: Model, candidate: Candidate) -> tuple[str, dict[str, Value], int]:
     policy = spec.autoscaling_of(model).policy
     policy = BACKLOG if policy == FIXED else policy
-    return policy, {**defaults_of(policy), **candidate.settings}, candidate.least
+    return policy, {**defaults_of(policy), **candidate.settings}, candidate.minimum

@@ -1,7 +1,7 @@
 """Proposes settings by a surrogate: what was seen, interpolated, and the cheapest place of it that is not too near to what is known. Pure.
 
     f(x)       thin-plate splines through ln hours and, for each class, ln (missed / may be missed); x: the settings, each scaled to 0 .. 1
-    value(x)   ln hours + what the worst class lacks                                                   0 where every promise is kept
+    value(x)   ln hours + what the worst class lacks                                                   0 where every SLO is kept
     proposal   of many x, drawn evenly and around the best that are known, the one of the least
                    w * (value, scaled to 0 .. 1) + (1 - w) * (nearness to what is known, scaled to 0 .. 1)      w goes round `_WEIGHTS`
 
@@ -31,7 +31,7 @@ _FEWEST_MORE = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Observations:
     """Looks: the settings, the logarithm of the hours, and by class that of what was missed over what may be. A row each."""
 
     places: FloatArray
@@ -44,15 +44,15 @@ class Seen:
         return bool(count >= settings + 1 + _FEWEST_MORE and np.linalg.matrix_rank(self.places - self.places.mean(axis=0)) == settings)
 
 
-def propose(seen: Seen, number: int, rng: np.random.Generator) -> FloatArray:
+def propose(seen: Observations, number: int, rng: np.random.Generator) -> FloatArray:
     """The next settings to look at, 0 to 1 each. `number` counts proposals. Raises what NumPy or SciPy raise where no surface can be laid."""
     surface = RBFInterpolator(
         seen.places, np.column_stack([seen.ln_hours, seen.ln_missed]), kernel="thin_plate_spline", smoothing=_SMOOTHING, degree=1
     )
     best = seen.places[np.argsort(_value(seen.ln_hours, seen.ln_missed), kind="stable")[:_BEST]]
     places = np.concatenate([rng.random((_EVEN, best.shape[1])), *(_around(best, spread, rng) for spread in _SPREADS)])
-    told = surface(places)
-    value = _value(told[:, 0], told[:, 1:])
+    reported = surface(places)
+    value = _value(reported[:, 0], reported[:, 1:])
     nearest = np.sqrt(((places[:, None, :] - seen.places[None]) ** 2).sum(axis=-1)).min(axis=1)
     weight = _WEIGHTS[number % len(_WEIGHTS)]
     chosen: FloatArray = places[int(np.argmin(weight * _scaled(value) - (1 - weight) * _scaled(nearest)))]

@@ -1,4 +1,4 @@
-"""Settings on trial, and what came of playing traffic with them: SLOs kept by class, and what it took."""
+"""Settings on trial, and what came of running traffic with them: SLOs met by class, and what it took."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,25 +7,25 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from autoscaling.laws.settings import Value
+from autoscaling.policies.settings import Value
 from planning.gauntlet.frontier import TriedSettings, non_dominated
 from planning.scoring import Score
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """The law's settings by name, and `replicas.min`."""
+    """The policy's settings by name, and `replicas.min`."""
 
     settings: Mapping[str, Value]
-    least: int
+    minimum: int
 
     def differs_from(self, other: "Candidate") -> dict[str, tuple[Value, Value]]:
         """What is not the same, by name: the other's value and this one's."""
         changed: dict[str, tuple[Value, Value]] = {
             name: (other.settings.get(name), value) for name, value in self.settings.items() if other.settings.get(name) != value
         }
-        if self.least != other.least:
-            changed["replicas.min"] = (other.least, self.least)
+        if self.minimum != other.minimum:
+            changed["replicas.min"] = (other.minimum, self.minimum)
         return changed
 
 
@@ -34,15 +34,15 @@ Column = NDArray[np.float64]
 
 class Stopped(StrEnum):
     HOPELESS = "hopeless"
-    """More promises were broken than the whole traffic allows, by far."""
+    """More SLOs were broken than the whole traffic allows, by far."""
     DEAR = "dear"
-    """It had cost far more than settings that keep all promises."""
+    """It had cost far more than settings that meet all SLOs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """A run of the whole traffic, at the law's own pace. `slots`: of each class the requests by half-hour, and those of them in time. `replicas`: the
-    mean number that was paid for, by step of `step_s`. `at_most`: the share of the law's decisions that `replicas.max` or the cost ceiling cut."""
+    """A run of the whole traffic, at the policy's own pace. `slots`: of each class the requests by half-hour, and those of them in time. `replicas`: the
+    mean number that was paid for, by step of `step_s`. `at_most`: the share of the policy's decisions that `replicas.max` or the cost ceiling cut."""
 
     score: Score
     slots: Mapping[str, tuple[Column, Column]]
@@ -52,7 +52,7 @@ class Exact:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class TrialResult:
     """`classes`: the requests of each, and how many had their first token in time. `exact` is None for an estimate from parts of the traffic, and for
     a run that was stopped, whose figures are those of as far as it came, stretched to the whole."""
 
@@ -70,47 +70,47 @@ class Played:
         requests, kept = self.classes[name]
         return kept / requests if requests else 1.0
 
-    def slack(self, promises: Mapping[str, float]) -> float:
-        """By how much the class with the least of it keeps its promise; negative: by how much one is broken."""
-        return min((self.attained(name) - promises[name] for name in self.classes), default=0.0)
+    def slack(self, slos: Mapping[str, float]) -> float:
+        """By how much the class with the least of it meets its SLO; negative: by how much one is broken."""
+        return min((self.attained(name) - slos[name] for name in self.classes), default=0.0)
 
-    def merit(self, promises: Mapping[str, float]) -> float:
-        """The attainment, less what each class lacks of its promise."""
-        return self.attainment - sum(max(0.0, promises[name] - self.attained(name)) for name in self.classes)
+    def merit(self, slos: Mapping[str, float]) -> float:
+        """The attainment, less what each class lacks of its SLO."""
+        return self.attainment - sum(max(0.0, slos[name] - self.attained(name)) for name in self.classes)
 
 
 OWN, DEFAULTS = "spec", "defaults"
 
 
 @dataclass(slots=True)
-class Trial:
+class TuningTrial:
     """`name`: `spec` for the spec's own settings, `defaults`, else its number. `candidate` is None for a fixed number of replicas. `draft`: the first
     look, `exact`: the run of the whole; None where there was none."""
 
     name: str
     candidate: Candidate | None
-    draft: Played | None = None
-    exact: Played | None = None
+    draft: TrialResult | None = None
+    exact: TrialResult | None = None
 
     @property
     def finished(self) -> bool:
-        """Whether it was played to the end: only such trials are reported."""
+        """Whether it was run to the end: only such trials are reported."""
         return self.exact is not None and self.exact.exact is not None
 
 
-def front(trials: Sequence[Trial], promises: Mapping[str, float]) -> list[Trial]:
+def front(trials: Sequence[TuningTrial], slos: Mapping[str, float]) -> list[TuningTrial]:
     """Of the finished trials those that no other beats in replica-hours and merit, the cheapest first."""
     finished = [trial for trial in trials if trial.finished]
-    points = [TriedSettings({}, _merit(trial, promises), _hours(trial)) for trial in finished]
+    points = [TriedSettings({}, _merit(trial, slos), _hours(trial)) for trial in finished]
     trial_at = {id(point): trial for point, trial in zip(points, finished, strict=True)}
     return [trial_at[id(point)] for point in non_dominated(points)]
 
 
-def _hours(trial: Trial) -> float:
+def _hours(trial: TuningTrial) -> float:
     assert trial.exact is not None
     return trial.exact.replica_hours
 
 
-def _merit(trial: Trial, promises: Mapping[str, float]) -> float:
+def _merit(trial: TuningTrial, slos: Mapping[str, float]) -> float:
     assert trial.exact is not None
-    return trial.exact.merit(promises)
+    return trial.exact.merit(slos)

@@ -4,7 +4,7 @@ At an even rate, the gaps are Gamma-distributed, of which Poisson is the case `b
 variation 1 / burstiness, so below 1 requests come in bursts, above 1 they come more evenly. It is the meaning that `vllm bench serve` gives the word,
 so that settings carry over.
 
-A rate that changes (`Rate`) is linear between breakpoints and may jump at them, so its integral Lambda(t), the expected number of requests, is known
+A rate that changes (`RateCurve`) is linear between breakpoints and may jump at them, so its integral Lambda(t), the expected number of requests, is known
 exactly, and so is the inverse: x seconds into a piece that begins at Lambda = L with rate r and slope s, d = Lambda - L = r x + s x^2 / 2, hence
 x = 2 d / (r + sqrt(r^2 + 2 s d)), which holds for s = 0 too.
 
@@ -55,18 +55,18 @@ class Spike:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class WallClock:
     """When second 0 is: the hour of the day (0 to 24), and the weekday (0: Monday). Hours below 0 and above 24 are of the day before and after."""
 
     hour: float = 0.0
     weekday: int = 0
 
 
-_MIDNIGHT = Clock()
+_MIDNIGHT = WallClock()
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class RateCurve:
     """Requests a second. `edges_s` cut the time into pieces; the rate goes linearly from `left` to `right` over each.
 
     `before`: expected requests until each edge.
@@ -92,9 +92,9 @@ class Rate:
     def when(self, requests: FloatArray) -> FloatArray:
         """The seconds at which so many requests (from 0 to below `expected_requests`) are expected to have come."""
         piece = np.clip(np.searchsorted(self.before, requests, side="right") - 1, 0, len(self.left) - 1)
-        wanted, left = requests - self.before[piece], self.left[piece]
-        root = np.sqrt(np.maximum(left**2 + 2 * self._slope(piece) * wanted, 0))
-        into = np.divide(2 * wanted, left + root, out=np.zeros_like(wanted), where=left + root > 0)
+        desired, left = requests - self.before[piece], self.left[piece]
+        root = np.sqrt(np.maximum(left**2 + 2 * self._slope(piece) * desired, 0))
+        into = np.divide(2 * desired, left + root, out=np.zeros_like(desired), where=left + root > 0)
         at_s: FloatArray = np.minimum(self.edges_s[piece] + into, self.edges_s[piece + 1])
         return at_s
 
@@ -106,11 +106,11 @@ class Rate:
 def day_rate(
     knots: Sequence[tuple[float, float]],
     duration_s: float,
-    clock: Clock = _MIDNIGHT,
+    clock: WallClock = _MIDNIGHT,
     weekdays: Sequence[float] = (1.0,) * 7,
     spikes: Sequence[Spike] = (),
     factor: float = 1.0,
-) -> Rate:
+) -> RateCurve:
     """The rate over `duration_s` seconds.
 
     `knots` are (hour of the day, requests a second), ascending by hour, joined by lines, around midnight too; one knot is a constant rate. `weekdays`
@@ -131,7 +131,7 @@ def day_rate(
         factors = np.where((spike.at_s <= middle) & (middle < spike.at_s + spike.length_s), factors * spike.factor, factors)
     left, right = base[:-1] * factors, base[1:] * factors
     before = np.concatenate([[0.0], np.cumsum((left + right) / 2 * np.diff(edges))])
-    return Rate(edges, left, right, before)
+    return RateCurve(edges, left, right, before)
 
 
 GapKind = Literal["gamma", "weibull"]
@@ -162,6 +162,6 @@ def unit_points(kind: GapKind, shape: float, until: float, rng: np.random.Genera
     return points[points < until]
 
 
-def renewal_arrivals(rate: Rate, kind: GapKind, shape: float, rng: np.random.Generator) -> FloatArray:
+def renewal_arrivals(rate: RateCurve, kind: GapKind, shape: float, rng: np.random.Generator) -> FloatArray:
     """The seconds, in order, at which requests come at that rate."""
     return rate.when(unit_points(kind, shape, rate.expected_requests, rng))

@@ -11,7 +11,7 @@ import numpy as np
 from planning.workload.lengths import IntArray
 from planning.workload.trace import Trace, joined
 
-MOST_SHIFT_S = 600.0
+MAX_SHIFT_S = 600.0
 """A copy is shifted by at most so much: enough to part it from the original's bursts, too little to move the hours of the day."""
 
 
@@ -37,7 +37,7 @@ def load_scaled(trace: Trace, scale: float, seed: int = 0) -> Trace:
     """`scale` times the requests in the same time.
 
     Below 1 each request (each conversation, where there are sessions) is kept with that probability. Above 1 there are copies, the last one thinned:
-    each moved in time by one random shift of at most `MOST_SHIFT_S` and half the trace, what falls off one end coming in at the other. A copy stands
+    each moved in time by one random shift of at most `MAX_SHIFT_S` and half the trace, what falls off one end coming in at the other. A copy stands
     for other users: its sessions are others, and it shares no prefix with the original, which may understate a cache's hits but never invents any.
     """
     rng = np.random.default_rng([seed, 1])
@@ -60,9 +60,9 @@ def _copy(trace: Trace, number: int, rng: np.random.Generator) -> Trace:
     """Copy 0 is the trace itself."""
     if number == 0 or not len(trace):
         return trace
-    most = min(MOST_SHIFT_S, trace.span_s / 2)
+    maximum = min(MAX_SHIFT_S, trace.span_s / 2)
     first, span = float(trace.arrived_s[0]), max(trace.span_s, 1e-9)
-    moved = first + (trace.arrived_s - first + rng.uniform(-most, most)) % span
+    moved = first + (trace.arrived_s - first + rng.uniform(-maximum, maximum)) % span
     session, prefixes = trace.session, trace.prefixes
     if session is not None:
         session = np.where(session >= 0, session + number * (int(session.max()) + 1), -1)

@@ -25,7 +25,7 @@ WINDOW_S = 600.0
 RATES, LENGTHS = "servegen_client_rates_600s", "servegen_client_lengths_6h"
 _SUFFIXES = (".parquet", ".csv", ".csv.gz")
 _PERCENTS = {"min": 0.0, "max": 100.0}
-_LEAST_SHAPE = 1e-3
+_MIN_SHAPE = 1e-3
 
 
 class ServeGenError(ValueError):
@@ -33,7 +33,7 @@ class ServeGenError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ClientWindow:
     """A client's requests from second `at_s` on, for `WINDOW_S` seconds."""
 
     at_s: float
@@ -43,15 +43,15 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class ServeGenClient:
     """One client: its windows, and by the second from which they hold its lengths of prompts and outputs, ascending."""
 
-    windows: tuple[Window, ...]
+    windows: tuple[ClientWindow, ...]
     prompt: tuple[tuple[float, Quantiles], ...]
     output: tuple[tuple[float, Quantiles], ...]
 
 
-def read_tables(folder: Path, model: str) -> dict[str, Client]:
+def read_tables(folder: Path, model: str) -> dict[str, ServeGenClient]:
     """The clients of a model. Raises ServeGenError."""
     rates, lengths = _table(folder, RATES), _table(folder, LENGTHS)
     models = sorted({str(row["model"]) for row in rates})
@@ -63,11 +63,11 @@ def read_tables(folder: Path, model: str) -> dict[str, Client]:
         raise ServeGenError(f"{folder}: its tables are not ServeGen's: {type(error).__name__}: {error}") from error
 
 
-def _clients(rates: list[dict[str, Any]], lengths: list[dict[str, Any]]) -> dict[str, Client]:
-    windows: dict[int, list[Window]] = {}
+def _clients(rates: list[dict[str, Any]], lengths: list[dict[str, Any]]) -> dict[str, ServeGenClient]:
+    windows: dict[int, list[ClientWindow]] = {}
     for row in rates:
         kind: GapKind = "weibull" if str(row["dist"]).lower() == "weibull" else "gamma"
-        window = Window(float(row["t"]), float(row["rate"]), kind, max(float(row["p1"]), _LEAST_SHAPE))
+        window = ClientWindow(float(row["t"]), float(row["rate"]), kind, max(float(row["p1"]), _MIN_SHAPE))
         windows.setdefault(int(row["client"]), []).append(window)
     tables: dict[tuple[int, str], list[tuple[float, Quantiles]]] = {}
     for row in lengths:
@@ -76,7 +76,7 @@ def _clients(rates: list[dict[str, Any]], lengths: list[dict[str, Any]]) -> dict
     for number in sorted(windows):
         prompt, output = (sorted(tables.get((number, field), ()), key=lambda known: known[0]) for field in ("input_tokens", "output_tokens"))
         if prompt and output:
-            clients[f"client-{number}"] = Client(tuple(windows[number]), tuple(prompt), tuple(output))
+            clients[f"client-{number}"] = ServeGenClient(tuple(windows[number]), tuple(prompt), tuple(output))
     return clients
 
 
@@ -117,10 +117,10 @@ def _csv(path: Path) -> list[dict[str, Any]]:
         return list(csv.DictReader(lines))
 
 
-def drawn_trace(clients: dict[str, Client], from_s: float, to_s: float, rate_scale: float, rng: np.random.Generator, most: int) -> Trace:
+def drawn_trace(clients: dict[str, ServeGenClient], from_s: float, to_s: float, rate_scale: float, rng: np.random.Generator, maximum: int) -> Trace:
     """Requests of the seconds `from_s` to `to_s`, at `rate_scale` times the rate; `from_s` becomes second 0.
 
-    Raises ServeGenError where they would be more than `most`.
+    Raises ServeGenError where they would be more than `maximum`.
     """
     chosen = [
         (code, client, window)
@@ -129,8 +129,8 @@ def drawn_trace(clients: dict[str, Client], from_s: float, to_s: float, rate_sca
         if window.at_s < to_s and from_s < window.at_s + WINDOW_S
     ]
     expected = sum(window.rate for _, _, window in chosen) * WINDOW_S * rate_scale
-    if expected > most:
-        raise ServeGenError(f"servegen.rate_scale = {rate_scale:g}: {expected:.3g} requests are expected; allowed: at most {most}")
+    if expected > maximum:
+        raise ServeGenError(f"servegen.rate_scale = {rate_scale:g}: {expected:.3g} requests are expected; allowed: at most {maximum}")
     parts = [
         (code, times, _lengths(client.prompt, window.at_s, len(times), rng), _lengths(client.output, window.at_s, len(times), rng))
         for code, client, window in chosen
@@ -144,7 +144,7 @@ def drawn_trace(clients: dict[str, Client], from_s: float, to_s: float, rate_sca
     return whole.take(np.flatnonzero((whole.arrived_s >= 0) & (whole.arrived_s < to_s - from_s)))
 
 
-def _times(window: Window, rate_scale: float, rng: np.random.Generator) -> FloatArray:
+def _times(window: ClientWindow, rate_scale: float, rng: np.random.Generator) -> FloatArray:
     count = int(window.rate * WINDOW_S * rate_scale + rng.random())  # rounded up as often as its fraction says
     if not count:
         return np.zeros(0)

@@ -1,10 +1,10 @@
-"""Facts for tests, by what a scaling law reads of them."""
+"""Facts for tests, by what a scaling policy reads of them."""
 
 from collections.abc import Iterable
 from typing import Any
 
 from autoscaling.signals.signals import Signals
-from deployments.cell.scaling_books import Latencies
+from deployments.cell.scaling_facts import LatencySignals
 from deployments.scheduling import LaneStats, ReplicaStats, Snapshot
 from deployments.scheduling.replica import ReplicaStatus
 from deployments.scheduling.snapshot import FlowStats
@@ -44,7 +44,7 @@ def signals_like(
     finished_work: float,
     counted: int,
     output_tokens: int,
-    latencies: Latencies | None = None,
+    latencies: LatencySignals | None = None,
 ) -> Signals:
     counts = {"finished": finished, "finished_work": finished_work, "counted": counted, "output_tokens": output_tokens}
     others: dict[str, Any] = {**dict.fromkeys(("submitted", "placed", "adopted", "promoted"), finished), "endings": {}, "rejections": {}}

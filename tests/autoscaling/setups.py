@@ -1,4 +1,4 @@
-"""A spec of one scaled model, its setup, and a stream of moments: for the tests of what is around laws."""
+"""A spec of one scaled model, its setup, and a stream of moments: for the tests of what is around policies."""
 
 import random
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tests.autoscaling.facts import lane_like, signals_like
 from tests.autoscaling.scaler.moments import replicas
 
 
-def spec_of(policy: str = "backlog", count: int = 1, least: int = 0, most: int | None = 8, **scaling: Any) -> ClusterSpec:
+def spec_of(policy: str = "backlog", count: int = 1, minimum: int = 0, maximum: int | None = 8, **scaling: Any) -> ClusterSpec:
     """One model on a pool of ten H100s."""
     return ClusterSpec.model_validate(
         {
@@ -24,7 +24,7 @@ def spec_of(policy: str = "backlog", count: int = 1, least: int = 0, most: int |
                     "name": "m",
                     "source": "somewhere",
                     "settings": {"max_model_len": 8192, "max_num_seqs": 32},
-                    "replicas": {"count": count, "min": least, "max": most},
+                    "replicas": {"count": count, "min": minimum, "max": maximum},
                 }
             ],
             "autoscaling": {"policy": policy, **scaling},

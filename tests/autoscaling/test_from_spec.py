@@ -1,4 +1,4 @@
-"""From the spec's words to a law, bounds and a plant."""
+"""From the spec's words to a policy, bounds and a plant."""
 
 import math
 from pathlib import Path
@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from autoscaling.from_spec import choices_of, scaling_problems, setup_of, usd_per_replica_hour
-from autoscaling.laws.backlog.law import BacklogLaw
-from autoscaling.laws.fixed import FixedLaw
-from autoscaling.laws.registry import LawChoice
-from autoscaling.laws.settings import LawError
+from autoscaling.policies.backlog.policy import BacklogPolicy
+from autoscaling.policies.fixed import FixedPolicy
+from autoscaling.policies.registry import PolicyChoice
+from autoscaling.policies.settings import PolicyError
 from cluster.spec import ClusterSpec, Pool
 from deployments.engine_model.cost_file import CostFileError
 from tests.autoscaling.setups import setup, spec_of, stream
@@ -18,23 +18,23 @@ from tests.autoscaling.setups import setup, spec_of, stream
 COSTS = Path(__file__).resolve().parents[2] / "infra/specs/simulated-h100.costs.json"
 
 
-def test_a_fixed_law_wants_the_specs_count_and_nothing_bounds_it() -> None:
-    made = setup("fixed", count=3, least=1, most=None)
-    assert (made.bounds.least, made.bounds.most, made.bounds.ceiling) == (0, 3, None)
-    law = made.law.make(made.plant)
-    assert isinstance(law, FixedLaw)
-    assert (law.count, law.period_s) == (3, made.period_s)
-    assert LawChoice("fixed", {"replicas": 3}).make(made.plant).decide(next(stream(1))).replicas == 3
-    with pytest.raises(LawError, match="replicas=-1: allowed: 0 or more"):
-        LawChoice("fixed", {"replicas": -1}).make(made.plant)
+def test_a_fixed_policy_wants_the_specs_count_and_nothing_bounds_it() -> None:
+    made = setup("fixed", count=3, minimum=1, maximum=None)
+    assert (made.bounds.minimum, made.bounds.maximum, made.bounds.ceiling) == (0, 3, None)
+    policy = made.policy.make(made.replica_profile)
+    assert isinstance(policy, FixedPolicy)
+    assert (policy.count, policy.period_s) == (3, made.period_s)
+    assert PolicyChoice("fixed", {"replicas": 3}).make(made.replica_profile).decide(next(stream(1))).replicas == 3
+    with pytest.raises(PolicyError, match="replicas=-1: allowed: 0 or more"):
+        PolicyChoice("fixed", {"replicas": -1}).make(made.replica_profile)
 
 
-def test_the_backlog_law_gets_its_settings_and_period() -> None:
+def test_the_backlog_policy_gets_its_settings_and_period() -> None:
     made = setup("backlog", period_s=0.5, backlog={"margin": 0.4}, up_per_minute=6)
-    law = made.law.make(made.plant)
-    assert isinstance(law, BacklogLaw)
-    assert (law.settings.margin, law.period_s) == (0.4, 0.5)
-    assert (made.bounds.least, made.bounds.most, made.bounds.up_per_min, made.bounds.down_per_min) == (0, 8, 6.0, math.inf)
+    policy = made.policy.make(made.replica_profile)
+    assert isinstance(policy, BacklogPolicy)
+    assert (policy.settings.margin, policy.period_s) == (0.4, 0.5)
+    assert (made.bounds.minimum, made.bounds.maximum, made.bounds.up_per_min, made.bounds.down_per_min) == (0, 8, 6.0, math.inf)
 
 
 def test_a_rival_goes_by_its_own_settings_and_a_shadow_beside() -> None:
@@ -45,9 +45,9 @@ def test_a_rival_goes_by_its_own_settings_and_a_shadow_beside() -> None:
     assert shadow.name == "backlog"
 
 
-@pytest.mark.parametrize(("usd", "most"), [(3.0, 1), (9.0, 3), (8.99, 2), (1e6, 333_333)])
-def test_a_cost_ceiling_pays_for_whole_replicas(usd: float, most: int) -> None:
-    assert setup("backlog", usd_per_hour=usd).bounds.ceiling == most
+@pytest.mark.parametrize(("usd", "maximum"), [(3.0, 1), (9.0, 3), (8.99, 2), (1e6, 333_333)])
+def test_a_cost_ceiling_pays_for_whole_replicas(usd: float, maximum: int) -> None:
+    assert setup("backlog", usd_per_hour=usd).bounds.ceiling == maximum
 
 
 def test_a_replica_on_cpus_pays_for_its_share_of_the_node() -> None:
@@ -58,10 +58,10 @@ def test_a_replica_on_cpus_pays_for_its_share_of_the_node() -> None:
 
 def test_costs_are_those_that_are_named() -> None:
     made = setup("backlog", costs=str(COSTS))
-    assert made.plant.cost is not None
+    assert made.replica_profile.cost is not None
     assert made.costs == str(COSTS)
-    assert made.plant.limits.sequences == 32  # the spec's, below the file's
-    assert setup("backlog").plant.cost is None
+    assert made.replica_profile.limits.sequences == 32  # the spec's, below the file's
+    assert setup("backlog").replica_profile.cost is None
 
 
 def test_a_simulated_engine_has_its_own_costs_at_its_speed() -> None:
@@ -69,16 +69,16 @@ def test_a_simulated_engine_has_its_own_costs_at_its_speed() -> None:
     made = setup_of(spec, spec.models[0], spec.regions[0])
     plain = simulated(speed=1.0)
     slow = setup_of(plain, plain.models[0], plain.regions[0])
-    assert made.plant.cost is not None
-    assert slow.plant.cost is not None
-    assert made.plant.cost.step_s([], 8, 1_000, 0) == pytest.approx(slow.plant.cost.step_s([], 8, 1_000, 0) / 2)
-    assert made.plant.start_up_s > 30
+    assert made.replica_profile.cost is not None
+    assert slow.replica_profile.cost is not None
+    assert made.replica_profile.cost.step_s([], 8, 1_000, 0) == pytest.approx(slow.replica_profile.cost.step_s([], 8, 1_000, 0) / 2)
+    assert made.replica_profile.start_up_s > 30
 
 
 def test_what_cannot_be_followed_is_told_by_model() -> None:
     assert scaling_problems(spec_of("backlog")) == []
     (problem,) = scaling_problems(spec_of("magic"))
-    assert problem.startswith("models.m: autoscaling: law 'magic': no such law; allowed: ")
+    assert problem.startswith("models.m: autoscaling: policy 'magic': no such policy; allowed: ")
     (problem,) = scaling_problems(spec_of("hpa", settings={"no": 1}))
     assert "no such setting" in problem
     (problem,) = scaling_problems(spec_of("backlog", shadow={"policy": "magic"}))
@@ -93,7 +93,7 @@ def test_a_cost_file_that_is_missing_is_an_error_unless_none_is_read() -> None:
     spec = spec_of("backlog", costs="/nowhere.json")
     with pytest.raises(CostFileError):
         setup_of(spec, spec.models[0], spec.regions[0])
-    assert setup_of(spec, spec.models[0], spec.regions[0], read_costs=False).plant.cost is None
+    assert setup_of(spec, spec.models[0], spec.regions[0], read_costs=False).replica_profile.cost is None
 
 
 def simulated(**given: Any) -> ClusterSpec:

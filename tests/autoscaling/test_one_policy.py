@@ -1,7 +1,7 @@
 """What is tuned is what runs: from one spec, Serve's controller, its shadow, `raylane simulate` and `raylane tune` make the same thing that decides.
 
 The same classes out of the same code, with the same settings, bounds and knowledge, and so the same decisions. That each of them really asks it is in
-`test_one_object.py` (the simulator, Serve and a shadow on one stream) and `tune/test_player.py`.
+`test_one_object.py` (the simulator, Serve and a shadow on one stream) and `tune/test_runner.py`.
 """
 
 import dataclasses
@@ -18,23 +18,23 @@ import pytest
 from typer.testing import CliRunner
 
 from autoscaling.from_spec import setup_of
-from autoscaling.laws.law import Law, Plant
 from autoscaling.log.header import Begin, code_hash, header_of
+from autoscaling.policies.policy import ReplicaProfile, ScalingPolicy
 from autoscaling.scaler.autoscaler import Autoscaler
-from autoscaling.serve.cell import Cell as ServeCell
-from autoscaling.serve.facts import Facts
+from autoscaling.serve.cell import CellClient as ServeCell
+from autoscaling.serve.facts import ModelFacts
 from autoscaling.serve.handover import Handover
 from autoscaling.serve.scaling import ModelScaling
 from cli.main import app
 from cluster.spec import ClusterSpec, load_spec
 from deployments.engine_model.cost_file import write_cost_file
-from planning.simulator.cell import Cell
+from planning.simulator.cell import CellSimulator
 from planning.tune.case import case_of, own_and_defaults
-from planning.tune.player import Player
+from planning.tune.trial_runner import TrialRunner
 from tests.autoscaling.setups import stream
 from tests.planning.tune import cases
 
-ROOMS = ("laws", "scaler", "shadow", "signals")
+ROOMS = ("policies", "scaler", "shadow", "signals")
 """What `code_hash` covers."""
 SHADOW = "  shadow: {policy: backlog, backlog: {utilisation: 0.7, down_after_s: 900}}\n"
 
@@ -47,23 +47,23 @@ class Made:
     code: str
     settings: object
     bounds: object
-    plant: object
+    replica_profile: object
 
 
 def made_of(scaler: Autoscaler) -> Made:
-    law, plant = scaler.law, _plant(scaler.law)
-    assert plant.cost is not None
-    steps_s = [plant.cost.step_s([], sequences, tokens, 0) for sequences in (1, 8) for tokens in (100, 1_000)]
-    classes = (type(scaler), type(law))
+    policy, replica_profile = scaler.policy, _replica_profile(scaler.policy)
+    assert replica_profile.cost is not None
+    steps_s = [replica_profile.cost.step_s([], sequences, tokens, 0) for sequences in (1, 8) for tokens in (100, 1_000)]
+    classes = (type(scaler), type(policy))
     files = [Path(inspect.getsourcefile(one) or "").read_bytes() for one in classes]
     code = hashlib.sha256(b"\0".join(files)).hexdigest()
-    return Made(classes, code, vars(law)["settings"], scaler.bounds, (dataclasses.replace(plant, cost=None), steps_s))
+    return Made(classes, code, vars(policy)["settings"], scaler.bounds, (dataclasses.replace(replica_profile, cost=None), steps_s))
 
 
-def _plant(law: Law) -> Plant:
-    """What a backlog law knows of a replica."""
-    plant: Plant = vars(vars(law)["_capacity"])["_plant"]
-    return plant
+def _replica_profile(policy: ScalingPolicy) -> ReplicaProfile:
+    """What a backlog policy knows of a replica."""
+    replica_profile: ReplicaProfile = vars(vars(policy)["_capacity"])["_replica_profile"]
+    return replica_profile
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def decides(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, 
 
 
 def _serving(spec: ClusterSpec, folder: Path) -> ModelScaling:
-    facts = Facts(spec.model_dump_json(), "demo", "here")
+    facts = ModelFacts(spec.model_dump_json(), "demo", "here")
     return ModelScaling(facts, ServeCell("demo"), Handover(), folder / "logs")
 
 
@@ -104,13 +104,13 @@ def _watched(patch: pytest.MonkeyPatch, module: str) -> list[Autoscaler]:
     """What scales the cells that this module makes from now on."""
     found: list[Autoscaler] = []
 
-    class Watched(Cell):
+    class Watched(CellSimulator):
         def run(self):  # type: ignore[no-untyped-def]
             assert self.scaling is not None
             found.append(self.scaling._scaling.autoscaler)
             return super().run()
 
-    patch.setattr(f"{module}.Cell", Watched)
+    patch.setattr(f"{module}.CellSimulator", Watched)
     return found
 
 
@@ -123,9 +123,9 @@ def _simulated(folder: Path, patch: pytest.MonkeyPatch) -> Autoscaler:
 
 
 def _tuned(spec: ClusterSpec, patch: pytest.MonkeyPatch) -> Autoscaler:
-    found, model = _watched(patch, "planning.tune.player"), spec.models[0]
+    found, model = _watched(patch, "planning.tune.trial_runner"), spec.models[0]
     own, _ = own_and_defaults(spec, model)
-    Player(case_of(spec, model, cases.costs(), cases.work(60.0)), lambda: 0.0).exact(own, 1.0)
+    TrialRunner(case_of(spec, model, cases.costs(), cases.work(60.0)), lambda: 0.0).exact(own, 1.0)
     return found[0]
 
 
@@ -148,8 +148,8 @@ def test_the_same_decisions(decides: dict[str, Callable[[], Autoscaler]]) -> Non
 
 def _as_new(scaler: Autoscaler) -> Autoscaler:
     """The simulator's have decided already: the same kind, with nothing learned."""
-    law = scaler.law
-    return type(scaler)(type(law)(vars(law)["settings"], _plant(law)), scaler.bounds)  # type: ignore[call-arg]
+    policy = scaler.policy
+    return type(scaler)(type(policy)(vars(policy)["settings"], _replica_profile(policy)), scaler.bounds)  # type: ignore[call-arg]
 
 
 def test_the_log_names_the_hash_of_just_that_code(place: Path, decides: dict[str, Callable[[], Autoscaler]]) -> None:
@@ -162,19 +162,19 @@ def test_the_log_names_the_hash_of_just_that_code(place: Path, decides: dict[str
 
 
 def test_a_fork_is_told(decides: dict[str, Callable[[], Autoscaler]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the first test compares can differ: a subclass, a copy of the law, a changed copy, another setting and another bound do."""
+    """What the first test compares can differ: a subclass, a copy of the policy, a changed copy, another setting and another bound do."""
 
-    def copied(law: Law, more: str) -> Law:
-        """The law out of a copy of its module, with this at its end."""
-        path = tmp_path / f"copied_law{len(more)}.py"
-        path.write_text(Path(inspect.getsourcefile(type(law)) or "").read_text() + more)
+    def copied(policy: ScalingPolicy, more: str) -> ScalingPolicy:
+        """The policy out of a copy of its module, with this at its end."""
+        path = tmp_path / f"copied_policy{len(more)}.py"
+        path.write_text(Path(inspect.getsourcefile(type(policy)) or "").read_text() + more)
         module_spec = importlib.util.spec_from_file_location(path.stem, path)
         assert module_spec is not None
         assert module_spec.loader is not None
         module = importlib.util.module_from_spec(module_spec)
         monkeypatch.setitem(sys.modules, path.stem, module)
         module_spec.loader.exec_module(module)
-        made: Law = getattr(module, type(law).__name__)(vars(law)["settings"], _plant(law))
+        made: ScalingPolicy = getattr(module, type(policy).__name__)(vars(policy)["settings"], _replica_profile(policy))
         return made
 
     class Forked(Autoscaler):
@@ -183,9 +183,9 @@ def test_a_fork_is_told(decides: dict[str, Callable[[], Autoscaler]], tmp_path: 
     real = decides["serve"]()
     made = made_of(real)
     assert made_of(decides["serve"]()) == made
-    assert made_of(Forked(real.law, real.bounds)) != made
-    assert made_of(Autoscaler(copied(real.law, ""), real.bounds)) != made
-    assert made_of(Autoscaler(copied(real.law, "# changed\n"), real.bounds)).code != made.code
-    assert made_of(Autoscaler(real.law, dataclasses.replace(real.bounds, most=7))) != made
-    other = dataclasses.replace(vars(real.law)["settings"], margin=0.4)
-    assert made_of(Autoscaler(type(real.law)(other, _plant(real.law)), real.bounds)) != made  # type: ignore[call-arg]
+    assert made_of(Forked(real.policy, real.bounds)) != made
+    assert made_of(Autoscaler(copied(real.policy, ""), real.bounds)) != made
+    assert made_of(Autoscaler(copied(real.policy, "# changed\n"), real.bounds)).code != made.code
+    assert made_of(Autoscaler(real.policy, dataclasses.replace(real.bounds, maximum=7))) != made
+    other = dataclasses.replace(vars(real.policy)["settings"], margin=0.4)
+    assert made_of(Autoscaler(type(real.policy)(other, _replica_profile(real.policy)), real.bounds)) != made  # type: ignore[call-arg]

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import yaml
 
-from benchmarks.lanes.core import _SIDES, Cell
-from benchmarks.lanes.mix import LANES, SIDES, Mix, Traffic, lane_index
-from benchmarks.lanes.promises import Coverage, Promise, coverage, pinball, read_promises
+from benchmarks.lanes.core import _SIDES, SteadyScheduler
+from benchmarks.lanes.mix import LANES, SIDES, LaneMix, LaneTraffic, lane_index
 from benchmarks.lanes.results import EngineQueue, LaneResult, SideResult, by_lane, conserved_long_mean_s, engine_queue, judge, times_to_first_token
 from benchmarks.lanes.simulated import Rehearsal
-from cli.bench.answer import Failure, FailureKind, Sample, Usage
-from cli.bench.load import Played
+from benchmarks.lanes.wait_coverage import LaneCoverage, WaitRecord, coverage, pinball, read_wait_estimates
+from cli.bench.answer import Failure, FailureKind, Sample, TokenUsage
+from cli.bench.load import LoadResult
 from cluster.files import shipped
 from cluster.spec import parse_spec
 from deployments.engine_model.cost_file import read_cost_file
@@ -22,7 +22,7 @@ from deployments.engine_model.cost_file import read_cost_file
 def sample(ttft_s: float | None) -> Sample:
     """A request that got its first token then; None: it was refused."""
     failure = Failure(FailureKind.HTTP, "503") if ttft_s is None else None
-    return Sample(0.0, 1.0, ttft_s, 0.1, np.empty(0), 1, Usage(1, None, 3), failure)
+    return Sample(0.0, 1.0, ttft_s, 0.1, np.empty(0), 1, TokenUsage(1, None, 3), failure)
 
 
 def test_every_side_is_a_usable_spec() -> None:
@@ -40,13 +40,13 @@ def test_lanes_are_told_apart_by_length() -> None:
 
 
 def test_a_refused_request_is_infinitely_late() -> None:
-    mix = Mix(np.zeros(4), np.array([10, 10, 10, 5_000]), np.array([1, 1, 1, 1]))
-    played = Played(tuple(map(sample, (1.0, 3.0, None, 2.0))), 10.0, 0.0)
-    short, medium, long = by_lane(mix, times_to_first_token(played))
+    mix = LaneMix(np.zeros(4), np.array([10, 10, 10, 5_000]), np.array([1, 1, 1, 1]))
+    outcome = LoadResult(tuple(map(sample, (1.0, 3.0, None, 2.0))), 10.0, 0.0)
+    short, medium, long = by_lane(mix, times_to_first_token(outcome))
     assert (short.requests, short.missed, short.ttft_p50_s, short.ttft_mean_s) == (3, 1, 3.0, 2.0)
     assert math.isinf(short.ttft_p99_s)
     assert (medium.requests, long.requests, long.ttft_mean_s) == (0, 1, 2.0)
-    assert played.failures == {"HTTP 503": 1}
+    assert outcome.failures == {"HTTP 503": 1}
 
 
 def test_what_the_short_gain_the_long_must_lose() -> None:
@@ -58,14 +58,14 @@ def test_what_the_short_gain_the_long_must_lose() -> None:
 
 
 def test_promises_are_read_and_judged() -> None:
-    told = [{"arrived_s": 100.0 + n, "eta_s": [1.0, 4.0], "lane": "a", "replica": "r", "stages_s": {"lane": float(n)}} for n in range(10)]
-    told.append({"arrived_s": 120.0, "eta_s": [1.0, 4.0], "lane": "a", "replica": None, "stages_s": {"lane": 2.0}})
-    told.append({"arrived_s": 121.0, "eta_s": [1.0, 4.0], "lane": "a", "replica": None, "stages_s": {"lane": 9.0}})
-    told.append({"arrived_s": 50.0, "eta_s": [1.0, 4.0], "lane": "a", "replica": "r", "stages_s": {"lane": 9.0}})
-    told.append({"arrived_s": 122.0, "eta_s": None, "lane": "a", "replica": "r", "stages_s": {}})
-    promises = read_promises(map(json.dumps, told), since_unix_s=60.0)
-    (lane,) = coverage(promises)
-    assert (lane.told, lane.censored) == (12, 1)
+    reported = [{"arrived_s": 100.0 + n, "eta_s": [1.0, 4.0], "lane": "a", "replica": "r", "stages_s": {"lane": float(n)}} for n in range(10)]
+    reported.append({"arrived_s": 120.0, "eta_s": [1.0, 4.0], "lane": "a", "replica": None, "stages_s": {"lane": 2.0}})
+    reported.append({"arrived_s": 121.0, "eta_s": [1.0, 4.0], "lane": "a", "replica": None, "stages_s": {"lane": 9.0}})
+    reported.append({"arrived_s": 50.0, "eta_s": [1.0, 4.0], "lane": "a", "replica": "r", "stages_s": {"lane": 9.0}})
+    reported.append({"arrived_s": 122.0, "eta_s": None, "lane": "a", "replica": "r", "stages_s": {}})
+    wait_estimates = read_wait_estimates(map(json.dumps, reported), since_unix_s=60.0)
+    (lane,) = coverage(wait_estimates)
+    assert (lane.reported, lane.censored) == (12, 1)
     assert lane.within_p95 == pytest.approx(5 / 11)
     assert lane.within_p50 == pytest.approx(2 / 11)
 
@@ -77,8 +77,8 @@ def test_pinball_is_least_at_the_quantile() -> None:
 
 
 def test_the_rival_knows_only_the_past() -> None:
-    early = [Promise("a", float(at), 0.0, 0.0, 1.0, True) for at in range(50)]
-    late = Promise("a", 60.0, 0.0, 0.0, 100.0, True)
+    early = [WaitRecord("a", float(at), 0.0, 0.0, 1.0, True) for at in range(50)]
+    late = WaitRecord("a", 60.0, 0.0, 0.0, 100.0, True)
     (lane,) = coverage([*early, late])
     first_knows_nothing, surprised = pinball(0.0, 1.0), pinball(1.0, 100.0)
     assert lane.rival_pinball == pytest.approx((2 * first_knows_nothing + surprised) / 51, rel=0.5)
@@ -86,7 +86,7 @@ def test_the_rival_knows_only_the_past() -> None:
 
 def test_the_core_holds_its_steady_state() -> None:
     for policy in _SIDES.values():
-        cell = Cell(policy, replicas=4, waiting=200, seed=1)
+        cell = SteadyScheduler(policy, replicas=4, waiting=200, seed=1)
         assert cell.run(300) > 0
         assert cell.state[0] == 200
         assert cell.state[1] == 4 * 40
@@ -102,10 +102,10 @@ def test_the_engines_queue_is_read_in_steps() -> None:
 
 
 def side(throughput: float, elapsed_s: float, *means: float) -> SideResult:
-    """A side that played arrivals of 100 s, whose lanes' mean waits (and p99) are `means`."""
+    """A side that run arrivals of 100 s, whose lanes' mean waits (and p99) are `means`."""
     lanes = [LaneResult(name, 1, 0, mean, mean, mean, work) for name, mean, work in zip("abc", means, (10.0, 20.0, 30.0), strict=True)]
-    told = [Coverage(lane.lane, 10, 0.5, 0.95, 0, 0.0, 0.0) for lane in lanes]
-    return SideResult(lanes, told, EngineQueue(10, 0.1, 0.05, 0.2), throughput, elapsed_s, 0.0, {}, 100.0)
+    reported = [LaneCoverage(lane.lane, 10, 0.5, 0.95, 0, 0.0, 0.0) for lane in lanes]
+    return SideResult(lanes, reported, EngineQueue(10, 0.1, 0.05, 0.2), throughput, elapsed_s, 0.0, {}, 100.0)
 
 
 def test_a_side_is_judged_by_what_it_gains_and_costs() -> None:
@@ -117,7 +117,7 @@ def test_a_side_is_judged_by_what_it_gains_and_costs() -> None:
     assert verdict.coverage == {"a": 0.95, "b": 0.95, "c": 0.95}
 
 
-class _Uniform(Traffic):
+class _Uniform(LaneTraffic):
     """Short and long requests, without a trace."""
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ def test_lanes_played_in_virtual_time_keep_what_is_promised() -> None:
     traffic = _Uniform()
     rehearsal = Rehearsal(read_cost_file(shipped("specs/simulated-h100.costs.json")), traffic)
     mix = traffic.draw(1.2 * rehearsal.capacity(0), 60.0, 1)
-    fifo, lanes, loose = (rehearsal.play(mix, name) for name in ("fifo", "lanes", "loose"))
+    fifo, lanes, loose = (rehearsal.run(mix, name) for name in ("fifo", "lanes", "loose"))
     verdict = judge(lanes, fifo)
     assert not lanes.failures
     assert verdict.short_gain > 10

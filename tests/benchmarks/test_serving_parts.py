@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.harness import median_interval
-from benchmarks.serving.cancel import Moment, Trial, summarise
+from benchmarks.serving.cancel import CancelTrial, LeavePoint, summarise
 from benchmarks.serving.contest import parse_points, requests_for
 from benchmarks.serving.gateway import counts, engine_headers, engine_url
 from benchmarks.serving.memory import growth_per_chunk, mapped
@@ -121,10 +121,10 @@ def test_mapped_files_tell_what_a_process_has_imported() -> None:
 
 def test_a_client_that_left_is_summed_up_by_its_moment() -> None:
     trials = [
-        Trial(Moment.QUEUED, 0.01, None, disturbed=False),
-        Trial(Moment.QUEUED, 9.0, None, disturbed=True),
-        Trial(Moment.BEFORE_FIRST_BYTE, 0.02, None, disturbed=False),
-        Trial(Moment.AFTER_FIRST_BYTE, 0.03, 0.2, disturbed=False),
+        CancelTrial(LeavePoint.QUEUED, 0.01, None, disturbed=False),
+        CancelTrial(LeavePoint.QUEUED, 9.0, None, disturbed=True),
+        CancelTrial(LeavePoint.BEFORE_FIRST_BYTE, 0.02, None, disturbed=False),
+        CancelTrial(LeavePoint.AFTER_FIRST_BYTE, 0.03, 0.2, disturbed=False),
     ]
     found = summarise(trials)
     assert (found["clients"], found["disturbed"]) == (4, 1)

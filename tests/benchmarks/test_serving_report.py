@@ -9,7 +9,7 @@ from aiohttp import web
 from rich.console import Console
 
 from benchmarks.serving.__main__ import render
-from benchmarks.serving.contest import Plan, Shape, Streamed, contender, contest_point, contest_singles
+from benchmarks.serving.contest import ComparisonPlan, ComparisonShape, Streamed, contender, contest_point, contest_singles
 from cli.bench.prompts import TokenIds
 
 pytestmark = pytest.mark.whole
@@ -18,7 +18,7 @@ EVENTS = b'data: {"choices":[{"text":"x"}]}\n\n' * 2 + b'data: {"choices":[],"us
 
 
 WHOLE = {"choices": [{"text": "xx"}], "usage": {"prompt_tokens": 4, "completion_tokens": 2}}
-SHAPE = Shape(4, 2, rounds=3, round_s=0.05, singles=4, single_every_s=0.01)
+SHAPE = ComparisonShape(4, 2, rounds=3, round_s=0.05, singles=4, single_every_s=0.01)
 
 
 async def _contest(stream: Streamed = Streamed.YES) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
@@ -35,7 +35,7 @@ async def _contest(stream: Streamed = Streamed.YES) -> tuple[dict[str, Any], dic
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    plan = Plan(dataclasses.replace(SHAPE, stream=stream), "m", TokenIds(tuple(range(1_000))))
+    plan = ComparisonPlan(dataclasses.replace(SHAPE, stream=stream), "m", TokenIds(tuple(range(1_000))))
     async with contender("ours", f"{url}/ours") as ours, contender("rival", f"{url}/rival") as rival:
         points = [await contest_point(ours, rival, 2, plan)]
         singles = await contest_singles(ours, rival, plan) if stream is Streamed.YES else None

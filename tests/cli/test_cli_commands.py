@@ -74,11 +74,11 @@ def test_spec_check_names_each_problem(spec: Path) -> None:
     assert "gateway.nonsense = 1: unknown key" in result.stderr
 
 
-def test_spec_check_refuses_a_law_that_there_is_not_and_notes_a_cost_file_that_is_not_here(spec: Path) -> None:
+def test_spec_check_refuses_a_policy_that_there_is_not_and_notes_a_cost_file_that_is_not_here(spec: Path) -> None:
     spec.write_text(SPEC.replace("100}}", "100}, replicas: {count: 1, max: 2}}") + "autoscaling: {policy: nope}\n")
     result = run("spec", "check", spec)
     assert (result.exit_code, "is a usable spec" in result.stdout) == (1, False)
-    assert "law 'nope': no such law" in result.stderr
+    assert "policy 'nope': no such policy" in result.stderr
     spec.write_text(SPEC + "autoscaling: {costs: nowhere.json}\n")
     result = run("spec", "check", spec)
     assert (result.exit_code, "is a usable spec" in result.stdout) == (0, True)
@@ -233,9 +233,9 @@ def test_doctor_fails_on_what_keeps_it_from_working(spec: Path, monkeypatch: pyt
 
 
 def _finding() -> Any:
-    from cli.doctor import Finding, Verdict
+    from cli.doctor import Finding, FindingLevel
 
-    return Finding("imports", Verdict.GOOD, "not tried here")
+    return Finding("imports", FindingLevel.GOOD, "not tried here")
 
 
 @pytest.mark.whole

@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 
 from cli import departed
 from cli.console import console
-from cli.departed import SETTLE_S, Losses, end_of, sequel_of, short_names
+from cli.departed import SETTLE_S, LossReporter, end_of, sequel_of, short_names
 from cli.main import app
-from deployments.cell.departure import Cause, Ended, Kind, Lost, Ready
-from deployments.cell.life_log import FILE_NAME, LifeLog
-from deployments.cell.life_log import rotate as rotate_file
+from deployments.cell.departure import DepartureCause, Ended, Lost, MemberKind, Ready
+from deployments.cell.lifecycle_log import FILE_NAME, LifecycleLog
+from deployments.cell.lifecycle_log import rotate as rotate_file
 
 ids = st.lists(st.text(st.characters(codec="ascii", categories=("L", "N"), include_characters="#-"), min_size=1, max_size=40), unique=True)
 UUIDS = [f"engine-org-model#{uuid.UUID(int=number << 90)}" for number in range(1, 9)]
@@ -38,13 +38,13 @@ def test_names_are_as_short_as_they_can_be() -> None:
     assert short_names(["a#same", "b#same"]) == {"a#same": "a#same", "b#same": "b#same"}
 
 
-def ended(who: str, at: float, cause: Cause, lost: Lost | None = None, kind: Kind = Kind.REPLICA) -> Ended:
-    return Ended(kind, who, at, cause, "org/m" if kind is Kind.REPLICA else "", 7, "g1", lost or Lost())
+def ended(who: str, at: float, cause: DepartureCause, lost: Lost | None = None, kind: MemberKind = MemberKind.REPLICA) -> Ended:
+    return Ended(kind, who, at, cause, "org/m" if kind is MemberKind.REPLICA else "", 7, "g1", lost or Lost())
 
 
-def told(tmp_path: Path, *events: Ready | Ended) -> LifeLog:
+def reported(tmp_path: Path, *events: Ready | Ended) -> LifecycleLog:
     """A life log with these."""
-    log = LifeLog(tmp_path / FILE_NAME)
+    log = LifecycleLog(tmp_path / FILE_NAME)
     for event in events:
         log.write(event)
     return log
@@ -52,19 +52,19 @@ def told(tmp_path: Path, *events: Ready | Ended) -> LifeLog:
 
 def test_up_tells_a_loss_once_it_is_settled_and_then_what_came_instead(tmp_path: Path) -> None:
     now = time.time()
-    losses = Losses(tmp_path, now - 100)
-    log = told(tmp_path, ended("e#old00000", now - 200, Cause.SILENT), ended("e#stopped0", now - 50, Cause.STOPPED))
+    losses = LossReporter(tmp_path, now - 100)
+    log = reported(tmp_path, ended("e#old00000", now - 200, DepartureCause.UNRESPONSIVE), ended("e#stopped0", now - 50, DepartureCause.STOPPED))
     assert losses.lines(now) == []
-    log.write(ended("e#aaaaaaaa", now, Cause.ENGINE_DIED, Lost(5, 27, 41_000, ("d",))))
+    log.write(ended("e#aaaaaaaa", now, DepartureCause.ENGINE_DIED, Lost(5, 27, 41_000, ("d",))))
     assert losses.lines(now + SETTLE_S / 2) == [], "other gateways may tell of more"
     (line,) = losses.lines(now + SETTLE_S)
     assert line.endswith("[red]replica aaaaaaaa of org/m lost (engine_died); requests: 5 broken, 27 placed again (41000 tokens booked)[/]")
     assert losses.lines(now + 9) == []
-    log.write(Ready(Kind.REPLICA, "e#bbbbbbbb", now + 8.1, "org/m"))
+    log.write(Ready(MemberKind.REPLICA, "e#bbbbbbbb", now + 8.1, "org/m"))
     (line,) = losses.lines(now + 10)
     assert line.endswith("replica aaaaaaaa: bbbbbbbb was ready after 8.1 s")
-    log.write(ended("g7", now + 11, Cause.PROCESS_DIED, Lost(broken=3, tokens=30), Kind.GATEWAY))
-    log.write(Ready(Kind.GATEWAY, "g8", now + 12))
+    log.write(ended("g7", now + 11, DepartureCause.PROCESS_DIED, Lost(broken=3, tokens=30), MemberKind.GATEWAY))
+    log.write(Ready(MemberKind.GATEWAY, "g8", now + 12))
     first, second = losses.lines(now + 20)
     assert "gateway g7 lost (process_died); requests: 3 broken" in first
     assert second.endswith("gateway g7: g8 was ready after 1.0 s")
@@ -73,19 +73,19 @@ def test_up_tells_a_loss_once_it_is_settled_and_then_what_came_instead(tmp_path:
 
 def test_up_reads_on_where_the_file_is_rotated(tmp_path: Path) -> None:
     now = time.time()
-    losses = Losses(tmp_path, now - 100)
-    log = told(tmp_path, ended("e#aaaaaaaa", now - 50, Cause.SILENT))
+    losses = LossReporter(tmp_path, now - 100)
+    log = reported(tmp_path, ended("e#aaaaaaaa", now - 50, DepartureCause.UNRESPONSIVE))
     assert len(losses.lines(now)) == 1
-    log.write(ended("e#bbbbbbbb", now - 40, Cause.SILENT))
+    log.write(ended("e#bbbbbbbb", now - 40, DepartureCause.UNRESPONSIVE))
     rotate_file(tmp_path / FILE_NAME, 2)
-    log.write(ended("e#cccccccc", now - 30, Cause.SILENT))
+    log.write(ended("e#cccccccc", now - 30, DepartureCause.UNRESPONSIVE))
     assert [line.split("replica ")[1][:8] for line in losses.lines(now)] == ["bbbbbbbb", "cccccccc"]
 
 
 def test_a_half_written_line_is_read_when_it_is_whole(tmp_path: Path) -> None:
     now = time.time()
-    losses = Losses(tmp_path, now - 100)
-    told(tmp_path, ended("e#aaaaaaaa", now - 50, Cause.SILENT))
+    losses = LossReporter(tmp_path, now - 100)
+    reported(tmp_path, ended("e#aaaaaaaa", now - 50, DepartureCause.UNRESPONSIVE))
     line = (tmp_path / FILE_NAME).read_bytes()
     (tmp_path / FILE_NAME).write_bytes(line[:30])
     assert losses.lines(now) == []
@@ -96,7 +96,7 @@ def test_a_half_written_line_is_read_when_it_is_whole(tmp_path: Path) -> None:
 
 def test_up_prints_until_it_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(departed, "_EVERY_S", 0.01)
-    told(tmp_path, ended("e#aaaaaaaa", time.time() - 50, Cause.SILENT))
+    reported(tmp_path, ended("e#aaaaaaaa", time.time() - 50, DepartureCause.UNRESPONSIVE))
     printed, stop = [], threading.Event()
 
     def note(line: str) -> None:
@@ -104,13 +104,13 @@ def test_up_prints_until_it_is_stopped(tmp_path: Path, monkeypatch: pytest.Monke
         stop.set()
 
     monkeypatch.setattr(console, "print", note)
-    Losses(tmp_path, 0.0).tell_until(stop)
+    LossReporter(tmp_path, 0.0).tell_until(stop)
     assert len(printed) == 1
 
 
 def test_a_terminal_that_is_gone_does_not_end_the_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(departed, "_EVERY_S", 0.01)
-    told(tmp_path, ended("e#aaaaaaaa", time.time() - 50, Cause.SILENT))
+    reported(tmp_path, ended("e#aaaaaaaa", time.time() - 50, DepartureCause.UNRESPONSIVE))
     stop = threading.Event()
 
     def gone(line: str) -> None:
@@ -118,22 +118,22 @@ def test_a_terminal_that_is_gone_does_not_end_the_cluster(tmp_path: Path, monkey
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(console, "print", gone)
-    Losses(tmp_path, 0.0).tell_until(stop)
+    LossReporter(tmp_path, 0.0).tell_until(stop)
 
 
 SENTENCES = [
-    (Kind.GATEWAY, Cause.STOPPED, "gateway x ended as planned (stopped)", ""),
-    (Kind.CONTROLLER, Cause.PROCESS_DIED, "Serve's controller lost (process_died)", "nothing in its place yet"),
-    (Kind.DIRECTORY, Cause.PROCESS_DIED, "the directory lost (process_died)", "nothing in its place yet"),
-    (Kind.REPLICA, Cause.SPOT_NOTICE, "replica x of org/m ended as planned (spot_notice)", "nothing in its place yet"),
+    (MemberKind.GATEWAY, DepartureCause.STOPPED, "gateway x ended as planned (stopped)", ""),
+    (MemberKind.CONTROLLER, DepartureCause.PROCESS_DIED, "Serve's controller lost (process_died)", "nothing in its place yet"),
+    (MemberKind.DIRECTORY, DepartureCause.PROCESS_DIED, "the directory lost (process_died)", "nothing in its place yet"),
+    (MemberKind.REPLICA, DepartureCause.SPOT_NOTICE, "replica x of org/m ended as planned (spot_notice)", "nothing in its place yet"),
 ]
 
 
 @pytest.mark.parametrize(("kind", "cause", "sentence", "sequel"), SENTENCES)
-def test_sentences(kind: Kind, cause: Cause, sentence: str, sequel: str) -> None:
+def test_sentences(kind: MemberKind, cause: DepartureCause, sentence: str, sequel: str) -> None:
     from deployments.cell.departure import Departure
 
-    record = Departure(kind, "x", "org/m" if kind is Kind.REPLICA else "", cause, 100.0).record()
+    record = Departure(kind, "x", "org/m" if kind is MemberKind.REPLICA else "", cause, 100.0).record()
     assert (end_of(record, {}), sequel_of(record, {})) == (sentence, sequel)
     assert sequel_of({**record, "back_unix_s": 104.0}, {}) == "it spoke again after 4.0 s"
 
@@ -153,14 +153,18 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_explain_tells_what_ended_of_one_run_after_the_other(tmp_path: Path, run: Any) -> None:
     now = time.time()
-    log = told(tmp_path, Ready(Kind.DIRECTORY, "d1", now - 90), ended("e#aaaaaaaa", now - 80, Cause.SILENT, Lost(1, 0, 9, ("0123abcd",))))
-    log.write(Ready(Kind.DIRECTORY, "d2", now - 60))
-    log.write(Ready(Kind.REPLICA, "e#bbbbbbbb", now - 50, "org/m"))
-    log.write(ended("e#bbbbbbbb", now - 40, Cause.DRAINED))
-    log.write(ended("g1", now - 30, Cause.STOPPED, kind=Kind.GATEWAY))
+    log = reported(
+        tmp_path,
+        Ready(MemberKind.DIRECTORY, "d1", now - 90),
+        ended("e#aaaaaaaa", now - 80, DepartureCause.UNRESPONSIVE, Lost(1, 0, 9, ("0123abcd",))),
+    )
+    log.write(Ready(MemberKind.DIRECTORY, "d2", now - 60))
+    log.write(Ready(MemberKind.REPLICA, "e#bbbbbbbb", now - 50, "org/m"))
+    log.write(ended("e#bbbbbbbb", now - 40, DepartureCause.DRAINED))
+    log.write(ended("g1", now - 30, DepartureCause.STOPPED, kind=MemberKind.GATEWAY))
     file = tmp_path / FILE_NAME
     first, after, digests, second, after_second, third = run("explain", "--ended", "--log", file).splitlines()
-    assert "replica aaaaaaaa of org/m lost (silent); requests: 1 broken (9 tokens booked)" in first
+    assert "replica aaaaaaaa of org/m lost (unresponsive); requests: 1 broken (9 tokens booked)" in first
     assert after == "  nothing in its place yet", "the next run's replica is none"
     assert digests == "  requests: 0123abcd"
     assert "replica bbbbbbbb of org/m ended as planned (drained)" in second

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from autoscaling.laws.registry import LAWS
+from autoscaling.policies.registry import POLICIES
 from cli import gauntlet
 from cli.main import app
 from planning.gauntlet.gauntlet import Gauntlet
 from planning.gauntlet.registry import SCENARIOS
 from planning.gauntlet.results import Results
 from planning.gauntlet.results_file import read_results
-from planning.gauntlet.run import LawFailedError
+from planning.gauntlet.run import PolicyFailedError
 from tests.planning.gauntlet.small import contest_like, point_like, results_like
 
 
@@ -23,10 +23,10 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["gauntlet", *arguments], env={"COLUMNS": "200", "RAYLANE_TRACES": ""})
 
 
-def test_it_names_all_laws_and_scenarios() -> None:
+def test_it_names_all_policies_and_scenarios() -> None:
     shown = run("--list")
     assert shown.exit_code == 0
-    for name in (*LAWS, *SCENARIOS):
+    for name in (*POLICIES, *SCENARIOS):
         assert name in shown.output
 
 
@@ -34,7 +34,7 @@ def test_what_there_is_not_is_refused(tmp_path: Path) -> None:
     (tmp_path / "some.json").write_text(json.dumps(results_like(contest_like({"backlog": [point_like([1.0], [1.0])]}, "idle")).as_json()))
     (tmp_path / "spoilt.json").write_text((tmp_path / "some.json").read_text().replace('"pick": 0', '"pick": 99'))
     for arguments, named in (
-        (("--laws", "backlog,magic"), "magic"),
+        (("--policies", "backlog,magic"), "magic"),
         (("--scenarios", ","), "--scenarios"),
         (("--traces", str(tmp_path / "nowhere")), "nowhere"),
         (("--report", str(tmp_path)), "is a folder"),
@@ -64,15 +64,15 @@ def test_a_memo_is_a_regular_file_or_nothing_yet(tmp_path: Path) -> None:
 @pytest.mark.whole
 def test_a_small_one(tmp_path: Path) -> None:
     out, report = tmp_path / "out.json", tmp_path / "report.html"
-    arguments = ("--laws", "backlog,keda", "--scenarios", "idle,azure_chat", "--trials", "1", "--seeds", "2", "--jobs", "1")
+    arguments = ("--policies", "backlog,keda", "--scenarios", "idle,azure_chat", "--trials", "1", "--seeds", "2", "--jobs", "1")
     files = ("--memo", str(tmp_path / "memo.jsonl"), "--out", str(out), "--report", str(report))
     shown = run(*arguments, *files)
     assert shown.exit_code == 0, shown.output
     assert "azure_chat skipped" in shown.output
     assert "--traces DIR" in shown.output
     assert "idle" in shown.output
-    told = json.loads(out.read_text())
-    assert set(told["contests"][0]["laws"]) == {"backlog", "keda"}
+    reported = json.loads(out.read_text())
+    assert set(reported["contests"][0]["policies"]) == {"backlog", "keda"}
     assert "keda" in report.read_text()
     printed = run(*arguments, "--memo", str(tmp_path / "memo.jsonl"), "--json")
     assert '"contests"' in printed.output
@@ -87,7 +87,7 @@ def test_a_damaged_recording_is_told_without_a_traceback(tmp_path: Path) -> None
     traces = tmp_path / "traces"
     traces.mkdir()
     (traces / "azure2023_code.csv.gz").write_bytes(b"\x1f\x8b torn")
-    shown = run("--scenarios", "azure_code", "--laws", "fixed", "--jobs", "1", "--traces", str(traces), "--memo", str(tmp_path / "memo.jsonl"))
+    shown = run("--scenarios", "azure_code", "--policies", "fixed", "--jobs", "1", "--traces", str(traces), "--memo", str(tmp_path / "memo.jsonl"))
     assert shown.exit_code == 1
     assert isinstance(shown.exception, SystemExit)
     assert "azure2023_code.csv.gz" in shown.output
@@ -115,21 +115,21 @@ def test_results_are_written_in_one_move(tmp_path: Path, monkeypatch: pytest.Mon
     assert read_results(out) == results
 
 
-def test_a_law_that_never_answers_is_told_without_a_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(self: Gauntlet, *told: object) -> Results:
-        raise LawFailedError("law 'x' failed")
+def test_a_policy_that_never_answers_is_told_without_a_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(self: Gauntlet, *reported: object) -> Results:
+        raise PolicyFailedError("policy 'x' failed")
 
     monkeypatch.setattr(Gauntlet, "run", fails)
     shown = run("--memo", str(tmp_path / "memo.jsonl"))
     assert shown.exit_code == 1
     assert isinstance(shown.exception, SystemExit)
-    assert "law 'x' failed" in shown.output
+    assert "policy 'x' failed" in shown.output
 
 
 def test_one_play_is_said_to_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    laws = {"backlog": [point_like([0.96], [2.0])], "hpa": [point_like([0.99], [1.0])]}
-    monkeypatch.setattr(gauntlet, "_run", lambda plan: results_like(contest_like(laws, "idle"), contest_like(laws, "start_up_0")))
+    policies = {"backlog": [point_like([0.96], [2.0])], "hpa": [point_like([0.99], [1.0])]}
+    monkeypatch.setattr(gauntlet, "_run", lambda plan: results_like(contest_like(policies, "idle"), contest_like(policies, "start_up_0")))
     shown = run("--memo", str(tmp_path / "memo.jsonl"))
-    assert "one play alone says nothing" in shown.output
+    assert "one run alone says nothing" in shown.output
     assert "0>1=0~0<" in shown.output
     assert re.search(r"backlog +96\.00 +never", shown.output)

@@ -28,7 +28,7 @@ MODEL = "mistralai/Mistral-Small-3.2-24B-Instruct-2506-FP8-dynamic"
 WIDTH = 80
 
 
-def replica(number: int, state: str = "ready", why: str = "kernel update on node 7, ticket OPS-1234") -> dict[str, Any]:
+def replica(number: int, state: str = "ready", why: str = "kernel update on node 7, pending request OPS-1234") -> dict[str, Any]:
     return {
         "replica_id": f"engine-{MODEL.replace('/', '-')}#{uuid.UUID(int=number * 7**44)}",
         "state": state,
@@ -50,7 +50,7 @@ def lane(name: str, figure: int = 100, seconds: float = 130.9) -> dict[str, Any]
         "work_s": seconds,
         "eta_s": [seconds, seconds],
         "eta_covered": figure,
-        "eta_promised": figure,
+        "eta_estimated": figure,
         "oldest_wait_s": seconds,
         "head_waits_for": "prefill_backlog",
     }
@@ -59,8 +59,8 @@ def lane(name: str, figure: int = 100, seconds: float = 130.9) -> dict[str, Any]
 def departure(kind: str, who: str, cause: str, planned: bool = False, by: str | None = None) -> dict[str, Any]:
     now = time.time()
     lost = {"broken": 500, "placed_again": 2_700, "tokens": 41_000_000}
-    told = {"kind": kind, "who": who, "model": MODEL, "cause": cause, "planned": planned, "at_unix_s": now, "lost": lost, "detail": ""}
-    return {**told, "replaced_by": by, "ready_unix_s": now + 1_000.0 if by else None, "back_unix_s": None}
+    reported = {"kind": kind, "who": who, "model": MODEL, "cause": cause, "planned": planned, "at_unix_s": now, "lost": lost, "detail": ""}
+    return {**reported, "replaced_by": by, "ready_unix_s": now + 1_000.0 if by else None, "back_unix_s": None}
 
 
 def report(figure: int = 123_456, seconds: float = 54.321, replicas: list[dict[str, Any]] | None = None) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def report(figure: int = 123_456, seconds: float = 54.321, replicas: list[dict[s
     model = {
         "name": MODEL,
         "engine": "simulated",
-        "wanted_replicas": 4,
+        "desired_replicas": 4,
         "owner": "ab12cd34",
         "epoch": 17,
         "lanes": [lane("short", figure, seconds), lane("medium-with-a-long-name", figure, seconds), lane("long", figure, seconds)],
@@ -110,31 +110,31 @@ def fits(lines: list[str]) -> None:
 @pytest.mark.parametrize("states", [["ready"], ["suspect", "cordoned", "draining", "ready", "ready"]], ids=len)
 @pytest.mark.parametrize(("figure", "seconds"), [(0, 0.0), (10, 100.0), (10**8, 9_999.9)])
 def test_nothing_is_cut_off(figure: int, seconds: float, states: list[str]) -> None:
-    told = report(figure, seconds, [replica(number, state) for number, state in enumerate(states, 1)])
-    fits(shown(status._view(told)))
-    fits(shown(top._view(told, {MODEL: 3})))
+    reported = report(figure, seconds, [replica(number, state) for number, state in enumerate(states, 1)])
+    fits(shown(status._view(reported)))
+    fits(shown(top._view(reported, {MODEL: 3})))
 
 
 def test_status_tells_replicas_apart_and_shows_each_column_whole() -> None:
-    told = report()
-    lines = shown(status._view(told))
+    reported = report()
+    lines = shown(status._view(reported))
     text = "\n".join(lines)
-    names = short_names([one["replica_id"] for one in told["models"][0]["replicas"]] + [replica(8)["replica_id"], replica(9)["replica_id"]])
+    names = short_names([one["replica_id"] for one in reported["models"][0]["replicas"]] + [replica(8)["replica_id"], replica(9)["replica_id"]])
     rows = [line.split() for line in lines]
-    for one in told["models"][0]["replicas"]:
+    for one in reported["models"][0]["replicas"]:
         assert [names[one["replica_id"]], one["state"]] in [row[:2] for row in rows]
     for column in ("replicas", "waiting", "oldest wait", "head waits for", "running", "finished", "cancelled", "failed", "rejected", "TTFT p50"):
         assert column in text
     for column in ("leases", "in engine", "queued there", "KV used", "booked", "prefill_backlog", "1/4"):
         assert column in text
-    assert "cordoned by alice: kernel update on node 7, ticket OPS-1234" in text
+    assert "cordoned by alice: kernel update on node 7, pending request OPS-1234" in text
     assert "drains (spot_notice)" in text
 
 
 def test_status_names_each_loss_with_its_cause_and_what_came_instead() -> None:
-    told = report()
-    text = " ".join(" ".join(shown(status._view(told))).split())
-    names = short_names([one["replica_id"] for one in told["models"][0]["replicas"]] + [replica(8)["replica_id"], replica(9)["replica_id"]])
+    reported = report()
+    text = " ".join(" ".join(shown(status._view(reported))).split())
+    names = short_names([one["replica_id"] for one in reported["models"][0]["replicas"]] + [replica(8)["replica_id"], replica(9)["replica_id"]])
     assert "ended: 3 lost, 1 as planned" in text
     assert f"replica {names[replica(9)['replica_id']]} lost (engine_stalled)" in text
     assert f"{names[replica(1)['replica_id']]} was ready after 1000.0 s" in text
@@ -152,9 +152,9 @@ def test_top_shows_each_column_whole_and_what_each_lane_waits_for() -> None:
 
 
 def test_a_cell_whose_directory_tells_of_no_departures_is_shown_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = report()
-    del told["departures"]
-    assert "ended" not in "\n".join(shown(status._view(told)))
+    reported = report()
+    del reported["departures"]
+    assert "ended" not in "\n".join(shown(status._view(reported)))
 
 
 class Page(BaseHTTPRequestHandler):

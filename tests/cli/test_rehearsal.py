@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from cli.bench.prompts import TokenIds
 from cli.main import app
-from cli.rehearse_live import LivePlayer
+from cli.rehearse_live import LiveRunner
 from cluster.files import shipped
 from planning.rehearsal import rehearsed
 from planning.workload.traces import read_trace
@@ -62,6 +62,6 @@ async def test_a_sample_smaller_than_the_warm_up_is_enough_to_warm_up(tmp_path: 
     (tmp_path / "trace.jsonl").write_text("\n".join(map(json.dumps, rows)))
     work = rehearsed(read_trace(tmp_path / "trace.jsonl"), 512, 1.0, 1.0)
     fake: Any = Fake()
-    player = LivePlayer(fake, fake, TokenIds((5, 6, 7)), "demo", ("short",))
-    assert await player.capacity(work, 2, warm_up=200) > 0
+    runner = LiveRunner(fake, fake, TokenIds((5, 6, 7)), "demo", ("short",))
+    assert await runner.capacity(work, 2, warm_up=200) > 0
     assert fake.sent == 2 * len(work)

@@ -40,13 +40,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for number in range(4_000)
     ]
     (folder / "trace.jsonl").write_text("\n".join(rows))
-    told = raylane(
+    reported = raylane(
         folder,
         *("calibrate", str(folder / "spec.yaml"), "--out", str(folder / "costs.json"), "--replicas", "1", "--seconds", "2", "--pin"),
         *("--trace", str(folder / "trace.jsonl")),
     )
-    assert told.returncode == 0, told.stdout + told.stderr
-    assert "steps; off by" in told.stdout
+    assert reported.returncode == 0, reported.stdout + reported.stderr
+    assert "steps; off by" in reported.stdout
     return folder
 
 
@@ -60,14 +60,14 @@ def test_the_costs_are_those_of_the_engine_that_ran(folder: Path) -> None:
 
 
 def test_a_rehearsal_publishes_its_error_and_replays_its_decisions(folder: Path) -> None:
-    told = raylane(
+    reported = raylane(
         folder,
         *("rehearse", str(folder / "spec.yaml"), "--trace", str(folder / "trace.jsonl"), "--costs", str(folder / "costs.json")),
         *("--out", str(folder / "error.json"), "--replicas", "1", "--runs", "1", "--seconds", "5", "--loads", "0.5,1.2", "--pin"),
         *("--keep", str(folder / "kept")),
     )
-    assert told.returncode == 0, told.stdout + told.stderr
-    assert "every decision the same" in told.stdout
+    assert reported.returncode == 0, reported.stdout + reported.stderr
+    assert "every decision the same" in reported.stdout
     published = read_published(folder / "error.json")
     assert published.capacity_live > 1
     assert [at.load for at in published.loads] == [0.5, 1.2]

@@ -11,7 +11,7 @@ from cli.main import app
 from cluster.files import shipped
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
-from deployments.engine_model.limits import Limits
+from deployments.engine_model.limits import EngineModelLimits
 
 SPEC = str(shipped("specs/local.yaml"))
 
@@ -24,7 +24,7 @@ def files(tmp_path: Path) -> tuple[str, str]:
     trace.write_text("\n".join(json.dumps(row) for row in rows))
     costs = tmp_path / "costs.json"
     model = CostModel(line(0.004, 2e-5), line(0.0, 1e-5), plain_attention(3e-8, 1e-10))
-    write_cost_file(costs, cost_file("demo", "a test", "profile", Limits(16, 512, 30_000), model, error=0.034))
+    write_cost_file(costs, cost_file("demo", "a test", "profile", EngineModelLimits(16, 512, 30_000), model, error=0.034))
     return str(trace), str(costs)
 
 
@@ -79,16 +79,16 @@ def test_the_report_tells_the_same_as_the_table(files: tuple[str, str], tmp_path
     assert shown.exit_code == 0, shown.output
     assert f"report: {report}" in shown.stderr
     page = report.read_text(encoding="utf-8")
-    told = json.loads(run(SPEC, "--trace", trace, "--costs", costs, "--json").stdout)
+    reported = json.loads(run(SPEC, "--trace", trace, "--costs", costs, "--json").stdout)
     assert "Keeps its SLO" in page or "Misses its SLO" in page
-    assert f"{told['lanes'][-1]['ttft_p50_ms']:.0f} ms" in page
-    assert re.search(rf"\${2 * told['simulated_s']:,.0f}\.", page)  # two replicas, a dollar a second each
+    assert f"{reported['lanes'][-1]['ttft_p50_ms']:.0f} ms" in page
+    assert re.search(rf"\${2 * reported['simulated_s']:,.0f}\.", page)  # two replicas, a dollar a second each
 
 
 def test_the_json_stays_json_beside_a_report(files: tuple[str, str], tmp_path: Path) -> None:
     trace, costs = files
-    told = run(SPEC, "--trace", trace, "--costs", costs, "--json", "--report", str(tmp_path / "report.html"))
-    assert json.loads(told.stdout)["lanes"][-1]["requests"] == 400
+    reported = run(SPEC, "--trace", trace, "--costs", costs, "--json", "--report", str(tmp_path / "report.html"))
+    assert json.loads(reported.stdout)["lanes"][-1]["requests"] == 400
 
 
 @pytest.mark.parametrize(

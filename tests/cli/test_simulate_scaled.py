@@ -1,4 +1,4 @@
-"""`raylane simulate` of a model that scales: replicas come and go by the spec's law, in the table, the JSON and the report."""
+"""`raylane simulate` of a model that scales: replicas come and go by the spec's policy, in the table, the JSON and the report."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from cli.main import app
 from cluster.files import shipped
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
-from deployments.engine_model.limits import Limits
+from deployments.engine_model.limits import EngineModelLimits
 
 pytestmark = pytest.mark.whole
 
@@ -29,7 +29,7 @@ def files(tmp_path: Path) -> tuple[str, str, str]:
         "\n".join(json.dumps({"timestamp": ms, "input_length": 50 + n % 300, "output_length": 20 + n % 60}) for n, ms in enumerate(times))
     )
     model = CostModel(line(0.04, 1e-4), line(0.0, 2e-5), plain_attention(6e-8, 2e-10))
-    write_cost_file(costs, cost_file("demo", "a test", "profile", Limits(16, 512, 30_000), model))
+    write_cost_file(costs, cost_file("demo", "a test", "profile", EngineModelLimits(16, 512, 30_000), model))
     return str(spec), str(trace), str(costs)
 
 
@@ -37,7 +37,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["simulate", *arguments], env={"COLUMNS": "200"})
 
 
-def told(*arguments: str) -> dict[str, object]:
+def reported(*arguments: str) -> dict[str, object]:
     result = run(*arguments, "--json")
     assert result.exit_code == 0, result.output
     found: dict[str, object] = json.loads(result.stdout)
@@ -47,11 +47,11 @@ def told(*arguments: str) -> dict[str, object]:
 def test_replicas_follow_the_load(files: tuple[str, str, str]) -> None:
     spec, trace, costs = files
     arguments = (spec, "--trace", trace, "--costs", costs, "--start-up", "20")
-    figures = told(*arguments)["autoscaling"]
+    figures = reported(*arguments)["autoscaling"]
     assert isinstance(figures, dict)
     assert figures["policy"] == "backlog"
-    assert figures["most_replicas"] > 1
-    assert 1 < figures["mean_replicas"] < figures["most_replicas"]
+    assert figures["max_replicas"] > 1
+    assert 1 < figures["mean_replicas"] < figures["max_replicas"]
     assert sum(figures["reasons"].values()) == figures["changes"] > 1
     shown = run(*arguments)
     assert "1 to 8 replicas, scaled by 'backlog'" in shown.output
@@ -60,7 +60,7 @@ def test_replicas_follow_the_load(files: tuple[str, str, str]) -> None:
 
 def test_a_fixed_number_is_kept_when_asked_for(files: tuple[str, str, str]) -> None:
     spec, trace, costs = files
-    fixed = told(spec, "--trace", trace, "--costs", costs, "--fixed", "--replicas", "3")
+    fixed = reported(spec, "--trace", trace, "--costs", costs, "--fixed", "--replicas", "3")
     assert "autoscaling" not in fixed
     assert fixed["replicas"] == 3
 
@@ -69,26 +69,26 @@ def test_slow_starts_cost_promises(files: tuple[str, str, str]) -> None:
     spec, trace, costs = files
 
     def in_time(start_up_s: str) -> float:
-        lanes = told(spec, "--trace", trace, "--costs", costs, "--start-up", start_up_s)["lanes"]
+        lanes = reported(spec, "--trace", trace, "--costs", costs, "--start-up", start_up_s)["lanes"]
         assert isinstance(lanes, list)
         return float(lanes[-1]["answered_in_time"])
 
     assert in_time("300") < in_time("5")
 
 
-def test_a_simulated_engine_is_played_at_its_speed_as_its_law_thinks(files: tuple[str, str, str]) -> None:
+def test_a_simulated_engine_is_played_at_its_speed_as_its_policy_thinks(files: tuple[str, str, str]) -> None:
     spec, trace, costs = files
 
-    def played(speed: float) -> tuple[float, float]:
+    def outcome(speed: float) -> tuple[float, float]:
         model = f"  - name: demo-simulated\n    engine: simulated\n    simulated: {{costs: {costs}, speed: {speed:g}}}\n"
         Path(spec).write_text(SCALED.replace("  - name: demo\n", model))
-        found = told(spec, "--trace", trace, "--costs", costs, "--start-up", "20")
+        found = reported(spec, "--trace", trace, "--costs", costs, "--start-up", "20")
         lanes, scaled = found["lanes"], found["autoscaling"]
         assert isinstance(lanes, list)
         assert isinstance(scaled, dict)
         return float(lanes[-1]["tpot_p50_ms"]), float(scaled["replica_hours"])
 
-    slow, fast = played(1.0), played(4.0)
+    slow, fast = outcome(1.0), outcome(4.0)
     assert fast[0] < 0.4 * slow[0]
     assert fast[1] < slow[1]
 
@@ -106,7 +106,7 @@ def test_the_report_has_the_decisions_and_the_replicas(files: tuple[str, str, st
     assert "warming" in figures["capacity"]
 
 
-def test_a_law_that_there_is_not_is_named(files: tuple[str, str, str]) -> None:
+def test_a_policy_that_there_is_not_is_named(files: tuple[str, str, str]) -> None:
     spec, trace, costs = files
     for policy, more, said in (("nonsense", "", "'nonsense'"), ("keda", "  settings: {threshold: -1}\n", "threshold=-1")):
         Path(spec).write_text(SCALED.replace("policy: backlog\n", f"policy: {policy}\n{more}"))

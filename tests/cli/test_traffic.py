@@ -8,7 +8,7 @@ from typer.testing import CliRunner, Result
 
 from cli.bench.run import Settings
 from cli.main import app
-from cli.options import Choice, chosen_requests
+from cli.options import TrafficOptions, chosen_requests
 from cluster.files import shipped
 from planning.workload.traces import read_requests, read_trace
 
@@ -75,10 +75,10 @@ def test_bad_input_is_named(arguments: tuple[str, ...], named: str) -> None:
 
 def test_the_options_are_applied_in_their_order(small: Path) -> None:
     whole = read_requests(small)
-    cut = chosen_requests(small, Choice(from_s=100, to_s=200, limit=50, time_scale=0.5))
+    cut = chosen_requests(small, TrafficOptions(from_s=100, to_s=200, limit=50, time_scale=0.5))
     assert len(cut) == 50
     assert cut.arrived_s[0] == pytest.approx((whole.arrived_s[whole.arrived_s >= 100][0] - 100) / 2)
-    assert len(chosen_requests(small, Choice(load_scale=3))) == 3 * len(whole)
+    assert len(chosen_requests(small, TrafficOptions(load_scale=3))) == 3 * len(whole)
 
 
 def test_bench_takes_a_traffic_file(small: Path) -> None:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from autoscaling.forecast.history import History
 from cli import tune
 from cli.main import app
-from cli.options import Choice
+from cli.options import TrafficOptions
 from cli.tune import gathered, show
 from cluster.spec import load_spec
 from deployments.engine_model.cost_file import write_cost_file
@@ -59,12 +59,12 @@ def test_a_proposal_with_its_effect_its_report_and_the_spec(files: tuple[str, ..
 def test_the_json_has_the_front_and_the_diff(files: tuple[str, ...]) -> None:
     result = run(*files, "--trials", "3", "--json")
     assert result.exit_code == 0, result.output
-    told = json.loads(result.stdout)
-    assert told["looked_at"] == 3
-    assert told["diff"].startswith("--- ")
-    assert told["chosen"] in told["front"]
+    reported = json.loads(result.stdout)
+    assert reported["looked_at"] == 3
+    assert reported["diff"].startswith("--- ")
+    assert reported["chosen"] in reported["front"]
     again = json.loads(run(*files, "--trials", "3", "--json").stdout)
-    assert again["diff"] == told["diff"]
+    assert again["diff"] == reported["diff"]
 
 
 def test_an_unknown_or_large_error_is_refused_unless_it_is_wanted_anyway(files: tuple[str, ...]) -> None:
@@ -77,7 +77,7 @@ def test_an_unknown_or_large_error_is_refused_unless_it_is_wanted_anyway(files: 
     shown = run(*unknown, "--trials", "2", "--anyway")
     assert shown.exit_code == 0, shown.output
     assert "do not set this unseen" in shown.output
-    assert run(*files, "--trials", "2", "--most-error", "0.05").exit_code == 3
+    assert run(*files, "--trials", "2", "--maximum-error", "0.05").exit_code == 3
 
 
 def test_the_specs_own_error_file_is_read(files: tuple[str, ...]) -> None:
@@ -87,7 +87,7 @@ def test_the_specs_own_error_file_is_read(files: tuple[str, ...]) -> None:
 
 
 def test_where_nothing_better_is_found_the_spec_is_written_as_it_is(files: tuple[str, ...], tmp_path: Path) -> None:
-    text = cases.TEXT.split("  backlog:")[0]  # the law's defaults, and no other settings are tried
+    text = cases.TEXT.split("  backlog:")[0]  # the policy's defaults, and no other settings are tried
     Path(files[0]).write_text(text)
     out = tmp_path / "tuned.yaml"
     out.write_text("an older proposal")
@@ -107,10 +107,10 @@ def test_the_history_is_scaled_as_the_traffic_is(files: tuple[str, ...], tmp_pat
     options = [name.removeprefix("--") for name in files[1::2]]
     spec, given = Path(files[0]), dict(zip(options, map(Path, files[2::2]), strict=True))
 
-    def rates(choice: Choice) -> History:
+    def rates(choice: TrafficOptions) -> History:
         return gathered(spec, None, given["costs"], given["trace"], choice, None, before).case.history
 
-    plain, busier, longer = rates(Choice()), rates(Choice(load_scale=3.0)), rates(Choice(time_scale=2.0))
+    plain, busier, longer = rates(TrafficOptions()), rates(TrafficOptions(load_scale=3.0)), rates(TrafficOptions(time_scale=2.0))
     assert np.mean(busier.rates) == pytest.approx(3 * np.mean(plain.rates), rel=0.05)
     assert np.mean(longer.rates) == pytest.approx(np.mean(plain.rates) / 2, rel=0.05)
     assert len(longer) > 1.8 * len(plain)
@@ -121,7 +121,7 @@ def test_where_no_settings_keep_the_promise_the_exit_code_says_so(files: tuple[s
     spec.write_text(cases.TEXT.replace("count: 2, min: 2, max: 8", "count: 1, min: 1, max: 1"))
     result = run(*files, "--trials", "2")
     assert result.exit_code == 1
-    assert "NO settings kept every promise" in result.output
+    assert "NO settings met every SLO" in result.output
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_bad_input_is_named(files: tuple[str, ...], arguments: tuple[str, ...], 
     assert named in result.output + result.stderr
 
 
-def test_a_law_without_a_place_to_look_and_a_fixed_spec_without_bounds_are_named(files: tuple[str, ...]) -> None:
+def test_a_policy_without_a_place_to_look_and_a_fixed_spec_without_bounds_are_named(files: tuple[str, ...]) -> None:
     spec = Path(files[0])
     spec.write_text(cases.TEXT.split("autoscaling:")[0].replace(", max: 8", ""))
     refused = run(*files)

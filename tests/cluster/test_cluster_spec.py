@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from cluster.files import shipped
-from cluster.spec import ClusterSpec, Gateway, SpecError, Timeouts, load_spec, parse_spec
+from cluster.spec import ClusterSpec, GatewaySpec, SpecError, Timeouts, load_spec, parse_spec
 
 HEAD = "name: x\nregions: [{name: r, pools: [{name: p}]}]\n"
 MODELS = "models: [{name: m, source: s, settings: {max_model_len: 100}}]\n"
@@ -42,7 +42,7 @@ def test_the_default_listens_on_loopback() -> None:
 def test_the_least_that_is_a_spec() -> None:
     spec = parse_spec(HEAD + MODELS)
     assert spec.models[0].served_names == ("m",)
-    assert spec.gateway == Gateway()
+    assert spec.gateway == GatewaySpec()
     assert spec.region("r").pools[0].gpus == 0
 
 
@@ -89,9 +89,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "told"), REFUSED)
-def test_refusals_name_key_value_and_range(text: str, told: str) -> None:
-    assert told in problem(HEAD + MODELS + text)
+@pytest.mark.parametrize(("text", "reported"), REFUSED)
+def test_refusals_name_key_value_and_range(text: str, reported: str) -> None:
+    assert reported in problem(HEAD + MODELS + text)
 
 
 REFUSED_MODELS = [
@@ -125,9 +125,9 @@ REFUSED_MODELS = [
 ]
 
 
-@pytest.mark.parametrize(("model", "told"), REFUSED_MODELS)
-def test_refused_models(model: str, told: str) -> None:
-    assert told in problem(f"{HEAD}models: [{model}]")
+@pytest.mark.parametrize(("model", "reported"), REFUSED_MODELS)
+def test_refused_models(model: str, reported: str) -> None:
+    assert reported in problem(f"{HEAD}models: [{model}]")
 
 
 def test_paths_start_from_the_specs_folder_and_an_empty_one_is_none(tmp_path: Path) -> None:
@@ -153,9 +153,9 @@ def test_a_simulated_model(tmp_path: Path) -> None:
 
 def test_a_model_that_no_node_can_hold() -> None:
     regions = "name: x\nregions: [{name: r, pools: [{name: g, accelerator: L4, gpus_per_node: 2}]}]\n"
-    told = problem(regions + "models: [{name: m, source: s, settings: {max_model_len: 99, tensor_parallel_size: 4}}]")
-    assert "models.m.settings.tensor_parallel_size = 4" in told
-    assert "allowed: 1 to 2" in told
+    reported = problem(regions + "models: [{name: m, source: s, settings: {max_model_len: 99, tensor_parallel_size: 4}}]")
+    assert "models.m.settings.tensor_parallel_size = 4" in reported
+    assert "allowed: 1 to 2" in reported
 
 
 def test_several_problems_are_told_at_once() -> None:
@@ -166,7 +166,7 @@ def test_several_problems_are_told_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("a: [", "is not YAML"),
         ("a: *b", "undefined alias"),
@@ -183,8 +183,8 @@ def test_several_problems_are_told_at_once() -> None:
         ("text", "must be a mapping of keys at the top level, not str"),
     ],
 )
-def test_what_is_no_spec_at_all(text: str, told: str) -> None:
-    assert told in problem(text)
+def test_what_is_no_spec_at_all(text: str, reported: str) -> None:
+    assert reported in problem(text)
 
 
 def test_merge_keys_may_be_set_again() -> None:
@@ -220,7 +220,7 @@ def keys_of(section: type[BaseModel]) -> list[str]:
     return list(section.model_fields)
 
 
-@given(st.dictionaries(st.sampled_from([*keys_of(ClusterSpec), "other"]), YAMLS), st.dictionaries(st.sampled_from(keys_of(Gateway)), YAMLS))
+@given(st.dictionaries(st.sampled_from([*keys_of(ClusterSpec), "other"]), YAMLS), st.dictionaries(st.sampled_from(keys_of(GatewaySpec)), YAMLS))
 def test_any_change_is_a_spec_or_refused_with_the_key(change: dict[str, Any], gateway: dict[str, Any]) -> None:
     data = {**yaml.safe_load(HEAD + MODELS), "gateway": gateway, **change}
     refused = None
@@ -243,7 +243,7 @@ SECONDS = st.floats(0.001, 86_400)
 )
 def test_any_spec_comes_back(timeouts: Timeouts, port: int, host: str, count: int) -> None:
     spec = parse_spec(HEAD + MODELS)
-    gateway = Gateway(host=host, port=port, timeouts=timeouts)
+    gateway = GatewaySpec(host=host, port=port, timeouts=timeouts)
     model = spec.models[0].model_copy(update={"replicas": spec.models[0].replicas.model_copy(update={"count": count})})
     changed = ClusterSpec.model_validate(spec.model_copy(update={"gateway": gateway, "models": (model,)}).model_dump())
     assert ClusterSpec.model_validate_json(changed.model_dump_json()) == changed
@@ -262,3 +262,8 @@ def test_values_are_frozen() -> None:
     spec = parse_spec(HEAD + MODELS)
     with pytest.raises(ValueError, match="frozen"):
         spec.name = "y"  # type: ignore[misc]
+
+
+def test_an_old_key_names_the_new_one() -> None:
+    with pytest.raises(SpecError, match=r"autoscaling\.silent_s = 5: unknown key; its name is now unresponsive_s"):
+        parse_spec("version: 1\nautoscaling: {silent_s: 5}\n")

@@ -24,11 +24,11 @@ import pytest
 from autoscaling.forecast.history import read_history
 from autoscaling.log.reader import log_files
 from autoscaling.log.reader import replay as replay_scaling
-from autoscaling.serve.foresight import Foresight
+from autoscaling.serve.live_forecaster import LiveForecaster
 from deployments.cell.act import Act, ActKind, Audit
-from deployments.cell.departure import Kind, Ready
-from deployments.cell.life_log import FILE_NAME as LIVES_FILE
-from deployments.cell.life_log import LifeLog
+from deployments.cell.departure import MemberKind, Ready
+from deployments.cell.lifecycle_log import FILE_NAME as LIFECYCLE_FILE
+from deployments.cell.lifecycle_log import LifecycleLog
 from deployments.engine.step_log import StepLog
 from deployments.ownership import decision_log
 from deployments.ownership.decision_log import DecisionLog
@@ -39,7 +39,7 @@ from deployments.telemetry import line_log
 from deployments.telemetry.journal import Journal
 from deployments.telemetry.ledger import Ledger
 from deployments.telemetry.line_log import LogHealth, Logs, WholeLines
-from tests.autoscaling.serve.played import Played
+from tests.autoscaling.serve.scaling_harness import ScalingHarness
 from tests.deployments.scheduling.test_replay import drive
 from tests.deployments.scheduling.world import POLICY, make_request
 from tests.small_disk import SmallDisk, small_disk
@@ -116,17 +116,17 @@ class Scaling:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "logs"
-        self.played = Played(self.folder, 1)
+        self.outcome = ScalingHarness(self.folder, 1)
         self.count = 1
 
     def write(self) -> None:
         self.count = 3 - self.count  # a changed spec is followed, and so written down, at once
-        self.played.apply(policy="fixed", count=self.count)
-        self.played.scaling.turn()
-        assert self.played.cell.states[-1].requested == self.count
+        self.outcome.apply(policy="fixed", count=self.count)
+        self.outcome.scaling.turn()
+        assert self.outcome.cell.states[-1].requested == self.count
 
     def failing(self) -> bool:
-        return "no_log" in self.played.cell.states[-1].alarms
+        return "no_log" in self.outcome.cell.states[-1].alarms
 
     def check(self, gaps: bool) -> None:
         lines = [line for file in log_files(self.folder, "m") for line in file.read_text().splitlines(keepends=True)]
@@ -134,7 +134,7 @@ class Scaling:
         assert any('"resumed"' in line[:60] for line in lines) == gaps
 
     def close(self) -> None:
-        self.played.scaling.close()
+        self.outcome.scaling.close()
 
 
 class Lines:
@@ -178,7 +178,7 @@ def steps(folder: Path) -> Lines:
 
 
 def _ledger() -> Ledger:
-    ledger = Ledger(request_id="q", engine_id="e", path="/v1/completions", arrived_s=1.0, arrived_unix_s=2.0)
+    ledger = Ledger(request_id="q", attempt_id="e", path="/v1/completions", arrived_s=1.0, arrived_unix_s=2.0)
     ledger.ended_s = 2.0
     return ledger
 
@@ -210,12 +210,14 @@ class Arrivals:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "arrivals.json"
-        self.foresight = Foresight(SimpleNamespace(facts=None, model=SimpleNamespace(name="m"), setup=SimpleNamespace(forecast="none")), self.path)  # type: ignore[arg-type]
+        self.live_forecaster = LiveForecaster(
+            SimpleNamespace(facts=None, model=SimpleNamespace(name="m"), setup=SimpleNamespace(forecast="none")), self.path
+        )  # type: ignore[arg-type]
         self.unix_s = 1e9
 
     def write(self) -> None:
         self.unix_s += 600.0
-        self.foresight.look(SimpleNamespace(unix_s=self.unix_s, epoch=1, arrived_work=self.unix_s - 1e9))  # type: ignore[arg-type]
+        self.live_forecaster.look(SimpleNamespace(unix_s=self.unix_s, epoch=1, arrived_work=self.unix_s - 1e9))  # type: ignore[arg-type]
         for thread in threading.enumerate():
             if thread.name == "raylane-arrivals":
                 thread.join(20)
@@ -248,17 +250,17 @@ class Epochs:
         pass
 
 
-class Lives:
+class DeparturesOnDisk:
     """Written with the next what could not be written: nothing is missing, unless very much was."""
 
     raises = False
 
     def __init__(self, folder: Path) -> None:
-        self.log = LifeLog(folder / LIVES_FILE)
+        self.log = LifecycleLog(folder / LIFECYCLE_FILE)
         self.written = 0
 
     def write(self) -> None:
-        self.log.write(Ready(Kind.REPLICA, "r" * 500, float(self.written), "m"))
+        self.log.write(Ready(MemberKind.REPLICA, "r" * 500, float(self.written), "m"))
         self.written += 1
 
     def failing(self) -> bool:
@@ -281,19 +283,19 @@ WRITERS: dict[str, Callable[[Path], Writer]] = {
     "controls": Controls,  # type: ignore[dict-item]
     "arrivals": Arrivals,  # type: ignore[dict-item]
     "epochs": Epochs,  # type: ignore[dict-item]
-    "lives": Lives,
+    "departure_tracker": DeparturesOnDisk,
 }
 """Every file that a gateway, a replica, the directory or the controller goes on writing to."""
 
 USERS = {
-    "deployments/ownership/allegiance.py": ("decisions",),
+    "deployments/ownership/owner_tracker.py": ("decisions",),
     "autoscaling/log/writer.py": ("scaling",),
     "deployments/telemetry/journal.py": ("access", "trace"),
     "deployments/engine/step_log.py": ("steps",),
     "deployments/cell/act.py": ("controls",),
     "autoscaling/forecast/history.py": ("arrivals",),
     "deployments/ownership/epoch_file.py": ("epochs",),
-    "deployments/cell/life_log.py": ("lives",),
+    "deployments/cell/lifecycle_log.py": ("departure_tracker",),
 }
 """Where they are written."""
 BY_COMMANDS = {"deployments/telemetry/published_error.py", "deployments/engine_model/cost_file.py"}
@@ -369,7 +371,7 @@ def test_a_read_only_disk_from_the_start(name: str, disk: SmallDisk) -> None:
     writer.check(gaps=name != "decisions")  # whose first header is the first line that there is
 
 
-ROOMS = ("deployments", "autoscaling/log", "autoscaling/serve", "autoscaling/forecast", "autoscaling/scaler", "autoscaling/laws")
+ROOMS = ("deployments", "autoscaling/log", "autoscaling/serve", "autoscaling/forecast", "autoscaling/scaler", "autoscaling/policies")
 """What runs in a gateway, a replica, the directory or the controller."""
 SHARED = {"deployments/telemetry/line_log.py", "deployments/ownership/decision_log.py"}
 
@@ -393,7 +395,7 @@ def test_no_other_module_writes_files() -> None:
 def test_what_was_decided_is_the_same_over_a_full_disk(disk: SmallDisk) -> None:
     """Everything that a gateway does to a scheduler, at random, while the disk is filled and emptied."""
     health = LogHealth("decisions")
-    log = DecisionLog(disk.path, "m", health, most_bytes=150_000)
+    log = DecisionLog(disk.path, "m", health, max_bytes=150_000)
     asked = 0
 
     def due() -> bool:
@@ -463,7 +465,7 @@ def test_whatever_a_disk_refuses_the_rest_replays(seed: int, tmp_path: Path, mon
     monkeypatch.setattr(line_log, "os", worn)
     monkeypatch.setattr(decision_log, "_BUFFER_BYTES", 2_000)
     health = LogHealth("decisions")
-    log = DecisionLog(tmp_path, "m", health, most_bytes=400_000)
+    log = DecisionLog(tmp_path, "m", health, max_bytes=400_000)
     lines: list[str] = []
     scheduler, twin = RecordingScheduler(POLICY, log.write, log.due, log.lost), RecordingScheduler(POLICY, lines.append)
     for one in (scheduler, twin):

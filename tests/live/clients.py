@@ -1,4 +1,4 @@
-"""Clients of a live cluster: how each request ended, so that a silent end cannot pass for a good one."""
+"""Clients of a live cluster: how each request ended, so that an unresponsive end cannot pass for a good one."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ STREAM: dict[str, Any] = {"model": "demo", "prompt": "1, 2, 3,", "max_tokens": 2
 class Answer:
     """What a client got. `end`: done (the stream's proper end), error (an error, told as such), silent (an end without a word), left."""
 
-    end: str = "silent"
+    end: str = "unresponsive"
     status: int = 0
     code: str | None = None
     replica: str | None = None

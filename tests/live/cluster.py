@@ -125,7 +125,7 @@ class LiveCluster:
     def is_whole(self) -> bool:
         """Whether all replicas that there should be are ready, and no other is there."""
         model = self.model()
-        return [replica["state"] for replica in model["replicas"]] == ["ready"] * model["wanted_replicas"]
+        return [replica["state"] for replica in model["replicas"]] == ["ready"] * model["desired_replicas"]
 
     def family(self, pid: int | None = None) -> set[psutil.Process]:
         """A process (without one, `raylane up`) and all below it."""

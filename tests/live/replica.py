@@ -68,10 +68,10 @@ class Replica:
             yield response
 
 
-async def until(messages: asyncio.Queue[Message], wanted: Callable[[Any], bool]) -> Any:
-    """The first message of a feed that is `wanted`."""
+async def until(messages: asyncio.Queue[Message], desired: Callable[[Any], bool]) -> Any:
+    """The first message of a feed that is `desired`."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             message = await messages.get()
-            if wanted(message):
+            if desired(message):
                 return message

@@ -1,4 +1,4 @@
-"""What tests of scaling ask of a live cluster, and the plays that every kind of engine has to stand: a burst, a ramp up and down, zero and back."""
+"""What tests of scaling ask of a live cluster, and the runs that every kind of engine has to stand: a burst, a ramp up and down, zero and back."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ import requests
 import yaml
 
 from autoscaling.log.header import Header
-from autoscaling.log.reader import Record, lines_of, log_files, read_log
+from autoscaling.log.reader import DecisionRecord, lines_of, log_files, read_log
 from tests.live.clients import Answer, ask
 from tests.live.cluster import LiveCluster, eventually, eventually_async
 
@@ -30,7 +30,7 @@ def scaling(cell: LiveCluster) -> dict[str, Any]:
     return dict(cell.model()["scaling"] or {"requested": -1, "reason": "", "alarms": []})
 
 
-def records(cell: LiveCluster) -> list[Record]:
+def records(cell: LiveCluster) -> list[DecisionRecord]:
     """The log so far."""
     files = logs(cell)
     return [entry for _, entry in read_log(lines_of(files)) if not isinstance(entry, Header)]
@@ -106,13 +106,13 @@ async def burst(cell: LiveCluster, session: aiohttp.ClientSession, requests_at_o
     assert {(answer.status, answer.end) for answer in answers} == {(200, "done")}
 
 
-async def ramp(cell: LiveCluster, session: aiohttp.ClientSession, most: int, at_once: int, tell: list[str], **request: Any) -> None:
+async def ramp(cell: LiveCluster, session: aiohttp.ClientSession, maximum: int, at_once: int, tell: list[str], **request: Any) -> None:
     """Up to the most replicas and down to one again, while one client goes on: every request is answered, and the books balance.
 
-    `at_once` clients must be more than the replicas' seats: clients that just fill them ask more slowly while fewer replicas serve, and the law may
+    `at_once` clients must be more than the replicas' seats: clients that just fill them ask more slowly while fewer replicas serve, and the policy may
     rest at fewer."""
     async with load(cell, session, at_once, **request) as many:
-        await eventually_async(lambda: ready(cell) == most, _STARTS_S, every_s=0.2)
+        await eventually_async(lambda: ready(cell) == maximum, _STARTS_S, every_s=0.2)
     async with load(cell, session, 1, **request) as few:
         await eventually_async(lambda: scaling(cell)["requested"] == 1 and ready(cell) == 1, _STARTS_S, every_s=0.2)
     answers = [*many, *few]
@@ -121,7 +121,7 @@ async def ramp(cell: LiveCluster, session: aiohttp.ClientSession, most: int, at_
     assert {(answer.status, answer.end, answer.code) for answer in answers} == {(200, "done", None)}
     assert cell.settle()["endings"]["failed"] == 0
     changes = [(one.decision.applied, one.decision.requested) for one in records(cell) if one.decision.changes]
-    assert max(after for _, after in changes) == most
+    assert max(after for _, after in changes) == maximum
     assert changes[-1][1] == 1
 
 

@@ -66,18 +66,18 @@ def test_a_start_that_fails_says_why(tmp_path_factory: pytest.TempPathFactory) -
     folder = tmp_path_factory.mktemp("failing")
     (folder / "model").mkdir()
     (folder / "model" / "config.json").write_text('{"architectures": ["NoSuchModel"], "model_type": "llama"}')
-    told = _failing(folder, {"source": str(folder / "model")})
-    assert "model-demo could not start: " in told
+    reported = _failing(folder, {"source": str(folder / "model")})
+    assert "model-demo could not start: " in reported
     assert "NoSuchModel" in (folder / "home" / "failing" / "logs" / "failed-start.log").read_text()
 
 
 def test_an_engine_core_that_fails_says_its_own_cause(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Too small a KV cache is seen in the core's process only."""
-    told = _failing(
+    reported = _failing(
         tmp_path_factory.mktemp("failing"), {"settings": {"max_model_len": 8192, "enforce_eager": True, "kv_cache_memory_bytes": 1 << 20}}
     )
-    assert "model-demo could not start: RuntimeError: the engine's core did not start: ValueError: " in told
-    assert "KV cache" in told
+    assert "model-demo could not start: RuntimeError: the engine's core did not start: ValueError: " in reported
+    assert "KV cache" in reported
 
 
 def _failing(folder: Path, model: dict[str, Any]) -> str:

@@ -31,10 +31,10 @@ async def test_each_end_is_told_with_its_cause(tmp_path: Path, tell: list[str]) 
             "controller": await killed(cluster, "controller", lambda cell: process_of(cell, "ServeController")),
             "directory": await killed(cluster, "directory", lambda cell: process_of(cell, "ray::Directory")),
         }
-        silent = await stopped_replica(cluster)
+        unresponsive = await stopped_replica(cluster)
         drained = await drained_replica(cluster)
         status = " ".join(cluster.done("status", "--once").split())
-        ended = cluster.done("explain", "--ended", "--log", str(cluster.run_dir / "logs" / "lives.jsonl"))
+        ended = cluster.done("explain", "--ended", "--log", str(cluster.run_dir / "logs" / "lifecycle.jsonl"))
         metrics = [cluster.ask("/metrics", url).text for url in (gateway["cell_url"] for gateway in cluster.status()["gateways"])]
     printed = cluster.log.read_text()
     for text in (ended, printed, status):
@@ -42,13 +42,13 @@ async def test_each_end_is_told_with_its_cause(tmp_path: Path, tell: list[str]) 
         assert f"gateway {names['gateway']} lost (process_died)" in text
         assert "Serve's controller lost (process_died)" in text
         assert "the directory lost (process_died)" in text
-        assert f"replica {short(silent)}" in text
-        assert "lost (silent)" in text
+        assert f"replica {short(unresponsive)}" in text
+        assert "lost (unresponsive)" in text
     assert f"replica {short(drained)} ended as planned (drained)" in status
     assert "ended as planned" not in printed, "whoever wanted an end knows of it"
     assert " lost (" not in printed.partition("Stopping:")[2]
     assert printed.count(" lost (") == 5, printed
-    for kind, cause in (("replica", "process_died"), ("gateway", "process_died"), ("controller", "process_died"), ("replica", "silent")):
+    for kind, cause in (("replica", "process_died"), ("gateway", "process_died"), ("controller", "process_died"), ("replica", "unresponsive")):
         counted = [line for page in metrics for line in page.splitlines() if line.startswith("raylane_departures_total") and f'kind="{kind}"' in line]
         assert any(f'cause="{cause}"' in line for line in counted), (kind, cause, counted)
     tell.append("\n".join(line for line in printed.splitlines() if " lost (" in line or " was ready after" in line or "spoke again" in line))
@@ -129,7 +129,7 @@ async def stopped_replica(cluster: LiveCluster) -> str:
         one = await departed(cluster, "replica", lambda one: one["who"] == victim["replica_id"])
     finally:
         psutil.Process(victim["pid"]).resume()
-    assert one["cause"] == "silent"
+    assert one["cause"] == "unresponsive"
     back = await departed(cluster, "replica", lambda one: one["who"] == victim["replica_id"] and one["back_unix_s"])
     assert back["back_unix_s"] - back["at_unix_s"] < LOST_AFTER_S
     await asyncio.to_thread(eventually, cluster.is_whole)

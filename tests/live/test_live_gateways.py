@@ -98,13 +98,13 @@ async def test_the_owner_is_killed_ten_times(pair: LiveCluster, tell: list[str])
     assert model["lost_requests"] > 0
     errors = Counter(record["error"] for record in pair.records() if record["gateway"] not in dead and record["outcome"] != "ok")
     assert not errors, "no engine saw an id twice, no waiting request was given up"
-    most_s = max(load.refused_s, default=0.0)
+    max_s = max(load.refused_s, default=0.0)
     tell.append(
         f"{KILLS} owners killed under {CLIENTS} clients: {ends['done']} answered, {len(reset)} reset with their gateway, "
-        f"takeover {min(took):.2f} to {max(took):.2f} s, a client was without a gateway for at most {most_s:.2f} s, "
+        f"takeover {min(took):.2f} to {max(took):.2f} s, a client was without a gateway for at most {max_s:.2f} s, "
         f"lost: {model['lost_requests']} running requests ({model['lost_tokens']} tokens), as the last owner counts"
     )
-    assert most_s < 1.0
+    assert max_s < 1.0
 
 
 async def test_a_frozen_owner_gets_its_way_no_more(pair: LiveCluster, tell: list[str]) -> None:

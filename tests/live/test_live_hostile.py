@@ -13,7 +13,7 @@ from tests.live.cluster import LiveCluster
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1_200)]
 
 BODIES = 300
-MOST_BYTES = 1 << 17
+MAX_BYTES = 1 << 17
 
 
 async def test_no_server_error_that_vllm_does_not_give(cluster: LiveCluster, tell: list[str]) -> None:
@@ -24,7 +24,7 @@ async def test_no_server_error_that_vllm_does_not_give(cluster: LiveCluster, tel
     async with aiohttp.ClientSession(timeout=timeout, headers={"content-type": "application/json"}) as session:
         for number in range(BODIES):
             draw = random.Random(f"live/{number}")
-            path, body = body_of(draw, size_of(draw, MOST_BYTES))
+            path, body = body_of(draw, size_of(draw, MAX_BYTES))
             async with session.post(cluster.url + path, data=body) as response:
                 through.append(response.status)
                 await response.read()

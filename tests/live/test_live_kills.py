@@ -20,10 +20,10 @@ from tests.live.replica import Replica, until
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1_200)]
 
 
-async def under_load(cluster: LiveCluster, act: Callable[[], None], wanted: int = 40) -> list[Answer]:
+async def under_load(cluster: LiveCluster, act: Callable[[], None], desired: int = 40) -> list[Answer]:
     """The answers of long streams during which `act` is done."""
     async with clients() as session:
-        tasks = [asyncio.create_task(ask(session, cluster.url, max_tokens=600, prompt=f"{number}, 2, 3,")) for number in range(wanted)]
+        tasks = [asyncio.create_task(ask(session, cluster.url, max_tokens=600, prompt=f"{number}, 2, 3,")) for number in range(desired)]
         await asyncio.to_thread(eventually, lambda: all(replica["leases"] > 0 for replica in cluster.replicas()))
         await asyncio.sleep(1.0)  # into the streams
         await asyncio.to_thread(act)
@@ -54,18 +54,18 @@ async def test_kill_9_of_a_replica(cluster: LiveCluster, tell: list[str]) -> Non
     dead, others = hit(answers, victim["replica_id"])
     assert dead
     assert others
-    assert [answer for answer in answers if answer.end == "silent"] == []
+    assert [answer for answer in answers if answer.end == "unresponsive"] == []
     assert {answer.end for answer in others} == {"done"}
-    told = [answer for answer in dead if answer.end == "error"]
-    assert {answer.code for answer in told} <= {"replica_lost"}
-    assert told
+    reported = [answer for answer in dead if answer.end == "error"]
+    assert {answer.code for answer in reported} <= {"replica_lost"}
+    assert reported
     await asyncio.to_thread(eventually, cluster.is_whole, 180)
     back_s = time.monotonic() - killed[0]
     assert victim["replica_id"] not in {replica["replica_id"] for replica in cluster.replicas()}
     after = (await asyncio.to_thread(cluster.settle))["endings"]
-    assert after["failed"] - before["failed"] >= len(told)  # a lease whose request was placed again may have ended so, too
+    assert after["failed"] - before["failed"] >= len(reported)  # a lease whose request was placed again may have ended so, too
     tell.append(
-        f"kill -9 of a replica: {len(told)} told, {len(others)} unharmed, its children gone in {gone_s:.2f} s, two replicas again in {back_s:.0f} s"
+        f"kill -9 of a replica: {len(reported)} told, {len(others)} unharmed, its children gone in {gone_s:.2f} s, two replicas again in {back_s:.0f} s"
     )
 
 
@@ -131,11 +131,11 @@ async def test_an_engine_core_alone(cluster: LiveCluster, tell: list[str], numbe
 
     answers = await under_load(cluster, strike)
     dead, others = hit(answers, victim["replica_id"])
-    assert [answer for answer in answers if answer.end == "silent"] == []
+    assert [answer for answer in answers if answer.end == "unresponsive"] == []
     assert {answer.end for answer in others} == {"done"}
     assert {(answer.end, answer.code) for answer in dead} <= {("error", "replica_lost"), ("done", None)}
     dead = [answer for answer in dead if answer.end == "error"]
-    told_s = max(answer.ended_s for answer in dead) - at[0]
+    reported_s = max(answer.ended_s for answer in dead) - at[0]
     await asyncio.to_thread(eventually, lambda: victim["replica_id"] not in {r["replica_id"] for r in cluster.replicas()}, 180)
     await asyncio.to_thread(eventually, cluster.is_whole, 180)
     back_s = time.monotonic() - at[0]
@@ -144,7 +144,7 @@ async def test_an_engine_core_alone(cluster: LiveCluster, tell: list[str], numbe
     after = (await asyncio.to_thread(cluster.settle))["endings"]
     assert after["failed"] - before["failed"] >= len(dead) > 0
     tell.append(
-        f"EngineCore {number.name}: {len(dead)} told within {told_s:.1f} s, its replica gone in {at[1] - at[0]:.1f} s, replaced in {back_s:.1f} s"
+        f"EngineCore {number.name}: {len(dead)} told within {reported_s:.1f} s, its replica gone in {at[1] - at[0]:.1f} s, replaced in {back_s:.1f} s"
     )
 
 
@@ -165,7 +165,7 @@ async def test_a_stopped_core_as_its_replica_tells(cluster: LiveCluster) -> None
 
 
 async def test_a_stopped_replica(cluster: LiveCluster, tell: list[str]) -> None:
-    """SIGSTOP of the replica's own process: its feed falls silent, so nothing new goes there, and Serve replaces it."""
+    """SIGSTOP of the replica's own process: its feed falls unresponsive, so nothing new goes there, and Serve replaces it."""
     victim = cluster.replicas()[0]
     at = time.monotonic()
     os.kill(victim["pid"], signal.SIGSTOP)
@@ -192,8 +192,8 @@ async def test_kill_9_of_the_gateway(cluster: LiveCluster, tell: list[str]) -> N
         at.append(time.monotonic())
 
     answers = await under_load(cluster, kill)
-    assert {answer.end for answer in answers} <= {"done", "silent"}
-    assert all("Error" in (answer.code or "") for answer in answers if answer.end == "silent")
+    assert {answer.end for answer in answers} <= {"done", "unresponsive"}
+    assert all("Error" in (answer.code or "") for answer in answers if answer.end == "unresponsive")
     await asyncio.to_thread(eventually, lambda: requests.get(cluster.url + "/ready", timeout=5).status_code == 200)
     tell.append(f"kill -9 of the gateway: ready again in {time.monotonic() - at[0]:.1f} s")
     await asyncio.to_thread(eventually, cluster.quiet)

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 CLIENTS = 32
 STOPPED_S = 30.0
 Act = Callable[["Drill"], str | None]
-"""Does something to the cell, and returns when that is mended; returns the replica that was to be replaced, if one was."""
+"""Does something to the cell, and returns when that is corrected; returns the replica that was to be replaced, if one was."""
 
 
 class Drill:
@@ -45,7 +45,7 @@ class Drill:
                 while not self._over:
                     answer = await ask(session, self.cluster.url, prompt=f"{number}, 2, 3,", max_tokens=150, stream=stream)
                     self.answers.append(answer)
-                    if answer.end == "silent":
+                    if answer.end == "unresponsive":
                         await asyncio.sleep(0.2)
                         break
 
@@ -82,7 +82,7 @@ def outcome(answers: list[Answer]) -> str:
     """How many requests ended how, and the longest wait for a first token."""
     codes = [answer.code for answer in answers if answer.end == "error"]
     slowest_s = max((answer.first_s - answer.started_s for answer in answers if answer.first_s is not None), default=0.0)
-    cut = sum(answer.end == "silent" for answer in answers)
+    cut = sum(answer.end == "unresponsive" for answer in answers)
     return f"of {len(answers)} requests {len(codes)} were told an error ({set(codes) or 'none'}), {cut} cut; slowest TTFT {slowest_s:.1f} s"
 
 
@@ -150,10 +150,10 @@ async def test_every_part_dies_in_turn(tmp_path: Path, tell: list[str]) -> None:
         drill = Drill(cluster)
         await drill.run([engine_core_killed, replica_killed, gateway_killed, controller_killed, directory_killed, replica_stopped], tell)
         check_answers(drill)
-        told = departures(cluster)
+        reported = departures(cluster)
     for kind, cause in (("replica", "engine_died"), ("replica", "process_died"), ("gateway", "process_died"), ("controller", "process_died")):
-        assert (kind, cause) in told
-    assert ("directory", "process_died") in told
+        assert (kind, cause) in reported
+    assert ("directory", "process_died") in reported
     printed = cluster.log.read_text()
     for line in ("lost (engine_died", "lost (process_died", "Serve's controller lost", "the directory lost"):
         assert line in printed, printed
@@ -161,14 +161,14 @@ async def test_every_part_dies_in_turn(tmp_path: Path, tell: list[str]) -> None:
 
 def check_answers(drill: Drill) -> None:
     """Every answer ended as it should, or its client was told; nobody who had no byte went without an answer."""
-    of_killed = [answer for answer in drill.answers if answer.end == "silent"]
+    of_killed = [answer for answer in drill.answers if answer.end == "unresponsive"]
     assert all(answer.gateway is None or answer.gateway in drill.gateways for answer in of_killed)
     assert all("Error" in (answer.code or "") for answer in of_killed), "a proper end of what was cut"
     assert len(of_killed) <= CLIENTS
-    told = [answer for answer in drill.answers if answer.end == "error"]
-    assert {answer.code for answer in told} <= {"replica_lost"}
-    assert [answer for answer in told if not answer.tokens] == []
-    assert {answer.end for answer in drill.answers} <= {"done", "error", "silent"}
+    reported = [answer for answer in drill.answers if answer.end == "error"]
+    assert {answer.code for answer in reported} <= {"replica_lost"}
+    assert [answer for answer in reported if not answer.tokens] == []
+    assert {answer.end for answer in drill.answers} <= {"done", "error", "unresponsive"}
 
 
 def departures(cluster: LiveCluster) -> set[tuple[str, str]]:

@@ -14,7 +14,7 @@ from tests.live.scaling import burst, logs, ramp, zero_and_back
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1_800)]
 
-MOST = 4
+MAX = 4
 SEQUENCES = 4
 REQUEST: dict[str, Any] = {"model": "demo", "prompt": "1, 2, 3,", "max_tokens": 200, "temperature": 0, "ignore_eos": True}
 
@@ -26,7 +26,7 @@ def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
     model = spec["models"][0]
     model["settings"] |= {"max_num_seqs": SEQUENCES, "max_num_batched_tokens": 512, "max_model_len": 2048, "kv_cache_memory_bytes": 64 << 20}
     model["health"] = {"period_s": 10, "timeout_s": 60, "stall_s": 120}  # four engines start and serve on two cores
-    model["replicas"] = {"count": 1, "min": 1, "max": MOST}
+    model["replicas"] = {"count": 1, "min": 1, "max": MAX}
     # Starts take minutes here, so that being short costs several times what is said.
     quick = {"down_after_s": 15, "down_starts": 0, "zero_after_s": 20, "level_s": 20, "short_cost": 0.3, "burn": 1e6}
     spec |= {
@@ -48,7 +48,7 @@ async def test_a_burst_is_decided_on_within_two_readings(cell: LiveCluster, sess
 
 
 async def test_a_ramp_up_and_down_loses_no_request(cell: LiveCluster, session: aiohttp.ClientSession, tell: list[str]) -> None:
-    await ramp(cell, session, MOST, 2 * MOST * SEQUENCES, tell, **REQUEST)
+    await ramp(cell, session, MAX, 2 * MAX * SEQUENCES, tell, **REQUEST)
 
 
 def test_to_zero_and_back_the_first_request_is_answered(cell: LiveCluster) -> None:

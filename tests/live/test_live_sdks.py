@@ -115,13 +115,13 @@ def installed(client: Client, folder: Path) -> list[str]:
     return [python, str(program)]
 
 
-def run(command: list[str], folder: Path, told: str) -> str:
+def run(command: list[str], folder: Path, reported: str) -> str:
     """The output of a command, which must succeed. Nothing of our own environment is imported by it, and no key of another service is known to it."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH" and not name.endswith("_API_KEY")}
     environment["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # its prices would be fetched from elsewhere
     try:
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False)
     except FileNotFoundError:
-        pytest.fail(f"{told}: there is no {command[0]}")
-    assert done.returncode == 0, f"{told}:\n{done.stdout[-3_000:]}\n{done.stderr[-3_000:]}"
+        pytest.fail(f"{reported}: there is no {command[0]}")
+    assert done.returncode == 0, f"{reported}:\n{done.stdout[-3_000:]}\n{done.stderr[-3_000:]}"
     return done.stdout

@@ -45,7 +45,7 @@ SCHEDULING = [
     *_in(
         "deployments/scheduling/scheduler.py",
         ("holds survive a reload", "for lane in self.lanes.all:\n            self.holds.end(lane)", "pass"),
-        ("a lost replica's prefixes are kept", "self.books.prefixes.forget(replica_id)", "pass"),
+        ("a lost replica's prefixes are kept", "self.learned_state.prefixes.forget(replica_id)", "pass"),
         ("one that waited too long counts against its tenant for ever", "self.limits.end(gone)", "pass"),
         (
             "one that is cancelled while it waits counts against its tenant for ever",
@@ -74,14 +74,14 @@ SCHEDULING = [
         ),
         ("a refused job is charged twice", "if job.attempt == 1:", "if job.attempt:"),
         ("lanes passed over keep no claim", "self._clock.passed_over(other.flow, self.largest_cost)", "pass"),
-        ("the lane that had most is served next", "lane.flow.start < best.flow.start", "lane.flow.start > best.flow.start"),
+        ("the lane that had maximum is served next", "lane.flow.start < best.flow.start", "lane.flow.start > best.flow.start"),
         ("work that waits forgets the promoted", "self.promoted.work + sum(", "sum("),
     ),
     *_in(
         "deployments/scheduling/suspects.py",
         ("a death is held against whoever ran beside a trial", " and (inquest.culprit is None or inquest.culprit == run.key):", ":"),
         ("a replica that is back is held against those who ran there", "self._note(record._replace(deaths=record.deaths - 1))", "pass"),
-        ("a death that is told in pieces counts several times", "if run.key not in inquest.noted and", "if"),
+        ("a death that is reported in pieces counts several times", "if run.key not in inquest.noted and", "if"),
         ("a ban is never forgotten", "deaths=max(0, record.deaths - times)", "deaths=record.deaths"),
     ),
     *_in(
@@ -97,18 +97,18 @@ SCHEDULING = [
         ("the claim of a flow passed over has no bound", "flow.start = max(flow.start, self.virtual - largest / flow.weight)", "pass"),
     ),
     *_in(
-        "deployments/scheduling/books.py",
+        "deployments/scheduling/learned_state.py",
         ("KV is booked without output", "(request.prompt_tokens + p90) * sequences", "request.prompt_tokens * sequences"),
         ("KV is booked at the mean of the output", "(request.prompt_tokens + p90) * sequences", "(request.prompt_tokens + mean) * sequences"),
     ),
     *_in(
         "deployments/scheduling/rejection.py",
-        ("the fair share of a full lane is not enforced", "claim.work + job.cost > claim.share * most", "claim.work + job.cost > most"),
-        ("the model's cap lets one too many in", "len(lanes.aside) < most", "len(lanes.aside) <= most"),
+        ("the fair share of a full lane is not enforced", "claim.work + job.cost > claim.share * maximum", "claim.work + job.cost > maximum"),
+        ("the model's cap lets one too many in", "len(lanes.aside) < maximum", "len(lanes.aside) <= maximum"),
     ),
     *_in(
         "deployments/scheduling/forecasts.py",
-        ("one that gives up leaves its promise open", "job.eta.gave_up(job.promise, now - job.request.arrived_s)", "pass"),
+        ("one that gives up leaves its wait_estimate open", "job.eta.gave_up(job.wait_estimate, now - job.request.arrived_s)", "pass"),
     ),
     *_in(
         "deployments/scheduling/lane.py",
@@ -137,14 +137,18 @@ SCHEDULING = [
         ("what was booked too much is taken again", "use.tokens.take(used - booked)", "use.tokens.take(booked - used)"),
     ),
     *_in("deployments/scheduling/fleet.py", ("a replica that comes back is cordoned no more", "replica_id in self.cordoned)", "False)")),
-    *_in("deployments/scheduling/books.py", ("the newest prefix is evicted", "known.popitem(last=False)", "known.popitem(last=True)")),
+    *_in("deployments/scheduling/learned_state.py", ("the newest prefix is evicted", "known.popitem(last=False)", "known.popitem(last=True)")),
     *_in(
         "deployments/scheduling/admission.py",
         ("all rejected callers come back together", "self._booked_until_s = min(start + cost / rate, now + MAX_RETRY_S)", "pass"),
     ),
     *_in(
         "deployments/scheduling/lanes.py",
-        ("a time of an earlier wait counts in a later one", "entry[2].ticket == entry[1] and entry[2].lane is not None", "entry[2].lane is not None"),
+        (
+            "a time of an earlier wait counts in a later one",
+            "entry[2].pending == entry[1] and entry[2].lane is not None",
+            "entry[2].lane is not None",
+        ),
     ),
     *_in(
         "deployments/scheduling/fleet.py",
@@ -153,7 +157,7 @@ SCHEDULING = [
     *_in(
         "deployments/scheduling/tally.py",
         (
-            "a cancel in time counts as a promise missed",
+            "a cancel in time counts as a wait_estimate missed",
             "(ending is Ending.CANCELLED and now > job.request.deadline_s)",
             "ending is Ending.CANCELLED",
         ),
@@ -162,11 +166,11 @@ SCHEDULING = [
 
 OWNERSHIP = [
     *_in(
-        "deployments/ownership/allegiance.py",
+        "deployments/ownership/owner_tracker.py",
         ("an older word of the directory is followed", " or (known is not None and ownership.epoch < known.epoch):", ":"),
         (
             "the late claim of an owner that is gone gives it a replica",
-            "            if self.desk.own is owner and self.desk.replicas.is_ready(facts.replica_id):\n                owner.replica_up",
+            "            if self.dispatcher.own is owner and self.dispatcher.replicas.is_ready(facts.replica_id):\n                owner.replica_up",
             "            if True:\n                owner.replica_up",
         ),
         ("whoever was overtaken goes on as the owner", "self._let_go()\n        self._registrar.overtaken", "self._registrar.overtaken"),
@@ -180,27 +184,27 @@ OWNERSHIP = [
     *_in(
         "deployments/ownership/channel.py",
         ("a cancel crosses the admission", "self._send(Cancel(request_id))\n            case", "pass\n            case"),
-        ("a cancel crosses the placement", "self._send(Release(engine_id, Ending.CANCELLED))", "pass"),
-        ("a placement that is said twice ends its lease", "if engine_id not in self._leased:", "if True:"),
+        ("a cancel crosses the placement", "self._send(Release(attempt_id, Ending.CANCELLED))", "pass"),
+        ("a placement that is said twice ends its lease", "if attempt_id not in self._leased:", "if True:"),
     ),
     *_in(
-        "deployments/ownership/ticket.py",
+        "deployments/ownership/pending_request.py",
         ("an attempt is not raised after a refusal", "self.request = replace(self.request, attempts=attempt)", "pass"),
     ),
     *_in(
-        "deployments/ownership/desk.py",
-        ("what was placed as it was given up keeps its lease", "self._owner.release(placement.lease.engine_id, Ending.CANCELLED)", "pass"),
+        "deployments/ownership/dispatcher.py",
+        ("what was placed as it was given up keeps its lease", "self._owner.release(placement.lease.attempt_id, Ending.CANCELLED)", "pass"),
         (
             "what was admitted is asked for as if it were new",
-            "owner.submit(self, ticket.request, ticket.admitted)",
-            "owner.submit(self, ticket.request, False)",
+            "owner.submit(self, pending.request, pending.admitted)",
+            "owner.submit(self, pending.request, False)",
         ),
         (
             "the owner hears of a first token with every byte",
-            "lease.engine_id == lease.engine_id and not ticket.answered:",
-            "lease.engine_id == lease.engine_id:",
+            "lease.attempt_id == lease.attempt_id and not pending.answered:",
+            "lease.attempt_id == lease.attempt_id:",
         ),
-        ("a whole answer is cut where its replica is lost after it", " and not ticket.complete:", ":"),
+        ("a whole answer is cut where its replica is lost after it", " and not pending.complete:", ":"),
     ),
     *_in(
         "deployments/ownership/lane_owner.py",
@@ -229,7 +233,7 @@ OWNERSHIP = [
         ),
         ("a lower epoch that is seen makes the next one lower", "max(epoch, self.epochs.get(model, 0))", "epoch"),
         ("an epoch is issued twice", "self.epochs.get(model, 0) + 1, chosen", "self.epochs.get(model, 1), chosen"),
-        ("models go to the gateway that has most", "(load[gateway_id], gateway_id)", "(-load[gateway_id], gateway_id)"),
+        ("models go to the gateway that has maximum", "(load[gateway_id], gateway_id)", "(-load[gateway_id], gateway_id)"),
     ),
     *_in("deployments/ownership/roles.py", ("an overtaken channel is opened after all", "if number < last:", "if False:")),
     *_in("deployments/ownership/channel.py", ("a channel that broke leaves what waits behind", "self._owner.left(self)", "pass")),

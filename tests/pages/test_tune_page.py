@@ -14,9 +14,9 @@ pytestmark = [pytest.mark.whole, pytest.mark.skipif(CHROMIUM is None, reason="no
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    player, advice, diff = searched(4)
+    runner, advice, diff = searched(4)
     path = tmp_path_factory.mktemp("report") / "tuned.html"
-    path.write_text(render(advice, player.load, facts(diff)), encoding="utf-8")
+    path.write_text(render(advice, runner.load, facts(diff)), encoding="utf-8")
     return path
 
 

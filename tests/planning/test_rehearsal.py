@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
-from deployments.engine_model.limits import Limits
-from deployments.scheduling import LanePolicy, Policy
+from deployments.engine_model.limits import EngineModelLimits
+from deployments.scheduling import LanePolicy, SchedulingPolicy
 from deployments.telemetry.published_error import AtLoad, Figure, Published, PublishedError, read_published, write_published
-from planning.rehearsal import BOUNDS, Run, as_run, at_rate, compare, rehearsed, simulated_capacity, simulated_run, throughput
-from planning.simulator.cell import Cell, CellSettings
+from planning.rehearsal import BOUNDS, RehearsalRun, as_run, at_rate, compare, rehearsed, simulated_capacity, simulated_run, throughput
+from planning.simulator.cell import CellSettings, CellSimulator
 from planning.workload.trace import Trace
 
 COST = CostModel(line(0.004, 2e-5), line(0.0, 1e-5), plain_attention(3e-8, 1e-10), line(0.003, 1e-4), 0.002)
-SETTINGS = CellSettings(2, Limits(16, 512, 30_000), Policy((LanePolicy("short", 256, 8, 10), LanePolicy("long", None, 1, 30))))
+SETTINGS = CellSettings(2, EngineModelLimits(16, 512, 30_000), SchedulingPolicy((LanePolicy("short", 256, 8, 10), LanePolicy("long", None, 1, 30))))
 
 
 def trace(count: int = 2_000) -> Trace:
@@ -36,7 +36,7 @@ def test_a_simulated_run_has_all_figures() -> None:
 
 
 def test_stages_add_up() -> None:
-    run = as_run(Cell(SETTINGS, COST, at_rate(rehearsed(trace(), 8_192, 1.0, 5.0), 30.0, 30.0)).run())
+    run = as_run(CellSimulator(SETTINGS, COST, at_rate(rehearsed(trace(), 8_192, 1.0, 5.0), 30.0, 30.0)).run())
     np.testing.assert_allclose(run.stages_s["lane"] + run.stages_s["engine"], run.ttft_s)
 
 
@@ -46,8 +46,8 @@ def test_a_closed_loop_finds_the_capacity() -> None:
     capacity = simulated_capacity(SETTINGS, COST, work, 64)
     more = simulated_capacity(CellSettings(4, SETTINGS.limits, SETTINGS.policy), COST, work, 128)
     assert more == pytest.approx(2 * capacity, rel=0.1)
-    calm = Cell(SETTINGS, COST, at_rate(work, 0.5 * capacity, 20.0)).run()
-    flooded = Cell(SETTINGS, COST, at_rate(work, 1.5 * capacity, 15.0)).run()
+    calm = CellSimulator(SETTINGS, COST, at_rate(work, 0.5 * capacity, 20.0)).run()
+    flooded = CellSimulator(SETTINGS, COST, at_rate(work, 1.5 * capacity, 15.0)).run()
     assert np.nanmean(flooded.queued_s[-50:]) > 20 * np.nanmean(calm.queued_s[-50:])
     with pytest.raises(ValueError, match="to tell a capacity"):
         throughput(np.arange(5.0))
@@ -77,7 +77,7 @@ def test_errors_are_judged_by_bound_and_spread() -> None:
 
 
 def test_few_requests_have_no_tail() -> None:
-    few = Run(np.linspace(0.1, 1.0, 50), {name: np.ones(50) for name in ("lane", "engine", "decode")}, np.zeros(50, dtype=np.int64), {}, 0)
+    few = RehearsalRun(np.linspace(0.1, 1.0, 50), {name: np.ones(50) for name in ("lane", "engine", "decode")}, np.zeros(50, dtype=np.int64), {}, 0)
     figures = few.figures(("short",))
     assert math.isnan(figures["ttft/all/p99"])
     assert figures["ttft/all/p90"] == pytest.approx(0.91)

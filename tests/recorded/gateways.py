@@ -73,9 +73,9 @@ class Gateways:
         return self.lines
 
     def _tell(self, name: str, /, **given: Any) -> None:
-        told = self.owner.apply(name, given, self.now)
-        self.lines.append({"at": self.now, "input": name, "with": given, "told": told})
-        for channel, word, *rest in told:
+        reported = self.owner.apply(name, given, self.now)
+        self.lines.append({"at": self.now, "input": name, "with": given, "told": reported})
+        for channel, word, *rest in reported:
             self._heard(channel, word, rest)
 
     def _heard(self, channel: str, word: str, rest: list[Any]) -> None:
@@ -87,7 +87,7 @@ class Gateways:
             del self.requests[rest[0]]
         elif word == "placed" and self.dice.random() < 0.98:  # now and then the word is lost with its channel
             placed = rest[1]
-            request.update(engine_id=placed["engine_id"], attempt=placed["attempt"], replica=placed["replica"], started=False)
+            request.update(attempt_id=placed["engine_id"], attempt=placed["attempt"], replica=placed["replica"], started=False)
             if placed["replica"] in self.runs and placed["replica"] not in self.drains:
                 asked = request["asked"]
                 self.runs[placed["replica"]][placed["engine_id"]] = {
@@ -141,7 +141,7 @@ class Gateways:
             self._tell("cancel", request=name)
         else:
             self._stops(one)
-            self._tell("release", engine_id=one["engine_id"], ending="cancelled")
+            self._tell("release", attempt_id=one["engine_id"], ending="cancelled")
             self._account(one["engine_id"], False)
 
     # Leases
@@ -153,7 +153,7 @@ class Gateways:
             one["started"] = True
             if (run := self.runs.get(one["replica"], {}).get(one["engine_id"])) is not None:
                 run["started"] = True
-            self._tell("first_token", engine_id=one["engine_id"])
+            self._tell("first_token", attempt_id=one["engine_id"])
 
     def _finish(self) -> None:
         found = self._any(True)
@@ -165,15 +165,15 @@ class Gateways:
         before = self.dice.random() < 0.5
         if before:
             self._account(one["engine_id"], True)
-        self._tell("release", engine_id=one["engine_id"], ending="finished")
+        self._tell("release", attempt_id=one["engine_id"], ending="finished")
         if not before:
             self._account(one["engine_id"], True)
         self.over.append(one["engine_id"])
 
-    def _account(self, engine_id: str, whole: bool) -> None:
+    def _account(self, attempt_id: str, whole: bool) -> None:
         self._tell(
             "account",
-            engine_id=engine_id,
+            attempt_id=attempt_id,
             sequences=int(whole),
             prompt_tokens=100,
             output_tokens=self.dice.choice((5, 50)),
@@ -187,10 +187,10 @@ class Gateways:
             return
         name, one = found
         if self.dice.random() < 0.3:
-            self._tell("died_under", engine_id=one["engine_id"])
+            self._tell("died_under", attempt_id=one["engine_id"])
         del self.requests[name]
         self._stops(one)
-        self._tell("release", engine_id=one["engine_id"], ending="failed")
+        self._tell("release", attempt_id=one["engine_id"], ending="failed")
 
     def _refuse(self) -> None:
         """The replica takes no work, or the lease was of no use: the request waits again."""
@@ -199,12 +199,12 @@ class Gateways:
             return
         one = found[1]
         self._stops(one)
-        engine_id, one["engine_id"] = one["engine_id"], None
+        attempt_id, one["engine_id"] = one["engine_id"], None
         channel = self._channel(one["gateway"])
         if self.dice.random() < 0.5:
-            self._tell("again", gateway=channel, engine_id=engine_id)
+            self._tell("again", gateway=channel, attempt_id=attempt_id)
         else:
-            self._tell("refused", gateway=channel, engine_id=engine_id, state=self.dice.choice((None, "draining")))
+            self._tell("refused", gateway=channel, attempt_id=attempt_id, state=self.dice.choice((None, "draining")))
 
     def _stops(self, one: Plain) -> None:
         self.runs.get(one["replica"], {}).pop(one["engine_id"], None)
@@ -213,10 +213,10 @@ class Gateways:
         """What was told before, or is long over."""
         dice = self.dice
         if self.over and dice.random() < 0.5:
-            engine_id = dice.choice(self.over[-50:])
-            self._tell("first_token", engine_id=engine_id)
-            self._tell("release", engine_id=engine_id, ending="failed")
-            self._account(engine_id, dice.random() < 0.5)
+            attempt_id = dice.choice(self.over[-50:])
+            self._tell("first_token", attempt_id=attempt_id)
+            self._tell("release", attempt_id=attempt_id, ending="failed")
+            self._account(attempt_id, dice.random() < 0.5)
         elif (found := self._any(False)) is not None:
             self._tell("submit", gateway=self._channel(found[1]["gateway"]), request=found[1]["asked"], admitted=False)
 
@@ -243,7 +243,7 @@ class Gateways:
         for name, one in list(self.requests.items()):
             if one["gateway"] == gateway and name in self.requests:
                 if one["engine_id"] is not None:
-                    self._tell("hold", gateway=self._channel(gateway), engine_id=one["engine_id"])
+                    self._tell("hold", gateway=self._channel(gateway), attempt_id=one["engine_id"])
                 else:
                     again = {**one["asked"], "attempts": one["attempt"]}
                     self._tell("submit", gateway=self._channel(gateway), request=again, admitted=True)
@@ -286,21 +286,21 @@ class Gateways:
         if len(self.runs) < 2:
             return
         name = self.dice.choice(sorted(self.runs))
-        told_first = self.dice.random() < 0.5
+        reported_first = self.dice.random() < 0.5
         del self.runs[name]
         self.drains.discard(name)
-        if told_first:
+        if reported_first:
             self._tell("replica_gone", replica=name)
         for request_id, one in list(self.requests.items()):
             if one["engine_id"] is not None and one["replica"] == name:
                 if one["started"]:
                     del self.requests[request_id]
-                    self._tell("release", engine_id=one["engine_id"], ending="failed")
+                    self._tell("release", attempt_id=one["engine_id"], ending="failed")
                 else:
-                    engine_id, one["engine_id"] = one["engine_id"], None
-                    self._tell("died_under", engine_id=engine_id)
-                    self._tell("refused", gateway=self._channel(one["gateway"]), engine_id=engine_id, state=None)
-        if not told_first:
+                    attempt_id, one["engine_id"] = one["engine_id"], None
+                    self._tell("died_under", attempt_id=attempt_id)
+                    self._tell("refused", gateway=self._channel(one["gateway"]), attempt_id=attempt_id, state=None)
+        if not reported_first:
             self._tell("replica_gone", replica=name)
 
     def _state(self) -> None:

@@ -23,7 +23,7 @@ class OperatedCell(Cell):
         events = (
             (settings.deaths, self._death),
             (settings.drains, self._drain),
-            (settings.silences, self._silence),
+            (settings.silences, self._feed_outage),
             (settings.cordons, self._cordon),
             (settings.reloads, self._reload),
             (settings.owners, self._change_owner),
@@ -114,7 +114,7 @@ class OperatedCell(Cell):
             self._after(8.0, lambda: self._gone(replica.name))
             self._after(self.dice.choice((1.0, 9.0)), self._new_replica)
 
-    def _silence(self) -> None:
+    def _feed_outage(self) -> None:
         replica = self._any() or self._any("silent")
         if replica is None:
             return
@@ -161,7 +161,7 @@ class OperatedCell(Cell):
     def _gateway_leaves(self) -> None:
         """Its clients are gone; what runs for it runs on."""
         gateway = self.dice.choice(GATEWAYS)
-        for request_id in [name for name, (_, holder) in self.waiting.items() if holder == gateway]:
+        for request_id in [name for name, (_, submitter) in self.waiting.items() if submitter == gateway]:
             self._cancel(request_id)
         for one in self.running.values():
             one.orphan = one.orphan or one.gateway == gateway
@@ -191,8 +191,8 @@ class OperatedCell(Cell):
         self._ready(replica)
         for one in ran:
             if one.lease["replica"] == replica.name:
-                told = {**one.lease, "request": one.request}
-                adopted = self._tell("adopt", lease=told, started=one.started)
+                reported = {**one.lease, "request": one.request}
+                adopted = self._tell("adopt", lease=reported, started=one.started)
                 self._placed(Run(adopted, one.request, one.gateway, one.started, one.orphan))
         if draining:
             replica.status = "draining"

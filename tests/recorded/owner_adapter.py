@@ -41,19 +41,19 @@ class _Time:
 class _Gateway:
     """One channel of a gateway to the owner; keeps what it is told."""
 
-    def __init__(self, name: str, told: list[Any], leases: dict[str, Lease]) -> None:
+    def __init__(self, name: str, reported: list[Any], leases: dict[str, Lease]) -> None:
         self._name = name
-        self._told = told
+        self._reported = reported
         self._leases = leases
 
     def admitted(self, request_id: str, admission: Admission) -> None:
-        self._told.append([self._name, "admission", request_id, plain_admission(admission)])
+        self._reported.append([self._name, "admission", request_id, plain_admission(admission)])
 
     def placed(self, placement: Placement, url: str) -> None:
         lease = placement.lease
-        self._leases[lease.engine_id] = lease
+        self._leases[lease.attempt_id] = lease
         placed = {
-            "engine_id": lease.engine_id,
+            "engine_id": lease.attempt_id,
             "replica": placement.replica_id,
             "attempt": lease.attempt,
             "reason": placement.reason.value,
@@ -65,16 +65,16 @@ class _Gateway:
             "home": lease.home,
             "url": url,
         }
-        self._told.append([self._name, "placed", placement.request.request_id, placed])
+        self._reported.append([self._name, "placed", placement.request.request_id, placed])
 
     def expired(self, request_id: str) -> None:
-        self._told.append([self._name, "expired", request_id])
+        self._reported.append([self._name, "expired", request_id])
 
     def moved(self) -> None:
-        self._told.append([self._name, "owner_gone"])
+        self._reported.append([self._name, "owner_gone"])
 
-    def suspected(self, told: tuple[Suspicion, ...]) -> None:
-        self._told.append([self._name, "suspects", [[one.key, one.deaths, one.answered, one.since_s] for one in told]])
+    def suspected(self, reported: tuple[Suspicion, ...]) -> None:
+        self._reported.append([self._name, "suspects", [[one.key, one.deaths, one.answered, one.since_s] for one in reported]])
 
 
 class RecordedOwner:
@@ -82,7 +82,7 @@ class RecordedOwner:
 
     def __init__(self) -> None:
         self._time = _Time()
-        self._told: list[Any] = []
+        self._reported: list[Any] = []
         self._leases: dict[str, Lease] = {}
         self._gateways: dict[str, _Gateway] = {}
         self._owner: LaneOwner
@@ -95,10 +95,10 @@ class RecordedOwner:
     def apply(self, name: str, given: Plain, now: float) -> list[Any]:
         """Feeds one input; returns what the gateways are told, in its order."""
         self._time.now = now
-        self._told.clear()
+        self._reported.clear()
         with mock.patch.multiple(timer, time=self._time, asyncio=self._time):
             self._apply(name, given, now)
-        return list(self._told)
+        return list(self._reported)
 
     def _apply(self, name: str, given: Plain, now: float) -> None:
         match name:
@@ -158,7 +158,7 @@ class RecordedOwner:
                 raise ValueError(f"{name!r} is no input of an owner")
 
     def _gateway(self, name: str) -> _Gateway:
-        return self._gateways.setdefault(name, _Gateway(name, self._told, self._leases))
+        return self._gateways.setdefault(name, _Gateway(name, self._reported, self._leases))
 
     def books(self) -> list[Any]:
         """How many requests are in which state, and what the scheduler counted."""

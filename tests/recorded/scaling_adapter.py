@@ -5,37 +5,45 @@ This module alone knows the names of the classes and fields that decide on the n
 
 from typing import Any
 
-from autoscaling.laws.law import Plant
-from autoscaling.laws.registry import make_law
+from autoscaling.policies.policy import ReplicaProfile
+from autoscaling.policies.registry import make_policy
 from autoscaling.scaler.autoscaler import Autoscaler, PacedScaler
-from autoscaling.scaler.decision import Bounds, Decision
+from autoscaling.scaler.decision import Bounds, ScalingDecision
 from autoscaling.signals.signals import Forecast, Signals, unseen
 from deployments.cell.control import Control, ControlKind
-from deployments.cell.scaling_books import Latencies
+from deployments.cell.scaling_facts import LatencySignals
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
-from deployments.engine_model.limits import Limits
+from deployments.engine_model.limits import EngineModelLimits
 from deployments.scheduling.replica import ReplicaStatus
 from deployments.scheduling.snapshot import FlowStats, LaneStats, ReplicaStats, Snapshot
 
 Plain = dict[str, Any]
 
 
+_OLD_WORDS = {"unresponsive": "silent", "traffic_drop": "lull"}
+
+
+def _recorded(word: str) -> str:
+    """The word that the recording has for a value of today."""
+    return _OLD_WORDS.get(word, word)
+
+
 class RecordedAutoscaler:
     """One autoscaler with a new policy, asked at each reading as a live one is."""
 
     def __init__(self, policy: Plain, bounds: Plain, replica: Plain) -> None:
-        self._autoscaler = Autoscaler(make_law(policy["name"], policy["settings"], _plant(replica)), _bounds(bounds))
+        self._autoscaler = Autoscaler(make_policy(policy["name"], policy["settings"], _replica_profile(replica)), _bounds(bounds))
         self._paced = PacedScaler(self._autoscaler)
 
     @property
     def period_s(self) -> float:
         """How often the policy wants to be asked."""
-        return self._autoscaler.law.period_s
+        return self._autoscaler.policy.period_s
 
     @property
     def latency_span_s(self) -> float:
         """Over how many seconds it wants latencies; 0: not at all."""
-        return self._autoscaler.law.latency_span_s
+        return self._autoscaler.policy.latency_span_s
 
     def rebound(self, bounds: Plain) -> None:
         """The bounds of the spec have changed."""
@@ -44,39 +52,39 @@ class RecordedAutoscaler:
 
     def decide(self, facts: Plain, controls: list[Plain]) -> Plain:
         """The decision of one reading."""
-        told = tuple(Control(ControlKind(one["kind"]), one["replicas"], one["until_unix_s"]) for one in controls)
-        return _decision(self._paced.decide(_signals(facts), told))
+        reported = tuple(Control(ControlKind(one["kind"]), one["replicas"], one["until_unix_s"]) for one in controls)
+        return _decision(self._paced.decide(_signals(facts), reported))
 
     def decide_unseen(self, at_s: float, unix_s: float, applied: int, controls: list[Plain]) -> Plain:
         """...of one at which nobody can read the scheduler's books."""
-        told = tuple(Control(ControlKind(one["kind"]), one["replicas"], one["until_unix_s"]) for one in controls)
-        return _decision(self._autoscaler.decide(unseen(at_s, unix_s, applied), told))
+        reported = tuple(Control(ControlKind(one["kind"]), one["replicas"], one["until_unix_s"]) for one in controls)
+        return _decision(self._autoscaler.decide(unseen(at_s, unix_s, applied), reported))
 
 
-def _plant(replica: Plain) -> Plant:
+def _replica_profile(replica: Plain) -> ReplicaProfile:
     cost = None
     if replica["measured"]:
         cost = CostModel(line(0.022, 1.2e-4), line(0.0, 2e-4), plain_attention(2e-8, 1e-10))
-    limits = Limits(replica["sequences"], replica["step_tokens"], replica["kv_tokens"])
-    return Plant(limits, replica["decode_weight"], cost, replica["start_up_s"])
+    limits = EngineModelLimits(replica["sequences"], replica["step_tokens"], replica["kv_tokens"])
+    return ReplicaProfile(limits, replica["decode_weight"], cost, replica["start_up_s"])
 
 
 def _bounds(given: Plain) -> Bounds:
     numbers = {name: float("inf") if given[name] is None else given[name] for name in ("up_per_min", "down_per_min")}
     return Bounds(
-        least=given["min"],
-        most=given["max"],
+        minimum=given["min"],
+        maximum=given["max"],
         ceiling=given["ceiling"],
         up_per_min=numbers["up_per_min"],
         down_per_min=numbers["down_per_min"],
         stale_s=given["stale_s"],
-        silent_s=given["silent_s"],
+        unresponsive_s=given["silent_s"],
         unschedulable_s=given["unschedulable_s"],
         retry_s=given["retry_s"],
     )
 
 
-_STATUS = {"silent": ReplicaStatus.SUSPECT}
+_STATUS = {"silent": ReplicaStatus.UNRESPONSIVE}
 
 
 def _snapshot(given: Plain) -> Snapshot:
@@ -134,7 +142,7 @@ def _signals(given: Plain) -> Signals:
         attainment={one["class"]: one["attainment"] for one in given["flows"]},
         latencies=None
         if latencies is None
-        else Latencies(
+        else LatencySignals(
             latencies["span_s"],
             latencies["requests"],
             latencies["ttft_p50_s"],
@@ -149,13 +157,13 @@ def _signals(given: Plain) -> Signals:
     )
 
 
-def _decision(decision: Decision) -> Plain:
+def _decision(decision: ScalingDecision) -> Plain:
     return {
         "requested": decision.requested,
-        "reason": decision.reason,
-        "wanted": decision.wanted,
-        "motive": None if decision.motive is None else decision.motive.value,
-        "limit": None if decision.limit is None else decision.limit.value,
+        "reason": _recorded(decision.reason),
+        "wanted": decision.desired,
+        "motive": None if decision.policy_reason is None else _recorded(decision.policy_reason.value),
+        "limit": None if decision.limit is None else _recorded(decision.limit.value),
         "concern": None if decision.concern is None else decision.concern.value,
         "failed": decision.error is not None,
         "figures": [value if abs(value) < 1e300 else str(value) for value in decision.terms.values()],

@@ -14,9 +14,9 @@ from deployments.scheduling import (
     Lease,
     Order,
     Placement,
-    Policy,
     Request,
     Scheduler,
+    SchedulingPolicy,
     Snapshot,
     Step,
     Suspicion,
@@ -25,6 +25,14 @@ from deployments.scheduling import (
 )
 
 Plain = dict[str, Any]
+
+
+_OLD_WORDS = {"unresponsive": "suspect"}
+
+
+def _recorded(word: str) -> str:
+    """The word that the recording has for a value of today."""
+    return _OLD_WORDS.get(word, word)
 
 
 class RecordedScheduler:
@@ -52,7 +60,7 @@ class RecordedScheduler:
             case "cancel":
                 return scheduler.cancel(given["request"], now)
             case "adopt":
-                adopted = scheduler.adopt(_told_lease(given["lease"]), given["started"], now)
+                adopted = scheduler.adopt(_reported_lease(given["lease"]), given["started"], now)
                 return None if adopted is None else self._keep(adopted)
             case "died_under":
                 return scheduler.died(self._leases[given["lease"]], now)
@@ -74,7 +82,7 @@ class RecordedScheduler:
                 capacity = binding.capacity(engine["sequences"], engine["kv_tokens"], engine["step_tokens"])
                 return scheduler.replica_up(given["replica"], capacity, now)
             case "replica_silent":
-                return scheduler.replica_suspect(given["replica"], now)
+                return scheduler.replica_unresponsive(given["replica"], now)
             case "replica_draining":
                 return scheduler.replica_draining(given["replica"], now)
             case "replica_cordoned":
@@ -124,8 +132,8 @@ class RecordedScheduler:
         }
 
 
-def policy_from(given: Plain) -> Policy:
-    return Policy(
+def policy_from(given: Plain) -> SchedulingPolicy:
+    return SchedulingPolicy(
         lanes=tuple(LanePolicy(lane["name"], lane["up_to_tokens"], lane["weight"], lane["max_wait_s"], lane["cap_s"]) for lane in given["lanes"]),
         order=Order(given["order"]),
         promoted_share=given["promoted_share"],
@@ -157,7 +165,7 @@ def request_from(given: Plain) -> Request:
     )
 
 
-def _told_lease(given: Plain) -> Lease:
+def _reported_lease(given: Plain) -> Lease:
     return Lease(
         lease_id=0,
         request=request_from(given["request"]),
@@ -215,7 +223,7 @@ def _snapshot(snapshot: Snapshot) -> Plain:
                 "head_waits_for": None if lane.head_waits_for is None else lane.head_waits_for.value,
                 "eta_s": _pair(lane.eta_s),
                 "covered": lane.covered,
-                "promised": lane.promised,
+                "promised": lane.estimated,
                 "censored": lane.censored,
             }
             for lane in snapshot.lanes
@@ -223,7 +231,7 @@ def _snapshot(snapshot: Snapshot) -> Plain:
         "replicas": [
             {
                 "replica": replica.replica_id,
-                "status": str(replica.status),
+                "status": _recorded(str(replica.status)),
                 "leases": replica.leases,
                 "sequences": replica.sequences,
                 "kv_tokens": replica.kv_tokens,
@@ -237,8 +245,7 @@ def _snapshot(snapshot: Snapshot) -> Plain:
             for replica in snapshot.replicas
         ],
         "flows": [
-            [flow.lane, flow.traffic_class, flow.arrived, flow.work, flow.prompt_tokens, flow.kept, flow.missed, flow.slo_s]
-            for flow in snapshot.flows
+            [flow.lane, flow.traffic_class, flow.arrived, flow.work, flow.prompt_tokens, flow.met, flow.missed, flow.slo_s] for flow in snapshot.flows
         ],
         "submitted": snapshot.submitted,
         "placed": snapshot.placed,

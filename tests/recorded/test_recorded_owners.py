@@ -21,10 +21,10 @@ def replay(entries: Iterable[dict[str, Any]]) -> Counter[str]:
         if "books" in entry:
             assert owner.books() == entry["books"], f"line {number}: books at {entry['at']}"
             continue
-        told = owner.apply(entry["input"], entry["with"], entry["at"])
-        assert told == entry["told"], f"line {number}: {entry['input']} at {entry['at']}"
+        reported = owner.apply(entry["input"], entry["with"], entry["at"])
+        assert reported == entry["told"], f"line {number}: {entry['input']} at {entry['at']}"
         seen[entry["input"]] += 1
-        seen.update(word for _, word, *_ in told)
+        seen.update(word for _, word, *_ in reported)
     return seen
 
 

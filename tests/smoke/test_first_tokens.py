@@ -39,5 +39,5 @@ def test_first_tokens_of_whole_answers_are_told_before_their_end(cluster: LiveCl
         assert record["ttft_s"] < record["wall_s"], record
         assert record["unaccounted_s"] < 0.01, record
     whole = [answer for number, answer in enumerate(answers) if number % 3]
-    told = [answer for answer in whole if "decode;dur=" in answer.headers["server-timing"]]
-    assert len(told) == len(whole), [answer.headers["server-timing"] for answer in whole]
+    reported = [answer for answer in whole if "decode;dur=" in answer.headers["server-timing"]]
+    assert len(reported) == len(whole), [answer.headers["server-timing"] for answer in whole]

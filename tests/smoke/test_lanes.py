@@ -56,21 +56,21 @@ def test_top_shows_who_waits(cluster: LiveCluster) -> None:
     assert shown.returncode == 0
     for word in ("short", "medium", "long", "promoted", "wait p50"):
         assert word in shown.stdout
-    promised = sum(lane["eta_promised"] for lane in cluster.settle()["lanes"])
-    assert promised > 0
+    slo_share = sum(lane["eta_estimated"] for lane in cluster.settle()["lanes"])
+    assert slo_share > 0
 
 
 def test_tenants_are_applied_and_taken_away_without_a_restart(cluster: LiveCluster, tmp_path: Path) -> None:
     key, digest = cluster.cli("key").stdout.split()
     tenants = [{"name": "team", "keys": [digest], "requests_per_minute": 2}]
-    wanted = changed_spec(cluster, tmp_path / "tenants.yaml", tenants=tenants)
+    desired = changed_spec(cluster, tmp_path / "tenants.yaml", tenants=tenants)
     before = changed_spec(cluster, tmp_path / "before.yaml")
-    said = cluster.cli("apply", str(wanted), "--check")
+    said = cluster.cli("apply", str(desired), "--check")
     assert "would be in force" in said.stdout, said.stderr
     url, headers = cluster.url + "/v1/completions", {"authorization": f"Bearer {key}"}
     assert requests.post(url, json=SHORT, timeout=60).status_code == 200
     try:
-        assert cluster.cli("apply", str(wanted)).returncode == 0
+        assert cluster.cli("apply", str(desired)).returncode == 0
         assert requests.post(url, json=SHORT, timeout=60).status_code == 401
         assert [requests.post(url, json=SHORT, headers=headers, timeout=60).status_code for _ in range(3)] == [200, 200, 429]
     finally:

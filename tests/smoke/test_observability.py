@@ -54,9 +54,9 @@ def values(prometheus: str, query: str) -> dict[str, float]:
     return {sample["metric"].get("raylane_role") or sample["metric"].get("kind", ""): float(sample["value"][1]) for sample in found}
 
 
-def eventually(prometheus: str, query: str, wanted: dict[str, float]) -> None:
+def eventually(prometheus: str, query: str, desired: dict[str, float]) -> None:
     deadline = time.monotonic() + 60
-    while (found := values(prometheus, query)) != wanted:
+    while (found := values(prometheus, query)) != desired:
         assert time.monotonic() < deadline, (query, found)
         time.sleep(0.2)
 

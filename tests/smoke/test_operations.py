@@ -48,8 +48,10 @@ def test_clients_that_leave_free_the_engine(cluster: LiveCluster) -> None:
 def test_request_ids_and_timing_come_back(cluster: LiveCluster) -> None:
     answer = requests.post(cluster.url + "/v1/completions", json=BODY, headers={"X-Request-Id": "abc-1"}, timeout=60)
     assert answer.headers["x-request-id"] == "abc-1"
-    told = {part.split(";")[0].strip() for part in answer.headers["server-timing"].split(",")}
-    assert told - {"decode"} == {"gateway", "lane", "engine"}, "a whole answer's decoding is told where the engine told of its first token in time"
+    reported = {part.split(";")[0].strip() for part in answer.headers["server-timing"].split(",")}
+    assert reported - {"decode"} == {"gateway", "lane", "engine"}, (
+        "a whole answer's decoding is told where the engine told of its first token in time"
+    )
 
 
 def test_the_ledger_adds_up(cluster: LiveCluster) -> None:

@@ -91,16 +91,16 @@ async def test_the_feed_tells_of_first_tokens_once_before_the_end(replica: Repli
         async with asyncio.TaskGroup() as group:
             for name in bodies:
                 group.create_task(post(name))
-            told: list[str] = []
+            reported: list[str] = []
             finished: dict[str, Finished] = {}
             while len(finished) < len(bodies):
                 message = await until(messages, lambda message: isinstance(message, FirstTokens | Finished))
                 if isinstance(message, FirstTokens):
                     assert not set(message.request_ids) & set(finished)
-                    told += message.request_ids
+                    reported += message.request_ids
                 else:
                     finished[message.request_id] = message
-        assert sorted(told) == sorted(bodies)
+        assert sorted(reported) == sorted(bodies)
         assert finished["first-many"].sequences == 6
 
 

@@ -56,9 +56,9 @@ async def check_replaced(cluster: LiveCluster, victim: Replica, known: set[str],
     (new,) = [Replica(cluster, shown) for shown in cluster.replicas() if shown["replica_id"] not in known]
     async with new.session() as session:
         await new.chat(session, "after-the-kill", max_tokens=3)
-    told = [one for one in cluster.status()["departures"] if one["who"] == victim.replica_id]
-    assert [(one["cause"], one["replaced_by"]) for one in told] == [(cause, new.replica_id)]
-    assert told[0]["lost"]["broken"] > 0
+    reported = [one for one in cluster.status()["departures"] if one["who"] == victim.replica_id]
+    assert [(one["cause"], one["replaced_by"]) for one in reported] == [(cause, new.replica_id)]
+    assert reported[0]["lost"]["broken"] > 0
 
 
 async def test_a_killed_engine_core_is_replaced(cluster: LiveCluster) -> None:

@@ -29,9 +29,9 @@ def words(start: int, end: int) -> str:
     if start >= end:
         return ""
     count = len(_STARTS)
-    first, wanted = start % len(_WORDS), end - start
-    pieces = [_TEXT] * ((first + wanted) // count)
-    rest = (first + wanted) % count
+    first, desired = start % len(_WORDS), end - start
+    pieces = [_TEXT] * ((first + desired) // count)
+    rest = (first + desired) % count
     text = "".join(pieces) + (_TEXT[: _STARTS[rest]] if rest else "")
     text = text[_STARTS[first] :]
     return text[1:] if start == 0 else text
@@ -58,7 +58,7 @@ def usage(prompt: int, output: int, cached: int) -> dict[str, Any]:
     return {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output, "prompt_tokens_details": details}
 
 
-class Events:
+class AnswerEvents:
     """The events of one streamed answer."""
 
     def __init__(self, kind: BodyKind, answer_id: str, created: int, model: str) -> None:

@@ -15,10 +15,10 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from cluster.spec import Model
 from deployments.engine.exchanges import Exchanges, current
 from deployments.engine.guard import Message, Receive, Send
-from deployments.engine.simulated.answer import DONE, FINGERPRINT, Events, error, spoken, token_ids, whole
+from deployments.engine.simulated.answer import DONE, FINGERPRINT, AnswerEvents, error, spoken, token_ids, whole
 from deployments.engine.simulated.ask import Ask, AskError, answer_tokens, read_ask, read_tokenizing
-from deployments.engine.simulated.driver import Driver, Job
-from deployments.engine.simulated.outbox import Outbox
+from deployments.engine.simulated.driver import Driver, SequenceJob
+from deployments.engine.simulated.outbox import AnswerOutbox
 from deployments.openai.endpoints import BodyKind
 from deployments.protocol import SIMULATED_HEADER
 
@@ -70,8 +70,8 @@ class SimulatedApp:
         ask = read_ask(kind, body, self._model.name, str(number) if exchange is None else exchange.request_id)
         self._check_context(ask)
         answer_id, created = f"{prefix}{number:x}-{self._started:x}", int(time.time())
-        events = Events(kind, answer_id, created, self._model.name) if ask.stream else None
-        outbox = Outbox(answer_id, self._exchanges, self._driver.speed, events)
+        events = AnswerEvents(kind, answer_id, created, self._model.name) if ask.stream else None
+        outbox = AnswerOutbox(answer_id, self._exchanges, self._driver.speed, events)
         gone = asyncio.create_task(_until_gone(receive))
         gone.add_done_callback(lambda _: outbox.leave())
         try:
@@ -93,17 +93,17 @@ class SimulatedApp:
             for job in outbox.jobs:
                 self._driver.drop(job)
 
-    def _submit(self, ask: Ask, engine_id: str, outbox: Outbox) -> None:
+    def _submit(self, ask: Ask, attempt_id: str, outbox: AnswerOutbox) -> None:
         asked = zip(ask.prompts, ask.prefixes, strict=True)
         for number, (prompt, prefix) in enumerate(one for one in asked for _ in range(ask.n)):
             tokens, by_itself = answer_tokens(ask, number, self._model.settings.max_model_len - prompt, self._simulated)
-            outbox.expect(Job(outbox, prompt, tokens, ask.stream, prefix), "stop" if by_itself else "length")
-        self._exchanges.accept(engine_id, len(outbox.jobs))
+            outbox.expect(SequenceJob(outbox, prompt, tokens, ask.stream, prefix), "stop" if by_itself else "length")
+        self._exchanges.accept(attempt_id, len(outbox.jobs))
         try:
             for job in outbox.jobs:
                 self._driver.add(job)
         except ValueError as problem:
-            self._exchanges.retract(engine_id, len(outbox.jobs))
+            self._exchanges.retract(attempt_id, len(outbox.jobs))
             raise AskError(str(problem)) from problem
         self._exchanges.expect(len(outbox.jobs), outbox.jobs)
 
@@ -129,7 +129,7 @@ def _detokenized(body: bytes) -> bytes:
     return _dumped({"prompt": spoken(read_tokenizing(body).ids)})
 
 
-async def _stream(send: Send, outbox: Outbox, events: Events, ask: Ask) -> None:
+async def _stream(send: Send, outbox: AnswerOutbox, events: AnswerEvents, ask: Ask) -> None:
     """Sends what the outbox has, until all is said or nobody is there to hear it. The head goes out with the first token, as vLLM's does."""
     begun = False
     while not outbox.left:

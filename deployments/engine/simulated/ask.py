@@ -19,7 +19,7 @@ from deployments.openai.endpoints import BodyKind
 from deployments.openai.errors import ApiError
 from deployments.openai.fields import ABSENT, salt_given
 from deployments.openai.prefix import CHUNK_IDS, PLAIN, Hashing, ids_prefix, text_prefix
-from deployments.openai.prompt import MOST_OTHER_VALUES, TokenRatio, read_conversation
+from deployments.openai.prompt import MAX_OTHER_VALUES, TokenRatio, read_conversation
 
 _RATIO = TokenRatio()
 _COMPLETION_TOKENS = 16
@@ -110,15 +110,15 @@ def answer_tokens(ask: Ask, number: int, room: int, simulated: Simulated) -> tup
     With `min_tokens` it ends there: as soon as vLLM would let it, so that a client can set a length that the gateway is not told. Else with
     `max_tokens` it ends there; without either its length is drawn.
     """
-    most = room if ask.max_tokens is None else min(room, ask.max_tokens)
+    maximum = room if ask.max_tokens is None else min(room, ask.max_tokens)
     if ask.min_tokens and not ask.ignore_eos:
-        wanted = ask.min_tokens
+        desired = ask.min_tokens
     elif ask.max_tokens is not None or ask.ignore_eos:
-        wanted = most
+        desired = maximum
     else:
         drawn = random.Random(f"{ask.seed}/{number}").lognormvariate(math.log(simulated.answer_tokens), simulated.answer_sigma)
-        wanted = max(1, round(drawn))
-    return min(most, wanted), wanted < most
+        desired = max(1, round(drawn))
+    return min(maximum, desired), desired < maximum
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ def _ask(form: _Body, prompts: Sequence[_Prompt], limit: int | None, model: str,
 
 def _chat_prompt(messages: Raw, values: int, hashing: Hashing) -> _Prompt:
     try:
-        prompt = read_conversation("messages", messages, min(values, MOST_OTHER_VALUES), hashing)
+        prompt = read_conversation("messages", messages, min(values, MAX_OTHER_VALUES), hashing)
     except ApiError as error:
         raise AskError(error.message, error.param) from None
     return _RATIO.tokens(prompt.chars, 0), prompt.prefix

@@ -8,13 +8,13 @@ from dataclasses import replace
 from prometheus_client import Gauge, Histogram
 
 from cluster.spec import Model
-from deployments.engine.backend import Capacity, EngineLoad
+from deployments.engine.backend import EngineCapacity, EngineLoad
 from deployments.engine.exchanges import Exchanges
 from deployments.engine.simulated.app import SimulatedApp
 from deployments.engine.simulated.ask import CHUNK_TOKENS
 from deployments.engine.simulated.costs import read_costs
 from deployments.engine.simulated.driver import Driver
-from deployments.engine_model.engine import Engine
+from deployments.engine_model.engine import EngineModel
 from deployments.garbage import calm_garbage_collector
 from deployments.telemetry.buckets import LAG_BOUNDS_S
 
@@ -32,7 +32,7 @@ class SimulatedBackend:
 
     watch_every_s = 1.0
 
-    def __init__(self, driver: Driver, asgi: SimulatedApp, capacity: Capacity) -> None:
+    def __init__(self, driver: Driver, asgi: SimulatedApp, capacity: EngineCapacity) -> None:
         self.asgi = asgi
         self.capacity = capacity
         self._driver = driver
@@ -85,13 +85,13 @@ async def start_simulated(model: Model, load: EngineLoad, exchanges: Exchanges) 
     await asyncio.sleep(model.simulated.start_up_s)
     cost = costs.cost_model()
     chunk = CHUNK_TOKENS if model.settings.prefix_caching and CHUNK_TOKENS % costs.engine.block_tokens == 0 else 0
-    engine = Engine(replace(costs.limits(), chunk_tokens=chunk), cost)
+    engine = EngineModel(replace(costs.limits(), chunk_tokens=chunk), cost)
     driver = Driver(engine, load, model.simulated.tokens_per_chunk, model.simulated.speed, LATE.observe)
     RUNNING.labels(model.name).set_function(lambda: load.running)
     WAITING.labels(model.name).set_function(lambda: load.waiting)
     KV_USAGE.labels(model.name).set_function(lambda: load.kv_usage)
     app = SimulatedApp(model, driver, exchanges, lambda others: cost.front(others) + cost.back_s)
     settings = model.settings
-    capacity = Capacity(settings.max_model_len, settings.max_num_seqs, settings.max_num_batched_tokens, costs.engine.kv_tokens)
+    capacity = EngineCapacity(settings.max_model_len, settings.max_num_seqs, settings.max_num_batched_tokens, costs.engine.kv_tokens)
     calm_garbage_collector()
     return SimulatedBackend(driver, app, capacity)

@@ -13,12 +13,12 @@ def read_costs(model: Model) -> CostFile:
     costs = read_cost_file(Path(model.simulated.costs))
     settings, engine = model.settings, costs.engine
     for key in ("max_num_seqs", "max_num_batched_tokens"):
-        wanted, known = getattr(settings, key), getattr(engine, key)
-        if wanted != known:
-            raise CostFileError(f"models.{model.name}.settings.{key} = {wanted}: allowed: {known}, as in its cost file {model.simulated.costs}")
+        desired, known = getattr(settings, key), getattr(engine, key)
+        if desired != known:
+            raise CostFileError(f"models.{model.name}.settings.{key} = {desired}: allowed: {known}, as in its cost file {model.simulated.costs}")
     if settings.max_model_len > engine.kv_tokens:
-        told = f"models.{model.name}.settings.max_model_len = {settings.max_model_len}"
-        raise CostFileError(f"{told}: allowed: at most the {engine.kv_tokens} KV tokens of its cost file {model.simulated.costs}")
+        reported = f"models.{model.name}.settings.max_model_len = {settings.max_model_len}"
+        raise CostFileError(f"{reported}: allowed: at most the {engine.kv_tokens} KV tokens of its cost file {model.simulated.costs}")
     return costs
 
 

@@ -17,24 +17,24 @@ from collections.abc import Callable
 from typing import Protocol
 
 from deployments.engine.backend import EngineLoad
-from deployments.engine_model.engine import Engine
+from deployments.engine_model.engine import EngineModel
 from deployments.engine_model.sequence import Sequence
 
 
 class Listener(Protocol):
     """Whoever waits for a sequence. Called in the event loop, and quick."""
 
-    def reached(self, job: "Job", tokens: int) -> None:
+    def reached(self, job: "SequenceJob", tokens: int) -> None:
         """So many of its tokens are there; the last of them comes by `ended`."""
 
-    def ended(self, job: "Job") -> None:
+    def ended(self, job: "SequenceJob") -> None:
         """All are there; its times are known."""
 
     def failed(self) -> None:
         """The engine has died."""
 
 
-class Job:
+class SequenceJob:
     """One sequence. Times are the engine's seconds; `began_s`: when it left the engine's own queue first."""
 
     __slots__ = ("added_s", "began_s", "ended_s", "first_s", "first_step", "is_prefilling", "listener", "open", "order", "sequence", "stepwise")
@@ -65,7 +65,7 @@ class Driver:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: EngineModel,
         load: EngineLoad,
         tokens_per_chunk: int,
         speed: float = 1.0,
@@ -79,9 +79,9 @@ class Driver:
         self._late = late
         self._clock = clock
         self._zero = clock()
-        self._jobs: set[Job] = set()
-        self._queued: deque[Job] = deque()
-        self._due: list[tuple[int, int, int, Job]] = []
+        self._jobs: set[SequenceJob] = set()
+        self._queued: deque[SequenceJob] = deque()
+        self._due: list[tuple[int, int, int, SequenceJob]] = []
         """When tokens of streams come due: the engine's count of steps, a tie-breaker, how many tokens there are then, whose."""
         self._ties = 0
         self._began_s = 0.0
@@ -98,7 +98,7 @@ class Driver:
         """Seconds of the engine in one of ours."""
         return self._speed
 
-    def add(self, job: Job) -> None:
+    def add(self, job: SequenceJob) -> None:
         """A request came. Raises ValueError for one that the engine cannot hold."""
         self._catch_up()
         now = self._now()
@@ -112,7 +112,7 @@ class Driver:
         self._note_begun(now)
         self._changed_by_hand()
 
-    def drop(self, job: Job) -> None:
+    def drop(self, job: SequenceJob) -> None:
         """A request was given up. One that ended is no error."""
         if not job.open:
             return
@@ -181,7 +181,7 @@ class Driver:
         boundary = engine.advance()
         self._began_s, self._steps = now, steps
         for sequence in boundary.first:
-            job: Job = sequence.tag
+            job: SequenceJob = sequence.tag
             job.first_s, job.first_step, job.is_prefilling = now, steps, False
             if job.open and job.stepwise and sequence.output > 1:
                 job.listener.reached(job, 1)
@@ -202,7 +202,7 @@ class Driver:
             job.listener.reached(job, tokens)
             self._schedule(job, tokens + self._per_chunk)
 
-    def _schedule(self, job: Job, tokens: int) -> None:
+    def _schedule(self, job: SequenceJob, tokens: int) -> None:
         """The last token comes with the end, and not before."""
         if tokens < job.sequence.output:
             self._ties += 1

@@ -3,30 +3,30 @@
 import asyncio
 
 from deployments.engine.exchanges import Exchanges, SequenceStats
-from deployments.engine.simulated.answer import Events
-from deployments.engine.simulated.driver import Job
+from deployments.engine.simulated.answer import AnswerEvents
+from deployments.engine.simulated.driver import SequenceJob
 
 
-class Outbox:
+class AnswerOutbox:
     """One answer, of one job or several. `events` None: it is not streamed."""
 
-    def __init__(self, engine_id: str, exchanges: Exchanges, speed: float, events: Events | None) -> None:
-        self.jobs: list[Job] = []
+    def __init__(self, attempt_id: str, exchanges: Exchanges, speed: float, events: AnswerEvents | None) -> None:
+        self.jobs: list[SequenceJob] = []
         self.broken = False
         """The engine has died."""
         self.left = False
         """The client has."""
-        self._engine_id = engine_id
+        self._attempt_id = attempt_id
         self._exchanges = exchanges
         self._speed = speed
         self._events = events
-        self._reasons: dict[Job, tuple[int, str]] = {}
-        self._sent: dict[Job, int] = {}
+        self._reasons: dict[SequenceJob, tuple[int, str]] = {}
+        self._sent: dict[SequenceJob, int] = {}
         self._ended = 0
         self._pieces: list[bytes] = []
         self._wake = asyncio.Event()
 
-    def expect(self, job: Job, reason: str) -> None:
+    def expect(self, job: SequenceJob, reason: str) -> None:
         """A job of this answer; `reason`: why it will have ended."""
         self._reasons[job] = (len(self.jobs), reason)
         self.jobs.append(job)
@@ -54,12 +54,12 @@ class Outbox:
         self.left = True
         self._wake.set()
 
-    def reached(self, job: Job, tokens: int) -> None:
+    def reached(self, job: SequenceJob, tokens: int) -> None:
         self._say(job, tokens, None)
 
-    def ended(self, job: Job) -> None:
+    def ended(self, job: SequenceJob) -> None:
         """A job's end: its statistics go into the books, as vLLM's do, before the answer is complete."""
-        self._exchanges.record(self._engine_id, self._stats(job))
+        self._exchanges.record(self._attempt_id, self._stats(job))
         self._ended += 1
         if self._events is not None:
             self._say(job, job.sequence.output, self._reasons[job][1])
@@ -69,13 +69,13 @@ class Outbox:
         self.broken = True
         self._wake.set()
 
-    def _say(self, job: Job, tokens: int, finish: str | None) -> None:
+    def _say(self, job: SequenceJob, tokens: int, finish: str | None) -> None:
         assert self._events is not None
         self._pieces.append(self._events.tokens(self._reasons[job][0], self._sent.get(job, 0), tokens, finish))
         self._sent[job] = tokens
         self._wake.set()
 
-    def _stats(self, job: Job) -> SequenceStats:
+    def _stats(self, job: SequenceJob) -> SequenceStats:
         sequence, speed = job.sequence, self._speed
         return SequenceStats(
             prompt_tokens=sequence.prompt,

@@ -9,9 +9,9 @@ from pathlib import Path
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from deployments.cell.departure import Tally
+from deployments.cell.departure import DepartureTally
 from deployments.cell.listing import Announced
-from deployments.ownership.allegiance import Allegiance
+from deployments.ownership.owner_tracker import OwnerTracker
 from deployments.telemetry.published_error import Published, PublishedError, read_published
 
 _WORDS = ("kind", "model", "cause")
@@ -39,12 +39,12 @@ class DepartureMetrics(Collector):
         return ended, requests, tokens
 
 
-def _words(tally: Tally) -> tuple[str, str, str]:
+def _words(tally: DepartureTally) -> tuple[str, str, str]:
     return tally.kind.value, tally.model, tally.cause.value
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class OwnershipStatus:
     """One model at one gateway. `epoch`: under which it owns the model; None: it does not. `lost_requests` and `lost_tokens` are what gateways that
     died took with them, `reconciled` how often a replica's word disagreed with the books."""
 
@@ -57,18 +57,20 @@ class Standing:
     lost_tokens: int
 
 
-def standing_of(allegiance: Allegiance) -> Standing:
-    desk = allegiance.desk
-    own = desk.own
-    losses = desk.losses
+def standing_of(owner_tracker: OwnerTracker) -> OwnershipStatus:
+    dispatcher = owner_tracker.dispatcher
+    own = dispatcher.own
+    losses = dispatcher.losses
     reconciled = own.reconciled if own is not None else 0
-    return Standing(allegiance.epoch, desk.owner is not None, allegiance.taken_over, desk.handed_on, reconciled, losses.requests, losses.tokens)
+    return OwnershipStatus(
+        owner_tracker.epoch, dispatcher.owner is not None, owner_tracker.taken_over, dispatcher.handed_on, reconciled, losses.requests, losses.tokens
+    )
 
 
 class OwnershipMetrics(Collector):
     """Read when Prometheus asks."""
 
-    def __init__(self, standings: Callable[[], Mapping[str, Standing]]) -> None:
+    def __init__(self, standings: Callable[[], Mapping[str, OwnershipStatus]]) -> None:
         self._standings = standings
 
     def collect(self) -> Iterable[Metric]:
@@ -76,7 +78,7 @@ class OwnershipMetrics(Collector):
         follows = GaugeMetricFamily("raylane_owner_known", "1 while this gateway knows an owner that answers.", labels=("model",))
         taken = CounterMetricFamily("raylane_takeovers", "How often this gateway became the owner.", labels=("model",))
         handed = CounterMetricFamily("raylane_handed_on", "Waiting requests that were handed to another owner.", labels=("model",))
-        reconciled = CounterMetricFamily("raylane_reconciled_leases", "Leases mended after a replica's own word.", labels=("model",))
+        reconciled = CounterMetricFamily("raylane_reconciled_leases", "Leases corrected after a replica's own word.", labels=("model",))
         lost = CounterMetricFamily("raylane_lost_requests", "Running requests that died with their gateway.", labels=("model",))
         tokens = CounterMetricFamily("raylane_lost_tokens", "...and their booked tokens.", labels=("model",))
         for model, standing in self._standings().items():
@@ -146,7 +148,7 @@ class SimulatorErrorMetrics(Collector):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._told = ""
+        self._reported = ""
 
     def collect(self) -> Iterator[Metric]:
         published = self._read()
@@ -170,7 +172,7 @@ class SimulatorErrorMetrics(Collector):
         try:
             return read_published(self._path)
         except PublishedError as error:
-            if str(error) != self._told:  # once, not at each scrape
-                self._told = str(error)
+            if str(error) != self._reported:  # once, not at each scrape
+                self._reported = str(error)
                 logger.warning("gateway.simulator_error: %s", error)
             return None

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from cluster.spec import Model, problem_lines
 from cluster.spec.base import Section
 from deployments.cell.act import Act, ActKind
-from deployments.cell.control import LONGEST_S, MOST_REPLICAS, SHORTEST_S
+from deployments.cell.control import LONGEST_S, MAX_REPLICAS, SHORTEST_S
 from deployments.cell.listing import Announced
 from deployments.cell.orders import Orders
 from deployments.gateway.feeds import ReplicaFeed
@@ -48,7 +48,7 @@ class ControlForm(OrderForm):
 
     model: Named
     kind: Literal["hold", "pin"]
-    replicas: Annotated[int, Field(ge=0, le=MOST_REPLICAS)]
+    replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS)]
     for_s: Annotated[float, Field(ge=SHORTEST_S, le=LONGEST_S)]
 
     @model_validator(mode="after")
@@ -86,7 +86,7 @@ class DrainForm(OrderForm):
 
 
 class ShadowForm(OrderForm):
-    """Makes the shadow law of a model the active one, or takes that back; with `force` also where a changed spec did it, not an order."""
+    """Makes the shadow policy of a model the active one, or takes that back; with `force` also where a changed spec did it, not an order."""
 
     model: Named
     kind: Literal["promote", "rollback"]
@@ -119,7 +119,7 @@ def chosen(what: str, name: str, known: Iterable[str]) -> str:
 log = logging.getLogger("raylane.controls")
 
 _ANSWER_S = 5.0
-_MOST_BYTES = 64 << 10
+_MAX_BYTES = 64 << 10
 
 
 class OrderPages:
@@ -151,10 +151,10 @@ class OrderPages:
         """What is in force; POST holds or pins the number of a model's replicas."""
         if request.method != "POST":
             return JSONResponse(shown_orders(self._announced.orders))
-        form = read_form(ControlForm, await body_of(request, _MOST_BYTES))
-        most = self._model(form.model).replicas.max
-        if most is not None and form.replicas > most:
-            message = f"replicas = {form.replicas}: allowed: at most {most}, the model's replicas.max"
+        form = read_form(ControlForm, await body_of(request, _MAX_BYTES))
+        maximum = self._model(form.model).replicas.max
+        if maximum is not None and form.replicas > maximum:
+            message = f"replicas = {form.replicas}: allowed: at most {maximum}, the model's replicas.max"
             raise ApiError(ErrorCode.INVALID_VALUE, message, param="replicas")
         now = time.time()
         act = Act(now, ActKind(form.kind), form.model, form.by, form.why, replicas=form.replicas, until_unix_s=now + form.for_s)
@@ -162,13 +162,13 @@ class OrderPages:
 
     async def release(self, request: Request) -> Response:
         """Ends what holds or pins a model."""
-        form = read_form(ReleaseForm, await body_of(request, _MOST_BYTES))
+        form = read_form(ReleaseForm, await body_of(request, _MAX_BYTES))
         self._model(form.model)
         return await self._in_force(Act(time.time(), ActKind.RELEASE, form.model, form.by, form.why))
 
     async def cordon(self, request: Request) -> Response:
         """Keeps new work off a replica, or no more."""
-        form = read_form(CordonForm, await body_of(request, _MOST_BYTES))
+        form = read_form(CordonForm, await body_of(request, _MAX_BYTES))
         models = {cordon.replica_id: cordon.model for cordon in self._announced.orders.cordons}
         if not form.undo:
             models = {replica_id: feed.facts.model for replica_id, feed in self._feeds.items()}
@@ -178,14 +178,14 @@ class OrderPages:
 
     async def drain(self, request: Request) -> Response:
         """Has replicas drain: they finish what they have, take nothing new, and are replaced."""
-        form = read_form(DrainForm, await body_of(request, _MOST_BYTES))
+        form = read_form(DrainForm, await body_of(request, _MAX_BYTES))
         there = [feed.facts for feed in self._feeds.values()]
         if form.replica is not None:
-            wanted = chosen("replica", form.replica, (facts.replica_id for facts in there))
-            meant = [facts for facts in there if facts.replica_id == wanted]
+            desired = chosen("replica", form.replica, (facts.replica_id for facts in there))
+            meant = [facts for facts in there if facts.replica_id == desired]
         else:
-            wanted = chosen("node", form.node or "", (facts.node_id for facts in there))
-            meant = [facts for facts in there if facts.node_id == wanted]
+            desired = chosen("node", form.node or "", (facts.node_id for facts in there))
+            meant = [facts for facts in there if facts.node_id == desired]
         answers = await asyncio.gather(*(self._drain(facts, form.reason) for facts in meant))
         failed = {facts.replica_id: error for facts, error in zip(meant, answers, strict=True) if error is not None}
         draining = [facts for facts in meant if facts.replica_id not in failed]
@@ -203,16 +203,16 @@ class OrderPages:
     async def _audited(self, form: DrainForm, drained: list[ReplicaFacts]) -> bool:
         try:
             for facts in drained:
-                await self._told(Act(time.time(), ActKind.DRAIN, facts.model, form.by, form.why, facts.replica_id, reason=form.reason))
+                await self._reported(Act(time.time(), ActKind.DRAIN, facts.model, form.by, form.why, facts.replica_id, reason=form.reason))
         except ApiError as error:
             log.warning("a drain by %s was not written down: %s", form.by, error.message)
             return False
         return True
 
     async def _in_force(self, act: Act, **more: str) -> Response:
-        return JSONResponse({**shown_orders(await self._told(act)), **more})
+        return JSONResponse({**shown_orders(await self._reported(act)), **more})
 
-    async def _told(self, act: Act) -> Orders:
+    async def _reported(self, act: Act) -> Orders:
         try:
             async with asyncio.timeout(_ANSWER_S):
                 return await self._order(act)
@@ -220,9 +220,9 @@ class OrderPages:
             raise ApiError(ErrorCode.NO_DIRECTORY, f"the directory did not take the order, nothing is in force: {error!r}") from error
 
     def _model(self, name: str) -> Model:
-        desk = self._service.desks.get(name)
-        if desk is None:
-            message = f"model = {shown(name)}: not served here; allowed: {', '.join(self._service.desks)}"
+        dispatcher = self._service.dispatchers.get(name)
+        if dispatcher is None:
+            message = f"model = {shown(name)}: not served here; allowed: {', '.join(self._service.dispatchers)}"
             raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
         return self._service.spec.model(name)
 

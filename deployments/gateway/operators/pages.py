@@ -20,7 +20,7 @@ from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.fields import shown
 from deployments.telemetry.journal import Recent
 
-_MOST_SPEC_BYTES = 8 << 20
+_MAX_SPEC_BYTES = 8 << 20
 
 
 class OperatorPages:
@@ -78,20 +78,20 @@ class OperatorPages:
         """The spec in force; PUT changes what can change without a restart, all of it or nothing. `?dry_run=1` only says what would change."""
         if request.method != "PUT":
             return Response(self._service.spec.model_dump_json(), media_type="application/json")
-        body = await body_of(request, _MOST_SPEC_BYTES)
+        body = await body_of(request, _MAX_SPEC_BYTES)
         try:
-            wanted = ClusterSpec.model_validate_json(body)
+            desired = ClusterSpec.model_validate_json(body)
         except ValidationError as error:
             problem = error.errors(include_url=False)[0]
             key = ".".join(str(part) for part in problem["loc"])
             raise ApiError(ErrorCode.INVALID_VALUE, f"{key} = {shown(problem['input'])}: {problem['msg']}", param=key) from None
-        changes = changes_between(self._service.spec, wanted)
+        changes = changes_between(self._service.spec, desired)
         frozen = [change for change in changes if not change.is_live]
         if frozen:
             keys = ", ".join(change.key for change in frozen)
             raise ApiError(ErrorCode.NEEDS_RESTART, f"{keys}: needs a restart of the cluster; allowed to change while it runs: {', '.join(LIVE)}")
         if changes and request.query_params.get("dry_run") != "1":
-            await self._apply(wanted)
+            await self._apply(desired)
         return JSONResponse({"changes": [{"key": change.key, "from": change.old, "to": change.new} for change in changes]})
 
     async def _elsewhere(self, request_id: str) -> JSONResponse | None:

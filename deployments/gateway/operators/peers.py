@@ -29,7 +29,7 @@ class Peers:
         own = urlsplit(self.own_url).hostname
         return any(urlsplit(url).hostname == own for url in self.urls.values())
 
-    def told(self, gateways: Iterable[tuple[str, str]]) -> None:
+    def reported(self, gateways: Iterable[tuple[str, str]]) -> None:
         self.urls = {gateway_id: url for gateway_id, url in gateways if gateway_id != self.gateway_id}
 
     async def ask(self, path: str) -> list[Any]:
@@ -76,9 +76,9 @@ def merged(here: dict[str, Any], others: list[dict[str, Any]]) -> dict[str, Any]
 def _model(name: str, reports: list[dict[str, Any]]) -> dict[str, Any]:
     parts = [model for report in reports for model in report["models"] if model["name"] == name]
     owned = [part for part in parts if part["owner"] is not None]
-    books = max(owned, key=lambda part: part["epoch"]) if owned else {**_NO_BOOKS, **parts[0]}
+    scaling_facts = max(owned, key=lambda part: part["epoch"]) if owned else {**_NO_BOOKS, **parts[0]}
     sums = {key: sum(part[key] for part in parts) for key in ("handed_on", "lost_requests", "lost_tokens")}
-    kept = {key: value for key, value in books.items() if key != "ttft"}
+    kept = {key: value for key, value in scaling_facts.items() if key != "ttft"}
     return {**kept, **sums, "ttft_ms": _quantiles([part["ttft"] for part in parts])}
 
 

@@ -1,6 +1,6 @@
-"""Where a model's shadow law is made the active one, and that is taken back: a change of the spec for the whole cell, written down as orders are.
+"""Where a model's shadow policy is made the active one, and that is taken back: a change of the spec for the whole cell, written down as orders are.
 
-An autoscaler that finds a promoted law wanting takes it back here, too.
+An autoscaler that finds a promoted policy wanting takes it back here, too.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ from deployments.openai.errors import ApiError, ErrorCode
 
 SHADOW_PATH = "/raylane/shadow"
 _ANSWER_S = 5.0
-_MOST_BYTES = 64 << 10
+_MAX_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
-    """The act, and the spec with the laws in each other's place."""
+class ShadowExchange:
+    """The act, and the spec with the policies in each other's place."""
 
     act: Act
     spec: ClusterSpec
@@ -42,7 +42,7 @@ class ShadowPage:
         self,
         service: Service,
         announced: Announced,
-        exchange: Callable[[Callable[[ClusterSpec], Exchange]], Awaitable[Exchange | None]],
+        exchange: Callable[[Callable[[ClusterSpec], ShadowExchange]], Awaitable[ShadowExchange | None]],
     ) -> None:
         self._service = service
         self._announced = announced
@@ -53,14 +53,14 @@ class ShadowPage:
 
     async def exchange(self, request: Request) -> Response:
         """Promotes the shadow, or takes the last promotion back. It is written down and done, or neither; which, is unknown where no answer comes."""
-        form = read_form(ShadowForm, await body_of(request, _MOST_BYTES))
+        form = read_form(ShadowForm, await body_of(request, _MAX_BYTES))
         try:
             async with asyncio.timeout(_ANSWER_S):
                 done = await self._exchange(lambda spec: self._exchanged(spec, form))
         except ApiError:
             raise
         except TimeoutError as error:
-            late = f"the directory has not answered for {_ANSWER_S:g} s, and may do it still: see which law is active (`raylane explain`)"
+            late = f"the directory has not answered for {_ANSWER_S:g} s, and may do it still: see which policy is active (`raylane explain`)"
             raise ApiError(ErrorCode.NO_DIRECTORY, late) from error
         except Exception as error:  # any failure of Ray, or of the disk under the audit
             raise ApiError(ErrorCode.NO_DIRECTORY, f"the directory did not take the order: {error!r}") from error
@@ -69,16 +69,16 @@ class ShadowPage:
         spec = done.spec
         section = spec.autoscaling_of(spec.model(form.model))
         assert section.shadow is not None
-        told = {"policy": section.policy, **section.model_dump(exclude_defaults=True)}
-        return JSONResponse({"model": form.model, "active": section.policy, "shadow": section.shadow.policy, "autoscaling": told})
+        reported = {"policy": section.policy, **section.model_dump(exclude_defaults=True)}
+        return JSONResponse({"model": form.model, "active": section.policy, "shadow": section.shadow.policy, "autoscaling": reported})
 
-    def _exchanged(self, spec: ClusterSpec, form: ShadowForm) -> Exchange:
+    def _exchanged(self, spec: ClusterSpec, form: ShadowForm) -> ShadowExchange:
         try:
-            wanted, now = exchanged(spec, form.model), standing(spec, form.model)
+            desired, now = exchanged(spec, form.model), standing(spec, form.model)
         except ValueError as error:
             raise ApiError(ErrorCode.INVALID_VALUE, str(error), param="model") from error
         assert now is not None  # else it could not be exchanged
         kind = ActKind(form.kind)
         if kind is ActKind.ROLLBACK and not form.force and self._announced.orders.promotion_of(form.model) != now:
             raise ApiError(ErrorCode.INVALID_VALUE, f"model {form.model!r}: no promotion is in force that could be taken back", param="model")
-        return Exchange(Act(time.time(), kind, form.model, form.by, form.why, law=now.over, over=now.law), wanted)
+        return ShadowExchange(Act(time.time(), kind, form.model, form.by, form.why, policy=now.over, over=now.policy), desired)

@@ -8,16 +8,16 @@ from typing import Any
 
 from cluster.spec import ClusterSpec
 from deployments.cell.control import Control
-from deployments.cell.latency import Window
+from deployments.cell.latency import ValueWindow
 from deployments.cell.listing import Announced
 from deployments.cell.orders import Cordon, Orders
 from deployments.cell.scaling_state import ScalingState
 from deployments.gateway.feeds import Feeds
 from deployments.gateway.operators.peers import Peers, merged
 from deployments.gateway.service import Service
-from deployments.ownership.desk import Desk
+from deployments.ownership.dispatcher import Dispatcher
 from deployments.scheduling import ReplicaStats, Snapshot, Suspicion
-from deployments.telemetry.ledger import Ledger, Outcome
+from deployments.telemetry.ledger import Ledger, RequestOutcome
 from deployments.telemetry.line_log import Logs
 
 WINDOW_S = 60.0
@@ -25,7 +25,7 @@ _PERCENTILES = tuple(number / 100 for number in range(101))
 
 
 class Status:
-    """Reads desks and feeds; keeps the last minute's TTFTs. What another gateway owns is asked of that one."""
+    """Reads dispatchers and feeds; keeps the last minute's TTFTs. What another gateway owns is asked of that one."""
 
     def __init__(
         self,
@@ -49,16 +49,16 @@ class Status:
         self._open_ledgers = open_ledgers
         self._logs = logs
         self._started_s = time.monotonic()
-        self._ttft_s = {name: Window(WINDOW_S) for name in service.desks}
+        self._ttft_s = {name: ValueWindow(WINDOW_S) for name in service.dispatchers}
 
     def observe(self, ledger: Ledger) -> None:
-        if ledger.ttft_s is not None and ledger.outcome is Outcome.OK and ledger.model in self._ttft_s:
+        if ledger.ttft_s is not None and ledger.outcome is RequestOutcome.OK and ledger.model in self._ttft_s:
             self._ttft_s[ledger.model].add(ledger.ttft_s, time.monotonic())
 
     def models_without_replica(self) -> list[str]:
         """Models that should have a ready replica and an owner, and lack one."""
         spec = self._service.spec
-        return [name for name, desk in self._service.desks.items() if spec.least_replicas(spec.model(name)) > 0 and not desk.is_ready]
+        return [name for name, dispatcher in self._service.dispatchers.items() if spec.min_replicas(spec.model(name)) > 0 and not dispatcher.is_ready]
 
     def departures_of(self, replica_ids: Collection[str]) -> list[dict[str, Any]]:
         """Records of the ends of those replicas, as far as they ended and are remembered."""
@@ -96,33 +96,33 @@ class Status:
                 "failing_logs": [{"name": one.name, "error": one.error, "lost_lines": one.lost_lines} for one in self._logs.failing()],
             },
             "run_dir": self._run_dir,
-            "models": [self._model(name, desk) for name, desk in self._service.desks.items()],
+            "models": [self._model(name, dispatcher) for name, dispatcher in self._service.dispatchers.items()],
             "departures": [departure.record() for departure in self._announced.departures.last],
         }
 
-    def _model(self, name: str, desk: Desk) -> dict[str, Any]:
-        snapshot = desk.snapshot()
+    def _model(self, name: str, dispatcher: Dispatcher) -> dict[str, Any]:
+        snapshot = dispatcher.snapshot()
         scaling = self._announced.scaling_of(name)
         requests, percentiles = self._ttft_s[name].quantiles(_PERCENTILES, time.monotonic())
         return {
             "name": name,
-            "engine": desk.model.engine,
-            "wanted_replicas": desk.model.replicas.count if scaling is None else scaling.applied,
+            "engine": dispatcher.model.engine,
+            "desired_replicas": dispatcher.model.replicas.count if scaling is None else scaling.applied,
             "scaling": None if scaling is None else shown_scaling(scaling, self._overdue_s(name)),
             "controls": [shown_control(control) for control in self._announced.controls_of(name)],
             "ttft": {"requests": requests, "percentiles_s": percentiles},
-            "handed_on": desk.handed_on,
-            "lost_requests": desk.losses.requests,
-            "lost_tokens": desk.losses.tokens,
-            **(self._books(desk, snapshot) if snapshot is not None else {"owner": None}),
+            "handed_on": dispatcher.handed_on,
+            "lost_requests": dispatcher.losses.requests,
+            "lost_tokens": dispatcher.losses.tokens,
+            **(self._books(dispatcher, snapshot) if snapshot is not None else {"owner": None}),
         }
 
     def _overdue_s(self, name: str) -> float | None:
         spec = self._service.spec
         return self._announced.scaling.overdue_s(name, spec.autoscaling_of(spec.model(name)).period_s, time.time())
 
-    def _books(self, desk: Desk, snapshot: Snapshot) -> dict[str, Any]:
-        own = desk.own
+    def _books(self, dispatcher: Dispatcher, snapshot: Snapshot) -> dict[str, Any]:
+        own = dispatcher.own
         return {
             "owner": self._peers.gateway_id,
             "epoch": own.epoch if own is not None else None,
@@ -135,7 +135,7 @@ class Status:
                     "work_s": lane.work_s,
                     "eta_s": lane.eta_s,
                     "eta_covered": lane.covered,
-                    "eta_promised": lane.promised,
+                    "eta_estimated": lane.estimated,
                     "oldest_wait_s": lane.oldest_wait_s,
                     "head_waits_for": lane.head_waits_for,
                 }

@@ -1,9 +1,9 @@
 """Mooncake's tool-agent trace: as recorded, and as a wave on which the start-up time is swept.
 
 Where it is from: Dynamo's own replay of this trace fell off a cliff when replicas took 100 to 120 s to start. The recording has 17 minutes at an even
-rate: laws are tuned on its first half and judged on its second, each laid end to end, prompts at a fifth of their length (they are of 15,000 tokens).
-The sweep thins it to a wave between a quarter and all of it, climbing in four minutes, with starts of 0 to 300 s; laws keep the settings that they
-found at 60 s, and are told what a start takes. A good law looks as far ahead as a start takes.
+rate: policies are tuned on its first half and judged on its second, each laid end to end, prompts at a fifth of their length (they are of 15,000 tokens).
+The sweep thins it to a wave between a quarter and all of it, climbing in four minutes, with starts of 0 to 300 s; policies keep the settings that they
+found at 60 s, and are told what a start takes. A good policy looks as far ahead as a start takes.
 """
 
 from functools import partial
@@ -12,8 +12,8 @@ import numpy as np
 
 from autoscaling.scaler.decision import Bounds
 from planning.gauntlet.recorded import end_to_end, fitted, half, kept, load_of_recorded, rate_of_recorded, recorded, trace_file, workload_of
-from planning.gauntlet.scenario import Draw, Play, Scenario
-from planning.gauntlet.serving import CHAT, STEP_S, Load
+from planning.gauntlet.scenario import Draw, Scenario, ScenarioRun
+from planning.gauntlet.serving import CHAT, STEP_S, LoadCurve
 from planning.workload.arrivals import FloatArray
 from planning.workload.scaling import load_scaled
 from planning.workload.trace import Trace
@@ -24,7 +24,7 @@ _TUNED_AT_S = 60
 _WAVE = ((0, 0.25), (300, 0.25), (540, 1.0), (900, 1.0), (1_100, 0.25), (1_250, 0.25), (1_450, 0.8), (1_600, 0.8))
 _TIMES = 3
 _COPIES = 1.4
-_PROMISES = (2_500, (2.0, 10.0))
+_SLOS = (2_500, (2.0, 10.0))
 
 
 def _trace(draw: Draw, rng: np.random.Generator) -> tuple[Trace, float]:
@@ -33,20 +33,20 @@ def _trace(draw: Draw, rng: np.random.Generator) -> tuple[Trace, float]:
     return fitted(end_to_end(busier, length_s, _TIMES, rng.uniform(0, length_s)), 0.2, 16_000, 1_500), _TIMES * length_s
 
 
-def _recorded(draw: Draw) -> Play:
+def _recorded(draw: Draw) -> ScenarioRun:
     rng = draw.rng("mooncake")
     trace, until_s = _trace(draw, rng)
-    work = workload_of(kept(trace, 6 / 7, rng), *_PROMISES)
-    return Play(CHAT, work, load_of_recorded(CHAT, work, until_s), Bounds(1, 12), 5, until_s)
+    work = workload_of(kept(trace, 6 / 7, rng), *_SLOS)
+    return ScenarioRun(CHAT, work, load_of_recorded(CHAT, work, until_s), Bounds(1, 12), 5, until_s)
 
 
-def _wave(start_up_s: float, draw: Draw) -> Play:
+def _wave(start_up_s: float, draw: Draw) -> ScenarioRun:
     rng = draw.rng("mooncake_wave")
     trace, until_s = _trace(draw, rng)
-    work = workload_of(kept(trace, _share, rng), *_PROMISES)
+    work = workload_of(kept(trace, _share, rng), *_SLOS)
     evenly = np.arange(STEP_S / 2, until_s, STEP_S, dtype=np.float64)
-    load = Load(_share(evenly) * len(trace) / until_s / rate_of_recorded(CHAT, work))
-    return Play(CHAT, work, load, Bounds(1, 12), 2, until_s, start_up_s=(start_up_s,))
+    load = LoadCurve(_share(evenly) * len(trace) / until_s / rate_of_recorded(CHAT, work))
+    return ScenarioRun(CHAT, work, load, Bounds(1, 12), 2, until_s, start_up_s=(start_up_s,))
 
 
 def _share(at_s: FloatArray) -> FloatArray:

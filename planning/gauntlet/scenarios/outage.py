@@ -1,26 +1,26 @@
 """Whatever sends the requests is down for less than half an hour, and comes back at once.
 
-Complaint: on a recorded day of ServeGen's m-mid next to nothing comes from 15:00 to 17:00, and a law that takes silence for the end of the day sends
-the whole fleet home within minutes. Play: five replicas' worth, then a stray request now and then for 22 to 28 minutes, then five again from one
-second to the next. A good law gives replicas back step by step, does not move at every stray request, and has some left when the load returns.
+Complaint: on a recorded day of ServeGen's m-mid next to nothing comes from 15:00 to 17:00, and a policy that takes silence for the end of the day sends
+the whole fleet home within minutes. Run: five replicas' worth, then a stray request now and then for 22 to 28 minutes, then five again from one
+second to the next. A good policy gives replicas back step by step, does not move at every stray request, and has some left when the load returns.
 """
 
 from autoscaling.scaler.decision import Bounds
-from planning.gauntlet.scenario import Draw, Play, Scenario
+from planning.gauntlet.scenario import Draw, Scenario, ScenarioRun
 from planning.gauntlet.serving import CHAT
-from planning.gauntlet.traffic import CHATS, Stream, drawn
+from planning.gauntlet.traffic import CHATS, LoadStream, drawn
 
 UNTIL_S = 3_000.0
 _OUT_S = 600.0
 _FULL, _STRAY = 5.0, 0.002
 
 
-def _play(draw: Draw) -> Play:
+def _run(draw: Draw) -> ScenarioRun:
     rng = draw.rng("outage")
     back_s = _OUT_S + rng.uniform(1_320, 1_680)
     knots = [(0, _FULL), (_OUT_S, _FULL), (_OUT_S, _STRAY), (back_s, _STRAY), (back_s, _FULL)]
-    work, load = drawn(CHAT, [Stream(CHATS, knots)], UNTIL_S, rng)
-    return Play(CHAT, work, load, Bounds(1, 12), 6, UNTIL_S)
+    work, load = drawn(CHAT, [LoadStream(CHATS, knots)], UNTIL_S, rng)
+    return ScenarioRun(CHAT, work, load, Bounds(1, 12), 6, UNTIL_S)
 
 
-SCENARIOS = (Scenario("outage", "The upstream is out and comes back", "a recorded day", 0.93, _play),)
+SCENARIOS = (Scenario("outage", "The upstream is out and comes back", "a recorded day", 0.93, _run),)

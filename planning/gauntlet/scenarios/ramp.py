@@ -1,24 +1,24 @@
 """From 2 to 10 requests a second and down to 1, on at most 8 replicas.
 
-Where it is from: llm-d's own test of its SLO law, which held 95.8 % of the SLO at 5.93 replicas on average, against 8 that stand there all the time.
-Play: five minutes at 2, a climb of five minutes, ten minutes at 10, down in five minutes, five minutes at 1. A good law is ahead of the climb and
+Where it is from: llm-d's own test of its SLO policy, which held 95.8 % of the SLO at 5.93 replicas on average, against 8 that stand there all the time.
+Run: five minutes at 2, a climb of five minutes, ten minutes at 10, down in five minutes, five minutes at 1. A good policy is ahead of the climb and
 behind the descent by no more than a start takes.
 """
 
 from autoscaling.scaler.decision import Bounds
-from planning.gauntlet.scenario import Draw, Play, Scenario
+from planning.gauntlet.scenario import Draw, Scenario, ScenarioRun
 from planning.gauntlet.serving import CHAT
-from planning.gauntlet.traffic import CHATS, Stream, drawn, rate_of
+from planning.gauntlet.traffic import CHATS, LoadStream, drawn, rate_of
 
 UNTIL_S = 1_800.0
 PER_S = ((0, 2.0), (300, 2.0), (600, 10.0), (1_200, 10.0), (1_500, 1.0))
 
 
-def _play(draw: Draw) -> Play:
+def _run(draw: Draw) -> ScenarioRun:
     rng = draw.rng("ramp")
     one = rate_of(CHAT, CHATS)
-    work, load = drawn(CHAT, [Stream(CHATS, [(at_s, rate / one) for at_s, rate in PER_S])], UNTIL_S, rng)
-    return Play(CHAT, work, load, Bounds(1, 8), 2, UNTIL_S)
+    work, load = drawn(CHAT, [LoadStream(CHATS, [(at_s, rate / one) for at_s, rate in PER_S])], UNTIL_S, rng)
+    return ScenarioRun(CHAT, work, load, Bounds(1, 8), 2, UNTIL_S)
 
 
-SCENARIOS = (Scenario("ramp", "2 to 10 to 1 requests a second, at most 8 replicas", "llm-d's SLO law, its own ramp", 0.95, _play),)
+SCENARIOS = (Scenario("ramp", "2 to 10 to 1 requests a second, at most 8 replicas", "llm-d's SLO policy, its own ramp", 0.95, _run),)

@@ -2,8 +2,8 @@
 
 ServeGen (Alibaba, 2025) describes two weeks of a small chat model by client, and one day of deepseek-r1. Both are scaled to some 45,000 requests a
 day on a slow engine, which are three to four replicas' worth on average and twice that in the evening. Rates and gaps are those of the description
-(10-minute counts, bursts by client); lengths are those of deepseek-r1's day, for all days, cut at 8,000 and 4,000 tokens. Laws are tuned on day 1 of
-the small model, which has enough of everything, and judged on days 4 to 9 and on deepseek-r1's own. A good law follows the day, keeps what the noise
+(10-minute counts, bursts by client); lengths are those of deepseek-r1's day, for all days, cut at 8,000 and 4,000 tokens. Policies are tuned on day 1 of
+the small model, which has enough of everything, and judged on days 4 to 9 and on deepseek-r1's own. A good policy follows the day, keeps what the noise
 needs, and takes nothing away that it needs again before it would have started.
 """
 
@@ -16,10 +16,10 @@ import numpy as np
 
 from autoscaling.scaler.decision import Bounds
 from planning.gauntlet.recorded import TracesError, fitted, rate_of_recorded, trace_file, workload_of
-from planning.gauntlet.scenario import Draw, Play, Scenario
-from planning.gauntlet.serving import REASONING, Load, load_of
+from planning.gauntlet.scenario import Draw, Scenario, ScenarioRun
+from planning.gauntlet.serving import REASONING, LoadCurve, load_of
 from planning.workload.arrivals import FloatArray
-from planning.workload.servegen import LENGTHS, RATES, WINDOW_S, Client, ServeGenError, drawn_trace, read_tables
+from planning.workload.servegen import LENGTHS, RATES, WINDOW_S, ServeGenClient, ServeGenError, drawn_trace, read_tables
 from planning.workload.trace import Trace
 
 DAY_S = 86_400.0
@@ -28,11 +28,11 @@ SMALL, REASONER = "m-small", "deepseek-r1"
 _PER_S = 0.54
 """Requests a second, over a whole day of either model's description."""
 _MEAN_OF = {SMALL: 520.0, REASONER: 16.0}
-_MOST = 200_000
+_MAX = 200_000
 
 
 @lru_cache
-def _tables(folder: Path, model: str) -> dict[str, Client]:
+def _tables(folder: Path, model: str) -> dict[str, ServeGenClient]:
     try:
         return read_tables(folder, model)
     except zlib.error as error:
@@ -41,31 +41,31 @@ def _tables(folder: Path, model: str) -> dict[str, Client]:
 
 @lru_cache
 def _lengths(folder: Path) -> Trace:
-    return drawn_trace(_tables(folder, REASONER), 0.0, DAY_S, 0.01, np.random.default_rng(11), _MOST)
+    return drawn_trace(_tables(folder, REASONER), 0.0, DAY_S, 0.01, np.random.default_rng(11), _MAX)
 
 
-def _play(draw: Draw, model: str, day: int, rng: np.random.Generator) -> Play:
+def _run(draw: Draw, model: str, day: int, rng: np.random.Generator) -> ScenarioRun:
     folder = trace_file(draw, RATES).parent
     return day_of(folder, folder, model, _MEAN_OF[model], day * DAY_S, rng)
 
 
-def day_of(folder: Path, rates: Path, model: str, mean: float, from_s: float, rng: np.random.Generator) -> Play:
+def day_of(folder: Path, rates: Path, model: str, mean: float, from_s: float, rng: np.random.Generator) -> ScenarioRun:
     """A day from that second on of the model whose rates lie in `rates` (`mean`: requests a second there), with the lengths of the reasoning model in
     `folder`. Raises TracesError."""
     try:
         clients, lengths = _tables(rates, model), _lengths(folder)
         scale = _PER_S / mean
-        trace = drawn_trace(clients, from_s, from_s + DAY_S, scale, rng, _MOST)
+        trace = drawn_trace(clients, from_s, from_s + DAY_S, scale, rng, _MAX)
     except ServeGenError as error:
         raise TracesError(str(error)) from error
     like = rng.integers(0, len(lengths), len(trace))
     trace = replace(trace, prompt_tokens=lengths.prompt_tokens[like], output_tokens=lengths.output_tokens[like], tenant=None)
     trace = fitted(trace, 1.0, 8_000, 4_000)
     work = workload_of(trace, 5_000, (5.0, 15.0))
-    return Play(REASONING, work, _load(clients, from_s, scale, rate_of_recorded(REASONING, work)), Bounds(1, 16), 4, DAY_S, start_up_s=(90.0,))
+    return ScenarioRun(REASONING, work, _load(clients, from_s, scale, rate_of_recorded(REASONING, work)), Bounds(1, 16), 4, DAY_S, start_up_s=(90.0,))
 
 
-def _load(clients: dict[str, Client], from_s: float, scale: float, per_replica: float) -> Load:
+def _load(clients: dict[str, ServeGenClient], from_s: float, scale: float, per_replica: float) -> LoadCurve:
     per_window = np.zeros(int(DAY_S / WINDOW_S))
     for client in clients.values():
         for window in client.windows:
@@ -81,17 +81,17 @@ def _load(clients: dict[str, Client], from_s: float, scale: float, per_replica: 
     return load_of(expected, per_replica, DAY_S)
 
 
-def _week(draw: Draw) -> Play:
+def _week(draw: Draw) -> ScenarioRun:
     day = TRAINING_DAY if draw.training else HELD_OUT_DAYS[draw.number % len(HELD_OUT_DAYS)]
-    return _play(draw, SMALL, day, draw.rng("servegen_week"))
+    return _run(draw, SMALL, day, draw.rng("servegen_week"))
 
 
-def _reasoner(draw: Draw) -> Play:
-    return _play(draw, REASONER, 0, draw.rng("servegen_r1"))
+def _reasoner(draw: Draw) -> ScenarioRun:
+    return _run(draw, REASONER, 0, draw.rng("servegen_r1"))
 
 
 _WEEK = Scenario(
     "servegen_week", "ServeGen: days of a chat service", "a recorded day", 0.99, _week, len(HELD_OUT_DAYS), (RATES, LENGTHS), long=True, day=True
 )
-_REASONER = replace(_WEEK, name="servegen_r1", title="ServeGen: a day of deepseek-r1", plays=_reasoner, held_out=2, tuned_on="servegen_week")
+_REASONER = replace(_WEEK, name="servegen_r1", title="ServeGen: a day of deepseek-r1", runs=_reasoner, held_out=2, tuned_on="servegen_week")
 SCENARIOS = (_WEEK, _REASONER)

@@ -22,7 +22,7 @@ class Rows:
         self._arrived = array("d")
         self._prompt = array("q")
         self._output = array("q")
-        self._most = array("q")
+        self._maximum = array("q")
         self._codes = {name: array("i") for name in (*LABELS, "session")}
         self._numbers: dict[str, dict[str, int]] = {name: {"": 0} for name in self._codes}
         self._hashes = array("q")
@@ -41,7 +41,7 @@ class Rows:
         self._arrived.append(arrived_s)
         self._prompt.append(prompt_tokens)
         self._output.append(output_tokens)
-        self._most.append(max_tokens)
+        self._maximum.append(max_tokens)
         for name, label in labels.items():
             if label:
                 codes, numbers = self._codes[name], self._numbers[name]
@@ -60,7 +60,7 @@ class Rows:
             raise ValueError("a time that is no number")
         for column in (*self._codes.values(), self._starts, self._counts):
             _pad(column, len(arrived))
-        most = np.array(self._most, dtype=np.int64)
+        maximum = np.array(self._maximum, dtype=np.int64)
         labels = {name: Labels(tuple(self._numbers[name]), np.array(self._codes[name], dtype=np.int32)) for name in LABELS if self._given(name)}
         prefixes = None
         if self._hashes:
@@ -70,7 +70,7 @@ class Rows:
             arrived,
             np.maximum(np.array(self._prompt, dtype=np.int64), 1),
             np.maximum(np.array(self._output, dtype=np.int64), 1),
-            max_tokens=most if most.any() else None,
+            max_tokens=maximum if maximum.any() else None,
             session=np.array(self._codes["session"], dtype=np.int64) - 1 if self._given("session") else None,
             prefixes=prefixes,
             **labels,

@@ -20,13 +20,13 @@ def lines_of(trace: Trace) -> Iterator[str]:
     prefixes = trace.prefixes
     yield json.dumps({"raylane_trace": VERSION, "chunk_tokens": prefixes.chunk_tokens if prefixes is not None else 0}) + "\n"
     arrived, prompt, output = trace.arrived_s.tolist(), trace.prompt_tokens.tolist(), trace.output_tokens.tolist()
-    most = None if trace.max_tokens is None else trace.max_tokens.tolist()
+    maximum = None if trace.max_tokens is None else trace.max_tokens.tolist()
     session = None if trace.session is None else trace.session.tolist()
     labels = [(key, column) for name, key in _KEYS.items() if (column := getattr(trace, name)) is not None]
     for index in range(len(trace)):
         record: dict[str, object] = {"arrived_s": round(arrived[index], 6), "prompt_tokens": prompt[index], "output_tokens": output[index]}
-        if most is not None and most[index]:
-            record["max_tokens"] = most[index]
+        if maximum is not None and maximum[index]:
+            record["max_tokens"] = maximum[index]
         for key, column in labels:
             if name := column[index]:
                 record[key] = name

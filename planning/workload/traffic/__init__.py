@@ -1,6 +1,6 @@
 """The traffic file: a description of traffic in YAML, and the requests drawn from it."""
 
 from planning.workload.traffic.draw import draw
-from planning.workload.traffic.file import Traffic, TrafficError, load_traffic, parse_traffic
+from planning.workload.traffic.file import TrafficError, TrafficFile, load_traffic, parse_traffic
 
-__all__ = ["Traffic", "TrafficError", "draw", "load_traffic", "parse_traffic"]
+__all__ = ["TrafficError", "TrafficFile", "draw", "load_traffic", "parse_traffic"]

@@ -10,11 +10,22 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from planning.workload.arrivals import Clock, FloatArray, Rate, Spike, day_rate, renewal_arrivals
+from planning.workload.arrivals import FloatArray, RateCurve, Spike, WallClock, day_rate, renewal_arrivals
 from planning.workload.lengths import IntArray, parse_lengths
 from planning.workload.servegen import ServeGenError, drawn_trace, read_tables
 from planning.workload.trace import Labels, Trace, joined
-from planning.workload.traffic.file import MOST_REQUESTS, WEEKDAYS, Region, ServeGen, Share, SharedPrefix, Stream, Tenants, Traffic, TrafficError
+from planning.workload.traffic.file import (
+    MAX_REQUESTS,
+    WEEKDAYS,
+    ServeGen,
+    Share,
+    SharedPrefix,
+    Tenants,
+    TrafficError,
+    TrafficFile,
+    TrafficRegion,
+    TrafficStream,
+)
 from planning.workload.traffic.talks import drawn_turns, hashed
 
 
@@ -46,10 +57,10 @@ def drawn_tenants(tenants: Tenants | None, count: int, rng: np.random.Generator)
     return Labels(names, drawn_numbers(zipf_weights(tenants.count, tenants.zipf), count, rng).astype(np.int32))
 
 
-_HERE = Region(name="-")
+_HERE = TrafficRegion(name="-")
 
 
-def draw(traffic: Traffic, seed: int | None = None) -> Trace:
+def draw(traffic: TrafficFile, seed: int | None = None) -> Trace:
     """The requests of a traffic file, by its own seed or another one. Raises TrafficError where there would be none, or far too many."""
     seed = traffic.seed if seed is None else seed
     regions = traffic.regions or (_HERE,)
@@ -60,16 +71,16 @@ def draw(traffic: Traffic, seed: int | None = None) -> Trace:
         for place, region in enumerate(regions)
     }
     expected = sum(rate.expected_requests for rate in rates.values())
-    if expected > MOST_REQUESTS:
-        raise TrafficError("the traffic", [f"streams: {expected:.3g} requests are expected; allowed: at most {MOST_REQUESTS}"])
+    if expected > MAX_REQUESTS:
+        raise TrafficError("the traffic", [f"streams: {expected:.3g} requests are expected; allowed: at most {MAX_REQUESTS}"])
     parts = [_drawn(traffic, number, place, rate, np.random.default_rng([seed, number, place])) for (number, place), rate in rates.items()]
     if traffic.servegen is not None:
         parts.append(_described(traffic.servegen, traffic.duration_s, np.random.default_rng([seed, len(traffic.streams)])))
     return _together([part for part in parts if len(part)])
 
 
-def _rate(traffic: Traffic, stream: Stream, region: Region, share: float) -> Rate:
-    clock = Clock(traffic.start.hour + region.hour_offset, WEEKDAYS.index(traffic.start.day))
+def _rate(traffic: TrafficFile, stream: TrafficStream, region: TrafficRegion, share: float) -> RateCurve:
+    clock = WallClock(traffic.start.hour + region.hour_offset, WEEKDAYS.index(traffic.start.day))
     spikes = [Spike(spike.at_s, spike.length_s, spike.factor) for spike in stream.spikes]
     return day_rate(
         stream.rate.knots(),
@@ -81,7 +92,7 @@ def _rate(traffic: Traffic, stream: Stream, region: Region, share: float) -> Rat
     )
 
 
-def _drawn(traffic: Traffic, number: int, place: int, rate: Rate, rng: np.random.Generator) -> Trace:
+def _drawn(traffic: TrafficFile, number: int, place: int, rate: RateCurve, rng: np.random.Generator) -> Trace:
     """One stream in one region."""
     stream, sessions = traffic.streams[number], traffic.streams[number].sessions
     starts = renewal_arrivals(rate, stream.gaps, stream.shape, rng)
@@ -118,13 +129,13 @@ def _all(name: str, count: int) -> Labels:
     return Labels((name,), np.zeros(count, dtype=np.int32))
 
 
-def _described(wanted: ServeGen, duration_s: float, rng: np.random.Generator) -> Trace:
+def _described(desired: ServeGen, duration_s: float, rng: np.random.Generator) -> Trace:
     try:
-        tables = read_tables(wanted.folder, wanted.model)
-        trace = drawn_trace(tables, wanted.from_s, wanted.from_s + duration_s, wanted.rate_scale, rng, most=MOST_REQUESTS)
+        tables = read_tables(desired.folder, desired.model)
+        trace = drawn_trace(tables, desired.from_s, desired.from_s + duration_s, desired.rate_scale, rng, maximum=MAX_REQUESTS)
     except ServeGenError as error:
         raise TrafficError("servegen", [str(error)]) from error
-    return replace(trace, traffic_class=_all(wanted.traffic_class, len(trace))) if wanted.traffic_class else trace
+    return replace(trace, traffic_class=_all(desired.traffic_class, len(trace))) if desired.traffic_class else trace
 
 
 def _together(parts: list[Trace]) -> Trace:

@@ -16,7 +16,7 @@ from planning.workload.trace import TraceError
 
 Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 WEEKDAYS: tuple[Weekday, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-MOST_REQUESTS = 50_000_000
+MAX_REQUESTS = 50_000_000
 PerSecond = Annotated[float, Field(ge=0, le=1_000_000)]
 Factor = Annotated[float, Field(ge=0, le=1_000)]
 Tokens = Annotated[int, Field(ge=1, le=10_000_000)]
@@ -127,7 +127,7 @@ class Sessions(Section):
     context_tokens: Tokens = 32_768
 
 
-class Stream(Section):
+class TrafficStream(Section):
     """One kind of traffic, drawn by itself.
 
     `gaps` and `shape`: how requests (with `sessions`: conversations) follow each other; shape 1 is Poisson, below 1 comes in bursts, above 1 evenly.
@@ -159,7 +159,7 @@ class Stream(Section):
         return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-class Region(Section):
+class TrafficRegion(Section):
     """Where requests come from: `share` of each stream, on a clock `hour_offset` hours ahead of UTC."""
 
     name: Label
@@ -180,7 +180,7 @@ class ServeGen(Section):
     traffic_class: Annotated[str, Field(alias="class", max_length=200)] = ""
 
 
-class Traffic(Section):
+class TrafficFile(Section):
     """`duration_s` seconds of traffic: the streams, each in every region, and what ServeGen describes. The same file and seed give the same requests.
 
     `chunk_tokens`: the tokens that one hash of a shared prefix stands for.
@@ -191,12 +191,12 @@ class Traffic(Section):
     seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
     start: Start = Start()
     chunk_tokens: Annotated[int, Field(ge=1, le=65_536)] = 64
-    regions: Annotated[tuple[Region, ...], Field(max_length=64)] = ()
-    streams: Annotated[tuple[Stream, ...], Field(max_length=64)] = ()
+    regions: Annotated[tuple[TrafficRegion, ...], Field(max_length=64)] = ()
+    streams: Annotated[tuple[TrafficStream, ...], Field(max_length=64)] = ()
     servegen: ServeGen | None = None
 
     @model_validator(mode="after")
-    def _agrees(self) -> "Traffic":
+    def _agrees(self) -> "TrafficFile":
         if not self.streams and self.servegen is None:
             raise ValueError("streams: there is none, and no servegen; allowed: at least one stream")
         unique("streams", (stream.name for stream in self.streams))
@@ -228,7 +228,7 @@ class TrafficError(TraceError):
         return f"{self.source} is not a usable traffic file:\n  " + "\n  ".join(self.problems)
 
 
-def load_traffic(path: Path) -> Traffic:
+def load_traffic(path: Path) -> TrafficFile:
     """The traffic file at `path`; its own paths are relative to it. Raises TrafficError."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -241,9 +241,9 @@ def load_traffic(path: Path) -> Traffic:
     return traffic.model_copy(update={"servegen": described})
 
 
-def parse_traffic(text: str, source: str = "traffic") -> Traffic:
+def parse_traffic(text: str, source: str = "traffic") -> TrafficFile:
     """The traffic file in a YAML text. Raises TrafficError."""
     try:
-        return parse_section(Traffic, text, source)
+        return parse_section(TrafficFile, text, source)
     except SpecError as error:
         raise TrafficError(source, error.problems) from error

@@ -1,4 +1,4 @@
-"""What is told of a decision is what the law itself answers when it is asked again."""
+"""What is told of a decision is what the policy itself answers when it is asked again."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,11 +7,11 @@ import pytest
 from typer.testing import CliRunner
 
 from autoscaling.explain.explanation import explain, words
-from autoscaling.explain.moments import Moment, levers, moments, why
-from autoscaling.laws.law import Concern, Motive
+from autoscaling.explain.moments import DecisionMoment, levers, moments, why
 from autoscaling.log.reader import lines_of, log_files
 from autoscaling.log.writer import ScalingLog, log_name
-from autoscaling.scaler.decision import Decision, Limit
+from autoscaling.policies.policy import Concern, PolicyReason
+from autoscaling.scaler.decision import Limit, ScalingDecision
 from autoscaling.shadow.pair import Pair
 from cli.explain import chosen_logs
 from cli.main import app
@@ -23,10 +23,10 @@ PIN = Control(ControlKind.PIN, 1, 1_700_000_100.0, "ada", "a visit")
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> list[Moment]:
-    """Of ten minutes of the backlog law, with a pin for some seconds, what is applied following what was asked for."""
+def found(tmp_path_factory: pytest.TempPathFactory) -> list[DecisionMoment]:
+    """Of ten minutes of the backlog policy, with a pin for some seconds, what is applied following what was asked for."""
     folder = tmp_path_factory.mktemp("log")
-    pair, applied = Pair(setup(most=6, shadow={"policy": "fixed"})), 2
+    pair, applied = Pair(setup(maximum=6, shadow={"policy": "fixed"})), 2
     log = ScalingLog(folder, "m", "here")
     for number, shown in enumerate(stream(600, slo_s=1.0)):
         signals = replace(shown, applied=applied, starting=max(0, applied - 2))
@@ -40,7 +40,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[Moment]:
     return list(moments(lines_of(log_files(folder, "m"))))
 
 
-def test_a_moment_can_be_asked_again_to_the_same_decision(found: list[Moment]) -> None:
+def test_a_moment_can_be_asked_again_to_the_same_decision(found: list[DecisionMoment]) -> None:
     assert len(found) > 3
     for moment in found:
         pair = moment.pair()
@@ -48,7 +48,7 @@ def test_a_moment_can_be_asked_again_to_the_same_decision(found: list[Moment]) -
         assert again[-1] == moment.decision
 
 
-def test_levers_that_are_not_moved_change_nothing(found: list[Moment]) -> None:
+def test_levers_that_are_not_moved_change_nothing(found: list[DecisionMoment]) -> None:
     for moment in found:
         for lever in levers(moment):
             decision = lever.decide(0.0 if lever.counts else 1.0)
@@ -57,15 +57,15 @@ def test_levers_that_are_not_moved_change_nothing(found: list[Moment]) -> None:
 
 
 @pytest.mark.whole
-def test_what_would_have_changed_it_does(found: list[Moment]) -> None:
+def test_what_would_have_changed_it_does(found: list[DecisionMoment]) -> None:
     steps = [moment for moment in found if moment.decision.changes and moment.decision.limit is None]
     assert steps
     seen = set()
     for moment in steps[:5]:
-        told = explain(moment)
+        reported = explain(moment)
         by_name = {lever.name: lever for lever in levers(moment)}
-        assert told.turns, told
-        for turn in told.turns:
+        assert reported.turns, reported
+        for turn in reported.turns:
             decision = by_name[turn.lever].decide(turn.at)
             assert decision is not None
             assert decision.requested == turn.replicas != moment.decision.requested
@@ -73,40 +73,40 @@ def test_what_would_have_changed_it_does(found: list[Moment]) -> None:
     assert "arrivals" in seen or "work that waits" in seen
 
 
-def test_an_operators_word_is_told_with_what_the_law_wanted(found: list[Moment]) -> None:
-    told = explain(next(moment for moment in found if moment.decision.limit is Limit.PINNED))
-    assert "an operator pinned 1" in told.words
-    assert told.unbound is not None
-    assert told.unbound > 1
-    assert told.turns == ()
+def test_an_operators_word_is_told_with_what_the_policy_wanted(found: list[DecisionMoment]) -> None:
+    reported = explain(next(moment for moment in found if moment.decision.limit is Limit.PINNED))
+    assert "an operator pinned 1" in reported.words
+    assert reported.unbound is not None
+    assert reported.unbound > 1
+    assert reported.turns == ()
 
 
 @pytest.mark.whole
-def test_it_prints_and_is_plain_data(found: list[Moment]) -> None:
-    told = explain(found[-1])
-    head, *rest = told.lines()
+def test_it_prints_and_is_plain_data(found: list[DecisionMoment]) -> None:
+    reported = explain(found[-1])
+    head, *rest = reported.lines()
     assert "(" in head
     assert rest[0].startswith("  why: ")
-    assert set(told.as_json()) >= {"requested", "reason", "inputs", "terms", "turns", "insensitive"}
+    assert set(reported.as_json()) >= {"requested", "reason", "inputs", "terms", "turns", "insensitive"}
 
 
 @pytest.mark.parametrize("limit", [None, *Limit])
-def test_every_reason_has_its_words(limit: Limit | None, found: list[Moment]) -> None:
+def test_every_reason_has_its_words(limit: Limit | None, found: list[DecisionMoment]) -> None:
     bounds = found[0].bounds
-    for motive in Motive:
-        decision = Decision(0.0, 1, 1, 2, 3, motive, limit, {})
+    for policy_reason in PolicyReason:
+        decision = ScalingDecision(0.0, 1, 1, 2, 3, policy_reason, limit, {})
         assert words(decision, bounds)
-    assert words(Decision(0.0, 1, 1, 2, None, None, limit or Limit.STALE, {}, "no"), bounds)
+    assert words(ScalingDecision(0.0, 1, 1, 2, None, None, limit or Limit.STALE, {}, "no"), bounds)
 
 
 @pytest.mark.parametrize("concern", list(Concern))
-def test_every_concern_has_its_words_and_stands_beside_the_reason(concern: Concern, found: list[Moment]) -> None:
-    decision = Decision(0.0, 2, 2, 2, 2, Motive.STEADY, None, {})
-    without, told = words(decision, found[0].bounds), words(replace(decision, concern=concern), found[0].bounds)
-    assert told.startswith(without + "; promises are missed")
+def test_every_concern_has_its_words_and_stands_beside_the_reason(concern: Concern, found: list[DecisionMoment]) -> None:
+    decision = ScalingDecision(0.0, 2, 2, 2, 2, PolicyReason.STEADY, None, {})
+    without, reported = words(decision, found[0].bounds), words(replace(decision, concern=concern), found[0].bounds)
+    assert reported.startswith(without + "; SLOs are missed")
 
 
-def test_a_concern_alone_is_worth_a_word(found: list[Moment]) -> None:
+def test_a_concern_alone_is_worth_a_word(found: list[DecisionMoment]) -> None:
     moment = found[-1]
     before = replace(moment, before=replace(moment.decision, concern=None), decision=replace(moment.decision, concern=Concern.NOTHING_WAITS))
     assert before.before is not None
@@ -114,7 +114,7 @@ def test_a_concern_alone_is_worth_a_word(found: list[Moment]) -> None:
     assert explain(before).as_json()["concern"] == "nothing_waits"
 
 
-def test_the_log_of_a_folder_is_read(found: list[Moment], tmp_path: Path) -> None:
+def test_the_log_of_a_folder_is_read(found: list[DecisionMoment], tmp_path: Path) -> None:
     assert {moment.model for moment in found} == {"m"}
     assert list(moments([])) == []
 

@@ -86,7 +86,7 @@ def test_a_restart_of_the_counts_loses_nothing_and_a_long_absence_is_unknown() -
     assert rates[13:] == pytest.approx((1.0, 1.0))
 
 
-def test_a_clock_that_is_set_back_does_no_harm() -> None:
+def test_a_clock_that_is_set_back_does_no_broken_exchanges() -> None:
     recorder = Recorder()
     for at_s, work in ((0, 0.0), (700, 700.0), (650, 750.0), (1_250, 1_350.0)):
         recorder.look(MONDAY + at_s, 1, work)

@@ -38,8 +38,8 @@ def test_the_fit_is_that_of_a_reference_implementation(steps: int) -> None:
     rates = recorded(steps, seed=steps)
     seasons = [Fourier(A_DAY, 6), *([Fourier(A_WEEK, 6)] if steps >= 2 * A_WEEK else [])]
     shape = DeterministicProcess(pd.RangeIndex(steps), constant=True, additional_terms=seasons)
-    told = AutoReg(np.sqrt(rates), lags=3, trend="n", deterministic=shape).fit().get_prediction(steps, steps + STEPS - 1)
-    root, spread = np.asarray(told.predicted_mean), np.asarray(told.se_mean)
+    reported = AutoReg(np.sqrt(rates), lags=3, trend="n", deterministic=shape).fit().get_prediction(steps, steps + STEPS - 1)
+    root, spread = np.asarray(reported.predicted_mean), np.asarray(reported.se_mean)
     mean, error = foretell(rates, STEPS)
     assert mean == pytest.approx(root**2 + spread**2, rel=1e-9)
     assert error == pytest.approx(np.sqrt(4 * root**2 * spread**2 + 2 * spread**4), rel=1e-9)

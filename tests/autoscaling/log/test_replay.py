@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaling.laws.law import Concern
-from autoscaling.laws.registry import LAWS
 from autoscaling.log.codec import as_kept, controls_from, controls_tree, decision_from, decision_tree, signals_from, signals_tree
 from autoscaling.log.reader import LogError, lines_of, log_files, remembered, replay
 from autoscaling.log.writer import ScalingLog
+from autoscaling.policies.policy import Concern
+from autoscaling.policies.registry import POLICIES
 from autoscaling.shadow.pair import Pair
 from autoscaling.signals.signals import Forecast, Signals
 from deployments.cell.control import Control, ControlKind
-from deployments.cell.scaling_books import Latencies
+from deployments.cell.scaling_facts import LatencySignals
 from tests.autoscaling.setups import setup, stream
 
 HOLD = Control(ControlKind.HOLD, 5, 1_700_000_060.0, "ada", "a rehearsal")
@@ -29,13 +29,13 @@ def ns_of(signals: Signals) -> tuple[int, int]:
     return round(signals.at_s * 1e9), round(signals.unix_s * 1e9)
 
 
-def recorded(folder: Path, seconds: int = 120, most_bytes: int = 1 << 20, **given: object) -> Pair:
+def recorded(folder: Path, seconds: int = 120, max_bytes: int = 1 << 20, **given: object) -> Pair:
     """A log of so many seconds, with a hold for a while and a change of settings in the middle."""
     pair = Pair(setup(**given))  # type: ignore[arg-type]
-    log = ScalingLog(folder, "org/m", "here", most_bytes)
+    log = ScalingLog(folder, "org/m", "here", max_bytes)
     for number, signals in enumerate(stream(seconds)):
         if number == seconds // 2:
-            pair.configure(setup(most=6, **given), signals.at_s)  # type: ignore[arg-type]
+            pair.configure(setup(maximum=6, **given), signals.at_s)  # type: ignore[arg-type]
             log.configured()
         controls = (HOLD,) if 20 < number < 40 else ()
         log.before(pair, *ns_of(signals))
@@ -61,7 +61,7 @@ def test_so_it_is_with_settings_that_change_under_an_operators_hold(tmp_path: Pa
 
 
 def test_so_it_is_with_a_shadow_and_over_rotated_files(tmp_path: Path) -> None:
-    recorded(tmp_path, 300, most_bytes=30_000, shadow={"policy": "backlog", "backlog": {"utilisation": 0.5}})
+    recorded(tmp_path, 300, max_bytes=30_000, shadow={"policy": "backlog", "backlog": {"utilisation": 0.5}})
     files = log_files(tmp_path, "org/m")
     assert len(files) > 2
     assert replay(lines_of(files)).difference is None
@@ -69,9 +69,9 @@ def test_so_it_is_with_a_shadow_and_over_rotated_files(tmp_path: Path) -> None:
         assert replay(lines_of([file])).difference is None
 
 
-@pytest.mark.parametrize("law", [*LAWS, "fixed"])
-def test_so_it_is_with_every_law(law: str, tmp_path: Path) -> None:
-    recorded(tmp_path, 90, policy=law, shadow={"policy": "backlog"})
+@pytest.mark.parametrize("policy", [*POLICIES, "fixed"])
+def test_so_it_is_with_every_policy(policy: str, tmp_path: Path) -> None:
+    recorded(tmp_path, 90, policy=policy, shadow={"policy": "backlog"})
     assert replay(lines(tmp_path)).difference is None
 
 
@@ -164,7 +164,7 @@ floats = st.floats(allow_nan=False)
 @given(st.integers(0, 10**15), st.integers(10**18, 2 * 10**18), floats, st.lists(floats, min_size=2, max_size=4))
 def test_signals_come_back_bit_by_bit(ns: int, unix_ns: int, age_s: float, work: list[float]) -> None:
     base = next(stream(1))
-    latencies, forecast = Latencies(45.0, 3, 0.1, 0.2, 0.3, 0.04), Forecast(1.0, 60.0, tuple(work), tuple(work))
+    latencies, forecast = LatencySignals(45.0, 3, 0.1, 0.2, 0.3, 0.04), Forecast(1.0, 60.0, tuple(work), tuple(work))
     facts = replace(
         base, at_s=ns / 1e9, unix_s=unix_ns / 1e9, age_s=age_s, latencies=latencies, forecast=forecast, forecast_failed=True, schedulable=None
     )

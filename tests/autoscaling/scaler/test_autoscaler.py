@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaling.laws.law import Motive, Wanted
+from autoscaling.policies.policy import DesiredReplicas, PolicyReason
 from autoscaling.scaler.autoscaler import Autoscaler, PacedScaler
 from autoscaling.scaler.decision import Bounds, Limit
 from autoscaling.signals.signals import Signals, unseen
@@ -16,7 +16,7 @@ from tests.autoscaling.scaler.moments import moment, replicas
 
 
 class Says:
-    """A law that wants what it is told to."""
+    """A policy that wants what it is told to."""
 
     name: ClassVar[str] = "says"
     period_s = 1.0
@@ -25,26 +25,26 @@ class Says:
     def __init__(self, *numbers: int) -> None:
         self.numbers = list(numbers)
 
-    def decide(self, signals: Signals) -> Wanted:
+    def decide(self, signals: Signals) -> DesiredReplicas:
         number = self.numbers.pop(0) if len(self.numbers) > 1 else self.numbers[0]
         if number == 666:
             raise RuntimeError("no idea")
-        return Wanted(number, Motive.DEMAND, {"asked": float(number)})
+        return DesiredReplicas(number, PolicyReason.DEMAND, {"asked": float(number)})
 
 
 def scaler(*numbers: int, **bounds: object) -> Autoscaler:
     return Autoscaler(Says(*numbers), replace(Bounds(1, 10), **bounds))  # type: ignore[arg-type]
 
 
-def test_what_the_law_wants_is_asked_for_with_its_motive_and_terms() -> None:
+def test_what_the_policy_wants_is_asked_for_with_its_policy_reason_and_terms() -> None:
     decision = scaler(5).decide(moment())
-    assert (decision.applied, decision.requested, decision.wanted, decision.reason) == (2, 5, 5, "demand")
+    assert (decision.applied, decision.requested, decision.desired, decision.reason) == (2, 5, 5, "demand")
     assert decision.terms == {"asked": 5.0}
     assert decision.changes
 
 
 @pytest.mark.parametrize(
-    ("wanted", "bounds", "requested", "limit"),
+    ("desired", "bounds", "requested", "limit"),
     [
         (0, {}, 1, Limit.MIN_REPLICAS),
         (50, {}, 10, Limit.MAX_REPLICAS),
@@ -54,8 +54,8 @@ def test_what_the_law_wants_is_asked_for_with_its_motive_and_terms() -> None:
         (9, {"up_per_min": 3.0}, 5, Limit.UP_RATE),
     ],
 )
-def test_bounds_say_that_they_decided(wanted: int, bounds: dict[str, object], requested: int, limit: Limit) -> None:
-    decision = scaler(wanted, **bounds).decide(moment())
+def test_bounds_say_that_they_decided(desired: int, bounds: dict[str, object], requested: int, limit: Limit) -> None:
+    decision = scaler(desired, **bounds).decide(moment())
     assert (decision.requested, decision.limit) == (requested, limit)
 
 
@@ -73,37 +73,37 @@ def test_a_rate_counts_what_was_done_in_the_last_minute() -> None:
 
 def test_stale_books_leave_the_number_alone() -> None:
     decision = scaler(9).decide(moment(age_s=60.0))
-    assert (decision.requested, decision.limit, decision.wanted) == (2, Limit.STALE, None)
+    assert (decision.requested, decision.limit, decision.desired) == (2, Limit.STALE, None)
     assert scaler(9).decide(unseen(5.0, 1e9, 3)).requested == 3
 
 
-def test_a_law_that_fails_leaves_the_number_alone_and_is_counted() -> None:
+def test_a_policy_that_fails_leaves_the_number_alone_and_is_counted() -> None:
     failing = scaler(666, 4)
     decision = failing.decide(moment())
-    assert (decision.requested, decision.limit, failing.failures) == (2, Limit.LAW_FAILED, 1)
+    assert (decision.requested, decision.limit, failing.failures) == (2, Limit.POLICY_FAILED, 1)
     assert decision.error == "RuntimeError: no idea"
     assert failing.decide(moment(1.0)).requested == 4
 
 
-def test_a_law_that_wants_less_than_nothing_has_failed() -> None:
-    assert scaler(-3).decide(moment()).limit is Limit.LAW_FAILED
+def test_a_policy_that_wants_less_than_nothing_has_failed() -> None:
+    assert scaler(-3).decide(moment()).limit is Limit.POLICY_FAILED
 
 
-def test_nothing_is_taken_away_while_a_replica_is_silent_but_not_for_ever() -> None:
-    patient = scaler(1, silent_s=60.0)
-    silent = replicas(2) + replicas(1, ReplicaStatus.SUSPECT)
-    assert patient.decide(moment(0.0, applied=3, replicas=silent)).limit is Limit.SILENT
-    assert patient.decide(moment(30.0, applied=3, replicas=silent)).requested == 3
-    assert patient.decide(moment(61.0, applied=3, replicas=silent)).requested == 1
+def test_nothing_is_taken_away_while_a_replica_is_unresponsive_but_not_for_ever() -> None:
+    patient = scaler(1, unresponsive_s=60.0)
+    unresponsive = replicas(2) + replicas(1, ReplicaStatus.UNRESPONSIVE)
+    assert patient.decide(moment(0.0, applied=3, replicas=unresponsive)).limit is Limit.UNRESPONSIVE
+    assert patient.decide(moment(30.0, applied=3, replicas=unresponsive)).requested == 3
+    assert patient.decide(moment(61.0, applied=3, replicas=unresponsive)).requested == 1
 
 
-def test_more_may_be_asked_for_while_a_replica_is_silent() -> None:
-    assert scaler(5).decide(moment(applied=3, replicas=replicas(2) + replicas(1, ReplicaStatus.SUSPECT))).requested == 5
+def test_more_may_be_asked_for_while_a_replica_is_unresponsive() -> None:
+    assert scaler(5).decide(moment(applied=3, replicas=replicas(2) + replicas(1, ReplicaStatus.UNRESPONSIVE))).requested == 5
 
 
 def test_nothing_is_taken_away_while_a_forecast_failed_and_more_may_be_asked_for() -> None:
     failed = scaler(1).decide(moment(ready=3, forecast_failed=True))
-    assert (failed.requested, failed.limit, failed.wanted) == (3, Limit.FORECAST_FAILED, 1)
+    assert (failed.requested, failed.limit, failed.desired) == (3, Limit.FORECAST_FAILED, 1)
     assert scaler(5).decide(moment(ready=3, forecast_failed=True)).reason == "demand"
     assert scaler(3).decide(moment(ready=3, forecast_failed=True)).limit is None
     again = scaler(1)
@@ -158,42 +158,42 @@ def test_another_hand_on_the_number_is_counted_and_taken_as_it_is() -> None:
 
 
 @given(
-    wanted=st.lists(st.integers(0, 40), min_size=1, max_size=40),
-    least=st.integers(0, 4),
+    desired=st.lists(st.integers(0, 40), min_size=1, max_size=40),
+    minimum=st.integers(0, 4),
     span=st.integers(0, 20),
     up=st.one_of(st.just(math.inf), st.floats(0.5, 10)),
     down=st.one_of(st.just(math.inf), st.floats(0.5, 10)),
-    silent=st.booleans(),
+    unresponsive=st.booleans(),
 )
 def test_without_an_operator_the_number_stays_within_its_bounds(
-    wanted: list[int], least: int, span: int, up: float, down: float, silent: bool
+    desired: list[int], minimum: int, span: int, up: float, down: float, unresponsive: bool
 ) -> None:
-    bounds = Bounds(least, least + span, up_per_min=up, down_per_min=down)
-    limited = Autoscaler(Says(*wanted), bounds)
-    applied = min(max(least, 2), least + span)
-    for tick in range(len(wanted)):
-        extra = replicas(1, ReplicaStatus.SUSPECT) if silent else ()
+    bounds = Bounds(minimum, minimum + span, up_per_min=up, down_per_min=down)
+    limited = Autoscaler(Says(*desired), bounds)
+    applied = min(max(minimum, 2), minimum + span)
+    for tick in range(len(desired)):
+        extra = replicas(1, ReplicaStatus.UNRESPONSIVE) if unresponsive else ()
         decision = limited.decide(moment(5.0 * tick, ready=applied, replicas=replicas(applied) + extra))
-        assert bounds.least <= decision.requested <= bounds.most
+        assert bounds.minimum <= decision.requested <= bounds.maximum
         applied = decision.requested
 
 
 def test_a_cordoned_replica_is_replaced_and_comes_on_top() -> None:
-    """Nothing runs there, and it is applied all the same: the law is asked about the others."""
+    """Nothing runs there, and it is applied all the same: the policy is asked about the others."""
 
     class AsMany(Says):
-        def decide(self, signals: Signals) -> Wanted:
+        def decide(self, signals: Signals) -> DesiredReplicas:
             assert signals.applied == 2
-            return Wanted(signals.applied, Motive.STEADY)
+            return DesiredReplicas(signals.applied, PolicyReason.STEADY)
 
     cordoned = (*replicas(2), *replicas(1, ReplicaStatus.CORDONED))
     steady = Autoscaler(AsMany(0), Bounds(1, 10)).decide(moment(applied=3, replicas=cordoned, starting=0))
-    assert (steady.requested, steady.wanted, steady.reason, steady.changes) == (3, 3, "steady", False)
+    assert (steady.requested, steady.desired, steady.reason, steady.changes) == (3, 3, "steady", False)
     assert scaler(3).decide(moment(applied=3, replicas=cordoned, starting=0)).requested == 4
 
 
 def test_what_nobody_sees_has_not_gone() -> None:
-    """Books that cannot be read for a while neither make a replica unschedulable nor a silent one speak."""
+    """Books that cannot be read for a while neither make a replica unschedulable nor an unresponsive one speak."""
     blinded = scaler(4, unschedulable_s=100.0)
     for second in range(0, 300, 50):
         blinded.decide(unseen(float(second), 1e9 + second, 2))
@@ -205,30 +205,30 @@ def test_what_nobody_sees_has_not_gone() -> None:
     [
         None,
         3,
-        Wanted(math.nan, Motive.DEMAND),  # type: ignore[arg-type]
-        Wanted(2.5, Motive.DEMAND),  # type: ignore[arg-type]
-        Wanted("3", Motive.DEMAND),  # type: ignore[arg-type]
-        Wanted(3, "whatever"),  # type: ignore[arg-type]
-        Wanted(3, Motive.DEMAND, None),  # type: ignore[arg-type]
-        Wanted(3, Motive.DEMAND, {"a": math.nan}),
-        Wanted(3, Motive.DEMAND, {"a": object()}),  # type: ignore[dict-item]
+        DesiredReplicas(math.nan, PolicyReason.DEMAND),  # type: ignore[arg-type]
+        DesiredReplicas(2.5, PolicyReason.DEMAND),  # type: ignore[arg-type]
+        DesiredReplicas("3", PolicyReason.DEMAND),  # type: ignore[arg-type]
+        DesiredReplicas(3, "whatever"),  # type: ignore[arg-type]
+        DesiredReplicas(3, PolicyReason.DEMAND, None),  # type: ignore[arg-type]
+        DesiredReplicas(3, PolicyReason.DEMAND, {"a": math.nan}),
+        DesiredReplicas(3, PolicyReason.DEMAND, {"a": object()}),  # type: ignore[dict-item]
     ],
 )
-def test_nonsense_is_a_law_that_failed(answer: Wanted) -> None:
-    law = Says(1)
-    law.decide = lambda signals: answer  # type: ignore[method-assign]
-    decision = Autoscaler(law, Bounds(1, 10)).decide(moment(ready=2))
-    assert (decision.requested, decision.limit) == (2, Limit.LAW_FAILED)
+def test_nonsense_is_a_policy_that_failed(answer: DesiredReplicas) -> None:
+    policy = Says(1)
+    policy.decide = lambda signals: answer  # type: ignore[method-assign]
+    decision = Autoscaler(policy, Bounds(1, 10)).decide(moment(ready=2))
+    assert (decision.requested, decision.limit) == (2, Limit.POLICY_FAILED)
     assert decision.error
 
 
 def paced(period_s: float) -> tuple[PacedScaler, Says]:
-    law = Says(*range(3, 10))
-    law.period_s = period_s
-    return PacedScaler(Autoscaler(law, Bounds(0, 20))), law
+    policy = Says(*range(3, 10))
+    policy.period_s = period_s
+    return PacedScaler(Autoscaler(policy, Bounds(0, 20))), policy
 
 
-def test_a_slow_law_is_asked_in_its_own_time_and_its_number_stands_between() -> None:
+def test_a_slow_policy_is_asked_in_its_own_time_and_its_number_stands_between() -> None:
     scaler, _ = paced(15.0)
     numbers = [2]
     for second in range(31):
@@ -244,11 +244,11 @@ def test_what_is_repeated_is_of_this_moment() -> None:
 
 
 def test_readings_that_come_a_little_early_do_not_skip_a_turn() -> None:
-    scaler, law = paced(1.0)
+    scaler, policy = paced(1.0)
     applied = 2
     for second in range(6):
         applied = scaler.decide(moment(second * 0.98, ready=applied)).requested
-    assert len(law.numbers) == 1
+    assert len(policy.numbers) == 1
 
 
 def test_an_operators_word_is_followed_at_once() -> None:
@@ -260,7 +260,7 @@ def test_an_operators_word_is_followed_at_once() -> None:
     assert scaler.decide(moment(3.0, ready=7)).reason == "demand"
 
 
-def test_old_books_and_another_hand_do_not_wait_for_the_laws_turn() -> None:
+def test_old_books_and_another_hand_do_not_wait_for_the_policies_turn() -> None:
     scaler, _ = paced(600.0)
     assert scaler.decide(moment(0.0, ready=3)).requested == 3
     stale = scaler.decide(moment(1.0, ready=3, age_s=60.0))

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from tests.autoscaling.serve.played import Played
+from tests.autoscaling.serve.scaling_harness import ScalingHarness
 
 
 @pytest.fixture
-def play(tmp_path: Path) -> Iterator[Callable[..., Played]]:
-    all_played: list[Played] = []
+def run(tmp_path: Path) -> Iterator[Callable[..., ScalingHarness]]:
+    all_harness: list[ScalingHarness] = []
 
-    def make(ready: int = 1, folder: Path = tmp_path, **given: Any) -> Played:
-        all_played.append(Played(folder, ready, **given))
-        return all_played[-1]
+    def make(ready: int = 1, folder: Path = tmp_path, **given: Any) -> ScalingHarness:
+        all_harness.append(ScalingHarness(folder, ready, **given))
+        return all_harness[-1]
 
     yield make
-    for one in all_played:
+    for one in all_harness:
         one.scaling.close()

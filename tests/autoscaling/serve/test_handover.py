@@ -12,8 +12,8 @@ class Serve:
         self.handover = handover
 
     def tick(self) -> None:
-        wanted = self.handover.tick(self.target)
-        self.target = max(1, wanted) if wanted < self.target > 1 else wanted
+        desired = self.handover.tick(self.target)
+        self.target = max(1, desired) if desired < self.target > 1 else desired
 
 
 def test_nothing_is_asked_before_the_first_decision() -> None:

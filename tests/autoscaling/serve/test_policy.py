@@ -12,12 +12,12 @@ from ray.serve.autoscaling_policy import _apply_autoscaling_config
 from ray.serve.config import AutoscalingConfig, AutoscalingContext
 
 from autoscaling.log.reader import lines_of, log_files, replay
-from autoscaling.serve.policy import ScalingPolicy
+from autoscaling.serve.policy import ServePolicy
 from deployments.app import scaling_config
 from tests.autoscaling.setups import spec_of
 
 
-def made(run_dir: Path, **given: Any) -> tuple[ScalingPolicy, AutoscalingConfig]:
+def made(run_dir: Path, **given: Any) -> tuple[ServePolicy, AutoscalingConfig]:
     """As Serve makes it: from the pickled class and its JSON arguments."""
     spec = spec_of(period_s=0.2, **given)
     config = scaling_config(spec, spec.models[0], spec.regions[0], run_dir)
@@ -88,7 +88,7 @@ def test_its_thread_has_a_name_and_ends_with_it(tmp_path: Path) -> None:
 
 
 def test_a_spec_that_cannot_be_followed_stops_nothing(tmp_path: Path) -> None:
-    policy = ScalingPolicy("{}", "m", "here", str(tmp_path))
+    policy = ServePolicy("{}", "m", "here", str(tmp_path))
     _, config = made(tmp_path)
     assert [policy(context(number, 0, config)) for number in (2, 0)] == [(2, {}), (0, {})]
 

@@ -7,8 +7,8 @@ from deployments.protocol import ReplicaFacts
 
 def spec(pool: dict[str, Any], *models: dict[str, Any]) -> ClusterSpec:
     engine = {"max_model_len": 100}
-    told = [{"source": "s", "name": f"m{number}", "settings": {**engine, **model}} for number, model in enumerate(models or ({},))]
-    return ClusterSpec.model_validate({"name": "x", "regions": [{"name": "r", "pools": [{"name": "p", **pool}]}], "models": told})
+    reported = [{"source": "s", "name": f"m{number}", "settings": {**engine, **model}} for number, model in enumerate(models or ({},))]
+    return ClusterSpec.model_validate({"name": "x", "regions": [{"name": "r", "pools": [{"name": "p", **pool}]}], "models": reported})
 
 
 def room(spec: ClusterSpec, nodes: list[Node], replicas: tuple[ReplicaFacts, ...] = ()) -> int | None:

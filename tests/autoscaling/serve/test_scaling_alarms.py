@@ -5,67 +5,67 @@ from collections.abc import Callable
 from pathlib import Path
 
 from deployments.cell.act import Act, ActKind
-from tests.autoscaling.serve.played import Played
+from tests.autoscaling.serve.scaling_harness import ScalingHarness
 
 
-def test_another_hand_is_seen_and_undone(play: Callable[..., Played]) -> None:
-    played = play(ready=2, policy="fixed", count=2)
-    played.turn()
-    played.target = 6
-    played.handover.tick(6)
-    state = played.turn()
+def test_another_hand_is_seen_and_undone(run: Callable[..., ScalingHarness]) -> None:
+    harness = run(ready=2, policy="fixed", count=2)
+    harness.turn()
+    harness.target = 6
+    harness.handover.tick(6)
+    state = harness.turn()
     assert (state.requested, state.alarms) == (2, ("foreign_write",))
-    assert played.turn().alarms == ()
+    assert harness.turn().alarms == ()
 
 
-def test_what_cannot_be_read_is_an_alarm_and_no_change(play: Callable[..., Played]) -> None:
-    played = play(ready=2)
-    played.turn()
-    played.cell.visible = False
-    state = played.turn()
+def test_what_cannot_be_read_is_an_alarm_and_no_change(run: Callable[..., ScalingHarness]) -> None:
+    harness = run(ready=2)
+    harness.turn()
+    harness.cell.visible = False
+    state = harness.turn()
     assert (state.requested, state.reason, state.alarms) == (2, "stale", ("stale",))
-    played.cell.visible = True
-    assert played.turn().alarms == ()
+    harness.cell.visible = True
+    assert harness.turn().alarms == ()
 
 
-def test_more_than_there_is_room_for_is_not_asked(play: Callable[..., Played]) -> None:
-    played = play(ready=1, policy="fixed", count=1, most=None)
-    played.turn()
-    played.cell.book.take(Act(time.time(), ActKind.PIN, "m", "ada", replicas=50, until_unix_s=time.time() + 600))
-    state = played.turn()
+def test_more_than_there_is_room_for_is_not_asked(run: Callable[..., ScalingHarness]) -> None:
+    harness = run(ready=1, policy="fixed", count=1, maximum=None)
+    harness.turn()
+    harness.cell.book.take(Act(time.time(), ActKind.PIN, "m", "ada", replicas=50, until_unix_s=time.time() + 600))
+    state = harness.turn()
     assert (state.requested, state.reason, state.alarms) == (8, "unschedulable", ("unschedulable",))
 
 
-def test_a_spec_that_cannot_be_followed_leaves_all_as_it_was(play: Callable[..., Played]) -> None:
-    played = play(ready=2, policy="fixed", count=2)
-    played.turn()
-    played.apply(policy="magic")
-    state = played.turn()
+def test_a_spec_that_cannot_be_followed_leaves_all_as_it_was(run: Callable[..., ScalingHarness]) -> None:
+    harness = run(ready=2, policy="fixed", count=2)
+    harness.turn()
+    harness.apply(policy="magic")
+    state = harness.turn()
     assert (state.requested, state.alarms) == (2, ("bad_spec",))
-    played.apply(policy="fixed", count=3)
-    state = played.turn()
+    harness.apply(policy="fixed", count=3)
+    state = harness.turn()
     assert (state.requested, state.alarms) == (3, ())
 
 
-def test_a_spec_that_cannot_be_followed_is_told_at_once_however_seldom_the_law_is_asked(play: Callable[..., Played]) -> None:
-    played = play(ready=2, policy="fixed", count=2, period_s=600.0)
-    played.turn()
-    played.apply(policy="magic")
-    assert played.turn().alarms == ("bad_spec",)
+def test_a_spec_that_cannot_be_followed_is_told_at_once_however_seldom_the_policy_is_asked(run: Callable[..., ScalingHarness]) -> None:
+    harness = run(ready=2, policy="fixed", count=2, period_s=600.0)
+    harness.turn()
+    harness.apply(policy="magic")
+    assert harness.turn().alarms == ("bad_spec",)
 
 
-def test_costs_that_are_missing_are_an_alarm_and_the_law_does_without(play: Callable[..., Played]) -> None:
-    played = play(ready=1, costs="/nowhere.json")
-    assert played.turn().alarms == ("bad_spec",)
+def test_costs_that_are_missing_are_an_alarm_and_the_policy_does_without(run: Callable[..., ScalingHarness]) -> None:
+    harness = run(ready=1, costs="/nowhere.json")
+    assert harness.turn().alarms == ("bad_spec",)
 
 
-def test_what_runs_is_never_taken_away_for_want_of_room(play: Callable[..., Played]) -> None:
-    played = play(ready=12, policy="fixed", count=12, most=None)
-    assert (played.turn().requested, played.cell.states[-1].alarms) == (12, ())
+def test_what_runs_is_never_taken_away_for_want_of_room(run: Callable[..., ScalingHarness]) -> None:
+    harness = run(ready=12, policy="fixed", count=12, maximum=None)
+    assert (harness.turn().requested, harness.cell.states[-1].alarms) == (12, ())
 
 
-def test_a_log_that_cannot_be_written_stops_nothing(play: Callable[..., Played], tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_written_stops_nothing(run: Callable[..., ScalingHarness], tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("no folder")
-    played = play(folder=tmp_path / "logs")
-    state = played.turn()
+    harness = run(folder=tmp_path / "logs")
+    state = harness.turn()
     assert (state.requested, state.alarms) == (1, ("no_log",))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from autoscaling.log.reader import lines_of, log_files, replay
 from autoscaling.signals.signals import Forecast, Signals
-from tests.autoscaling.serve.played import Played
+from tests.autoscaling.serve.scaling_harness import ScalingHarness
 from tests.autoscaling.test_from_spec import COSTS
 
 
@@ -22,24 +22,24 @@ class Foretold:
         return Forecast(unix_s, 3_600.0, (1e6,), (0.0,))
 
 
-def test_a_forecast_is_an_input_and_stands_in_the_log(play: Callable[..., Played], tmp_path: Path) -> None:
+def test_a_forecast_is_an_input_and_stands_in_the_log(run: Callable[..., ScalingHarness], tmp_path: Path) -> None:
     forecaster = Foretold()
-    played = play(ready=1, forecaster=forecaster, most=4, costs=str(COSTS))
-    played.cell.burst(60)
+    harness = run(ready=1, forecaster=forecaster, maximum=4, costs=str(COSTS))
+    harness.cell.burst(60)
     for _ in range(3):
-        played.turn()
+        harness.turn()
     assert forecaster.seen == 3
     assert replay(lines_of(log_files(tmp_path, "m"))).difference is None
     assert "1000000.0" in log_files(tmp_path, "m")[0].read_text()
 
 
-def test_a_failing_forecast_holds_the_number_and_is_an_alarm(play: Callable[..., Played], tmp_path: Path) -> None:
+def test_a_failing_forecast_holds_the_number_and_is_an_alarm(run: Callable[..., ScalingHarness], tmp_path: Path) -> None:
     forecaster = Foretold()
-    played = play(ready=3, policy="fixed", count=1, forecaster=forecaster)
+    harness = run(ready=3, policy="fixed", count=1, forecaster=forecaster)
     forecaster.failed = True
-    state = played.turn()
+    state = harness.turn()
     assert (state.requested, state.reason, state.alarms) == (3, "forecast_failed", ("forecast_failed",))
     assert replay(lines_of(log_files(tmp_path, "m"))).difference is None
     forecaster.failed = False
-    state = played.turn()
+    state = harness.turn()
     assert (state.requested, state.reason, state.alarms) == (1, "steady", ())

@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 
 from autoscaling.log.reader import lines_of, log_files, replay
-from tests.autoscaling.serve.played import Played
+from tests.autoscaling.serve.scaling_harness import ScalingHarness
 
 
-def test_a_restart_goes_on_where_the_log_ends(play: Callable[..., Played], tmp_path: Path) -> None:
-    first = play()
+def test_a_restart_goes_on_where_the_log_ends(run: Callable[..., ScalingHarness], tmp_path: Path) -> None:
+    first = run()
     first.turn()
     first.cell.burst(50)
     for _ in range(5):
         first.turn()
     first.scaling.close()
-    learned = first.scaling._pair.scaler.law
-    again = play(ready=first.target)
-    state = again.scaling._pair.scaler.law
+    learned = first.scaling._pair.scaler.policy
+    again = run(ready=first.target)
+    state = again.scaling._pair.scaler.policy
     assert vars(state._demand) == vars(learned._demand)  # type: ignore[attr-defined]
     again.turn()
     files = log_files(tmp_path, "m")
@@ -30,16 +30,16 @@ def test_a_restart_goes_on_where_the_log_ends(play: Callable[..., Played], tmp_p
     assert seconds == sorted(seconds)
 
 
-def test_a_restart_is_no_promotion(play: Callable[..., Played]) -> None:
-    """The spec with which it was deployed names the laws the other way round than the one in force."""
-    first = play(policy="backlog", shadow={"policy": "fixed"})
+def test_a_restart_is_no_promotion(run: Callable[..., ScalingHarness]) -> None:
+    """The spec with which it was deployed names the policies the other way round than the one in force."""
+    first = run(policy="backlog", shadow={"policy": "fixed"})
     first.turn()
     first.apply(policy="fixed", shadow={"policy": "backlog"})
     first.turn()
     probation = first.scaling._pair.probation
     assert probation is not None
     first.scaling.close()
-    again = play(policy="backlog", shadow={"policy": "fixed"})
+    again = run(policy="backlog", shadow={"policy": "fixed"})
     again.cell.spec_json = first.cell.spec_json
     again.turn()
     kept = again.scaling._pair.probation
@@ -48,19 +48,19 @@ def test_a_restart_is_no_promotion(play: Callable[..., Played]) -> None:
 
 
 @pytest.mark.whole
-def test_a_promotion_that_burns_is_taken_back_in_the_spec(play: Callable[..., Played]) -> None:
+def test_a_promotion_that_burns_is_taken_back_in_the_spec(run: Callable[..., ScalingHarness]) -> None:
     given = {"count": 2, "shadow": {"policy": "backlog"}, "rollback": {"within_s": 60, "span_s": 1, "burn": 1}}
-    played = play(ready=2, policy="backlog", **{**given, "shadow": {"policy": "fixed"}})
-    played.turn()
-    played.apply(policy="fixed", **given)
-    played.turn()
-    played.cell.burst(200)
+    harness = run(ready=2, policy="backlog", **{**given, "shadow": {"policy": "fixed"}})
+    harness.turn()
+    harness.apply(policy="fixed", **given)
+    harness.turn()
+    harness.cell.burst(200)
     deadline = time.monotonic() + 60
-    while not played.cell.rollbacks:
+    while not harness.cell.rollbacks:
         assert time.monotonic() < deadline
-        played.cell.answer_late()
-        played.turn()
-    assert "times as fast as the SLO allows" in played.cell.rollbacks[0]
-    assert "rolled_back" in played.cell.states[-1].alarms
-    played.apply(policy="backlog", **{**given, "shadow": {"policy": "fixed"}})
-    assert played.turn().alarms == ()
+        harness.cell.answer_late()
+        harness.turn()
+    assert "times as fast as the SLO allows" in harness.cell.rollbacks[0]
+    assert "rolled_back" in harness.cell.states[-1].alarms
+    harness.apply(policy="backlog", **{**given, "shadow": {"policy": "fixed"}})
+    assert harness.turn().alarms == ()

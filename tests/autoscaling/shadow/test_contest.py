@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaling.shadow.contest import Change, FluidFleet, flaps
+from autoscaling.shadow.contest import CountChange, FluidFleet, flaps
 
 
 def test_what_one_replica_carries_is_never_short() -> None:
@@ -63,14 +63,14 @@ def flat(at_s: float) -> float:
 
 
 def test_up_and_down_again_without_reason_is_a_flap() -> None:
-    assert flaps([Change(0, 3, 4), Change(300, 4, 3)], flat) == 1
-    assert flaps([Change(0, 3, 2), Change(300, 2, 3), Change(500, 3, 2)], flat) == 2
+    assert flaps([CountChange(0, 3, 4), CountChange(300, 4, 3)], flat) == 1
+    assert flaps([CountChange(0, 3, 2), CountChange(300, 2, 3), CountChange(500, 3, 2)], flat) == 2
 
 
 def test_a_reversal_after_ten_minutes_or_for_a_load_that_changed_is_none() -> None:
-    assert flaps([Change(0, 3, 4), Change(700, 4, 3)], flat) == 0
-    assert flaps([Change(0, 3, 4), Change(300, 4, 3)], lambda at_s: 4.0 if at_s < 200 else 2.5) == 0
+    assert flaps([CountChange(0, 3, 4), CountChange(700, 4, 3)], flat) == 0
+    assert flaps([CountChange(0, 3, 4), CountChange(300, 4, 3)], lambda at_s: 4.0 if at_s < 200 else 2.5) == 0
 
 
 def test_steps_in_one_direction_are_no_flaps() -> None:
-    assert flaps([Change(0, 5, 4), Change(60, 4, 3), Change(120, 3, 2)], flat) == 0
+    assert flaps([CountChange(0, 5, 4), CountChange(60, 4, 3), CountChange(120, 3, 2)], flat) == 0

@@ -1,4 +1,4 @@
-"""An active law and its shadow: what is obeyed, what is scored, what a changed spec does, and how a promotion ends."""
+"""An active policy and its shadow: what is obeyed, what is scored, what a changed spec does, and how a promotion ends."""
 
 import pickle
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ def numbers(pair: Pair, moments: Iterable[Signals]) -> list[int]:
 
 
 def promoted() -> Pair:
-    """The fixed law became the active one after a minute, the backlog law its shadow."""
+    """The fixed policy became the active one after a minute, the backlog policy its shadow."""
     pair = Pair(setup("backlog", count=3, **FIXED))
     numbers(pair, stream(60))
     pair.configure(setup("fixed", count=3, shadow=BACKLOG), 60.0)
@@ -42,7 +42,7 @@ def test_it_is_scored_on_the_same_stream() -> None:
     assert standing is not None
     assert (standing.seconds, standing.shadow.number, standing.shadow.changes) == (299.0, 3, 1)
     assert standing.shadow.replica_hours > 0
-    assert standing.kept + standing.missed > 0
+    assert standing.met + standing.missed > 0
     assert sum(standing.active.reasons.values()) == 300
     assert 0 <= standing.agreement <= 1
 
@@ -65,15 +65,15 @@ def test_a_shadow_has_no_rate_limit_and_follows_operators() -> None:
     assert standing.shadow.number == 6
 
 
-def test_a_promotion_carries_what_the_law_has_learned() -> None:
+def test_a_promotion_carries_what_the_policy_has_learned() -> None:
     pair = Pair(setup("fixed", count=3, shadow=BACKLOG))
     numbers(pair, stream(200))
     assert pair.shadow is not None
-    learned = pair.shadow.law
+    learned = pair.shadow.policy
     pair.configure(setup("backlog", count=3, **FIXED), 200.0)
-    assert pair.scaler.law is learned
+    assert pair.scaler.policy is learned
     assert pair.probation is not None
-    assert pair.shadow.law.name == "fixed"
+    assert pair.shadow.policy.name == "fixed"
 
 
 def test_a_rollback_is_on_no_probation() -> None:
@@ -91,13 +91,13 @@ def burning(seconds: range) -> Iterable[Signals]:
             yield signals.showing(flows=(replace(signals.flows[0], missed=50 * second),))
 
 
-def test_a_promoted_law_that_burns_is_taken_back_by_itself_until_the_spec_says_so() -> None:
+def test_a_promoted_policy_that_burns_is_taken_back_by_itself_until_the_spec_says_so() -> None:
     pair = promoted()
     for signals in burning(range(60, 200)):
         pair.decide(signals)
     assert pair.choice.name == "backlog"
     assert pair.reverted is not None
-    assert (pair.reverted.law.name, pair.probation) == ("fixed", None)
+    assert (pair.reverted.policy.name, pair.probation) == ("fixed", None)
     assert pair.reverted.burn >= 10
     pair.configure(setup("fixed", count=3, shadow=BACKLOG), 200.0)  # a spec from before
     assert (pair.choice.name, pair.reverted is None) == ("backlog", False)
@@ -108,28 +108,28 @@ def test_a_promoted_law_that_burns_is_taken_back_by_itself_until_the_spec_says_s
 def test_other_settings_keep_what_was_learned() -> None:
     pair = Pair(setup("backlog"))
     numbers(pair, stream(300))
-    capacity = pair.scaler.law._capacity.per_s  # type: ignore[attr-defined]
+    capacity = pair.scaler.policy._capacity.per_s  # type: ignore[attr-defined]
     assert capacity is not None
     pair.configure(setup("backlog", backlog={"utilisation": 0.5, "level_s": 120}), 300.0)
-    assert pair.scaler.law.settings.utilisation == 0.5  # type: ignore[attr-defined]
-    assert pair.scaler.law._capacity.per_s == capacity  # type: ignore[attr-defined]
+    assert pair.scaler.policy.settings.utilisation == 0.5  # type: ignore[attr-defined]
+    assert pair.scaler.policy._capacity.per_s == capacity  # type: ignore[attr-defined]
     pair.configure(setup("fixed", count=4), 301.0)
     assert pair.decide(list(stream(303))[302]).requested == 4
 
 
-def test_bounds_and_an_unchanged_law_are_just_that() -> None:
+def test_bounds_and_an_unchanged_policy_are_just_that() -> None:
     pair = Pair(setup("backlog", **FIXED))
     numbers(pair, stream(100))
-    law, shadow = pair.scaler.law, pair.shadow
-    pair.configure(setup("backlog", most=3, **FIXED), 100.0)
-    assert (pair.scaler.law is law, pair.shadow is shadow, pair.scaler.bounds.most) == (True, True, 3)
-    pair.configure(setup("backlog", most=3), 101.0)
+    policy, shadow = pair.scaler.policy, pair.shadow
+    pair.configure(setup("backlog", maximum=3, **FIXED), 100.0)
+    assert (pair.scaler.policy is policy, pair.shadow is shadow, pair.scaler.bounds.maximum) == (True, True, 3)
+    pair.configure(setup("backlog", maximum=3), 101.0)
     assert pair.shadow is None
 
 
 def test_a_setting_that_is_refused_changes_nothing() -> None:
     pair = Pair(setup("backlog"))
-    with pytest.raises(ValueError, match="no such law"):
+    with pytest.raises(ValueError, match="no such policy"):
         pair.configure(setup("magic"), 1.0)
     assert pair.choice.name == "backlog"
     assert pair.decide(next(stream(1))).requested >= 0
@@ -145,9 +145,9 @@ def test_it_can_be_pickled_between_any_two_decisions(cut: int) -> None:
     assert first + numbers(again, moments[60 + cut :]) == expected
 
 
-def at(second: int, kept: int, missed: int, epoch: int = 1) -> Signals:
+def at(second: int, met: int, missed: int, epoch: int = 1) -> Signals:
     signals = moment(float(second), epoch=epoch)
-    return signals.showing(flows=(replace(signals.flows[0], kept=kept, missed=missed),))
+    return signals.showing(flows=(replace(signals.flows[0], met=met, missed=missed),))
 
 
 def failed_at(share_missed: float, within_s: float = 600.0, until: int = 700) -> int | None:
@@ -159,7 +159,7 @@ def failed_at(share_missed: float, within_s: float = 600.0, until: int = 700) ->
     return None
 
 
-def test_a_law_that_keeps_its_promises_passes() -> None:
+def test_a_policy_that_keeps_its_promises_passes() -> None:
     assert failed_at(0.0) is None
     assert failed_at(0.05) is None  # five times what 99 % allow
 

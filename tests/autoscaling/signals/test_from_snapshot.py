@@ -4,7 +4,7 @@ import pytest
 
 from autoscaling.log.codec import as_kept
 from autoscaling.signals.signals import Forecast, signals_from, signals_of
-from deployments.cell.scaling_books import Books, Latencies, read_books
+from deployments.cell.scaling_facts import LatencySignals, ScalingFacts, read_scaling_facts
 from deployments.scheduling.replica import ReplicaStatus
 from tests.deployments.scheduling.world import CAPACITY, make_request, make_scheduler
 
@@ -14,11 +14,11 @@ def test_the_page_says_what_the_scheduler_says() -> None:
     for number in range(30):
         scheduler.submit(make_request(f"q{number}", 10 + 40 * number), 0.0)
     scheduler.step(0.0)
-    scheduler.replica_suspect("r1", 1.0)
+    scheduler.replica_unresponsive("r1", 1.0)
     snapshot = scheduler.snapshot(2.0)
     forecast = Forecast(0.0, 60.0, (1.0,), (0.1,))
-    page = Books("m", 7, 0.5, snapshot, {"interactive": 0.95}, Latencies(30.0, 5, 0.1, 0.2, 0.3, 0.04))
-    signals = signals_from(read_books(page.encode()), 50.0, 1e9, 4, 0.25, 9, forecast, False)
+    page = ScalingFacts("m", 7, 0.5, snapshot, {"interactive": 0.95}, LatencySignals(30.0, 5, 0.1, 0.2, 0.3, 0.04))
+    signals = signals_from(read_scaling_facts(page.encode()), 50.0, 1e9, 4, 0.25, 9, forecast, False)
     assert (signals.epoch, signals.age_s, signals.schedulable, signals.applied, signals.starting) == (7, 0.75, 9, 4, 2)
     assert signals.latencies is not None
     assert (signals.latencies.requests, signals.latencies.tpot_p90_s) == (5, 0.04)

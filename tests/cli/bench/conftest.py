@@ -31,7 +31,7 @@ class FakeServer:
     headers: list[dict[str, str]] = field(default_factory=list)
     has_tokenize: bool = True
     now_open: int = 0
-    most_open: int = 0
+    max_open: int = 0
     tokenized: int = 0
 
 
@@ -129,7 +129,7 @@ async def server() -> AsyncIterator[FakeServer]:
         fake.bodies.append(body)
         fake.headers.append(dict(request.headers))
         fake.now_open += 1
-        fake.most_open = max(fake.most_open, fake.now_open)
+        fake.max_open = max(fake.max_open, fake.now_open)
         try:
             return await BEHAVIOURS[body["model"]](request, body)
         finally:

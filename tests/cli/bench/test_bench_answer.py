@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.bench.answer import FailureKind, StreamedAnswer, Usage, read_usage, read_whole
+from cli.bench.answer import FailureKind, StreamedAnswer, TokenUsage, read_usage, read_whole
 
 USAGE = {"prompt_tokens": 7, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 2}}
 
@@ -37,7 +37,7 @@ def test_every_cut_of_a_stream_reads_the_same(texts: list[str], cuts: list[int],
     answer = fed(*(stream[start:end] for start, end in itertools.pairwise(borders)))
     assert answer.end() is None
     assert len(answer.token_times) == len(texts)
-    assert answer.usage == Usage(7, 2, 5)
+    assert answer.usage == TokenUsage(7, 2, 5)
     assert (answer.gaps() >= 0).all()
 
 
@@ -50,7 +50,7 @@ def test_a_chats_opening_event_is_no_token() -> None:
 def test_usage_may_come_with_the_last_choice() -> None:
     answer = fed(event({"choices": [{"text": "a"}], "usage": None}), event({"choices": [{"text": "b"}], "usage": USAGE}), b"data: [DONE]\n\n")
     assert answer.end() is None
-    assert answer.usage == Usage(7, 2, 5)
+    assert answer.usage == TokenUsage(7, 2, 5)
 
 
 def test_an_error_before_done_wins_and_the_first_one_is_kept() -> None:
@@ -76,7 +76,7 @@ def test_a_whole_answer_without_choices_is_a_failure(data: bytes) -> None:
 
 
 def test_usage_without_details_leaves_the_cache_unknown() -> None:
-    assert read_usage({"usage": {"prompt_tokens": 1, "completion_tokens": 2}}) == Usage(1, None, 2)
+    assert read_usage({"usage": {"prompt_tokens": 1, "completion_tokens": 2}}) == TokenUsage(1, None, 2)
     assert read_usage({"usage": None}) is None
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from cli.bench.answer import FailureKind, Sample
-from cli.bench.client import Client, EndpointError
+from cli.bench.client import BenchClient, EndpointError
 
 
 async def send(url: str, model: str, timeout_s: float = 10.0, **fields: Any) -> Sample:
     """The sample of one completion request."""
     body = {"model": model, "prompt": [1, 2, 3], "max_tokens": 4, "stream": True} | fields
-    async with Client(url, "completions", stream=bool(body["stream"]), timeout_s=timeout_s) as client:
+    async with BenchClient(url, "completions", stream=bool(body["stream"]), timeout_s=timeout_s) as client:
         return await client.send(json.dumps(body).encode())
 
 
@@ -95,13 +95,13 @@ async def test_a_closed_port_is_a_failed_request_and_an_unusable_endpoint() -> N
     sample = await send(url, "good")
     assert sample.failure is not None
     assert sample.failure.kind is FailureKind.CONNECT
-    async with Client(url, "completions") as client:
+    async with BenchClient(url, "completions") as client:
         with pytest.raises(EndpointError, match="cannot be reached"):
             await client.first_model()
 
 
 async def test_the_key_is_sent_and_the_url_may_end_in_v1(server: Any) -> None:
-    async with Client(server.url + "/v1", "completions", api_key="abc") as client:
+    async with BenchClient(server.url + "/v1", "completions", api_key="abc") as client:
         assert await client.first_model() == "good"
         await client.send(b'{"model": "good", "prompt": "a", "max_tokens": 1, "stream": true}')
     assert server.headers[0]["Authorization"] == "Bearer abc"

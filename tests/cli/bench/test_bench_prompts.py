@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.bench.client import Client
+from cli.bench.client import BenchClient
 from cli.bench.prompts import WORDS, Prompts, RequestOptions, TokenIds, Words, measure_vocabulary
 
 IDS = TokenIds(tuple(range(100, 400)))
@@ -51,14 +51,14 @@ def test_a_body_says_what_the_options_say() -> None:
 
 
 @given(st.floats(0, 50), st.floats(0.5, 3), st.integers(1, 5_000))
-def test_words_come_within_one_word_of_the_wanted_tokens(base: float, slope: float, wanted: int) -> None:
-    count = Words(WORDS, base, slope, "").count_for(wanted)
+def test_words_come_within_one_word_of_the_wanted_tokens(base: float, slope: float, desired: int) -> None:
+    count = Words(WORDS, base, slope, "").count_for(desired)
     assert count >= 1
-    assert count == 1 or abs(base + count * slope - wanted) <= slope
+    assert count == 1 or abs(base + count * slope - desired) <= slope
 
 
 async def test_completions_are_made_of_token_ids(server: Any) -> None:
-    async with Client(server.url, "completions") as client:
+    async with BenchClient(server.url, "completions") as client:
         vocabulary = await measure_vocabulary(client, "good")
     assert isinstance(vocabulary, TokenIds)
     assert len(vocabulary.ids) == len(WORDS)
@@ -66,7 +66,7 @@ async def test_completions_are_made_of_token_ids(server: Any) -> None:
 
 
 async def test_chat_words_are_measured_with_the_template(server: Any) -> None:
-    async with Client(server.url, "chat") as client:
+    async with BenchClient(server.url, "chat") as client:
         vocabulary = await measure_vocabulary(client, "good")
     assert isinstance(vocabulary, Words)
     assert (vocabulary.base_tokens, vocabulary.tokens_per_word) == (5.0, 1.0)
@@ -75,7 +75,7 @@ async def test_chat_words_are_measured_with_the_template(server: Any) -> None:
 
 async def test_without_tokenize_the_lengths_are_estimates(server: Any) -> None:
     server.has_tokenize = False
-    async with Client(server.url, "completions") as client:
+    async with BenchClient(server.url, "completions") as client:
         vocabulary = await measure_vocabulary(client, "good")
     assert isinstance(vocabulary, Words)
     assert "estimated" in vocabulary.how

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from cli.bench.answer import Failure, FailureKind, Sample, Usage
-from cli.bench.record import GROWTH, Column, Histogram, Record
+from cli.bench.answer import Failure, FailureKind, Sample, TokenUsage
+from cli.bench.record import GROWTH, GrowingArray, Histogram, RunRecord
 from cli.bench.report import render, spread, summary
 
 durations = st.lists(st.floats(1e-5, 100), min_size=1, max_size=300)
 
 
-def sample(sent_at: float = 0.0, usage: Usage | None = None, failure: Failure | None = None) -> Sample:
+def sample(sent_at: float = 0.0, usage: TokenUsage | None = None, failure: Failure | None = None) -> Sample:
     """A request of 2 s: first token after 0.5 s, then four more, the last after 1.5 s."""
     return Sample(sent_at, sent_at + 2.0, 0.5, 1.0, np.array([0.25, 0.25, 0.25, 0.25]), 5, usage, failure)
 
@@ -40,7 +40,7 @@ def test_gaps_of_zero_and_of_hours_are_counted() -> None:
 
 @given(st.lists(st.floats(-1e9, 1e9), max_size=3_000))
 def test_a_column_keeps_every_value(values: list[float]) -> None:
-    column = Column()
+    column = GrowingArray()
     for value in values:
         column.add(value)
     assert list(column.values) == values
@@ -54,9 +54,9 @@ def test_percentiles_grow_from_p50_to_max(values: list[float]) -> None:
 
 
 def test_the_record_sums_what_the_server_counted() -> None:
-    record = Record()
-    record.add(sample(sent_at=10.0, usage=Usage(100, 64, 5)))
-    record.add(sample(sent_at=11.0, usage=Usage(50, None, 3)))
+    record = RunRecord()
+    record.add(sample(sent_at=10.0, usage=TokenUsage(100, 64, 5)))
+    record.add(sample(sent_at=11.0, usage=TokenUsage(50, None, 3)))
     figures = summary(record)
     assert figures["elapsed_s"] == 3.0
     assert figures["tokens"] == {"prompt": 150, "cached": 64, "output": 8, "requests_without_usage": 0}
@@ -69,7 +69,7 @@ def test_the_record_sums_what_the_server_counted() -> None:
 
 
 def test_failures_are_counted_by_kind_and_are_no_latencies() -> None:
-    record = Record()
+    record = RunRecord()
     for code in ("queue_full", "queue_full", "draining"):
         record.add(sample(failure=Failure(FailureKind.HTTP, f"503 {code}", f"message of {code}")))
     record.add(sample())
@@ -82,8 +82,8 @@ def test_failures_are_counted_by_kind_and_are_no_latencies() -> None:
 
 def test_the_tables_render_with_and_without_data() -> None:
     console = Console(file=io.StringIO(), width=160)
-    console.print(render("empty", summary(Record()), []))
-    record = Record()
+    console.print(render("empty", summary(RunRecord()), []))
+    record = RunRecord()
     record.add(sample())
     record.add(sample(failure=Failure(FailureKind.STREAM_ERROR, "x", "[red]markup[/] stays text")))
     record.late_s.add(0.2)

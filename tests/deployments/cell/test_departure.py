@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.cell.departure import Cause, Ended, Event, Kind, Lost, Ready, line_of, read_event
+from deployments.cell.departure import DepartureCause, Ended, Event, Lost, MemberKind, Ready, line_of, read_event
 
 texts = st.text(max_size=8)
 counts = st.integers(0, 10**9)
 times = st.floats(1.0, 4e9)
 losts = st.builds(Lost, counts, counts, counts, st.lists(texts, max_size=3).map(tuple))
 events: st.SearchStrategy[Event] = st.one_of(
-    st.builds(Ready, st.sampled_from(Kind), texts, times, texts, counts),
-    st.builds(Ended, st.sampled_from(Kind), texts, times, st.sampled_from(Cause), texts, counts, texts, losts, texts),
+    st.builds(Ready, st.sampled_from(MemberKind), texts, times, texts, counts),
+    st.builds(Ended, st.sampled_from(MemberKind), texts, times, st.sampled_from(DepartureCause), texts, counts, texts, losts, texts),
 )
 
 
@@ -25,8 +25,8 @@ def test_a_line_gives_its_event_back(event: Event) -> None:
 
 
 def test_a_line_says_whether_an_end_was_planned() -> None:
-    planned = {cause: json.loads(line_of(Ended(Kind.REPLICA, "r", 1.0, cause)))["planned"] for cause in Cause}
-    assert [cause for cause in Cause if planned[cause]] == [Cause.STOPPED, Cause.DRAINED, Cause.SPOT_NOTICE]
+    planned = {cause: json.loads(line_of(Ended(MemberKind.REPLICA, "r", 1.0, cause)))["planned"] for cause in DepartureCause}
+    assert [cause for cause in DepartureCause if planned[cause]] == [DepartureCause.STOPPED, DepartureCause.DRAINED, DepartureCause.SPOT_NOTICE]
 
 
 BAD = [

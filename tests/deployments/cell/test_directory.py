@@ -1,4 +1,4 @@
-"""The directory's list: who registers is on it, who is silent leaves it, and who watches hears of it."""
+"""The directory's list: who registers is on it, who is unresponsive leaves it, and who watches hears of it."""
 
 import asyncio
 import time
@@ -60,7 +60,7 @@ async def test_who_deregisters_leaves() -> None:
     assert await one.watch(version, 1.0) == Listing(version + 1, (), None)
 
 
-async def test_who_is_silent_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_is_unresponsive_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FORGET_AFTER_S", 0.1)
     one = Directory("secret")
     await one.register(facts("r1"))
@@ -99,14 +99,14 @@ async def test_orders_are_heard_and_outlive_the_actor(tmp_path: Path) -> None:
     version = (await one.watch(-1, 1.0)).version
     await one.register(facts())
     await one.order(cordon())
-    told = await one.order(Act(time.time(), ActKind.PIN, "demo", "me", "because", replicas=4, until_unix_s=time.time() + 60))
+    reported = await one.order(Act(time.time(), ActKind.PIN, "demo", "me", "because", replicas=4, until_unix_s=time.time() + 60))
     listing = await one.watch(version, 1.0)
-    assert listing.orders == told
+    assert listing.orders == reported
     assert listing.orders.cordoned("demo") == {"r1"}
     assert [control.replicas for control in listing.orders.of("demo", time.time())] == [4]
     again = Directory("secret", run_dir=str(tmp_path))
-    assert (await again.watch(-1, 1.0)).orders == told
-    assert await again.orders() == told
+    assert (await again.watch(-1, 1.0)).orders == reported
+    assert await again.orders() == reported
     await again.order(Act(time.time(), ActKind.RELEASE, "demo", "me"))
     assert (await Directory("secret", run_dir=str(tmp_path)).orders()).controls == ()
 

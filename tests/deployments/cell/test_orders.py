@@ -8,7 +8,7 @@ from hypothesis import given
 
 from deployments.cell.act import Act, ActKind, Audit, read_act
 from deployments.cell.control import Control, ControlKind
-from deployments.cell.orders import OrderBook, Orders
+from deployments.cell.orders import OperatorOrders, Orders
 
 texts = st.text(max_size=20)
 acts = st.builds(
@@ -54,16 +54,16 @@ def test_what_is_no_act_is_refused(line: str) -> None:
 
 
 def test_a_later_one_of_a_kind_replaces_the_earlier_and_a_release_ends_all() -> None:
-    book = OrderBook([hold(3), hold(5), hold(4, kind=ActKind.PIN), hold(1, model="other")])
-    orders = book.orders(0.0)
+    history = OperatorOrders([hold(3), hold(5), hold(4, kind=ActKind.PIN), hold(1, model="other")])
+    orders = history.orders(0.0)
     assert orders.of("m", 0.0) == (
         Control(ControlKind.HOLD, 5, 100.0, "me", "load test"),
         Control(ControlKind.PIN, 4, 100.0, "me", "load test"),
     )
     assert orders.of("m", 100.0) == ()
-    book.take(Act(1.0, ActKind.RELEASE, "m", "me"))
-    assert [model for model, _ in book.orders(1.0).controls] == ["other"]
-    assert {(model, kind): count for model, kind, count in book.orders(1.0).acts} == {
+    history.take(Act(1.0, ActKind.RELEASE, "m", "me"))
+    assert [model for model, _ in history.orders(1.0).controls] == ["other"]
+    assert {(model, kind): count for model, kind, count in history.orders(1.0).acts} == {
         ("m", ActKind.HOLD): 2,
         ("m", ActKind.PIN): 1,
         ("m", ActKind.RELEASE): 1,
@@ -72,27 +72,27 @@ def test_a_later_one_of_a_kind_replaces_the_earlier_and_a_release_ends_all() -> 
 
 
 def test_what_has_ended_is_forgotten() -> None:
-    book = OrderBook([hold(3, until_s=10.0)])
-    assert len(book.orders(9.9).controls) == 1
-    assert book.orders(10.0).controls == ()
+    history = OperatorOrders([hold(3, until_s=10.0)])
+    assert len(history.orders(9.9).controls) == 1
+    assert history.orders(10.0).controls == ()
 
 
 def test_cordons() -> None:
-    book = OrderBook([Act(1.0, ActKind.CORDON, "m", "me", "odd", "r1"), Act(2.0, ActKind.CORDON, "n", "you", "", "r2")])
-    orders = book.orders(3.0)
+    history = OperatorOrders([Act(1.0, ActKind.CORDON, "m", "me", "odd", "r1"), Act(2.0, ActKind.CORDON, "n", "you", "", "r2")])
+    orders = history.orders(3.0)
     assert (orders.cordoned("m"), orders.cordoned("n"), orders.cordoned("none")) == ({"r1"}, {"r2"}, frozenset())
     cordon = orders.cordon_of("r1")
     assert cordon is not None
     assert (cordon.by, cordon.why, cordon.at_unix_s) == ("me", "odd", 1.0)
-    book.take(Act(4.0, ActKind.UNCORDON, "m", "me", "", "r1"))
-    assert book.forget("r2")
-    assert not book.forget("r2")
-    assert book.orders(5.0).cordons == ()
-    assert book.orders(5.0).cordon_of("r1") is None
+    history.take(Act(4.0, ActKind.UNCORDON, "m", "me", "", "r1"))
+    assert history.forget("r2")
+    assert not history.forget("r2")
+    assert history.orders(5.0).cordons == ()
+    assert history.orders(5.0).cordon_of("r1") is None
 
 
 def test_a_drain_leaves_nothing_in_force() -> None:
-    orders = OrderBook([Act(1.0, ActKind.DRAIN, "m", "me", "", "r1", reason="operator")]).orders(2.0)
+    orders = OperatorOrders([Act(1.0, ActKind.DRAIN, "m", "me", "", "r1", reason="operator")]).orders(2.0)
     assert orders == Orders(acts=(("m", ActKind.DRAIN, 1),))
 
 
@@ -102,7 +102,7 @@ def test_the_file_gives_the_same_book_back(tmp_path_factory: pytest.TempPathFact
     for act in done:
         Audit(path).write(act)
     assert Audit(path).read() == done
-    assert OrderBook(Audit(path).read()).orders(now) == OrderBook(done).orders(now)
+    assert OperatorOrders(Audit(path).read()).orders(now) == OperatorOrders(done).orders(now)
 
 
 def test_a_write_that_was_cut_short_spoils_nothing(tmp_path: Path) -> None:

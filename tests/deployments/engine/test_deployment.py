@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from deployments.engine import deployment as registration
-from deployments.engine.replica import Replica
+from deployments.engine.replica import ReplicaServer
 from tests.deployments.gateway.rig import Handle, until
 
 
@@ -15,23 +15,23 @@ class Listens:
     """A directory that notes what it is told."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, ...]] = []
+        self.reported: list[tuple[str, ...]] = []
 
     async def register(self, facts: Any, epoch: int) -> None:
-        self.told.append(("register", facts.replica_id, str(epoch)))
+        self.reported.append(("register", facts.replica_id, str(epoch)))
 
     async def deregister(self, replica_id: str) -> None:
-        self.told.append(("deregister", replica_id))
+        self.reported.append(("deregister", replica_id))
 
 
 async def test_each_registration_tells_the_highest_epoch_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registration, "REGISTER_EVERY_S", 0.01)
     replica = SimpleNamespace(facts=SimpleNamespace(replica_id="r1"), epoch=0, left_ready=asyncio.Event())
     directory = Listens()
-    registered = asyncio.create_task(registration.keep_registered(cast(Replica, replica), Handle(cast(Any, directory))))
-    await until(lambda: ("register", "r1", "0") in directory.told)
+    registered = asyncio.create_task(registration.keep_registered(cast(ReplicaServer, replica), Handle(cast(Any, directory))))
+    await until(lambda: ("register", "r1", "0") in directory.reported)
     replica.epoch = 7
-    await until(lambda: ("register", "r1", "7") in directory.told)
+    await until(lambda: ("register", "r1", "7") in directory.reported)
     replica.left_ready.set()
     await registered
-    assert directory.told[-1] == ("deregister", "r1")
+    assert directory.reported[-1] == ("deregister", "r1")

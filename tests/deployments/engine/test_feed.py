@@ -67,16 +67,16 @@ async def test_a_changed_load_is_told_at_once_and_then_not_too_often(engine: Eng
         await read(subscription)
         clock = asyncio.get_running_loop().time
         begun = clock()
-        told = []
+        reported = []
         for number in range(1, 100):
             engine.runs(number)
             await asyncio.sleep(LOAD_INTERVAL_S / 20)
             if not subscription.is_empty:
-                told += await read(subscription)
-        assert told[0] == replace(engine.load, running=1)
-        assert len(told) <= (clock() - begun) / LOAD_INTERVAL_S + 1
-        while told[-1] != engine.load:
-            told += await read(subscription)
+                reported += await read(subscription)
+        assert reported[0] == replace(engine.load, running=1)
+        assert len(reported) <= (clock() - begun) / LOAD_INTERVAL_S + 1
+        while reported[-1] != engine.load:
+            reported += await read(subscription)
 
 
 @pytest.mark.whole

@@ -296,24 +296,24 @@ async def test_an_error_of_a_dead_engine_is_marked_as_such(state: ReplicaState, 
 
 
 @pytest.mark.parametrize("state", ReplicaState)
-@pytest.mark.parametrize("told", [b'data: {"error": {"message": "EngineCore", "code": 500}}\n\n', b'event: error\ndata: {"type":"error"}\n\n'])
-async def test_an_engine_that_dies_within_a_stream_is_told_in_our_words(told: bytes, state: ReplicaState) -> None:
+@pytest.mark.parametrize("reported", [b'data: {"error": {"message": "EngineCore", "code": 500}}\n\n', b'event: error\ndata: {"type":"error"}\n\n'])
+async def test_an_engine_that_dies_within_a_stream_is_told_in_our_words(reported: bytes, state: ReplicaState) -> None:
     behind = Behind()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b'data: {"choices": []}\n\n', "more_body": True})
         behind.state = state
-        await send({"type": "http.response.body", "body": told, "more_body": True})
+        await send({"type": "http.response.body", "body": reported, "more_body": True})
         await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
 
     sent = await through(behind, app)
     first, second, last = [message["body"] for message in sent[1:]]
     assert (first, last) == (b'data: {"choices": []}\n\n', b"data: [DONE]\n\n")
     if state is ReplicaState.UNHEALTHY:
-        named = NAMED_ERROR_EVENT if told.startswith(NAMED_ERROR_EVENT) else b""
+        named = NAMED_ERROR_EVENT if reported.startswith(NAMED_ERROR_EVENT) else b""
         assert second.startswith(named + ERROR_EVENT)
         assert second.endswith(b"\n\n")
         assert json.loads(second.removeprefix(named).removeprefix(b"data: "))["error"]["code"] == ENGINE_DIED_CODE
     else:
-        assert second == told
+        assert second == reported

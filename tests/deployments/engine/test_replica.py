@@ -9,9 +9,9 @@ import pytest
 
 from cluster.spec import EngineSettings, Health, Model
 from deployments.engine import replica as replica_module
-from deployments.engine.backend import Capacity, EngineLoad
+from deployments.engine.backend import EngineCapacity, EngineLoad
 from deployments.engine.exchanges import Exchanges
-from deployments.engine.replica import Identity, Replica
+from deployments.engine.replica import Identity, ReplicaServer
 from deployments.protocol import ENGINE_DIED_CODE, EPOCH_HEADER, FEED_PATH, EngineFault, Failed, Load, ReplicaState, decode
 
 SECRET = "s3cret"
@@ -22,7 +22,7 @@ class Engine:
     """Answers every request with one event, and with vLLM's words when it has died, if it `tells` anything then."""
 
     watch_every_s = 0.01
-    capacity = Capacity(64, 4, 64, 256)
+    capacity = EngineCapacity(64, 4, 64, 256)
     last_words = "it fell over"
 
     def __init__(self, tells: bool = True) -> None:
@@ -69,25 +69,25 @@ async def engine() -> Engine:
 
 
 @pytest.fixture
-async def replica(engine: Engine) -> AsyncIterator[Replica]:
+async def replica(engine: Engine) -> AsyncIterator[ReplicaServer]:
     async def start(model: Model, load: EngineLoad, exchanges: Exchanges) -> Engine:
         return engine
 
     model = Model(name="m", source="org/m", settings=EngineSettings(max_model_len=64), health=Health(stall_s=0.2))
-    replica = Replica(model, Identity("r", "node", "127.0.0.1"), SECRET, start)
+    replica = ReplicaServer(model, Identity("r", "node", "127.0.0.1"), SECRET, start)
     await replica.start()
     yield replica
     engine.kill()
     await replica.stop()
 
 
-def session(replica: Replica) -> aiohttp.ClientSession:
+def session(replica: ReplicaServer) -> aiohttp.ClientSession:
     headers = {"Authorization": f"Bearer {SECRET}", EPOCH_HEADER: "1"}
     return aiohttp.ClientSession(replica.facts.url, headers=headers, timeout=aiohttp.ClientTimeout(total=20))
 
 
 @pytest.mark.parametrize("fault", EngineFault)
-async def test_clients_are_told_the_feed_says_why_and_the_replica_ends(engine: Engine, replica: Replica, fault: EngineFault) -> None:
+async def test_clients_are_told_the_feed_says_why_and_the_replica_ends(engine: Engine, replica: ReplicaServer, fault: EngineFault) -> None:
     async with session(replica) as client, client.get(FEED_PATH) as feed, client.post("/v1/completions") as answer:
         assert await answer.content.readuntil(b"\n\n") == b"data: {}\n\n"
         if fault is EngineFault.DEAD:
@@ -99,8 +99,8 @@ async def test_clients_are_told_the_feed_says_why_and_the_replica_ends(engine: E
     (failed,) = [message for message in messages if isinstance(message, Failed)]
     detail = "it fell over" if fault is EngineFault.DEAD else "the engine took no step for 0.2 s"
     assert failed == Failed(fault, detail)
-    told = [message.state for message in messages if isinstance(message, Load)]
-    assert told[-1] is ReplicaState.UNHEALTHY
+    reported = [message.state for message in messages if isinstance(message, Load)]
+    assert reported[-1] is ReplicaState.UNHEALTHY
     assert await replica.wait_failed() == failed
     assert engine.stopped
     async with session(replica) as client:
@@ -109,7 +109,7 @@ async def test_clients_are_told_the_feed_says_why_and_the_replica_ends(engine: E
 
 
 async def test_a_dead_engine_that_tells_nobody_holds_the_replica_no_longer_than_that(
-    engine: Engine, replica: Replica, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, replica: ReplicaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replica_module, "_TELL_S", 0.1)
     monkeypatch.setattr(replica_module, "_CLOSE_S", 0.1)
@@ -121,7 +121,7 @@ async def test_a_dead_engine_that_tells_nobody_holds_the_replica_no_longer_than_
             assert (await replica.wait_failed()).fault is EngineFault.DEAD
 
 
-async def test_a_replica_that_drains_ends_without_a_failure(engine: Engine, replica: Replica) -> None:
+async def test_a_replica_that_drains_ends_without_a_failure(engine: Engine, replica: ReplicaServer) -> None:
     failing = asyncio.create_task(replica.wait_failed())
     await replica.stop()
     await asyncio.sleep(0)

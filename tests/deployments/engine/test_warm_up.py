@@ -35,8 +35,8 @@ async def test_everything_is_asked_of_a_batch_of_one_and_of_several() -> None:
     app = App()
     await warm_up(app, model(adapters=(LoraAdapter(name="a", source="x"),)))
     bodies = [body for path, body in app.asked if path == "/v1/completions" and body["model"] == "m"]
-    for wanted in ("logprobs", "prompt_logprobs", "seed", "top_k", "logit_bias"):
-        assert {len(body["prompt"]) for body in bodies if wanted in body} == {1, 3}, wanted
+    for desired in ("logprobs", "prompt_logprobs", "seed", "top_k", "logit_bias"):
+        assert {len(body["prompt"]) for body in bodies if desired in body} == {1, 3}, desired
     assert any("response_format" in body for path, body in app.asked if path == "/v1/chat/completions")
     assert any(body["model"] == "a" for _, body in app.asked)
 

@@ -5,7 +5,7 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.engine.watchdog import Verdict, Watchdog, root_cause
+from deployments.engine.watchdog import EngineVerdict, Watchdog, root_cause
 
 STALL_S = 5.0
 COMPILE_S = 60.0
@@ -13,20 +13,20 @@ ticks = st.lists(st.floats(0.01, 1.0), min_size=1, max_size=60)
 
 
 def test_a_dead_engine_is_dead_at_once_though_nothing_waits() -> None:
-    assert Watchdog(STALL_S, COMPILE_S).check(now=0.0, unfinished=0, last_step=0.0, dead=True) is Verdict.DEAD
+    assert Watchdog(STALL_S, COMPILE_S).check(now=0.0, unfinished=0, last_step=0.0, dead=True) is EngineVerdict.DEAD
 
 
 def test_an_hour_of_idling_is_no_stall() -> None:
     watchdog = Watchdog(STALL_S, COMPILE_S)
-    assert watchdog.check(0.0, 0, 0.0, dead=False) is Verdict.HEALTHY
+    assert watchdog.check(0.0, 0, 0.0, dead=False) is EngineVerdict.HEALTHY
     for now in (3600.0, 3600.5, 3601.0, 3604.9):
-        assert watchdog.check(now, 1, 0.0, dead=False) is Verdict.HEALTHY
+        assert watchdog.check(now, 1, 0.0, dead=False) is EngineVerdict.HEALTHY
 
 
 def test_time_in_which_the_watchdog_did_not_run_does_not_count() -> None:
     watchdog = Watchdog(STALL_S, COMPILE_S)
     for now in (0.0, 1.0, 60.0):
-        assert watchdog.check(now, 1, 0.0, dead=False) is Verdict.HEALTHY
+        assert watchdog.check(now, 1, 0.0, dead=False) is EngineVerdict.HEALTHY
 
 
 @given(ticks)
@@ -35,7 +35,7 @@ def test_work_without_a_step_stalls_after_the_limit_and_not_before(gaps: list[fl
     watchdog.check(0.0, 1, 0.0, dead=False)
     for now in accumulate(gaps):
         verdict = watchdog.check(now, 1, 0.0, dead=False)
-        assert verdict is (Verdict.STALLED if now > STALL_S else Verdict.HEALTHY) or abs(now - STALL_S) < 1e-6
+        assert verdict is (EngineVerdict.STALLED if now > STALL_S else EngineVerdict.HEALTHY) or abs(now - STALL_S) < 1e-6
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 1.0), st.integers(0, 3), st.booleans()), max_size=200))
@@ -49,14 +49,14 @@ def test_an_engine_that_steps_in_time_is_never_called_stuck(history: list[tuple[
             last_step = now
         if unfinished == 0:
             owing_since = now
-        assert watchdog.check(now, unfinished, last_step, dead=False) is Verdict.HEALTHY
+        assert watchdog.check(now, unfinished, last_step, dead=False) is EngineVerdict.HEALTHY
 
 
 @given(ticks)
 def test_work_that_comes_and_goes_counts_anew(gaps: list[float]) -> None:
     watchdog = Watchdog(STALL_S, COMPILE_S)
     for number, now in enumerate(accumulate(gaps)):
-        assert watchdog.check(now, number % 2, 0.0, dead=False) is Verdict.HEALTHY
+        assert watchdog.check(now, number % 2, 0.0, dead=False) is EngineVerdict.HEALTHY
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 1.0), st.booleans()), min_size=1, max_size=150))
@@ -71,14 +71,14 @@ def test_time_in_a_compiler_does_not_count_up_to_its_bound(history: list[tuple[f
         else:
             owed += gap
         verdict = watchdog.check(now, 1, 0.0, dead=False, compiling=compiling)
-        assert verdict is (Verdict.STALLED if owed > STALL_S else Verdict.HEALTHY) or abs(owed - STALL_S) < 1e-6
+        assert verdict is (EngineVerdict.STALLED if owed > STALL_S else EngineVerdict.HEALTHY) or abs(owed - STALL_S) < 1e-6
 
 
 def test_a_compiler_that_never_ends_is_a_stall_after_all() -> None:
     watchdog = Watchdog(STALL_S, COMPILE_S)
     verdicts = [watchdog.check(float(now), 1, 0.0, dead=False, compiling=True) for now in range(int(COMPILE_S + STALL_S) + 3)]
-    assert verdicts[int(COMPILE_S + STALL_S)] is Verdict.HEALTHY
-    assert verdicts[-1] is Verdict.STALLED
+    assert verdicts[int(COMPILE_S + STALL_S)] is EngineVerdict.HEALTHY
+    assert verdicts[-1] is EngineVerdict.STALLED
 
 
 def test_it_asks_for_compilers_only_when_a_step_is_overdue() -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from deployments.engine_model.cost_model import Chunk, CostModel
-from deployments.engine_model.limits import Limits
+from deployments.engine_model.limits import EngineModelLimits
 
 
 @dataclass(eq=False)
@@ -28,7 +28,7 @@ class Naive:
 class NaiveEngine:
     """One run over requests (arrival, prompt, output, prefix, priority), in order."""
 
-    def __init__(self, limits: Limits, cost: CostModel) -> None:
+    def __init__(self, limits: EngineModelLimits, cost: CostModel) -> None:
         self.limits, self.cost = limits, cost
         self.running: list[Naive] = []
         self.waiting: list[Naive] = []
@@ -73,9 +73,9 @@ class NaiveEngine:
         index = 0
         while index < len(self.running) and budget > 0:
             one = self.running[index]
-            wanted = min(one.tokens - one.computed, budget)
+            desired = min(one.tokens - one.computed, budget)
             lost = False
-            while self.free(granted) < self.blocks(one.computed + wanted) - self.blocks(one.computed):
+            while self.free(granted) < self.blocks(one.computed + desired) - self.blocks(one.computed):
                 place = {other: number for number, other in enumerate(self.running)}
                 victim = self.preempt_last()
                 index -= place[victim] < index
@@ -85,8 +85,8 @@ class NaiveEngine:
                     break
             if lost:
                 break
-            granted[one] = wanted
-            budget -= wanted
+            granted[one] = desired
+            budget -= desired
             index += 1
         self.evict(granted)
         while self.waiting and self.preempted == before and budget > 0 and len(self.running) < limits.sequences:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 
 from deployments.engine_model.cost_model import Attention, Chunk, CostModel, Curve, half_square, line, plain_attention, table
-from deployments.engine_model.engine import Engine
-from deployments.engine_model.limits import Limits
+from deployments.engine_model.engine import EngineModel
+from deployments.engine_model.limits import EngineModelLimits
 from deployments.engine_model.sequence import Sequence
 from tests.deployments.engine_model.naive_engine import NaiveEngine
 
@@ -27,7 +27,7 @@ def test_closed_forms_are_the_steps_that_they_stand_for(
     cost = CostModel(
         line(0.004, 2e-5), line(0.0, 1e-5), Attention(line(1e-4, 2e-6), half_square(1e-10), kv_read, 1e-8, 1e-10, 3e-6, 1e-8, 2 * kv_read)
     )
-    limits = Limits(sequences, budget, kv, chunk_tokens=chunk)
+    limits = EngineModelLimits(sequences, budget, kv, chunk_tokens=chunk)
     arrived = np.cumsum([gap for gap, *_ in requests]).tolist()
     arrivals = [
         (at, prompt, output, prefix[: prompt // chunk] if chunk else (), priority)
@@ -35,7 +35,7 @@ def test_closed_forms_are_the_steps_that_they_stand_for(
     ]
     naive = NaiveEngine(limits, cost)
     naive.run(arrivals)
-    engine, made = Engine(limits, cost), list[Sequence]()
+    engine, made = EngineModel(limits, cost), list[Sequence]()
     finish = {}
     for index, (at, prompt, output, prefix, priority) in enumerate([*arrivals, (math.inf, 1, 1, (), 0)]):
         while engine.next_s < at:
@@ -70,7 +70,7 @@ def test_steps_in_is_the_inverse_of_a_run(steps: int, decodes: int, kv: float, k
 
 
 def test_a_prompt_is_prefilled_in_chunks_and_samples_at_the_end_of_the_last() -> None:
-    engine = Engine(Limits(8, 100, 10_000), COST)
+    engine = EngineModel(EngineModelLimits(8, 100, 10_000), COST)
     engine.add(Sequence("a", 250, 0, 5), 0.0)
     expected = sum(COST.step_s([Chunk(size, past)], 0, 0, size == 50) for size, past in ((100, 0), (100, 100), (50, 200)))
     assert engine.advance().first == ()
@@ -86,7 +86,7 @@ def test_a_prompt_is_prefilled_in_chunks_and_samples_at_the_end_of_the_last() ->
 def test_cached_tokens_are_not_prefilled() -> None:
     times = []
     for cached in (0, 800):
-        engine = Engine(Limits(8, 2_000, 10_000), COST)
+        engine = EngineModel(EngineModelLimits(8, 2_000, 10_000), COST)
         engine.add(Sequence("a", 1_000, cached, 5), 0.0)
         times.append(engine.next_s)
     assert times[1] < times[0] / 2
@@ -94,7 +94,7 @@ def test_cached_tokens_are_not_prefilled() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 400), st.integers(1, 60), st.floats(0, 0.2), st.booleans()), min_size=1, max_size=25), st.integers(2, 8))
 def test_aborted_ones_leave_nothing(requests: list[tuple[int, int, float, bool]], sequences: int) -> None:
-    engine = Engine(Limits(sequences, 256, 4_000), COST)
+    engine = EngineModel(EngineModelLimits(sequences, 256, 4_000), COST)
     made, now = [], 0.0
     for prompt, output, gap, _ in requests:
         while engine.next_s <= now + gap:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cluster.hardware import gpu_named
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
-from deployments.engine_model.limits import Limits
+from deployments.engine_model.limits import EngineModelLimits
 from deployments.engine_model.replica_rate import best_point, rate_at, working_point
 from planning.costs.roofline import ModelShape, roofline
 from planning.simulator.workload import Workload, plain_workload
@@ -17,8 +17,8 @@ from tests.planning.simulator.bare_engine import run_engine
 
 CPU = CostModel(line(0.004, 2e-5), line(0.0, 1e-5), plain_attention(3e-8, 1e-10))
 H100 = roofline(ModelShape(8.03e9, 32, 32, 8, 128), gpu_named("h100"))
-SMALL = Limits(sequences=16, step_tokens=512, kv_tokens=60_000)
-LARGE = Limits(sequences=256, step_tokens=2_048, kv_tokens=400_000)
+SMALL = EngineModelLimits(sequences=16, step_tokens=512, kv_tokens=60_000)
+LARGE = EngineModelLimits(sequences=256, step_tokens=2_048, kv_tokens=400_000)
 
 
 def waiting(isl: float, osl: float, count: int) -> Workload:
@@ -41,7 +41,7 @@ def waiting(isl: float, osl: float, count: int) -> Workload:
         (H100, LARGE, 6_000, 20),
     ],
 )
-def test_a_full_engine_serves_that_many(cost: CostModel, limits: Limits, isl: float, osl: float) -> None:
+def test_a_full_engine_serves_that_many(cost: CostModel, limits: EngineModelLimits, isl: float, osl: float) -> None:
     work = waiting(isl, osl, 60 * limits.sequences if limits.sequences < 100 else 3_000)
     out = run_engine(limits, cost, work)
     full = slice(len(work) // 5, 4 * len(work) // 5)  # neither while it fills nor while it runs dry
@@ -65,7 +65,9 @@ def test_what_the_bound_on_itl_leaves_is_kept_in_an_open_loop(isl: float, osl: f
 
 
 @given(st.floats(1, 20_000), st.floats(1, 2_000), st.floats(0.001, 0.5) | st.none(), st.sampled_from([(CPU, SMALL), (H100, LARGE)]))
-def test_it_keeps_the_limits_and_falls_with_tighter_bounds(isl: float, osl: float, itl_s: float | None, engine: tuple[CostModel, Limits]) -> None:
+def test_it_keeps_the_limits_and_falls_with_tighter_bounds(
+    isl: float, osl: float, itl_s: float | None, engine: tuple[CostModel, EngineModelLimits]
+) -> None:
     cost, limits = engine
     point = best_point(limits, cost, isl, osl, itl_s)
     rate = rate_at(limits, cost, isl, osl, itl_s)

@@ -182,8 +182,8 @@ class FakeEngine:
 
     def _tell(self, request_id: str, ended: bool, booking: str) -> None:
         sequences, status = int(ended), 200 if ended else 499
-        told = "" if ended else booking
-        message = Finished(request_id, status, sequences, 8 * sequences, 2 * sequences, 3 * sequences, 0, 0.001, 0.002, 0.003, 0.004, 0.01, told)
+        reported = "" if ended else booking
+        message = Finished(request_id, status, sequences, 8 * sequences, 2 * sequences, 3 * sequences, 0, 0.001, 0.002, 0.003, 0.004, 0.01, reported)
         self._say_task = asyncio.ensure_future(self.say(encode(message)))
 
     def _load(self) -> Load:

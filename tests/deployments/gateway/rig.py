@@ -15,7 +15,7 @@ import aiohttp
 from cluster.spec import ClusterSpec
 from deployments.cell.directory import Directory
 from deployments.gateway.gateway import Gateway
-from deployments.ownership.desk import Desk
+from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.telemetry.ledger import Ledger
 from tests.deployments.gateway.fake_engine import FakeEngine
@@ -75,9 +75,9 @@ class Rig:
 
     def uses(self, engine: FakeEngine) -> bool:
         """Whether requests may be placed on that engine, by this gateway or by the one that it follows."""
-        desk = self.service.desks[engine.facts.model]
-        known = desk.own is None or engine.facts.replica_id in desk.own.scheduler.fleet.by_id
-        return desk.owner is not None and known and desk.replicas.is_ready(engine.facts.replica_id)
+        dispatcher = self.service.dispatchers[engine.facts.model]
+        known = dispatcher.own is None or engine.facts.replica_id in dispatcher.own.scheduler.fleet.by_id
+        return dispatcher.owner is not None and known and dispatcher.replicas.is_ready(engine.facts.replica_id)
 
     @asynccontextmanager
     async def post(self, path: str, body: Any, **options: Any) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -113,14 +113,14 @@ class Rig:
             await engine.kill()
 
     @property
-    def desk(self) -> Desk:
-        """The desk of the one model."""
-        return next(iter(self.service.desks.values()))
+    def dispatcher(self) -> Dispatcher:
+        """The dispatcher of the one model."""
+        return next(iter(self.service.dispatchers.values()))
 
     @property
     def owner(self) -> LaneOwner:
         """The owner of the one model, which is this gateway."""
-        own = self.desk.own
+        own = self.dispatcher.own
         assert own is not None
         return own
 
@@ -133,9 +133,9 @@ class Rig:
         """Waits until nothing is left of any request, then checks that the books balance."""
         service = self.service
         await until(lambda: not len(service.flows) and not len(service.closing) and not len(self.gateway._closed))
-        for desk in service.desks.values():
-            assert not len(desk)
-            if (own := desk.own) is None or (snapshot := desk.snapshot()) is None:
+        for dispatcher in service.dispatchers.values():
+            assert not len(dispatcher)
+            if (own := dispatcher.own) is None or (snapshot := dispatcher.snapshot()) is None:
                 continue
             assert not own.entries.live
             assert sum(lane.waiting for lane in snapshot.lanes) == 0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from starlette.routing import Route
 
-from deployments.gateway.cors import Cors
+from deployments.gateway.cors import CorsRules
 from deployments.gateway.routes import ACCESS, Access, ClientApp, behind_doors
 from deployments.gateway.tenants import digest_of
 from deployments.http.server import HttpServer
@@ -101,7 +101,7 @@ def test_a_path_that_is_not_in_the_table_cannot_be_served() -> None:
     async def page(*_: Any) -> None: ...
 
     with pytest.raises(KeyError, match="/raylane/new"):
-        behind_doors([Route("/raylane/new", page)], SECRET, page, lambda: Cors(None))
+        behind_doors([Route("/raylane/new", page)], SECRET, page, lambda: CorsRules(None))
 
 
 async def test_a_peer_on_loopback_does_not_choose_its_address(rig: Rig) -> None:

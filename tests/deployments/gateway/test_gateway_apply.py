@@ -35,17 +35,17 @@ async def test_lanes_and_tenants_change_while_requests_wait(make_rig: Callable[.
     asks = [asyncio.ensure_future(rig.ask(ASK)) for _ in range(8)]
     await until(lambda: rig.owner.snapshot().submitted == 8 and rig.engines[0].open == 4)
     queued = sum(lane.waiting for lane in rig.owner.snapshot().lanes)
-    wanted = changed(rig, lanes=[{"name": "brief", "up_to_tokens": 8}, {"name": "rest"}], tenants=[{"name": "t", "keys": [digest_of("k")]}])
-    status, answer = await put(rig, wanted, dry_run="1")
+    desired = changed(rig, lanes=[{"name": "brief", "up_to_tokens": 8}, {"name": "rest"}], tenants=[{"name": "t", "keys": [digest_of("k")]}])
+    status, answer = await put(rig, desired, dry_run="1")
     assert status == 200
     assert {change["key"].split(".")[0] for change in answer["changes"]} == {"lanes", "tenants"}
     assert rig.owner.snapshot().lanes[0].name == "short"
-    assert (await put(rig, wanted))[0] == 200
+    assert (await put(rig, desired))[0] == 200
     snapshot = rig.owner.snapshot()
     assert [lane.name for lane in snapshot.lanes] == ["brief", "rest", "promoted"]
     assert sum(lane.waiting for lane in snapshot.lanes) == queued
     assert (await rig.ask(ASK))[0] == 401
-    assert (await put(rig, wanted)) == (200, {"changes": []})
+    assert (await put(rig, desired)) == (200, {"changes": []})
     for task in asks:
         task.cancel()
     await asyncio.gather(*asks, return_exceptions=True)
@@ -53,8 +53,8 @@ async def test_lanes_and_tenants_change_while_requests_wait(make_rig: Callable[.
 
 async def test_the_directory_hands_it_to_every_gateway(make_rig: Callable[..., Awaitable[Rig]]) -> None:
     rig = await make_rig()
-    wanted = changed(rig, scheduling={"promoted_share": 0.5})
-    await rig.directory.apply(ClusterSpec.model_validate(wanted).model_dump_json())
+    desired = changed(rig, scheduling={"promoted_share": 0.5})
+    await rig.directory.apply(ClusterSpec.model_validate(desired).model_dump_json())
     await until(lambda: rig.owner.scheduler.lanes.policy.promoted_share == 0.5)
 
 

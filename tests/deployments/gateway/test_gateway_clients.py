@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from deployments.http import protocol as http_protocol
-from deployments.telemetry.ledger import Outcome
+from deployments.telemetry.ledger import RequestOutcome
 from tests.deployments.gateway.fake_engine import DONE, FakeEngine, event, pieces, waiting
 from tests.deployments.gateway.rig import ASK, CREDENTIALS, Rig, head, openai_error, until
 
@@ -29,7 +29,7 @@ async def test_leaving_in_the_lane(make_rig: MakeRig) -> None:
     await until(lambda: rig.owner.snapshot().lanes[0].waiting == 10)
     assert time.monotonic() - left < 1
     ledger = await rig.last(10)
-    assert (ledger.outcome, ledger.error, ledger.status) == (Outcome.CANCELLED, "client_gone", 0)
+    assert (ledger.outcome, ledger.error, ledger.status) == (RequestOutcome.CANCELLED, "client_gone", 0)
     engine = await rig.add(FakeEngine())
     assert [(await client.answer())[0] for client in clients[1::2]] == [200] * 10
     assert sorted(int(json.loads(seen.body)["prompt"]) for seen in engine.seen) == list(range(1, 20, 2))
@@ -45,7 +45,7 @@ async def test_leaving_before_the_first_byte(rig: Rig, ask: dict[str, Any]) -> N
     await until(lambda: engine.open == 1)
     client.leave()
     await until(lambda: engine.aborted == 1)
-    assert (await rig.last()).outcome is Outcome.CANCELLED
+    assert (await rig.last()).outcome is RequestOutcome.CANCELLED
     assert rig.owner.snapshot().endings["cancelled"] == 1
 
 
@@ -56,7 +56,7 @@ async def test_leaving_in_a_stream(rig: Rig) -> None:
     await client.answer_head()
     client.leave()
     await until(lambda: engine.aborted == 1)
-    assert (await rig.last()).outcome is Outcome.CANCELLED
+    assert (await rig.last()).outcome is RequestOutcome.CANCELLED
     assert rig.owner.snapshot().endings["cancelled"] == 1
 
 
@@ -68,7 +68,7 @@ async def test_leaving_while_the_stream_is_not_read(rig: Rig) -> None:
     await asyncio.sleep(0.2)
     client.leave()
     await until(lambda: engine.aborted == 1)
-    assert (await rig.last()).outcome is Outcome.CANCELLED
+    assert (await rig.last()).outcome is RequestOutcome.CANCELLED
 
 
 async def test_leaving_in_the_upload(rig: Rig) -> None:
@@ -77,7 +77,7 @@ async def test_leaving_in_the_upload(rig: Rig) -> None:
     await until(lambda: len(rig.service.flows) == 1)
     client.leave()
     ledger = await rig.last()
-    assert (ledger.outcome, ledger.error) == (Outcome.CANCELLED, "client_gone")
+    assert (ledger.outcome, ledger.error) == (RequestOutcome.CANCELLED, "client_gone")
 
 
 async def test_leaving_after_the_end_is_no_cancellation(rig: Rig) -> None:
@@ -86,7 +86,7 @@ async def test_leaving_after_the_end_is_no_cancellation(rig: Rig) -> None:
         await client.answer()
         client.leave()
     await rig.last(20)
-    assert {ledger.outcome for ledger in rig.closed} == {Outcome.OK}
+    assert {ledger.outcome for ledger in rig.closed} == {RequestOutcome.OK}
     assert rig.owner.snapshot().endings["finished"] == 20
 
 
@@ -193,11 +193,11 @@ async def test_a_wrong_method(rig: Rig) -> None:
 
 
 async def test_head(rig: Rig) -> None:
-    for path, wanted in (("/v1/models", 200), ("/health", 200), ("/v1/completions", 405), ("/nothing", 404)):
+    for path, desired in (("/v1/models", 200), ("/health", 200), ("/v1/completions", 405), ("/nothing", 404)):
         client = await rig.connect()
         await client.request(path, b"", "HEAD")
         status, headers = await client.answer_head()
-        assert status == wanted
+        assert status == desired
         assert "x-request-id" in headers
         await client.request("/health", b"", "GET")  # the connection is in step: no body came
         assert (await client.answer())[0] == 200
@@ -285,7 +285,7 @@ async def test_a_body_far_over_the_limit(make_rig: MakeRig) -> None:
             assert response.status == 413
             assert openai_error(await response.read())["code"] == "body_too_large"
     await rig.last(2)
-    assert {ledger.outcome for ledger in rig.closed} == {Outcome.REFUSED}
+    assert {ledger.outcome for ledger in rig.closed} == {RequestOutcome.REFUSED}
 
 
 def _posted(rig: Rig, body: Any) -> Any:
@@ -349,10 +349,10 @@ async def test_a_head_that_does_not_end(rig: Rig, more: bytes) -> None:
 
 async def test_a_head_that_comes_slowly(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_protocol, "HEAD_S", 0.3)
-    silent = await rig.connect()
+    unresponsive = await rig.connect()
     slow = await rig.connect()
     slow.writer.write(b"GET /health HTT")
-    assert await silent.is_cut()
+    assert await unresponsive.is_cut()
     assert await slow.is_cut()
     kept = await rig.connect()  # on a kept connection too
     await kept.request("/health", b"", "GET")

@@ -8,7 +8,7 @@ import pytest
 
 from deployments.http import protocol as http_protocol
 from deployments.http.head import BadHead, check_head
-from deployments.telemetry.ledger import Outcome
+from deployments.telemetry.ledger import RequestOutcome
 from tests.deployments.gateway.fake_engine import DONE, event, pieces
 from tests.deployments.gateway.rig import ASK, PATIENCE_S, SECRET, RawClient, Rig, head, openai_error, until
 
@@ -106,7 +106,7 @@ async def test_a_body_that_trickles_is_told_that_it_is_too_slow(make_rig: MakeRi
     status, headers, body = await answer
     assert (status, headers["connection"], openai_error(body)["code"]) == (408, "close", "client_too_slow")
     ledger = await rig.last()
-    assert (ledger.outcome, ledger.error) == (Outcome.FAILED, "client_too_slow")
+    assert (ledger.outcome, ledger.error) == (RequestOutcome.FAILED, "client_too_slow")
     assert await client.is_cut()
 
 
@@ -127,8 +127,8 @@ async def test_a_client_that_is_still_sending_reads_why_it_is_refused(rig: Rig, 
     for _ in range(256):
         client.writer.write(b" " * 65_536)
         await client.writer.drain()
-    told, headers, body = await client.answer()
-    assert (told, headers["connection"], openai_error(body)["code"]) == (status, "close", code)
+    reported, headers, body = await client.answer()
+    assert (reported, headers["connection"], openai_error(body)["code"]) == (status, "close", code)
     assert await client.is_cut()
 
 
@@ -258,7 +258,7 @@ async def test_an_http_1_0_client_gets_no_chunks(rig: Rig) -> None:
     status, headers = await client.answer_head()
     assert (status, headers["connection"], "transfer-encoding" in headers, "content-length" in headers) == (200, "close", False, False)
     assert await client.reader.read() == event("a") + event("b") + DONE
-    assert (await rig.last()).outcome is Outcome.OK
+    assert (await rig.last()).outcome is RequestOutcome.OK
 
 
 async def test_a_client_that_leaves_is_noticed_though_it_has_asked_ahead(rig: Rig) -> None:
@@ -270,7 +270,7 @@ async def test_a_client_that_leaves_is_noticed_though_it_has_asked_ahead(rig: Ri
     await asyncio.sleep(0.05)
     client.leave()
     await until(lambda: engine.aborted == 1)
-    assert (await rig.last()).outcome is Outcome.CANCELLED
+    assert (await rig.last()).outcome is RequestOutcome.CANCELLED
 
 
 async def test_a_long_body_far_ahead_is_refused(rig: Rig) -> None:
@@ -288,7 +288,7 @@ async def test_asking_far_ahead_is_refused(rig: Rig) -> None:
     engine.behave = pieces(event("a"), asyncio.Event())
     client = await rig.connect({**ASK, "stream": True})
     await client.answer_head()
-    client.writer.write((HEALTH + b"\r\n") * (http_protocol.MOST_PIPELINED + 2))
+    client.writer.write((HEALTH + b"\r\n") * (http_protocol.MAX_PIPELINED + 2))
     assert await client.is_cut()
     await until(lambda: engine.aborted == 1)
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from cluster.spec import Cors as Settings
-from deployments.gateway.cors import Cors
+from cluster.spec import CorsSpec as Settings
+from deployments.gateway.cors import CorsRules
 from deployments.gateway.routes import ACCESS, Access
 from deployments.gateway.tenants import digest_of
 from tests.deployments.gateway.fake_engine import DONE, event, pieces
@@ -29,7 +29,7 @@ async def asked(rig: Rig, path: str, method: str, port: int = 0, body: Any = b""
     return status, answer
 
 
-def told(headers: dict[str, str]) -> dict[str, str]:
+def reported(headers: dict[str, str]) -> dict[str, str]:
     """What of an answer a browser goes by."""
     return {name: value for name, value in headers.items() if name.startswith("access-control-")}
 
@@ -37,9 +37,9 @@ def told(headers: dict[str, str]) -> dict[str, str]:
 async def test_nothing_is_allowed_where_the_spec_says_nothing(rig: Rig) -> None:
     for path in ACCESS:
         status, headers = await asked(rig, path, "OPTIONS", origin=PAGE, **PREFLIGHT)
-        assert (status in (401, 404, 405), told(headers), "vary" in headers) == (True, {}, False), path
+        assert (status in (401, 404, 405), reported(headers), "vary" in headers) == (True, {}, False), path
     status, headers = await asked(rig, "/v1/completions", "POST", body=ASK, origin=PAGE)
-    assert (status, told(headers)) == (200, {})
+    assert (status, reported(headers)) == (200, {})
 
 
 @pytest.mark.parametrize("origins", [[PAGE], ["*"]])
@@ -51,9 +51,9 @@ async def test_a_preflight_opens_no_operators_page(make_rig: MakeRig, origins: l
                 for headers in ({}, CREDENTIALS):
                     status, answer = await asked(rig, path, "OPTIONS", port, origin=PAGE, **PREFLIGHT, **headers)
                     assert status in ((401, 404) if not headers else (404, 405, 409)), path
-                    assert told(answer) == {}
+                    assert reported(answer) == {}
                 status, answer = await asked(rig, path, "GET", port, origin=PAGE, **CREDENTIALS)
-                assert told(answer) == {}, "not even to a page that has the secret"
+                assert reported(answer) == {}, "not even to a page that has the secret"
 
 
 async def test_a_page_of_the_spec_may_ask(make_rig: MakeRig) -> None:
@@ -62,7 +62,7 @@ async def test_a_page_of_the_spec_may_ask(make_rig: MakeRig) -> None:
         if access is not Access.SECRET:
             status, headers = await asked(rig, path, "OPTIONS", origin=PAGE, **PREFLIGHT)
             assert (status, headers["vary"]) == (204, "Origin")
-            allowed = told(headers)
+            allowed = reported(headers)
             assert allowed.pop("access-control-expose-headers")
             assert allowed == {
                 "access-control-allow-origin": PAGE,
@@ -71,7 +71,7 @@ async def test_a_page_of_the_spec_may_ask(make_rig: MakeRig) -> None:
                 "access-control-max-age": "60",
             }
             status, headers = await asked(rig, path, "OPTIONS", origin=OTHER, **PREFLIGHT)
-            assert (status, told(headers)) in ((405, {}), (401, {})), path
+            assert (status, reported(headers)) in ((405, {}), (401, {})), path
     assert not rig.engines[0].seen, "a preflight asks for nothing"
 
 
@@ -92,7 +92,7 @@ async def test_answers_say_who_may_read_them(make_rig: MakeRig) -> None:
         assert (answer["access-control-allow-origin"], answer["vary"]) == (PAGE, "Origin")
         for other in ({"origin": OTHER}, {"origin": PAGE + "."}, {"origin": "null"}, {}):
             _, answer = await asked(rig, path, method, body=body, **headers, **other)
-            assert (told(answer), answer["vary"]) == ({}, "Origin")
+            assert (reported(answer), answer["vary"]) == ({}, "Origin")
 
 
 async def test_any_page_may_ask_where_keys_are_asked_for(make_rig: MakeRig) -> None:
@@ -113,7 +113,7 @@ def test_what_is_no_origin_is_refused(origin: str) -> None:
 
 @pytest.mark.parametrize("names", ["a\r\nset-cookie: x", "a" * 3_000, "a;b", "a,,b"])
 def test_names_that_are_none_are_not_repeated(names: str) -> None:
-    rules = Cors(Settings(origins=(PAGE,)))
+    rules = CorsRules(Settings(origins=(PAGE,)))
     asking = {b"origin": PAGE.encode(), b"access-control-request-method": b"GET", b"access-control-request-headers": names.encode()}
     answer = rules.preflight(asking)
     assert answer is not None

@@ -11,11 +11,11 @@ import pytest
 from aiohttp import web
 
 from cli.status import query_of_death_lines
-from deployments.gateway.flow import Cause
+from deployments.gateway.flow import EndCause
 from deployments.gateway.reader import Digests
 from deployments.protocol import ENGINE_DIED_HEADER, ReplicaState
-from deployments.telemetry.decisions import Verdict
-from deployments.telemetry.ledger import Outcome
+from deployments.telemetry.decisions import RequestVerdict
+from deployments.telemetry.ledger import RequestOutcome
 from tests.deployments.gateway.fake_engine import DONE, Behaviour, FakeEngine, dying, event, good, pieces, waiting, whole
 from tests.deployments.gateway.rig import ASK, CREDENTIALS, Rig, until
 
@@ -96,8 +96,8 @@ async def test_a_killed_replica_s_request_is_placed_again(make_rig: MakeRig, ask
     assert headers["x-raylane-placement"].startswith(survivor.facts.replica_id)
     assert payload.count(b"data: ") == (4 if "stream" in ask else 0)
     ledger = await rig.last()
-    assert (ledger.outcome, ledger.attempts, ledger.resubmitted) == (Outcome.OK, 2, "replica_lost")
-    again = [decision for decision in ledger.decisions if decision.verdict is Verdict.RESUBMITTED]
+    assert (ledger.outcome, ledger.attempts, ledger.resubmitted) == (RequestOutcome.OK, 2, "replica_lost")
+    again = [decision for decision in ledger.decisions if decision.verdict is RequestVerdict.RESUBMITTED]
     assert [(decision.reason, decision.facts["replica"]) for decision in again] == [("replica_lost", victim.facts.replica_id)]
     ids = [seen.headers["x-request-id"] for engine in (victim, survivor) for seen in engine.seen]
     assert [one.rpartition("-")[2] for one in ids] == ["1", "2"]
@@ -109,7 +109,7 @@ async def test_a_killed_replica_s_request_is_placed_again(make_rig: MakeRig, ask
 async def test_the_feed_s_word_of_a_loss_is_enough(make_rig: MakeRig, ask: dict[str, Any]) -> None:
     rig, hold = await two(make_rig)
     task, victim, survivor = await asked(rig, ask)
-    rig.desk.replica_lost(victim.facts.replica_id)  # its machine is gone, and no connection broke
+    rig.dispatcher.replica_lost(victim.facts.replica_id)  # its machine is gone, and no connection broke
     await until(lambda: survivor.open)
     await until(lambda: victim.aborted)
     hold.set()
@@ -159,7 +159,7 @@ async def test_a_client_that_had_a_part_of_its_answer_twice_is_told_at_its_third
     status, error = await rig.error(STREAM)
     assert (status, error["code"]) == (422, "query_of_death")
     digest = (await rig.last()).digest
-    assert digest == rig.desk.suspicions.all()[-1].key
+    assert digest == rig.dispatcher.suspicions.all()[-1].key
     async with aiohttp.ClientSession(headers=CREDENTIALS) as session:
         async with session.get(rig.url + "/metrics") as response:
             metrics = await response.text()
@@ -168,12 +168,12 @@ async def test_a_client_that_had_a_part_of_its_answer_twice_is_told_at_its_third
     assert 'raylane_queries_of_death_total{model="demo"} 1.0' in metrics
     assert 'raylane_suspects{model="demo",standing="banned"} 1.0' in metrics
     assert 'raylane_rejections_total{cause="query_of_death",' in metrics
-    (suspect,) = model["suspects"]
-    assert (suspect["digest"], suspect["deaths"], suspect["banned"]) == (digest, 2, True)
+    (unresponsive,) = model["suspects"]
+    assert (unresponsive["digest"], unresponsive["deaths"], unresponsive["banned"]) == (digest, 2, True)
     (line,) = query_of_death_lines(model)
     assert line.startswith(f"[red]query of death {digest}: refused for ")
-    assert query_of_death_lines({"suspects": [suspect] * 8})[-1] == "[red]...and 3 more of them[/]"
-    assert query_of_death_lines({"suspects": [{**suspect, "banned": False}]}) == []
+    assert query_of_death_lines({"suspects": [unresponsive] * 8})[-1] == "[red]...and 3 more of them[/]"
+    assert query_of_death_lines({"suspects": [{**unresponsive, "banned": False}]}) == []
 
 
 @both
@@ -185,7 +185,7 @@ async def test_a_dead_engine_in_a_living_replica(make_rig: MakeRig, ask: dict[st
     status, payload = await rig.ask(ask)
     assert (status, b"error" in payload) == (200, False)
     ledger = await rig.last()
-    assert (ledger.outcome, ledger.attempts, ledger.resubmitted) == (Outcome.OK, 2, "engine_died")
+    assert (ledger.outcome, ledger.attempts, ledger.resubmitted) == (RequestOutcome.OK, 2, "engine_died")
     assert {len(engine.seen) for engine in rig.engines} == {1}  # not there again
 
 
@@ -213,7 +213,7 @@ async def test_an_engine_that_dies_within_a_stream_is_a_lost_replica(make_rig: M
     assert error.get("error", error)["code"] == "replica_lost"
     assert b"engine_died" not in payload
     ledger = await rig.last()
-    assert (ledger.outcome, ledger.error) == (Outcome.FAILED, "replica_lost")
+    assert (ledger.outcome, ledger.error) == (RequestOutcome.FAILED, "replica_lost")
 
 
 async def test_an_error_of_the_request_s_own_is_not_placed_again(make_rig: MakeRig) -> None:
@@ -251,7 +251,7 @@ async def test_the_same_request_comes_back_with_its_times(make_rig: MakeRig) -> 
     rig, hold = await two(make_rig)
     task, victim, survivor = await asked(rig, ASK)
     (before,) = [lease.request for lease, _ in rig.owner.scheduler.leases.values()]
-    rig.desk.replica_lost(victim.facts.replica_id)
+    rig.dispatcher.replica_lost(victim.facts.replica_id)
     await until(lambda: survivor.open)
     (after,) = [lease.request for lease, _ in rig.owner.scheduler.leases.values()]
     assert (after.arrived_s, after.deadline_s, after.expires_s) == (before.arrived_s, before.deadline_s, before.expires_s)
@@ -262,10 +262,10 @@ async def test_the_same_request_comes_back_with_its_times(make_rig: MakeRig) -> 
 async def test_a_client_that_left_in_the_same_moment_is_not_served(make_rig: MakeRig) -> None:
     rig, hold = await two(make_rig)
     task, victim, survivor = await asked(rig, ASK)
-    rig.desk.replica_lost(victim.facts.replica_id)
+    rig.dispatcher.replica_lost(victim.facts.replica_id)
     (flow,) = rig.service.flows._flows
-    flow.abort(Cause.CLIENT_GONE)
-    assert (await rig.last()).outcome is Outcome.CANCELLED
+    flow.abort(EndCause.CLIENT_GONE)
+    assert (await rig.last()).outcome is RequestOutcome.CANCELLED
     assert not survivor.seen
     hold.set()
     with pytest.raises(aiohttp.ClientError):
@@ -280,6 +280,6 @@ async def test_a_loss_in_a_stream_that_has_begun_is_told(make_rig: MakeRig) -> N
     async with rig.post("/v1/completions", STREAM) as response:
         await response.content.readline()
         victim = next(engine for engine in rig.engines if engine.open)
-        rig.desk.replica_lost(victim.facts.replica_id)
+        rig.dispatcher.replica_lost(victim.facts.replica_id)
         assert b"replica_lost" in await response.read()
     hold.set()

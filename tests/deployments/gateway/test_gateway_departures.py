@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
-from deployments.cell.departure import Cause, Departure, Lost
+from deployments.cell.departure import Departure, DepartureCause, Lost
 from deployments.gateway import feeds, replica_loss
 from deployments.gateway.reader import Digests
 from deployments.gateway.replica_loss import cause_of
@@ -47,23 +47,25 @@ def last_words(state: ReplicaState, drains_for: DrainReason | None = None) -> Lo
 READY, DRAINING, UNHEALTHY = ReplicaState.READY, ReplicaState.DRAINING, ReplicaState.UNHEALTHY
 DEAD, STALLED = Failed(EngineFault.DEAD, "killed by SIGKILL"), Failed(EngineFault.STALLED, "no step for 8 s")
 CAUSES = [
-    (None, None, False, False, Cause.PROCESS_DIED),
-    (last_words(READY), None, False, False, Cause.PROCESS_DIED),
-    (last_words(READY), None, True, False, Cause.PROCESS_DIED),
-    (last_words(READY), None, False, True, Cause.SILENT),
-    (last_words(DRAINING, DrainReason.STOP), None, True, False, Cause.STOPPED),
-    (last_words(DRAINING, DrainReason.OPERATOR), None, True, False, Cause.DRAINED),
-    (last_words(DRAINING, DrainReason.SPOT_NOTICE), None, True, False, Cause.SPOT_NOTICE),
-    (last_words(DRAINING, DrainReason.STOP), None, False, False, Cause.PROCESS_DIED),  # killed while it drained
-    (last_words(READY), DEAD, True, False, Cause.ENGINE_DIED),
-    (last_words(DRAINING, DrainReason.STOP), STALLED, True, True, Cause.ENGINE_STALLED),
-    (last_words(UNHEALTHY, DrainReason.STOP), None, True, False, Cause.ENGINE_DIED),
+    (None, None, False, False, DepartureCause.PROCESS_DIED),
+    (last_words(READY), None, False, False, DepartureCause.PROCESS_DIED),
+    (last_words(READY), None, True, False, DepartureCause.PROCESS_DIED),
+    (last_words(READY), None, False, True, DepartureCause.UNRESPONSIVE),
+    (last_words(DRAINING, DrainReason.STOP), None, True, False, DepartureCause.STOPPED),
+    (last_words(DRAINING, DrainReason.OPERATOR), None, True, False, DepartureCause.DRAINED),
+    (last_words(DRAINING, DrainReason.SPOT_NOTICE), None, True, False, DepartureCause.SPOT_NOTICE),
+    (last_words(DRAINING, DrainReason.STOP), None, False, False, DepartureCause.PROCESS_DIED),  # killed while it drained
+    (last_words(READY), DEAD, True, False, DepartureCause.ENGINE_DIED),
+    (last_words(DRAINING, DrainReason.STOP), STALLED, True, True, DepartureCause.ENGINE_STALLED),
+    (last_words(UNHEALTHY, DrainReason.STOP), None, True, False, DepartureCause.ENGINE_DIED),
 ]
 
 
-@pytest.mark.parametrize(("last", "failed", "said_goodbye", "was_silent", "cause"), CAUSES)
-def test_the_cause_is_told_by_the_last_words(last: Load | None, failed: Failed | None, said_goodbye: bool, was_silent: bool, cause: Cause) -> None:
-    assert cause_of(last, failed, said_goodbye, was_silent) is cause
+@pytest.mark.parametrize(("last", "failed", "said_goodbye", "was_unresponsive", "cause"), CAUSES)
+def test_the_cause_is_told_by_the_last_words(
+    last: Load | None, failed: Failed | None, said_goodbye: bool, was_unresponsive: bool, cause: DepartureCause
+) -> None:
+    assert cause_of(last, failed, said_goodbye, was_unresponsive) is cause
 
 
 async def test_a_killed_replica_is_told_with_what_was_lost_and_what_came_instead(make_rig: MakeRig) -> None:
@@ -83,7 +85,7 @@ async def test_a_killed_replica_is_told_with_what_was_lost_and_what_came_instead
         hold.set()
     assert b"replica_lost" in (await asked[0])[1]
     assert (await asked[1])[0] == 200
-    assert (departure.cause, departure.model, departure.pid) == (Cause.PROCESS_DIED, "demo", victim.facts.pid)
+    assert (departure.cause, departure.model, departure.pid) == (DepartureCause.PROCESS_DIED, "demo", victim.facts.pid)
     assert (departure.lost.broken, departure.lost.placed_again) == (2, 1)
     digests = {Digests(SECRET).of("/v1/completions", json.dumps(body).encode()) for body in (broken, spared)}
     assert set(departure.lost.digests) == digests
@@ -93,26 +95,26 @@ async def test_a_killed_replica_is_told_with_what_was_lost_and_what_came_instead
     assert (await departure_of(rig, victim)).replaced_by == third.facts.replica_id
 
 
-@pytest.mark.parametrize(("reason", "cause"), [(DrainReason.STOP, Cause.STOPPED), (DrainReason.OPERATOR, Cause.DRAINED)])
-async def test_a_drained_replica_is_no_loss(make_rig: MakeRig, reason: DrainReason, cause: Cause) -> None:
+@pytest.mark.parametrize(("reason", "cause"), [(DrainReason.STOP, DepartureCause.STOPPED), (DrainReason.OPERATOR, DepartureCause.DRAINED)])
+async def test_a_drained_replica_is_no_loss(make_rig: MakeRig, reason: DrainReason, cause: DepartureCause) -> None:
     rig = await make_rig(engines=2)
     engine = rig.engines[0]
     engine.drains_for = reason
     await engine.become(DRAINING)
-    await until(lambda: len(rig.desk.replicas.ready) == 1)
+    await until(lambda: len(rig.dispatcher.replicas.ready) == 1)
     await engine.leave()
     departure = await departure_of(rig, engine)
     assert (departure.cause, departure.cause.planned, departure.lost.requests) == (cause, True, 0)
 
 
 @pytest.mark.whole
-async def test_a_silent_replica_is_told_and_that_it_spoke_again(make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeds, "SILENT_AFTER_S", 0.1)
+async def test_a_unresponsive_replica_is_told_and_that_it_spoke_again(make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "UNRESPONSIVE_AFTER_S", 0.1)
     monkeypatch.setattr(feeds, "LOST_AFTER_S", 0.4)
     rig = await make_rig(engines=1)
     engine = rig.engines[0]
     engine.speaks.clear()
-    assert (await departure_of(rig, engine)).cause is Cause.SILENT
+    assert (await departure_of(rig, engine)).cause is DepartureCause.UNRESPONSIVE
     engine.speaks.set()
     await rig.directory.register(engine.facts)
     assert (await departure_of(rig, engine)).back_unix_s is not None
@@ -120,18 +122,18 @@ async def test_a_silent_replica_is_told_and_that_it_spoke_again(make_rig: MakeRi
 
 async def test_the_end_is_told_as_soon_as_there_is_a_directory_again(make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = await make_rig(engines=1)
-    told, refused = rig.directory.ended, 0
+    reported, refused = rig.directory.ended, 0
 
     async def away(event: Any) -> None:
         nonlocal refused
         refused += 1
         if refused < 3:
             raise RuntimeError("no directory")
-        await told(event)
+        await reported(event)
 
     monkeypatch.setattr(rig.directory, "ended", away)
     await rig.engines[0].kill()
-    assert (await departure_of(rig, rig.engines[0])).cause is Cause.PROCESS_DIED
+    assert (await departure_of(rig, rig.engines[0])).cause is DepartureCause.PROCESS_DIED
     assert refused == 3
 
 
@@ -141,7 +143,7 @@ async def test_an_engine_that_dies_is_told_from_a_replica_that_does(make_rig: Ma
     await engine.say(encode(STALLED))
     await engine.kill()
     departure = await departure_of(rig, engine)
-    assert (departure.cause, departure.detail) == (Cause.ENGINE_STALLED, "no step for 8 s")
+    assert (departure.cause, departure.detail) == (DepartureCause.ENGINE_STALLED, "no step for 8 s")
 
 
 async def test_metrics_and_status_tell_of_it(make_rig: MakeRig) -> None:
@@ -156,8 +158,13 @@ async def test_metrics_and_status_tell_of_it(make_rig: MakeRig) -> None:
     await until(lambda: rig.gateway._announced.departures.last)
     metrics = await page("/metrics")
     assert 'raylane_departures_total{cause="process_died",kind="replica",model="demo",planned="no"} 1.0' in metrics
-    (told,) = json.loads(await page("/raylane/status"))["departures"]
-    assert (told["kind"], told["who"], told["cause"], told["planned"]) == ("replica", rig.engines[0].facts.replica_id, "process_died", False)
+    (reported,) = json.loads(await page("/raylane/status"))["departures"]
+    assert (reported["kind"], reported["who"], reported["cause"], reported["planned"]) == (
+        "replica",
+        rig.engines[0].facts.replica_id,
+        "process_died",
+        False,
+    )
 
 
 async def test_why_tells_of_the_replica_that_a_request_lost(make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ async def test_hello_makes_ready_and_load_is_kept(rig: Rig) -> None:
     feed = rig.gateway.feeds.by_replica[engine.facts.replica_id]
     await engine.say(encode(Load(ReplicaState.READY, 3, 2, 5, 0.25)))
     await until(lambda: feed.load is not None and feed.load.kv_usage == 0.25)
-    assert rig.desk.replicas.is_ready(engine.facts.replica_id)
+    assert rig.dispatcher.replicas.is_ready(engine.facts.replica_id)
 
 
 async def test_a_replica_that_is_not_ready_gets_nothing(make_rig: MakeRig) -> None:
@@ -36,41 +36,41 @@ async def test_a_replica_that_is_not_ready_gets_nothing(make_rig: MakeRig) -> No
     await rig.directory.register(engine.facts)
     await until(lambda: engine.facts.replica_id in rig.gateway.feeds.by_replica)
     await asyncio.sleep(0.3)
-    assert not rig.desk.replicas.ready
+    assert not rig.dispatcher.replicas.ready
     await engine.become(ReplicaState.READY)
-    await until(lambda: rig.desk.replicas.ready)
+    await until(lambda: rig.dispatcher.replicas.ready)
 
 
-@pytest.mark.parametrize(("state", "status"), [(ReplicaState.DRAINING, "draining"), (ReplicaState.UNHEALTHY, "suspect")])
+@pytest.mark.parametrize(("state", "status"), [(ReplicaState.DRAINING, "draining"), (ReplicaState.UNHEALTHY, "unresponsive")])
 async def test_states_are_followed(rig: Rig, state: ReplicaState, status: str) -> None:
     engine = rig.engines[0]
     await engine.become(state)
-    await until(lambda: not rig.desk.replicas.ready)
+    await until(lambda: not rig.dispatcher.replicas.ready)
     assert states(rig) == {engine.facts.replica_id: status}
     await engine.become(ReplicaState.READY)
-    await until(lambda: rig.desk.replicas.ready)
+    await until(lambda: rig.dispatcher.replicas.ready)
     assert states(rig) == {engine.facts.replica_id: "ready"}
 
 
 @pytest.mark.whole
-async def test_silence_sets_aside_and_a_word_brings_back(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeds, "SILENT_AFTER_S", 0.3)
+async def test_feed_outage_sets_aside_and_a_word_brings_back(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "UNRESPONSIVE_AFTER_S", 0.3)
     engine = rig.engines[0]
     engine.behave = pieces(b"data: 1\n\n", hold := asyncio.Event(), b"data: 2\n\n")
     running = asyncio.create_task(rig.ask({**ASK, "stream": True}))
     await until(lambda: engine.open == 1)
     engine.speaks.clear()
-    await until(lambda: not rig.desk.replicas.ready)
+    await until(lambda: not rig.dispatcher.replicas.ready)
     assert rig.owner.snapshot().replicas[0].leases == 1  # what runs there may go on
     engine.speaks.set()
-    await until(lambda: rig.desk.replicas.ready)
+    await until(lambda: rig.dispatcher.replicas.ready)
     hold.set()
     assert (await running)[1] == b"data: 1\n\ndata: 2\n\n"
 
 
 @pytest.mark.whole
-async def test_long_silence_is_a_loss(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeds, "SILENT_AFTER_S", 0.1)
+async def test_long_feed_outage_is_a_loss(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "UNRESPONSIVE_AFTER_S", 0.1)
     monkeypatch.setattr(feeds, "LOST_AFTER_S", 0.4)
     engine = rig.engines[0]
     engine.behave = pieces(b"data: 1\n\n", asyncio.Event())
@@ -88,10 +88,10 @@ async def test_a_broken_feed_alone_is_no_loss(rig: Rig) -> None:
     running = asyncio.create_task(rig.ask({**ASK, "stream": True}))
     await until(lambda: engine.open == 1)
     for _ in range(5):
-        await until(lambda: rig.desk.replicas.ready)
+        await until(lambda: rig.dispatcher.replicas.ready)
         engine.end_feeds()
-        await until(lambda: not rig.desk.replicas.ready)
-    await until(lambda: rig.desk.replicas.ready)
+        await until(lambda: not rig.dispatcher.replicas.ready)
+    await until(lambda: rig.dispatcher.replicas.ready)
     hold.set()
     assert (await running)[1] == b"data: 1\n\ndata: 2\n\n"
 
@@ -101,8 +101,8 @@ async def test_a_line_that_is_none_only_costs_the_connection(rig: Rig, subtests:
     for line in nonsense:
         with subtests.test(line=line[:20]):
             await rig.engines[0].say(line)
-            await until(lambda: not rig.desk.replicas.ready)
-            await until(lambda: rig.desk.replicas.ready)
+            await until(lambda: not rig.dispatcher.replicas.ready)
+            await until(lambda: rig.dispatcher.replicas.ready)
             assert (await rig.ask())[0] == 200
 
 
@@ -122,7 +122,7 @@ async def test_a_replica_that_comes_back_under_its_name(rig: Rig) -> None:
     await until(lambda: not states(rig))
     await engine.start(port)
     await rig.directory.register(replace(engine.facts, pid=2))  # a change, so that nobody waits for the next look
-    await until(lambda: rig.desk.replicas.ready)
+    await until(lambda: rig.dispatcher.replicas.ready)
     engine.behave = good
     assert (await rig.ask())[0] == 200
 
@@ -149,4 +149,4 @@ async def test_a_directory_that_fails_is_asked_again(rig: Rig, monkeypatch: pyte
 
     monkeypatch.setattr(rig.directory, "watch", flaky)
     await rig.add(FakeEngine())
-    assert len(rig.desk.replicas.ready) == 2
+    assert len(rig.dispatcher.replicas.ready) == 2

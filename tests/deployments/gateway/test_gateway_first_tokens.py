@@ -41,12 +41,12 @@ async def test_ttft_of_a_whole_answer_is_that_of_its_first_token(make_rig: MakeR
         asked = group.create_task(_headers(rig))
         await until(lambda: engine.open == 1)
         await engine.first_tokens()
-        told_s = time.monotonic()
-        await until(lambda: any(flow.kept for flow in rig.owner.scheduler.tally.flows.values()))
-        await until(lambda: time.monotonic() > told_s + 0.3)  # the deadline passes while the answer runs
+        reported_s = time.monotonic()
+        await until(lambda: any(flow.met for flow in rig.owner.scheduler.tally.flows.values()))
+        await until(lambda: time.monotonic() > reported_s + 0.3)  # the deadline passes while the answer runs
         hold.set()
     (flow,) = rig.owner.scheduler.tally.flows.values()
-    assert (flow.kept, flow.missed) == (1, 0)
+    assert (flow.met, flow.missed) == (1, 0)
     ledger = await rig.last()
     assert ledger.ttft_s is not None
     assert ledger.ttft_s < 0.3 < ledger.wall_s
@@ -56,46 +56,46 @@ async def test_ttft_of_a_whole_answer_is_that_of_its_first_token(make_rig: MakeR
 
 
 async def test_the_owner_is_told_once_by_the_byte_or_by_the_engine(rig: Rig) -> None:
-    told = _count_first_tokens(rig)
+    reported = _count_first_tokens(rig)
     engine = rig.engines[0]
     hold, begun = asyncio.Event(), asyncio.Event()
     engine.behave = pieces(event("a"), hold, event("b"))
     asked = asyncio.create_task(rig.ask({**ASK, "stream": True}))
-    await until(lambda: told)  # by the byte
+    await until(lambda: reported)  # by the byte
     await engine.first_tokens()
     engine.behave = waiting(begun, pieces(event("a")))
     other = asyncio.create_task(rig.ask({**ASK, "stream": True}))
     await until(lambda: engine.open == 2)
     await engine.first_tokens()
-    await until(lambda: len(told) == 2)  # by the engine
+    await until(lambda: len(reported) == 2)  # by the engine
     begun.set()
     hold.set()
     await asyncio.gather(asked, other)
     await rig.settled()
-    assert len(told) == len(set(told)) == 2
+    assert len(reported) == len(set(reported)) == 2
 
 
 async def test_a_word_of_a_lease_that_is_not_the_request_s_any_more_is_nothing(rig: Rig) -> None:
-    told = _count_first_tokens(rig)
+    reported = _count_first_tokens(rig)
     engine = rig.engines[0]
     hold = asyncio.Event()
     engine.behave = waiting(hold)
     asked = asyncio.create_task(rig.ask())
     await until(lambda: engine.open == 1)
-    (engine_id,) = engine.running
-    await engine.first_tokens("nobody-1", engine_id.rpartition("-")[0] + "-7", "")
-    await engine.first_tokens(engine_id)
-    await until(lambda: told)
+    (attempt_id,) = engine.running
+    await engine.first_tokens("nobody-1", attempt_id.rpartition("-")[0] + "-7", "")
+    await engine.first_tokens(attempt_id)
+    await until(lambda: reported)
     hold.set()
     await asked
-    assert told == [engine_id]
+    assert reported == [attempt_id]
 
 
 async def test_without_the_engine_s_word_the_answer_tells(rig: Rig) -> None:
-    told = _count_first_tokens(rig)
+    reported = _count_first_tokens(rig)
     rig.engines[0].behave = good
     assert (await rig.ask())[0] == 200
-    assert len(told) == 1
+    assert len(reported) == 1
     assert (await rig.last()).ttft_s is not None  # by the engine's statistics
 
 
@@ -107,13 +107,13 @@ async def _headers(rig: Rig) -> Any:
 
 def _count_first_tokens(rig: Rig) -> list[str]:
     """The leases of which the scheduler is told that their first token came."""
-    told: list[str] = []
+    reported: list[str] = []
     scheduler = rig.owner.scheduler
     tell = scheduler.first_token
 
     def note(lease: Any, now: float) -> None:
-        told.append(lease.engine_id)
+        reported.append(lease.attempt_id)
         tell(lease, now)
 
     scheduler.first_token = note  # type: ignore[method-assign]
-    return told
+    return reported

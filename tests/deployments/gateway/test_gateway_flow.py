@@ -6,18 +6,18 @@ import time
 import pytest
 
 from cluster.spec import Timeouts
-from deployments.gateway.flow import Aborted, Cause, Flow, Flows, Hop
+from deployments.gateway.flow import Aborted, EndCause, Flows, Hop, RequestFlow
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.telemetry.ledger import Ledger
 
 TIMES = Timeouts(queue_wait_s=1, connect_s=1, first_byte_s=10, between_bytes_s=20, client_stall_s=30, total_s=100)
 
 
-def flow() -> Flow:
-    return Flow(Ledger("r", "e", "/v1/completions", time.monotonic(), 0.0), TIMES)
+def flow() -> RequestFlow:
+    return RequestFlow(Ledger("r", "e", "/v1/completions", time.monotonic(), 0.0), TIMES)
 
 
-async def aborted(one: Flow, act: object) -> Aborted:
+async def aborted(one: RequestFlow, act: object) -> Aborted:
     """What a guarded wait ends with when `act` is done to its flow."""
 
     async def wait() -> None:
@@ -58,12 +58,12 @@ async def test_the_first_cause_counts() -> None:
     one = flow()
 
     def act() -> None:
-        one.abort(Cause.REPLICA_LOST)
-        one.abort(Cause.CLIENT_GONE)
+        one.abort(EndCause.REPLICA_LOST)
+        one.abort(EndCause.CLIENT_GONE)
         one.expire(time.monotonic() + 1_000)
 
     caught = await aborted(one, act)
-    assert caught.cause is Cause.REPLICA_LOST
+    assert caught.cause is EndCause.REPLICA_LOST
     assert caught.error is not None
 
 
@@ -90,10 +90,10 @@ async def test_errors_pass_through_the_guard_unchanged() -> None:
 
 async def test_an_abort_outside_the_guard_does_nothing() -> None:
     one = flow()
-    one.abort(Cause.TOTAL)
+    one.abort(EndCause.TOTAL)
     with one.guard():
         await asyncio.sleep(0)
-    one.abort(Cause.TOTAL)
+    one.abort(EndCause.TOTAL)
     await asyncio.sleep(0)
     assert one.cause is None
 
@@ -101,7 +101,7 @@ async def test_an_abort_outside_the_guard_does_nothing() -> None:
 async def test_flows_are_swept_and_drained() -> None:
     flows = Flows()
 
-    async def hold(one: Flow) -> Cause:
+    async def hold(one: RequestFlow) -> EndCause:
         async with flows.hold(one):
             try:
                 with one.guard():
@@ -117,5 +117,5 @@ async def test_flows_are_swept_and_drained() -> None:
     flows.sweep(time.monotonic())
     assert len(flows) == 3
     flows.sweep(time.monotonic() + 1_000)
-    assert await asyncio.gather(*tasks) == [Cause.TOTAL] * 3
+    assert await asyncio.gather(*tasks) == [EndCause.TOTAL] * 3
     assert await flows.drained(0.01)

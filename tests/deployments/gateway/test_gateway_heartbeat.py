@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from deployments.gateway.placed import wait_comment
-from deployments.telemetry.ledger import Ledger, Outcome
+from deployments.telemetry.ledger import Ledger, RequestOutcome
 from tests.deployments.gateway.fake_engine import DONE, FakeEngine, dying, event, good, pieces, refusing, waiting, whole
 from tests.deployments.gateway.rig import ASK, Rig, until
 
@@ -70,10 +70,10 @@ async def test_comments_come_in_the_lane_and_before_the_first_byte(make_rig: Mak
         rest = await response.read()
         assert rest.replace(PLACED, b"") == ANSWER
     ledger = await rig.last()
-    assert (ledger.outcome, ledger.status) == (Outcome.OK, 200)
+    assert (ledger.outcome, ledger.status) == (RequestOutcome.OK, 200)
     assert ledger.first_byte_s is not None
     assert ledger.first_byte_s > commented_s  # a comment is no token
-    assert sum(flow.kept + flow.missed for flow in rig.owner.scheduler.tally.flows.values()) == 1
+    assert sum(flow.met + flow.missed for flow in rig.owner.scheduler.tally.flows.values()) == 1
 
 
 async def test_expiry_after_a_comment_is_an_error_event(make_rig: MakeRig) -> None:
@@ -84,7 +84,7 @@ async def test_expiry_after_a_comment_is_an_error_event(make_rig: MakeRig) -> No
     assert comments[0].startswith(b": waiting")
     assert json.loads(error.removeprefix(b"data: "))["error"]["code"] == "queue_timeout"
     ledger = await rig.last()
-    assert (ledger.outcome, ledger.error) == (Outcome.FAILED, "queue_timeout")
+    assert (ledger.outcome, ledger.error) == (RequestOutcome.FAILED, "queue_timeout")
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ async def test_a_request_moves_on_after_a_comment(make_rig: MakeRig, bad: Any) -
         hold.set()
         assert await response.read() == ANSWER
     assert (len(first.seen), len(second.seen)) == (1, 1)
-    assert (await rig.last()).outcome is Outcome.OK
+    assert (await rig.last()).outcome is RequestOutcome.OK
 
 
 async def test_nothing_is_said_once_the_answer_has_begun(rig: Rig) -> None:
@@ -140,7 +140,7 @@ async def test_a_client_that_leaves_between_comments_leaves_nothing(make_rig: Ma
     await beat(rig)
     assert (await client.answer_head())[0] == 200
     client.leave()
-    assert (await rig.last()).outcome is Outcome.CANCELLED
+    assert (await rig.last()).outcome is RequestOutcome.CANCELLED
 
 
 @pytest.mark.parametrize(("ask", "spec"), [(ASK, {}), (STREAM, {"heartbeat_s": 0})], ids=["not streamed", "off"])

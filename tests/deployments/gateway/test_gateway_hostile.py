@@ -17,8 +17,8 @@ from deployments.openai import prefix
 from deployments.openai.endpoints import ENDPOINTS, BodyKind
 from deployments.openai.engine_answer import engine_error
 from deployments.openai.errors import ApiError, ErrorCode
-from deployments.openai.inquiry import MOST_DEPTH, MOST_VALUES, Inquiry, read_inquiry
-from deployments.openai.prompt import MOST_MESSAGES, MOST_OTHER_VALUES
+from deployments.openai.inquiry import MAX_DEPTH, MAX_VALUES, Inquiry, read_inquiry
+from deployments.openai.prompt import MAX_MESSAGES, MAX_OTHER_VALUES
 
 KINDS = {endpoint.path: endpoint.body for endpoint in ENDPOINTS}
 FIXED_BYTES = 6 << 20
@@ -78,7 +78,7 @@ def test_a_reading_takes_little_memory(seed: int) -> None:
 @pytest.mark.parametrize("field", [b"prompt", b"messages", b"input", b"stop"])
 def test_too_many_values_are_counted_and_not_built(unit: bytes, field: bytes) -> None:
     """The 512 KiB of `[1, 1, ..., "a"]` that took a second and half a gigabyte, and its like."""
-    body = b'{"model":"m","%s":[%s"a"]}' % (field, (unit + b",") * (MOST_VALUES + 1))
+    body = b'{"model":"m","%s":[%s"a"]}' % (field, (unit + b",") * (MAX_VALUES + 1))
     for kind in BodyKind:
         found, peak = peak_of(kind, body)
         assert isinstance(found, ApiError)
@@ -88,7 +88,7 @@ def test_too_many_values_are_counted_and_not_built(unit: bytes, field: bytes) ->
 
 
 def test_a_mixed_prompt_builds_one_error_and_no_list() -> None:
-    body = b'{"model":"m","prompt":[%s"a"]}' % (b"1," * (MOST_OTHER_VALUES - 10))
+    body = b'{"model":"m","prompt":[%s"a"]}' % (b"1," * (MAX_OTHER_VALUES - 10))
     found, peak = peak_of(BodyKind.COMPLETION, body)
     assert isinstance(found, ApiError)
     assert (found.error, found.param) == (ErrorCode.INVALID_VALUE, "prompt")
@@ -137,18 +137,18 @@ def test_what_is_no_whole_chunk_of_ids_is_looked_at_once() -> None:
 
 def test_the_bounds_are_named() -> None:
     deep = b'{"model":"m","prompt":"x","a":%s%s}' % (b"[" * 200, b"]" * 200)
-    assert f"allowed: at most {MOST_DEPTH}" in refusal(BodyKind.COMPLETION, deep).message
-    ids = b'{"model":"m","prompt":[%s1]}' % (b"1," * MOST_VALUES)
-    assert f"gateway.limits.max_values = {MOST_VALUES}" in refusal(BodyKind.COMPLETION, ids).message
-    assert read_inquiry(BodyKind.COMPLETION, ids, 2 * MOST_VALUES).prompt_ids == MOST_VALUES + 1
+    assert f"allowed: at most {MAX_DEPTH}" in refusal(BodyKind.COMPLETION, deep).message
+    ids = b'{"model":"m","prompt":[%s1]}' % (b"1," * MAX_VALUES)
+    assert f"gateway.limits.max_values = {MAX_VALUES}" in refusal(BodyKind.COMPLETION, ids).message
+    assert read_inquiry(BodyKind.COMPLETION, ids, 2 * MAX_VALUES).prompt_ids == MAX_VALUES + 1
     with pytest.raises(ApiError, match=r"gateway\.limits\.max_values = 1024"):
         read_inquiry(BodyKind.COMPLETION, b'{"model":"m","prompt":[%s1]}' % (b"1," * 1_024), 1_024)
-    other = b'{"model":"m","prompt":"x","stop":[%s1]}' % (b"1," * MOST_OTHER_VALUES)
-    assert f"not token ids of a prompt; allowed: at most {MOST_OTHER_VALUES}" in refusal(BodyKind.COMPLETION, other).message
-    chat = b'{"model":"m","messages":[%s{}]}' % (b"{}," * MOST_MESSAGES)
-    assert f"allowed: at most {MOST_MESSAGES}" in refusal(BodyKind.CHAT, chat).message
-    parts = b'{"model":"m","messages":[{"content":[%s{}]}]}' % (b"{}," * MOST_MESSAGES)
-    assert f"allowed: at most {MOST_MESSAGES}" in refusal(BodyKind.CHAT, parts).message
+    other = b'{"model":"m","prompt":"x","stop":[%s1]}' % (b"1," * MAX_OTHER_VALUES)
+    assert f"not token ids of a prompt; allowed: at most {MAX_OTHER_VALUES}" in refusal(BodyKind.COMPLETION, other).message
+    chat = b'{"model":"m","messages":[%s{}]}' % (b"{}," * MAX_MESSAGES)
+    assert f"allowed: at most {MAX_MESSAGES}" in refusal(BodyKind.CHAT, chat).message
+    parts = b'{"model":"m","messages":[{"content":[%s{}]}]}' % (b"{}," * MAX_MESSAGES)
+    assert f"allowed: at most {MAX_MESSAGES}" in refusal(BodyKind.CHAT, parts).message
 
 
 def test_of_two_equal_fields_the_last_counts() -> None:
@@ -181,7 +181,7 @@ async def test_the_loop_turns_while_a_large_body_is_read() -> None:
 
     body: Any = json.dumps({"model": "m", "prompt": "\n" * 1_000_000}).encode()
     other = asyncio.create_task(turn())
-    reading = await Reader().read(BodyKind.COMPLETION, body, MOST_VALUES, None, lambda whole: "")
+    reading = await Reader().read(BodyKind.COMPLETION, body, MAX_VALUES, None, lambda whole: "")
     other.cancel()
     assert reading.inquiry.prompt_chars == 1_000_000
     assert turns > 1

@@ -12,7 +12,7 @@ from deployments.gateway.tenants import digest_of
 from deployments.openai.endpoints import BodyKind
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.inquiry import read_inquiry
-from deployments.telemetry.ledger import Outcome
+from deployments.telemetry.ledger import RequestOutcome
 from tests.deployments.gateway.fake_engine import FakeEngine, dying, pieces, refusing, waiting, whole
 from tests.deployments.gateway.rig import Rig, until
 
@@ -55,7 +55,7 @@ async def test_answers_pass_untouched_under_a_lease(rig: Rig) -> None:
     rig.engines[0].behave = pieces(START, STOP)
     assert await rig.ask(STREAM, MESSAGES + "?beta=true") == (200, START + STOP)
     ledger = await rig.last(2)
-    assert (ledger.path, ledger.outcome, ledger.max_tokens, ledger.prompt_chars) == (MESSAGES, Outcome.OK, 8, len("userone two three"))
+    assert (ledger.path, ledger.outcome, ledger.max_tokens, ledger.prompt_chars) == (MESSAGES, RequestOutcome.OK, 8, len("userone two three"))
     assert rig.owner.snapshot().placed == 2
     assert [(seen.path, json.loads(seen.body)) for seen in rig.engines[0].seen] == [(MESSAGES, MESSAGE), (MESSAGES, STREAM)]
 
@@ -160,14 +160,14 @@ async def test_a_stream_that_breaks_ends_with_an_error_event(rig: Rig, behave: A
     assert answer.count(b"event: error") == 1
     assert b"data: [DONE]" not in answer
     ledger = await rig.last()
-    assert (ledger.outcome, ledger.error) == (Outcome.FAILED, code)
+    assert (ledger.outcome, ledger.error) == (RequestOutcome.FAILED, code)
 
 
 async def test_what_an_engine_says_of_its_own_parts_is_not_passed_on(rig: Rig) -> None:
     """vLLM makes its stream of a chat's; an error event in that one it cannot read, and says so with all that it read."""
     said = "1 validation error for ChatCompletionStreamResponse\nid\n  Field required [type=missing, input_value={'error': {...}}]"
-    told = json.dumps({"type": "error", "error": {"type": "internal_error", "message": said}}).encode()
-    rig.engines[0].behave = pieces(START, b"event: error\ndata: " + told + b"\n\n")
+    reported = json.dumps({"type": "error", "error": {"type": "internal_error", "message": said}}).encode()
+    rig.engines[0].behave = pieces(START, b"event: error\ndata: " + reported + b"\n\n")
     error = ended_by((await rig.ask(STREAM, MESSAGES))[1])
     assert "validation" not in error["message"]
 
@@ -177,7 +177,7 @@ async def test_a_client_that_leaves_ends_the_work(rig: Rig) -> None:
     client = await rig.connect(STREAM, MESSAGES)
     await until(lambda: rig.engines[0].open)
     client.leave()
-    assert (await rig.last()).outcome is Outcome.CANCELLED
+    assert (await rig.last()).outcome is RequestOutcome.CANCELLED
     await until(lambda: rig.engines[0].aborted)
 
 

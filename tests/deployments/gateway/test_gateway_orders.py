@@ -77,7 +77,7 @@ async def test_a_cordoned_replica_gets_nothing_new(make_rig: MakeRig) -> None:
     assert states[second]["cordon"] is None
     assert await samples(rig, "raylane_cordoned_replicas") == {'{model="demo"}': 1}
     rig.engines[0].end_feeds()
-    await until(lambda: status_of(rig, first) == "suspect")
+    await until(lambda: status_of(rig, first) == "unresponsive")
     await until(lambda: status_of(rig, first) == "cordoned")
     assert (await rig.ask())[0] == 200
     assert used(rig) == [0, 8], "its feed came anew, and lifts nothing"
@@ -175,8 +175,8 @@ async def test_holds_and_pins_are_in_force_shown_and_counted(make_rig: MakeRig) 
     assert await samples(rig, "raylane_control") == {'{kind="hold",model="demo"}': 2, '{kind="pin",model="demo"}': 3}
     until_s = await samples(rig, "raylane_control_until_seconds")
     assert until_s['{kind="hold",model="demo"}'] > time.time() + 500
-    told = (await rig.directory.orders()).of("demo", time.time())
-    assert [(control.kind.value, control.replicas) for control in told] == [("hold", 2), ("pin", 3)]
+    reported = (await rig.directory.orders()).of("demo", time.time())
+    assert [(control.kind.value, control.replicas) for control in reported] == [("hold", 2), ("pin", 3)]
     assert (await post(rig, "/raylane/release", {**BY, "model": "demo"}))[0] == 200
     assert (await get(rig, "/raylane/controls"))["controls"] == []
     assert await samples(rig, "raylane_control") == {}
@@ -237,7 +237,7 @@ async def test_a_node_drains_for_a_spot_notice(make_rig: MakeRig) -> None:
     assert (status, len(answer["draining"])) == (200, 2)
     assert [engine.drained for engine in rig.engines] == [["spot_notice"], ["spot_notice"]]
     assert len((await rig.directory.orders()).acts) == 1
-    await until(lambda: not rig.desk.is_ready)
+    await until(lambda: not rig.dispatcher.is_ready)
     for engine in rig.engines:
         await engine.become(ReplicaState.READY)
 

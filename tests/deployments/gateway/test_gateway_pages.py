@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from deployments.gateway.operators import pages as operators
 from deployments.gateway.tenants import digest_of
-from deployments.telemetry.ledger import Outcome
+from deployments.telemetry.ledger import RequestOutcome
 from tests.deployments.gateway.fake_engine import DONE, FakeEngine, event, good, pieces, waiting
 from tests.deployments.gateway.rig import ASK, CREDENTIALS, Rig, openai_error, until
 from tests.deployments.gateway.test_gateway_timeouts import last_events
@@ -50,7 +50,7 @@ async def test_ready_follows_the_replicas(make_rig: MakeRig) -> None:
     engine = await rig.add(FakeEngine())
     assert await get(rig, "/ready") == (200, {"status": "ready"})
     await engine.kill()
-    await until(lambda: not rig.desk.replicas.ready)
+    await until(lambda: not rig.dispatcher.replicas.ready)
     assert (await get(rig, "/ready"))[0] == 503
 
 
@@ -189,10 +189,10 @@ async def test_a_page_that_fails_is_an_error_like_any(rig: Rig, monkeypatch: pyt
 
 
 async def test_a_bug_in_the_gateway_is_a_500_in_form(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rig.desk, "url_of", lambda lease: 1 / 0)
+    monkeypatch.setattr(rig.dispatcher, "url_of", lambda lease: 1 / 0)
     status, error = await rig.error()
     assert (status, error["code"]) == (500, "internal_error")
-    assert (await rig.last()).outcome is Outcome.FAILED
+    assert (await rig.last()).outcome is RequestOutcome.FAILED
 
 
 async def test_draining_finishes_what_runs_and_refuses_the_rest(make_rig: MakeRig) -> None:

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from deployments.protocol import ReplicaState
-from deployments.telemetry.ledger import Outcome
+from deployments.telemetry.ledger import RequestOutcome
 from tests.deployments.gateway.fake_engine import DONE, FakeEngine, dying, event, good, pieces, raw, refusing, waiting, whole
 from tests.deployments.gateway.rig import ASK, CHAT, Rig, openai_error, until
 from tests.deployments.gateway.test_gateway_timeouts import last_events
@@ -38,12 +38,12 @@ async def test_an_answer_that_is_none(rig: Rig, ask: dict[str, Any], subtests: p
             rig.engines[0].behave = behave
             status, error = await rig.error(ask)
             assert (status, error["code"]) == (502, "replica_lost")
-            assert (await rig.last(number + 1)).outcome is Outcome.FAILED
+            assert (await rig.last(number + 1)).outcome is RequestOutcome.FAILED
     rig.engines[0].behave = good
     assert (await rig.ask(ask))[0] == 200
 
 
-async def test_death_in_a_stream_is_never_silent_nor_inside_an_event(rig: Rig, subtests: pytest.Subtests) -> None:
+async def test_death_in_a_stream_is_never_unresponsive_nor_inside_an_event(rig: Rig, subtests: pytest.Subtests) -> None:
     for number, tail in enumerate([b"", b"data: {", event("c")[:-1], event("c")[:-2], b"d"]):
         with subtests.test(tail=tail):
             rig.engines[0].behave = dying(event("a") + event("b"), *([tail] if tail else []), 0.05)
@@ -53,7 +53,7 @@ async def test_death_in_a_stream_is_never_silent_nor_inside_an_event(rig: Rig, s
             assert before == event("a") + event("b")
             assert error["code"] == "replica_lost"
             ledger = await rig.last(number + 1)
-            assert (ledger.outcome, ledger.error) == (Outcome.FAILED, "replica_lost")
+            assert (ledger.outcome, ledger.error) == (RequestOutcome.FAILED, "replica_lost")
             assert rig.owner.snapshot().endings["failed"] == number + 1
 
 
@@ -82,7 +82,7 @@ async def test_the_end_without_a_blank_line_is_passed_on(rig: Rig) -> None:
 
 async def test_a_refused_request_goes_to_another_replica(make_rig: MakeRig) -> None:
     rig = await make_rig(engines=2)
-    for code, state in (("draining", "draining"), ("unhealthy", "suspect")):
+    for code, state in (("draining", "draining"), ("unhealthy", "unresponsive")):
         first, second = rig.engines
         first.behave = second.behave = refusing(code, times=1)
         refuser = first
@@ -92,7 +92,7 @@ async def test_a_refused_request_goes_to_another_replica(make_rig: MakeRig) -> N
         assert refuser.seen
         states = {replica.replica_id: replica.status for replica in rig.owner.snapshot().replicas}
         assert state in states.values() or "ready" in states.values()
-        await until(lambda: len(rig.desk.replicas.ready) == 2)  # their feeds say that they are ready
+        await until(lambda: len(rig.dispatcher.replicas.ready) == 2)  # their feeds say that they are ready
         first.behave = second.behave = good
     ids = [seen.headers["x-request-id"] for engine in rig.engines for seen in engine.seen]
     assert len(set(ids)) == len(ids)
@@ -109,7 +109,7 @@ async def test_a_refused_request_waits_at_the_head(make_rig: MakeRig) -> None:
     engine.behave = refusing("draining", times=1)
     for number, name in enumerate(("first", "second", "third")):
         asks.append(asyncio.create_task(rig.ask({**ASK, "prompt": name})))
-        await until(lambda wanted=number + 2: rig.owner.snapshot().submitted == wanted)  # type: ignore[misc]
+        await until(lambda desired=number + 2: rig.owner.snapshot().submitted == desired)  # type: ignore[misc]
     await asyncio.gather(*asks[1:])
     release.set()
     await asks[0]
@@ -124,7 +124,7 @@ async def test_a_draining_replica_gets_nothing_new_but_finishes(make_rig: MakeRi
     running = [asyncio.create_task(rig.ask(STREAM)) for _ in range(4)]
     await until(lambda: first.open == second.open == 2)
     await first.become(ReplicaState.DRAINING)
-    await until(lambda: len(rig.desk.replicas.ready) == 1)
+    await until(lambda: len(rig.dispatcher.replicas.ready) == 1)
     seen = len(first.seen)
     second.behave = good
     assert [status for status, _ in await asyncio.gather(*(rig.ask() for _ in range(5)))] == [200] * 5
@@ -154,8 +154,8 @@ async def test_an_error_of_the_engine_comes_in_openais_form(rig: Rig) -> None:
                 error = openai_error(await response.read())
                 assert (error["message"], error["code"]) == ("no", code)
                 assert error["param"] == ("temperature" if status < 500 else None)
-    assert (await rig.last(6)).outcome is Outcome.FAILED
-    assert (rig.closed[0].outcome, rig.closed[0].error) == (Outcome.REFUSED, "invalid_value")
+    assert (await rig.last(6)).outcome is RequestOutcome.FAILED
+    assert (rig.closed[0].outcome, rig.closed[0].error) == (RequestOutcome.REFUSED, "invalid_value")
     rig.engines[0].behave = whole(payload, status=400)
     status, error = await rig.error({"model": "demo", "prompt": 5}, path="/tokenize")
     assert (status, error["param"]) == (400, "temperature")
@@ -163,13 +163,13 @@ async def test_an_error_of_the_engine_comes_in_openais_form(rig: Rig) -> None:
 
 async def test_an_error_in_the_engines_stream(rig: Rig) -> None:
     """vLLM's event when its core has died: the client gets it in the one form, and the books know that the request failed."""
-    told = b'data: {"error": {"message": "EngineCore died", "type": "InternalServerError", "param": null, "code": 500}}\n\n'
-    rig.engines[0].behave = pieces(event("a") + told[:20], 0.02, told[20:] + DONE)
+    reported = b'data: {"error": {"message": "EngineCore died", "type": "InternalServerError", "param": null, "code": 500}}\n\n'
+    rig.engines[0].behave = pieces(event("a") + reported[:20], 0.02, reported[20:] + DONE)
     before, error = last_events((await rig.ask(STREAM))[1])
     assert before == event("a")
     assert (error["code"], error["message"]) == ("engine_error", "EngineCore died")
     ledger = await rig.last()
-    assert (ledger.outcome, ledger.error) == (Outcome.FAILED, "engine_error")
+    assert (ledger.outcome, ledger.error) == (RequestOutcome.FAILED, "engine_error")
     assert rig.owner.snapshot().endings["failed"] == 1
 
 
@@ -177,7 +177,7 @@ async def test_a_text_that_speaks_of_errors_is_none(rig: Rig) -> None:
     stream = event('data: {"error": "x"}') + event('{"error":') + DONE
     rig.engines[0].behave = pieces(stream)
     assert (await rig.ask(STREAM))[1] == stream
-    assert (await rig.last()).outcome is Outcome.OK
+    assert (await rig.last()).outcome is RequestOutcome.OK
 
 
 async def test_a_redirect_is_not_followed(rig: Rig) -> None:
@@ -235,7 +235,7 @@ async def test_a_killed_replica(make_rig: MakeRig, ask: dict[str, Any]) -> None:
 async def test_all_replicas_killed_then_one_comes(make_rig: MakeRig) -> None:
     rig = await make_rig()
     await rig.engines[0].kill()
-    await until(lambda: not rig.desk.replicas.ready)
+    await until(lambda: not rig.dispatcher.replicas.ready)
     waits = asyncio.create_task(rig.ask())
     await until(lambda: rig.owner.snapshot().lanes[0].waiting == 1)
     await rig.add(FakeEngine())
@@ -250,12 +250,12 @@ async def test_a_replica_lost_between_its_placement_and_the_task(rig: Rig) -> No
     def submit_and_lose(*arguments: Any) -> None:
         submit(*arguments)
         owner.submit = submit  # type: ignore[method-assign]
-        rig.desk.replica_lost(rig.engines[0].facts.replica_id)
+        rig.dispatcher.replica_lost(rig.engines[0].facts.replica_id)
 
     owner.submit = submit_and_lose  # type: ignore[method-assign]
     waits = asyncio.create_task(rig.ask())
     await until(lambda: owner.snapshot().lanes[0].waiting == 1)
-    rig.desk.replica_up(rig.engines[0].facts)
+    rig.dispatcher.replica_up(rig.engines[0].facts)
     assert (await waits)[0] == 200
     assert owner.snapshot().endings["failed"] == 1
 
@@ -273,7 +273,7 @@ async def test_tokenizer_requests_find_a_replica_that_answers(make_rig: MakeRig)
     rig.engines[1].behave = dying()
     assert (await rig.error({"prompt": "x"}, path="/tokenize"))[0] == 502
     await rig.engines[1].kill()
-    await until(lambda: not rig.desk.replicas.ready)
+    await until(lambda: not rig.dispatcher.replicas.ready)
     status, error = await rig.error({"model": "demo", "tokens": [1]}, path="/detokenize")
     assert (status, error["code"]) == (503, "no_replica")
 

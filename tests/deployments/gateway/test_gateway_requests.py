@@ -8,7 +8,7 @@ import pytest
 
 from deployments.openai.endpoints import BodyKind
 from deployments.openai.inquiry import read_inquiry
-from deployments.telemetry.ledger import Outcome
+from deployments.telemetry.ledger import RequestOutcome
 from tests.deployments.gateway.fake_engine import FakeEngine, whole
 from tests.deployments.gateway.rig import ASK, CHAT, Rig
 
@@ -76,7 +76,7 @@ async def test_bad_input(rig: Rig, subtests: pytest.Subtests) -> None:
                 assert (got, error["code"], error["param"]) == (status, code, param), error
                 assert param is None or param in error["message"]
                 assert len(error["message"]) < 300
-            assert (await rig.last()).outcome is Outcome.REFUSED
+            assert (await rig.last()).outcome is RequestOutcome.REFUSED
     assert not rig.engines[0].seen
     assert rig.owner.snapshot().submitted == 0
 

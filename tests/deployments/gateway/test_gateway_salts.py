@@ -144,7 +144,7 @@ async def test_no_credit_across_tenants(make_rig: MakeRig) -> None:
     rig = await make_rig(tenants=TENANTS)
     body = json.dumps({**ASK, "prompt": "one two three " * 100}).encode()
     await sent(rig, "key-a", body)
-    index = rig.owner.scheduler.books.prefixes
+    index = rig.owner.scheduler.learned_state.prefixes
     salts = Salts(rig.service.spec, "the-secret")
     chunks = [index.longest(read_inquiry(BodyKind.COMPLETION, body, salt_of=salts.of(one)).prefix)[0] for one in rig.service.spec.tenants]
     assert chunks == [1_400 // 256, 0]

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 
 from autoscaling.signals.signals import signals_from
-from deployments.cell.scaling_books import SCALING_PATH, Books, read_books
+from deployments.cell.scaling_facts import SCALING_PATH, ScalingFacts, read_scaling_facts
 from deployments.cell.scaling_state import ScalingState
 from tests.deployments.gateway.fake_engine import FakeEngine, waiting
 from tests.deployments.gateway.rig import ASK, SECRET, Rig, until
@@ -28,11 +28,11 @@ async def page(rig: Rig, name: str = "demo", secret: str = SECRET, **query: str)
         return response.status, await response.read()
 
 
-async def books(rig: Rig, **query: str) -> Books:
+async def books(rig: Rig, **query: str) -> ScalingFacts:
     """The books on it."""
     status, payload = await page(rig, **query)
     assert status == 200
-    return read_books(payload)
+    return read_scaling_facts(payload)
 
 
 def state(**changes: Any) -> ScalingState:
@@ -47,17 +47,17 @@ async def test_the_books_are_the_schedulers(make_rig: MakeRig) -> None:
     rig.engines[0].behave = waiting(go)
     asks = [asyncio.create_task(rig.ask({**ASK, "stream": True}, headers={"x-raylane-class": "hasty"})) for _ in range(8)]
     await until(lambda: sum(lane.waiting for lane in rig.owner.snapshot().lanes) == 4)
-    told = await books(rig, latency_span_s="60")
-    assert (told.model, told.epoch, told.age_s) == ("demo", 1, 0.0)
-    assert told.attainment == {"interactive": 0.99, "hasty": 0.9}
-    assert [(replica.status, replica.sequences) for replica in told.snapshot.replicas] == [("ready", 4)]
-    assert sum(lane.waiting for lane in told.snapshot.lanes) == 4
-    assert (told.snapshot.finished, told.snapshot.endings["finished"]) == (3, 3)
-    assert told.latencies is not None
-    assert (told.latencies.requests, told.latencies.span_s) == (3, 60.0)
-    assert 0 < told.latencies.ttft_p50_s <= told.latencies.ttft_p90_s <= told.latencies.ttft_p99_s
+    reported = await books(rig, latency_span_s="60")
+    assert (reported.model, reported.epoch, reported.age_s) == ("demo", 1, 0.0)
+    assert reported.attainment == {"interactive": 0.99, "hasty": 0.9}
+    assert [(replica.status, replica.sequences) for replica in reported.snapshot.replicas] == [("ready", 4)]
+    assert sum(lane.waiting for lane in reported.snapshot.lanes) == 4
+    assert (reported.snapshot.finished, reported.snapshot.endings["finished"]) == (3, 3)
+    assert reported.latencies is not None
+    assert (reported.latencies.requests, reported.latencies.span_s) == (3, 60.0)
+    assert 0 < reported.latencies.ttft_p50_s <= reported.latencies.ttft_p90_s <= reported.latencies.ttft_p99_s
     assert (await books(rig)).latencies is None
-    signals = signals_from(told, 1.0, 1e9, 1)
+    signals = signals_from(reported, 1.0, 1e9, 1)
     assert (signals.ready, signals.running, signals.waiting, signals.arrived, signals.starting) == (1, 4, 4, 11, 0)
     assert signals.attainment == {"interactive": 0.99, "hasty": 0.9}
     go.set()
@@ -78,18 +78,18 @@ async def test_who_may_not_or_asks_for_nonsense(rig: Rig) -> None:
 
 
 async def test_one_that_owns_nothing_says_so(rig: Rig) -> None:
-    rig.desk.follow(None)
+    rig.dispatcher.follow(None)
     status, payload = await page(rig)
     assert (status, json.loads(payload)["error"]["code"]) == (409, "not_owner")
 
 
 async def test_a_model_without_replicas_has_books(make_rig: MakeRig) -> None:
     rig = await make_rig(engines=0)
-    await until(lambda: rig.desk.own is not None)
+    await until(lambda: rig.dispatcher.own is not None)
     waits = asyncio.create_task(rig.ask())
     await until(lambda: rig.owner.snapshot().submitted == 1)
-    told = await books(rig)
-    signals = signals_from(told, 1.0, 1e9, 0)
+    reported = await books(rig)
+    signals = signals_from(reported, 1.0, 1e9, 0)
     assert (signals.waiting, signals.arrived, signals.replicas, signals.starting) == (1, 1, (), 0)
     await rig.add(FakeEngine())
     assert (await waits)[0] == 200
@@ -98,11 +98,11 @@ async def test_a_model_without_replicas_has_books(make_rig: MakeRig) -> None:
 async def test_what_an_autoscaler_says_is_shown(make_rig: MakeRig) -> None:
     rig = await make_rig()
     before = await model(rig)
-    assert (before["scaling"], before["wanted_replicas"]) == (None, 1)
+    assert (before["scaling"], before["desired_replicas"]) == (None, 1)
     await rig.directory.scaling(state(requested=4, applied=3, ready=1, starting=2, reason="backlog", alarms=("stale",), shadow={"requested": 5}))
     await until(lambda: rig.gateway._announced.scaling.states)
     shown = await model(rig)
-    assert shown["wanted_replicas"] == 3
+    assert shown["desired_replicas"] == 3
     assert {key: shown["scaling"][key] for key in ("requested", "applied", "ready", "starting", "reason", "alarms", "shadow")} == {
         "requested": 4,
         "applied": 3,
@@ -124,7 +124,7 @@ async def test_what_an_autoscaler_says_is_shown(make_rig: MakeRig) -> None:
 
 async def test_a_start_that_is_too_far_off_is_told(make_rig: MakeRig) -> None:
     rig = await make_rig(engines=0, models=[{**ZERO, "replicas": {"count": 0, "min": 0, "max": 2}}], timeouts={"queue_wait_s": 60})
-    await until(lambda: rig.desk.own is not None)
+    await until(lambda: rig.dispatcher.own is not None)
     assert (await get(rig, "/ready"))["status"] == "ready"
     first = asyncio.create_task(rig.error())
     await until(lambda: rig.owner.snapshot().submitted == 1)
@@ -145,7 +145,7 @@ async def test_a_start_that_is_too_far_off_is_told(make_rig: MakeRig) -> None:
 
 async def test_a_start_that_is_near_is_waited_for(make_rig: MakeRig) -> None:
     rig = await make_rig(engines=0, models=[{**ZERO, "replicas": {"count": 0, "min": 0, "max": 2}}], classes=PATIENT)
-    await until(lambda: rig.desk.own is not None)
+    await until(lambda: rig.dispatcher.own is not None)
     await rig.directory.scaling(state(start_up_eta_s=30.0))
     await until(lambda: rig.owner.scheduler.starting.ready_at_s is not None)
     hasty = {"x-raylane-class": "hasty"}

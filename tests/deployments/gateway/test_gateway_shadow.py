@@ -1,4 +1,4 @@
-"""A shadow law is promoted and taken back over the real page: in the spec of the whole cell, and in the audit."""
+"""A shadow policy is promoted and taken back over the real page: in the spec of the whole cell, and in the audit."""
 
 import asyncio
 from typing import Any
@@ -16,8 +16,8 @@ from tests.deployments.gateway.test_gateway_orders import BY, SCALED, MakeRig, p
 SHADOWED: list[dict[str, Any]] = [{**SCALED[0], "autoscaling": {"policy": "backlog", "shadow": {"policy": "hpa", "settings": {"target": 5}}}}]
 
 
-def laws(rig: Rig) -> tuple[str, str | None]:
-    """The active law and the shadow, in the spec in force."""
+def policies(rig: Rig) -> tuple[str, str | None]:
+    """The active policy and the shadow, in the spec in force."""
     spec = rig.service.spec
     section = spec.autoscaling_of(spec.models[0])
     return section.policy, None if section.shadow is None else section.shadow.policy
@@ -31,7 +31,7 @@ async def test_a_promotion_is_in_force_everywhere_and_taken_back(make_rig: MakeR
     rig = await make_rig(models=SHADOWED)
     status, answer = await ask(rig, "promote")
     assert (status, answer["active"], answer["shadow"]) == (200, "hpa", "backlog")
-    assert laws(rig) == ("hpa", "backlog")
+    assert policies(rig) == ("hpa", "backlog")
     listing = await rig.directory.watch(-1, 0)
     assert ClusterSpec.model_validate_json(listing.spec_json or "") == rig.service.spec
     assert listing.orders.promotion_of("demo") == standing(rig.service.spec, "demo")
@@ -39,7 +39,7 @@ async def test_a_promotion_is_in_force_everywhere_and_taken_back(make_rig: MakeR
     again = ClusterSpec.model_validate({**rig.service.spec.model_dump(), "models": [{**SHADOWED[0], **yaml.safe_load(text)}]})
     assert again.models[0].autoscaling == rig.service.spec.models[0].autoscaling
     status, answer = await ask(rig, "rollback")
-    assert (status, laws(rig)) == (200, ("backlog", "hpa"))
+    assert (status, policies(rig)) == (200, ("backlog", "hpa"))
     orders = await rig.directory.orders()
     assert orders.promoted == ()
     assert {(kind, count) for _, kind, count in orders.acts} == {(ActKind.PROMOTE, 1), (ActKind.ROLLBACK, 1)}
@@ -54,9 +54,9 @@ async def test_what_cannot_be_is_refused_before_anything_is_done(make_rig: MakeR
     assert "no promotion is in force" in answer["error"]["message"]
     assert (await ask(rig, "other"))[0] == 400
     assert (await post(rig, "/raylane/shadow", {**BY, "model": "no", "kind": "promote"}))[0] == 400
-    assert laws(rig) == ("backlog", "hpa")
+    assert policies(rig) == ("backlog", "hpa")
     assert (await ask(rig, "rollback", force=True))[0] == 200
-    assert laws(rig) == ("hpa", "backlog")
+    assert policies(rig) == ("hpa", "backlog")
 
 
 async def test_without_a_shadow_there_is_nothing_to_promote(make_rig: MakeRig) -> None:
@@ -72,14 +72,14 @@ async def test_what_an_apply_has_put_back_is_no_promotion_to_take_back(make_rig:
     assert (await ask(rig, "promote"))[0] == 200
     assert (await put(rig, own))[0] == 200
     status, answer = await ask(rig, "rollback")
-    assert (status, laws(rig)) == (400, ("backlog", "hpa"))
+    assert (status, policies(rig)) == (400, ("backlog", "hpa"))
     assert "no promotion is in force" in answer["error"]["message"]
     assert (await ask(rig, "promote"))[0] == 200
     promoted = changed(rig)
     promoted["models"][0]["autoscaling"]["up_per_minute"] = 3
-    assert (await put(rig, promoted))[0] == 200, "another setting, the same laws"
+    assert (await put(rig, promoted))[0] == 200, "another setting, the same policies"
     assert (await ask(rig, "rollback"))[0] == 200
-    assert laws(rig) == ("backlog", "hpa")
+    assert policies(rig) == ("backlog", "hpa")
     assert rig.service.spec.models[0].autoscaling == ClusterSpec.model_validate(knob).models[0].autoscaling
 
 
@@ -87,11 +87,11 @@ async def test_a_second_promotion_is_the_way_back(make_rig: MakeRig) -> None:
     rig = await make_rig(models=SHADOWED)
     for active in ("hpa", "backlog"):
         assert (await ask(rig, "promote"))[0] == 200
-        assert laws(rig)[0] == active
+        assert policies(rig)[0] == active
     assert (await ask(rig, "rollback"))[0] == 400
     assert (await ask(rig, "promote"))[0] == 200
     assert (await ask(rig, "rollback"))[0] == 200
-    assert laws(rig) == ("backlog", "hpa")
+    assert policies(rig) == ("backlog", "hpa")
 
 
 async def test_what_could_not_be_put_in_force_is_not_written_down(make_rig: MakeRig) -> None:
@@ -100,7 +100,7 @@ async def test_what_could_not_be_put_in_force_is_not_written_down(make_rig: Make
     rig.directory._audit._path = rig.run_dir  # a folder: no file can be opened there
     assert (await ask(rig, "promote"))[0] == 503
     rig.directory._audit._path = controls
-    assert laws(rig) == ("backlog", "hpa")
+    assert policies(rig) == ("backlog", "hpa")
     assert (await rig.directory.watch(-1, 0)).spec_json is None
     assert (await ask(rig, "rollback"))[0] == 400
 
@@ -116,9 +116,9 @@ async def test_an_apply_that_comes_in_between_is_not_lost(make_rig: MakeRig) -> 
         await gate.wait()
 
     rig.directory.apply = slow  # type: ignore[method-assign]
-    wanted = changed(rig)
-    wanted["models"][0]["autoscaling"]["backlog"]["short_cost"] = 20.0
-    putting = asyncio.create_task(put(rig, wanted))
+    desired = changed(rig)
+    desired["models"][0]["autoscaling"]["backlog"]["short_cost"] = 20.0
+    putting = asyncio.create_task(put(rig, desired))
     await entered.wait()
     rig.directory.apply = apply  # type: ignore[method-assign]
     promoting = asyncio.create_task(ask(rig, "promote"))

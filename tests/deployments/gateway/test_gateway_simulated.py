@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 
 from cluster.spec import Model
-from deployments.engine.replica import Identity, Replica
+from deployments.engine.replica import Identity, ReplicaServer
 from deployments.engine.simulated.backend import start_simulated
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
-from deployments.engine_model.limits import Limits
+from deployments.engine_model.limits import EngineModelLimits
 from deployments.gateway.tenants import digest_of
-from deployments.scheduling import Policy, Scheduler
-from deployments.telemetry.decisions import Verdict
-from planning.simulator.cell import Cell, CellSettings
+from deployments.scheduling import Scheduler, SchedulingPolicy
+from deployments.telemetry.decisions import RequestVerdict
+from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.workload import plain_workload
 from tests.deployments.gateway.rig import SECRET, Rig, until
 
-LIMITS = Limits(sequences=64, step_tokens=2_048, kv_tokens=400_000)
+LIMITS = EngineModelLimits(sequences=64, step_tokens=2_048, kv_tokens=400_000)
 COST = CostModel(line(0.004, 1e-5), line(0.0, 0.0), plain_attention(0.0, 0.0))
 PROMPT_TOKENS = 900
 SPEED = 2.0
@@ -42,7 +42,7 @@ async def simulated(make_rig: Callable[..., Awaitable[Rig]], folder: Path, speed
         "settings": {"max_model_len": 4_096, "max_num_seqs": LIMITS.sequences, "max_num_batched_tokens": LIMITS.step_tokens},
     }
     rig = await make_rig(engines=0, models=[model], **gateway)
-    replica = Replica(Model.model_validate(model), Identity("r", "node", "127.0.0.1"), SECRET, start_simulated)
+    replica = ReplicaServer(Model.model_validate(model), Identity("r", "node", "127.0.0.1"), SECRET, start_simulated)
     await replica.start()
     await rig.directory.register(replica.facts)
     await until(lambda: "r" in rig.owner.scheduler.fleet.by_id)
@@ -69,7 +69,9 @@ async def ask(rig: Rig, stream: bool, output_tokens: int, number: int = 0) -> No
 @pytest.mark.parametrize("stream", [True, False])
 async def test_the_scheduler_is_given_the_same_facts_as_in_the_simulator(rig: Rig, stream: bool) -> None:
     output_tokens = 200
-    cell = Cell(CellSettings(1, LIMITS, Policy()), COST, plain_workload(np.array([0.0]), np.array([PROMPT_TOKENS]), np.array([output_tokens])))
+    cell = CellSimulator(
+        CellSettings(1, LIMITS, SchedulingPolicy()), COST, plain_workload(np.array([0.0]), np.array([PROMPT_TOKENS]), np.array([output_tokens]))
+    )
     simulated = facts_of(cell.scheduler)
     cell.run()
     live = facts_of(rig.owner.scheduler)
@@ -144,5 +146,5 @@ async def test_what_a_tenant_finds_cached(make_rig: Callable[..., Awaitable[Rig]
         mine = PROMPT_TOKENS // 64 * 64
         assert cached == [0, mine, others, mine]
         assert [ledger.finished.cached_tokens for ledger in rig.closed if ledger.finished] == cached
-        placed = [next(one for one in ledger.decisions if one.verdict is Verdict.PLACED) for ledger in rig.closed]
+        placed = [next(one for one in ledger.decisions if one.verdict is RequestVerdict.PLACED) for ledger in rig.closed]
         assert [one.facts["booked_prefill_tokens"] for one in placed] == [PROMPT_TOKENS - tokens for tokens in cached]

@@ -53,9 +53,9 @@ async def test_each_key_of_a_tenant_works_and_never_reaches_an_engine(make_rig: 
 async def test_models_ask_for_a_key_and_probes_do_not(make_rig: MakeRig) -> None:
     rig = await make_rig(tenants=TENANTS)
     async with aiohttp.ClientSession() as session:
-        for path, key, wanted in (("/v1/models", "", 401), ("/v1/models", "key-b", 200), ("/ready", "", 200), ("/health", "", 200)):
+        for path, key, desired in (("/v1/models", "", 401), ("/v1/models", "key-b", 200), ("/ready", "", 200), ("/health", "", 200)):
             async with session.get(rig.url + path, headers={"authorization": f"Bearer {key}"}) as response:
-                assert response.status == wanted, path
+                assert response.status == desired, path
 
 
 async def test_a_class_that_a_key_may_not_claim(make_rig: MakeRig) -> None:

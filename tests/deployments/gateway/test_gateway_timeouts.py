@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from deployments.protocol import ReplicaFacts
-from deployments.telemetry.ledger import Outcome
+from deployments.telemetry.ledger import RequestOutcome
 from tests.deployments.gateway.fake_engine import DONE, FakeEngine, event, good, pieces, waiting
 from tests.deployments.gateway.rig import ASK, Rig, free_port, head, openai_error, until
 
@@ -51,7 +51,7 @@ async def test_queue_wait_behind_others(make_rig: MakeRig) -> None:
 
 def take(rig: Rig, facts: ReplicaFacts) -> None:
     """The gateway believes in a replica that is not there."""
-    rig.desk.replicas.up(facts)
+    rig.dispatcher.replicas.up(facts)
     rig.owner.replica_up(facts)
 
 
@@ -80,7 +80,7 @@ async def test_nobody_listens(make_rig: MakeRig) -> None:
     take(rig, dead)
     status, _ = await rig.ask({**ASK, "stream": True})
     assert status == 200
-    assert not rig.desk.replicas.is_ready("a-first-in-order")
+    assert not rig.dispatcher.replicas.is_ready("a-first-in-order")
 
 
 async def test_first_byte_of_a_stream(make_rig: MakeRig) -> None:
@@ -90,7 +90,7 @@ async def test_first_byte_of_a_stream(make_rig: MakeRig) -> None:
     status, error = await rig.error(STREAM)
     assert (status, error["code"]) == (504, "first_byte_timeout")
     await until(lambda: engine.aborted == 1)
-    assert (await rig.last()).outcome is Outcome.FAILED
+    assert (await rig.last()).outcome is RequestOutcome.FAILED
 
 
 async def test_headers_alone_are_no_first_byte(make_rig: MakeRig) -> None:
@@ -205,7 +205,7 @@ async def test_a_client_that_stops_reading_a_stream(make_rig: MakeRig) -> None:
     await client.answer_head()
     await until(lambda: engine.aborted == 1)
     ledger = await rig.last()
-    assert ledger.outcome is Outcome.FAILED
+    assert ledger.outcome is RequestOutcome.FAILED
     assert ledger.stages()["client_stall"] > 0.4
     assert ledger.bytes_out < 30_000_000
     await no_connection_left(rig)
@@ -248,7 +248,7 @@ async def test_a_slow_reader_is_no_stalled_one(make_rig: MakeRig) -> None:
         tail = (tail + piece)[-5:]
         await asyncio.sleep(3.0 * len(piece) / 6_000_000)
     assert got > 6_000_000
-    assert (await rig.last()).outcome is Outcome.OK
+    assert (await rig.last()).outcome is RequestOutcome.OK
     client.leave()
 
 
@@ -262,7 +262,7 @@ async def test_a_client_that_does_not_read_an_error(make_rig: MakeRig) -> None:
     await client.answer_head()
     await until(lambda: rig.owner.snapshot().replicas[0].leases == 1)
     await asyncio.sleep(0.3)
-    rig.desk.replica_lost(engine.facts.replica_id)
+    rig.dispatcher.replica_lost(engine.facts.replica_id)
     ledger = await rig.last()
     assert ledger.error == "replica_lost"
     await no_connection_left(rig)
@@ -273,7 +273,7 @@ async def test_the_unread_end_of_a_short_stream(make_rig: MakeRig) -> None:
     """What fits the kernel's buffers is the kernel's; nothing of it keeps a flow."""
     rig = await make_rig(timeouts={"client_stall_s": 0.5, "keep_alive_s": 1})
     client = await rig.connect(STREAM, small=True)
-    assert (await rig.last()).outcome is Outcome.OK
+    assert (await rig.last()).outcome is RequestOutcome.OK
     await no_connection_left(rig)
     client.leave()
 

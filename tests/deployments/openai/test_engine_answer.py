@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.openai.endpoints import BodyKind
-from deployments.openai.engine_answer import Events, engine_error
+from deployments.openai.engine_answer import EventSplitter, engine_error
 
 CASES = [
     (
@@ -87,7 +87,7 @@ def streams(draw: st.DrawFn) -> tuple[bytes, bytes, list[bytes]]:
 @given(streams())
 def test_any_split_passes_the_same_bytes_and_only_whole_events(case: tuple[bytes, bytes, list[bytes]]) -> None:
     stream, newline, pieces = case
-    events, passed = Events(), b""
+    events, passed = EventSplitter(), b""
     for piece in pieces:
         passed += events.feed(piece)
         assert stream.startswith(passed)
@@ -99,7 +99,7 @@ def test_any_split_passes_the_same_bytes_and_only_whole_events(case: tuple[bytes
 @given(streams())
 def test_no_whole_event_is_held_back(case: tuple[bytes, bytes, list[bytes]]) -> None:
     _, newline, pieces = case
-    events, passed, came = Events(), b"", b""
+    events, passed, came = EventSplitter(), b"", b""
     for piece in pieces:
         came += piece
         passed += events.feed(piece)
@@ -108,4 +108,4 @@ def test_no_whole_event_is_held_back(case: tuple[bytes, bytes, list[bytes]]) -> 
 
 @pytest.mark.parametrize("piece", [b"data: x\n\n", b"data: x\n\ndata: y\n\n"])
 def test_whole_events_are_passed_as_they_are(piece: bytes) -> None:
-    assert Events().feed(piece) is piece
+    assert EventSplitter().feed(piece) is piece

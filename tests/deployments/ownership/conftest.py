@@ -8,7 +8,7 @@ import pytest
 import uvloop
 
 from deployments.cell.directory import Directory
-from deployments.gateway.flow import Cause
+from deployments.gateway.flow import EndCause
 from deployments.gateway.gateway import Gateway
 from tests.deployments.gateway.fake_engine import FakeEngine
 from tests.deployments.gateway.rig import SECRET, Handle, Rig, free_port, make_spec, until
@@ -39,13 +39,13 @@ class Cell:
     @property
     def owner(self) -> Rig:
         """The gateway that owns the model; there must be exactly one."""
-        (found,) = [rig for rig in self.rigs if rig.desk.own is not None]
+        (found,) = [rig for rig in self.rigs if rig.dispatcher.own is not None]
         return found
 
     @property
     def other(self) -> Rig:
         """One that does not."""
-        return next(rig for rig in self.rigs if rig.desk.own is None)
+        return next(rig for rig in self.rigs if rig.dispatcher.own is None)
 
     async def crash(self, rig: Rig) -> None:
         """Ends a gateway as a killed process does: every connection of its breaks at once, it says goodbye to nobody."""
@@ -60,9 +60,9 @@ class Cell:
                 listener.close()
             for connection in list(server._server.server_state.connections):
                 connection.transport.abort()
-        for allegiance in gateway._allegiances.values():
-            allegiance.close()
-        gateway.service.flows.abort_all(Cause.CLIENT_GONE)
+        for owner_tracker in gateway._owner_trackers.values():
+            owner_tracker.close()
+        gateway.service.flows.abort_all(EndCause.CLIENT_GONE)
         await gateway._session.close()
         gateway._journal.close()
 

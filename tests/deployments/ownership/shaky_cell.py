@@ -1,4 +1,4 @@
-"""A cell in virtual time, whose connections break, delay and repeat: the real desk, allegiance, channel, page and owner; a network, engines, clients
+"""A cell in virtual time, whose connections break, delay and repeat: the real dispatcher, owner tracker, channel, page and owner; a network, engines, clients
 and a directory's shell that are none. What it does is drawn from its dice, so one seed gives one run.
 """
 
@@ -14,13 +14,13 @@ import aiohttp
 from cluster.spec import EngineSettings, Model
 from deployments.engine.fence import Fence
 from deployments.gateway.cell_pages import LanesPage
-from deployments.ownership.allegiance import Allegiance, ClaimFailed, Overtaken
 from deployments.ownership.booking import Running, read_booking
-from deployments.ownership.desk import Desk
+from deployments.ownership.dispatcher import Dispatcher
+from deployments.ownership.owner_tracker import ClaimFailed, Overtaken, OwnerTracker
 from deployments.ownership.owners import Owners
-from deployments.ownership.ticket import QueueTimeout, Rejected
+from deployments.ownership.pending_request import QueueTimeout, Rejected
 from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, ReplicaFacts, ReplicaState
-from deployments.scheduling import Binding, Ending, Lease, Policy, Request
+from deployments.scheduling import Binding, Ending, Lease, Request, SchedulingPolicy
 
 MODEL = Model(name="demo", source="/nowhere", settings=EngineSettings(max_model_len=1_024))
 JOIN_EVERY_S = 1.0
@@ -148,28 +148,28 @@ class Engine:
     def claim(self, epoch: int) -> list[Running]:
         if not self.fence.admits(epoch):
             raise Overtaken(self.fence.highest)
-        told = [(name, booking) for name, booking in self.running.items()]
-        return [Running(read_booking(booking).lease(self.name, self.cell.now), name in self.started) for name, booking in told]
+        reported = [(name, booking) for name, booking in self.running.items()]
+        return [Running(read_booking(booking).lease(self.name, self.cell.now), name in self.started) for name, booking in reported]
 
-    def end(self, engine_id: str, whole: bool) -> None:
+    def end(self, attempt_id: str, whole: bool) -> None:
         """The exchange is over: every gateway's feed says so."""
-        booking = self.running.pop(engine_id, None)
+        booking = self.running.pop(attempt_id, None)
         if booking is not None and self.alive:
-            told = Finished(engine_id, 200 if whole else 499, int(whole), 10, 0, 5, 0, 0.0, 0.1, 0.1, 0.1, 0.2, "" if whole else booking)
-            self.cell.tell_all(self, lambda gateway: gateway.desk.finished(told))
+            reported = Finished(attempt_id, 200 if whole else 499, int(whole), 10, 0, 5, 0, 0.0, 0.1, 0.1, 0.1, 0.2, "" if whole else booking)
+            self.cell.tell_all(self, lambda gateway: gateway.dispatcher.finished(reported))
 
 
 class Gateway:
-    """The real desk and its allegiance, and clients."""
+    """The real dispatcher and its owner tracker, and clients."""
 
     def __init__(self, cell: "Cell", name: str) -> None:
         self.cell = cell
         self.name = name
         self.url = f"http://{name}"
-        self.desk = Desk(MODEL, name)
-        self.page = LanesPage({"demo": self.desk})
+        self.dispatcher = Dispatcher(MODEL, name)
+        self.page = LanesPage({"demo": self.dispatcher})
         session = cast(aiohttp.ClientSession, Session(cell))
-        self.allegiance = Allegiance(self.desk, name, session, self, lambda: (Policy(), Binding()))
+        self.owner_tracker = OwnerTracker(self.dispatcher, name, session, self, lambda: (SchedulingPolicy(), Binding()))
         self.feeds: dict[str, float] = {}
         self.again: set[str] = set()
         self.tasks = [cell.spawn(self._join()), cell.spawn(self._sweep())]
@@ -182,7 +182,7 @@ class Gateway:
 
     async def _join(self) -> None:
         while True:
-            epoch, highest = self.allegiance.epoch, self.allegiance.highest
+            epoch, highest = self.owner_tracker.epoch, self.owner_tracker.highest
             owned = {} if epoch is None else {"demo": epoch}
             self.cell.directory_hears(lambda owners, now, owned=owned, highest=highest: self._register(owners, now, owned, highest))
             await asyncio.sleep(JOIN_EVERY_S)
@@ -194,15 +194,15 @@ class Gateway:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_S)
-            self.desk.hand_on(self.cell.now)
+            self.dispatcher.hand_on(self.cell.now)
 
     async def client(self, request: Request) -> str:
         """One client's request to its end, as `gateway/placed.py` and `relay.py` run it; in one word."""
         try:
-            if not (await self.desk.submit(request)).accepted:
+            if not (await self.dispatcher.submit(request)).accepted:
                 return "rejected"
             while True:
-                placement = await self.desk.placement(request)
+                placement = await self.dispatcher.placement(request)
                 outcome = await self._relay(placement.lease)
                 if outcome is not None:
                     return outcome
@@ -215,35 +215,35 @@ class Gateway:
 
     async def _relay(self, lease: Lease) -> str | None:
         lost: asyncio.Future[None] = self.cell.loop.create_future()
-        self.desk.when_lost(lease, lambda: lost.done() or lost.set_result(None))
-        credentials = self.desk.credentials(lease)
-        url = self.desk.url_of(lease)
+        self.dispatcher.when_lost(lease, lambda: lost.done() or lost.set_result(None))
+        credentials = self.dispatcher.credentials(lease)
+        url = self.dispatcher.url_of(lease)
         ending = Ending.FAILED
         try:
             if url is None:
-                self.desk.refused(lease, None)
+                self.dispatcher.refused(lease, None)
                 return None
             await asyncio.sleep(self.cell.delay())
             engine = self.cell.engines[url.removeprefix("http://")]
             if not engine.alive:
-                self.desk.refused(lease, None)
+                self.dispatcher.refused(lease, None)
                 return None
             if engine.drains:
-                self.desk.refused(lease, ReplicaState.DRAINING)
+                self.dispatcher.refused(lease, ReplicaState.DRAINING)
                 return None
             if not engine.fence.admits(int(credentials[EPOCH_HEADER])):
-                self.desk.overtaken(lease, engine.fence.highest)
+                self.dispatcher.overtaken(lease, engine.fence.highest)
                 return None
-            self.cell.reached[lease.engine_id] += 1
-            engine.running[lease.engine_id] = credentials[BOOKING_HEADER]
+            self.cell.reached[lease.attempt_id] += 1
+            engine.running[lease.attempt_id] = credentials[BOOKING_HEADER]
             whole = False
             try:
                 whole = await self._stream(engine, lease, lost)
             finally:
-                self.cell.loop.call_later(self.cell.delay(), engine.end, lease.engine_id, whole)
-            if not whole and lease.engine_id not in engine.started and lease.request.request_id not in self.again:
+                self.cell.loop.call_later(self.cell.delay(), engine.end, lease.attempt_id, whole)
+            if not whole and lease.attempt_id not in engine.started and lease.request.request_id not in self.again:
                 self.again.add(lease.request.request_id)  # its client has seen nothing: once more
-                self.desk.refused(lease, None)
+                self.dispatcher.refused(lease, None)
                 return None
             ending = Ending.FINISHED if whole else Ending.FAILED
             return "answered" if whole else "failed"
@@ -251,7 +251,7 @@ class Gateway:
             ending = Ending.CANCELLED
             raise
         finally:
-            self.desk.release(lease, ending)
+            self.dispatcher.release(lease, ending)
 
     async def _stream(self, engine: Engine, lease: Lease, lost: asyncio.Future[None]) -> bool:
         """Whether the whole answer came."""
@@ -262,8 +262,8 @@ class Gateway:
                 working.cancel()
                 return False
             if not part:
-                engine.started.add(lease.engine_id)
-                self.desk.first_token(lease)
+                engine.started.add(lease.attempt_id)
+                self.dispatcher.first_token(lease)
         return True
 
 
@@ -312,7 +312,7 @@ class Cell:
         self.gateways.append(gateway)
         for engine in self.engines.values():
             if engine.alive and not engine.drains:
-                self._tell(engine, gateway, lambda one, engine=engine: one.desk.replica_up(engine.facts))
+                self._tell(engine, gateway, lambda one, engine=engine: one.dispatcher.replica_up(engine.facts))
 
     def crash(self, gateway: Gateway) -> None:
         """A killed process: its connections break, it says nothing more, its engines drop what they ran for it."""
@@ -321,27 +321,27 @@ class Cell:
             channel.cut()
         for task in gateway.tasks:
             task.cancel()
-        gateway.allegiance.close()
-        gateway.desk.follow(None)
+        gateway.owner_tracker.close()
+        gateway.dispatcher.follow(None)
         for name in [name for name in self.clients if name.endswith(f"@{gateway.name}")]:
             self.clients.pop(name).cancel()
 
     def add_engine(self) -> None:
         engine = Engine(self, self.name("r"))
         self.engines[engine.name] = engine
-        self.tell_all(engine, lambda gateway: gateway.desk.replica_up(engine.facts))
+        self.tell_all(engine, lambda gateway: gateway.dispatcher.replica_up(engine.facts))
 
     def kill(self, engine: Engine) -> None:
         """Its process is gone: whoever reads from it hears so, its feeds break."""
         engine.alive = False
         engine.running.clear()
         engine.died.set_result(None)
-        self.tell_all(engine, lambda gateway: gateway.desk.replica_lost(engine.name))
+        self.tell_all(engine, lambda gateway: gateway.dispatcher.replica_lost(engine.name))
 
     def drain(self, engine: Engine) -> None:
         """It takes no new work, and goes once it has none."""
         engine.drains = True
-        self.tell_all(engine, lambda gateway: gateway.desk.replica_state(engine.name, ReplicaState.DRAINING))
+        self.tell_all(engine, lambda gateway: gateway.dispatcher.replica_state(engine.name, ReplicaState.DRAINING))
         self.spawn(self._end_drained(engine))
 
     async def _end_drained(self, engine: Engine) -> None:
@@ -352,11 +352,11 @@ class Cell:
         if engine.alive:
             self.kill(engine)
 
-    def falls_silent(self, engine: Engine) -> None:
-        """Its feed is silent for one gateway, then back."""
+    def falls_unresponsive(self, engine: Engine) -> None:
+        """Its feed is unresponsive for one gateway, then back."""
         gateway = self.dice.choice(self.gateways)
-        self._tell(engine, gateway, lambda one: one.desk.replica_state(engine.name, None))
-        self._tell(engine, gateway, lambda one: one.desk.replica_up(engine.facts) if engine.alive and not engine.drains else None)
+        self._tell(engine, gateway, lambda one: one.dispatcher.replica_state(engine.name, None))
+        self._tell(engine, gateway, lambda one: one.dispatcher.replica_up(engine.facts) if engine.alive and not engine.drains else None)
 
     def tell_all(self, engine: Engine, what: Callable[[Gateway], None]) -> None:
         """Each gateway's feed of that engine brings it, in order."""
@@ -384,7 +384,7 @@ class Cell:
         self.owners.assign(self.now)
         word = self.owners.owned.get("demo")
         for gateway in self.gateways:
-            self.loop.call_later(self.delay(), lambda one=gateway, word=word: one.allegiance.told(word) if one in self.gateways else None)
+            self.loop.call_later(self.delay(), lambda one=gateway, word=word: one.owner_tracker.reported(word) if one in self.gateways else None)
 
     def restart_directory(self) -> None:
         self.owners = Owners(self.now, len(self.gateways), self.owners.epochs)

@@ -11,7 +11,7 @@ from hypothesis import given
 
 from deployments.ownership import channel
 from deployments.ownership.booking import Booking, booking_of, read_booking
-from deployments.ownership.channel import NotOwner, Outbox, RemoteOwner
+from deployments.ownership.channel import MessageOutbox, NotOwner, RemoteOwner
 from deployments.ownership.messages import (
     BEAT_S,
     LANES_PATH,
@@ -115,7 +115,7 @@ def test_a_booking_goes_through_a_header(lease: Lease, gateway: str) -> None:
     booking = read_booking(text)
     assert booking == booking_of(lease, gateway)
     again = booking.lease(lease.replica_id, lease.placed_s)
-    names = ("engine_id", "replica_id", "attempt", "prefill_tokens", "kv_tokens", "output_tokens", "home", "sequences")
+    names = ("attempt_id", "replica_id", "attempt", "prefill_tokens", "kv_tokens", "output_tokens", "home", "sequences")
     assert all(getattr(again, name) == getattr(lease, name) for name in names)
 
 
@@ -126,7 +126,7 @@ def test_what_is_no_booking_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b"", b"x", b"[]", b"{}", b'{"type":"nothing"}', b'{"type":"cancel"}', b'{"type":"release","engine_id":"a","ending":"no"}']
+    "line", [b"", b"x", b"[]", b"{}", b'{"type":"nothing"}', b'{"type":"cancel"}', b'{"type":"release","attempt_id":"a","ending":"no"}']
 )
 def test_what_is_no_message_is_refused(line: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
@@ -138,7 +138,7 @@ def test_a_booking_counts_its_tokens() -> None:
 
 
 async def test_an_outbox_gives_all_at_once_and_then_beats() -> None:
-    outbox = Outbox()
+    outbox = MessageOutbox()
     for line in (b"a\n", b"b\n"):
         outbox.put(line)
     pieces = outbox.pieces(0.01, b"beat\n")
@@ -158,11 +158,11 @@ async def _serve(answer: object) -> tuple[web.AppRunner, str]:
     return runner, f"http://127.0.0.1:{runner.addresses[0][1]}"
 
 
-async def test_a_silent_owner_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel, "SILENT_AFTER_S", 0.2)
+async def test_a_unresponsive_owner_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "UNRESPONSIVE_AFTER_S", 0.2)
     beats = 3
 
-    async def falls_silent(request: web.Request) -> web.StreamResponse:
+    async def falls_unresponsive(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
         for _ in range(beats):
@@ -171,7 +171,7 @@ async def test_a_silent_owner_is_noticed(monkeypatch: pytest.MonkeyPatch) -> Non
         await asyncio.sleep(60)
         return response
 
-    runner, url = await _serve(falls_silent)
+    runner, url = await _serve(falls_unresponsive)
     opened: list[float] = []
     try:
         async with aiohttp.ClientSession() as session:
@@ -191,4 +191,4 @@ async def test_who_is_no_owner_says_so() -> None:
         with pytest.raises(NotOwner):
             await RemoteOwner(Ownership("demo", 1, "other", url)).run(session, "me", lambda: None)
     await runner.cleanup()
-    assert BEAT_S < channel.SILENT_AFTER_S / 3, "a few beats may be late"
+    assert BEAT_S < channel.UNRESPONSIVE_AFTER_S / 3, "a few beats may be late"

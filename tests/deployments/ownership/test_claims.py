@@ -8,9 +8,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from deployments.ownership import allegiance
-from deployments.ownership.allegiance import ClaimFailed, Overtaken, claim, overtaken_by
+from deployments.ownership import owner_tracker
 from deployments.ownership.booking import Booking, Running
+from deployments.ownership.owner_tracker import ClaimFailed, Overtaken, claim, overtaken_by
 from deployments.protocol import CLAIM_PATH, STALE_EPOCH_CODE, ReplicaFacts
 
 BOOKING = Booking("g1", "q", 4, "b", 70, 30, 2, 140, 300, 31, 1)
@@ -53,8 +53,8 @@ def runs(booking: str, started: object) -> dict[str, object]:
 
 
 async def test_what_runs_is_told_with_its_booking(claimed: Claim, asked: list[object]) -> None:
-    told = [runs(BOOKING.encode(), True), runs("", False), runs(BOOKING.encode(), False)]
-    found = await claimed(web.json_response({"epoch": 7, "running": told}))
+    reported = [runs(BOOKING.encode(), True), runs("", False), runs(BOOKING.encode(), False)]
+    found = await claimed(web.json_response({"epoch": 7, "running": reported}))
     lease = BOOKING.lease("r1", 100.0)
     assert found == [Running(lease, True), Running(lease, False)]
     assert asked == [{"epoch": 7}]
@@ -88,7 +88,7 @@ async def test_any_other_answer_is_a_failed_claim(claimed: Claim, status: int, b
 
 
 async def test_a_replica_that_cannot_be_reached_or_says_nothing_is_a_failed_claim(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(allegiance, "_ANSWER_S", 0.05)
+    monkeypatch.setattr(owner_tracker, "_ANSWER_S", 0.05)
 
     async def says_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()

@@ -12,22 +12,22 @@ from deployments.scheduling import Admission, AdmissionKind, Ending, Lease, Pick
 
 
 class Asks:
-    """A holder that notes what it is told."""
+    """A submitter that notes what it is told."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.reported: list[str] = []
 
     def admitted(self, request_id: str, admission: Admission) -> None:
-        self.told.append("admitted" if admission.accepted else "rejected")
+        self.reported.append("admitted" if admission.accepted else "rejected")
 
     def placed(self, placement: Placement, url: str) -> None:
-        self.told.append(f"placed {placement.lease.engine_id} at {url}")
+        self.reported.append(f"placed {placement.lease.attempt_id} at {url}")
 
     def expired(self, request_id: str) -> None:
-        self.told.append("expired")
+        self.reported.append("expired")
 
     def moved(self) -> None:
-        self.told.append("moved")
+        self.reported.append("moved")
 
 
 def request() -> Request:
@@ -58,50 +58,50 @@ async def owner() -> RemoteOwner:
 
 
 @pytest.fixture
-async def holder(owner: RemoteOwner) -> Asks:
+async def submitter(owner: RemoteOwner) -> Asks:
     asks = Asks()
     owner.submit(asks, request())
     return asks
 
 
-async def test_a_cancel_crosses_the_admission(owner: RemoteOwner, holder: Asks) -> None:
+async def test_a_cancel_crosses_the_admission(owner: RemoteOwner, submitter: Asks) -> None:
     owner.cancel("a")
     owner.take(admitted())
     assert sent(owner) == [Cancel("a"), Cancel("a")], "whoever admits what nobody waits for hears so"
     owner.take(admitted(AdmissionKind.REJECT))
     assert sent(owner) == [Cancel("a"), Cancel("a")]
-    assert holder.told == []
+    assert submitter.reported == []
 
 
-async def test_a_cancel_crosses_the_placement(owner: RemoteOwner, holder: Asks) -> None:
+async def test_a_cancel_crosses_the_placement(owner: RemoteOwner, submitter: Asks) -> None:
     owner.take(admitted())
     owner.cancel("a")
     owner.take(placed())
     assert sent(owner) == [Cancel("a"), Release("a-1", Ending.CANCELLED)]
-    assert holder.told == ["admitted"]
+    assert submitter.reported == ["admitted"]
 
 
-async def test_a_placement_that_comes_twice_ends_no_lease(owner: RemoteOwner, holder: Asks) -> None:
+async def test_a_placement_that_comes_twice_ends_no_lease(owner: RemoteOwner, submitter: Asks) -> None:
     for _ in range(2):
         owner.take(placed())
     assert sent(owner) == []
-    owner.refused(holder, lease(), None)
+    owner.refused(submitter, lease(), None)
     owner.take(placed(2))
     owner.take(placed(2))
     assert [type(message) for message in sent(owner)] == [Refused]
     owner.release("a-2", Ending.FINISHED)
-    assert holder.told == ["placed a-1 at http://r1", "placed a-2 at http://r1"]
+    assert submitter.reported == ["placed a-1 at http://r1", "placed a-2 at http://r1"]
 
 
-async def test_a_refusal_names_the_attempt(owner: RemoteOwner, holder: Asks) -> None:
+async def test_a_refusal_names_the_attempt(owner: RemoteOwner, submitter: Asks) -> None:
     owner.take(placed(3))
-    owner.refused(holder, lease(3), None)
+    owner.refused(submitter, lease(3), None)
     (refused,) = sent(owner)
     assert isinstance(refused, Refused)
     assert (refused.attempt, refused.replica_id, refused.state) == (3, "r1", None)
 
 
-async def test_one_that_waits_no_more_is_not_cancelled(owner: RemoteOwner, holder: Asks) -> None:
+async def test_one_that_waits_no_more_is_not_cancelled(owner: RemoteOwner, submitter: Asks) -> None:
     owner.take(placed())
     owner.cancel("a")
     assert sent(owner) == []

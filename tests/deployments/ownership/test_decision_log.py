@@ -37,8 +37,8 @@ async def test_what_gateways_decided_replays(make_cell: MakeCell, tmp_path: Path
     await load()
     await cell.settled()
     for rig in cell.rigs:
-        for allegiance in rig.gateway._allegiances.values():
-            allegiance.close()
+        for owner_tracker in rig.gateway._owner_trackers.values():
+            owner_tracker.close()
     logs = sorted(folder.glob("*.jsonl"))
     assert [log.name.split("-gateway")[0][:12] for log in logs] == ["demo-epoch-1", "demo-epoch-2"]
     placed = 0
@@ -59,7 +59,7 @@ async def test_what_gateways_decided_replays(make_cell: MakeCell, tmp_path: Path
 
 
 def test_a_full_file_is_rotated_and_the_oldest_goes(tmp_path: Path) -> None:
-    log = DecisionLog(tmp_path, "m", LogHealth("m"), most_bytes=10)
+    log = DecisionLog(tmp_path, "m", LogHealth("m"), max_bytes=10)
     for number in range(decision_log.KEPT + 3):
         assert log.due()
         log.write(f"file {number:02}")
@@ -91,7 +91,7 @@ def test_where_no_file_can_be_opened_none_is_lost(full: bool, tmp_path: Path, mo
     for number in range(decision_log.KEPT + 1):
         path.with_name(f"m.jsonl.{number}" if number else "m.jsonl").write_text(f"file {number}\n")
     health = LogHealth("m")
-    log = DecisionLog(tmp_path, "m", health, most_bytes=10, each_line=True)
+    log = DecisionLog(tmp_path, "m", health, max_bytes=10, each_line=True)
     if full:
         assert log.due()
         log.write("a full file")

@@ -23,7 +23,7 @@ NEXT = {
 
 
 class Nobody:
-    """A holder that hears what it is told."""
+    """A submitter that hears what it is told."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []
@@ -72,7 +72,7 @@ def test_an_end_forgets_the_holder_and_a_close_the_lease_too() -> None:
     entry = table.begin("q", 1, S.RUNNING, Nobody(), lease())
     entry.admission = Admission(AdmissionKind.ADMIT, "short")
     table.move(entry, S.ENDED)
-    assert (entry.holder, entry.admission, entry.lease) == (None, None, lease()), "its engine's account is due"
+    assert (entry.submitter, entry.admission, entry.lease) == (None, None, lease()), "its engine's account is due"
     table.move(entry, S.CLOSED)
     assert entry.lease is None
 
@@ -83,8 +83,8 @@ def test_a_placement_is_the_next_attempt() -> None:
     table.place(entry, lease(1))
     assert (entry.state, entry.attempt, entry.lease) == (S.RUNNING, 1, lease(1))
     assert (table.counts[S.WAITING], table.counts[S.RUNNING]) == (0, 1)
-    assert table.of_engine_id("q-1") is entry
-    assert table.of_engine_id("q-2") is table.of_engine_id("q-0") is table.of_engine_id("q") is table.of_engine_id("p-1") is None
+    assert table.of_attempt_id("q-1") is entry
+    assert table.of_attempt_id("q-2") is table.of_attempt_id("q-0") is table.of_attempt_id("q") is table.of_attempt_id("p-1") is None
 
 
 def test_only_a_later_attempt_of_what_is_over_is_news() -> None:
@@ -101,9 +101,9 @@ def test_a_new_beginning_starts_afresh_and_never_with_an_earlier_attempt() -> No
     entry = table.begin("q", 1, S.RUNNING, Nobody(), lease())
     entry.adopted = entry.answered = True
     table.move(entry, S.CLOSED)
-    holder = Nobody()
-    assert table.begin("q", 2, S.WAITING, holder) is entry
-    assert (entry.attempt, entry.holder, entry.lease, entry.adopted, entry.answered) == (2, holder, None, False, False)
+    submitter = Nobody()
+    assert table.begin("q", 2, S.WAITING, submitter) is entry
+    assert (entry.attempt, entry.submitter, entry.lease, entry.adopted, entry.answered) == (2, submitter, None, False, False)
     assert list(table) == [entry]
     assert table.live == 1
     table.move(entry, S.CLOSED)
@@ -136,23 +136,23 @@ def test_the_last_that_ended_are_remembered(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("engine_id", "named"),
+    ("attempt_id", "named"),
     [("q-1", ("q", 1)), ("a-b-12", ("a-b", 12)), ("q-", None), ("-1", None), ("q", None), ("q-x", None), ("q-²", None), ("q-٣", None), ("", None)],
 )
-def test_an_engines_id_names_request_and_attempt(engine_id: str, named: tuple[str, int] | None) -> None:
-    assert split(engine_id) == named
+def test_an_engines_id_names_request_and_attempt(attempt_id: str, named: tuple[str, int] | None) -> None:
+    assert split(attempt_id) == named
 
 
 def test_a_gateways_later_channel_ends_the_one_before() -> None:
-    channels, holders = Channels(), [Nobody() for _ in range(4)]
-    assert channels.open(holders[0], "g1", 3)
-    assert channels.open(holders[1], "g2", 1)
-    assert not channels.open(holders[2], "g1", 2), "it was opened before the other and came after it"
-    assert channels.open(holders[3], "g1", 4)
-    assert [holder.heard for holder in holders] == [["moved"], [], [], []]
-    channels.ended(holders[3])
-    channels.ended(holders[2])
-    assert not channels.open(holders[2], "g1", 3), "its number is remembered"
-    assert channels.open(holders[0], "g1", 4)
+    channels, submitters = Channels(), [Nobody() for _ in range(4)]
+    assert channels.open(submitters[0], "g1", 3)
+    assert channels.open(submitters[1], "g2", 1)
+    assert not channels.open(submitters[2], "g1", 2), "it was opened before the other and came after it"
+    assert channels.open(submitters[3], "g1", 4)
+    assert [submitter.heard for submitter in submitters] == [["moved"], [], [], []]
+    channels.ended(submitters[3])
+    channels.ended(submitters[2])
+    assert not channels.open(submitters[2], "g1", 3), "its number is remembered"
+    assert channels.open(submitters[0], "g1", 4)
     channels.end_all()
-    assert [holder.heard for holder in holders] == [["moved", "moved"], ["moved"], [], []]
+    assert [submitter.heard for submitter in submitters] == [["moved", "moved"], ["moved"], [], []]

@@ -94,7 +94,7 @@ async def test_a_planned_stop_costs_nothing(make_cell: MakeCell) -> None:
     await asyncio.gather(*clients)
     assert set(statuses) == {200}
     assert staying.owner.snapshot().adopted > 0
-    assert staying.desk.losses.requests == 0
+    assert staying.dispatcher.losses.requests == 0
 
 
 async def test_the_owner_dies(make_cell: MakeCell) -> None:
@@ -109,15 +109,15 @@ async def test_the_owner_dies(make_cell: MakeCell) -> None:
     await until(lambda: sum(lane.waiting for lane in dying.owner.snapshot().lanes) == 20 - 2 * 4)
     await cell.crash(dying)
     assert all(isinstance(result, aiohttp.ClientError) for result in await asyncio.gather(*lost, return_exceptions=True))
-    await until(lambda: staying.desk.own is not None)
+    await until(lambda: staying.dispatcher.own is not None)
     assert staying.owner.epoch == 2
-    await until(lambda: staying.desk.losses.requests == 8)
-    assert staying.desk.losses.tokens > 0
+    await until(lambda: staying.dispatcher.losses.requests == 8)
+    assert staying.dispatcher.losses.tokens > 0
     go.set()
     answers = await asyncio.gather(*kept)
     assert {status for status, _ in answers} == {200}
     assert {body for _, body in answers} == {event("a") + event("b") + DONE}
-    assert 1 <= staying.desk.handed_on <= 12  # what the dying one's own end made room for may have been placed before it was gone
+    assert 1 <= staying.dispatcher.handed_on <= 12  # what the dying one's own end made room for may have been placed before it was gone
 
 
 async def test_streams_outlive_the_owner(make_cell: MakeCell) -> None:
@@ -128,7 +128,7 @@ async def test_streams_outlive_the_owner(make_cell: MakeCell) -> None:
     kept = [asyncio.create_task(staying.ask(STREAM)) for _ in range(4)]
     await until(lambda: cell.engines[0].open == 4)
     await cell.crash(dying)
-    await until(lambda: staying.desk.own is not None and staying.owner.snapshot().adopted == 4)
+    await until(lambda: staying.dispatcher.own is not None and staying.owner.snapshot().adopted == 4)
     assert staying.owner.snapshot().replicas[0].leases == 4
     go.set()
     assert {body for _, body in await asyncio.gather(*kept)} == {event("a") + event("b") + DONE}
@@ -154,21 +154,21 @@ async def test_one_that_was_given_up_wrongly_places_nothing_more(make_cell: Make
     late report does not depose that one."""
     cell = await make_cell()
     old, new = cell.owner, cell.other
-    allegiance = old.gateway._allegiances["demo"]
+    owner_tracker = old.gateway._owner_trackers["demo"]
     missed: list[Ownership | None] = []
-    told = allegiance.told
-    allegiance.told = missed.append  # type: ignore[method-assign]
+    reported = owner_tracker.reported
+    owner_tracker.reported = missed.append  # type: ignore[method-assign]
     await cell.directory.give_up(old.gateway.gateway_id)
-    await until(lambda: new.desk.own is not None and cell.engines[0].claimed == [1, 2])
+    await until(lambda: new.dispatcher.own is not None and cell.engines[0].claimed == [1, 2])
     assert old.owner.epoch == 1
     ask = asyncio.create_task(old.ask())
-    await until(lambda: old.desk.own is None)
-    allegiance.told = told  # type: ignore[method-assign]
+    await until(lambda: old.dispatcher.own is None)
+    owner_tracker.reported = reported  # type: ignore[method-assign]
     for word in missed:
-        allegiance.told(word)
+        owner_tracker.reported(word)
     assert (await ask)[0] == 200
     assert [seen.headers["x-raylane-epoch"] for seen in cell.engines[0].seen] == ["2"]
-    await until(lambda: not any(task for task in old.gateway._membership._told.values() if not task.done()))  # type: ignore[union-attr]
+    await until(lambda: not any(task for task in old.gateway._membership._reported.values() if not task.done()))  # type: ignore[union-attr]
     assert cell.owner is new
     assert new.owner.epoch == 2
 
@@ -183,9 +183,9 @@ async def test_requests_wait_while_nobody_owns(make_cell: MakeCell) -> None:
 
     cell.directory.give_up = deaf  # type: ignore[method-assign]
     await cell.crash(cell.owner)
-    await until(lambda: staying.desk.owner is None)
+    await until(lambda: staying.dispatcher.owner is None)
     asks = [asyncio.create_task(staying.ask()) for _ in range(5)]
-    await until(lambda: len(staying.desk) == 5)
+    await until(lambda: len(staying.dispatcher) == 5)
     assert (await ready(staying)) == 503
     cell.directory.give_up = give_up  # type: ignore[method-assign]
     assert {status for status, _ in await asyncio.gather(*asks)} == {200}

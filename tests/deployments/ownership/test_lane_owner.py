@@ -13,7 +13,7 @@ from deployments.ownership.decision_log import DecisionLog
 from deployments.ownership.entries import EntryState
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.protocol import Finished, ReplicaFacts, ReplicaState
-from deployments.scheduling import Admission, Binding, Capacity, Ending, LanePolicy, Lease, Placement, Policy, RejectCause, Request
+from deployments.scheduling import Admission, Binding, Capacity, Ending, LanePolicy, Lease, Placement, RejectCause, Request, SchedulingPolicy
 from deployments.scheduling.replica import ReplicaStatus
 from deployments.telemetry.line_log import LogHealth
 from tests.deployments.gateway.rig import until
@@ -28,8 +28,8 @@ def request(name: str = "q", attempts: int = 0, wait_s: float = 60.0) -> Request
     return Request(name, 10, 20, now, now + 1.0, now + wait_s, attempts=attempts)
 
 
-def account(engine_id: str, sequences: int = 1, output: int = 6) -> Finished:
-    return Finished(engine_id, 200, sequences, 10, 0, output, 0, 0.0, 0.1, 0.5, 0.1, 0.2)
+def account(attempt_id: str, sequences: int = 1, output: int = 6) -> Finished:
+    return Finished(attempt_id, 200, sequences, 10, 0, output, 0, 0.0, 0.1, 0.5, 0.1, 0.2)
 
 
 def running(name: str = "q", attempt: int = 1, replica: str = "r1", started: bool = False) -> Running:
@@ -37,7 +37,7 @@ def running(name: str = "q", attempt: int = 1, replica: str = "r1", started: boo
     return Running(Booking("g", name, attempt, "", 10, 20, 1, 10, 30, 20, 0).lease(replica, time.monotonic()), started)
 
 
-class Holder:
+class Submitter:
     """Keeps what it was told."""
 
     def __init__(self) -> None:
@@ -65,19 +65,19 @@ class Holder:
         return [placement.lease for placement in self.placements]
 
     @property
-    def engine_ids(self) -> list[str]:
-        return [lease.engine_id for lease in self.leases]
+    def attempt_ids(self) -> list[str]:
+        return [lease.attempt_id for lease in self.leases]
 
 
 @pytest.fixture
-def holder() -> Holder:
-    return Holder()
+def submitter() -> Submitter:
+    return Submitter()
 
 
 @pytest.fixture
 async def owner() -> AsyncIterator[LaneOwner]:
     """One with a replica."""
-    made = LaneOwner(Policy(max_waiting=3))
+    made = LaneOwner(SchedulingPolicy(max_waiting=3))
     made.replicas.up(facts())
     made.replica_up(facts())
     yield made
@@ -89,10 +89,10 @@ def state(owner: LaneOwner, name: str = "q") -> EntryState | None:
     return None if entry is None else entry.state
 
 
-async def test_a_request_is_admitted_placed_answered_and_ended(owner: LaneOwner, holder: Holder) -> None:
-    owner.submit(holder, request())
-    assert [admission.accepted for admission in holder.admissions] == [True]
-    assert (holder.engine_ids, holder.urls, state(owner)) == (["q-1"], ["http://r1"], EntryState.RUNNING)
+async def test_a_request_is_admitted_placed_answered_and_ended(owner: LaneOwner, submitter: Submitter) -> None:
+    owner.submit(submitter, request())
+    assert [admission.accepted for admission in submitter.admissions] == [True]
+    assert (submitter.attempt_ids, submitter.urls, state(owner)) == (["q-1"], ["http://r1"], EntryState.RUNNING)
     owner.first_token("q-1")
     owner.first_token("nobody-1")
     owner.first_token("q-1")
@@ -107,9 +107,9 @@ async def test_a_request_is_admitted_placed_answered_and_ended(owner: LaneOwner,
     assert owner.snapshot().counted == 1
 
 
-async def test_latencies_are_of_first_tokens_and_of_whole_answers(owner: LaneOwner, holder: Holder) -> None:
+async def test_latencies_are_of_first_tokens_and_of_whole_answers(owner: LaneOwner, submitter: Submitter) -> None:
     for name in ("a", "b"):
-        owner.submit(holder, request(name))
+        owner.submit(submitter, request(name))
         owner.first_token(f"{name}-1")
         owner.first_token(f"{name}-1")
     owner.finished(account("a-1", sequences=2, output=12))
@@ -120,9 +120,9 @@ async def test_latencies_are_of_first_tokens_and_of_whole_answers(owner: LaneOwn
     assert 0 < found.ttft_p50_s < 60
 
 
-async def test_an_account_before_the_end_tells_whether_the_answer_was_whole(owner: LaneOwner, holder: Holder) -> None:
+async def test_an_account_before_the_end_tells_whether_the_answer_was_whole(owner: LaneOwner, submitter: Submitter) -> None:
     for name, sequences in (("whole", 1), ("cut", 0)):
-        owner.submit(holder, request(name))
+        owner.submit(submitter, request(name))
         owner.finished(account(f"{name}-1", sequences))
     assert (state(owner, "whole"), state(owner, "cut")) == (EntryState.ANSWERED, EntryState.ABORTED)
     assert owner.snapshot().counted == 1
@@ -141,100 +141,100 @@ async def test_an_account_of_something_unknown_is_never_adopted_afterwards(owner
     assert (owner.snapshot().adopted, state(owner)) == (1, EntryState.ORPHANED)
 
 
-async def test_the_same_request_of_another_holder_is_a_duplicate(owner: LaneOwner, holder: Holder) -> None:
-    other = Holder()
-    owner.submit(holder, request())
+async def test_the_same_request_of_another_holder_is_a_duplicate(owner: LaneOwner, submitter: Submitter) -> None:
+    other = Submitter()
+    owner.submit(submitter, request())
     owner.submit(other, request())
     assert [admission.cause for admission in other.admissions] == [RejectCause.DUPLICATE_ID]
-    assert holder.engine_ids == ["q-1"]
+    assert submitter.attempt_ids == ["q-1"]
 
 
-async def test_a_holder_that_asks_again_is_told_again(owner: LaneOwner, holder: Holder) -> None:
+async def test_a_holder_that_asks_again_is_told_again(owner: LaneOwner, submitter: Submitter) -> None:
     owner.replica_state("r1", None)
     for _ in range(2):
-        owner.submit(holder, request())
-    assert len(holder.admissions) == 2
-    assert holder.admissions[0] is holder.admissions[1]
+        owner.submit(submitter, request())
+    assert len(submitter.admissions) == 2
+    assert submitter.admissions[0] is submitter.admissions[1]
     assert owner.snapshot().submitted == 1
 
 
-async def test_a_waiting_request_is_cancelled_and_a_running_one_not(owner: LaneOwner, holder: Holder) -> None:
-    owner.submit(holder, request("runs"))
+async def test_a_waiting_request_is_cancelled_and_a_running_one_not(owner: LaneOwner, submitter: Submitter) -> None:
+    owner.submit(submitter, request("runs"))
     owner.replica_state("r1", None)
-    owner.submit(holder, request("waits"))
+    owner.submit(submitter, request("waits"))
     for name in ("runs", "waits", "nobody"):
         owner.cancel(name)
     assert (state(owner, "runs"), state(owner, "waits")) == (EntryState.RUNNING, None)
     assert owner.scheduler.lanes.jobs == {}
 
 
-async def test_a_rejected_request_leaves_nothing(owner: LaneOwner, holder: Holder) -> None:
+async def test_a_rejected_request_leaves_nothing(owner: LaneOwner, submitter: Submitter) -> None:
     owner.replica_state("r1", None)
     for number in range(4):
-        owner.submit(holder, request(f"q{number}"))
-    assert [admission.accepted for admission in holder.admissions] == [True, True, True, False]
+        owner.submit(submitter, request(f"q{number}"))
+    assert [admission.accepted for admission in submitter.admissions] == [True, True, True, False]
     assert (state(owner, "q3"), owner.entries.live) == (None, 3)
 
 
-async def test_a_wait_ends_by_the_owners_own_timer(owner: LaneOwner, holder: Holder) -> None:
+async def test_a_wait_ends_by_the_owners_own_timer(owner: LaneOwner, submitter: Submitter) -> None:
     owner.replica_state("r1", None)
-    owner.submit(holder, request("later", wait_s=0.05))
-    owner.submit(holder, request("sooner", wait_s=0.01))
-    await until(lambda: len(holder.expiries) == 2)
-    assert holder.expiries == ["sooner", "later"]
+    owner.submit(submitter, request("later", wait_s=0.05))
+    owner.submit(submitter, request("sooner", wait_s=0.01))
+    await until(lambda: len(submitter.expiries) == 2)
+    assert submitter.expiries == ["sooner", "later"]
     assert owner.entries.live == 0
 
 
-async def test_what_would_wait_in_vain_is_turned_away(owner: LaneOwner, holder: Holder) -> None:
+async def test_what_would_wait_in_vain_is_turned_away(owner: LaneOwner, submitter: Submitter) -> None:
     owner.replica_state("r1", ReplicaState.DRAINING)
-    owner.submit(holder, request())
+    owner.submit(submitter, request())
     owner.expect_replica(time.monotonic() + 300.0)
-    assert [admission.cause for admission in holder.admissions] == [None, RejectCause.STARTING]
+    assert [admission.cause for admission in submitter.admissions] == [None, RejectCause.STARTING]
     assert state(owner) is None
 
 
-async def test_a_refused_lease_waits_again_first_under_the_next_attempt(owner: LaneOwner, holder: Holder) -> None:
-    owner.submit(holder, request())
-    owner.refused(holder, holder.leases[0], ReplicaState.DRAINING)
+async def test_a_refused_lease_waits_again_first_under_the_next_attempt(owner: LaneOwner, submitter: Submitter) -> None:
+    owner.submit(submitter, request())
+    owner.refused(submitter, submitter.leases[0], ReplicaState.DRAINING)
     assert owner.scheduler.fleet.by_id["r1"].status is ReplicaStatus.DRAINING
     assert not owner.replicas.is_ready("r1")
     assert (state(owner), owner.snapshot().endings["refused"]) == (EntryState.WAITING, 1)
     owner.replica_up(facts())
-    assert holder.engine_ids == ["q-1", "q-2"]
-    owner.again(holder, holder.leases[1])
-    assert holder.engine_ids == ["q-1", "q-2", "q-3"]
+    assert submitter.attempt_ids == ["q-1", "q-2"]
+    owner.again(submitter, submitter.leases[1])
+    assert submitter.attempt_ids == ["q-1", "q-2", "q-3"]
     assert owner.scheduler.fleet.by_id["r1"].status is ReplicaStatus.READY, "that was not its replica's fault"
 
 
-async def test_a_replica_that_died_gets_nothing_new_until_it_speaks_and_its_requests_are_looked_into(owner: LaneOwner, holder: Holder) -> None:
+async def test_a_replica_that_died_gets_nothing_new_until_it_speaks_and_its_requests_are_looked_into(owner: LaneOwner, submitter: Submitter) -> None:
     owner.replicas.up(facts("r2"))
     owner.replica_up(facts("r2"))
-    owner.submit(holder, request())
-    (lease,) = holder.leases
-    for engine_id in ("nobody-1", "q-2", "nonsense"):
-        owner.died(engine_id)
+    owner.submit(submitter, request())
+    (lease,) = submitter.leases
+    for attempt_id in ("nobody-1", "q-2", "nonsense"):
+        owner.died(attempt_id)
     assert {replica.status for replica in owner.scheduler.fleet.by_id.values()} == {ReplicaStatus.READY}
     owner.died("q-1")
-    assert owner.scheduler.fleet.by_id[lease.replica_id].status is ReplicaStatus.SUSPECT
+    assert owner.scheduler.fleet.by_id[lease.replica_id].status is ReplicaStatus.UNRESPONSIVE
     assert not owner.replicas.is_ready(lease.replica_id)
     owner.release("q-1", Ending.FAILED)
     owner.replica_lost(lease.replica_id)
-    assert [told.key for told in owner.scheduler.suspects.all(time.monotonic())] == ["q"]
+    assert [reported.key for reported in owner.scheduler.suspects.all(time.monotonic())] == ["q"]
 
 
-async def test_a_request_that_comes_with_attempts_gets_the_next_one(owner: LaneOwner, holder: Holder) -> None:
-    owner.submit(holder, request(attempts=4), admitted=True)
-    assert holder.engine_ids == ["q-5"]
+async def test_a_request_that_comes_with_attempts_gets_the_next_one(owner: LaneOwner, submitter: Submitter) -> None:
+    owner.submit(submitter, request(attempts=4), admitted=True)
+    assert submitter.attempt_ids == ["q-5"]
 
 
-async def test_a_lease_of_an_owner_before_is_booked_when_both_have_said_so(owner: LaneOwner, holder: Holder) -> None:
-    owner.hold(holder, "q-3")
+async def test_a_lease_of_an_owner_before_is_booked_when_both_have_said_so(owner: LaneOwner, submitter: Submitter) -> None:
+    owner.hold(submitter, "q-3")
     assert (state(owner), owner.snapshot().adopted) == (EntryState.DECLARED, 0)
     owner.replica_up(facts(), [running(attempt=3), running("r", 1, started=True)])
     assert (state(owner), state(owner, "r")) == (EntryState.RUNNING, EntryState.ORPHANED)
     assert (owner.snapshot().adopted, owner.reconciled, owner.replicas_of_orphans) == (2, 2, {"r1"})
     assert owner.scheduler.fleet.by_id["r1"].prefill_tokens == 10, "the other has begun to answer"
-    owner.hold(holder, "r-1")
+    owner.hold(submitter, "r-1")
     assert (state(owner, "r"), owner.replicas_of_orphans) == (EntryState.RUNNING, set())
     owner.replica_up(facts(), [running(attempt=3)])
     assert (owner.snapshot().adopted, state(owner, "r")) == (2, EntryState.RUNNING), "what is held is not a replica's to take away"
@@ -255,29 +255,29 @@ async def test_an_orphan_ends_with_its_engines_account(owner: LaneOwner, sequenc
     assert (state(owner), owner.snapshot().endings[ending]) == (EntryState.CLOSED, 1)
 
 
-async def test_a_declared_lease_ends_unbooked(owner: LaneOwner, holder: Holder) -> None:
+async def test_a_declared_lease_ends_unbooked(owner: LaneOwner, submitter: Submitter) -> None:
     for name, end in (
         ("a", lambda: owner.release("a-1", Ending.FINISHED)),
         ("b", lambda: owner.finished(account("b-1"))),
-        ("c", lambda: owner.left(holder)),
+        ("c", lambda: owner.left(submitter)),
     ):
-        owner.hold(holder, f"{name}-1")
+        owner.hold(submitter, f"{name}-1")
         end()
         assert state(owner, name) is EntryState.CLOSED
-    owner.hold(holder, "nonsense")
+    owner.hold(submitter, "nonsense")
     assert owner.snapshot().endings == {"finished": 0, "cancelled": 0, "failed": 0, "refused": 0}
 
 
-async def test_a_holder_that_is_gone_leaves_what_runs_and_nothing_that_waits(owner: LaneOwner, holder: Holder) -> None:
-    stays = Holder()
+async def test_a_holder_that_is_gone_leaves_what_runs_and_nothing_that_waits(owner: LaneOwner, submitter: Submitter) -> None:
+    stays = Submitter()
     for name in ("runs", "whole", "cut"):
-        owner.submit(holder, request(name))
+        owner.submit(submitter, request(name))
     owner.finished(account("whole-1"))
     owner.finished(account("cut-1", 0))
     owner.submit(stays, request("other"))
     owner.replica_state("r1", None)
-    owner.submit(holder, request("waits"))
-    owner.left(holder)
+    owner.submit(submitter, request("waits"))
+    owner.left(submitter)
     states = {name: state(owner, name) for name in ("runs", "whole", "cut", "waits", "other")}
     assert states == {"runs": EntryState.ORPHANED, "whole": EntryState.CLOSED, "cut": EntryState.CLOSED, "waits": None, "other": EntryState.RUNNING}
     endings = owner.snapshot().endings
@@ -285,11 +285,11 @@ async def test_a_holder_that_is_gone_leaves_what_runs_and_nothing_that_waits(own
     assert owner.scheduler.lanes.jobs == {}
 
 
-async def test_a_lost_replicas_leases_end_and_others_stand(owner: LaneOwner, holder: Holder) -> None:
-    owner.submit(holder, request("a"))
+async def test_a_lost_replicas_leases_end_and_others_stand(owner: LaneOwner, submitter: Submitter) -> None:
+    owner.submit(submitter, request("a"))
     owner.replica_state("r1", None)
     owner.replica_up(facts("r2"))
-    owner.submit(holder, request("b"))
+    owner.submit(submitter, request("b"))
     owner.replica_lost("r1")
     assert (state(owner, "a"), state(owner, "b")) == (EntryState.CLOSED, EntryState.RUNNING)
     assert set(owner.scheduler.fleet.by_id) == {"r2"}
@@ -297,23 +297,23 @@ async def test_a_lost_replicas_leases_end_and_others_stand(owner: LaneOwner, hol
 
 async def test_what_a_replica_says_of_itself(owner: LaneOwner) -> None:
     replica = owner.scheduler.fleet.by_id["r1"]
-    for said, shown in ((ReplicaState.DRAINING, "draining"), (ReplicaState.UNHEALTHY, "suspect"), (None, "suspect")):
+    for said, shown in ((ReplicaState.DRAINING, "draining"), (ReplicaState.UNHEALTHY, "unresponsive"), (None, "unresponsive")):
         owner.replicas.up(facts())
         owner.replica_state("r1", said)
         assert (replica.status.value, owner.replicas.is_ready("r1")) == (shown, False)
 
 
-async def test_cordons_are_set_and_lifted(owner: LaneOwner, holder: Holder) -> None:
+async def test_cordons_are_set_and_lifted(owner: LaneOwner, submitter: Submitter) -> None:
     owner.cordon(frozenset({"r1", "unknown"}))
-    owner.submit(holder, request())
-    assert (holder.placements, owner.scheduler.fleet.cordoned) == ([], {"r1", "unknown"})
+    owner.submit(submitter, request())
+    assert (submitter.placements, owner.scheduler.fleet.cordoned) == ([], {"r1", "unknown"})
     owner.cordon(frozenset({"unknown"}))
-    assert (holder.engine_ids, owner.scheduler.fleet.cordoned) == (["q-1"], {"unknown"})
+    assert (submitter.attempt_ids, owner.scheduler.fleet.cordoned) == (["q-1"], {"unknown"})
 
 
-async def test_new_settings_reach_lanes_and_replicas(owner: LaneOwner, holder: Holder) -> None:
+async def test_new_settings_reach_lanes_and_replicas(owner: LaneOwner, submitter: Submitter) -> None:
     owner.replicas.up(facts("unclaimed"))
-    owner.configure(Policy(lanes=(LanePolicy("only"),)), Binding(1.0, 5))
+    owner.configure(SchedulingPolicy(lanes=(LanePolicy("only"),)), Binding(1.0, 5))
     assert owner.scheduler.fleet.by_id["r1"].capacity == Capacity(8, 8, 65_536, 2_048, 5)
     assert set(owner.scheduler.fleet.by_id) == {"r1"}, "a replica that has not seen the epoch is not used"
     assert [lane.name for lane in owner.snapshot().lanes] == ["only", "promoted"]
@@ -321,21 +321,21 @@ async def test_new_settings_reach_lanes_and_replicas(owner: LaneOwner, holder: H
     assert owner.scheduler.fleet.by_id["r2"].capacity == Capacity(4, 4, 65_536, 2_048, 5)
 
 
-async def test_a_closed_owner_decides_nothing_more(owner: LaneOwner, holder: Holder) -> None:
-    assert owner.join(holder, "g", 1)
+async def test_a_closed_owner_decides_nothing_more(owner: LaneOwner, submitter: Submitter) -> None:
+    assert owner.join(submitter, "g", 1)
     owner.replica_state("r1", None)
-    waiting = Holder()
+    waiting = Submitter()
     owner.submit(waiting, request(wait_s=0.3))  # longer than a busy machine takes to the next line
     owner.close()
     owner.replica_up(facts())
     await asyncio.sleep(0.4)
-    assert (holder.moves, waiting.placements, waiting.expiries) == (1, [], [])
+    assert (submitter.moves, waiting.placements, waiting.expiries) == (1, [], [])
 
 
 async def test_every_input_is_written_with_its_time(tmp_path: Path) -> None:
     health = LogHealth("demo")
     log = DecisionLog(tmp_path, "demo", health, each_line=True)
-    owner = LaneOwner(Policy(), log=log)
+    owner = LaneOwner(SchedulingPolicy(), log=log)
     owner.replicas.up(facts())
     owner.replica_up(facts())
     owner.cordon(frozenset({"r1"}))
@@ -345,11 +345,11 @@ async def test_every_input_is_written_with_its_time(tmp_path: Path) -> None:
     owner.replica_state("r1", ReplicaState.DRAINING)
     owner.replica_state("r1", None)  # it goes on draining
     owner.replica_lost("r1")
-    owner.configure(Policy(max_waiting=7), Binding())
+    owner.configure(SchedulingPolicy(max_waiting=7), Binding())
     owner.close()
     lines = [json.loads(line) for line in (tmp_path / "demo.jsonl").read_text().splitlines()][1:]
     methods = [line[1] for line in lines if line[1] != "step"]
-    changes = ["replica_cordoned", "replica_uncordoned", "expect_replica", "replica_suspect", "replica_draining", "replica_lost", "configure"]
+    changes = ["replica_cordoned", "replica_uncordoned", "expect_replica", "replica_unresponsive", "replica_draining", "replica_lost", "configure"]
     assert methods == ["replica_up", *changes]
     assert all(type(line[0]) is int for line in lines)
     assert (health.lost_lines, health.error) == (0, None)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deployments.cell.lives import own_presence
+from deployments.cell.departure_tracker import own_presence
 from deployments.ownership import membership
 from deployments.ownership.membership import Epochs, Member, Membership
 
@@ -94,7 +94,7 @@ async def test_one_call_at_a_time_about_one_thing() -> None:
     await directory.until(4)
     assert sorted(directory.calls, key=str) == [("give_up", "g2"), ("give_up", "g3"), ("overtaken", "m1", 9), ("overtaken", "m2", 8)]
     directory.answers.set()
-    await asyncio.gather(*member._told.values())
+    await asyncio.gather(*member._reported.values())
     member.doubt("g2")
     await directory.until(5)
     assert directory.calls[4:] == [("give_up", "g2")]

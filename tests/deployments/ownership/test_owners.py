@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from deployments.ownership.owners import SETTLE_S, SILENT_AFTER_S, Owners, Ownership
+from deployments.ownership.owners import SETTLE_S, UNRESPONSIVE_AFTER_S, Owners, Ownership
 
 MODELS = ("m1", "m2")
 GATEWAYS = ("g1", "g2", "g3")
@@ -12,23 +12,23 @@ ONE_GATEWAY, ONE_MODEL = st.sampled_from(GATEWAYS), st.sampled_from(MODELS)
 
 
 class Member:
-    """A gateway: what it was told last of each model (`allegiance.py`), and where an engine has refused it."""
+    """A gateway: what it was told last of each model (`owner_tracker.py`), and where an engine has refused it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.told: dict[str, Ownership] = {}
+        self.reported: dict[str, Ownership] = {}
         self.highest: dict[str, int] = {}
         self.deposed: dict[str, int] = {}
 
     @property
     def owned(self) -> dict[str, int]:
-        mine = {model: word.epoch for model, word in self.told.items() if word.gateway_id == self.name}
+        mine = {model: word.epoch for model, word in self.reported.items() if word.gateway_id == self.name}
         return {model: epoch for model, epoch in mine.items() if self.deposed.get(model) != epoch}
 
     def hear(self, owners: Owners) -> None:
         for model, word in owners.owned.items():
-            if model not in self.told or word.epoch >= self.told[model].epoch:
-                self.told[model] = word
+            if model not in self.reported or word.epoch >= self.reported[model].epoch:
+                self.reported[model] = word
                 self.highest[model] = max(word.epoch, self.highest.get(model, 0))
 
 
@@ -139,7 +139,7 @@ class OwnersMachine(RuleBasedStateMachine):
                 for model in MODELS:
                     self.shows_itself_to_an_engine(name, model)
         for model in MODELS:
-            assert len({member.told[model] for member in self.members.values()}) == 1
+            assert len({member.reported[model] for member in self.members.values()}) == 1
             owner = self.owners.owned[model]
             assert self.members[owner.gateway_id].owned[model] == owner.epoch == self.engine[model]
 
@@ -177,11 +177,11 @@ def test_models_are_spread_and_move_when_their_owner_leaves() -> None:
     assert all(owners.owned[model] == first[model] for model in kept)
 
 
-def test_who_is_silent_loses_its_models() -> None:
+def test_who_is_unresponsive_loses_its_models() -> None:
     owners = Owners(0.0)
     owners.register("g1", "u1", MODELS, {}, SETTLE_S)
     assert {owner.gateway_id for owner in owners.owned.values()} == {"g1"}
-    owners.register("g2", "u2", MODELS, {}, SETTLE_S + SILENT_AFTER_S + 0.1)
+    owners.register("g2", "u2", MODELS, {}, SETTLE_S + UNRESPONSIVE_AFTER_S + 0.1)
     assert {owner.gateway_id for owner in owners.owned.values()} == {"g2"}
     assert all(owner.epoch == 2 for owner in owners.owned.values())
 
@@ -269,11 +269,11 @@ def test_a_model_goes_to_the_gateway_that_owns_the_fewest_of_those_that_can() ->
     assert {model: owner.gateway_id for model, owner in owners.owned.items()} == {"m1": "g2", "m2": "g3", "m3": "g2", "m4": "g1"}
 
 
-def test_one_that_is_silent_for_just_so_long_still_lives() -> None:
+def test_one_that_is_unresponsive_for_just_so_long_still_lives() -> None:
     owners = registered("g1")
-    owners.assign(1.0 + SILENT_AFTER_S)
+    owners.assign(1.0 + UNRESPONSIVE_AFTER_S)
     assert (owners.gateways, owners.lost) == ({"g1": "http://g1"}, ())
-    owners.assign(1.0 + SILENT_AFTER_S + 0.1)
+    owners.assign(1.0 + UNRESPONSIVE_AFTER_S + 0.1)
     assert (owners.gateways, owners.lost, owners.owned) == ({}, ("g1",), {})
 
 

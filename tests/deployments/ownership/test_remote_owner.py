@@ -37,7 +37,7 @@ ADMITTED = Admitted("q", AdmissionKind.QUEUE, "long", None, [1.0, 2.0], None, No
 REJECTED = dataclasses.replace(ADMITTED, kind=AdmissionKind.REJECT, cause=RejectCause.LANE_FULL)
 
 
-class Holder:
+class Submitter:
     """Keeps what it was told, in order."""
 
     def __init__(self) -> None:
@@ -117,15 +117,15 @@ class Channel:
 
     def __init__(self, owner: Owner, remote: RemoteOwner, running: asyncio.Task[None]) -> None:
         self.owner, self.remote, self.running = owner, remote, running
-        self.holder = Holder()
+        self.submitter = Submitter()
 
     async def heard(self, *messages: Message) -> list[tuple[object, ...]]:
-        """What the holder hears of these, each of which has been read when this returns."""
-        mark = Holder()
+        """What the submitter hears of these, each of which has been read when this returns."""
+        mark = Submitter()
         self.remote.submit(mark, dataclasses.replace(REQUEST, request_id="mark"))
         self.owner.say(*messages, Expired("mark"))
         await until(lambda: bool(mark.heard))
-        return self.holder.heard
+        return self.submitter.heard
 
 
 @pytest.fixture
@@ -150,14 +150,14 @@ async def test_the_channel_names_itself(channel: Channel) -> None:
 
 async def test_everything_that_an_owner_is_told_is_sent(channel: Channel) -> None:
     remote = channel.remote
-    remote.submit(channel.holder, REQUEST, True)
+    remote.submit(channel.submitter, REQUEST, True)
     remote.cancel("q")
     remote.cancel("q")
-    remote.hold(channel.holder, "q-1")
+    remote.hold(channel.submitter, "q-1")
     remote.first_token("q-2")
     remote.release("q-3", Ending.CANCELLED)
-    remote.refused(channel.holder, LEASE, ReplicaState.DRAINING)
-    remote.refused(channel.holder, LEASE, None)
+    remote.refused(channel.submitter, LEASE, ReplicaState.DRAINING)
+    remote.refused(channel.submitter, LEASE, None)
     submit, *rest, drained, unreachable = await channel.owner.until(7)
     assert isinstance(submit, Submit)
     assert submit.admitted
@@ -169,7 +169,7 @@ async def test_everything_that_an_owner_is_told_is_sent(channel: Channel) -> Non
 
 
 async def test_a_request_is_admitted_and_placed(channel: Channel) -> None:
-    channel.remote.submit(channel.holder, REQUEST)
+    channel.remote.submit(channel.submitter, REQUEST)
     admitted, placed = await channel.heard(ADMITTED, PLACED)
     assert admitted == ("admitted", "q", ADMITTED.admission)
     assert placed[0] == "placed"
@@ -177,38 +177,38 @@ async def test_a_request_is_admitted_and_placed(channel: Channel) -> None:
     assert isinstance(placed[1], Placement)
     assert placed[1].request == REQUEST
     assert await channel.heard(PLACED, Expired("q")) == [admitted, placed], "it waits no more"
-    channel.remote.hold(channel.holder, "last")
+    channel.remote.hold(channel.submitter, "last")
     sent = await channel.owner.until(4)
     assert [type(message) for message in sent] == [Submit, Submit, Submit, Hold], "what is said twice ends no lease"
 
 
 async def test_a_refused_request_is_placed_again(channel: Channel) -> None:
-    channel.remote.refused(channel.holder, LEASE, None)
+    channel.remote.refused(channel.submitter, LEASE, None)
     ((kind, _, _),) = await channel.heard(PLACED)
     assert kind == "placed"
 
 
 @pytest.mark.parametrize("end", [REJECTED, Expired("q")])
 async def test_what_was_turned_away_or_expired_is_over(channel: Channel, end: Message) -> None:
-    channel.remote.submit(channel.holder, REQUEST)
+    channel.remote.submit(channel.submitter, REQUEST)
     assert len(await channel.heard(end)) == 1
     channel.remote.cancel("q")
-    channel.remote.hold(channel.holder, "last")
+    channel.remote.hold(channel.submitter, "last")
     assert Cancel("q") not in await channel.owner.until(3)
     assert len(await channel.heard(end, end)) == 1
 
 
 async def test_a_cancel_that_crosses_the_admission_is_said_again(channel: Channel) -> None:
-    channel.remote.submit(channel.holder, REQUEST)
+    channel.remote.submit(channel.submitter, REQUEST)
     channel.remote.cancel("q")
     assert await channel.heard(ADMITTED, REJECTED) == []
-    channel.remote.hold(channel.holder, "last")
+    channel.remote.hold(channel.submitter, "last")
     sent = [message for message in await channel.owner.until(5) if isinstance(message, Cancel)]
     assert sent == [Cancel("q"), Cancel("q")], "the second for the admission; a rejection needs none"
 
 
 async def test_a_cancel_that_crosses_the_placement_ends_the_lease(channel: Channel) -> None:
-    channel.remote.submit(channel.holder, REQUEST)
+    channel.remote.submit(channel.submitter, REQUEST)
     channel.remote.cancel("q")
     assert await channel.heard(PLACED) == []
     assert Release("q-4", Ending.CANCELLED) in await channel.owner.until(4)
@@ -217,7 +217,7 @@ async def test_a_cancel_that_crosses_the_placement_ends_the_lease(channel: Chann
 async def test_nothing_is_sent_after_the_end(channel: Channel) -> None:
     channel.owner.hang_up()
     await asyncio.wait_for(channel.running, 20)
-    channel.remote.submit(channel.holder, REQUEST)
+    channel.remote.submit(channel.submitter, REQUEST)
     assert channel.remote._outbox._lines == []
     channel.owner.say(Beat())
 

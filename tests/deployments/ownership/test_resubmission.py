@@ -1,4 +1,4 @@
-"""A holder that lost its channel to the owner comes back to the same one, whatever was on its way: no id is placed twice, no lease is left."""
+"""A submitter that lost its channel to the owner comes back to the same one, whatever was on its way: no id is placed twice, no lease is left."""
 
 import time
 from collections.abc import Iterator
@@ -13,13 +13,13 @@ from deployments.ownership.entries import Entries, EntryState
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.messages import Admitted, Cancel, Hold, Message, Placed, Refused, Release, Submit, decode, waiting_of
 from deployments.protocol import Finished, ReplicaFacts
-from deployments.scheduling import Ending, Lease, Policy, RejectCause, Request
+from deployments.scheduling import Ending, Lease, RejectCause, Request, SchedulingPolicy
 
 FACTS = ReplicaFacts("r1", "demo", "http://r1", 1, "n", "generate", 1_024, 8, 2_048, 65_536)
 
 
 class Channel:
-    """One channel of a gateway, at the owner's end. `told` is what came out of it."""
+    """One channel of a gateway, at the owner's end. `reported` is what came out of it."""
 
     numbers = 0
 
@@ -32,21 +32,21 @@ class Channel:
             self.session.take(message)
 
     @property
-    def told(self) -> list[Message]:
+    def reported(self) -> list[Message]:
         return [decode(line) for line in self.session._outbox._lines]
 
     @property
     def placed(self) -> list[str]:
-        return [f"{one.request_id}-{one.attempt}" for one in self.told if isinstance(one, Placed)]
+        return [f"{one.request_id}-{one.attempt}" for one in self.reported if isinstance(one, Placed)]
 
     @property
     def admitted(self) -> list[bool]:
-        return [one.admission.accepted for one in self.told if isinstance(one, Admitted)]
+        return [one.admission.accepted for one in self.reported if isinstance(one, Admitted)]
 
 
 @pytest.fixture
 async def owner() -> LaneOwner:
-    return LaneOwner(Policy())
+    return LaneOwner(SchedulingPolicy())
 
 
 def submit(attempts: int = 0, admitted: bool = True) -> Submit:
@@ -54,8 +54,8 @@ def submit(attempts: int = 0, admitted: bool = True) -> Submit:
     return Submit(waiting_of(Request("a", 10, 10, now, now + 1.0, now + 60.0, attempts=attempts), now), admitted)
 
 
-def account(engine_id: str, sequences: int = 1) -> Finished:
-    return Finished(engine_id, 200, sequences, 10, 0, 5, 0, 0.0, 0.1, 0.1, 0.1, 0.2)
+def account(attempt_id: str, sequences: int = 1) -> Finished:
+    return Finished(attempt_id, 200, sequences, 10, 0, 5, 0, 0.0, 0.1, 0.1, 0.1, 0.2)
 
 
 def leases(owner: LaneOwner) -> int:
@@ -177,7 +177,7 @@ async def test_an_id_of_another_gateway_is_turned_away(owner: LaneOwner) -> None
         other.say(submit())
         owner.replica_up(FACTS)
     assert mine.placed == ["a-1"]
-    assert [one.cause for one in other.told if isinstance(one, Admitted)] == [RejectCause.DUPLICATE_ID] * 2
+    assert [one.cause for one in other.reported if isinstance(one, Admitted)] == [RejectCause.DUPLICATE_ID] * 2
     mine.say(Release("a-1", Ending.FINISHED))
 
 
@@ -202,38 +202,38 @@ async def test_a_lease_without_a_holder_ends_with_its_engines_account(owner: Lan
 
 
 async def test_what_ended_is_not_adopted_again(owner: LaneOwner) -> None:
-    """A claim was answered before the lease ended, and is heard of after that; also of a lease that only its holder had told of."""
+    """A claim was answered before the lease ended, and is heard of after that; also of a lease that only its submitter had told of."""
     owner.replica_up(FACTS)
     channel = Channel(owner)
     channel.say(submit())
-    told = Running(Lease(0, submit().waiting.request(time.monotonic()), "r1", 0.0, 1, 10, 20, 5, 0), True)
+    reported = Running(Lease(0, submit().waiting.request(time.monotonic()), "r1", 0.0, 1, 10, 20, 5, 0), True)
     channel.say(Release("a-1", Ending.FINISHED))
-    owner.replica_up(FACTS, [told])
+    owner.replica_up(FACTS, [reported])
     owner.finished(account("a-1"))
-    owner.replica_up(FACTS, [told])
-    declared = replace(told, lease=replace(told.lease, request=replace(told.lease.request, request_id="b")))
+    owner.replica_up(FACTS, [reported])
+    declared = replace(reported, lease=replace(reported.lease, request=replace(reported.lease.request, request_id="b")))
     channel.say(Hold("b-1"), Release("b-1", Ending.FINISHED))
     owner.replica_up(FACTS, [declared])
-    gone = replace(told, lease=replace(told.lease, request=replace(told.lease.request, request_id="c")))
+    gone = replace(reported, lease=replace(reported.lease, request=replace(reported.lease.request, request_id="c")))
     owner.finished(account("c-1"))
     owner.replica_up(FACTS, [gone])
     assert owner.snapshot().adopted == 0
 
 
-async def test_a_lease_of_an_owner_before_is_its_holders_whoever_speaks_first(owner: LaneOwner) -> None:
+async def test_a_lease_of_an_owner_before_is_its_submitters_whoever_speaks_first(owner: LaneOwner) -> None:
     request = submit().waiting.request(time.monotonic())
-    for name, holder_first in (("a", True), ("b", False)):
-        told = Running(Lease(0, replace(request, request_id=name), "r1", 0.0, 2, 10, 20, 5, 0), True)
+    for name, submitter_first in (("a", True), ("b", False)):
+        reported = Running(Lease(0, replace(request, request_id=name), "r1", 0.0, 2, 10, 20, 5, 0), True)
         channel = Channel(owner, name)
-        if holder_first:
+        if submitter_first:
             channel.say(Hold(f"{name}-2"))
-        owner.replica_up(FACTS, [told])
-        if not holder_first:
+        owner.replica_up(FACTS, [reported])
+        if not submitter_first:
             assert owner.replicas_of_orphans == {"r1"}
             channel.say(Hold(f"{name}-2"))
         assert owner.replicas_of_orphans == set()
         channel.say(Refused(waiting_of(replace(request, request_id=name), time.monotonic()), "r2", 2, None))
-        assert channel.placed == [f"{name}-3"], "an adopted one waits as its holder describes it"
+        assert channel.placed == [f"{name}-3"], "an adopted one waits as its submitter describes it"
         channel.say(Release(f"{name}-3", Ending.FINISHED))
     assert owner.snapshot().adopted == 2
 
@@ -267,12 +267,12 @@ def test_the_table_takes_no_other_way() -> None:
 def test_the_table_forgets_the_oldest_that_ended_and_nothing_that_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REMEMBERED", 3)
     entries = Entries()
-    entries.begin("lives", 1, EntryState.DECLARED)
+    entries.begin("departure_tracker", 1, EntryState.DECLARED)
     again = entries.begin("again", 1, EntryState.CLOSED)
     entries.begin("again", 1, EntryState.WAITING)
     for number in range(10):
         entries.begin(str(number), 1, EntryState.CLOSED)
-    assert {entry.request_id for entry in entries} == {"lives", "again", "7", "8", "9"}
+    assert {entry.request_id for entry in entries} == {"departure_tracker", "again", "7", "8", "9"}
     assert entries.live == 2
     entries.move(again, EntryState.CLOSED)
-    assert {entry.request_id for entry in entries} == {"lives", "again", "8", "9"}
+    assert {entry.request_id for entry in entries} == {"departure_tracker", "again", "8", "9"}

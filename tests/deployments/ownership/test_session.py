@@ -24,7 +24,7 @@ from deployments.ownership.messages import (
     waiting_of,
 )
 from deployments.protocol import ReplicaFacts
-from deployments.scheduling import AdmissionKind, Ending, Policy, Request
+from deployments.scheduling import AdmissionKind, Ending, Request, SchedulingPolicy
 from deployments.scheduling.replica import ReplicaStatus
 
 FACTS = ReplicaFacts("r1", "demo", "http://r1", 1, "n", "generate", 1_024, 8, 2_048, 65_536)
@@ -63,7 +63,7 @@ class Line:
 
 @pytest.fixture
 async def owner() -> AsyncIterator[LaneOwner]:
-    made = LaneOwner(Policy(max_waiting=3))
+    made = LaneOwner(SchedulingPolicy(max_waiting=3))
     made.replicas.up(FACTS)
     yield made
     made.close()
@@ -113,7 +113,7 @@ async def test_a_refused_request_waits_again_and_its_replica_is_set_aside(owner:
     assert isinstance(placed, Placed)
     assert placed.attempt == 2
     line.session.take(Refused(waiting_of(request(), time.monotonic()), "r1", 2, None))
-    assert owner.scheduler.fleet.by_id["r1"].status is ReplicaStatus.SUSPECT
+    assert owner.scheduler.fleet.by_id["r1"].status is ReplicaStatus.UNRESPONSIVE
 
 
 async def test_a_wait_that_ran_out_is_said(owner: LaneOwner) -> None:
@@ -136,7 +136,7 @@ async def test_a_lease_of_an_owner_before_is_declared(owner: LaneOwner) -> None:
     line.session.take(Beat())
     entry = owner.entries.get("q")
     assert entry is not None
-    assert (entry.state, entry.attempt, entry.holder) == ("declared", 3, line.session)
+    assert (entry.state, entry.attempt, entry.submitter) == ("declared", 3, line.session)
 
 
 async def test_a_channel_that_broke_leaves_nothing_waiting_and_takes_nothing_more(owner: LaneOwner) -> None:

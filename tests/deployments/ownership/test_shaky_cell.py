@@ -1,6 +1,6 @@
-"""Desk, owner and channel together, over connections that break, delay and repeat, while owners, replicas and clients come and go.
+"""Dispatcher, owner and channel together, over connections that break, delay and repeat, while owners, replicas and clients come and go.
 
-Whatever happens: an engine's id reaches an engine once; each request ends once, at its holder; and when all is quiet no lease stands that no replica
+Whatever happens: an engine's id reaches an engine once; each request ends once, at its submitter; and when all is quiet no lease stands that no replica
 runs, and nothing waits that no client waits for.
 """
 
@@ -15,12 +15,12 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from deployments.ownership import allegiance, channel, desk, timer
+from deployments.ownership import channel, dispatcher, owner_tracker, timer
 from deployments.ownership.booking import Running
 from tests.deployments.ownership.shaky_cell import Cell, Engine, Gateway
 from tests.deployments.ownership.virtual_time import VirtualLoop, virtual_time
 
-MOST_QUIET_S = 45.0
+MAX_QUIET_S = 45.0
 """Longer than any request may wait, and than any owner takes to notice what it lost."""
 
 
@@ -47,14 +47,14 @@ class ShakyCell(RuleBasedStateMachine):
         self.loop.set_exception_handler(lambda loop, context: self.errors.append(context))
         self.handler = Failures(self.errors)
         logging.getLogger("raylane.ownership").addHandler(self.handler)
-        self.stack = virtual_time(self.loop, allegiance, channel, desk, timer)
+        self.stack = virtual_time(self.loop, owner_tracker, channel, dispatcher, timer)
         self.stack.__enter__()
         self.cell: Cell
 
         async def claim(*arguments: Any) -> list[Running]:
             return await self.cell.claim(*arguments)
 
-        self.claims = mock.patch.object(allegiance, "claim", claim)
+        self.claims = mock.patch.object(owner_tracker, "claim", claim)
         self.claims.start()
 
     @initialize(
@@ -144,10 +144,10 @@ class ShakyCell(RuleBasedStateMachine):
             self.passes(0.0, self.cell.add_engine)
 
     @precondition(lambda self: any(engine.alive for engine in self.cell.engines.values()))
-    @rule(data=st.data(), how=st.sampled_from(["dies", "drains", "is silent"]))
+    @rule(data=st.data(), how=st.sampled_from(["dies", "drains", "is unresponsive"]))
     def a_replica_goes(self, data: st.DataObject, how: str) -> None:
         engine = self.engine(data)
-        act = {"dies": self.cell.kill, "drains": self.cell.drain, "is silent": self.cell.falls_silent}[how]
+        act = {"dies": self.cell.kill, "drains": self.cell.drain, "is unresponsive": self.cell.falls_unresponsive}[how]
         self.passes(0.0, lambda: act(engine))
 
     def teardown(self) -> None:
@@ -167,13 +167,13 @@ class ShakyCell(RuleBasedStateMachine):
         """Everything works again, nobody asks any more: all comes to an end, and nothing is left."""
         cell = self.cell
         cell.deaf, cell.breaks = False, 0.0
-        self.passes(MOST_QUIET_S, cell.add_engine)
+        self.passes(MAX_QUIET_S, cell.add_engine)
         assert {name: task for name, task in cell.clients.items() if not task.done()} == {}, "nothing hangs"
         ends = {task.result() for task in cell.clients.values() if not task.cancelled()}
         assert ends <= {"answered", "rejected", "expired", "failed", "cancelled"}
         for one in cell.gateways:
-            assert not len(one.desk), "no ticket is left"
-        (owner,) = [one.desk.own for one in cell.gateways if one.desk.own is not None]
+            assert not len(one.dispatcher), "no pending request is left"
+        (owner,) = [one.dispatcher.own for one in cell.gateways if one.dispatcher.own is not None]
         snapshot = owner.snapshot()
         assert snapshot.placed + snapshot.adopted == sum(snapshot.endings.values()), "no lease is left"
         assert owner.entries.live == 0, owner.entries.counts

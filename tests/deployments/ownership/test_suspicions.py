@@ -7,64 +7,64 @@ from dataclasses import replace
 import pytest
 
 from deployments.ownership.channel import RemoteOwner, Session
-from deployments.ownership.desk import Desk
+from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.messages import Message, Suspected, decode
 from deployments.ownership.owners import Ownership
 from deployments.ownership.suspicions import Known
 from deployments.protocol import ReplicaState
-from deployments.scheduling import Ending, Lease, Policy, RejectCause, Request, Suspicion
-from deployments.scheduling.suspects import MOST
-from tests.deployments.ownership.test_desk import MODEL, facts, make_desk, request
+from deployments.scheduling import Ending, Lease, RejectCause, Request, SchedulingPolicy, Suspicion
+from deployments.scheduling.suspects import MAX
+from tests.deployments.ownership.test_dispatcher import MODEL, facts, make_dispatcher, request
 
 
 def of_body(name: str, body: str = "deadly") -> Request:
     return replace(request(name), digest=body)
 
 
-async def killed(desk: Desk, name: str, replica: str) -> None:
+async def killed(dispatcher: Dispatcher, name: str, replica: str) -> None:
     """A request whose replica dies when a part of its answer was sent."""
-    desk.replica_up(facts(replica))
+    dispatcher.replica_up(facts(replica))
     asked = of_body(name)
-    assert (await desk.submit(asked)).accepted
-    lease = (await desk.placement(asked)).lease
-    desk.died(lease)
-    desk.release(lease, Ending.FAILED)
-    desk.replica_lost(replica)
+    assert (await dispatcher.submit(asked)).accepted
+    lease = (await dispatcher.placement(asked)).lease
+    dispatcher.died(lease)
+    dispatcher.release(lease, Ending.FAILED)
+    dispatcher.replica_lost(replica)
 
 
 def heard(session: Session) -> list[Message]:
     return [decode(line) for line in session._outbox._lines]
 
 
-async def cause(desk: Desk, name: str) -> RejectCause | None:
-    return (await desk.submit(of_body(name))).cause
+async def cause(dispatcher: Dispatcher, name: str) -> RejectCause | None:
+    return (await dispatcher.submit(of_body(name))).cause
 
 
 async def test_the_owner_tells_its_own_gateway_those_that_are_there_and_those_that_come(caplog: pytest.LogCaptureFixture) -> None:
-    desk = make_desk()
-    assert desk.own is not None
-    there = Session(desk.own, "g2")
-    await killed(desk, "a", "r1")
-    await killed(desk, "b", "r2")
-    assert [(told.key, told.deaths) for told in heard(there) if isinstance(told, Suspected)] == [("deadly", 1), ("deadly", 2)]
-    late = Session(desk.own, "g3")
-    (told,) = heard(late)
-    assert isinstance(told, Suspected)
-    assert (told.key, told.deaths) == ("deadly", 2)
-    assert [(known.key, known.deaths) for known in desk.suspicions.all()] == [("deadly", 2)]
+    dispatcher = make_dispatcher()
+    assert dispatcher.own is not None
+    there = Session(dispatcher.own, "g2")
+    await killed(dispatcher, "a", "r1")
+    await killed(dispatcher, "b", "r2")
+    assert [(reported.key, reported.deaths) for reported in heard(there) if isinstance(reported, Suspected)] == [("deadly", 1), ("deadly", 2)]
+    late = Session(dispatcher.own, "g3")
+    (reported,) = heard(late)
+    assert isinstance(reported, Suspected)
+    assert (reported.key, reported.deaths) == ("deadly", 2)
+    assert [(known.key, known.deaths) for known in dispatcher.suspicions.all()] == [("deadly", 2)]
     (alarm,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert alarm == "ALARM: query of death: 2 replicas died while a body of digest deadly ran; it is refused from now on"
 
 
 async def test_whoever_becomes_the_owner_knows_what_it_heard() -> None:
-    other, now = Desk(MODEL, "g2"), time.monotonic()
+    other, now = Dispatcher(MODEL, "g2"), time.monotonic()
     remote = RemoteOwner(Ownership("demo", 1, "g1", "http://g1"), 1, other.suspected)
     other.follow(remote)
     remote.take(Suspected("deadly", 2, False, 30.0))
     remote.take(Suspected("innocent", 1, False, 30.0))
     remote.take(Suspected("innocent", 0, False, 0.0))
-    owner = LaneOwner(Policy(), replicas=other.replicas, epoch=2)
+    owner = LaneOwner(SchedulingPolicy(), replicas=other.replicas, epoch=2)
     other.follow(owner)
     assert await cause(other, "again") is RejectCause.QUERY_OF_DEATH
     (known,) = owner.scheduler.suspects.all(now)
@@ -73,51 +73,51 @@ async def test_whoever_becomes_the_owner_knows_what_it_heard() -> None:
 
 
 async def test_another_gateway_s_word_of_a_death_counts() -> None:
-    desk = make_desk()
-    assert desk.own is not None
-    session = Session(desk.own, "g2")
+    dispatcher = make_dispatcher()
+    assert dispatcher.own is not None
+    session = Session(dispatcher.own, "g2")
     for number in range(2):
-        desk.replica_up(facts(f"r{number}"))
+        dispatcher.replica_up(facts(f"r{number}"))
         asked = of_body(f"q{number}")
-        desk.own.submit(session, asked)
-        lease: Lease = next(lease for lease, _ in desk.own.scheduler.leases.values() if lease.request.request_id == f"q{number}")
-        desk.own.died(lease.engine_id)
-        desk.own.release(lease.engine_id, Ending.FAILED)
-        desk.replica_lost(f"r{number}")
-    assert await cause(desk, "mine") is RejectCause.QUERY_OF_DEATH
+        dispatcher.own.submit(session, asked)
+        lease: Lease = next(lease for lease, _ in dispatcher.own.scheduler.leases.values() if lease.request.request_id == f"q{number}")
+        dispatcher.own.died(lease.attempt_id)
+        dispatcher.own.release(lease.attempt_id, Ending.FAILED)
+        dispatcher.replica_lost(f"r{number}")
+    assert await cause(dispatcher, "mine") is RejectCause.QUERY_OF_DEATH
 
 
 async def test_a_completed_run_is_told_too() -> None:
-    desk = make_desk()
-    await killed(desk, "a", "r1")
-    assert desk.suspicions.all() != ()
-    desk.replica_up(facts("r2"))
+    dispatcher = make_dispatcher()
+    await killed(dispatcher, "a", "r1")
+    assert dispatcher.suspicions.all() != ()
+    dispatcher.replica_up(facts("r2"))
     asked = of_body("b")
-    assert (await desk.submit(asked)).accepted
-    placement = await desk.placement(asked)
-    desk.release(placement.lease, Ending.FINISHED)
-    assert desk.suspicions.all() == ()
+    assert (await dispatcher.submit(asked)).accepted
+    placement = await dispatcher.placement(asked)
+    dispatcher.release(placement.lease, Ending.FINISHED)
+    assert dispatcher.suspicions.all() == ()
 
 
 async def test_a_replica_that_drains_and_breaks_connections_proves_nothing() -> None:
     """Serve ends one that drains for too long, under its leases."""
-    desk = make_desk()
-    desk.replica_up(facts("r1", max_num_seqs=4))
+    dispatcher = make_dispatcher()
+    dispatcher.replica_up(facts("r1", max_num_seqs=4))
     leases = []
     for name in ("a", "b"):
         asked = of_body(name)
-        assert (await desk.submit(asked)).accepted
-        leases.append((await desk.placement(asked)).lease)
-    desk.replica_state("r1", ReplicaState.DRAINING)
+        assert (await dispatcher.submit(asked)).accepted
+        leases.append((await dispatcher.placement(asked)).lease)
+    dispatcher.replica_state("r1", ReplicaState.DRAINING)
     for lease in leases:
-        desk.died(lease)
-        desk.refused(lease, None)
-    desk.replica_lost("r1")
-    assert desk.suspicions.all() == ()
+        dispatcher.died(lease)
+        dispatcher.refused(lease, None)
+    dispatcher.replica_lost("r1")
+    assert dispatcher.suspicions.all() == ()
 
 
 def test_a_copy_is_bounded() -> None:
     known = Known()
-    known.take(Suspicion(f"d{number}", 1, False, 0.0) for number in range(MOST + 5))
-    assert len(known.all()) == MOST
+    known.take(Suspicion(f"d{number}", 1, False, 0.0) for number in range(MAX + 5))
+    assert len(known.all()) == MAX
     assert known.all()[0].key == "d5"

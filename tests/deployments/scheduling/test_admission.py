@@ -5,20 +5,20 @@ import math
 
 import pytest
 
-from deployments.scheduling import AdmissionKind, Ending, LanePolicy, Policy, RejectCause, Scheduler, TenantPolicy, Usage
-from deployments.scheduling.books import Books
+from deployments.scheduling import AdmissionKind, Ending, LanePolicy, RejectCause, Scheduler, SchedulingPolicy, TenantPolicy, Usage
+from deployments.scheduling.learned_state import LearnedState
 from deployments.scheduling.rejection import jittered_s
 from deployments.scheduling.request import Job
 from tests.deployments.scheduling.world import make_request, make_scheduler
 
 LANES = (LanePolicy("short", 200, max_wait_s=1e6, cap_s=10.0), LanePolicy("long", None, max_wait_s=1e6, cap_s=30.0))
-POLICY = Policy(lanes=LANES, decode_weight=1.0, max_waiting=8)
+POLICY = SchedulingPolicy(lanes=LANES, decode_weight=1.0, max_waiting=8)
 
 
-def loaded(policy: Policy = POLICY, rate: float = 100.0) -> Scheduler:
+def loaded(policy: SchedulingPolicy = POLICY, rate: float = 100.0) -> Scheduler:
     """No replica has room, and so much work a second was placed under load."""
     scheduler = make_scheduler(1, policy)
-    scheduler.replica_suspect("r0", 0.0)
+    scheduler.replica_unresponsive("r0", 0.0)
     scheduler.rate.placed.run(True, 0.0)
     for tenth in range(1, 601):
         scheduler.rate.placed.add(rate / 10, tenth / 10)
@@ -78,8 +78,8 @@ def test_a_rejection_says_when_there_will_be_room() -> None:
     admissions = [scheduler.submit(make_request(f"z{number}", 180, 20, 60.0), 60.0) for number in range(2)]
     excess = 950 + 200 - 10 * rate
     for behind, admission in enumerate(admissions):
-        told = (admission.kind, admission.lane, admission.cause)
-        assert told == (AdmissionKind.REJECT, "short", RejectCause.LANE_FULL)
+        reported = (admission.kind, admission.lane, admission.cause)
+        assert reported == (AdmissionKind.REJECT, "short", RejectCause.LANE_FULL)
         assert admission.backlog_s == pytest.approx(950 / rate)
         assert admission.retry_after_s == jittered_s(f"z{behind}", (excess + behind * 200) / rate)
         assert admission.eta_s is not None
@@ -97,8 +97,8 @@ def test_a_duplicate_is_told_to_come_back_soon() -> None:
 def test_a_tenants_limit_is_told_with_its_own_wait() -> None:
     scheduler = make_scheduler(0, dataclasses.replace(POLICY, tenants={"a": TenantPolicy(requests_per_minute=1.0)}))
     assert ask(scheduler, "q", tenant="a", now=0.0) is None
-    told = scheduler.submit(make_request("z", 900, 20, 15.0, tenant="a"), 15.0)
-    assert dataclasses.astuple(told) == (AdmissionKind.REJECT, "long", RejectCause.TENANT_REQUESTS, None, None, jittered_s("z", 45.0))
+    reported = scheduler.submit(make_request("z", 900, 20, 15.0, tenant="a"), 15.0)
+    assert dataclasses.astuple(reported) == (AdmissionKind.REJECT, "long", RejectCause.TENANT_REQUESTS, None, None, jittered_s("z", 45.0))
 
 
 def test_what_another_owner_had_taken_in_is_taken_in() -> None:
@@ -118,7 +118,7 @@ def test_one_that_finds_room_is_admitted_at_once_and_promised_nothing() -> None:
     assert [placement.eta_s for placement in scheduler.step(0.0).placements] == [None, queued.eta_s]
 
 
-def promised(scheduler: Scheduler, name: str = "q", slo: float = 5.0) -> None:
+def estimated(scheduler: Scheduler, name: str = "q", slo: float = 5.0) -> None:
     """One that waits, and was told for how long."""
     assert scheduler.submit(make_request(name, slo=slo), 0.0).eta_s is not None
 
@@ -126,7 +126,7 @@ def promised(scheduler: Scheduler, name: str = "q", slo: float = 5.0) -> None:
 def test_a_promise_is_settled_once_however_it_ends() -> None:
     scheduler = make_scheduler(0, POLICY)
     for name in ("cancelled", "expired", "turned away", "placed"):
-        promised(scheduler, name)
+        estimated(scheduler, name)
     eta = scheduler.forecasts.etas["short"]
     assert eta.open == 4
     assert scheduler.cancel("cancelled", 0.5)
@@ -139,7 +139,7 @@ def test_a_promise_is_settled_once_however_it_ends() -> None:
 
 def test_an_expired_wait_is_a_broken_promise() -> None:
     scheduler = make_scheduler(0, POLICY)
-    promised(scheduler)
+    estimated(scheduler)
     scheduler.step(600.0)
     eta = scheduler.forecasts.etas["short"]
     assert (eta.open, eta.p95.total, eta.p95.within, eta.p95.censored) == (0, 1, 0, 0)
@@ -147,8 +147,8 @@ def test_an_expired_wait_is_a_broken_promise() -> None:
 
 def test_a_placement_settles_its_promise_with_the_wait() -> None:
     scheduler = make_scheduler(0, POLICY)
-    promised(scheduler, "soon")
-    promised(scheduler, "late", slo=1.0)
+    estimated(scheduler, "soon")
+    estimated(scheduler, "late", slo=1.0)
     scheduler.replica_up("r0", dataclasses.replace(make_scheduler().fleet.by_id["r0"].capacity, sequences=1, ahead=0), 0.01)
     (first,) = scheduler.step(0.01).placements
     assert first.request.request_id == "late", "its deadline is earlier"
@@ -170,31 +170,31 @@ def test_what_a_request_like_the_last_one_would_be_told() -> None:
     assert scheduler.forecasts.shown(0, 60.0) is None, "nobody was told anything"
     assert ask(scheduler, "q") is None
     eta, outlooks = scheduler.forecasts.etas["short"], scheduler.forecasts.outlooks
-    told = eta.predict(outlooks.of_lane(0, 5.0, 0.0, 61.0))
-    assert scheduler.forecasts.shown(0, 61.0) == (told.p50_s, told.p95_s)
+    reported = eta.predict(outlooks.of_lane(0, 5.0, 0.0, 61.0))
+    assert scheduler.forecasts.shown(0, 61.0) == (reported.p50_s, reported.p95_s)
     assert scheduler.forecasts.shown(1, 61.0) is None
 
 
 def test_a_job_is_booked_with_what_is_known() -> None:
-    books, policy = Books(), dataclasses.replace(POLICY, decode_weight=3.0)
-    books.prefixes.add((1, 2), "r0", 9)
-    books.prefixes.trust = 0.5
+    learned_state, policy = LearnedState(), dataclasses.replace(POLICY, decode_weight=3.0)
+    learned_state.prefixes.add((1, 2), "r0", 9)
+    learned_state.prefixes.trust = 0.5
     for tokens in [16] * 13 + [64, 64]:
-        books.outputs.observe(150, 0, tokens)
-    mean, p90 = books.outputs.expect(150, 400)
+        learned_state.outputs.observe(150, 0, tokens)
+    mean, p90 = learned_state.outputs.expect(150, 400)
     assert (mean, p90) == (22, 64)
     job = Job(make_request("q", 150, 400, sequences=2, prefix=(1, 2, 3)), 1)
-    books.book(job, policy)
+    learned_state.book(job, policy)
     assert (job.credit_tokens, job.prefill_tokens, job.output_tokens, job.kv_tokens) == (64, 2 * 86, 22, 2 * (150 + 64))
     assert job.cost == 2 * 86 + 3.0 * 22 * 2
     small = Job(make_request("q", 30, 400, prefix=(1, 2)), 1)
-    books.book(small, policy)
+    learned_state.book(small, policy)
     assert small.prefill_tokens == 1
 
 
 def test_an_account_teaches_output_trust_and_which_lane_it_was() -> None:
     scheduler = make_scheduler(1, POLICY)
-    books = scheduler.books
+    learned_state = scheduler.learned_state
     prefix = (1, 2)
     scheduler.submit(make_request("first", 150, 20, prefix=prefix), 0.0)
     scheduler.step(0.0)
@@ -202,11 +202,11 @@ def test_an_account_teaches_output_trust_and_which_lane_it_was() -> None:
     (placement,) = scheduler.step(0.0).placements
     lease = placement.lease
     assert lease.prefill_tokens == 2 * (150 - 128)
-    books.settle(lease, Usage(300, 64, 60, 0, 2), POLICY)
-    assert books.outputs.error == pytest.approx(10 / 30)
-    assert books.prefixes.trust == pytest.approx(1 - 0.02 * (1 - 64 / 256))
-    assert (lease.home, books.settled, books.other_lane) == (0, 1, 1), "300 - 64 + 60 tokens are for the long lane"
-    books.settle(lease, Usage(300, 100, 0, 0, 0), POLICY)
-    assert (books.settled, books.other_lane) == (2, 1), "200 are what a short one may have"
-    books.settle(dataclasses.replace(lease, prefill_tokens=161), Usage(300, 100, 0, 0, 0), POLICY)
-    assert (books.settled, books.other_lane) == (3, 2)
+    learned_state.settle(lease, Usage(300, 64, 60, 0, 2), POLICY)
+    assert learned_state.outputs.error == pytest.approx(10 / 30)
+    assert learned_state.prefixes.trust == pytest.approx(1 - 0.02 * (1 - 64 / 256))
+    assert (lease.home, learned_state.settled, learned_state.other_lane) == (0, 1, 1), "300 - 64 + 60 tokens are for the long lane"
+    learned_state.settle(lease, Usage(300, 100, 0, 0, 0), POLICY)
+    assert (learned_state.settled, learned_state.other_lane) == (2, 1), "200 are what a short one may have"
+    learned_state.settle(dataclasses.replace(lease, prefill_tokens=161), Usage(300, 100, 0, 0, 0), POLICY)
+    assert (learned_state.settled, learned_state.other_lane) == (3, 2)

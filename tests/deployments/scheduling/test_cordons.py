@@ -35,8 +35,8 @@ def test_its_feed_does_not_lift_a_cordon() -> None:
     scheduler.replica_cordoned("r0", 0.0)
     scheduler.replica_up("r0", CAPACITY, 1.0)
     assert statuses(scheduler) == {"r0": "cordoned"}
-    scheduler.replica_suspect("r0", 2.0)
-    assert statuses(scheduler) == {"r0": "suspect"}
+    scheduler.replica_unresponsive("r0", 2.0)
+    assert statuses(scheduler) == {"r0": "unresponsive"}
     scheduler.replica_up("r0", CAPACITY, 3.0)
     assert statuses(scheduler) == {"r0": "cordoned"}
     scheduler.submit(make_request("q", now=3.0), 3.0)

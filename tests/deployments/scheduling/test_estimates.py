@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 
 from deployments.scheduling.admission import RetryQueue
-from deployments.scheduling.books import OutputLengths, PrefixIndex
-from deployments.scheduling.eta import LaneEta, Outlook, Promise, Way
+from deployments.scheduling.eta import LaneEta, Outlook, WaitEstimate, Way
+from deployments.scheduling.learned_state import OutputLengths, PrefixIndex
 from deployments.scheduling.outlook import Offered, Promotions, Queue, fair_rates, work_before
 from deployments.scheduling.rate import Meter
 from deployments.scheduling.rejection import MAX_RETRY_S, MIN_RETRY_S
@@ -60,9 +60,9 @@ def test_the_longest_known_prefix_is_what_a_scan_would_find(prompts: list[tuple[
     for replica, family, length in prompts:
         prefix = tuple(family * 100 + chunk for chunk in range(length))
         known = {name: sum(chunk in hashes for chunk in prefix) for name, hashes in sent.items()}
-        longest, holders = index.longest(prefix)
+        longest, submitters = index.longest(prefix)
         assert longest == max(known.values(), default=0)
-        assert holders == {name for name, count in known.items() if count == longest > 0}
+        assert submitters == {name for name, count in known.items() if count == longest > 0}
         assert all(index.known(prefix, name) == count for name, count in known.items())
         index.add(prefix, replica, 1_000)
         sent.setdefault(replica, set()).update(prefix)
@@ -92,8 +92,8 @@ def test_coverage_of_the_p95_is_95_percent_though_the_forecast_is_wrong_and_the_
     for number in range(6_000):
         forecast = random_source.uniform(0.05, 5)
         scale = 0.5 if number < 3_000 else 3.0
-        promise = eta.promise(Outlook(forecast, math.inf, forecast))
-        eta.observe(promise, forecast * scale * random_source.lognormvariate(0, 0.6), Way.TIMELY, 0.3 * number)
+        wait_estimate = eta.wait_estimate(Outlook(forecast, math.inf, forecast))
+        eta.observe(wait_estimate, forecast * scale * random_source.lognormvariate(0, 0.6), Way.TIMELY, 0.3 * number)
     assert eta.p95.within / eta.p95.total == pytest.approx(0.95, abs=0.01)
     assert eta.p50.within / eta.p50.total == pytest.approx(0.5, abs=0.03)
 
@@ -105,20 +105,20 @@ def test_coverage_holds_where_some_come_late_and_nobody_knows_who(share_late: fl
     """Late ones wait a minute instead of a second; that one is late is known when its latest start has passed, how long it waited much later."""
     random_source = random.Random(seed)
     eta = LaneEta()
-    pending: list[tuple[float, int, Promise, float, bool]] = []
+    pending: list[tuple[float, int, WaitEstimate, float, bool]] = []
     for number in range(4_000):
         now = 0.3 * number
         while pending and pending[0][0] <= now:
-            at, _, promise, wait_s, late = heapq.heappop(pending)
+            at, _, wait_estimate, wait_s, late = heapq.heappop(pending)
             if late and wait_s > 5.0:
-                eta.came_late(promise, at)
-                heapq.heappush(pending, (at - 5.0 + wait_s, number, promise, -wait_s, late))
+                eta.came_late(wait_estimate, at)
+                heapq.heappush(pending, (at - 5.0 + wait_s, number, wait_estimate, -wait_s, late))
             else:
-                eta.observe(promise, abs(wait_s), Way.LATE if late else Way.TIMELY, at)
+                eta.observe(wait_estimate, abs(wait_s), Way.LATE if late else Way.TIMELY, at)
         late = random_source.random() < share_late
         wait_s = random_source.uniform(50, 70) if late else min(5.0, random_source.lognormvariate(0, 0.4))
-        promise = eta.promise(Outlook(1.0, 5.0, 60.0))
-        heapq.heappush(pending, (now + min(5.0, wait_s), number, promise, wait_s, late))
+        wait_estimate = eta.wait_estimate(Outlook(1.0, 5.0, 60.0))
+        heapq.heappush(pending, (now + min(5.0, wait_s), number, wait_estimate, wait_s, late))
     assert eta.p95.within / eta.p95.total == pytest.approx(0.95, abs=0.03)
     assert eta.p50.within / eta.p50.total == pytest.approx(0.5, abs=0.12)
 
@@ -130,50 +130,50 @@ def test_coverage_holds_from_the_start_though_the_quick_outcomes_are_known_first
     known."""
     random_source = random.Random(3)
     eta = LaneEta()
-    kept: dict[Promise, bool] = {}
-    events: list[tuple[float, int, bool, Promise, float, Way]] = []
+    kept: dict[WaitEstimate, bool] = {}
+    events: list[tuple[float, int, bool, WaitEstimate, float, Way]] = []
 
-    def play(until_s: float) -> None:
+    def run(until_s: float) -> None:
         while events and events[0][0] <= until_s:
-            at, _, ends, promise, wait_s, way = heapq.heappop(events)
+            at, _, ends, wait_estimate, wait_s, way = heapq.heappop(events)
             if ends:
-                eta.observe(promise, wait_s, way, at)
-                kept[promise] = wait_s <= promise.p95_s
+                eta.observe(wait_estimate, wait_s, way, at)
+                kept[wait_estimate] = wait_s <= wait_estimate.p95_s
             else:
-                eta.came_late(promise, at)
+                eta.came_late(wait_estimate, at)
 
     for number in range(1_000):
         now = 0.3 * number
-        play(now)
+        run(now)
         way = Way.TIMELY if random_source.random() > share_late else Way.LATE if random_source.random() < quick else Way.PROMOTED
         waits_s = {
             Way.TIMELY: random_source.uniform(0.5, 4),
             Way.LATE: random_source.uniform(6, 40),
             Way.PROMOTED: 120 + random_source.uniform(0.2, 3),
         }
-        promise = eta.promise(Outlook(1.0, 5.0, 20.0 + 1e-6 * number, 120.0, 1.0))
-        heapq.heappush(events, (now + waits_s[way], 2 * number, True, promise, waits_s[way], way))
+        wait_estimate = eta.wait_estimate(Outlook(1.0, 5.0, 20.0 + 1e-6 * number, 120.0, 1.0))
+        heapq.heappush(events, (now + waits_s[way], 2 * number, True, wait_estimate, waits_s[way], way))
         if way is not Way.TIMELY:
-            heapq.heappush(events, (now + 5.0, 2 * number + 1, False, promise, 0.0, way))
-    play(math.inf)
-    early = [held for promise, held in kept.items() if 50 <= (promise.outlook.late_s - 20.0) * 1e6 < 400]
+            heapq.heappush(events, (now + 5.0, 2 * number + 1, False, wait_estimate, 0.0, way))
+    run(math.inf)
+    early = [held for wait_estimate, held in kept.items() if 50 <= (wait_estimate.outlook.late_s - 20.0) * 1e6 < 400]
     assert sum(early) / len(early) >= 0.95, "told before the first promotion is known"
     assert eta.p95.within / eta.p95.total >= 0.88
 
 
 def test_a_late_request_is_told_its_promotion_before_anything_is_known() -> None:
-    told = LaneEta().promise(Outlook(30.0, 5.0, 20.0, 120.0, 2.0))
-    assert told.p50_s == 20.0
-    assert 122.0 <= told.p95_s <= 150.0
-    assert told.ways == (Way.LATE, Way.PROMOTED)
+    reported = LaneEta().wait_estimate(Outlook(30.0, 5.0, 20.0, 120.0, 2.0))
+    assert reported.p50_s == 20.0
+    assert 122.0 <= reported.p95_s <= 150.0
+    assert reported.ways == (Way.LATE, Way.PROMOTED)
 
 
 def test_a_wait_given_up_early_is_censored_and_one_given_up_late_is_a_miss() -> None:
     eta = LaneEta()
-    promise = Promise(Outlook(1.0, 5.0, 9.0), 1.0, 2.0, (Way.TIMELY, Way.TIMELY))
-    eta.gave_up(promise, 1.5)
+    wait_estimate = WaitEstimate(Outlook(1.0, 5.0, 9.0), 1.0, 2.0, (Way.TIMELY, Way.TIMELY))
+    eta.gave_up(wait_estimate, 1.5)
     assert (eta.p95.total, eta.p95.censored) == (0, 1)
-    eta.gave_up(promise, 2.5)
+    eta.gave_up(wait_estimate, 2.5)
     assert (eta.p95.total, eta.p95.within) == (1, 0)
 
 

@@ -1,11 +1,11 @@
 """Start-time fair queueing, step by step, as fair.py states it."""
 
-from deployments.scheduling.fair import FairClock, Flow
+from deployments.scheduling.fair import FairClock, FairFlow
 from deployments.scheduling.outlook import work_before
 
 
 def test_a_served_flow_finishes_by_its_cost_over_its_weight() -> None:
-    clock, flow = FairClock(), Flow(0.5)
+    clock, flow = FairClock(), FairFlow(0.5)
     clock.charge(flow, 10.0)
     assert (clock.virtual, flow.start, flow.finish) == (0.0, 20.0, 20.0)
     clock.charge(flow, 5.0)
@@ -13,7 +13,7 @@ def test_a_served_flow_finishes_by_its_cost_over_its_weight() -> None:
 
 
 def test_virtual_time_never_runs_backwards() -> None:
-    clock, early, late = FairClock(), Flow(1.0), Flow(1.0)
+    clock, early, late = FairClock(), FairFlow(1.0), FairFlow(1.0)
     late.start = 50.0
     clock.charge(late, 1.0)
     clock.charge(early, 1.0)
@@ -21,7 +21,7 @@ def test_virtual_time_never_runs_backwards() -> None:
 
 
 def test_idleness_earns_nothing_and_past_service_is_not_forgotten() -> None:
-    clock, idle, busy = FairClock(), Flow(1.0), Flow(1.0)
+    clock, idle, busy = FairClock(), FairFlow(1.0), FairFlow(1.0)
     clock.virtual = 30.0
     idle.finish, busy.finish = 10.0, 70.0
     for flow in (idle, busy):
@@ -30,7 +30,7 @@ def test_idleness_earns_nothing_and_past_service_is_not_forgotten() -> None:
 
 
 def test_a_flow_that_was_passed_over_keeps_one_request_and_no_more() -> None:
-    clock, long_ago, just_now = FairClock(), Flow(0.5), Flow(0.5)
+    clock, long_ago, just_now = FairClock(), FairFlow(0.5), FairFlow(0.5)
     clock.virtual = 100.0
     long_ago.start, just_now.start = 10.0, 90.0
     for flow in (long_ago, just_now):

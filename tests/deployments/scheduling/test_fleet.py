@@ -4,7 +4,7 @@ import pytest
 
 from deployments.scheduling import Capacity, Lease, WaitReason
 from deployments.scheduling.fleet import PROBES, Fleet
-from deployments.scheduling.least_ttft import LeastTtft
+from deployments.scheduling.min_ttft import MinTtft
 from deployments.scheduling.replica import ReplicaStatus
 from deployments.scheduling.request import Job
 from tests.deployments.scheduling.world import make_request
@@ -23,7 +23,7 @@ class World:
     """A fleet of replicas `r0`, `r1`, ... and a way to load them."""
 
     def __init__(self, replicas: int) -> None:
-        self.fleet = Fleet(LeastTtft())
+        self.fleet = Fleet(MinTtft())
         self.leases = 0
         for number in range(replicas):
             self.fleet.up(f"r{number}", CAPACITY)
@@ -100,7 +100,7 @@ def test_why_none_is_open() -> None:
     assert world.fleet.why_none_is_open() is WaitReason.SEQUENCES
     world.fleet.reserved = 1
     assert world.fleet.why_none_is_open() is WaitReason.RESERVED
-    world.fleet.set_status("r0", ReplicaStatus.SUSPECT)
+    world.fleet.set_status("r0", ReplicaStatus.UNRESPONSIVE)
     assert world.fleet.why_none_is_open() is WaitReason.NO_READY_REPLICA
     assert world.fleet.fitting(job()) is WaitReason.NO_READY_REPLICA
 
@@ -112,7 +112,7 @@ def test_open_ready_and_deserted() -> None:
     lease = world.load("r0", sequences=5)
     assert (fleet.any_open, fleet.any_ready, fleet.is_deserted) == (False, True, False)
     fleet.by_id["r0"].unbind(lease)
-    fleet.set_status("r0", ReplicaStatus.SUSPECT)
+    fleet.set_status("r0", ReplicaStatus.UNRESPONSIVE)
     assert (fleet.any_open, fleet.any_ready, fleet.is_deserted) == (False, False, False)
     fleet.set_status("r0", ReplicaStatus.DRAINING)
     assert (fleet.any_open, fleet.any_ready, fleet.is_deserted) == (False, False, True)
@@ -136,9 +136,9 @@ def test_a_cordon_stands_whatever_a_replica_says(known: bool) -> None:
     world.fleet.cordon("r0", True)
     replica = world.fleet.up("r0", CAPACITY)
     assert (replica.status, world.fleet.any_open) == (ReplicaStatus.CORDONED, False)
-    world.fleet.set_status("r0", ReplicaStatus.SUSPECT)
+    world.fleet.set_status("r0", ReplicaStatus.UNRESPONSIVE)
     world.fleet.cordon("r0", False)
-    assert replica.status is ReplicaStatus.SUSPECT
+    assert replica.status is ReplicaStatus.UNRESPONSIVE
     world.fleet.up("r0", CAPACITY)
     assert (replica.status, world.fleet.any_open) == (ReplicaStatus.READY, True)
 

@@ -1,7 +1,7 @@
 """Every setting of the spec reaches the scheduler's policy."""
 
 from cluster.spec import ClusterSpec
-from deployments.scheduling import Capacity, LanePolicy, Order, Policy, TenantPolicy
+from deployments.scheduling import Capacity, LanePolicy, Order, SchedulingPolicy, TenantPolicy
 from deployments.scheduling.policy import Binding, binding_of, policy_of
 
 SETTINGS = {
@@ -33,7 +33,7 @@ def test_a_policy_is_made_of_every_setting() -> None:
             ],
         }
     )
-    assert policy_of(spec) == Policy(
+    assert policy_of(spec) == SchedulingPolicy(
         lanes=(LanePolicy("short", 300, 5.0, 7.0, 70.0), LanePolicy("long", None, 2.0, 11.0, 110.0)),
         order=Order.ARRIVAL,
         promoted_share=0.3,

@@ -10,7 +10,7 @@ from tests.deployments.scheduling.world import make_request, make_scheduler
 
 Place = Callable[[Scheduler], tuple[Any, str]]
 AFTER_A_BIND: dict[str, Place] = {
-    "prefixes": lambda scheduler: (scheduler.books.prefixes, "add"),
+    "prefixes": lambda scheduler: (scheduler.learned_state.prefixes, "add"),
     "the service rate": lambda scheduler: (scheduler.rate.placed, "add"),
     "the clock of the service rate": lambda scheduler: (scheduler.rate.placed, "run"),
     "forecasts of what was placed": lambda scheduler: (scheduler.forecasts, "placed"),

@@ -5,13 +5,13 @@ import math
 
 import pytest
 
-from deployments.scheduling import LanePolicy, Order, Policy, TenantPolicy
+from deployments.scheduling import LanePolicy, Order, SchedulingPolicy, TenantPolicy
 from deployments.scheduling.lane import Claim, Lane
 from deployments.scheduling.lanes import Lanes, Wakeups
 from deployments.scheduling.request import Job
 from tests.deployments.scheduling.world import make_request
 
-POLICY = Policy(
+POLICY = SchedulingPolicy(
     (LanePolicy("short", 200, weight=3, max_wait_s=10), LanePolicy("long", None, weight=1, max_wait_s=40)),
     promoted_share=0.2,
     tenants={"b": TenantPolicy(3.0)},
@@ -287,7 +287,7 @@ def test_times_of_who_waits_no_more_or_anew_do_not_count() -> None:
     assert wakeups.next_s() == 5.0
     lanes.leave(one)
     assert wakeups.next_s() == 6.0
-    two.ticket += 1
+    two.pending += 1
     assert wakeups.next_s() is None
     wakeups.add(8.0, two)
     assert (list(wakeups.due(7.9)), wakeups.next_s()) == ([], 8.0)

@@ -22,7 +22,7 @@ def test_every_placement_of_a_request_is_another_attempt() -> None:
     seen = []
     for _ in range(4):
         (placement,) = scheduler.step(0.0).placements
-        seen.append(placement.lease.engine_id)
+        seen.append(placement.lease.attempt_id)
         scheduler.release(placement.lease, Ending.REFUSED, None, 0.0)
     assert seen == ["q-4", "q-5", "q-6", "q-7"]
 
@@ -50,7 +50,7 @@ def test_a_lost_replicas_prefixes_are_forgotten() -> None:
     prefix = tuple(range(4))
     lease = placed(scheduler, prompt=250, prefix=prefix)
     scheduler.replica_lost(lease.replica_id, 0.0)
-    assert scheduler.books.prefixes.longest(prefix) == (0, frozenset())
+    assert scheduler.learned_state.prefixes.longest(prefix) == (0, frozenset())
     scheduler.replica_up(lease.replica_id, CAPACITY, 1.0)
     scheduler.submit(make_request("again", prompt=250, now=1.0, prefix=prefix), 1.0)
     assert scheduler.lanes.jobs["again"].credit_tokens == 0, "its new process has an empty cache"
@@ -71,15 +71,15 @@ def test_a_placement_tells_what_was_booked_and_how_long_it_waited() -> None:
 
 def test_an_adopted_lease_is_booked_as_it_is_told() -> None:
     scheduler = make_scheduler(1)
-    told = Lease(77, dataclasses.replace(make_request("q", tenant="b"), attempts=2), "r0", 1.0, 4, 120, 200, 40, 9)
-    lease = scheduler.adopt(told, False, 5.0)
-    assert lease == dataclasses.replace(told, lease_id=1, home=0)
+    reported = Lease(77, dataclasses.replace(make_request("q", tenant="b"), attempts=2), "r0", 1.0, 4, 120, 200, 40, 9)
+    lease = scheduler.adopt(reported, False, 5.0)
+    assert lease == dataclasses.replace(reported, lease_id=1, home=0)
     replica = scheduler.fleet.by_id["r0"]
     assert (replica.kv_tokens, replica.prefill_tokens, replica.sequences) == (200, 120, 1)
     (_, job), *_ = scheduler.leases.values()
     assert (job.cost, job.attempt, job.home_name) == (120 + POLICY.decode_weight * 40, 2, "short")
     assert scheduler.submit(make_request("q"), 5.0).cause is RejectCause.DUPLICATE_ID
-    assert scheduler.adopt(dataclasses.replace(told, replica_id="nobody"), False, 5.0) is None
+    assert scheduler.adopt(dataclasses.replace(reported, replica_id="nobody"), False, 5.0) is None
     assert (scheduler.tally.adopted, scheduler.snapshot(5.0).adopted) == (1, 1)
     assert scheduler.release(lease, Ending.REFUSED, None, 6.0)
     (placement,) = scheduler.step(6.0).placements
@@ -102,7 +102,7 @@ def test_a_first_token_counts_once_and_only_while_the_lease_stands() -> None:
     scheduler.release(two, Ending.CANCELLED, None, 1.0)
     scheduler.first_token(two, 1.0)
     (flow,) = scheduler.snapshot(1.0).flows
-    assert (flow.kept, flow.missed) == (1, 0)
+    assert (flow.met, flow.missed) == (1, 0)
 
 
 def test_an_end_before_the_first_token_counts_by_its_reason() -> None:
@@ -113,7 +113,7 @@ def test_an_end_before_the_first_token_counts_by_its_reason() -> None:
     scheduler.first_token(answered, 7.0)
     scheduler.release(answered, Ending.FAILED, None, 99.0)
     (flow,) = scheduler.snapshot(99.0).flows
-    assert (flow.arrived, flow.kept, flow.missed) == (4, 1, 2)
+    assert (flow.arrived, flow.met, flow.missed) == (4, 1, 2)
 
 
 def test_only_finished_work_counts_for_the_rate() -> None:
@@ -137,7 +137,7 @@ def test_the_engines_account_teaches_once_it_is_there() -> None:
     scheduler.learn(lease, Usage(100, 0, 30, 0, 1, 0.01, 3.0), 2.0)
     snapshot = scheduler.snapshot(2.0)
     assert (snapshot.counted, snapshot.output_tokens) == (1, 30)
-    assert scheduler.books.outputs.expect(100, None) == (32, 32)
+    assert scheduler.learned_state.outputs.expect(100, None) == (32, 32)
 
 
 def test_a_lost_replicas_leases_are_returned_and_end() -> None:

@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from deployments.scheduling import AdmissionKind, Ending, Policy, RejectCause, Scheduler, TenantPolicy, Usage
+from deployments.scheduling import AdmissionKind, Ending, RejectCause, Scheduler, SchedulingPolicy, TenantPolicy, Usage
 from deployments.scheduling.limits import Bucket, TenantLimits, booked_tokens
 from deployments.scheduling.request import Job
 from tests.deployments.scheduling.world import CAPACITY, make_request
@@ -61,7 +61,7 @@ def ask(scheduler: Scheduler, name: str, tenant: str, now: float = 0.0, prompt: 
 
 def limited(**limits: float) -> Scheduler:
     """A scheduler with one replica, on which tenant `a` has those limits."""
-    scheduler = Scheduler(Policy(tenants={"a": TenantPolicy(**limits)}))  # type: ignore[arg-type]
+    scheduler = Scheduler(SchedulingPolicy(tenants={"a": TenantPolicy(**limits)}))  # type: ignore[arg-type]
     scheduler.replica_up("r0", CAPACITY, 0.0)
     return scheduler
 

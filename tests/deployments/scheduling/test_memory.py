@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from deployments.scheduling import Capacity, Ending, LanePolicy, Lease, Policy, Scheduler
+from deployments.scheduling import Capacity, Ending, LanePolicy, Lease, Scheduler, SchedulingPolicy
 from deployments.scheduling.replica import Replica
 from deployments.scheduling.suspects import FORGET_S
 from tests.deployments.scheduling.world import CAPACITY, make_request, make_scheduler
 
-POLICY = Policy((LanePolicy("short", 200, weight=4, max_wait_s=5), LanePolicy("long", None, max_wait_s=50)), decode_weight=1.0)
+POLICY = SchedulingPolicy((LanePolicy("short", 200, weight=4, max_wait_s=5), LanePolicy("long", None, max_wait_s=50)), decode_weight=1.0)
 TURNS = 2_000
 A_FEW = 1_200
 """What a scheduler may keep beside what lives: heaps' slack, remembered tenants, windows and histograms of estimates."""
@@ -199,7 +199,9 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize("promoted", [False, True])
 def test_a_request_that_fits_nowhere_costs_no_look_at_all_replicas(promoted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    policy = Policy((LanePolicy("short", 500, max_wait_s=1e6), LanePolicy("long", None, max_wait_s=1.0 if promoted else 1e6)), decode_weight=1.0)
+    policy = SchedulingPolicy(
+        (LanePolicy("short", 500, max_wait_s=1e6), LanePolicy("long", None, max_wait_s=1.0 if promoted else 1e6)), decode_weight=1.0
+    )
     scheduler = make_scheduler(400, policy, Capacity(sequences=6, ahead=0, kv_tokens=10**6, step_tokens=10**6, prefill_steps=2.0))
     leases: deque[Lease] = deque()
     for number in range(1_600):

@@ -4,12 +4,12 @@ import dataclasses
 
 import pytest
 
-from deployments.scheduling import Capacity, Ending, LanePolicy, PickReason, Policy, RejectCause, Scheduler, TenantPolicy
+from deployments.scheduling import Capacity, Ending, LanePolicy, PickReason, RejectCause, Scheduler, SchedulingPolicy, TenantPolicy
 from tests.deployments.scheduling.test_shares import ONE_AT_A_TIME, serve_all
 from tests.deployments.scheduling.world import POLICY, make_request, make_scheduler
 
-ONE_LANE = Policy((LanePolicy("all", None, max_wait_s=1e6),), decode_weight=1.0)
-TWO_LANES = Policy((LanePolicy("short", 200, max_wait_s=1e6), LanePolicy("long", None, max_wait_s=1e6)), decode_weight=1.0)
+ONE_LANE = SchedulingPolicy((LanePolicy("all", None, max_wait_s=1e6),), decode_weight=1.0)
+TWO_LANES = SchedulingPolicy((LanePolicy("short", 200, max_wait_s=1e6), LanePolicy("long", None, max_wait_s=1e6)), decode_weight=1.0)
 
 
 def served(scheduler: Scheduler, now: float = 0.0) -> list[str]:
@@ -97,7 +97,7 @@ def test_a_lane_that_was_passed_over_for_long_claims_one_request_and_no_more() -
 )
 def test_a_refused_request_is_first_again_and_its_tenant_charged_once(after: str, expected: str) -> None:
     """Two tenants take turns with requests of one size: refusals of one request cost its tenant no turn."""
-    policy = Policy((LanePolicy("all", None, max_wait_s=50),), decode_weight=1.0)
+    policy = SchedulingPolicy((LanePolicy("all", None, max_wait_s=50),), decode_weight=1.0)
     scheduler = make_scheduler(1, policy, ONE_AT_A_TIME)
     for number in range(3):
         for tenant in "ab":
@@ -162,7 +162,7 @@ def test_a_full_lane_takes_from_who_holds_less_than_its_share_and_from_nobody_el
 
 
 def test_a_lane_full_of_work_is_shared_by_weight() -> None:
-    policy = Policy((LanePolicy("all", None, max_wait_s=1e6, cap_s=10.0),), decode_weight=1.0, max_waiting=10**6)
+    policy = SchedulingPolicy((LanePolicy("all", None, max_wait_s=1e6, cap_s=10.0),), decode_weight=1.0, max_waiting=10**6)
     scheduler = make_scheduler(1, policy, ONE_AT_A_TIME)
     for number in range(20):  # 100 tokens of work a second
         scheduler.submit(make_request(f"warm{number}", 90, 10, now=number, patience=1e6), float(number))

@@ -2,12 +2,12 @@
 
 import pytest
 
-from deployments.scheduling import Capacity, Ending, LanePolicy, Policy, Scheduler
+from deployments.scheduling import Capacity, Ending, LanePolicy, Scheduler, SchedulingPolicy
 from deployments.scheduling.snapshot import LaneStats
 from tests.deployments.scheduling.world import make_request
 
 ONE = Capacity(sequences=1, ahead=0, kv_tokens=4_000, step_tokens=300, prefill_steps=2.0)
-POLICY = Policy(lanes=(LanePolicy("short", 200, max_wait_s=10), LanePolicy("long", None, max_wait_s=40)), decode_weight=1.0)
+POLICY = SchedulingPolicy(lanes=(LanePolicy("short", 200, max_wait_s=10), LanePolicy("long", None, max_wait_s=40)), decode_weight=1.0)
 SERVED_S = 0.4
 
 
@@ -31,7 +31,7 @@ class Cell:
         self._running.clear()
         self._step()
 
-    def play(self, for_s: float, every_s: float | None, at_once: int = 1, patience_s: float = 600.0) -> None:
+    def run(self, for_s: float, every_s: float | None, at_once: int = 1, patience_s: float = 600.0) -> None:
         """Time passes in tenths of a second. Without `every_s` nothing comes."""
         for tenth in range(round(for_s * 10)):
             self.now = round(self.now + 0.1, 1)
@@ -59,79 +59,79 @@ class Cell:
         assert lane.waiting == 0
         return lane
 
-    def told_p95_s(self) -> float:
+    def reported_p95_s(self) -> float:
         """What the next of two that come at once would be told."""
         self.scheduler.submit(make_request("first", 50, 20, self.now, slo=2.0), self.now)
         self.scheduler.step(self.now)
-        told = self.scheduler.submit(make_request("second", 50, 20, self.now, slo=2.0), self.now).eta_s
-        assert told is not None
-        return told[1]
+        reported = self.scheduler.submit(make_request("second", 50, 20, self.now, slo=2.0), self.now).eta_s
+        assert reported is not None
+        return reported[1]
 
 
 def test_after_an_outage_an_empty_lane_promises_what_it_promised_before() -> None:
     cell = Cell()
     cell.up()
-    cell.play(20.0, every_s=1.0, at_once=2)
+    cell.run(20.0, every_s=1.0, at_once=2)
     before = cell.short()
     cell.lose()
-    cell.play(130.0, every_s=10.0, at_once=2)
+    cell.run(130.0, every_s=10.0, at_once=2)
     cell.up("r1")
-    cell.play(60.0, every_s=None)
+    cell.run(60.0, every_s=None)
     after = cell.short()
     assert before.eta_s is not None
     assert after.eta_s is not None
     assert after.eta_s[1] <= max(before.eta_s[1], 0.5)
-    assert cell.told_p95_s() <= 3 * SERVED_S
+    assert cell.reported_p95_s() <= 3 * SERVED_S
 
 
 def test_promises_that_an_outage_broke_are_no_misses() -> None:
     cell = Cell()
     cell.up()
-    cell.play(60.0, every_s=1.0, at_once=2)
+    cell.run(60.0, every_s=1.0, at_once=2)
     before = cell.short()
     cell.lose()
-    cell.play(100.0, every_s=4.0)
+    cell.run(100.0, every_s=4.0)
     cell.up("r1")
-    cell.play(60.0, every_s=None)
+    cell.run(60.0, every_s=None)
     after = cell.short()
-    assert (after.promised, after.covered) == (before.promised, before.covered)
+    assert (after.estimated, after.covered) == (before.estimated, before.covered)
     assert after.censored - before.censored == 25
 
 
 def test_those_that_gave_up_in_an_outage_are_no_misses() -> None:
     cell = Cell()
     cell.up()
-    cell.play(60.0, every_s=1.0, at_once=2)
+    cell.run(60.0, every_s=1.0, at_once=2)
     before = cell.short()
     cell.lose()
-    cell.play(100.0, every_s=4.0, patience_s=20.0)
+    cell.run(100.0, every_s=4.0, patience_s=20.0)
     cell.up("r1")
     after = cell.scheduler.snapshot(cell.now).lanes[0]
-    assert (after.promised, after.covered) == (before.promised, before.covered)
+    assert (after.estimated, after.covered) == (before.estimated, before.covered)
 
 
-@pytest.mark.parametrize("silent", [True, False], ids=["silent", "lost"])
-def test_what_a_hung_replica_taught_before_it_was_found_out_is_forgotten(silent: bool) -> None:
+@pytest.mark.parametrize("unresponsive", [True, False], ids=["unresponsive", "lost"])
+def test_what_a_hung_replica_taught_before_it_was_found_out_is_forgotten(unresponsive: bool) -> None:
     cell = Cell()
     cell.up()
-    cell.play(120.0, every_s=0.5)
+    cell.run(120.0, every_s=0.5)
     cell.answers = False
-    cell.play(15.0, every_s=0.5)  # they wait behind what hangs, and are found to be late
-    if silent:
-        cell.scheduler.replica_suspect("r0", cell.now)
+    cell.run(15.0, every_s=0.5)  # they wait behind what hangs, and are found to be late
+    if unresponsive:
+        cell.scheduler.replica_unresponsive("r0", cell.now)
     cell.lose()
-    cell.play(5.0, every_s=None)
+    cell.run(5.0, every_s=None)
     cell.up("r1")
-    cell.play(60.0, every_s=None)
-    assert cell.told_p95_s() <= 3 * SERVED_S
+    cell.run(60.0, every_s=None)
+    assert cell.reported_p95_s() <= 3 * SERVED_S
 
 
 def test_a_lane_in_which_nothing_waits_shows_no_wait() -> None:
     """After plain overload, too: whoever comes now is placed at once."""
     cell = Cell()
     cell.up()
-    cell.play(60.0, every_s=0.6, at_once=2)
-    cell.play(120.0, every_s=None)
+    cell.run(60.0, every_s=0.6, at_once=2)
+    cell.run(120.0, every_s=None)
     assert cell.short().eta_s == (0.0, 0.0)
     cell.scheduler.submit(make_request("runs", 50, 20, cell.now), cell.now)
     cell.scheduler.step(cell.now)
@@ -144,11 +144,11 @@ def test_overload_is_learned_from_as_ever() -> None:
     """A replica that drains, and one that comes, are no outage."""
     cell = Cell()
     cell.up()
-    cell.play(30.0, every_s=0.6, at_once=2)
+    cell.run(30.0, every_s=0.6, at_once=2)
     before = cell.scheduler.snapshot(cell.now).lanes[0]
     cell.up("r1")
     cell.scheduler.replica_draining("r0", cell.now)
-    cell.play(30.0, every_s=0.6, at_once=2)
+    cell.run(30.0, every_s=0.6, at_once=2)
     after = cell.scheduler.snapshot(cell.now).lanes[0]
-    assert after.promised > before.promised
+    assert after.estimated > before.estimated
     assert after.censored == before.censored

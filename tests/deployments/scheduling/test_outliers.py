@@ -1,14 +1,14 @@
 """Who is ejected, at which bounds, and how it comes back."""
 
 from deployments.scheduling.fleet import Fleet, Outliers
-from deployments.scheduling.least_ttft import LeastTtft
+from deployments.scheduling.min_ttft import MinTtft
 from deployments.scheduling.replica import ReplicaStatus
 from tests.deployments.scheduling.world import CAPACITY
 
 
 def fleet_of(*tpot_s: float | None) -> Fleet:
     """Replicas `r0`, `r1`, ... with those times per output token."""
-    fleet = Fleet(LeastTtft())
+    fleet = Fleet(MinTtft())
     for number, each in enumerate(tpot_s):
         fleet.up(f"r{number}", CAPACITY).tpot_s = each
     return fleet
@@ -81,11 +81,11 @@ def test_a_cordoned_one_that_was_ejected_is_forgiven_and_stays_cordoned() -> Non
     outliers.judge(10.0)
     fleet.cordon("r1", True)
     outliers.judge(60.0)
-    assert (fleet.by_id["r1"].told, fleet.by_id["r1"].status) == (ReplicaStatus.READY, ReplicaStatus.CORDONED)
+    assert (fleet.by_id["r1"].reported, fleet.by_id["r1"].status) == (ReplicaStatus.READY, ReplicaStatus.CORDONED)
 
 
 def test_only_what_is_ready_and_measured_is_judged() -> None:
     fleet = fleet_of(1.0, 1.0, 9.0, None, 1.0)
-    fleet.set_status("r2", ReplicaStatus.SUSPECT)
+    fleet.set_status("r2", ReplicaStatus.UNRESPONSIVE)
     Outliers(fleet).judge(10.0)
     assert ejected(fleet) == []

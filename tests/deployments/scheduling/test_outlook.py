@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from deployments.scheduling import LanePolicy, Policy, Scheduler
+from deployments.scheduling import LanePolicy, Scheduler, SchedulingPolicy
 from deployments.scheduling.eta import Outlook
 from deployments.scheduling.lane import Lane
 from deployments.scheduling.lanes import Lanes
@@ -13,7 +13,9 @@ from deployments.scheduling.rate import ServiceRate
 from deployments.scheduling.request import Job
 from tests.deployments.scheduling.world import make_request, make_scheduler
 
-POLICY = Policy(lanes=(LanePolicy("short", 200, weight=3, max_wait_s=10), LanePolicy("long", None, weight=1, max_wait_s=40)), promoted_share=0.2)
+POLICY = SchedulingPolicy(
+    lanes=(LanePolicy("short", 200, weight=3, max_wait_s=10), LanePolicy("long", None, weight=1, max_wait_s=40)), promoted_share=0.2
+)
 NEVER = math.inf
 
 

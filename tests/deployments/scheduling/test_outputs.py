@@ -2,7 +2,7 @@
 
 import pytest
 
-from deployments.scheduling.books import _BINS, OutputLengths, _Lengths
+from deployments.scheduling.learned_state import _BINS, OutputLengths, _Lengths
 
 
 def learned(*tokens: int) -> _Lengths:

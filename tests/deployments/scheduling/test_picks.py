@@ -2,7 +2,18 @@
 
 import dataclasses
 
-from deployments.scheduling import AdmissionKind, Capacity, Ending, LanePolicy, PickReason, Policy, RejectCause, Scheduler, Usage, WaitReason
+from deployments.scheduling import (
+    AdmissionKind,
+    Capacity,
+    Ending,
+    LanePolicy,
+    PickReason,
+    RejectCause,
+    Scheduler,
+    SchedulingPolicy,
+    Usage,
+    WaitReason,
+)
 from deployments.scheduling.replica import ReplicaStatus
 from tests.deployments.scheduling.world import CAPACITY, POLICY, make_request, make_scheduler
 
@@ -66,7 +77,9 @@ def test_what_the_head_waits_for_is_told() -> None:
 
 
 def test_a_promoted_request_that_fits_nowhere_holds_a_replica_until_it_does() -> None:
-    policy = Policy(lanes=(LanePolicy("short", 500, weight=100, max_wait_s=1), LanePolicy("long", None, weight=1, max_wait_s=1)), max_waiting=1_000)
+    policy = SchedulingPolicy(
+        lanes=(LanePolicy("short", 500, weight=100, max_wait_s=1), LanePolicy("long", None, weight=1, max_wait_s=1)), max_waiting=1_000
+    )
     scheduler = make_scheduler(1, policy)
     running = []
     for number in range(5):
@@ -105,7 +118,7 @@ def test_a_slow_replica_is_ejected_forgiven_and_never_the_last() -> None:
 
 
 def test_a_full_lane_rejects_with_a_time_that_grows_with_its_work() -> None:
-    policy = Policy(lanes=(LanePolicy("all", None, cap_s=10.0, max_wait_s=1e6),), decode_weight=1.0)
+    policy = SchedulingPolicy(lanes=(LanePolicy("all", None, cap_s=10.0, max_wait_s=1e6),), decode_weight=1.0)
     scheduler = make_scheduler(1, policy)
     now = 0.0
     for number in range(400):  # 150 tokens of work a request, five requests a second

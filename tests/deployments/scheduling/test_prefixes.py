@@ -3,8 +3,8 @@
 import pytest
 
 from deployments.scheduling import Capacity, PickReason
-from deployments.scheduling.books import PrefixIndex
-from deployments.scheduling.least_ttft import LeastTtft
+from deployments.scheduling.learned_state import PrefixIndex
+from deployments.scheduling.min_ttft import MinTtft
 from deployments.scheduling.pick import Candidates, uncached_tokens
 from deployments.scheduling.replica import Replica
 from deployments.scheduling.request import Job
@@ -82,7 +82,7 @@ def test_what_a_replica_must_prefill() -> None:
 
 def pick(*candidates: object) -> tuple[Replica, PickReason]:
     """What the default pick chooses."""
-    return LeastTtft().choose(Candidates(*candidates))  # type: ignore[arg-type]
+    return MinTtft().choose(Candidates(*candidates))  # type: ignore[arg-type]
 
 
 def test_a_warm_replica_wins_until_it_costs_more_than_the_stickiness() -> None:

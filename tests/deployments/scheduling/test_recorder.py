@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from deployments.restricted_pickle import load_state
-from deployments.scheduling import Capacity, Ending, LanePolicy, Lease, Order, Policy, Scheduler, Suspicion, TenantPolicy, Usage
+from deployments.scheduling import Capacity, Ending, LanePolicy, Lease, Order, Scheduler, SchedulingPolicy, Suspicion, TenantPolicy, Usage
 from deployments.scheduling.recorder import SCHEMA_VERSION, RecordingScheduler, code_hash, decision, plain
 from deployments.scheduling.replay import ReplayError, replay
 from tests.deployments.scheduling.world import CAPACITY, make_request
 
-POLICY = Policy(
+POLICY = SchedulingPolicy(
     (LanePolicy("short", 200, 4.0, 10.0, 60.0), LanePolicy("long")), Order.ARRIVAL, 0.5, 2.0, 40, 20.0, {"b": TenantPolicy(2.0, 60.0, 9e3, 6)}
 )
 REQUEST = dataclasses.replace(make_request("q", 70, 30, 1.0, 50.0, 4.0, 2, "b", (7, 8)), traffic_class="batch", attempts=3, digest="d1")
@@ -58,7 +58,7 @@ POLICY_LINE = {
     "max_waiting": 40,
     "stickiness_ms": 20.0,
     "tenants": {"b": {"weight": 2.0, "requests_per_minute": 60.0, "tokens_per_minute": 9000.0, "max_concurrency": 6}},
-    "pick": "least_ttft",
+    "pick": "min_ttft",
 }
 CAPACITY_LINE = {"sequences": 4, "ahead": 1, "kv_tokens": 4000, "step_tokens": 300, "prefill_steps": 3}
 ADMITTED = {"kind": "admit", "lane": "short", "cause": None, "eta_s": None, "backlog_s": None, "retry_after_s": None}
@@ -75,7 +75,7 @@ INPUTS: dict[str, tuple[Call, list[Any], object]] = {
     "release": (lambda s: s.release(LEASE, Ending.FINISHED, USAGE, 2.5), [9, "finished", USAGE_LINE], False),
     "learn": (lambda s: s.learn(LEASE, USAGE, 2.5), [LEASE_LINE, USAGE_LINE], None),
     "replica_up": (lambda s: s.replica_up("r5", Capacity(4, 1, 4_000, 300, 3), 2.5), ["r5", CAPACITY_LINE], None),
-    "replica_suspect": (lambda s: s.replica_suspect("r1", 2.5), ["r1"], None),
+    "replica_unresponsive": (lambda s: s.replica_unresponsive("r1", 2.5), ["r1"], None),
     "replica_draining": (lambda s: s.replica_draining("r1", 2.5), ["r1"], None),
     "replica_cordoned": (lambda s: s.replica_cordoned("r1", 2.5), ["r1"], None),
     "replica_uncordoned": (lambda s: s.replica_uncordoned("r1", 2.5), ["r1"], None),
@@ -198,9 +198,9 @@ def test_a_step_is_told_in_full() -> None:
     scheduler.submit(dataclasses.replace(REQUEST, request_id="placed"), 2.0)
     step = scheduler.step(2.5)
     (placement,) = step.placements
-    told = json.loads(lines[-1])[3]
-    assert told["placed"] == [["placed", placement.lease.lease_id, "r1", 4, placement.reason.value, "short", False, []]]
-    scheduler.replica_suspect("r1", 3.0)
+    reported = json.loads(lines[-1])[3]
+    assert reported["placed"] == [["placed", placement.lease.lease_id, "r1", 4, placement.reason.value, "short", False, []]]
+    scheduler.replica_unresponsive("r1", 3.0)
     scheduler.submit(dataclasses.replace(REQUEST, request_id="waits"), 3.0)
     assert [request.request_id for request in scheduler.step(60.0).expired] == ["waits"]
     assert json.loads(lines[-1])[3]["expired"] == ["waits"]

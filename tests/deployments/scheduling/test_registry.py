@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.scheduling import Capacity, Ending, Lease, PickReason, Policy, Scheduler
-from deployments.scheduling.books import PrefixIndex
+from deployments.scheduling import Capacity, Ending, Lease, PickReason, Scheduler, SchedulingPolicy
 from deployments.scheduling.fleet import PROBES, Fleet
-from deployments.scheduling.least_ttft import LeastTtft
+from deployments.scheduling.learned_state import PrefixIndex
+from deployments.scheduling.min_ttft import MinTtft
 from deployments.scheduling.pick import Candidates
 from deployments.scheduling.registry import PICKS, REJECTION_RULES
 from deployments.scheduling.rejection import RejectionRule
@@ -20,7 +20,7 @@ from deployments.scheduling.request import Job
 from tests.deployments.scheduling.world import POLICY, make_request, make_scheduler
 
 
-class MostFreeKv:
+class MaxFreeKv:
     """A pick that looks at nothing but the KV cache."""
 
     def load(self, replica: Replica) -> tuple[float, ...]:
@@ -32,7 +32,7 @@ class MostFreeKv:
         return candidates.fitting[0], PickReason.ONLY_FIT
 
 
-ALL_PICKS = {**PICKS, "most_free_kv": MostFreeKv()}
+ALL_PICKS = {**PICKS, "max_free_kv": MaxFreeKv()}
 CAPACITIES = st.builds(
     Capacity,
     st.integers(1, 6),
@@ -55,9 +55,9 @@ def loaded(draw: st.DrawFn, name: str) -> Replica:
 
 
 @st.composite
-def fleets(draw: st.DrawFn, most: int) -> list[Replica]:
+def fleets(draw: st.DrawFn, maximum: int) -> list[Replica]:
     """Unequal replicas."""
-    return [draw(loaded(f"r{number}")) for number in range(draw(st.integers(1, most)))]
+    return [draw(loaded(f"r{number}")) for number in range(draw(st.integers(1, maximum)))]
 
 
 def job(sequences: int = 1, kv: int = 100, prefill: int = 100) -> Job:
@@ -99,7 +99,7 @@ def test_of_a_few_unequal_replicas_every_one_that_fits_is_found(name: str, repli
 
 
 def test_a_full_small_replica_does_not_hide_a_large_one() -> None:
-    fleet = Fleet(LeastTtft())
+    fleet = Fleet(MinTtft())
     small, large = Capacity(8, 0, 10_000, 100, 1.0), Capacity(8, 0, 10_000, 4_000, 1.0)
     for number in range(6):
         fleet.up(f"small{number}", small).bind(Lease(number, make_request(f"s{number}"), f"small{number}", 0.0, 1, 100, 100, 5, 0))
@@ -119,7 +119,7 @@ def test_a_reload_changes_the_pick() -> None:
         scheduler.submit(make_request("a"), 0.0)
         assert [placed.replica_id for placed in scheduler.step(0.0).placements] == ["r0"]
         scheduler.release(scheduler.leases[1][0], Ending.FINISHED, None, 1.0)
-        scheduler.configure(dataclasses.replace(POLICY, pick="most_free_kv"), 1.0)
+        scheduler.configure(dataclasses.replace(POLICY, pick="max_free_kv"), 1.0)
         scheduler.submit(make_request("b", now=1.0), 1.0)
         assert [placed.replica_id for placed in scheduler.step(1.0).placements] == ["r1"]
 
@@ -138,7 +138,7 @@ def crowded() -> Scheduler:
 def test_a_rule_changes_nothing_and_says_when_to_come_back(rule: RejectionRule, request_id: str) -> None:
     for scheduler in (make_scheduler(0), crowded()):
         asks = Job(make_request(request_id, now=1.0), 99)
-        scheduler.books.book(asks, scheduler.lanes.policy)
+        scheduler.learned_state.book(asks, scheduler.lanes.policy)
         scheduler.lanes.find_home(asks)
         before = pickle.dumps(scheduler)
         facts = scheduler.admission._facts
@@ -152,7 +152,7 @@ def test_a_rule_changes_nothing_and_says_when_to_come_back(rule: RejectionRule, 
 def test_the_first_rule_that_rejects_decides(admitted: bool) -> None:
     scheduler = crowded()
     asks = Job(make_request("q1", now=1.0), 99)
-    scheduler.books.book(asks, scheduler.lanes.policy)
+    scheduler.learned_state.book(asks, scheduler.lanes.policy)
     scheduler.lanes.find_home(asks)
     answers = [rejection for rule in REJECTION_RULES if (rejection := rule(asks, admitted, scheduler.admission._facts, 1.0)) is not None]
     assert [answer.cause for answer in answers] == (["duplicate_id"] if admitted else ["duplicate_id", "model_full"])
@@ -161,5 +161,5 @@ def test_the_first_rule_that_rejects_decides(admitted: bool) -> None:
 
 
 def test_an_unknown_pick_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"pick = 'fastest'; allowed: least_ttft"):
-        Scheduler(Policy(pick="fastest"))
+    with pytest.raises(ValueError, match=r"pick = 'fastest'; allowed: min_ttft"):
+        Scheduler(SchedulingPolicy(pick="fastest"))

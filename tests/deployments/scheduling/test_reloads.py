@@ -5,14 +5,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from deployments.scheduling import Capacity, Ending, LanePolicy, Order, Placement, Policy, Scheduler, TenantPolicy, Usage
+from deployments.scheduling import Capacity, Ending, LanePolicy, Order, Placement, Scheduler, SchedulingPolicy, TenantPolicy, Usage
 from deployments.scheduling.lanes import PROMOTED
 from tests.deployments.scheduling.world import POLICY, make_request, make_scheduler
 
 ONE_AT_A_TIME = Capacity(sequences=1, ahead=0, kv_tokens=10**9, step_tokens=10**9, prefill_steps=2.0)
 SHORT, LONG = LanePolicy("short", 200, weight=4, max_wait_s=1e6), LanePolicy("long", None, max_wait_s=1e6)
-TWO = Policy((SHORT, LONG), decode_weight=1.0)
-RENAMED = Policy((LanePolicy("tiny", 20, max_wait_s=1e6), LanePolicy("quick", 200, weight=4, max_wait_s=1e6), LONG), decode_weight=1.0)
+TWO = SchedulingPolicy((SHORT, LONG), decode_weight=1.0)
+RENAMED = SchedulingPolicy((LanePolicy("tiny", 20, max_wait_s=1e6), LanePolicy("quick", 200, weight=4, max_wait_s=1e6), LONG), decode_weight=1.0)
 
 
 def serve(scheduler: Scheduler, now: float) -> Iterator[Placement]:
@@ -33,8 +33,10 @@ def crowd(scheduler: Scheduler, number: int, now: float = 0.0) -> None:
             scheduler.step(now)
 
 
-@pytest.mark.parametrize("policy", [RENAMED, Policy((LONG,)), dataclasses.replace(TWO, lanes=(dataclasses.replace(SHORT, up_to_tokens=5), LONG))])
-def test_promises_of_a_lane_that_a_reload_takes_away_are_settled_where_they_were_given(policy: Policy) -> None:
+@pytest.mark.parametrize(
+    "policy", [RENAMED, SchedulingPolicy((LONG,)), dataclasses.replace(TWO, lanes=(dataclasses.replace(SHORT, up_to_tokens=5), LONG))]
+)
+def test_promises_of_a_lane_that_a_reload_takes_away_are_settled_where_they_were_given(policy: SchedulingPolicy) -> None:
     scheduler = make_scheduler(1, TWO, ONE_AT_A_TIME)
     crowd(scheduler, 60)
     (lease, _), *_ = scheduler.leases.values()
@@ -58,7 +60,7 @@ def test_flows_keep_the_names_of_their_lanes_when_another_is_put_in_front() -> N
     scheduler.first_token(lease, 0.6)
     scheduler.release(lease, Ending.FINISHED, None, 0.7)
     list(serve(scheduler, 0.7))
-    assert {flow.lane: flow.kept for flow in scheduler.snapshot(2.0).flows} == {"short": 3, "long": 1}
+    assert {flow.lane: flow.met for flow in scheduler.snapshot(2.0).flows} == {"short": 3, "long": 1}
 
 
 def test_a_lease_from_before_a_reload_counts_for_the_lane_that_it_waited_in() -> None:
@@ -81,11 +83,11 @@ def test_an_adopted_lease_belongs_to_a_lane_of_this_policy_whatever_its_owner_ca
 
 
 def test_deadlines_count_again_when_their_order_comes_back() -> None:
-    scheduler = make_scheduler(0, Policy((LONG,)))
+    scheduler = make_scheduler(0, SchedulingPolicy((LONG,)))
     for name, slo in (("patient", 9.0), ("hasty", 1.0), ("hopeless", 0.1)):
         scheduler.submit(make_request(name, slo=slo), 0.0)
-    scheduler.configure(Policy((LONG,), order=Order.ARRIVAL), 0.1)
-    scheduler.configure(Policy((LONG,)), 0.2)
+    scheduler.configure(SchedulingPolicy((LONG,), order=Order.ARRIVAL), 0.1)
+    scheduler.configure(SchedulingPolicy((LONG,)), 0.2)
     scheduler.replica_up("r0", ONE_AT_A_TIME, 0.5)
     assert [placement.request.request_id for placement in serve(scheduler, 0.5)] == ["hasty", "patient", "hopeless"]
 
@@ -101,7 +103,7 @@ def test_refused_requests_stay_first_through_a_reload() -> None:
 
 
 def test_the_promoted_share_by_the_new_weights_of_their_tenants() -> None:
-    policy = Policy((LanePolicy("all", None, max_wait_s=1.0),), decode_weight=1.0)
+    policy = SchedulingPolicy((LanePolicy("all", None, max_wait_s=1.0),), decode_weight=1.0)
     scheduler = make_scheduler(0, policy)
     for index in range(40):
         scheduler.submit(make_request(f"{'ab'[index % 2]}{index}", tenant="ab"[index % 2]), 0.0)
@@ -115,7 +117,7 @@ def test_the_promoted_share_by_the_new_weights_of_their_tenants() -> None:
 
 def test_a_reload_ends_what_was_held() -> None:
     """A hold is for a lane of the policy that was: its replica is open to all again."""
-    policy = Policy((LanePolicy("short", 500, weight=100, max_wait_s=1e6), LanePolicy("long", None, max_wait_s=1)))
+    policy = SchedulingPolicy((LanePolicy("short", 500, weight=100, max_wait_s=1e6), LanePolicy("long", None, max_wait_s=1)))
     scheduler = make_scheduler(1, policy)
     scheduler.submit(make_request("s0", prompt=200, output=50), 0.0)
     scheduler.step(0.0)
@@ -128,7 +130,7 @@ def test_a_reload_ends_what_was_held() -> None:
 
 
 @pytest.mark.parametrize("policy", [POLICY, RENAMED])
-def test_time_without_late_requests_does_not_count_for_their_rate(policy: Policy) -> None:
+def test_time_without_late_requests_does_not_count_for_their_rate(policy: SchedulingPolicy) -> None:
     """A reload takes the late ones into new lanes, where they are found late anew; the clock of their rate stands still meanwhile."""
     scheduler = make_scheduler(1, TWO, ONE_AT_A_TIME)
     crowd(scheduler, 3)

@@ -46,7 +46,7 @@ def drive(scheduler: RecordingScheduler, seed: int, turns: int = 300, headers: t
         elif choice < 0.9:
             scheduler.replica_up(f"r{dice.randrange(3)}", CAPACITY, now)
         elif choice < 0.93:
-            dice.choice([scheduler.replica_suspect, scheduler.replica_draining, scheduler.replica_cordoned])(f"r{dice.randrange(3)}", now)
+            dice.choice([scheduler.replica_unresponsive, scheduler.replica_draining, scheduler.replica_cordoned])(f"r{dice.randrange(3)}", now)
         elif choice < 0.94:
             scheduler.replica_uncordoned(f"r{dice.randrange(3)}", now)
         elif choice < 0.95:

@@ -72,27 +72,27 @@ def test_it_is_open_while_one_more_may_be_bound_and_no_lane_holds_it() -> None:
     made.bind(lease(2))
     assert not made.open
     made.unbind(made.leases[2])
-    made.become(ReplicaStatus.SUSPECT, False)
+    made.become(ReplicaStatus.UNRESPONSIVE, False)
     assert not made.open
 
 
 @pytest.mark.parametrize(
-    ("told", "cordoned", "shown", "may_serve"),
+    ("reported", "cordoned", "shown", "may_serve"),
     [
         (ReplicaStatus.READY, False, ReplicaStatus.READY, True),
         (ReplicaStatus.READY, True, ReplicaStatus.CORDONED, False),
         (ReplicaStatus.EJECTED, True, ReplicaStatus.CORDONED, False),
         (ReplicaStatus.EJECTED, False, ReplicaStatus.EJECTED, True),
-        (ReplicaStatus.SUSPECT, True, ReplicaStatus.SUSPECT, False),
-        (ReplicaStatus.SUSPECT, False, ReplicaStatus.SUSPECT, True),
+        (ReplicaStatus.UNRESPONSIVE, True, ReplicaStatus.UNRESPONSIVE, False),
+        (ReplicaStatus.UNRESPONSIVE, False, ReplicaStatus.UNRESPONSIVE, True),
         (ReplicaStatus.DRAINING, True, ReplicaStatus.DRAINING, False),
         (ReplicaStatus.DRAINING, False, ReplicaStatus.DRAINING, False),
     ],
 )
-def test_the_worse_news_is_shown(told: ReplicaStatus, cordoned: bool, shown: ReplicaStatus, may_serve: bool) -> None:
+def test_the_worse_news_is_shown(reported: ReplicaStatus, cordoned: bool, shown: ReplicaStatus, may_serve: bool) -> None:
     made = replica()
-    made.become(told, cordoned)
-    assert (made.told, made.cordoned, made.status, made.may_serve) == (told, cordoned, shown, may_serve)
+    made.become(reported, cordoned)
+    assert (made.reported, made.cordoned, made.status, made.may_serve) == (reported, cordoned, shown, may_serve)
 
 
 def test_the_time_to_first_token_is_the_backlog_at_the_measured_rate() -> None:

@@ -2,12 +2,12 @@
 
 import pytest
 
-from deployments.scheduling import Capacity, Ending, LanePolicy, Policy, Scheduler, TenantPolicy, Usage, WaitReason
+from deployments.scheduling import Capacity, Ending, LanePolicy, Scheduler, SchedulingPolicy, TenantPolicy, Usage, WaitReason
 from deployments.scheduling.snapshot import FlowStats, LaneStats, ReplicaStats
 from deployments.scheduling.tally import _replica
 from tests.deployments.scheduling.world import make_request, make_scheduler
 
-POLICY = Policy(
+POLICY = SchedulingPolicy(
     lanes=(LanePolicy("short", 200, max_wait_s=50), LanePolicy("long", None, max_wait_s=50)),
     decode_weight=2.0,
     tenants={"b": TenantPolicy(max_concurrency=1)},
@@ -69,7 +69,7 @@ def test_promises_are_counted_for_the_lane_that_gave_them() -> None:
     eta.p95.within, eta.p95.total, eta.p95.censored = 5, 7, 2
     eta.p50.within, eta.p50.total, eta.p50.censored = 50, 70, 20
     short = scheduler.snapshot(3.0).lanes[0]
-    assert (short.covered, short.promised, short.censored) == (5, 7, 2)
+    assert (short.covered, short.estimated, short.censored) == (5, 7, 2)
 
 
 def test_counters() -> None:
@@ -94,8 +94,8 @@ def test_what_was_promoted_adopted_and_settled_elsewhere_is_counted() -> None:
     (placement,) = scheduler.step(60.0).placements
     assert placement.promoted
     scheduler.replica_up("r1", ONE, 61.0)
-    told = placement.lease.__class__(0, make_request("told"), "r1", 1.0, 1, 60, 100, 40, 0)
-    assert scheduler.adopt(told, True, 61.0) is not None
+    reported = placement.lease.__class__(0, make_request("reported"), "r1", 1.0, 1, 60, 100, 40, 0)
+    assert scheduler.adopt(reported, True, 61.0) is not None
     snapshot = scheduler.snapshot(61.0)
     assert (snapshot.placed, snapshot.adopted, snapshot.promoted) == (3, 1, 1)
     assert snapshot.other_lane == 0.5, "one of two gave so much that it belonged to the long lane"

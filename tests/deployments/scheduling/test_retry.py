@@ -8,9 +8,9 @@ from deployments.scheduling.admission import RetryQueue
 from deployments.scheduling.rejection import MAX_RETRY_S, jittered_s
 
 
-def name_with_jitter(least: float, most: float) -> str:
+def name_with_jitter(minimum: float, maximum: float) -> str:
     """A request's id whose jitter lies there."""
-    return next(name for name in map(str, range(100_000)) if least <= 0.9 + 0.2 * zlib.crc32(name.encode()) / 0xFFFFFFFF <= most)
+    return next(name for name in map(str, range(100_000)) if minimum <= 0.9 + 0.2 * zlib.crc32(name.encode()) / 0xFFFFFFFF <= maximum)
 
 
 MIDDLE = name_with_jitter(0.9999, 1.0)
@@ -35,8 +35,8 @@ def test_without_a_rate_it_is_five_seconds_or_the_start() -> None:
 
 def test_each_books_its_cost_behind_those_before_it() -> None:
     queue = RetryQueue()
-    told = [queue.retry_after_s(MIDDLE, 100.0, 300.0, 10.0, 7.0) for _ in range(3)]
-    assert told == [30.0, 40.0, 50.0]
+    reported = [queue.retry_after_s(MIDDLE, 100.0, 300.0, 10.0, 7.0) for _ in range(3)]
+    assert reported == [30.0, 40.0, 50.0]
     assert queue.retry_after_s(MIDDLE, 100.0, 300.0, 10.0, 17.0) == 50.0, "bookings drain as time passes"
     assert queue.retry_after_s(MIDDLE, 100.0, 300.0, 10.0, 100.0) == 30.0, "and are over some day"
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
-from deployments.scheduling import Ending, LanePolicy, Lease, Order, Policy, RejectCause, Request, Step, TenantPolicy, Usage
+from deployments.scheduling import Ending, LanePolicy, Lease, Order, RejectCause, Request, SchedulingPolicy, Step, TenantPolicy, Usage
 from deployments.scheduling.recorder import RecordingScheduler
 from tests.deployments.scheduling.world import CAPACITY, LANES, POLICY, make_request, make_scheduler
 
@@ -32,7 +32,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     leases = Bundle("leases")
 
     @initialize(replicas=st.integers(0, 3), policy=st.sampled_from(POLICIES))
-    def start(self, replicas: int, policy: Policy) -> None:
+    def start(self, replicas: int, policy: SchedulingPolicy) -> None:
         self.now = 0.0
         self.disk_is_full = False
         self.lines_lost = 0
@@ -115,16 +115,16 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule(lease=leases)
     def first_token(self, lease: Lease) -> None:
-        current = self.live.get(lease.engine_id, lease if self.owners == 1 else None)
+        current = self.live.get(lease.attempt_id, lease if self.owners == 1 else None)
         if current is not None:
             self._both(lambda scheduler: scheduler.first_token(current, self.now))
-            if lease.engine_id in self.live:
-                self.prefilled.add(lease.engine_id)
+            if lease.attempt_id in self.live:
+                self.prefilled.add(lease.attempt_id)
 
     @rule(lease=leases, ending=st.sampled_from([Ending.FINISHED, Ending.CANCELLED, Ending.FAILED]), output=st.integers(0, 900))
     def release(self, lease: Lease, ending: Ending, output: int) -> None:
         usage = Usage(lease.request.prompt_tokens, 0, output, 0, lease.sequences, 0.1, 0.2) if ending is Ending.FINISHED else None
-        current = self.live.pop(lease.engine_id, None)
+        current = self.live.pop(lease.attempt_id, None)
         if current is not None or self.owners == 1:
             for scheduler in (self.scheduler, self.twin):
                 assert scheduler.release(current or lease, ending, usage, self.now) == (current is not None)
@@ -133,7 +133,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule(lease=consumes(leases))
     def refuse(self, lease: Lease) -> None:
-        current = self.live.pop(lease.engine_id, None)
+        current = self.live.pop(lease.attempt_id, None)
         if current is not None:
             for scheduler in (self.scheduler, self.twin):
                 scheduler.replica_draining(lease.replica_id, self.now)
@@ -141,7 +141,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.fate[lease.request.request_id] = "waiting"
 
     @rule(policy=st.sampled_from(POLICIES))
-    def another_owner(self, policy: Policy) -> None:
+    def another_owner(self, policy: SchedulingPolicy) -> None:
         """A new scheduler takes over: it adopts what the replicas run, and takes in what waits, whatever its caps and limits say."""
         self.owners += 1
         self.scheduler, self.twin = make_scheduler(0, policy), self._recording(policy)
@@ -151,13 +151,13 @@ class SchedulerMachine(RuleBasedStateMachine):
             self._both(lambda scheduler, name=name: scheduler.replica_cordoned(name, self.now))
         for name in sorted(self.replicas):
             self._both(lambda scheduler, name=name: scheduler.replica_up(name, CAPACITY, self.now))
-        for engine_id, lease in list(self.live.items()):
-            told = dataclasses.replace(lease, lease_id=0)
-            adopted = self.scheduler.adopt(told, False, self.now)
-            assert adopted == self.twin.adopt(told, False, self.now)
+        for attempt_id, lease in list(self.live.items()):
+            reported = dataclasses.replace(lease, lease_id=0)
+            adopted = self.scheduler.adopt(reported, False, self.now)
+            assert adopted == self.twin.adopt(reported, False, self.now)
             assert adopted is not None
-            assert adopted.engine_id == engine_id
-            self.live[engine_id] = adopted
+            assert adopted.attempt_id == attempt_id
+            self.live[attempt_id] = adopted
         for name in [name for name, fate in self.fate.items() if fate == "waiting"]:
             again = dataclasses.replace(self.made[name], attempts=self.attempts.get(name, 0))
             admission = self.scheduler.submit(again, self.now, admitted=True)
@@ -165,7 +165,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert admission == self.twin.submit(again, self.now, admitted=True)
 
     @rule(policy=st.sampled_from(POLICIES))
-    def reload(self, policy: Policy) -> None:
+    def reload(self, policy: SchedulingPolicy) -> None:
         self._both(lambda scheduler: scheduler.configure(policy, self.now))
 
     @rule(number=st.integers(0, 3))
@@ -176,7 +176,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(number=st.integers(0, 3), draining=st.booleans())
     def replica_down(self, number: int, draining: bool) -> None:
         name = f"r{number}"
-        self._both(lambda scheduler: (scheduler.replica_draining if draining else scheduler.replica_suspect)(name, self.now))
+        self._both(lambda scheduler: (scheduler.replica_draining if draining else scheduler.replica_unresponsive)(name, self.now))
 
     @rule(number=st.integers(0, 3), cordoned=st.booleans())
     def cordon(self, number: int, cordoned: bool) -> None:
@@ -193,10 +193,10 @@ class SchedulerMachine(RuleBasedStateMachine):
     def replica_lost(self, number: int) -> None:
         lost = self.scheduler.replica_lost(f"r{number}", self.now)
         assert lost == self.twin.replica_lost(f"r{number}", self.now)
-        assert {lease.engine_id for lease in lost} == {key for key, lease in self.live.items() if lease.replica_id == f"r{number}"}
+        assert {lease.attempt_id for lease in lost} == {key for key, lease in self.live.items() if lease.replica_id == f"r{number}"}
         self.replicas.discard(f"r{number}")
         for lease in lost:
-            del self.live[lease.engine_id]
+            del self.live[lease.attempt_id]
             self.fate[lease.request.request_id] = "failed"
 
     @invariant()
@@ -216,7 +216,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             held = [lease for lease in self.live.values() if lease.replica_id == replica.replica_id]
             assert (replica.leases, replica.sequences) == (len(held), sum(lease.sequences for lease in held))
             assert replica.kv_tokens == sum(lease.kv_tokens for lease in held)
-            assert replica.prefill_tokens == sum(lease.prefill_tokens for lease in held if lease.engine_id not in self.prefilled)
+            assert replica.prefill_tokens == sum(lease.prefill_tokens for lease in held if lease.attempt_id not in self.prefilled)
             if len(held) > 1:
                 assert replica.sequences <= CAPACITY.sequences + CAPACITY.ahead
                 assert replica.kv_tokens <= CAPACITY.kv_tokens
@@ -225,7 +225,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def counters_count_what_there_is(self) -> None:
         scheduler = self.scheduler
         flows = scheduler.tally.flows.values()
-        assert sum(flow.kept + flow.missed for flow in flows) <= sum(flow.arrived for flow in flows) + scheduler.tally.adopted
+        assert sum(flow.met + flow.missed for flow in flows) <= sum(flow.arrived for flow in flows) + scheduler.tally.adopted
         for lane in scheduler.lanes.all:
             mine = [job for job in scheduler.lanes.jobs.values() if job.lane is lane]
             assert (lane.count, lane.late) == (len(mine), sum(job.late for job in mine))
@@ -233,9 +233,9 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert lane.late_work == pytest.approx(sum(job.cost for job in mine if job.late))
             tenants = {job.request.tenant: lane.claim(job.request.tenant) for job in mine if not job.attempt}
             assert sum(claim.share for claim in tenants.values()) == pytest.approx(1.0 if tenants else 0.0)
-        promised = [job for job in scheduler.lanes.jobs.values() if job.promise is not None and not job.attempt]
-        etas = {id(eta): eta for eta in (*scheduler.forecasts.etas.values(), *(job.eta for job in promised if job.eta is not None))}
-        assert {key: eta.open for key, eta in etas.items()} == {key: sum(job.eta is eta for job in promised) for key, eta in etas.items()}
+        estimated = [job for job in scheduler.lanes.jobs.values() if job.wait_estimate is not None and not job.attempt]
+        etas = {id(eta): eta for eta in (*scheduler.forecasts.etas.values(), *(job.eta for job in estimated if job.eta is not None))}
+        assert {key: eta.open for key, eta in etas.items()} == {key: sum(job.eta is eta for job in estimated) for key, eta in etas.items()}
         assert {name for name, _ in scheduler.forecasts.etas.items()} <= {lane.name for lane in scheduler.lanes.lanes}
 
     @invariant()
@@ -253,7 +253,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert self.scheduler.fleet.cordoned == self.cordoned
         for replica in self.scheduler.snapshot(self.now).replicas:
             cordoned = replica.replica_id in self.cordoned
-            assert replica.status in (("cordoned", "draining", "suspect") if cordoned else ("ready", "draining", "suspect", "ejected"))
+            assert replica.status in (("cordoned", "draining", "unresponsive") if cordoned else ("ready", "draining", "unresponsive", "ejected"))
 
     @invariant()
     def limits_count_what_waits_and_runs(self) -> None:
@@ -279,14 +279,14 @@ class SchedulerMachine(RuleBasedStateMachine):
             name, lease = placement.request.request_id, placement.lease
             assert lease.attempt == self.attempts.get(name, 0) + 1, "an engine never sees an id twice"
             self.attempts[name] = lease.attempt
-            self.live[lease.engine_id] = lease
+            self.live[lease.attempt_id] = lease
 
     def _in_vain(self, request: Request) -> bool:
         """Whether there is no replica that could serve it before it gives up."""
-        there = [r for r in self.scheduler.fleet.by_id.values() if r.told != "draining" and r.replica_id not in self.cordoned]
+        there = [r for r in self.scheduler.fleet.by_id.values() if r.reported != "draining" and r.replica_id not in self.cordoned]
         return not there and self.ready_at_s is not None and self.ready_at_s > max(self.now, request.expires_s)
 
-    def _recording(self, policy: Policy) -> RecordingScheduler:
+    def _recording(self, policy: SchedulingPolicy) -> RecordingScheduler:
         return RecordingScheduler(policy, self._write, lambda: self.disk_is_full, self._line_lost)
 
     def _write(self, line: str) -> None:

@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from deployments.scheduling import Capacity, Ending, LanePolicy, Placement, Policy, Request, Scheduler, TenantPolicy
+from deployments.scheduling import Capacity, Ending, LanePolicy, Placement, Request, Scheduler, SchedulingPolicy, TenantPolicy
 from deployments.scheduling.lanes import PROMOTED
 from tests.deployments.scheduling.world import make_request, make_scheduler
 
@@ -31,7 +31,7 @@ def spread(served: list[tuple[str, float]], first: str, second: str, weights: di
     return max(lead) - min(lead)
 
 
-def cost_of(request: Request, policy: Policy) -> float:
+def cost_of(request: Request, policy: SchedulingPolicy) -> float:
     """What a request is booked with while nothing is learned yet."""
     return request.prompt_tokens + policy.decode_weight * (request.max_tokens or 0)
 
@@ -40,7 +40,7 @@ def cost_of(request: Request, policy: Policy) -> float:
 @given(st.lists(st.integers(1, 150), min_size=5, max_size=40), st.lists(st.integers(300, 4_000), min_size=5, max_size=40), st.floats(0.2, 8))
 def test_lanes_share_by_weight_to_within_a_request_each(short: list[int], long: list[int], weight: float) -> None:
     lanes = (dataclasses.replace(LANES[0], weight=weight), LANES[1])
-    policy = Policy(lanes=lanes, decode_weight=1.0)
+    policy = SchedulingPolicy(lanes=lanes, decode_weight=1.0)
     scheduler = make_scheduler(1, policy, ONE_AT_A_TIME)
     left = {"short": len(short), "long": len(long)}
     for number, prompt in enumerate([*short, *long]):
@@ -59,7 +59,7 @@ def test_lanes_share_by_weight_to_within_a_request_each(short: list[int], long: 
 @given(st.integers(4, 9), st.integers(18, 30), st.integers(300, 999), st.integers(1, 3))
 def test_who_is_below_its_share_waits_for_few_others(every: int, sequences: int, prompt: int, steps: int) -> None:
     """Long prompts hold the only replica in turns, for its prefill backlog; a short one that comes now and then waits for no second turn."""
-    policy = Policy(lanes=(dataclasses.replace(LANES[0], weight=16), LANES[1]), decode_weight=1.0)
+    policy = SchedulingPolicy(lanes=(dataclasses.replace(LANES[0], weight=16), LANES[1]), decode_weight=1.0)
     scheduler = make_scheduler(1, policy, Capacity(sequences=sequences, ahead=1, kv_tokens=10**9, step_tokens=1_000, prefill_steps=steps))
     for number in range(200):
         scheduler.submit(make_request(f"long{number}", prompt, 1), 0.0)
@@ -87,7 +87,7 @@ def test_who_is_below_its_share_waits_for_few_others(every: int, sequences: int,
 @settings(max_examples=100)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 900)), min_size=10, max_size=60), st.floats(0.3, 5))
 def test_tenants_share_a_lane_by_weight_to_within_a_request_each(requests: list[tuple[str, int]], weight: float) -> None:
-    policy = Policy(lanes=(LanePolicy("all", None, max_wait_s=1e6),), decode_weight=1.0, tenants={"a": TenantPolicy(weight)})
+    policy = SchedulingPolicy(lanes=(LanePolicy("all", None, max_wait_s=1e6),), decode_weight=1.0, tenants={"a": TenantPolicy(weight)})
     scheduler = make_scheduler(1, policy, ONE_AT_A_TIME)
     left = {tenant: sum(who == tenant for who, _ in requests) for tenant in "abc"}
     for number, (tenant, prompt) in enumerate(requests):
@@ -108,7 +108,7 @@ def test_tenants_share_a_lane_by_weight_to_within_a_request_each(requests: list[
 @settings(max_examples=100)
 @given(st.lists(st.tuples(st.floats(-5, 5), st.integers(1, 100)), min_size=2, max_size=30))
 def test_earliest_deadline_first_and_the_hopeless_last(requests: list[tuple[float, int]]) -> None:
-    scheduler = make_scheduler(1, Policy(lanes=(LanePolicy("all", None, max_wait_s=1e6),)), ONE_AT_A_TIME)
+    scheduler = make_scheduler(1, SchedulingPolicy(lanes=(LanePolicy("all", None, max_wait_s=1e6),)), ONE_AT_A_TIME)
     for number, (slo, prompt) in enumerate(requests):
         scheduler.submit(make_request(f"q{number}", prompt, 1, slo=slo), 0.0)
     deadlines = [placement.request.deadline_s for placement in serve_all(scheduler)]
@@ -118,7 +118,7 @@ def test_earliest_deadline_first_and_the_hopeless_last(requests: list[tuple[floa
 
 
 def test_one_order_of_arrival_without_deadlines() -> None:
-    policy = Policy(lanes=(LanePolicy("all", None, max_wait_s=1e6),), order="arrival")  # type: ignore[arg-type]
+    policy = SchedulingPolicy(lanes=(LanePolicy("all", None, max_wait_s=1e6),), order="arrival")  # type: ignore[arg-type]
     scheduler = make_scheduler(1, policy, ONE_AT_A_TIME)
     for number in range(9):
         scheduler.submit(make_request(f"q{number}", slo=float(9 - number)), 0.0)
@@ -138,7 +138,7 @@ def test_starvation_bound_in_work(arrivals: list[tuple[int, str, float]], replic
         LanePolicy("mid", 1_000, weight=2, max_wait_s=2),
         LanePolicy("long", None, weight=0.2, max_wait_s=2),
     )
-    policy = Policy(lanes=lanes, promoted_share=phi, decode_weight=1.0)
+    policy = SchedulingPolicy(lanes=lanes, promoted_share=phi, decode_weight=1.0)
     scheduler = make_scheduler(replicas, policy, Capacity(sequences=3, ahead=0, kv_tokens=5_000, step_tokens=800, prefill_steps=2.0))
     watch = StarvationWatch(scheduler)
     now = 0.0
@@ -200,7 +200,7 @@ class StarvationWatch:
 def test_a_large_prompt_is_not_starved_by_small_ones_in_the_prefill_budget(small: int) -> None:
     lanes = (LanePolicy("short", 200, weight=4, max_wait_s=1e6), LanePolicy("long", None, weight=1, max_wait_s=1e6))
     capacity = Capacity(sequences=64, ahead=0, kv_tokens=10**6, step_tokens=100, prefill_steps=2.0)
-    scheduler = make_scheduler(1, Policy(lanes=lanes, decode_weight=1.0), capacity)
+    scheduler = make_scheduler(1, SchedulingPolicy(lanes=lanes, decode_weight=1.0), capacity)
     for number in range(200):
         scheduler.submit(make_request(f"s{number}", small, 1), 0.0)
     scheduler.submit(make_request("large", 2_000, 1), 0.0)

@@ -67,8 +67,8 @@ def refused(scheduler: Scheduler, now: float = 1.0) -> bool:
 def test_only_a_deserted_model_turns_away() -> None:
     scheduler = make_scheduler(replicas=1)
     assert not refused(scheduler)
-    scheduler.replica_suspect("r0", 2.0)
-    assert not refused(scheduler, 2.0), "a silent replica may speak again"
+    scheduler.replica_unresponsive("r0", 2.0)
+    assert not refused(scheduler, 2.0), "an unresponsive replica may speak again"
     scheduler.replica_draining("r0", 3.0)
     assert refused(scheduler, 3.0)
     scheduler.replica_up("r1", CAPACITY, 4.0)
@@ -106,10 +106,10 @@ def test_the_rejected_come_back_spread_out_behind_the_start() -> None:
     assert scheduler.rate.per_s is not None
     scheduler.replica_lost("r0", 300.0)
     scheduler.expect_replica(400.0, 300.0)
-    told = [scheduler.submit(make_request(f"q{number}", now=300.0, patience=10), 300.0).retry_after_s or 0.0 for number in range(300)]
-    assert min(told) >= 100.0
-    assert max(told) > 130.0
-    assert max(told) <= 600.0
+    reported = [scheduler.submit(make_request(f"q{number}", now=300.0, patience=10), 300.0).retry_after_s or 0.0 for number in range(300)]
+    assert min(reported) >= 100.0
+    assert max(reported) > 130.0
+    assert max(reported) <= 600.0
 
 
 def served(scheduler: Scheduler, name: str, begin: float, end: float) -> None:
@@ -148,5 +148,5 @@ def test_what_was_seen_under_load_still_bounds_a_waiting_room() -> None:
         scheduler.step(float(second))
     assert scheduler.rate.placed.per_s is not None
     scheduler.replica_lost("r0", 20.0)
-    told = [scheduler.submit(make_request(f"more-{number}", now=21.0, prompt=1_900), 21.0) for number in range(30)]
-    assert any(one.cause is RejectCause.LANE_FULL for one in told)
+    reported = [scheduler.submit(make_request(f"more-{number}", now=21.0, prompt=1_900), 21.0) for number in range(30)]
+    assert any(one.cause is RejectCause.LANE_FULL for one in reported)

@@ -3,7 +3,7 @@
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from deployments.scheduling import Capacity, LanePolicy, Policy, TenantPolicy
+from deployments.scheduling import Capacity, LanePolicy, SchedulingPolicy, TenantPolicy
 from tests.deployments.scheduling.timed import Promotion, TimedWorld
 from tests.deployments.scheduling.world import make_request, make_scheduler
 
@@ -24,7 +24,7 @@ WHOLE = Capacity(sequences=4, ahead=0, kv_tokens=5_000, step_tokens=800, prefill
 
 def test_room_drained_for_a_promoted_head_is_not_given_to_other_promoted_tenants() -> None:
     """40 tenants have a small request each promoted in turn; one request needs a replica of its own, and bulk work fills all room that it gets."""
-    policy = Policy(BULK, decode_weight=1.0, max_waiting=100_000, promoted_share=0.5)
+    policy = SchedulingPolicy(BULK, decode_weight=1.0, max_waiting=100_000, promoted_share=0.5)
     world = TimedWorld(make_scheduler(1, policy, Capacity(sequences=8, ahead=0, kv_tokens=8_000, step_tokens=10**6, prefill_steps=2.0)), speed=150.0)
     for number in range(400):
         world.submit(make_request(f"bulk{number}", 1_900, 10, patience=1e6, tenant="bulk"))
@@ -42,10 +42,10 @@ def test_room_drained_for_a_promoted_head_is_not_given_to_other_promoted_tenants
     assert any(large.promoted_s < promotion.promoted_s < large.placed_s for promotion in world.promotions.values()), "others were promoted meanwhile"
 
 
-def most_promoted_work(of: Promotion, largest: float) -> float:
+def max_promoted_work(of: Promotion, largest: float) -> float:
     """P of lanes.py."""
-    own, least = WEIGHTS[of.tenant], min(WEIGHTS.values())
-    others = (WEIGHTS[other] * ((of.own_ahead + largest) / own + largest / least) + largest for other in of.others)
+    own, minimum = WEIGHTS[of.tenant], min(WEIGHTS.values())
+    others = (WEIGHTS[other] * ((of.own_ahead + largest) / own + largest / minimum) + largest for other in of.others)
     return of.own_ahead + sum(others)
 
 
@@ -59,7 +59,7 @@ def most_promoted_work(of: Promotion, largest: float) -> float:
     st.floats(200, 2_000),
 )
 def test_a_promoted_request_waits_no_longer_than_the_bound(arrivals: list[tuple[int, str, float]], replicas: int, phi: float, speed: float) -> None:
-    policy = Policy(LANES, promoted_share=phi, decode_weight=1.0, tenants={name: TenantPolicy(weight) for name, weight in WEIGHTS.items()})
+    policy = SchedulingPolicy(LANES, promoted_share=phi, decode_weight=1.0, tenants={name: TenantPolicy(weight) for name, weight in WEIGHTS.items()})
     world = TimedWorld(make_scheduler(replicas, policy, WHOLE), speed)
     for number, (prompt, tenant, gap) in enumerate(arrivals):
         world.run_to(world.now + gap)
@@ -71,9 +71,9 @@ def test_a_promoted_request_waits_no_longer_than_the_bound(arrivals: list[tuple[
     assert all(world.promotions[name].placed_s - since_s <= world.longest_s + 1e-6 for name, since_s in world.reservations)
     largest = world.scheduler.lanes.largest_cost
     for promotion in world.promotions.values():
-        assert promotion.promoted_work <= most_promoted_work(promotion, largest) + 1e-6
+        assert promotion.promoted_work <= max_promoted_work(promotion, largest) + 1e-6
         stretches = 1 if replicas == 1 else promotion.drains + 1
-        most = (promotion.promoted_work + largest) / phi + 2 * len(LANES) * largest * stretches
-        assert promotion.work <= most + 1e-6, "in work"
+        maximum = (promotion.promoted_work + largest) / phi + 2 * len(LANES) * largest * stretches
+        assert promotion.work <= maximum + 1e-6, "in work"
         rate = replicas * speed
-        assert promotion.wait_s <= most / rate + (2 * promotion.drains + 1) * world.longest_s + 1e-6, "in time"
+        assert promotion.wait_s <= maximum / rate + (2 * promotion.drains + 1) * world.longest_s + 1e-6, "in time"

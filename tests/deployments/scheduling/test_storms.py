@@ -3,7 +3,7 @@
 import heapq
 from dataclasses import dataclass, field
 
-from deployments.scheduling import Capacity, Ending, LanePolicy, Policy, Scheduler, Usage
+from deployments.scheduling import Capacity, Ending, LanePolicy, Scheduler, SchedulingPolicy, Usage
 from tests.deployments.scheduling.world import make_request
 
 CAPACITY = Capacity(sequences=4, ahead=1, kv_tokens=100_000, step_tokens=2_000, prefill_steps=2.0)
@@ -54,7 +54,7 @@ class World:
 
 def make_world() -> World:
     """A replica that is warm: its rate is known."""
-    scheduler = Scheduler(Policy((LanePolicy("all", None, max_wait_s=60, cap_s=CAP_S),)))
+    scheduler = Scheduler(SchedulingPolicy((LanePolicy("all", None, max_wait_s=60, cap_s=CAP_S),)))
     scheduler.replica_up("r0", CAPACITY, 0.0)
     world = World(scheduler)
     for number in range(60):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from deployments.scheduling import AdmissionKind, Capacity, Ending, Lease, RejectCause, Request, Scheduler, Suspicion
-from deployments.scheduling.suspects import FORGET_S, MOST, RECENT_S, Run, Suspects
+from deployments.scheduling.suspects import FORGET_S, MAX, RECENT_S, SuspectRun, Suspects
 from tests.deployments.scheduling.world import POLICY, make_request, make_scheduler
 
 BIG = Capacity(sequences=16, ahead=0, kv_tokens=100_000, step_tokens=100_000, prefill_steps=2.0)
@@ -95,8 +95,8 @@ def test_a_death_is_forgotten_in_time_and_a_ban_becomes_a_suspicion() -> None:
     lose(scheduler, place(scheduler, ask("late", "deadly", 602.0), 602.0), 603.0)
     assert not scheduler.submit(ask("later", "deadly", 604.0), 604.0).accepted, "it costs one replica, not two"
     scheduler.step(603.0 + FORGET_S)
-    (told,) = scheduler.suspects.all(603.0 + FORGET_S)
-    assert told.deaths == 1
+    (reported,) = scheduler.suspects.all(603.0 + FORGET_S)
+    assert reported.deaths == 1
     assert scheduler.step(603.0 + 2 * FORGET_S).suspicions == (Suspicion("deadly", 0, False, 0.0),)
     assert scheduler.suspects.all(603.0 + 2 * FORGET_S) == ()
 
@@ -115,7 +115,7 @@ def test_a_replica_that_is_back_was_not_dead() -> None:
     lease = place(scheduler, ask("one", "body"), 0.0)
     scheduler.died(lease, 1.0)  # its connection broke
     scheduler.release(lease, Ending.REFUSED, None, 1.0)
-    scheduler.replica_suspect(lease.replica_id, 1.0)
+    scheduler.replica_unresponsive(lease.replica_id, 1.0)
     scheduler.replica_up(lease.replica_id, BIG, 1.5)
     assert scheduler.suspects.all(2.0) == ()
 
@@ -133,7 +133,7 @@ def test_whose_client_left_a_replica_that_hung_is_suspected_too() -> None:
     lease = place(scheduler, ask("one", "body"), 0.0)
     scheduler.release(lease, Ending.CANCELLED, None, 5.0)
     scheduler.replica_lost("r0", 15.0)
-    assert [told.key for told in scheduler.suspects.all(15.0)] == ["body"]
+    assert [reported.key for reported in scheduler.suspects.all(15.0)] == ["body"]
 
 
 def test_those_that_ran_beside_a_trial_are_not_suspected_for_it() -> None:
@@ -163,7 +163,7 @@ def test_those_that_ran_beside_a_trial_are_not_suspected_for_it() -> None:
     step = scheduler.step(2.0)
     assert {placement.request.request_id for placement in step.placements} == {"tried-before", "answered", "another"}
     assert [gone.request.request_id for gone in step.turned_away] == ["killer"]
-    assert {told.key: told.deaths for told in scheduler.suspects.all(2.0)} == {
+    assert {reported.key: reported.deaths for reported in scheduler.suspects.all(2.0)} == {
         "body of killer": 2,
         "body of tried-before": 1,
         "body of answered": 1,
@@ -256,15 +256,15 @@ def test_a_new_owner_knows_what_it_is_told() -> None:
     scheduler.recall(Suspicion("deadly", 1, True, 95.0), 100.0)
     assert scheduler.submit(ask("try", "deadly"), 100.0).retry_after_s == FORGET_S - 10.0
     scheduler.recall(Suspicion("old", 1, False, -600.0), 100.0)
-    assert {told.key for told in scheduler.suspects.all(100.0)} == {"deadly"}
+    assert {reported.key for reported in scheduler.suspects.all(100.0)} == {"deadly"}
 
 
 def test_what_is_remembered_is_bounded() -> None:
     suspects = Suspects()
-    for number in range(MOST + 10):
-        suspects.died(Run(f"r{number}", f"q{number}", False, False), None, float(number) / 100)
+    for number in range(MAX + 10):
+        suspects.died(SuspectRun(f"r{number}", f"q{number}", False, False), None, float(number) / 100)
         suspects.gone(f"r{number}", float(number) / 100)
-    assert len(suspects.all(50.0)) == MOST
+    assert len(suspects.all(50.0)) == MAX
     assert suspects.of("q0", 50.0) is None
     suspects.news()
     assert suspects._inquests == {}
@@ -349,8 +349,8 @@ class World:
         dead = [lease for lease, _ in self.scheduler.leases.values() if lease.replica_id == replica_id]
         self.source.shuffle(dead)
         self.ran_at.update({lease.request.digest for lease in dead})
-        told_at_once = dead[: self.source.randrange(len(dead) + 1)]  # their connections broke; of the others the feed's end tells
-        for lease in told_at_once:
+        reported_at_once = dead[: self.source.randrange(len(dead) + 1)]  # their connections broke; of the others the feed's end tells
+        for lease in reported_at_once:
             self._broke(lease)
             if self.source.random() < 0.3:
                 self._step()

@@ -6,7 +6,7 @@ import pytest
 
 from deployments.scheduling import Ending, RejectCause
 from deployments.scheduling.request import Job
-from deployments.scheduling.tally import Flow, Tally
+from deployments.scheduling.tally import FlowTally, Tally
 from tests.deployments.scheduling.world import make_request
 
 
@@ -24,15 +24,15 @@ def tally() -> Tally:
 
 def outcome(tally: Tally) -> tuple[int, int]:
     """Kept and missed."""
-    flow = tally.flows.get(("short", "batch"), Flow())
-    return flow.kept, flow.missed
+    flow = tally.flows.get(("short", "batch"), FlowTally())
+    return flow.met, flow.missed
 
 
 def test_arrivals_are_counted_by_lane_and_class(tally: Tally) -> None:
     for _ in range(2):
         tally.arrived(job())
     tally.arrived(job(lane="long"))
-    assert tally.flows == {("short", "batch"): Flow(2, 600.0, 280, 0, 0, 5.0), ("long", "batch"): Flow(1, 300.0, 140, 0, 0, 5.0)}
+    assert tally.flows == {("short", "batch"): FlowTally(2, 600.0, 280, 0, 0, 5.0), ("long", "batch"): FlowTally(1, 300.0, 140, 0, 0, 5.0)}
 
 
 @pytest.mark.parametrize(("now", "counts"), [(14.9, (2, 0)), (15.0, (2, 0)), (15.1, (0, 2))])

@@ -1,6 +1,6 @@
 """Small helpers that the scheduler's tests share: policies, requests, replicas."""
 
-from deployments.scheduling import Capacity, LanePolicy, Policy, Request, Scheduler
+from deployments.scheduling import Capacity, LanePolicy, Request, Scheduler, SchedulingPolicy
 
 CAPACITY = Capacity(sequences=4, ahead=1, kv_tokens=4_000, step_tokens=300, prefill_steps=2.0)
 LANES = (
@@ -8,7 +8,7 @@ LANES = (
     LanePolicy("medium", 1_000, weight=2, max_wait_s=20),
     LanePolicy("long", None, max_wait_s=40),
 )
-POLICY = Policy(lanes=LANES, max_waiting=40, promoted_share=0.25, decode_weight=2.0)
+POLICY = SchedulingPolicy(lanes=LANES, max_waiting=40, promoted_share=0.25, decode_weight=2.0)
 
 
 def make_request(
@@ -26,7 +26,7 @@ def make_request(
     return Request(name, prompt, output, now, now + slo, now + patience, sequences, tenant=tenant, prefix=prefix, chunk_tokens=64)
 
 
-def make_scheduler(replicas: int = 1, policy: Policy = POLICY, capacity: Capacity = CAPACITY) -> Scheduler:
+def make_scheduler(replicas: int = 1, policy: SchedulingPolicy = POLICY, capacity: Capacity = CAPACITY) -> Scheduler:
     """A scheduler with that many ready replicas `r0`, `r1`, ..."""
     scheduler = Scheduler(policy)
     for number in range(replicas):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from deployments.protocol import Finished
 from deployments.telemetry.closing import Closing
-from deployments.telemetry.ledger import Ledger, Outcome, Stage
+from deployments.telemetry.ledger import Ledger, RequestOutcome, Stage
 
 TIMES = st.floats(0, 1_000, allow_nan=False)
 
@@ -17,9 +17,9 @@ def ledger(**fields: object) -> Ledger:
     return Ledger("client", "engine", "/v1/completions", 100.0, 1_700_000_000.0, **fields)  # type: ignore[arg-type]
 
 
-def finished(engine_id: str = "engine", sequences: int = 1, **fields: float) -> Finished:
+def finished(attempt_id: str = "engine", sequences: int = 1, **fields: float) -> Finished:
     times: dict[str, float] = {"queued_s": 0.0, "prefill_s": 0.0, "decode_s": 0.0, "first_byte_s": 0.0, "wall_s": 0.0, **fields}
-    return Finished(engine_id, 200, sequences, 8, 2, 5, 0, **times)
+    return Finished(attempt_id, 200, sequences, 8, 2, 5, 0, **times)
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Life:
     stream: bool
     done: Finished | None = field(default=None)
 
-    def play(self) -> Ledger:
+    def run(self) -> Ledger:
         one = ledger(stream=self.stream)
         now = one.arrived_s + self.before_lane
         one.submitted(now)
@@ -78,7 +78,7 @@ LIVES = st.builds(
 
 @given(LIVES)
 def test_the_stages_add_up(life: Life) -> None:
-    one = life.play()
+    one = life.run()
     assert list(one.stages()) == [stage for stage in Stage if stage in one.stages()]  # in the order in which they pass
     stages = one.stages()
     assert abs(one.unaccounted_s) < 1e-6
@@ -89,7 +89,7 @@ def test_the_stages_add_up(life: Life) -> None:
 
 @given(LIVES)
 def test_ttft_and_tpot_are_of_the_answer(life: Life) -> None:
-    one = life.play()
+    one = life.run()
     if one.ttft_s is not None:
         assert -1e-9 <= one.ttft_s <= one.wall_s + 1e-9
     if one.tpot_s is not None:
@@ -99,7 +99,7 @@ def test_ttft_and_tpot_are_of_the_answer(life: Life) -> None:
 
 def test_a_whole_life() -> None:
     done = finished(queued_s=0.1, prefill_s=0.2, first_byte_s=0.5)
-    one = Life(0.1, [(1.0, 0.25)], 0.5, True, 0.7, [(0.1, 0.3), (0.2, 0.4)], 0.05, 0.01, True, done).play()
+    one = Life(0.1, [(1.0, 0.25)], 0.5, True, 0.7, [(0.1, 0.3), (0.2, 0.4)], 0.05, 0.01, True, done).run()
     assert {stage: round(seconds, 9) for stage, seconds in one.stages().items()} == {
         Stage.GATEWAY: 0.11,
         Stage.LANE: 1.5,
@@ -115,7 +115,7 @@ def test_a_whole_life() -> None:
 
 
 def test_an_answer_that_is_not_streamed_has_a_ttft_only_by_the_engines_account() -> None:
-    one = Life(0.1, [], 0.4, True, 3.0, [], 0.0, 0.0, False).play()
+    one = Life(0.1, [], 0.4, True, 3.0, [], 0.0, 0.0, False).run()
     assert one.ttft_s is None
     one.finished = finished(decode_s=2.0, prefill_s=0.5, first_byte_s=2.9)
     assert one.ttft_s == pytest.approx(1.5)
@@ -148,9 +148,9 @@ class Closed:
         self.ledgers: list[Ledger] = []
         self.closing = Closing(self.ledgers.append, patience_s=1.0)
 
-    def open(self, engine_id: str = "engine") -> Ledger:
+    def open(self, attempt_id: str = "engine") -> Ledger:
         one = ledger()
-        one.engine_id = engine_id
+        one.attempt_id = attempt_id
         self.closing.open(one)
         return one
 
@@ -203,7 +203,7 @@ def test_what_no_engine_took_is_handed_on_at_once() -> None:
     closed.closing.forget(one)
     closed.closing.ended(one)
     assert closed.ledgers == [one]
-    never = ledger(outcome=Outcome.REFUSED)
+    never = ledger(outcome=RequestOutcome.REFUSED)
     closed.closing.ended(never)
     assert closed.ledgers == [one, never]
 
@@ -212,7 +212,7 @@ def test_a_second_attempt_has_an_id_of_its_own() -> None:
     closed = Closed()
     one = closed.open("r-1")
     closed.closing.forget(one)
-    one.engine_id = "r-2"
+    one.attempt_id = "r-2"
     closed.closing.open(one)
     closed.closing.finished(finished("r-1"))  # of the refusal: nobody's
     closed.closing.ended(one)

@@ -13,7 +13,7 @@ from deployments.protocol import Finished
 from deployments.telemetry import line_log
 from deployments.telemetry.buckets import PROMPT_BOUNDS, prompt_bucket
 from deployments.telemetry.journal import Journal
-from deployments.telemetry.ledger import Ledger, Outcome
+from deployments.telemetry.ledger import Ledger, RequestOutcome
 from deployments.telemetry.line_log import Logs
 from deployments.telemetry.metrics import LoopLag, RequestMetrics
 
@@ -43,7 +43,7 @@ def test_prompt_buckets_hold_what_they_say(tokens: int) -> None:
 
 
 def test_the_bucket_is_of_one_prompt() -> None:
-    one = ledger(stream=True, status=200, outcome=Outcome.OK)
+    one = ledger(stream=True, status=200, outcome=RequestOutcome.OK)
     one.finished = Finished("engine", 200, 4, 4 * 60, 0, 40, 0, 0.0, 0.1, 0.5, 0.2, 0.8)
     registry = of(one)
     labels = {"model": "demo", "prompt_bucket": "le_64"}
@@ -53,7 +53,7 @@ def test_the_bucket_is_of_one_prompt() -> None:
 
 
 def test_an_error_has_no_ttft() -> None:
-    registry = of(ledger(stream=True, status=400, outcome=Outcome.REFUSED))
+    registry = of(ledger(stream=True, status=400, outcome=RequestOutcome.REFUSED))
     assert b"raylane_ttft_seconds_count{" not in generate_latest(registry)
     assert registry.get_sample_value("raylane_e2e_seconds_count", {"model": "demo", "prompt_bucket": "le_64"}) == 1
 
@@ -63,7 +63,7 @@ def test_statistics_that_never_came_are_counted() -> None:
 
 
 def test_unknown_models_do_not_multiply_labels() -> None:
-    one = Ledger("client", "engine", "/v1/completions", 100.0, 0.0, status=404, outcome=Outcome.REFUSED, error="model_not_found")
+    one = Ledger("client", "engine", "/v1/completions", 100.0, 0.0, status=404, outcome=RequestOutcome.REFUSED, error="model_not_found")
     one.ended_s = 100.1
     text = generate_latest(of(one)).decode()
     assert 'raylane_requests_total{error="model_not_found",model="unknown"' in text
@@ -71,7 +71,7 @@ def test_unknown_models_do_not_multiply_labels() -> None:
 
 
 def test_made_up_paths_do_not_multiply_labels() -> None:
-    one = Ledger("client", "engine", "/v1/made-up", 100.0, 0.0, status=404, outcome=Outcome.REFUSED, error="not_found")
+    one = Ledger("client", "engine", "/v1/made-up", 100.0, 0.0, status=404, outcome=RequestOutcome.REFUSED, error="not_found")
     one.ended_s = 100.1
     assert 'path="other"' in generate_latest(of(one)).decode()
 
@@ -111,7 +111,7 @@ def test_a_journal_of_nothing_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_the_files_stay_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_log, "MOST_BYTES", 2_000)
+    monkeypatch.setattr(line_log, "MAX_BYTES", 2_000)
     journal = Journal(tmp_path / "access.jsonl", None, Logs())
     for _ in range(200):
         journal.write(ledger(status=200))

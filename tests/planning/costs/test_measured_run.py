@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from deployments.engine_model.cost_model import CostModel
-from deployments.engine_model.limits import Limits
+from deployments.engine_model.limits import EngineModelLimits
 from planning.costs.profile import from_profile
 from planning.simulator.workload import plain_workload
 from tests.planning.simulator.bare_engine import run_engine
@@ -47,7 +47,7 @@ def test_ttft_and_tpot_of_the_measured_run(cost: CostModel, capsys: pytest.Captu
     run.sort(key=lambda one: one["queued_ts"])
     queued, first, last = (np.array([one[name] for one in run]) for name in ("queued_ts", "first_token_ts", "last_token_ts"))
     prompt, output = (np.array([one[name] for one in run], dtype=np.int64) for name in ("input_toks", "output_toks"))
-    simulated = run_engine(Limits(128, 2_048, 500_000), cost, plain_workload(queued - queued[0], prompt, output))
+    simulated = run_engine(EngineModelLimits(128, 2_048, 500_000), cost, plain_workload(queued - queued[0], prompt, output))
     several = output > 1
     ttft, tpot = first - queued, ((last - first)[several] / (output[several] - 1))
     ours, ours_tpot = simulated.ttft_s, simulated.tpot_s[several]

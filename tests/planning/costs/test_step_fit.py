@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from deployments.engine.step_log import StepLog
 from deployments.engine_model.cost_model import Chunk, slowed
 from deployments.telemetry.line_log import LogHealth
-from planning.costs.front import FRONT_SHARE, Around, LedgerError, Window, front_and_back, mean_wait_s, read_arounds
+from planning.costs.front import FRONT_SHARE, Around, LedgerError, ProbeWindow, front_and_back, mean_wait_s, read_arounds
 from planning.costs.nonnegative import least_deviance, least_relative_error
 from planning.costs.probes import concurrencies, spread_lengths, traffic_lengths
 from planning.costs.step_fit import fit_steps
@@ -103,7 +103,7 @@ def test_the_log_is_read_as_it_is_written(tmp_path: Path) -> None:
 def test_what_a_request_takes_around_its_steps() -> None:
     log = EngineSteps(FACTS, tuple(line(0.02 * number, decodes=1) for number in range(1, 101)))
     assert mean_wait_s([log], 0.0, 2.0) == pytest.approx(98 * 0.02**2 / 4)
-    beside = Window(0.0, 2.0, 5.0, (Around(0.1, 0.030, 1.0),) * 10)
+    beside = ProbeWindow(0.0, 2.0, 5.0, (Around(0.1, 0.030, 1.0),) * 10)
     front, back_s = front_and_back(0.010, [beside], [log])
     assert back_s == pytest.approx((1 - FRONT_SHARE) * 0.010)
     assert front(0) == pytest.approx(FRONT_SHARE * 0.010)
@@ -130,8 +130,8 @@ def test_concurrencies_double_until_all_is_full(replicas: int, sequences: int) -
 
 
 @given(st.integers(32, 100_000), st.integers(1, 100_000), st.integers(0, 5))
-def test_probes_fit_the_context(max_model_len: int, most_prompt: int, seed: int) -> None:
-    prompt, output = spread_lengths(max_model_len, most_prompt, 200, seed)
+def test_probes_fit_the_context(max_model_len: int, max_prompt: int, seed: int) -> None:
+    prompt, output = spread_lengths(max_model_len, max_prompt, 200, seed)
     assert (prompt + output <= max_model_len).all()
     assert prompt.min() >= 1
     assert output.min() >= 1

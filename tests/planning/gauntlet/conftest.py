@@ -1,4 +1,4 @@
-"""Recordings that every test of the gauntlet may play."""
+"""Recordings that every test of the gauntlet may run."""
 
 from pathlib import Path
 

@@ -25,9 +25,9 @@ def test_what_is_not_beaten_stays_and_nothing_else(tried: list[TriedSettings]) -
 
 
 @given(many, st.sampled_from([0.5, 0.9, 0.99]), st.integers(1, 5))
-def test_a_frontier_is_short_ascends_and_holds_the_pick(tried: list[TriedSettings], target: float, most: int) -> None:
-    chosen = frontier(tried, target, most)
-    assert 1 <= len(chosen) <= most
+def test_a_frontier_is_short_ascends_and_holds_the_pick(tried: list[TriedSettings], target: float, maximum: int) -> None:
+    chosen = frontier(tried, target, maximum)
+    assert 1 <= len(chosen) <= maximum
     picked = pick(tried, target)
     assert picked in chosen
     assert pick(chosen, target) == picked

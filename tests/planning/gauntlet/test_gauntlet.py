@@ -1,4 +1,4 @@
-"""A whole small gauntlet, in processes of its own; run again, it plays nothing."""
+"""A whole small gauntlet, in processes of its own; run again, it runs nothing."""
 
 import contextlib
 import json
@@ -14,28 +14,28 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autoscaling.laws.registry import LAWS
+from autoscaling.policies.registry import POLICIES
 from planning.gauntlet.gauntlet import Gauntlet
-from planning.gauntlet.memo import law_hash, world_hash
+from planning.gauntlet.memo import policy_hash, world_hash
 from planning.gauntlet.recorded import TracesError
-from planning.gauntlet.results import Plan
+from planning.gauntlet.results import GauntletPlan
 
 pytestmark = pytest.mark.whole
 
-PLAN = Plan(("backlog", "fixed"), ("idle",), trials=2, training=1, held_out=2, points=2, sims=7, jobs=1)
+PLAN = GauntletPlan(("backlog", "fixed"), ("idle",), trials=2, training=1, held_out=2, points=2, sims=7, jobs=1)
 
 
 def test_a_plan_is_run_once_and_remembered(tmp_path: Path) -> None:
     plan = replace(PLAN, memo=tmp_path / "memo.jsonl")
-    told: list[float] = []
-    results = Gauntlet(plan).run(lambda done, total, last: told.append(done / total))
-    assert told == sorted(told)
-    assert told[-1] <= 1.0
+    reported: list[float] = []
+    results = Gauntlet(plan).run(lambda done, total, last: reported.append(done / total))
+    assert reported == sorted(reported)
+    assert reported[-1] <= 1.0
     assert results.about["world"] == world_hash()
-    assert results.about["laws"] == {law: law_hash(LAWS[law]) for law in plan.laws}
+    assert results.about["policies"] == {policy: policy_hash(POLICIES[policy]) for policy in plan.policies}
     contest = results.of("idle")
     assert contest is not None
-    assert [one.law for one in contest.contenders] == ["backlog", "fixed"]
+    assert [one.policy for one in contest.contenders] == ["backlog", "fixed"]
     for contender in contest.contenders:
         assert 1 <= len(contender.points) <= 2
         assert all(len(point.scores) == 2 for point in contender.points)
@@ -48,7 +48,7 @@ def test_a_plan_is_run_once_and_remembered(tmp_path: Path) -> None:
 
 
 def test_what_needs_recordings_is_left_out_with_a_word_and_what_they_give_is_played(traces: Path) -> None:
-    plan = replace(PLAN, laws=("fixed",), scenarios=("azure_code",), trials=1, held_out=1, points=1, sims=1)
+    plan = replace(PLAN, policies=("fixed",), scenarios=("azure_code",), trials=1, held_out=1, points=1, sims=1)
     results = Gauntlet(plan).run()
     assert not results.contests
     assert "azure2023_code.csv.gz" in results.left_out["azure_code"]
@@ -68,19 +68,19 @@ def test_a_damaged_recording_is_named_before_anything_is_played(traces: Path, tm
 
 
 def test_a_swept_scenario_takes_what_was_found_in_another(traces: Path, tmp_path: Path) -> None:
-    plan = replace(PLAN, laws=("fixed",), scenarios=("start_up_0", "start_up_15"), held_out=1, points=1, sims=1, traces=traces)
+    plan = replace(PLAN, policies=("fixed",), scenarios=("start_up_0", "start_up_15"), held_out=1, points=1, sims=1, traces=traces)
     results = Gauntlet(replace(plan, memo=tmp_path / "memo.jsonl")).run()
     assert [one.scenario for one in results.contests] == ["start_up_0", "start_up_15"]
     assert all(len(point.scores) == 1 for one in results.contests for point in one.contenders[0].points)
     rows = [json.loads(line) for line in (tmp_path / "memo.jsonl").read_text().splitlines()]
     assert {row["scenario"] for row in rows if row.get("training")} == {"start_up_60"}
-    known = [row for row in rows if row["law"] == "known rate"]
+    known = [row for row in rows if row["policy"] == "known rate"]
     assert sorted(row["scenario"] for row in known if "draw" not in row) == ["start_up_0", "start_up_15"], "a measure is fitted where it measures"
     assert sorted(row["scenario"] for row in known if "draw" in row) == ["start_up_0", "start_up_15"]
 
 
 def test_a_memo_that_cannot_be_written_is_told_once_and_ends_nothing(tmp_path: Path) -> None:
-    plan = replace(PLAN, laws=("fixed",), trials=1, sims=1, jobs=2, memo=tmp_path / "gone" / "memo.jsonl")
+    plan = replace(PLAN, policies=("fixed",), trials=1, sims=1, jobs=2, memo=tmp_path / "gone" / "memo.jsonl")
     warned: list[str] = []
     results = Gauntlet(plan).run(warned=warned.append)
     assert [one.scenario for one in results.contests] == ["idle"]
@@ -96,7 +96,7 @@ MAIN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);
 def test_whatever_ends_the_command_ends_its_processes(number: signal.Signals, to_all: bool, code: int, tmp_path: Path) -> None:
     """In the middle of a job that would go on for hours."""
     memo, said = tmp_path / "memo.jsonl", tmp_path / "said.txt"
-    arguments = ("--laws", "backlog", "--scenarios", "idle", "--trials", "10000", "--jobs", "2", "--memo", str(memo))
+    arguments = ("--policies", "backlog", "--scenarios", "idle", "--trials", "10000", "--jobs", "2", "--memo", str(memo))
     begin = [sys.executable, "-c", MAIN, "gauntlet", *arguments]
     with said.open("w") as output, subprocess.Popen(begin, stdout=output, stderr=output, start_new_session=True) as command:
         found = psutil.Process(command.pid)

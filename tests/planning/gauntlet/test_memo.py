@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from autoscaling.laws.registry import LAWS
+from autoscaling.policies.registry import POLICIES
 from planning.gauntlet import memo
 from planning.gauntlet.memo import Memo, key_of
 from planning.gauntlet.recorded import trace_files
@@ -28,7 +28,7 @@ def write(path: Path, first: int) -> None:
 
 def test_what_was_put_is_known_again(tmp_path: Path) -> None:
     memo = Memo(tmp_path / "memo.jsonl")
-    memo.put("a", {"law": "b"}, {"x": 1.5})
+    memo.put("a", {"policy": "b"}, {"x": 1.5})
     assert memo.get("a") == {"x": 1.5}
     assert Memo(tmp_path / "memo.jsonl").get("a") == {"x": 1.5}
     assert memo.get("c") is None
@@ -134,13 +134,13 @@ def test_only_what_a_scenario_reads_counts(traces: Path, other: Path) -> None:
     assert len(trace_files(traces, SCENARIOS["servegen_week"].reads)) == 2
 
 
-def test_a_law_of_another_ray_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = memo.law_hash(LAWS["ray_default"])
+def test_a_policy_of_another_ray_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = memo.policy_hash(POLICIES["ray_default"])
     monkeypatch.setattr(memo, "version", lambda package: "0.0.1")
-    assert memo.law_hash(LAWS["ray_default"]) != before
+    assert memo.policy_hash(POLICIES["ray_default"]) != before
 
 
-@pytest.mark.parametrize("name", ["autoscaling/laws/law.py", "autoscaling/laws/settings.py", "planning/gauntlet/run.py"])
+@pytest.mark.parametrize("name", ["autoscaling/policies/policy.py", "autoscaling/policies/settings.py", "planning/gauntlet/run.py"])
 def test_what_every_run_goes_through_is_in_the_worlds_hash(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: list[Path] = []
     monkeypatch.setattr(memo, "_hash", lambda files: hashed.extend(files) or "")
@@ -155,14 +155,14 @@ def test_a_new_scenario_spoils_no_results_of_others(monkeypatch: pytest.MonkeyPa
     assert not [file for file in hashed if file.name == "registry.py" and file.parent.name == "gauntlet"]
 
 
-def test_a_law_that_takes_anothers_settings_is_hashed_with_the_file_that_makes_it() -> None:
-    borrowed = replace(LAWS["fixed"], make=LAWS["backlog"].make)
-    assert memo.law_hash(borrowed) != memo.law_hash(LAWS["fixed"])
-    bound = replace(LAWS["fixed"], make=partial(LAWS["backlog"].make))
-    assert memo.law_hash(bound) == memo.law_hash(borrowed)
+def test_a_policy_that_takes_anothers_settings_is_hashed_with_the_file_that_makes_it() -> None:
+    borrowed = replace(POLICIES["fixed"], make=POLICIES["backlog"].make)
+    assert memo.policy_hash(borrowed) != memo.policy_hash(POLICIES["fixed"])
+    bound = replace(POLICIES["fixed"], make=partial(POLICIES["backlog"].make))
+    assert memo.policy_hash(bound) == memo.policy_hash(borrowed)
 
 
-def test_a_law_in_one_room_has_the_hash_of_that_room() -> None:
-    for entry in LAWS.values():
+def test_a_policy_in_one_room_has_the_hash_of_that_room() -> None:
+    for entry in POLICIES.values():
         room = memo._room(entry.settings.__module__)
-        assert memo.law_hash(entry) == f"{memo._hash(room)}-ray-{version('ray')}"
+        assert memo.policy_hash(entry) == f"{memo._hash(room)}-ray-{version('ray')}"

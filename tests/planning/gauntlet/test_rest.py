@@ -1,6 +1,6 @@
-"""Where a law should rest it does: no flap where traffic stops, no more than a change in ten minutes, and no fleet for a promise that none can keep.
+"""Where a policy should rest it does: no flap where traffic stops, no more than a change in ten minutes, and no fleet for an SLO that none can keep.
 
-The plays are those of `benchmarks/scaling`, which compares them with an earlier version.
+The runs are those of `benchmarks/scaling`, which compares them with an earlier version.
 """
 
 from functools import cache
@@ -9,33 +9,33 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from autoscaling.laws.backlog.cooldown import PRESSING, SMALL_DOWN, SMALL_UP
-from autoscaling.laws.backlog.settings import BacklogSettings
-from autoscaling.laws.law import Concern, Motive
-from autoscaling.laws.registry import make_law
-from autoscaling.scaler.decision import Decision
-from benchmarks.scaling.plays import MID_FOLDER, RESTING, SILENCE_S, Case, scenario_case, silenced
+from autoscaling.policies.backlog.cooldown import PRESSING, SMALL_DOWN, SMALL_UP
+from autoscaling.policies.backlog.settings import BacklogSettings
+from autoscaling.policies.policy import Concern, PolicyReason
+from autoscaling.policies.registry import make_policy
+from autoscaling.scaler.decision import ScalingDecision
+from benchmarks.scaling.cases import MID_FOLDER, QUIET_S, RESTING, ScalingCase, scenario_case, silenced
 from planning.gauntlet.run import outcome_of
 from tests.planning.workload.real import real
 
 REST_S = 600.0
 
 
-def decided(case: Case) -> tuple[Decision, ...]:
-    """What the backlog law decided, by its defaults: whatever changed the number, the reason or the concern."""
-    return outcome_of(case.play, make_law("backlog", {}, case.plant), case.target).scalings
+def decided(case: ScalingCase) -> tuple[ScalingDecision, ...]:
+    """What the backlog policy decided, by its defaults: whatever changed the number, the reason or the concern."""
+    return outcome_of(case.run, make_policy("backlog", {}, case.replica_profile), case.target).scalings
 
 
-def changes(case: Case) -> list[Decision]:
+def changes(case: ScalingCase) -> list[ScalingDecision]:
     """Those that changed the number."""
     return [one for one in decided(case) if one.changes]
 
 
-def between(found: list[Decision], from_s: float, to_s: float) -> list[Decision]:
+def between(found: list[ScalingDecision], from_s: float, to_s: float) -> list[ScalingDecision]:
     return [one for one in found if from_s <= one.at_s < to_s]
 
 
-def assert_at_rest(found: list[Decision]) -> None:
+def assert_at_rest(found: list[ScalingDecision]) -> None:
     """No two changes within ten minutes."""
     assert all(later.at_s - one.at_s >= REST_S for one, later in pairwise(found)), [(one.at_s, one.applied, one.requested) for one in found]
 
@@ -51,7 +51,7 @@ def test_a_request_a_minute_moves_nothing_more_often_than_every_ten_minutes(name
 @pytest.mark.parametrize("number", range(4))
 def test_while_the_upstream_is_out_steps_down_keep_their_rules_and_nothing_flaps(number: int) -> None:
     case = scenario_case("outage", None, number)
-    arrived = case.play.workload.arrived_s
+    arrived = case.run.workload.arrived_s
     late = arrived[arrived > 700.0]
     back_s = float(late[np.flatnonzero(late[10:] - late[:-10] < 10.0)[0]])
     found = between(changes(case), 660.0, back_s)
@@ -62,30 +62,30 @@ def test_while_the_upstream_is_out_steps_down_keep_their_rules_and_nothing_flaps
     assert all(one.requested >= 5 for one in between(found, 660.0, 900.0))  # what the five replicas' worth of the minutes before need
 
 
-def load_of(decision: Decision) -> float:
+def load_of(decision: ScalingDecision) -> float:
     """In replicas' worth, by what arrives or by what is booked: without any headroom."""
     terms = decision.terms
     return max(terms["rate"] / terms["replica_work_per_s"], terms.get("occupancy", 0.0) * BacklogSettings().occupancy)
 
 
 @cache
-def day(name: str) -> tuple[Case, tuple[Decision, ...]]:
+def day(name: str) -> tuple[ScalingCase, tuple[ScalingDecision, ...]]:
     case = RESTING[name](real(MID_FOLDER).parent, 0)
     return case, tuple(changes(case))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "from_s", "to_s"), [("m-mid-outage", 600.0, 7_190.0), ("silent-half-hour", *SILENCE_S)])
-def test_on_a_recorded_day_nothing_flaps_in_the_silence_and_changes_are_rare(name: str, from_s: float, to_s: float) -> None:
+@pytest.mark.parametrize(("name", "from_s", "to_s"), [("m-mid-outage", 600.0, 7_190.0), ("unresponsive-half-hour", *QUIET_S)])
+def test_on_a_recorded_day_nothing_flaps_in_the_feed_outage_and_changes_are_rare(name: str, from_s: float, to_s: float) -> None:
     case, found = day(name)
-    silent = between(list(found), from_s, to_s)
-    assert all(one.requested < one.applied for one in silent)
-    assert_at_rest(silent)
-    assert len(found) <= 0.7 * case.play.until_s / REST_S
+    unresponsive = between(list(found), from_s, to_s)
+    assert all(one.requested < one.applied for one in unresponsive)
+    assert_at_rest(unresponsive)
+    assert len(found) <= 0.7 * case.run.until_s / REST_S
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["m-mid-outage", "silent-half-hour"])
+@pytest.mark.parametrize("name", ["m-mid-outage", "unresponsive-half-hour"])
 def test_on_a_recorded_day_small_steps_rest_unless_promises_wait_for_them(name: str) -> None:
     _, found = day(name)
     soon = [later for one, later in pairwise(found) if later.at_s - one.at_s < REST_S]
@@ -93,23 +93,23 @@ def test_on_a_recorded_day_small_steps_rest_unless_promises_wait_for_them(name: 
     assert all(one.applied - one.requested >= SMALL_DOWN * one.applied for one in down)
     assert all(later.at_s - one.at_s > 30.0 for one, later in pairwise(found) if later in down and one.requested < one.applied)
     small = [one for one in soon if 0 < one.requested - one.applied < SMALL_UP * one.applied]
-    assert all(one.motive in (Motive.BACKLOG, Motive.SLO_BURN) or load_of(one) >= PRESSING * one.applied for one in small)
+    assert all(one.policy_reason in (PolicyReason.BACKLOG, PolicyReason.SLO_BURN) or load_of(one) >= PRESSING * one.applied for one in small)
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("name", ["promise-50ms", "promise-200ms"])
+@pytest.mark.parametrize("name", ["slo-50ms", "slo-200ms"])
 def test_a_promise_that_no_number_keeps_buys_no_fleet_and_that_is_told(name: str) -> None:
     case = RESTING[name](None, 0)
-    told = decided(case)
-    assert max(one.requested for one in told) <= 3
-    assert_at_rest([one for one in told if one.changes])
-    assert {one.concern for one in told} & set(Concern)
+    reported = decided(case)
+    assert max(one.requested for one in reported) <= 3
+    assert_at_rest([one for one in reported if one.changes])
+    assert {one.concern for one in reported} & set(Concern)
 
 
 @pytest.mark.whole
-def test_half_an_hour_cut_out_of_a_play_is_silent_and_the_rest_as_it_was() -> None:
-    play = scenario_case("outage", None, 0).play
-    before, after = play.workload, silenced(play, 100.0, 200.0).workload
+def test_half_an_hour_cut_out_of_a_play_is_unresponsive_and_the_rest_as_it_was() -> None:
+    run = scenario_case("outage", None, 0).run
+    before, after = run.workload, silenced(run, 100.0, 200.0).workload
     gone = (before.arrived_s >= 100.0) & (before.arrived_s < 200.0)
     assert gone.sum() > 100
     np.testing.assert_array_equal(after.arrived_s, before.arrived_s[~gone])

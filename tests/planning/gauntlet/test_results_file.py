@@ -16,19 +16,19 @@ from tests.planning.gauntlet.small import contest_like, point_like, results_like
 
 POINTS = [point_like([0.96, 0.97], [1.5, 1.6], target_wait=0.3), point_like([0.99, 0.98], [2.5, 2.4])]
 RESULTS = results_like(contest_like({"backlog": POINTS, "hpa": POINTS[:1]}, "idle"))
-CODE = {"version": "0.1.0", "world": "w", "limits": "l", "laws": {"backlog": "b", "hpa": "h"}}
+CODE = {"version": "0.1.0", "world": "w", "limits": "l", "policies": {"backlog": "b", "hpa": "h"}}
 WRITTEN = {one.name: getattr(score_like(0.9, 1.0), one.name) for one in fields(Score)}
 
 Tree = dict[str, Any]
 
 
-def law(told: Tree) -> Tree:
-    found: Tree = told["contests"][0]["laws"]["backlog"]
+def policy(reported: Tree) -> Tree:
+    found: Tree = reported["contests"][0]["policies"]["backlog"]
     return found
 
 
-def scores(told: Tree) -> list[Tree]:
-    found: list[Tree] = law(told)["points"][0]["scores"]
+def scores(reported: Tree) -> list[Tree]:
+    found: list[Tree] = policy(reported)["points"][0]["scores"]
     return found
 
 
@@ -52,44 +52,44 @@ def test_a_score_of_another_shape_is_unknown() -> None:
 
 
 SPOILT: list[tuple[str, Callable[[Tree], object]]] = [
-    ("laws.backlog.pick = 99: .*allowed: 0 to 1", lambda told: law(told).update(pick=99)),
-    ("laws.backlog.pick = -1", lambda told: law(told).update(pick=-1)),
-    ("laws.backlog.pick = '0'", lambda told: law(told).update(pick="0")),
-    ("laws.backlog.points", lambda told: law(told).update(points=[])),
-    ("laws.backlog.points.0.scores", lambda told: scores(told).clear()),
-    (r"laws.backlog.points.0.scores: 1 scores; allowed: 2", lambda told: scores(told).pop()),
-    ("known_rate: 1 scores; allowed: 2", lambda told: told["contests"][0]["known_rate"].pop()),
-    ("contests.0.oracle", lambda told: told["contests"][0].update(oracle=[])),
-    ("scores.0.attainment = nan", lambda told: scores(told)[0].update(attainment=math.nan)),
-    ("scores.0.attainment = 'x'", lambda told: scores(told)[0].update(attainment="x")),
-    ("scores.1.attainment = None", lambda told: scores(told)[1].update(attainment=None)),
-    ("scores.0.by_lane = None", lambda told: scores(told)[0].update(by_lane=None)),
-    ("scores.0.more = 1", lambda told: scores(told)[0].update(more=1)),
-    ("scores.0.flaps", lambda told: scores(told)[0].pop("flaps")),
-    ("contests.0.target = 7", lambda told: told["contests"][0].update(target=7)),
-    ("contests.0.target = '0.9'", lambda told: told["contests"][0].update(target="0.9")),
-    ("oracle.0.replica_hours = -5", lambda told: told["contests"][0]["oracle"][0].update(replica_hours=-5)),
-    ("contests.0.scenario = ", lambda told: told["contests"][0].update(scenario=["idle"])),
-    ("contests.0.laws = {}", lambda told: told["contests"][0].update(laws={})),
-    ("contests = {}", lambda told: told.update(contests={})),
-    ("points.0.settings = ", lambda told: law(told)["points"][0].update(settings=[1])),
-    ("about = None", lambda told: told.update(about=None)),
-    ("about = ", lambda told: told.update(about=[])),
-    ("about.trials", lambda told: told.update(about={})),
-    ("world, limits, laws: missing", lambda told: told["about"].update(version="0.1.0")),
-    ("left_out = None", lambda told: told.update(left_out=None)),
-    ("left_out.ramp = 5", lambda told: told.update(left_out={"ramp": 5})),
-    ("left_out = ", lambda told: told.update(left_out=["a"])),
-    ("schema = 99", lambda told: told.update(schema=99)),
+    ("policies.backlog.pick = 99: .*allowed: 0 to 1", lambda reported: policy(reported).update(pick=99)),
+    ("policies.backlog.pick = -1", lambda reported: policy(reported).update(pick=-1)),
+    ("policies.backlog.pick = '0'", lambda reported: policy(reported).update(pick="0")),
+    ("policies.backlog.points", lambda reported: policy(reported).update(points=[])),
+    ("policies.backlog.points.0.scores", lambda reported: scores(reported).clear()),
+    (r"policies.backlog.points.0.scores: 1 scores; allowed: 2", lambda reported: scores(reported).pop()),
+    ("known_rate: 1 scores; allowed: 2", lambda reported: reported["contests"][0]["known_rate"].pop()),
+    ("contests.0.oracle", lambda reported: reported["contests"][0].update(oracle=[])),
+    ("scores.0.attainment = nan", lambda reported: scores(reported)[0].update(attainment=math.nan)),
+    ("scores.0.attainment = 'x'", lambda reported: scores(reported)[0].update(attainment="x")),
+    ("scores.1.attainment = None", lambda reported: scores(reported)[1].update(attainment=None)),
+    ("scores.0.by_lane = None", lambda reported: scores(reported)[0].update(by_lane=None)),
+    ("scores.0.more = 1", lambda reported: scores(reported)[0].update(more=1)),
+    ("scores.0.flaps", lambda reported: scores(reported)[0].pop("flaps")),
+    ("contests.0.target = 7", lambda reported: reported["contests"][0].update(target=7)),
+    ("contests.0.target = '0.9'", lambda reported: reported["contests"][0].update(target="0.9")),
+    ("oracle.0.replica_hours = -5", lambda reported: reported["contests"][0]["oracle"][0].update(replica_hours=-5)),
+    ("contests.0.scenario = ", lambda reported: reported["contests"][0].update(scenario=["idle"])),
+    ("contests.0.policies = {}", lambda reported: reported["contests"][0].update(policies={})),
+    ("contests = {}", lambda reported: reported.update(contests={})),
+    ("points.0.settings = ", lambda reported: policy(reported)["points"][0].update(settings=[1])),
+    ("about = None", lambda reported: reported.update(about=None)),
+    ("about = ", lambda reported: reported.update(about=[])),
+    ("about.trials", lambda reported: reported.update(about={})),
+    ("world, limits, policies: missing", lambda reported: reported["about"].update(version="0.1.0")),
+    ("left_out = None", lambda reported: reported.update(left_out=None)),
+    ("left_out.ramp = 5", lambda reported: reported.update(left_out={"ramp": 5})),
+    ("left_out = ", lambda reported: reported.update(left_out=["a"])),
+    ("schema = 99", lambda reported: reported.update(schema=99)),
 ]
 
 
 @pytest.mark.parametrize(("said", "spoil"), SPOILT, ids=[said for said, _ in SPOILT])
 def test_what_is_wrong_is_named(said: str, spoil: Callable[[Tree], object], tmp_path: Path) -> None:
-    told = json.loads(json.dumps(RESULTS.as_json()))
-    spoil(told)
+    reported = json.loads(json.dumps(RESULTS.as_json()))
+    spoil(reported)
     path = tmp_path / "some.json"
-    path.write_text(json.dumps(told))
+    path.write_text(json.dumps(reported))
     with pytest.raises(ResultsFileError, match=rf"some\.json: .*{said}"):
         read_results(path)
 
@@ -102,7 +102,7 @@ def test_a_file_of_something_else_is_named(content: bytes, tmp_path: Path) -> No
         read_results(path)
 
 
-MADE_BY = {"world": "w", "limits": "l", "laws": {"backlog": "b"}, "version": "1"}
+MADE_BY = {"world": "w", "limits": "l", "policies": {"backlog": "b"}, "version": "1"}
 
 
 def part(scenario: str, **about: object) -> Results:
@@ -114,7 +114,7 @@ def test_all_scenarios_and_how_each_was_run() -> None:
     found = merged([part("idle"), part("azure_chat", trials=6, held_out=2), part("ramp")])
     assert [one.scenario for one in found.contests] == ["idle", "azure_chat", "ramp"]
     assert (found.about["trials"], found.about["held_out"], found.about["sims"]) == ("4 or 6", "3 or 2", 8)
-    assert found.about["laws"] == {"backlog": "b"}
+    assert found.about["policies"] == {"backlog": "b"}
     assert not found.left_out
 
 
@@ -125,6 +125,6 @@ def test_one_is_itself() -> None:
 def test_what_does_not_belong_together_is_refused() -> None:
     with pytest.raises(ValueError, match="in two of them: idle"):
         merged([part("idle"), part("idle")])
-    for name, other in (("world", "w2"), ("limits", "l2"), ("laws", {"backlog": "b2"})):
+    for name, other in (("world", "w2"), ("limits", "l2"), ("policies", {"backlog": "b2"})):
         with pytest.raises(ValueError, match=f"{name}: .* only results of the same code"):
             merged([part("idle"), part("ramp", **{name: other})])

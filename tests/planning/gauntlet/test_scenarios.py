@@ -1,4 +1,4 @@
-"""What every scenario owes, whoever adds it: it is in the registry, it plays the same for everybody, it is of a size that one can afford, and its
+"""What every scenario owes, whoever adds it: it is in the registry, it runs the same for everybody, it is of a size that one can afford, and its
 promise can be kept. To add a scenario: a file in `scenarios/`, its name in `registry.py`; this suite then tests it, and needs no change here."""
 
 import shutil
@@ -7,20 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autoscaling.laws.registry import make_law
+from autoscaling.policies.registry import make_policy
 from planning.gauntlet.frontier import floor_of
 from planning.gauntlet.recorded import NoTracesError, TracesError, trace_files
 from planning.gauntlet.registry import SCENARIOS
-from planning.gauntlet.run import outcome_of, plant_of, score_of
-from planning.gauntlet.scenario import Draw, Play
+from planning.gauntlet.run import outcome_of, replica_profile_of, score_of
+from planning.gauntlet.scenario import Draw, ScenarioRun
 from planning.report.gauntlet import story_of
 
-MOST_REQUESTS, MOST_REQUESTS_LONG = 13_000, 80_000
+MAX_REQUESTS, MAX_REQUESTS_LONG = 13_000, 80_000
 
 every_scenario = pytest.mark.parametrize("name", list(SCENARIOS))
 
 
-def same(one: Play, other: Play) -> bool:
+def same(one: ScenarioRun, other: ScenarioRun) -> bool:
     mine, theirs = one.workload, other.workload
     if len(mine) != len(theirs):
         return False
@@ -32,30 +32,30 @@ def same(one: Play, other: Play) -> bool:
 @pytest.mark.whole
 def test_the_same_draw_is_the_same_play_and_another_is_another(name: str, traces: Path) -> None:
     scenario = SCENARIOS[name]
-    first = scenario.plays(Draw(0, False, traces))
-    assert same(first, scenario.plays(Draw(0, False, traces)))
-    np.testing.assert_array_equal(first.load.replicas, scenario.plays(Draw(0, False, traces)).load.replicas)
-    assert not same(first, scenario.plays(Draw(1, False, traces)))
-    assert not same(first, scenario.plays(Draw(0, True, traces)))
+    first = scenario.runs(Draw(0, False, traces))
+    assert same(first, scenario.runs(Draw(0, False, traces)))
+    np.testing.assert_array_equal(first.load.replicas, scenario.runs(Draw(0, False, traces)).load.replicas)
+    assert not same(first, scenario.runs(Draw(1, False, traces)))
+    assert not same(first, scenario.runs(Draw(0, True, traces)))
 
 
 @pytest.mark.whole
 @every_scenario
 def test_its_plays_are_of_a_sane_size(name: str, traces: Path) -> None:
     scenario = SCENARIOS[name]
-    play = scenario.plays(Draw(0, False, traces))
-    work = play.workload
-    assert 50 <= len(work) <= (MOST_REQUESTS_LONG if scenario.long else MOST_REQUESTS)
-    assert 300 <= play.until_s <= 86_400
-    assert work.arrived_s.max() <= play.until_s
-    assert int((work.prompt_tokens + work.output_tokens).max()) <= play.serving.limits.kv_tokens
-    assert play.bounds.least <= play.replicas <= play.bounds.most
-    assert 0 < play.load.mean < play.bounds.most
-    assert play.load.replicas.min() >= 0
-    busy = play.load.replicas[: int(play.until_s / 5)].mean()
-    assert busy == pytest.approx(play.load.mean, rel=0.1)
-    assert all(write.at_s < play.until_s for write in play.faults.writes)
-    assert plant_of(play).start_up_s == play.start_up_s[0] >= 0
+    run = scenario.runs(Draw(0, False, traces))
+    work = run.workload
+    assert 50 <= len(work) <= (MAX_REQUESTS_LONG if scenario.long else MAX_REQUESTS)
+    assert 300 <= run.until_s <= 86_400
+    assert work.arrived_s.max() <= run.until_s
+    assert int((work.prompt_tokens + work.output_tokens).max()) <= run.serving.limits.kv_tokens
+    assert run.bounds.minimum <= run.replicas <= run.bounds.maximum
+    assert 0 < run.load.mean < run.bounds.maximum
+    assert run.load.replicas.min() >= 0
+    busy = run.load.replicas[: int(run.until_s / 5)].mean()
+    assert busy == pytest.approx(run.load.mean, rel=0.1)
+    assert all(write.at_s < run.until_s for write in run.faults.writes)
+    assert replica_profile_of(run).start_up_s == run.start_up_s[0] >= 0
 
 
 @every_scenario
@@ -75,18 +75,18 @@ def test_it_says_what_it_is(name: str) -> None:
 @pytest.mark.whole
 def test_the_most_replicas_keep_its_promise(name: str, traces: Path) -> None:
     scenario = SCENARIOS[name]
-    play = scenario.plays(Draw(0, False, traces))
-    out = outcome_of(play, make_law("fixed", {"replicas": play.bounds.most}, plant_of(play)), scenario.target)
-    found = score_of(play, out, scenario.target)
+    run = scenario.runs(Draw(0, False, traces))
+    out = outcome_of(run, make_policy("fixed", {"replicas": run.bounds.maximum}, replica_profile_of(run)), scenario.target)
+    found = score_of(run, out, scenario.target)
     assert found.attainment >= scenario.target
-    assert found.replica_hours > 0.8 * play.bounds.most * play.until_s / 3_600 - 1
+    assert found.replica_hours > 0.8 * run.bounds.maximum * run.until_s / 3_600 - 1
 
 
 @pytest.mark.parametrize("name", [name for name, one in SCENARIOS.items() if one.needs_traces])
 def test_without_recordings_it_says_which_it_wants(name: str, tmp_path: Path) -> None:
     for folder in (None, tmp_path):
         with pytest.raises(NoTracesError, match="|".join(SCENARIOS[name].reads)):
-            SCENARIOS[name].plays(Draw(0, False, folder))
+            SCENARIOS[name].runs(Draw(0, False, folder))
 
 
 @pytest.mark.whole
@@ -94,7 +94,7 @@ def test_without_recordings_it_says_which_it_wants(name: str, tmp_path: Path) ->
 def test_it_names_all_recordings_that_it_reads(name: str, traces: Path, tmp_path: Path) -> None:
     for file in trace_files(traces, SCENARIOS[name].reads):
         shutil.copy(file, tmp_path)
-    assert same(SCENARIOS[name].plays(Draw(0, False, tmp_path)), SCENARIOS[name].plays(Draw(0, False, traces)))
+    assert same(SCENARIOS[name].runs(Draw(0, False, tmp_path)), SCENARIOS[name].runs(Draw(0, False, traces)))
 
 
 @pytest.mark.parametrize("name", ["azure_chat", "mooncake", "servegen_week"])
@@ -102,4 +102,4 @@ def test_a_damaged_recording_is_named(name: str, traces: Path, tmp_path: Path) -
     for file in trace_files(traces, SCENARIOS[name].reads):
         (tmp_path / file.name).write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     with pytest.raises(TracesError, match=str(tmp_path)):
-        SCENARIOS[name].plays(Draw(0, False, tmp_path))
+        SCENARIOS[name].runs(Draw(0, False, tmp_path))

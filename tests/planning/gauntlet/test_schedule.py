@@ -11,8 +11,8 @@ from planning.gauntlet.schedule import (
     AROUND,
     BIN_S,
     Needed,
-    Schedule,
-    Shape,
+    ReplicaSchedule,
+    ScheduleShape,
     affordable,
     apart,
     changed,
@@ -64,7 +64,7 @@ def test_all_that_can_be_ready_in_time_is(needed: Needed, start_up_s: float, rep
 
 def test_a_step_up_is_asked_for_a_start_ahead() -> None:
     needed = np.array([1] * 10 + [3] * 5 + [1] * 10)
-    assert scheduled(needed, 30.0, 1) == Schedule((0.0, 70.0, 150.0, 250.0), (1, 3, 1, 0))
+    assert scheduled(needed, 30.0, 1) == ReplicaSchedule((0.0, 70.0, 150.0, 250.0), (1, 3, 1, 0))
 
 
 def test_those_at_the_beginning_are_kept_for_what_comes_soon() -> None:
@@ -76,13 +76,13 @@ def test_those_at_the_beginning_are_kept_for_what_comes_soon() -> None:
 WIDTH = 3
 
 
-def shape_of(levels: list[int], lower: list[int], upper: list[int], start: float = 4.0) -> Shape:
+def shape_of(levels: list[int], lower: list[int], upper: list[int], start: float = 4.0) -> ScheduleShape:
     window = np.repeat(np.arange(len(levels)), WIDTH)
     needed = np.repeat(np.array(levels), WIDTH)
-    return Shape(needed, window, np.array(lower, dtype=np.float64), -np.array(upper, dtype=np.float64), start, 1, 6)
+    return ScheduleShape(needed, window, np.array(lower, dtype=np.float64), -np.array(upper, dtype=np.float64), start, 1, 6)
 
 
-def cost(shape: Shape, needed: Needed) -> float:
+def cost(shape: ScheduleShape, needed: Needed) -> float:
     return float(needed.sum() + shape.start * np.maximum(0, np.diff(needed)).sum())
 
 

@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planning.gauntlet.serving import CHAT, REASONING, STEP_S, Load, smoothed
-from planning.gauntlet.traffic import CHATS, Stream, drawn, rate_of, rate_through
+from planning.gauntlet.serving import CHAT, REASONING, STEP_S, LoadCurve, smoothed
+from planning.gauntlet.traffic import CHATS, LoadStream, drawn, rate_of, rate_through
 
 UNTIL_S = 600.0
 
 
 def test_the_load_is_the_knots_and_the_requests_come_at_its_rate() -> None:
     rng = np.random.default_rng(0)
-    work, load = drawn(CHAT, [Stream(CHATS, [(0, 1.0), (200, 1.0), (200, 3.0), (400, 3.0), (500, 0.0)])], UNTIL_S, rng)
+    work, load = drawn(CHAT, [LoadStream(CHATS, [(0, 1.0), (200, 1.0), (200, 3.0), (400, 3.0), (500, 0.0)])], UNTIL_S, rng)
     assert (load(0.0), load(195.0), load(200.0), load(399.0), load(599.0)) == pytest.approx((1, 1, 3, 3, 0))
     assert load(450.0) == pytest.approx(1.5, abs=0.1)
     expected = load.mean * UNTIL_S * rate_of(CHAT, CHATS)
@@ -24,13 +24,13 @@ def test_the_load_is_the_knots_and_the_requests_come_at_its_rate() -> None:
 
 
 def test_each_request_has_its_class_and_its_promise() -> None:
-    work, _ = drawn(CHAT, [Stream(CHATS, [(0, 2.0)])], UNTIL_S, np.random.default_rng(1))
-    promises = {(work.traffic_class[index], float(work.ttft_slo_s[index])) for index in range(len(work))}
-    assert promises == {("interactive", 2.0), ("document", 10.0)}
+    work, _ = drawn(CHAT, [LoadStream(CHATS, [(0, 2.0)])], UNTIL_S, np.random.default_rng(1))
+    slos = {(work.traffic_class[index], float(work.ttft_slo_s[index])) for index in range(len(work))}
+    assert slos == {("interactive", 2.0), ("document", 10.0)}
 
 
 def test_two_streams_add_up() -> None:
-    streams = [Stream(CHATS, [(0, 1.0)]), Stream(CHATS.heavier(2), [(0, 0.5)])]
+    streams = [LoadStream(CHATS, [(0, 1.0)]), LoadStream(CHATS.heavier(2), [(0, 0.5)])]
     work, load = drawn(CHAT, streams, UNTIL_S, np.random.default_rng(2))
     assert load.mean == pytest.approx(1.5)
     assert (np.diff(work.arrived_s) >= 0).all()
@@ -59,7 +59,7 @@ def test_a_smoothed_load_keeps_the_requests_and_the_ends() -> None:
 
 
 def test_a_load_beyond_its_ends_is_that_of_the_ends() -> None:
-    load = Load(np.array([1.0, 2.0, 6.0]))
+    load = LoadCurve(np.array([1.0, 2.0, 6.0]))
     assert (load(-5.0), load(STEP_S), load(1e6)) == (1.0, 2.0, 6.0)
     assert load.levelled()(0.0) == 3.0
     assert load.plus(load).mean == 6.0

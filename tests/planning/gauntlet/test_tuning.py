@@ -5,10 +5,10 @@ from dataclasses import dataclass, fields, replace
 
 import pytest
 
-from autoscaling.laws.fixed import FixedLaw
-from autoscaling.laws.law import Entry
-from autoscaling.laws.registry import LAWS
-from autoscaling.laws.settings import Range, Value, settings_from
+from autoscaling.policies.fixed import FixedPolicy
+from autoscaling.policies.policy import PolicyEntry
+from autoscaling.policies.registry import POLICIES
+from autoscaling.policies.settings import Range, Value, settings_from
 from planning.gauntlet.frontier import TriedSettings
 from planning.gauntlet.tuning import search
 
@@ -23,10 +23,10 @@ class Knobs:
     steps: int = 2
 
 
-ENTRY = Entry(
+ENTRY = PolicyEntry(
     "toy",
     Knobs,
-    lambda settings, plant: FixedLaw(1),
+    lambda settings, replica_profile: FixedPolicy(1),
     "a toy",
     {"reserve": Range(0, 3), "waste": Range(0.1, 10, log=True), "unset": Range(0, 1), "steps": Range(1, 9, integer=True)},
 )
@@ -42,12 +42,12 @@ def test_a_search_of_few_trials_moves_what_matters_most() -> None:
     assert [set(one.settings) for one in tried] == [set(), *[{"steps", "reserve"}] * 4]
 
 
-def test_a_law_that_wants_to_know_the_promise_is_told() -> None:
-    tried = search(replace(ENTRY, promise="reserve"), 0.95, 3, 0, judge, promise_s=7.0)
+def test_a_policy_that_wants_to_know_the_promise_is_told() -> None:
+    tried = search(replace(ENTRY, slo="reserve"), 0.95, 3, 0, judge, slo_s=7.0)
     assert tried[0].settings == {}
-    told = dict(tried[1].settings)
-    assert told.pop("reserve") == 3  # the range ends there
-    assert (told["waste"], told["steps"]) == (5, 2)
+    reported = dict(tried[1].settings)
+    assert reported.pop("reserve") == 3  # the range ends there
+    assert (reported["waste"], reported["steps"]) == (5, 2)
 
 
 def test_the_defaults_are_the_first_trial_and_all_trials_are_made() -> None:
@@ -75,8 +75,8 @@ def test_one_trial_is_the_defaults() -> None:
     assert len(search(ENTRY, 0.95, 1, 0, judge)) == 1
 
 
-@pytest.mark.parametrize("entry", LAWS.values(), ids=list(LAWS))
-def test_every_law_can_be_searched(entry: Entry) -> None:
+@pytest.mark.parametrize("entry", POLICIES.values(), ids=list(POLICIES))
+def test_every_policy_can_be_searched(entry: PolicyEntry) -> None:
     known = {field.name for field in fields(entry.settings)}
     tried = search(entry, 0.9, 4, 0, lambda settings: TriedSettings(settings, 0.9 + 0.01 * len(settings), 1.0))
     assert len(tried) == (4 if entry.search else 1)

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from planning.gauntlet.results import Point
-from planning.gauntlet.verdict import Verdict, cliffs, interval, judge, regret
+from planning.gauntlet.verdict import RivalVerdict, cliffs, interval, judge, regret
 from tests.planning.gauntlet.small import contest_like, point_like, results_like, score_like
 
 CHEAP = point_like([0.960, 0.962, 0.961], [1.50, 1.52, 1.51])
 DEAR = point_like([0.990, 0.991, 0.992], [2.50, 2.52, 2.51])
 
 
-def outcome(rival: list[tuple[list[float], list[float]]]) -> Verdict:
+def outcome(rival: list[tuple[list[float], list[float]]]) -> RivalVerdict:
     contest = contest_like({"backlog": [CHEAP, DEAR], "hpa": [point_like(*one) for one in rival]})
     (found,) = judge(contest, "backlog")
     return found.verdict
@@ -31,17 +31,17 @@ def test_an_interval_is_students() -> None:
 
 
 def test_better_as_good_and_worse() -> None:
-    assert outcome([([0.95, 0.95, 0.95], [1.9, 1.9, 1.9])]) is Verdict.DOMINATES
-    assert outcome([([0.960, 0.962, 0.961], [1.50, 1.52, 1.51])]) is Verdict.TIES
-    assert outcome([([0.97, 0.90, 0.99], [1.4, 1.7, 1.5])]) is Verdict.TIES  # all within the interval
-    assert outcome([([0.98, 0.98, 0.98], [1.2, 1.2, 1.2])]) is Verdict.LOSES
-    assert outcome([([0.95, 0.95, 0.95], [1.9, 1.9, 1.9]), ([0.995, 0.995, 0.995], [2.0, 2.0, 2.0])]) is Verdict.LOSES
-    assert outcome([([0.3, 0.3, 0.3], [0.2, 0.2, 0.2])]) is Verdict.ALONE
+    assert outcome([([0.95, 0.95, 0.95], [1.9, 1.9, 1.9])]) is RivalVerdict.DOMINATES
+    assert outcome([([0.960, 0.962, 0.961], [1.50, 1.52, 1.51])]) is RivalVerdict.TIES
+    assert outcome([([0.97, 0.90, 0.99], [1.4, 1.7, 1.5])]) is RivalVerdict.TIES  # all within the interval
+    assert outcome([([0.98, 0.98, 0.98], [1.2, 1.2, 1.2])]) is RivalVerdict.LOSES
+    assert outcome([([0.95, 0.95, 0.95], [1.9, 1.9, 1.9]), ([0.995, 0.995, 0.995], [2.0, 2.0, 2.0])]) is RivalVerdict.LOSES
+    assert outcome([([0.3, 0.3, 0.3], [0.2, 0.2, 0.2])]) is RivalVerdict.ALONE
 
 
 def test_a_cheap_point_that_breaks_the_promise_is_told_apart() -> None:
-    assert outcome([([0.90, 0.90, 0.90], [0.9, 0.9, 0.9])]) is Verdict.BELOW
-    assert outcome([([0.90, 0.90, 0.90], [0.1, 0.1, 0.1]), ([0.98, 0.98, 0.98], [1.2, 1.2, 1.2])]) is Verdict.LOSES
+    assert outcome([([0.90, 0.90, 0.90], [0.9, 0.9, 0.9])]) is RivalVerdict.BELOW
+    assert outcome([([0.90, 0.90, 0.90], [0.1, 0.1, 0.1]), ([0.98, 0.98, 0.98], [1.2, 1.2, 1.2])]) is RivalVerdict.LOSES
 
 
 def test_one_play_says_nothing_of_others() -> None:
@@ -49,14 +49,14 @@ def test_one_play_says_nothing_of_others() -> None:
     assert math.isinf(found.half)
     assert not found.below
     contest = contest_like({"backlog": [point_like([0.96], [2.0])], "hpa": [point_like([0.99], [1.0])]})
-    assert [one.verdict for one in judge(contest, "backlog")] == [Verdict.TIES]
+    assert [one.verdict for one in judge(contest, "backlog")] == [RivalVerdict.TIES]
 
 
 def test_of_two_losses_the_greater_share_is_told() -> None:
     """A tenth of an hour in ten is less than two points of attainment."""
     rival = [point_like([0.97] * 3, [9.9] * 3), point_like([0.99] * 3, [10.0] * 3)]
     (found,) = judge(contest_like({"backlog": [point_like([0.97] * 3, [10.0] * 3)], "hpa": rival}), "backlog")
-    assert found.verdict is Verdict.LOSES
+    assert found.verdict is RivalVerdict.LOSES
     assert found.point == 1
 
 
@@ -100,7 +100,7 @@ def test_a_cliff_is_the_first_step_under_the_promise() -> None:
     assert math.isinf(cliffs(results, {"start_up_0": 0.0}, "backlog")[1])
 
 
-def test_a_law_that_nobody_asked_anything_of_kept_its_promise() -> None:
+def test_a_policy_that_nobody_asked_anything_of_kept_its_promise() -> None:
     quiet = Point({}, (replace(score_like(1.0, 0.5), requests=0),) * 2)
     found = regret([contest_like({"backlog": [quiet]})], "backlog")
     assert found is not None

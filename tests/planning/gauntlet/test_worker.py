@@ -1,4 +1,4 @@
-"""A process's work: what the memo holds in another shape is played again; a law that fails is told of; a play may be empty."""
+"""A process's work: what the memo holds in another shape is run again; a policy that fails is told of; a run may be empty."""
 
 import json
 from dataclasses import dataclass, replace
@@ -7,31 +7,31 @@ from typing import Any
 
 import pytest
 
-from autoscaling.laws import registry
-from autoscaling.laws.fixed import FixedLaw, FixedSettings
-from autoscaling.laws.law import Entry, Motive, Plant, Wanted
-from autoscaling.laws.registry import LAWS
+from autoscaling.policies import registry
+from autoscaling.policies.fixed import FixedPolicy, FixedSettings
+from autoscaling.policies.policy import DesiredReplicas, PolicyEntry, PolicyReason, ReplicaProfile
+from autoscaling.policies.registry import POLICIES
 from autoscaling.signals.signals import Signals
 from planning.gauntlet import worker
 from planning.gauntlet.known_rate import Form, Headroom
-from planning.gauntlet.run import LawFailedError
-from planning.gauntlet.scenario import Draw, Play, Scenario
+from planning.gauntlet.run import PolicyFailedError
+from planning.gauntlet.scenario import Draw, Scenario, ScenarioRun
 from planning.gauntlet.worker import Worker
-from tests.planning.gauntlet.small import small_play
+from tests.planning.gauntlet.small import small_run
 
 
-def small(draw: Draw) -> Play:
-    return small_play(draw.number)
+def small(draw: Draw) -> ScenarioRun:
+    return small_run(draw.number)
 
 
-def empty(draw: Draw) -> Play:
-    play = small_play(draw.number)
-    return replace(play, workload=play.workload.between(-2.0, -1.0))
+def empty(draw: Draw) -> ScenarioRun:
+    run = small_run(draw.number)
+    return replace(run, workload=run.workload.between(-2.0, -1.0))
 
 
 @pytest.fixture(autouse=True)
 def scenarios(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "SCENARIOS", {plays.__name__: Scenario(plays.__name__, "t", "c", 0.95, plays) for plays in (small, empty)})
+    monkeypatch.setattr(worker, "SCENARIOS", {runs.__name__: Scenario(runs.__name__, "t", "c", 0.95, runs) for runs in (small, empty)})
 
 
 @pytest.mark.whole
@@ -65,31 +65,31 @@ class _Failing:
     period_s: float = 1.0
     latency_span_s: float = 0.0
 
-    def decide(self, signals: Signals) -> Wanted:
+    def decide(self, signals: Signals) -> DesiredReplicas:
         self.answers -= 1
         if self.answers < 0:
             raise ValueError("boom")
-        return Wanted(2, Motive.DEMAND)
+        return DesiredReplicas(2, PolicyReason.DEMAND)
 
 
 def _entered(monkeypatch: pytest.MonkeyPatch, answers: int) -> None:
-    def make(settings: FixedSettings, plant: Plant) -> _Failing | FixedLaw:
+    def make(settings: FixedSettings, replica_profile: ReplicaProfile) -> _Failing | FixedPolicy:
         return _Failing(answers)
 
-    laws = {**LAWS, "failing": Entry("failing", FixedSettings, make, "for tests")}
-    monkeypatch.setattr(worker, "LAWS", laws)
-    monkeypatch.setattr(registry, "LAWS", laws)
+    policies = {**POLICIES, "failing": PolicyEntry("failing", FixedSettings, make, "for tests")}
+    monkeypatch.setattr(worker, "POLICIES", policies)
+    monkeypatch.setattr(registry, "POLICIES", policies)
 
 
-def test_a_law_that_never_answers_has_no_score(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_policy_that_never_answers_has_no_score(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     _entered(monkeypatch, 0)
     for call, arguments in (("score", ({}, 0)), ("tune", (1, 1))):
-        with pytest.raises(LawFailedError, match=r"law 'failing' .* scenario 'small': ValueError: boom"):
+        with pytest.raises(PolicyFailedError, match=r"policy 'failing' .* scenario 'small': ValueError: boom"):
             getattr(Worker(tmp_path / "memo.jsonl", None), call)("small", "failing", *arguments)
     assert not (tmp_path / "memo.jsonl").exists()
 
 
-def test_a_law_that_fails_at_times_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_policy_that_fails_at_times_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     _entered(monkeypatch, 100)
     working = Worker(None, None)
     working.score("small", "fixed", {}, 0)

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from deployments.telemetry.published_error import AtLoad, Figure, Published
-from planning.report.facts import Basis, Facts, Price, Target
+from planning.report.facts import Basis, Price, RunFacts, Target
 from planning.report.figures import swaps
 from planning.report.file import ReportFileError, check_place, write_report
-from planning.report.simulated_run import Run, describe
+from planning.report.simulated_run import ReportedRun, describe
 from planning.report.simulation import render, verdict
 from planning.simulator.timeline import ReplicaCount
 from tests.planning.simulator.test_cell import workload
-from tests.planning.simulator.test_timeline import NAMES, play
+from tests.planning.simulator.test_timeline import NAMES, run
 
-FACTS = Facts(
+FACTS = RunFacts(
     spec="a <b>spec</b>",
     model="demo",
     trace="trace.jsonl",
@@ -34,19 +34,19 @@ FACTS = Facts(
 )
 
 
-def run_of(count: int, rate: float) -> Run:
+def run_of(count: int, rate: float) -> ReportedRun:
     work = workload(count, rate)
-    out, samples = play(work)
+    out, samples = run(work)
     return describe(out, work, NAMES, samples, [ReplicaCount(0, 2)])
 
 
 @pytest.fixture(scope="module")
-def busy() -> Run:
+def busy() -> ReportedRun:
     return run_of(2_000, 400.0)
 
 
 @pytest.fixture(scope="module")
-def page(busy: Run) -> str:
+def page(busy: ReportedRun) -> str:
     return render(busy, FACTS)
 
 
@@ -75,7 +75,7 @@ def test_every_figure_is_whole_and_every_colour_has_its_dark_one(page: str) -> N
     assert json.loads(page.split('id="setting">')[1].split("</script>")[0])["swaps"] == swaps()
 
 
-def test_the_facts_are_on_the_page(page: str, busy: Run) -> None:
+def test_the_facts_are_on_the_page(page: str, busy: ReportedRun) -> None:
     assert "NOT MEASURED" in page
     assert f"{busy.whole.rejected:,}" in page
     assert f"${3.6 * busy.line.cell.replica_hours[-1]:,.2f}" in page
@@ -97,7 +97,7 @@ def test_the_facts_are_on_the_page(page: str, busy: Run) -> None:
     assert "replica-hours" in compared
 
 
-def test_the_verdict_of_a_busy_and_of_a_calm_run(busy: Run) -> None:
+def test_the_verdict_of_a_busy_and_of_a_calm_run(busy: ReportedRun) -> None:
     judged = verdict(busy, FACTS)
     assert not judged.kept
     assert judged.line.startswith("Misses its SLO: ")

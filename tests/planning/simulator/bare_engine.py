@@ -3,16 +3,16 @@
 import math
 
 from deployments.engine_model.cost_model import CostModel
-from deployments.engine_model.engine import Engine
-from deployments.engine_model.limits import Limits
+from deployments.engine_model.engine import EngineModel
+from deployments.engine_model.limits import EngineModelLimits
 from deployments.engine_model.sequence import Sequence
-from planning.simulator.outcome import Outcome
+from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.workload import Workload
 
 
-def run_engine(limits: Limits, cost: CostModel, workload: Workload) -> Outcome:
-    """Plays a workload on one engine."""
-    engine, out = Engine(limits, cost), Outcome.empty(workload.arrived_s, workload.prompt_tokens, workload.output_tokens)
+def run_engine(limits: EngineModelLimits, cost: CostModel, workload: Workload) -> SimulationOutcome:
+    """Runs a workload on one engine."""
+    engine, out = EngineModel(limits, cost), SimulationOutcome.empty(workload.arrived_s, workload.prompt_tokens, workload.output_tokens)
     arrivals = workload.arrived_s.tolist()
     index = 0
     while index < len(arrivals) or engine.next_s < math.inf:

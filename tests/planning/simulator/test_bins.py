@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planning.simulator.bins import MOST_BINS, Bins, bins_for
+from planning.simulator.bins import MAX_BINS, Bins, bins_for
 
 TIMES = st.lists(st.floats(0, 1_000, allow_nan=False), max_size=40)
 
@@ -17,13 +17,13 @@ def column(values: list[float]) -> np.ndarray:
 @given(st.floats(0, 1e9))
 def test_bins_cover_the_run_and_are_not_too_many(length_s: float) -> None:
     bins = bins_for(length_s)
-    assert 1 <= bins.count <= MOST_BINS
+    assert 1 <= bins.count <= MAX_BINS
     assert bins.edges_s[-1] > length_s or bins.edges_s[-1] == pytest.approx(length_s)
 
 
 @given(st.floats(1, 86_400 * 500))
 def test_bins_are_fine_enough(length_s: float) -> None:
-    assert bins_for(length_s).count >= MOST_BINS / 3
+    assert bins_for(length_s).count >= MAX_BINS / 3
 
 
 @given(TIMES, st.floats(0.5, 300))
@@ -51,11 +51,11 @@ def test_levels_are_those_of_a_count_by_hand(stays: list[tuple[float, float]]) -
     bins = Bins(2.0, 80)
     ups = column([up for up, _ in stays])
     downs = column([up + stay for up, stay in stays])
-    after, most = bins.levels(ups, downs)
+    after, maximum = bins.levels(ups, downs)
     assert after.tolist() == [int(((ups < edge) & (downs >= edge)).sum()) for edge in bins.edges_s[1:]]
-    assert (most >= after).all()
+    assert (maximum >= after).all()
     assert (after >= 0).all()
-    assert most.max(initial=0) <= len(stays)
+    assert maximum.max(initial=0) <= len(stays)
 
 
 @given(TIMES.filter(bool), st.sampled_from([0.05, 0.5, 0.95, 1.0]))
@@ -73,4 +73,4 @@ def test_quantiles_are_those_of_each_bin(times: list[float], level: float) -> No
 def test_a_bin_without_a_sample_has_the_last_one() -> None:
     bins = Bins(1.0, 5)
     assert bins.means(column([1.2, 1.4, 3.5]), column([2, 4, 9])).tolist() == [0, 3, 3, 9, 9]
-    assert bins.most(column([1.2, 1.4, 3.5]), column([2, 4, 9])).tolist() == [0, 4, 4, 9, 9]
+    assert bins.maximum(column([1.2, 1.4, 3.5]), column([2, 4, 9])).tolist() == [0, 4, 4, 9, 9]

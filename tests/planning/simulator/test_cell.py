@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
-from deployments.engine_model.limits import Limits
-from deployments.scheduling import LanePolicy, Policy, RejectCause, Scheduler
-from planning.simulator.cell import Cell, CellSettings
+from deployments.engine_model.limits import EngineModelLimits
+from deployments.scheduling import LanePolicy, RejectCause, Scheduler, SchedulingPolicy
+from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.fleet import FleetEvent, FleetEventKind
 from planning.simulator.outcome import CAUSES
 from planning.simulator.workload import Workload, plain_workload
 
 COST = CostModel(line(0.004, 2e-5), line(0.0, 1e-5), plain_attention(3e-8, 1e-10), line(0.003, 1e-4), 0.002)
-LIMITS = Limits(sequences=16, step_tokens=512, kv_tokens=30_000)
+LIMITS = EngineModelLimits(sequences=16, step_tokens=512, kv_tokens=30_000)
 LANES = (LanePolicy("short", 256, 8, 10), LanePolicy("long", None, 1, 30))
 
 
@@ -25,12 +25,12 @@ def workload(count: int, rate: float, seed: int = 0) -> Workload:
 
 
 def settings(replicas: int = 3, **policy: object) -> CellSettings:
-    return CellSettings(replicas, LIMITS, Policy(LANES, **policy))  # type: ignore[arg-type]
+    return CellSettings(replicas, LIMITS, SchedulingPolicy(LANES, **policy))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("rate", [20.0, 200.0])
 def test_everything_that_arrives_ends(rate: float) -> None:
-    cell = Cell(settings(), COST, workload(1_500, rate))
+    cell = CellSimulator(settings(), COST, workload(1_500, rate))
     out = cell.run()
     assert isinstance(cell.scheduler, Scheduler)
     finished = ~np.isnan(out.finished_s)
@@ -44,13 +44,13 @@ def test_everything_that_arrives_ends(rate: float) -> None:
 
 
 def test_the_same_input_gives_the_same_outcome() -> None:
-    first, second = (Cell(settings(), COST, workload(800, 90.0)).run() for _ in range(2))
+    first, second = (CellSimulator(settings(), COST, workload(800, 90.0)).run() for _ in range(2))
     for name in ("placed_s", "first_s", "finished_s", "replica", "eta_p95_s"):
         np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
 
 
 def test_more_replicas_wait_less() -> None:
-    waits = [np.nanmean(Cell(settings(replicas), COST, workload(1_500, 60.0)).run().ttft_s) for replicas in (2, 4, 8)]
+    waits = [np.nanmean(CellSimulator(settings(replicas), COST, workload(1_500, 60.0)).run().ttft_s) for replicas in (2, 4, 8)]
     assert waits[0] > waits[1] > waits[2]
 
 
@@ -58,22 +58,22 @@ def test_more_replicas_wait_less() -> None:
 def test_short_ones_do_not_wait_for_long_ones() -> None:
     work = workload(3_000, 120.0)
     short = work.prompt_tokens + work.output_tokens <= 256
-    lanes = Cell(settings(), COST, work).run()
-    fifo = Cell(CellSettings(3, LIMITS, Policy((LanePolicy("all"),))), COST, work).run()
+    lanes = CellSimulator(settings(), COST, work).run()
+    fifo = CellSimulator(CellSettings(3, LIMITS, SchedulingPolicy((LanePolicy("all"),))), COST, work).run()
     assert np.nanpercentile(lanes.ttft_s[short], 99) < 0.5 * np.nanpercentile(fifo.ttft_s[short], 99)
 
 
 def test_a_failed_replica_takes_its_requests_along_and_is_replaced() -> None:
     work = workload(2_000, 60.0)
     event = FleetEvent(10.0, FleetEventKind.FAIL, 1)
-    cell = Cell(replace(settings(), fleet=(event,), start_up_s=5.0), COST, work)
+    cell = CellSimulator(replace(settings(), fleet=(event,), start_up_s=5.0), COST, work)
     out = cell.run()
     assert 0 < out.failed.sum() <= 2 * LIMITS.sequences
     assert (out.replica[out.failed] == 1).all()
     assert (np.isfinite(out.finished_s) ^ out.rejected ^ out.expired ^ out.failed).all()
-    assert [life.started_s for life in out.lives] == [0, 0, 0, 10.0]
-    assert out.lives[1].ended_s == 10.0
-    assert out.lives[3].ready_s == 15.0
+    assert [life.started_s for life in out.lifetimes] == [0, 0, 0, 10.0]
+    assert out.lifetimes[1].ended_s == 10.0
+    assert out.lifetimes[3].ready_s == 15.0
     placed_on_the_new_one = out.placed_s[out.replica == 3]
     assert len(placed_on_the_new_one)
     assert placed_on_the_new_one.min() >= 15.0
@@ -82,29 +82,29 @@ def test_a_failed_replica_takes_its_requests_along_and_is_replaced() -> None:
 def test_a_draining_replica_finishes_what_it_has() -> None:
     work = workload(2_000, 60.0)
     events = (FleetEvent(8.0, FleetEventKind.START), FleetEvent(10.0, FleetEventKind.DRAIN, 1))
-    out = Cell(replace(settings(), fleet=events, start_up_s=2.0), COST, work).run()
+    out = CellSimulator(replace(settings(), fleet=events, start_up_s=2.0), COST, work).run()
     assert np.isfinite(out.finished_s).all()
     drained = out.replica == 1
     assert out.placed_s[drained].max() <= 10.0
-    assert out.lives[1].ended_s == pytest.approx(out.finished_s[drained].max())
-    assert out.replica_s == pytest.approx(sum(life.ended_s - life.started_s for life in out.lives))
+    assert out.lifetimes[1].ended_s == pytest.approx(out.finished_s[drained].max())
+    assert out.replica_s == pytest.approx(sum(life.ended_s - life.started_s for life in out.lifetimes))
 
 
 def test_none_is_ready_at_first_and_all_wait() -> None:
     events = tuple(FleetEvent(0.0, FleetEventKind.START) for _ in range(3))
-    out = Cell(replace(settings(replicas=0), fleet=events, start_up_s=7.0), COST, workload(200, 60.0)).run()
+    out = CellSimulator(replace(settings(replicas=0), fleet=events, start_up_s=7.0), COST, workload(200, 60.0)).run()
     assert np.isfinite(out.finished_s).all()
     assert out.placed_s.min() == 7.0
 
 
 def test_a_cordoned_replica_gets_nothing_until_it_is_uncordoned() -> None:
     events = (FleetEvent(5.0, FleetEventKind.CORDON, 1), FleetEvent(15.0, FleetEventKind.UNCORDON, 1))
-    out = Cell(replace(settings(), fleet=events), COST, workload(2_000, 60.0)).run()
+    out = CellSimulator(replace(settings(), fleet=events), COST, workload(2_000, 60.0)).run()
     assert np.isfinite(out.finished_s).all()
     placed = out.placed_s[out.replica == 1]
     assert not ((placed > 5.0) & (placed < 15.0)).any()
     assert (placed > 15.0).any()
-    assert len(out.lives) == 3
+    assert len(out.lifetimes) == 3
 
 
 def test_who_cannot_wait_for_the_start_is_turned_away() -> None:
@@ -112,18 +112,20 @@ def test_who_cannot_wait_for_the_start_is_turned_away() -> None:
     events = (FleetEvent(0.0, FleetEventKind.START),)
     waiting = replace(settings(replicas=0), fleet=events, start_up_s=30.0, patience_s={"interactive": 20.0})
     work = workload(600, 20.0)
-    told = Cell(replace(waiting, starts_told=True), COST, work).run()
-    early = told.arrived_s < 10.0
-    assert (told.cause[early] == CAUSES.index(RejectCause.STARTING)).all()
-    assert np.isfinite(told.finished_s[told.arrived_s > 10.5]).any()
-    untold = Cell(waiting, COST, work).run()
+    reported = CellSimulator(replace(waiting, starts_reported=True), COST, work).run()
+    early = reported.arrived_s < 10.0
+    assert (reported.cause[early] == CAUSES.index(RejectCause.STARTING)).all()
+    assert np.isfinite(reported.finished_s[reported.arrived_s > 10.5]).any()
+    untold = CellSimulator(waiting, COST, work).run()
     assert untold.expired[early].all()
     assert not untold.rejected.any()
 
 
 def test_a_fleet_that_leaves_turns_away_what_waits() -> None:
     events = (FleetEvent(2.0, FleetEventKind.START), FleetEvent(3.0, FleetEventKind.FAIL, 0))
-    cell = Cell(replace(settings(replicas=1), fleet=events, start_up_s=40.0, queue_wait_s=20.0, starts_told=True), COST, workload(400, 100.0))
+    cell = CellSimulator(
+        replace(settings(replicas=1), fleet=events, start_up_s=40.0, queue_wait_s=20.0, starts_reported=True), COST, workload(400, 100.0)
+    )
     out = cell.run()
     turned_away = out.cause == CAUSES.index(RejectCause.STARTING)
     assert (turned_away & (out.arrived_s < 3.0)).any(), "those that waited when it failed"
@@ -138,9 +140,9 @@ def test_bad_fleet_events_are_refused() -> None:
     with pytest.raises(ValueError, match="at_s"):
         FleetEvent(-1.0, FleetEventKind.START)
     with pytest.raises(ValueError, match="replica 7"):
-        Cell(replace(settings(), fleet=(FleetEvent(1.0, FleetEventKind.FAIL, 7),)), COST, workload(100, 60.0)).run()
+        CellSimulator(replace(settings(), fleet=(FleetEvent(1.0, FleetEventKind.FAIL, 7),)), COST, workload(100, 60.0)).run()
     with pytest.raises(ValueError, match="KV cache"):
-        Cell(settings(), COST, plain_workload(np.array([0.0]), np.array([40_000]), np.array([1])))
+        CellSimulator(settings(), COST, plain_workload(np.array([0.0]), np.array([40_000]), np.array([1])))
 
 
 def test_shared_prefixes_are_prefilled_once_on_a_replica() -> None:
@@ -149,8 +151,8 @@ def test_shared_prefixes_are_prefilled_once_on_a_replica() -> None:
     prompt = np.full(count, 520)
     shared = replace(plain, prompt_tokens=prompt, prefix=((7, 8),) * count, chunk_tokens=256)
     limits = replace(LIMITS, chunk_tokens=256)
-    with_cache = Cell(replace(settings(), limits=limits), COST, shared).run()
-    without = Cell(settings(), COST, replace(shared, prefix=((),) * count)).run()
+    with_cache = CellSimulator(replace(settings(), limits=limits), COST, shared).run()
+    without = CellSimulator(settings(), COST, replace(shared, prefix=((),) * count)).run()
     assert np.nanmean(with_cache.ttft_s) < 0.7 * np.nanmean(without.ttft_s)
 
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deployments.scheduling import LanePolicy, Policy
+from deployments.scheduling import LanePolicy, SchedulingPolicy
 from planning.report.simulated_run import DecisionKind, decisions, slices_for, worst
-from planning.simulator.cell import Cell, CellSettings
-from planning.simulator.outcome import Outcome
+from planning.simulator.cell import CellSettings, CellSimulator
+from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.sampler import FEWEST, Sampler, Samples
 from planning.simulator.timeline import ReplicaCount, Timeline, mean_counts, timeline
 from planning.simulator.workload import Workload
@@ -18,14 +18,14 @@ LANES = (LanePolicy("short", 256, 8, 1, 5), LanePolicy("long", None, 1, 2, 10))
 NAMES = ("short", "long")
 
 
-def play(work: Workload, replicas: int = 2) -> tuple[Outcome, Samples]:
+def run(work: Workload, replicas: int = 2) -> tuple[SimulationOutcome, Samples]:
     sampler = Sampler()
-    cell = Cell(CellSettings(replicas, LIMITS, Policy(LANES), queue_wait_s=6), COST, work, sample=sampler.take)
+    cell = CellSimulator(CellSettings(replicas, LIMITS, SchedulingPolicy(LANES), queue_wait_s=6), COST, work, sample=sampler.take)
     return cell.run(), sampler.samples()
 
 
-def line_of(work: Workload, replicas: int = 2) -> tuple[Outcome, Samples, Timeline]:
-    out, samples = play(work, replicas)
+def line_of(work: Workload, replicas: int = 2) -> tuple[SimulationOutcome, Samples, Timeline]:
+    out, samples = run(work, replicas)
     return out, samples, timeline(out, work.ttft_slo_s, NAMES, samples, [ReplicaCount(0, replicas)])
 
 
@@ -49,7 +49,7 @@ def test_sums_over_the_bins_are_those_of_the_run(count: int, rate: float, seed: 
     assert cell.preemptions.sum() == out.preemptions
     for lane in lanes:
         assert (lane.waiting >= 0).all()
-        assert (lane.waiting_most >= lane.waiting).all()
+        assert (lane.waiting_max >= lane.waiting).all()
         assert lane.waiting[-1] == 0
 
 
@@ -57,11 +57,11 @@ def test_sums_over_the_bins_are_those_of_the_run(count: int, rate: float, seed: 
 def test_the_samples_are_the_cells_own_and_change_nothing() -> None:
     work = workload(4_000, 80.0)
     out, samples, line = line_of(work)
-    unseen = Cell(CellSettings(2, LIMITS, Policy(LANES), queue_wait_s=6), COST, work).run()
+    unseen = CellSimulator(CellSettings(2, LIMITS, SchedulingPolicy(LANES), queue_wait_s=6), COST, work).run()
     np.testing.assert_array_equal(out.finished_s, unseen.finished_s)
     assert (np.diff(samples.at_s) > 0).all()
-    assert samples.kv_most.max() <= 1
-    assert (samples.kv_most >= samples.kv_mean - 1e-9).all()
+    assert samples.kv_max.max() <= 1
+    assert (samples.kv_max >= samples.kv_mean - 1e-9).all()
     ended_s = out.finished_s - COST.back_s  # the client sees the end a moment after the engine
     bound = np.array([((out.placed_s <= at) & ~(ended_s <= at)).sum() for at in samples.at_s])
     inside = samples.running + samples.inside
@@ -74,7 +74,7 @@ def test_the_samples_are_the_cells_own_and_change_nothing() -> None:
 
 def test_a_long_run_has_no_more_samples_than_a_short_one_has_at_most() -> None:
     work = workload(300, 0.05)
-    samples = play(work)[1]
+    samples = run(work)[1]
     assert work.arrived_s[-1] > 4_000
     assert FEWEST <= len(samples.at_s) < 2 * FEWEST
     assert np.allclose(np.diff(samples.at_s), samples.at_s[1])
@@ -92,7 +92,7 @@ def test_every_decision_is_on_the_time_line() -> None:
 
 def test_the_worst_slices_say_what_happened() -> None:
     work = workload(2_000, 120.0)
-    out, samples = play(work)
+    out, samples = run(work)
     slices = slices_for(out.ended_s)
     assert slices.width_s in (1.0, 10.0)
     found = worst(timeline(out, work.ttft_slo_s, NAMES, samples, [ReplicaCount(0, 2)], slices))

@@ -7,9 +7,9 @@ import numpy as np
 from cluster.spec import ClusterSpec, parse_spec
 from deployments.engine_model.cost_file import CostFile, cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
-from deployments.engine_model.limits import Limits
+from deployments.engine_model.limits import EngineModelLimits
 from planning.simulator.workload import Workload, plain_workload
-from planning.tune.case import Case, case_of
+from planning.tune.case import TuningCase, case_of
 
 TEXT = """\
 version: 1
@@ -39,7 +39,7 @@ def spec(text: str = TEXT) -> ClusterSpec:
 
 def costs() -> CostFile:
     model = CostModel(line(0.08, 2e-4), line(0.0, 4e-5), plain_attention(1.2e-7, 4e-10))
-    return cost_file("demo", "a test", "measured", Limits(16, 2_048, 60_000), model, error=0.05)
+    return cost_file("demo", "a test", "measured", EngineModelLimits(16, 2_048, 60_000), model, error=0.05)
 
 
 def work(span_s: float = 3_600.0, seed: int = 0) -> Workload:
@@ -51,6 +51,6 @@ def work(span_s: float = 3_600.0, seed: int = 0) -> Workload:
     return plain_workload(arrived, prompt, output, 2.0, bounded=False)
 
 
-def case(text: str = TEXT, span_s: float = 3_600.0) -> Case:
+def case(text: str = TEXT, span_s: float = 3_600.0) -> TuningCase:
     found = spec(text)
     return case_of(found, found.models[0], costs(), work(span_s), start_up_s=30.0)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planning.tune.case import Load, history_of_trace, load_of, parts_of, whole
+from planning.tune.case import LoadCurve, history_of_trace, load_of, parts_of, whole
 from planning.workload.trace import Trace
 
 
@@ -16,7 +16,7 @@ def test_parts_lie_in_the_whole_and_stand_for_it(span_s: float, peak: float) -> 
     replicas = np.ones(max(1, int(span_s / 60)))
     at = min(len(replicas) - 1, int(peak * len(replicas)))
     replicas[at] = 5.0
-    parts = parts_of(Load(replicas, 60.0), span_s)
+    parts = parts_of(LoadCurve(replicas, 60.0), span_s)
     assert sum(part.weight * (part.to_s - part.from_s) for part in parts) == pytest.approx(span_s)
     assert all(0 <= part.from_s - part.lead_s <= part.from_s < part.to_s <= span_s * (1 + 1e-9) for part in parts)
     assert all(one.to_s <= other.from_s - other.lead_s + 1e-6 for one, other in pairwise(parts))
@@ -24,7 +24,7 @@ def test_parts_lie_in_the_whole_and_stand_for_it(span_s: float, peak: float) -> 
 
 
 def test_what_is_too_short_is_not_cut() -> None:
-    assert parts_of(Load(np.ones(60), 60.0), 3_600.0) == whole(3_600.0)
+    assert parts_of(LoadCurve(np.ones(60), 60.0), 3_600.0) == whole(3_600.0)
 
 
 def test_the_load_is_in_replicas() -> None:

@@ -1,18 +1,18 @@
-"""Which settings are proposed, and why: the cheapest that surely keep every promise, else that kept them, else the nearest."""
+"""Which settings are proposed, and why: the cheapest that surely meet every SLO, else that kept them, else the nearest."""
 
 import numpy as np
 import pytest
 
 from planning.tune.choice import Ground, choose, sure_slack
-from planning.tune.trial import Candidate, Exact, Played, Trial
-from tests.planning.tune.test_search import PROMISES, SCORE
+from planning.tune.trial import Candidate, Exact, TrialResult, TuningTrial
+from tests.planning.tune.test_search import SCORE, SLOS
 
 
-def trial(name: str, hours: float, missed: list[float]) -> Trial:
+def trial(name: str, hours: float, missed: list[float]) -> TuningTrial:
     """A day of slots of 1,000 requests; that many of each are missed."""
     requests, kept = np.full(len(missed), 1_000.0), 1_000 - np.array(missed)
     exact = Exact(SCORE, {"interactive": (requests, kept)}, 300.0, np.ones(3), 0.0)
-    return Trial(name, Candidate({}, 1), exact=Played({"interactive": (float(requests.sum()), float(kept.sum()))}, hours, exact))
+    return TuningTrial(name, Candidate({}, 1), exact=TrialResult({"interactive": (float(requests.sum()), float(kept.sum()))}, hours, exact))
 
 
 EVEN = trial("even", 100.0, [8.0] * 48)
@@ -24,8 +24,8 @@ WORSE = trial("worse", 5.0, [90.0] * 48)
 def test_misses_that_come_in_one_burst_are_less_sure() -> None:
     assert EVEN.exact is not None
     assert BURST.exact is not None
-    assert BURST.exact.slack(PROMISES) > EVEN.exact.slack(PROMISES)
-    assert sure_slack(BURST.exact, PROMISES) < 0 <= sure_slack(EVEN.exact, PROMISES)
+    assert BURST.exact.slack(SLOS) > EVEN.exact.slack(SLOS)
+    assert sure_slack(BURST.exact, SLOS) < 0 <= sure_slack(EVEN.exact, SLOS)
 
 
 @pytest.mark.parametrize(
@@ -36,11 +36,11 @@ def test_misses_that_come_in_one_burst_are_less_sure() -> None:
         ([WORSE, BROKEN], "broken", Ground.NEAREST),
     ],
 )
-def test_the_cheapest_that_keeps_its_promise(trials: list[Trial], name: str, ground: Ground) -> None:
-    chosen = choose(trials, PROMISES)
+def test_the_cheapest_that_keeps_its_promise(trials: list[TuningTrial], name: str, ground: Ground) -> None:
+    chosen = choose(trials, SLOS)
     assert (chosen.trial.name, chosen.ground) == (name, ground)
 
 
 def test_runs_that_did_not_end_are_no_choice() -> None:
-    with pytest.raises(ValueError, match="no settings were played to the end"):
-        choose([Trial("x", Candidate({}, 1)), Trial("fixed", None, exact=EVEN.exact)], PROMISES)
+    with pytest.raises(ValueError, match="no settings were run to the end"):
+        choose([TuningTrial("x", Candidate({}, 1)), TuningTrial("fixed", None, exact=EVEN.exact)], SLOS)

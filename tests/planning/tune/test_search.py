@@ -1,4 +1,4 @@
-"""The search, against a plant in closed form whose best settings are known; its clock is moved by what it plays."""
+"""The search, against a plant in closed form whose best settings are known; its clock is moved by what it runs."""
 
 import math
 from dataclasses import dataclass, field
@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from autoscaling.laws.settings import Range
+from autoscaling.policies.settings import Range
 from planning.scoring import Score
 from planning.tune.choice import Ground, choose
-from planning.tune.player import OutOfTime
 from planning.tune.search import Budget, Search, SearchError
 from planning.tune.space import Space
-from planning.tune.trial import Candidate, Exact, Played, Stopped, front
+from planning.tune.trial import Candidate, Exact, Stopped, TrialResult, front
+from planning.tune.trial_runner import OutOfTime
 
 pytestmark = pytest.mark.whole
 
-PROMISES = {"interactive": 0.99}
+SLOS = {"interactive": 0.99}
 SPACE = Space({"cover": Range(0.5, 8.0, log=True), "fill": Range(0.3, 1.0), "idle": Range(0.0, 1.0)}, (1, 3), {"kept": True})
 OWN = Candidate({"kept": True, "cover": 7.0, "fill": 0.35, "idle": 0.9}, 3)
 DEFAULTS = Candidate({"kept": True, "cover": 3.0, "fill": 0.6, "idle": 0.5}, 1)
@@ -26,14 +26,14 @@ SCORE = Score(10_000, 1.0, {}, 1.0, 0.0, 1.0, 0, 0, 0.0, 0, 0, 0, 1.0)
 def truth(candidate: Candidate) -> tuple[float, float]:
     """Hours and the share missed: cover costs and helps, fill saves and hurts beyond 0.8, idling only costs."""
     cover, fill, idle = (float(candidate.settings[name] or 0) for name in ("cover", "fill", "idle"))
-    hours = (20 + 10 * cover) / fill * (1 + 0.5 * idle) + 5 * candidate.least
+    hours = (20 + 10 * cover) / fill * (1 + 0.5 * idle) + 5 * candidate.minimum
     missed = 0.05 * math.exp(-cover) + 0.2 * max(0.0, fill - 0.8) ** 2 + 0.0005
     return hours, missed
 
 
 @dataclass
 class Formula:
-    """Plays by the formula; first looks are off by some per cent, the same for the same settings."""
+    """Runs by the formula; first looks are off by some per cent, the same for the same settings."""
 
     now: float = 0.0
     looks: list[Candidate] = field(default_factory=list)
@@ -42,21 +42,21 @@ class Formula:
     def clock(self) -> float:
         return self.now
 
-    def draft(self, candidate: Candidate, deadline_s: float, most_hours: float = math.inf) -> Played:
+    def draft(self, candidate: Candidate, deadline_s: float, max_hours: float = math.inf) -> TrialResult:
         self._spend(1.0, deadline_s)
         self.looks.append(candidate)
         hours, missed = truth(candidate)
         off = 0.03 * math.sin(1e3 * hours)
-        played = Played({"interactive": (10_000.0, 10_000 * (1 - min(1.0, missed * (1 + 5 * off))))}, 0.9 * hours * (1 + off))
-        return Played(played.classes, played.replica_hours, stopped=Stopped.DEAR) if played.replica_hours > most_hours else played
+        outcome = TrialResult({"interactive": (10_000.0, 10_000 * (1 - min(1.0, missed * (1 + 5 * off))))}, 0.9 * hours * (1 + off))
+        return TrialResult(outcome.classes, outcome.replica_hours, stopped=Stopped.DEAR) if outcome.replica_hours > max_hours else outcome
 
-    def exact(self, candidate: Candidate | None, deadline_s: float, most_hours: float = math.inf, to_the_end: bool = False) -> Played:
+    def exact(self, candidate: Candidate | None, deadline_s: float, max_hours: float = math.inf, to_the_end: bool = False) -> TrialResult:
         self._spend(5.0, deadline_s)
         self.runs.append(candidate)
         hours, missed = truth(OWN if candidate is None else candidate)
         kept = 10_000 * (1 - missed)
         slots = {"interactive": (np.full(10, 1_000.0), np.full(10, kept / 10))}
-        return Played({"interactive": (10_000.0, kept)}, hours, Exact(SCORE, slots, 300.0, np.ones(3), 0.0))
+        return TrialResult({"interactive": (10_000.0, kept)}, hours, Exact(SCORE, slots, 300.0, np.ones(3), 0.0))
 
     def _spend(self, seconds: float, deadline_s: float) -> None:
         self.now += seconds
@@ -65,7 +65,7 @@ class Formula:
 
 
 def best_known() -> float:
-    """The fewest hours that keep the promise."""
+    """The fewest hours that meet the SLO."""
     covers, fills = np.meshgrid(np.geomspace(0.5, 8, 400), np.linspace(0.3, 1, 400))
     hours = (20 + 10 * covers) / fills + 5
     missed = 0.05 * np.exp(-covers) + 0.2 * np.maximum(0, fills - 0.8) ** 2 + 0.0005
@@ -73,9 +73,9 @@ def best_known() -> float:
 
 
 def test_it_comes_near_the_best_from_bad_settings() -> None:
-    plant = Formula()
-    trials = Search(plant, SPACE, PROMISES, Budget(300.0), plant.clock).run(OWN, DEFAULTS)
-    found = choose(trials, PROMISES)
+    replica_profile = Formula()
+    trials = Search(replica_profile, SPACE, SLOS, Budget(300.0), replica_profile.clock).run(OWN, DEFAULTS)
+    found = choose(trials, SLOS)
     assert found.ground is Ground.SURE
     assert found.trial.exact is not None
     assert found.trial.exact.replica_hours < 1.06 * best_known()
@@ -83,55 +83,55 @@ def test_it_comes_near_the_best_from_bad_settings() -> None:
 
 
 def test_the_specs_settings_and_the_defaults_come_first_and_time_is_kept() -> None:
-    plant = Formula()
-    trials = Search(plant, SPACE, PROMISES, Budget(120.0), plant.clock).run(OWN, DEFAULTS)
+    replica_profile = Formula()
+    trials = Search(replica_profile, SPACE, SLOS, Budget(120.0), replica_profile.clock).run(OWN, DEFAULTS)
     assert [trial.name for trial in trials[:2]] == ["spec", "defaults"]
-    assert plant.runs[:2] == [OWN, DEFAULTS]
-    assert plant.looks[:2] == [OWN, DEFAULTS]
-    assert 110.0 < plant.now <= 120.0
-    assert len(plant.runs) > 3
+    assert replica_profile.runs[:2] == [OWN, DEFAULTS]
+    assert replica_profile.looks[:2] == [OWN, DEFAULTS]
+    assert 110.0 < replica_profile.now <= 120.0
+    assert len(replica_profile.runs) > 3
 
 
 def test_so_many_settings_and_no_more_and_the_same_ones_again() -> None:
     first, second = Formula(), Formula()
-    tried = [Search(plant, SPACE, PROMISES, Budget(1e6, 30), plant.clock).run(OWN, DEFAULTS) for plant in (first, second)]
+    tried = [Search(replica_profile, SPACE, SLOS, Budget(1e6, 30), replica_profile.clock).run(OWN, DEFAULTS) for replica_profile in (first, second)]
     assert first.looks == second.looks
     assert first.runs == second.runs
     assert len(tried[0]) == 30
     other = Formula()
-    Search(other, SPACE, PROMISES, Budget(1e6, 30), other.clock, seed=1).run(OWN, DEFAULTS)
+    Search(other, SPACE, SLOS, Budget(1e6, 30), other.clock, seed=1).run(OWN, DEFAULTS)
     assert other.looks != first.looks
 
 
 def test_a_fixed_number_is_only_played_to_compare_with() -> None:
-    plant = Formula()
-    trials = Search(plant, SPACE, PROMISES, Budget(1e6, 20), plant.clock).run(None, DEFAULTS)
+    replica_profile = Formula()
+    trials = Search(replica_profile, SPACE, SLOS, Budget(1e6, 20), replica_profile.clock).run(None, DEFAULTS)
     assert trials[0].candidate is None
     assert trials[0].draft is None
-    assert choose(trials, PROMISES).trial is not trials[0]
+    assert choose(trials, SLOS).trial is not trials[0]
 
 
 @pytest.mark.parametrize(("own", "seconds"), [(OWN, 3.0), (None, 3.0), (None, 8.0)])
 def test_without_time_for_one_run_with_settings_it_says_so(own: Candidate | None, seconds: float) -> None:
-    """That the fixed number was played is not enough: nothing can be proposed from that."""
-    plant = Formula()
+    """That the fixed number was run is not enough: nothing can be proposed from that."""
+    replica_profile = Formula()
     with pytest.raises(SearchError, match=r"not one simulation .* within 0.\d+ minutes; allowed: more time"):
-        Search(plant, SPACE, PROMISES, Budget(seconds), plant.clock).run(own, DEFAULTS)
-    assert len(plant.runs) == (seconds > 5)
+        Search(replica_profile, SPACE, SLOS, Budget(seconds), replica_profile.clock).run(own, DEFAULTS)
+    assert len(replica_profile.runs) == (seconds > 5)
 
 
 def test_the_front_has_no_point_that_another_beats() -> None:
-    plant = Formula()
-    trials = Search(plant, SPACE, PROMISES, Budget(200.0), plant.clock).run(OWN, DEFAULTS)
-    line = [(trial.exact.replica_hours, trial.exact.merit(PROMISES)) for trial in front(trials, PROMISES) if trial.exact is not None]
+    replica_profile = Formula()
+    trials = Search(replica_profile, SPACE, SLOS, Budget(200.0), replica_profile.clock).run(OWN, DEFAULTS)
+    line = [(trial.exact.replica_hours, trial.exact.merit(SLOS)) for trial in front(trials, SLOS) if trial.exact is not None]
     assert line == sorted(line)
     assert [merit for _, merit in line] == sorted(merit for _, merit in line)
-    assert choose(trials, PROMISES).trial in front(trials, PROMISES)
+    assert choose(trials, SLOS).trial in front(trials, SLOS)
 
 
 def test_progress_is_told() -> None:
-    plant, said = Formula(), []
-    Search(plant, SPACE, PROMISES, Budget(60.0), plant.clock, lambda text, share: said.append((text, share))).run(OWN, DEFAULTS)
+    replica_profile, said = Formula(), []
+    Search(replica_profile, SPACE, SLOS, Budget(60.0), replica_profile.clock, lambda text, share: said.append((text, share))).run(OWN, DEFAULTS)
     assert said[0][1] == 0.0
     assert all(0 <= share <= 1 for _, share in said)
     assert any("looked at" in text for text, _ in said)

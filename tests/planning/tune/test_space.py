@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaling.laws.registry import LAWS
-from autoscaling.laws.settings import Range
+from autoscaling.policies.registry import POLICIES
+from autoscaling.policies.settings import Range
 from planning.tune.case import CaseError, own_and_defaults, space_of
-from planning.tune.space import LEAST, Space, rounded
+from planning.tune.space import MIN, Space, rounded
 from planning.tune.trial import Candidate
 from tests.planning.tune import cases
 
@@ -29,36 +29,36 @@ def test_rounding_stays_in_range_and_near(span: Range, share: float) -> None:
 
 def test_what_is_drawn_becomes_settings_and_back() -> None:
     space = Space({"a": Range(1, 100, log=True), "b": Range(0.0, 1.0)}, (1, 3), {"a": 5.0, "b": 0.5, "kept": True})
-    candidate = space.candidate({"a": 12.345, "b": 0.12345, LEAST: 2})
+    candidate = space.candidate({"a": 12.345, "b": 0.12345, MIN: 2})
     assert candidate == Candidate({"a": 12.0, "b": 0.12, "kept": True}, 2)
-    assert space.drawn(candidate) == {"a": 12.0, "b": 0.12, LEAST: 2}
-    assert space.drawn(Candidate({"a": 1e9, "b": -1.0}, 9)) == {"a": 100, "b": 0.0, LEAST: 3}
-    assert set(space.distributions()) == {"a", "b", LEAST}
+    assert space.drawn(candidate) == {"a": 12.0, "b": 0.12, MIN: 2}
+    assert space.drawn(Candidate({"a": 1e9, "b": -1.0}, 9)) == {"a": 100, "b": 0.0, MIN: 3}
+    assert set(space.distributions()) == {"a", "b", MIN}
 
 
 def test_a_place_is_what_would_be_drawn_there() -> None:
     space = Space({"a": Range(1, 100, log=True), "b": Range(2, 6, integer=True)}, (1, 3), {"a": 1.0, "b": 2})
     assert space.place(Candidate({"a": 10.0, "b": 4}, 2)) == pytest.approx([0.5, 0.5, 0.5])
-    assert space.at([0.5, 0.6, 1.0]) == {"a": pytest.approx(10.0), "b": 4, LEAST: 3}
-    assert space.at(space.place(Candidate({"a": 1e9, "b": -1}, 9))) == {"a": 100.0, "b": 2, LEAST: 3}
-    fixed_least = Space(space.ranges, (1, 1), space.base)
-    assert len(fixed_least.place(Candidate({"a": 10.0, "b": 4}, 1))) == 2
-    assert LEAST not in fixed_least.at([0.5, 0.5])
+    assert space.at([0.5, 0.6, 1.0]) == {"a": pytest.approx(10.0), "b": 4, MIN: 3}
+    assert space.at(space.place(Candidate({"a": 1e9, "b": -1}, 9))) == {"a": 100.0, "b": 2, MIN: 3}
+    fixed_min = Space(space.ranges, (1, 1), space.base)
+    assert len(fixed_min.place(Candidate({"a": 10.0, "b": 4}, 1))) == 2
+    assert MIN not in fixed_min.at([0.5, 0.5])
 
 
 def test_a_difference_names_what_is_not_the_same() -> None:
     assert Candidate({"a": 1, "b": 2}, 1).differs_from(Candidate({"a": 1, "b": 3}, 2)) == {"b": (3, 2), "replicas.min": (2, 1)}
 
 
-def test_the_space_of_a_spec_is_that_of_its_law() -> None:
+def test_the_space_of_a_spec_is_that_of_its_policy() -> None:
     case, spec = cases.case(), cases.spec()
     own, defaults = own_and_defaults(spec, spec.models[0])
     assert own is not None
     assert own.settings["utilisation"] == 0.7
-    assert own.least == 2
+    assert own.minimum == 2
     space = space_of(case, own, defaults)
-    assert space.ranges == LAWS["backlog"].search
-    assert space.least[0] == 1
+    assert space.ranges == POLICIES["backlog"].search
+    assert space.minimum[0] == 1
     assert space.base["long_wait_s"] == 5.0
     assert "period_s" not in space.base
 
@@ -66,13 +66,13 @@ def test_the_space_of_a_spec_is_that_of_its_law() -> None:
 def test_zero_replicas_are_offered_only_where_the_spec_allows_them() -> None:
     text = cases.TEXT.replace("count: 2, min: 2", "count: 2, min: 0")
     spec = cases.spec(text)
-    assert space_of(cases.case(text), *own_and_defaults(spec, spec.models[0])).least[0] == 0
+    assert space_of(cases.case(text), *own_and_defaults(spec, spec.models[0])).minimum[0] == 0
 
 
 def test_a_fixed_spec_needs_to_say_how_many_there_may_be() -> None:
     fixed = cases.TEXT.split("autoscaling:")[0]
     case = cases.case(fixed)
-    assert (case.setup.law.name, case.fixed) == ("backlog", 2)
+    assert (case.setup.policy.name, case.fixed) == ("backlog", 2)
     assert own_and_defaults(cases.spec(fixed), cases.spec(fixed).models[0])[0] is None
     with pytest.raises(CaseError, match=r"models.demo.replicas.max: missing; needed"):
         cases.case(fixed.replace(", max: 8", ""))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaling.laws.registry import LAWS
+from autoscaling.policies.registry import POLICIES
 from cluster.spec import parse_spec
 from planning.tune.case import own_and_defaults
 from planning.tune.space import rounded
@@ -19,10 +19,10 @@ PLACE = Path("small.yaml")
 SECOND = TEXT.replace("classes:\n", "  - {name: other, source: demo, settings: {max_model_len: 8192}, replicas: {max: 3}}\nclasses:\n")
 
 
-def suggested(text: str, least: int, model: int = 0, **settings: float | bool) -> Suggestion:
+def suggested(text: str, minimum: int, model: int = 0, **settings: float | bool) -> Suggestion:
     found = spec(text)
     own, defaults = own_and_defaults(found, found.models[model])
-    return suggest(text, PLACE, found, found.models[model], Candidate({**(own or defaults).settings, **settings}, least))
+    return suggest(text, PLACE, found, found.models[model], Candidate({**(own or defaults).settings, **settings}, minimum))
 
 
 def changed(suggestion: Suggestion) -> list[str]:
@@ -57,14 +57,14 @@ def test_the_section_that_it_gets_names_files_as_the_spec_does(tmp_path: Path) -
     text = SECOND + "  costs: costs.json\n"
     place = tmp_path / "small.yaml"
     found = parse_spec(text, str(place), tmp_path)
-    assert found.planning.costs == str(tmp_path / "costs.json")
+    assert found.autoscaling.costs == str(tmp_path / "costs.json")
     own, _ = own_and_defaults(found, found.models[0])
     assert own is not None
     changed = suggest(text, place, found, found.models[0], Candidate({**own.settings, "utilisation": 0.9}, 2))
     assert changed.text.count("costs: costs.json") == 2
     assert str(tmp_path) not in changed.text
     after = parse_spec(changed.text, str(place), tmp_path)
-    assert after.autoscaling_of(after.models[0]).costs == found.planning.costs
+    assert after.autoscaling_of(after.models[0]).costs == found.autoscaling.costs
 
 
 def test_a_model_with_a_section_of_its_own_keeps_it() -> None:
@@ -98,16 +98,16 @@ def test_what_can_not_be_edited_is_refused() -> None:
 
 
 SETTINGS = st.fixed_dictionaries(
-    {name: st.floats(span.low, span.high).map(lambda value, span=span: rounded(value, span)) for name, span in LAWS["backlog"].search.items()}  # type: ignore[misc]
+    {name: st.floats(span.low, span.high).map(lambda value, span=span: rounded(value, span)) for name, span in POLICIES["backlog"].search.items()}  # type: ignore[misc]
 )
 
 
 @given(SETTINGS, st.integers(0, 8), st.sampled_from([TEXT, SECOND, TEXT.split("autoscaling:")[0], TEXT.replace("\n", "\r\n")]))
 @pytest.mark.whole
-def test_any_settings_come_out_as_they_went_in(settings: dict[str, float], least: int, text: str) -> None:
-    found = suggested(text, least, **settings)
+def test_any_settings_come_out_as_they_went_in(settings: dict[str, float], minimum: int, text: str) -> None:
+    found = suggested(text, minimum, **settings)
     after = parse_spec(found.text, "small.yaml")
     scaling = after.autoscaling_of(after.models[0])
     assert {name: getattr(scaling.backlog, name) for name in settings} == settings
-    assert after.models[0].replicas.min == least
+    assert after.models[0].replicas.min == minimum
     assert found.text.count("\r\n") in (0, found.text.count("\n"))

@@ -1,17 +1,17 @@
-"""The surrogate: it goes to the cheap end of what keeps its promise, stays within the ranges, and says when it knows too little."""
+"""The surrogate: it goes to the cheap end of what meets its SLO, stays within the ranges, and says when it knows too little."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planning.tune.surrogate import FloatArray, Seen, propose
+from planning.tune.surrogate import FloatArray, Observations, propose
 
 
-def seen_at(places: FloatArray) -> Seen:
-    """Two settings: the first costs hours and keeps the promise from 0.5 on, the second only costs."""
+def seen_at(places: FloatArray) -> Observations:
+    """Two settings: the first costs hours and meets the SLO from 0.5 on, the second only costs."""
     ln_hours = places[:, 0] + 0.5 * places[:, 1]
-    return Seen(places, ln_hours, 8 * (0.5 - places[:, :1]))
+    return Observations(places, ln_hours, 8 * (0.5 - places[:, :1]))
 
 
 def rounds(count: int, seed: int) -> FloatArray:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planning.workload.arrivals import Clock, GapKind, Rate, Spike, day_rate, gaps, renewal_arrivals, unit_points
+from planning.workload.arrivals import GapKind, RateCurve, Spike, WallClock, day_rate, gaps, renewal_arrivals, unit_points
 
 knots = st.dictionaries(st.integers(0, 23).map(float), st.sampled_from([0.0, 0.01, 0.5, 3.0, 40.0]), min_size=1, max_size=6).map(
     lambda table: sorted(table.items())
@@ -15,7 +15,7 @@ rates = st.builds(
     day_rate,
     knots,
     st.floats(60, 400_000),
-    st.builds(Clock, st.floats(-12, 38), st.integers(0, 6)),
+    st.builds(WallClock, st.floats(-12, 38), st.integers(0, 6)),
     st.lists(st.sampled_from([0.0, 0.3, 1.0]), min_size=7, max_size=7),
     spikes,
     st.sampled_from([0.25, 1.0]),
@@ -23,21 +23,21 @@ rates = st.builds(
 
 
 @given(rates, st.lists(st.floats(0, 0.999999), min_size=1, max_size=20))
-def test_the_inverse_gives_the_integral_back(rate: Rate, shares: list[float]) -> None:
-    wanted = np.sort(np.array(shares)) * rate.expected_requests
-    at_s = rate.when(wanted)
+def test_the_inverse_gives_the_integral_back(rate: RateCurve, shares: list[float]) -> None:
+    desired = np.sort(np.array(shares)) * rate.expected_requests
+    at_s = rate.when(desired)
     assert ((at_s >= 0) & (at_s <= rate.edges_s[-1])).all()
     assert (np.diff(at_s) >= -1e-6).all()
-    np.testing.assert_allclose(rate.expected(at_s), wanted, rtol=1e-6, atol=1e-5)
+    np.testing.assert_allclose(rate.expected(at_s), desired, rtol=1e-6, atol=1e-5)
 
 
-def at(rate: Rate, hour: float) -> float:
+def at(rate: RateCurve, hour: float) -> float:
     before, after = rate.expected(np.array([hour * 3_600 - 0.5, hour * 3_600 + 0.5]))
     return float(after - before)
 
 
 def test_the_curve_goes_around_midnight_by_the_clock_and_the_weekday() -> None:
-    rate = day_rate([(6, 1.0), (18, 3.0)], 3 * 86_400, Clock(hour=12, weekday=4), weekdays=[1, 1, 1, 1, 1, 0.5, 0.0])
+    rate = day_rate([(6, 1.0), (18, 3.0)], 3 * 86_400, WallClock(hour=12, weekday=4), weekdays=[1, 1, 1, 1, 1, 0.5, 0.0])
     assert at(rate, 3) == pytest.approx(2.5)  # Friday, 15:00
     assert at(rate, 6) == pytest.approx(3.0, abs=0.001)
     assert at(rate, 11.99) == pytest.approx(2.0, abs=0.01)
@@ -73,7 +73,7 @@ def test_gaps_have_mean_one_and_small_shapes_come_in_bursts(kind: GapKind) -> No
 
 
 @given(rates, st.sampled_from(["gamma", "weibull"]), st.floats(0.3, 5), st.integers(0, 99))
-def test_arrivals_are_in_order_and_follow_the_seed(rate: Rate, kind: GapKind, shape: float, seed: int) -> None:
+def test_arrivals_are_in_order_and_follow_the_seed(rate: RateCurve, kind: GapKind, shape: float, seed: int) -> None:
     if rate.expected_requests > 20_000:
         return
     first, second = (renewal_arrivals(rate, kind, shape, np.random.default_rng(seed)) for _ in range(2))

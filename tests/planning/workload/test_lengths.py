@@ -20,18 +20,18 @@ lengths = st.one_of(
 
 
 @given(lengths)
-def test_a_text_and_its_lengths_are_the_same_thing(wanted: Lengths) -> None:
-    assert parse_lengths(str(wanted)) == wanted
+def test_a_text_and_its_lengths_are_the_same_thing(desired: Lengths) -> None:
+    assert parse_lengths(str(desired)) == desired
 
 
 @given(lengths, st.integers(0, 2**32))
-def test_draws_are_positive_and_follow_the_seed(wanted: Lengths, seed: int) -> None:
-    first, second = (wanted.sample(50, np.random.default_rng(seed)) for _ in range(2))
+def test_draws_are_positive_and_follow_the_seed(desired: Lengths, seed: int) -> None:
+    first, second = (desired.sample(50, np.random.default_rng(seed)) for _ in range(2))
     assert (first == second).all()
     assert (first >= 1).all()
-    if isinstance(wanted, Uniform):
-        assert wanted.low <= first.min()
-        assert first.max() <= wanted.high
+    if isinstance(desired, Uniform):
+        assert desired.low <= first.min()
+        assert first.max() <= desired.high
 
 
 def test_a_lognormal_has_the_mean_that_it_names() -> None:

@@ -5,14 +5,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planning.workload.servegen import Client, ServeGenError, drawn_trace, read_tables
+from planning.workload.servegen import ServeGenClient, ServeGenError, drawn_trace, read_tables
 from planning.workload.traffic import TrafficError, draw, load_traffic, parse_traffic
 from tests.planning.workload.real import real
 
 RATES = "model,client,t,rate,cv,dist,p1,p2\nm,0,0,2,1,Gamma,1,1\nm,0,600,0.5,1,Weibull,0.5,1\nm,3,600,1,1,Gamma,0.01,1\nn,9,0,1,1,Gamma,1,1\n"
 LENGTHS = "".join(
     ["model,client,t,field,mean,min,max,q50\n"]
-    + [f"m,{client},600,{field},9,1,{most},{most // 2}\n" for client in (0, 3) for field, most in (("input_tokens", 100), ("output_tokens", 20))]
+    + [
+        f"m,{client},600,{field},9,1,{maximum},{maximum // 2}\n"
+        for client in (0, 3)
+        for field, maximum in (("input_tokens", 100), ("output_tokens", 20))
+    ]
 )
 
 
@@ -24,9 +28,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def drawn(
-    clients: dict[str, Client], *, from_s: float = 0, to_s: float = 1_200, scale: float = 1.0, most: int = 10**6
+    clients: dict[str, ServeGenClient], *, from_s: float = 0, to_s: float = 1_200, scale: float = 1.0, maximum: int = 10**6
 ) -> tuple[int, list[str], float]:
-    trace = drawn_trace(clients, from_s, to_s, scale, np.random.default_rng(0), most)
+    trace = drawn_trace(clients, from_s, to_s, scale, np.random.default_rng(0), maximum)
     assert (np.diff(trace.arrived_s) >= 0).all()
     assert trace.tenant is not None
     return len(trace), sorted(trace.tenant.used()), float(trace.arrived_s[-1])
@@ -61,7 +65,7 @@ def test_a_traffic_file_draws_from_them(folder: Path) -> None:
     with pytest.raises(TrafficError, match=r"servegen.model = 'x'"):
         draw(parse_traffic(f"duration_s: 1200\nservegen: {{folder: {folder}, model: x}}\n"))
     with pytest.raises(ServeGenError, match=r"rate_scale = 1: .* allowed: at most 9"):
-        drawn(read_tables(folder, "m"), most=9)
+        drawn(read_tables(folder, "m"), maximum=9)
 
 
 def test_the_real_tables_are_drawn_from() -> None:

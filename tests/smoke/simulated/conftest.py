@@ -15,18 +15,18 @@ import yaml
 
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
-from deployments.engine_model.limits import Limits
+from deployments.engine_model.limits import EngineModelLimits
 from tests.live.cluster import ROOT, LiveCluster, eventually, held
 
 BIG, SMALL = "llama-3.1-8b-simulated", "small-simulated"
 REPLICAS, SEATS = 2, 32
 """Of `BIG`, and how many requests each takes."""
-MOST = 4
+MAX = 4
 """Replicas of `SMALL`."""
 SEQUENCES = 8
 """What fills one of them."""
 PERIOD_S = 0.5
-"""How often its law is asked."""
+"""How often its policy is asked."""
 
 
 class Metadata:
@@ -40,9 +40,9 @@ class Metadata:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 with metadata.lock:
-                    told, metadata.notices = metadata.notices > 0, max(0, metadata.notices - 1)
-                body = json.dumps({"action": "terminate", "time": "soon"}).encode() if told else b""
-                self.send_response(200 if told else 404)
+                    reported, metadata.notices = metadata.notices > 0, max(0, metadata.notices - 1)
+                body = json.dumps({"action": "terminate", "time": "soon"}).encode() if reported else b""
+                self.send_response(200 if reported else 404)
                 self.send_header("content-length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
@@ -105,7 +105,7 @@ def spec_in(folder: Path, metadata_url: str) -> dict[str, Any]:
 
 def small_in(folder: Path) -> dict[str, Any]:
     """A replica answers about five requests of 60 tokens a second; it comes and goes in seconds."""
-    limits = Limits(SEQUENCES, 512, 60_000)
+    limits = EngineModelLimits(SEQUENCES, 512, 60_000)
     cost = CostModel(line(0.025, 5e-5), line(0.0, 1e-5), plain_attention(2e-8, 1e-10))
     write_cost_file(folder / "costs.json", cost_file(SMALL, "nothing", "roofline", limits, cost))
     quick = {"down_after_s": 4, "down_starts": 0, "zero_after_s": 5, "level_s": 10, "short_cost": 1, "burn": 1e6}
@@ -117,7 +117,7 @@ def small_in(folder: Path) -> dict[str, Any]:
         "settings": {"max_model_len": 4096, "max_num_seqs": SEQUENCES, "max_num_batched_tokens": 512},
         "health": {"period_s": 5, "timeout_s": 60, "stall_s": 60},
         "pool": "cpu",
-        "replicas": {"count": 1, "min": 1, "max": MOST},
+        "replicas": {"count": 1, "min": 1, "max": MAX},
         "autoscaling": {"policy": "backlog", "period_s": PERIOD_S, "backlog": quick, "shadow": {"policy": "fixed"}},
     }
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 import requests
 
-from deployments.cell.scaling_books import SCALING_PATH, read_books
+from deployments.cell.scaling_facts import SCALING_PATH, read_scaling_facts
 from tests.live.cluster import LiveCluster, eventually
 from tests.smoke.simulated.conftest import BIG as MODEL
 from tests.smoke.simulated.conftest import REPLICAS, Metadata
@@ -113,7 +113,7 @@ def test_a_hold_outlives_the_directory(simulated: LiveCluster) -> None:
     os.kill(actor.pid, signal.SIGKILL)
     psutil.wait_procs([actor], timeout=30)
 
-    def told() -> bool:
+    def reported() -> bool:
         """By the new directory, which knows what the old one wrote down."""
         try:
             orders = order(simulated, "/raylane/controls", model=MODEL, kind="pin", replicas=2, for_s=60)
@@ -121,7 +121,7 @@ def test_a_hold_outlives_the_directory(simulated: LiveCluster) -> None:
             return False
         return [control["kind"] for control in orders["controls"]] == ["hold", "pin"]
 
-    eventually(told)
+    eventually(reported)
     eventually(lambda: len(simulated.replicas()) == REPLICAS and ask(simulated))
     simulated.done("release", MODEL)
     assert "Nothing is held" in simulated.done("controls")
@@ -133,7 +133,7 @@ def test_the_owner_shows_its_books(simulated: LiveCluster) -> None:
     url = simulated.owner_url() + f"{SCALING_PATH}/{MODEL}"
     assert requests.get(url, timeout=10).status_code == 401
     answer = requests.get(url, params={"latency_span_s": "600"}, headers={"authorization": f"Bearer {simulated.secret()}"}, timeout=10)
-    books = read_books(answer.content)
+    books = read_scaling_facts(answer.content)
     assert len(books.snapshot.replicas) == REPLICAS
     assert books.latencies is not None
     assert books.latencies.requests > 0

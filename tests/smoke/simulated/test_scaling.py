@@ -13,7 +13,7 @@ import requests
 from autoscaling.log.reader import lines_of, replay
 from tests.live.cluster import LiveCluster, eventually
 from tests.live.scaling import apply, burst, logs, metric, names, ramp, read_header, ready, records, scaling, zero_and_back
-from tests.smoke.simulated.conftest import MOST, SEQUENCES
+from tests.smoke.simulated.conftest import MAX, SEQUENCES
 from tests.smoke.simulated.conftest import SMALL as MODEL
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("vllm_meanwhile")]
@@ -28,21 +28,21 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 async def test_a_burst_is_decided_on_within_two_readings(scaled: LiveCluster, session: aiohttp.ClientSession) -> None:
-    told: list[str] = []
-    await burst(scaled, session, 60, told, **LONG)
-    print(*told)
+    reported: list[str] = []
+    await burst(scaled, session, 60, reported, **LONG)
+    print(*reported)
 
 
 async def test_a_ramp_up_and_down_loses_no_request(scaled: LiveCluster, session: aiohttp.ClientSession) -> None:
-    await ramp(scaled, session, MOST, 2 * MOST * SEQUENCES, [], **LONG)
+    await ramp(scaled, session, MAX, 2 * MAX * SEQUENCES, [], **LONG)
 
 
 def test_decisions_are_on_metrics_and_in_the_log_with_their_reasons(scaled: LiveCluster) -> None:
     found = metric(scaled, "raylane_scaling_decisions_total")
     counted = {labels: number for labels, number in found.items() if f'model="{MODEL}"' in labels}
     reasons = {one.decision.reason for one in records(scaled) if one.decision.limit is None}
-    told = {labels.split('reason="')[1].split('"')[0] for labels in counted}
-    assert {"consolidate", "backlog"} & reasons <= told
+    reported = {labels.split('reason="')[1].split('"')[0] for labels in counted}
+    assert {"consolidate", "backlog"} & reasons <= reported
     assert sum(counted.values()) > 20
 
     def shown() -> set[float]:
@@ -57,7 +57,7 @@ def test_operators_and_a_changed_spec_are_followed_live(scaled: LiveCluster) -> 
     eventually(lambda: scaling(scaled)["reason"] == "pinned" and ready(scaled) == 2)
     both = names(scaled)
     apply(scaled, replicas={"min": 2, "count": 2})
-    eventually(lambda: read_header(scaled).bounds["least"] == 2)
+    eventually(lambda: read_header(scaled).bounds["minimum"] == 2)
     scaled.done("release", MODEL)
     eventually(lambda: scaling(scaled)["reason"] == "min_replicas")
     assert names(scaled) == both, "no engine restarts for a changed setting"
@@ -70,8 +70,8 @@ def test_a_shadow_is_reported_promoted_and_taken_back(scaled: LiveCluster) -> No
     eventually(lambda: bool(scaling(scaled).get("shadow")))
     assert "replica-hours" in scaled.done("shadow", "report", MODEL)
     for command, active in (("promote", "fixed"), ("rollback", "backlog")):
-        assert f"now scales by law {active}" in scaled.done("shadow", command, MODEL, "--why", "a test")
-        eventually(lambda active=active: read_header(scaled).law["name"] == active)  # type: ignore[misc]
+        assert f"now scales by policy {active}" in scaled.done("shadow", command, MODEL, "--why", "a test")
+        eventually(lambda active=active: read_header(scaled).policy["name"] == active)  # type: ignore[misc]
     audit = [json.loads(one)["kind"] for one in (scaled.run_dir / "controls.jsonl").read_text().splitlines()]
     assert audit[-2:] == ["promote", "rollback"]
 
@@ -89,7 +89,7 @@ def test_a_restarted_controller_goes_on(scaled: LiveCluster) -> None:
     psutil.wait_procs([controller], timeout=30)
     eventually(lambda: len(logs(scaled)) == before + 1)
     eventually(lambda: scaling(scaled)["requested"] == 1 and not scaling(scaled)["alarms"])
-    learned = read_header(scaled).pair().scaler.law
+    learned = read_header(scaled).pair().scaler.policy
     assert learned._capacity.per_s is not None  # type: ignore[attr-defined]
     assert requests.post(scaled.url + "/v1/completions", json={**LONG, "max_tokens": 5}, timeout=120).status_code == 200
 

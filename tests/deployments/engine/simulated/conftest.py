@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from cluster.spec import Model
-from deployments.engine.replica import Identity, Replica
+from deployments.engine.replica import Identity, ReplicaServer
 from deployments.engine.simulated.backend import start_simulated
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
-from deployments.engine_model.limits import Limits
+from deployments.engine_model.limits import EngineModelLimits
 
 SECRET = "the-secret"
 STEP_S = 0.004
-LIMITS = Limits(sequences=8, step_tokens=512, kv_tokens=16_384)
+LIMITS = EngineModelLimits(sequences=8, step_tokens=512, kv_tokens=16_384)
 
 
 @pytest.fixture
@@ -41,12 +41,12 @@ def make_model(costs: Path) -> Callable[..., Model]:
 
 
 @pytest.fixture
-async def make_replica(make_model: Callable[..., Model]) -> AsyncIterator[Callable[..., Awaitable[Replica]]]:
+async def make_replica(make_model: Callable[..., Model]) -> AsyncIterator[Callable[..., Awaitable[ReplicaServer]]]:
     """Starts replicas, and ends them."""
-    replicas: list[Replica] = []
+    replicas: list[ReplicaServer] = []
 
-    async def make(**simulated: Any) -> Replica:
-        replica = Replica(make_model(**simulated), Identity(f"r{len(replicas)}", "node", "127.0.0.1"), SECRET, start_simulated)
+    async def make(**simulated: Any) -> ReplicaServer:
+        replica = ReplicaServer(make_model(**simulated), Identity(f"r{len(replicas)}", "node", "127.0.0.1"), SECRET, start_simulated)
         await replica.start()
         replicas.append(replica)
         return replica

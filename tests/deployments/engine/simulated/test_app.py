@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from deployments.engine.replica import Replica
+from deployments.engine.replica import ReplicaServer
 from deployments.engine.simulated.ask import CHUNK_TOKENS
 from deployments.protocol import (
     DRAIN_PATH,
@@ -31,19 +31,19 @@ from deployments.protocol import (
 from tests.deployments.engine.simulated.conftest import SECRET, STEP_S
 from tests.deployments.gateway.rig import until
 
-Make = Callable[..., Awaitable[Replica]]
+Make = Callable[..., Awaitable[ReplicaServer]]
 CHAT = {"model": "m-simulated", "messages": [{"role": "user", "content": "x" * 296}], "max_tokens": 20}
 PROMPT_TOKENS = 100
 """Of CHAT: 296 characters and the role's 4, three a token."""
 
 
 @pytest.fixture
-async def replica(make_replica: Make) -> Replica:
+async def replica(make_replica: Make) -> ReplicaServer:
     return await make_replica()
 
 
 @pytest.fixture
-async def session(replica: Replica) -> AsyncIterator[aiohttp.ClientSession]:
+async def session(replica: ReplicaServer) -> AsyncIterator[aiohttp.ClientSession]:
     headers = {"Authorization": f"Bearer {SECRET}"}
     async with aiohttp.ClientSession(replica.facts.url, headers=headers, timeout=aiohttp.ClientTimeout(total=20)) as session:
         yield session
@@ -146,7 +146,7 @@ async def test_prompts_of_one_salt_share_the_prefix_cache_and_others_do_not(sess
 
 
 @pytest.mark.parametrize(
-    ("path", "fields", "status", "told"),
+    ("path", "fields", "status", "reported"),
     [
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x" * 13_000}]}, 400, "maximum context length is 4096"),
         ("/v1/chat/completions", {"max_tokens": 0}, 400, "max_tokens"),
@@ -156,11 +156,11 @@ async def test_prompts_of_one_salt_share_the_prefix_cache_and_others_do_not(sess
     ],
 )
 async def test_refusals_are_worded_as_vllm_words_them(
-    session: aiohttp.ClientSession, path: str, fields: dict[str, Any], status: int, told: str
+    session: aiohttp.ClientSession, path: str, fields: dict[str, Any], status: int, reported: str
 ) -> None:
     got, answer = await chat(session, path, **fields)
     assert got == status
-    assert told in answer["error"]["message"]
+    assert reported in answer["error"]["message"]
     assert answer["error"]["code"] == status
 
 
@@ -168,10 +168,10 @@ async def test_the_tokenizer_agrees_with_the_usage(session: aiohttp.ClientSessio
     async with session.post("/tokenize", json={"model": "m-simulated", "messages": CHAT["messages"]}) as response:
         assert (await response.json())["count"] == PROMPT_TOKENS
     async with session.post("/tokenize", json={"prompt": "one two three", "return_token_strs": True}) as response:
-        told = await response.json()
-    assert len(told["tokens"]) == told["count"] == len(told["token_strs"])
-    async with session.post("/detokenize", json={"tokens": told["tokens"]}) as response:
-        assert len((await response.json())["prompt"].split()) == told["count"]
+        reported = await response.json()
+    assert len(reported["tokens"]) == reported["count"] == len(reported["token_strs"])
+    async with session.post("/detokenize", json={"tokens": reported["tokens"]}) as response:
+        assert len((await response.json())["prompt"].split()) == reported["count"]
 
 
 async def test_it_says_what_it_is(session: aiohttp.ClientSession) -> None:
@@ -184,7 +184,7 @@ async def test_it_says_what_it_is(session: aiohttp.ClientSession) -> None:
         assert response.status == 200
 
 
-async def test_without_the_secret_it_is_closed(replica: Replica) -> None:
+async def test_without_the_secret_it_is_closed(replica: ReplicaServer) -> None:
     async with aiohttp.ClientSession(replica.facts.url) as stranger, stranger.post("/v1/chat/completions", json=CHAT) as response:
         assert response.status == 401
 
@@ -232,7 +232,7 @@ async def test_a_client_that_leaves_frees_the_engine(session: aiohttp.ClientSess
     assert (finished.sequences, finished.output_tokens) == (0, 0)
 
 
-async def test_it_drains(session: aiohttp.ClientSession, replica: Replica) -> None:
+async def test_it_drains(session: aiohttp.ClientSession, replica: ReplicaServer) -> None:
     async with session.get(FEED_PATH) as feed:
         asking = asyncio.create_task(chat(session, max_tokens=100))
         await next_message(feed, Load, lambda load: load.running == 1)

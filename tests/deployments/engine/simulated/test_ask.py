@@ -43,9 +43,9 @@ def ask(max_tokens: int | None = None, min_tokens: int = 0, ignore_eos: bool = F
 @given(st.builds(ask, st.none() | st.integers(1, 500), st.integers(0, 500), st.booleans(), st.text(max_size=3)), st.integers(1, 300))
 def test_an_answer_keeps_its_bounds(given: Ask, room: int) -> None:
     tokens, by_itself = answer_tokens(given, 0, room, SIMULATED)
-    most = room if given.max_tokens is None else min(room, given.max_tokens)
-    assert 1 <= tokens <= most
-    assert by_itself == (tokens < most)
+    maximum = room if given.max_tokens is None else min(room, given.max_tokens)
+    assert 1 <= tokens <= maximum
+    assert by_itself == (tokens < maximum)
 
 
 def test_where_answers_end() -> None:

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.engine.backend import EngineLoad
-from deployments.engine.simulated.driver import Driver, Job
+from deployments.engine.simulated.driver import Driver, SequenceJob
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
-from deployments.engine_model.engine import Engine
-from deployments.engine_model.limits import Limits
+from deployments.engine_model.engine import EngineModel
+from deployments.engine_model.limits import EngineModelLimits
 
 COST = CostModel(line(0.01, 1e-5), line(0.0, 0.0), plain_attention(1e-9, 0.0))
-LIMITS = Limits(sequences=4, step_tokens=64, kv_tokens=4_096)
+LIMITS = EngineModelLimits(sequences=4, step_tokens=64, kv_tokens=4_096)
 
 
 class Heard:
@@ -22,10 +22,10 @@ class Heard:
         self.tokens: list[int] = []
         self.ends = 0
 
-    def reached(self, job: Job, tokens: int) -> None:
+    def reached(self, job: SequenceJob, tokens: int) -> None:
         self.tokens.append(tokens)
 
-    def ended(self, job: Job) -> None:
+    def ended(self, job: SequenceJob) -> None:
         self.ends += 1
 
     def failed(self) -> None:
@@ -44,7 +44,7 @@ class Clock:
 
 def driver(per_chunk: int, clock: Clock, speed: float = 1.0) -> tuple[Driver, EngineLoad]:
     load = EngineLoad()
-    return Driver(Engine(LIMITS, COST), load, per_chunk, speed, clock=clock), load
+    return Driver(EngineModel(LIMITS, COST), load, per_chunk, speed, clock=clock), load
 
 
 REQUESTS = st.lists(st.tuples(st.floats(0, 2), st.integers(1, 200), st.integers(1, 100), st.booleans()), min_size=1, max_size=20)
@@ -59,7 +59,7 @@ async def test_every_job_ends_once_and_its_tokens_come_in_order(requests: list[t
     for at_s, prompt, output, leaves in sorted(requests):
         clock.now = max(clock.now, 100 + at_s)
         listener = Heard()
-        job = Job(listener, prompt, output, True)
+        job = SequenceJob(listener, prompt, output, True)
         driven.add(job)
         if leaves:
             clock.now += turn_s
@@ -86,7 +86,7 @@ async def test_every_job_ends_once_and_its_tokens_come_in_order(requests: list[t
 async def test_tokens_come_when_the_steps_say() -> None:
     clock = Clock()
     driven, _ = driver(10, clock)
-    job = Job(listener := Heard(), 10, 101, True)
+    job = SequenceJob(listener := Heard(), 10, 101, True)
     driven.add(job)
     steps: list[float] = []
     while not listener.ends:
@@ -105,7 +105,7 @@ async def test_speed_and_the_engines_account_of_time() -> None:
     for speed in (1.0, 8.0):
         clock = Clock()
         driven, _ = driver(10, clock, speed)
-        driven.add(job := Job(Heard(), 100, 50, False))
+        driven.add(job := SequenceJob(Heard(), 100, 50, False))
         while len(driven):
             clock.now += 0.001
             driven._catch_up()

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from cluster.files import shipped
-from planning.workload.traffic import Traffic, TrafficError, load_traffic, parse_traffic
+from planning.workload.traffic import TrafficError, TrafficFile, load_traffic, parse_traffic
 
 SMALL: dict[str, Any] = {"duration_s": 100, "streams": [{"name": "a", "rate": {"per_s": 2}, "prompt": 10, "output": "uniform:1:9"}]}
 
@@ -19,7 +19,7 @@ def changed(**stream: object) -> str:
 @pytest.mark.parametrize("path", sorted(shipped("traffic").glob("*.yaml")), ids=lambda path: path.stem)
 def test_what_is_shipped_loads_and_comes_back(path: Path) -> None:
     traffic = load_traffic(path)
-    assert Traffic.model_validate_json(traffic.model_dump_json(by_alias=True)) == traffic
+    assert TrafficFile.model_validate_json(traffic.model_dump_json(by_alias=True)) == traffic
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,0 @@
-"""Scaling laws: how many replicas there should be. `law.py` is the contract, `registry.py` knows them all by name."""

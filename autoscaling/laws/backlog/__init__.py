@@ -1,1 +1,0 @@
-"""raylane's own law: replicas by the work that waits and arrives, in seconds of what the replicas can do."""

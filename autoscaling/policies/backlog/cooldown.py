@@ -1,0 +1,98 @@
+"""How often the number may change: the one rule, for live clusters, shadows and the simulator, since all of them ask the policy.
+
+    reversal   within `within_s` of a step up none down, unless the load has fallen by a whole replica's worth from its peak since: a reversal that
+               the load does not ask for is a flap. A step down that is taken back within `within_s`, though the load is no more than the replicas
+               carried before it, was taken too early: the next ones wait twice as long, at most MOST times, and half of that is forgotten every hour
+    rest       a step of less than SMALL_UP or SMALL_DOWN of the replicas waits until the number has rested for `within_s`, unless the load fills
+               PRESSING of them; for a small step down, fewer must have sufficed for as long as that. Larger ones are worth a change at any time
+    settling   several steps down that follow each other within SETTLE_S are taken as one, at the last one's time
+
+Whoever waits and promises that are missed wait for nothing of this. A step that is under way, slowed down by a rate limit, is none of its own.
+"""
+
+import math
+
+MAX = 4.0
+SMALL_UP, SMALL_DOWN = 0.2, 0.25
+PRESSING = 0.95
+SETTLE_S = 30.0
+_FORGOTTEN_S = 3_600.0
+
+
+class Cooldown:
+    """`load` is in replicas' worth of work a second, as far as it is known. `within_s` may be changed at any time; 0: nothing rests."""
+
+    def __init__(self, within_s: float = 0.0) -> None:
+        self.within_s = within_s
+        self._applied: int | None = None
+        self._desired: int | None = None
+        self._load = 0.0
+        self._up_s = -math.inf
+        self._peak = 0.0
+        self._reached = 0
+        self._down_s = -math.inf
+        self._before = 0.0
+        self._regret = 0.0
+        self._regret_s = -math.inf
+        self._fits_since_s: float | None = None
+        self._fits = False
+
+    def look(self, now: float, applied: int, load: float) -> None:
+        """Takes a moment into account. Only steps that the policy itself wanted count: another hand's are no flaps of its."""
+        old, desired = self._applied, self._desired
+        if old is not None and desired is not None:
+            if applied > old and desired > old:
+                self._stepped_up(now, load, applied)
+            elif applied < old and desired < old:
+                self._down_s, self._before = now, old
+        if applied != old:
+            self._fits_since_s = None
+        self._applied, self._load = applied, load
+        self._peak = max(self._peak, load)
+
+    def wants(self, replicas: int) -> None:
+        """What the policy wants at this moment."""
+        self._desired = replicas
+        if not self._fits:
+            self._fits_since_s = None
+        self._fits = False
+
+    def patience(self, now: float) -> float:
+        """How many times as long as usual fewer must have sufficed: 1 to MOST."""
+        return 1.0 + self._regret * 0.5 ** ((now - self._regret_s) / _FORGOTTEN_S) if self._regret else 1.0
+
+    def minimum(self, now: float, max_load: float) -> int:
+        """Fewer would be a flap at this moment; what another hand put on top may go. `max_load`: the largest of the time in which fewer sufficed."""
+        return self._reached if now - self._up_s < self.within_s and max_load > self._peak - 1.0 else 0
+
+    def small(self, replicas: int) -> bool:
+        """Whether a step to so many is a small one: it frees or adds little, so it can wait. Not where it is under way already."""
+        applied, desired = self._applied, self._desired
+        if applied is None or not self.within_s:
+            return False
+        if replicas > applied:
+            return replicas - applied < SMALL_UP * applied and not (desired is not None and desired >= replicas)
+        return applied - replicas < SMALL_DOWN * applied and not (desired is not None and desired <= replicas)
+
+    def rests(self, now: float) -> bool:
+        """Whether the number has changed so lately that a small step waits."""
+        return now - max(self._up_s, self._down_s) < self.within_s
+
+    @property
+    def presses(self) -> bool:
+        """Whether there is nearly as much to do as the replicas can: a step up waits for nothing then."""
+        return self._applied is not None and self._load >= PRESSING * self._applied
+
+    def settled(self, now: float, fewer: int, soon: int) -> bool:
+        """Whether a step down to `fewer`, which is asked for at every moment that would allow it, need not wait for the one to `soon`: what will fit
+        in SETTLE_S, as it looks."""
+        self._fits = True
+        if self._fits_since_s is None:
+            self._fits_since_s = now
+        return not self.within_s or soon >= fewer or now - self._fits_since_s >= SETTLE_S
+
+    def _stepped_up(self, now: float, load: float, applied: int) -> None:
+        if now - self._down_s < self.within_s and load <= self._before:
+            self._regret = min(MAX, 2.0 * self.patience(now)) - 1.0
+            self._regret_s = now
+        self._up_s, self._peak, self._reached = now, load, applied

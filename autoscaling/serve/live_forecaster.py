@@ -1,0 +1,82 @@
+"""What a model's scaling in the controller foretells, as the spec in force says (`autoscaling.forecast`).
+
+What arrives is recorded and kept in the run's folder whether anybody wants a forecast or not: whoever asks for one later, or after a restart, has it
+at once.
+"""
+
+import logging
+import threading
+from pathlib import Path
+
+from autoscaling.forecast.forecaster import Forecaster
+from autoscaling.forecast.history import History, HistoryError, Recorder, read_history, write_history
+from autoscaling.forecast.seasonal import SeasonalForecaster
+from autoscaling.log.writer import log_name
+from autoscaling.serve.facts import ModelFacts
+from autoscaling.signals.signals import Forecast, Signals
+
+log = logging.getLogger("raylane.scaling")
+
+
+def forecaster_of(facts: ModelFacts, folder: Path) -> Forecaster:
+    """Follows the spec in force; `folder` is where logs are."""
+    return LiveForecaster(facts, folder / f"{log_name(facts.model.name)}.arrivals.json")
+
+
+class LiveForecaster:
+    """See the module's docstring. Files are written in a thread: no disk delays a decision."""
+
+    def __init__(self, facts: ModelFacts, path: Path) -> None:
+        self._facts = facts
+        self._path = path
+        self._recorder = Recorder(_kept(path))
+        self._seasonal = SeasonalForecaster(recorder=self._recorder)  # which looks through this recorder, and not by itself
+        self._closed = self._recorder.closed
+        self._writing = threading.Lock()
+        self._kept_until = 0
+        self._reported = 0
+
+    @property
+    def failed(self) -> bool:
+        """Whether a forecast is wanted and the last one failed."""
+        return self._enabled and self._seasonal.failed
+
+    def look(self, signals: Signals) -> None:
+        self._recorder.look(signals.unix_s, signals.epoch, signals.arrived_work)
+        if self._recorder.closed != self._closed:
+            self._closed = self._recorder.closed
+            threading.Thread(target=self._keep, args=(self._recorder.history,), name="raylane-arrivals", daemon=True).start()
+
+    def forecast(self, unix_s: float) -> Forecast | None:
+        """What is expected from that time of day on; None where the spec wants none, or nobody can know."""
+        if not self._enabled:
+            return None
+        seasonal = self._seasonal
+        found = seasonal.forecast(unix_s)
+        if seasonal.failures > self._reported:
+            self._reported = seasonal.failures
+            log.error("the forecast of model %s failed, %d times by now: %s", self._facts.model.name, seasonal.failures, seasonal.error)
+        return found
+
+    @property
+    def _enabled(self) -> bool:
+        return self._facts.setup.forecast == "seasonal"
+
+    def _keep(self, history: History) -> None:
+        until = history.first + len(history)
+        with self._writing:
+            if until <= self._kept_until:
+                return  # a later thread was faster
+            try:
+                write_history(self._path, history)
+                self._kept_until = until
+            except OSError as error:
+                log.warning("what arrives at model %s cannot be kept in %s: %s", self._facts.model.name, self._path, error)
+
+
+def _kept(path: Path) -> History | None:
+    try:
+        return read_history(path) if path.exists() else None
+    except HistoryError as error:
+        log.warning("what arrived before is not known: %s", error)
+        return None

@@ -1,0 +1,120 @@
+"""The page on which a model's owner shows its books to an autoscaler: what is on it, and its form. The gateway writes it, the policy reads it.
+
+Tables are JSON with the fields' names once and a row for each entry, since a cell of a thousand replicas is read twice a second. A reader leaves out
+fields that it does not know, so that gateways and controllers may be of different versions for a while.
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from deployments.scheduling import LaneStats, ReplicaStats, Snapshot, WaitReason
+from deployments.scheduling.snapshot import FlowStats
+
+SCALING_PATH = "/raylane/scaling"
+"""GET `SCALING_PATH/MODEL?latency_span_s=...` on a gateway's port for the cell, with the cluster's secret. 404: no such model; 409: another gateway
+owns it, or none does."""
+
+Row = TypeVar("Row", LaneStats, ReplicaStats, FlowStats)
+
+
+@dataclass(frozen=True, slots=True)
+class LatencySignals:
+    """Of the requests whose first token (TTFT; so many `requests`) or end (TPOT) fell into the last `span_s` seconds; 0 where there were none."""
+
+    span_s: float
+    requests: int
+    ttft_p50_s: float
+    ttft_p90_s: float
+    ttft_p99_s: float
+    tpot_p90_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingFacts:
+    """The scheduler of `model` under the owner of `epoch`, `age_s` seconds before the page was sent.
+
+    `attainment`: the share of its requests that each class promises to answer in time. `latencies`: None where no span was asked for.
+    """
+
+    model: str
+    epoch: int
+    age_s: float
+    snapshot: Snapshot
+    attainment: Mapping[str, float]
+    latencies: LatencySignals | None = None
+
+    def encode(self) -> bytes:
+        snapshot = self.snapshot
+        plain = {name: getattr(snapshot, name) for name in _PLAIN}
+        tables = {"lanes": _table(LaneStats, snapshot.lanes), "replicas": _table(ReplicaStats, snapshot.replicas)}
+        tables["flows"] = _table(FlowStats, snapshot.flows)
+        rejections = [[lane, cause, count] for (lane, cause), count in snapshot.rejections.items()]
+        content = {
+            "model": self.model,
+            "epoch": self.epoch,
+            "age_s": self.age_s,
+            "snapshot": {**plain, **tables, "endings": snapshot.endings, "rejections": rejections},
+            "attainment": dict(self.attainment),
+            "latencies": None if self.latencies is None else dataclasses.asdict(self.latencies),
+        }
+        return json.dumps(content, separators=(",", ":")).encode()
+
+
+def read_scaling_facts(payload: bytes) -> ScalingFacts:
+    """The books on a page. Raises ValueError when there are none."""
+    try:
+        content: dict[str, Any] = json.loads(payload)
+        latencies = content["latencies"]
+        return ScalingFacts(
+            str(content["model"]),
+            int(content["epoch"]),
+            float(content["age_s"]),
+            _snapshot(content["snapshot"]),
+            {str(name): float(share) for name, share in content["attainment"].items()},
+            None if latencies is None else LatencySignals(**_known(LatencySignals, latencies)),
+        )
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ValueError(f"not the books of a model: {payload[:200]!r}") from error
+
+
+def _snapshot(content: dict[str, Any]) -> Snapshot:
+    lanes = (
+        dataclasses.replace(lane, head_waits_for=None if lane.head_waits_for is None else WaitReason(lane.head_waits_for), eta_s=_pair(lane.eta_s))
+        for lane in _rows(LaneStats, content["lanes"])
+    )
+    return Snapshot(
+        lanes=tuple(lanes),
+        replicas=tuple(_rows(ReplicaStats, content["replicas"])),
+        flows=tuple(_rows(FlowStats, content["flows"])),
+        endings={str(ending): int(count) for ending, count in content["endings"].items()},
+        rejections={(str(lane), str(cause)): int(count) for lane, cause, count in content["rejections"]},
+        **{name: content[name] for name in _PLAIN},
+    )
+
+
+def _table(kind: type[Row], entries: Iterable[Row]) -> dict[str, Any]:
+    names = [field.name for field in dataclasses.fields(kind)]
+    return {"fields": names, "rows": [[getattr(entry, name) for name in names] for entry in entries]}
+
+
+def _rows(kind: type[Row], table: dict[str, Any]) -> Iterable[Row]:
+    names = table["fields"]
+    return (kind(**_known(kind, dict(zip(names, row, strict=True)))) for row in table["rows"])
+
+
+def _known(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in dataclasses.fields(kind)}
+    return {name: value for name, value in values.items() if name in names}
+
+
+def _pair(values: Any) -> tuple[float, float] | None:
+    return None if values is None else (values[0], values[1])
+
+
+_TABLES = ("lanes", "replicas", "flows", "endings", "rejections")
+_NOT_SHOWN = ("suspects", "bans", "aside")
+"""They concern no autoscaler."""
+_PLAIN = tuple(field.name for field in dataclasses.fields(Snapshot) if field.name not in (*_TABLES, *_NOT_SHOWN))

@@ -1,0 +1,294 @@
+"""The dispatcher: where a gateway keeps its own clients' requests of one model, from `submit` to the end of the lease, whoever owns the model meanwhile.
+
+It is the submitter of `roles.py`. When the owner changes, what waits is handed to the new one with its age, and what runs goes on: its lease is told to
+the new owner, the bytes come from the engine as before. While there is no owner, requests wait here, no longer than they may.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from itertools import islice
+
+from cluster.spec import Model
+from deployments.cell.departure import MAX_DIGESTS, Lost
+from deployments.ownership.booking import Losses, booking_of
+from deployments.ownership.lane_owner import LaneOwner
+from deployments.ownership.pending_request import PendingRequest, QueueTimeout, Rejected
+from deployments.ownership.replicas import Replicas
+from deployments.ownership.roles import Owner
+from deployments.ownership.suspicions import Known
+from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, FirstTokens, ReplicaFacts, ReplicaState
+from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Snapshot, Suspicion
+
+SAME_TIME_S = 0.5
+"""An owner is not told anew of a start for a smaller change of its time."""
+RESUBMIT_S = 0.5
+"""A request whose lease was refused as overtaken goes to the new owner as soon as there is one, and to the same one after so long."""
+
+
+class Dispatcher:
+    """One model at one gateway. All methods run in the gateway's event loop."""
+
+    def __init__(self, model: Model, gateway_id: str = "here") -> None:
+        self.model = model
+        self.replicas = Replicas()
+        self.handed_on = 0
+        """Requests that were handed to another owner while they waited."""
+        self.on_ready: Callable[[ReplicaFacts], None] = lambda facts: None
+        self.on_overtaken: Callable[[int], None] = lambda highest: None
+        self.losses = Losses()
+        self.suspicions = Known()
+        self._gateway_id = gateway_id
+        self._owner: Owner | None = None
+        self._ready_at_s: float | None = None
+        self._pending_requests: dict[str, PendingRequest] = {}
+
+    @property
+    def owner(self) -> Owner | None:
+        """Who decides now."""
+        return self._owner
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a request would find an owner and a replica."""
+        return self._owner is not None and bool(self.replicas.open) and (self.own is None or bool(self.own.scheduler.replica_ids))
+
+    @property
+    def own(self) -> LaneOwner | None:
+        """The owner, if it is this gateway."""
+        return self._owner if isinstance(self._owner, LaneOwner) else None
+
+    def follow(self, owner: Owner | None) -> None:
+        """From now on `owner` decides (None: nobody does for now). The one before is told nothing more."""
+        before, self._owner = self._owner, owner
+        if isinstance(before, LaneOwner) and before is not owner:
+            before.close()
+        if isinstance(owner, LaneOwner):
+            owner.telling.begin(self.suspicions)
+            owner.cordon(self.replicas.cordoned)
+            if self._ready_at_s is not None:
+                owner.expect_replica(self._ready_at_s)
+        for pending in list(self._pending_requests.values()):
+            if pending.lease is not None and owner is not None:
+                owner.hold(self, pending.lease.attempt_id)
+            pending.owner = None
+            pending.again_s = 0.0
+        self.hand_on(time.monotonic())
+
+    def cordon(self, replica_ids: frozenset[str]) -> None:
+        """Operators keep new work off these replicas, and off no others."""
+        if replica_ids != self.replicas.cordoned:
+            self.replicas.cordoned = replica_ids
+            if self.own is not None:
+                self.own.cordon(replica_ids)
+
+    def expect_replica(self, ready_at_s: float | None) -> None:
+        """An autoscaler says when the next replica should be ready, or that it knows of none; a moment more or less is no news."""
+        before = self._ready_at_s
+        if ready_at_s == before or (ready_at_s is not None and before is not None and abs(ready_at_s - before) < SAME_TIME_S):
+            return
+        self._ready_at_s = ready_at_s
+        if self.own is not None:
+            self.own.expect_replica(ready_at_s)
+
+    async def submit(self, request: Request) -> Admission:
+        """Takes a request to the owner, and returns its answer. If it is accepted, `placement` must be awaited next. Raises QueueTimeout."""
+        loop = asyncio.get_running_loop()
+        pending = self._pending_requests[request.request_id] = PendingRequest(request, loop.create_future(), loop.create_future())
+        if self._owner is not None:
+            self._submit(pending, self._owner)
+        try:
+            admission = pending.admission.result() if pending.admission.done() else await pending.admission
+        except BaseException:
+            self._give_up(pending)
+            raise
+        if not admission.accepted:
+            del self._pending_requests[request.request_id]
+        return admission
+
+    async def placement(self, request: Request) -> Placement:
+        """Waits until the request is placed. Raises QueueTimeout or Rejected; when cancelled, the lane entry (or an unseen lease) is gone at once."""
+        pending = self._pending_requests[request.request_id]
+        try:
+            return await pending.placement
+        except BaseException:
+            self._give_up(pending)
+            raise
+
+    def url_of(self, lease: Lease) -> str | None:
+        """Where the lease's replica listens; None when it was lost."""
+        pending = self._pending_requests.get(lease.request.request_id)
+        return self.replicas.url_of(lease.replica_id) or (pending.url if pending is not None and pending.url else None)
+
+    def credentials(self, lease: Lease) -> dict[str, str]:
+        """The headers by which the engine knows under whose epoch, and for what, the lease was given."""
+        pending = self._pending_requests.get(lease.request.request_id)
+        epoch = pending.epoch if pending is not None else 0
+        return {EPOCH_HEADER: str(epoch), BOOKING_HEADER: booking_of(lease, self._gateway_id).encode()}
+
+    def first_token(self, lease: Lease) -> None:
+        """The first token is there: by the replica's word, or by the first byte of the answer. The owner is told once."""
+        pending = self._pending_requests.get(lease.request.request_id)
+        if pending is not None and pending.lease is not None and pending.lease.attempt_id == lease.attempt_id and not pending.answered:
+            pending.answered = True
+            if self._owner is not None:
+                self._owner.first_token(lease.attempt_id)
+
+    def first_tokens(self, message: FirstTokens) -> None:
+        """A replica's word of first tokens. The owner hears it for those that other gateways hold, too, and for those that nobody holds any more."""
+        for attempt_id in message.request_ids:
+            pending = self._pending_requests.get(attempt_id.rpartition("-")[0])
+            if pending is not None and pending.lease is not None and pending.lease.attempt_id == attempt_id:
+                self.first_token(pending.lease)
+            elif self.own is not None:
+                self.own.first_token(attempt_id)
+
+    def died(self, lease: Lease) -> None:
+        """The lease's replica, or its engine, died while it ran; `refused` or `release` comes next. Where there is no owner, nobody learns of it."""
+        self.replicas.set_aside(lease.replica_id)
+        if self._owner is not None:
+            self._owner.died(lease.attempt_id)
+
+    def release(self, lease: Lease, ending: Ending) -> None:
+        """Ends a lease; one that ended before (its replica was lost) is left alone."""
+        pending = self._pending_requests.get(lease.request.request_id)
+        if pending is not None and pending.lease is not None and pending.lease.attempt_id == lease.attempt_id:
+            del self._pending_requests[lease.request.request_id]
+            if self._owner is not None:
+                self._owner.release(lease.attempt_id, ending)
+
+    def refused(self, lease: Lease, state: ReplicaState | None) -> None:
+        """The replica took no work (it drains; None: no connection): the request waits again, and `placement` must be awaited again."""
+        self.replicas.set_aside(lease.replica_id)
+        pending = self._wait_again(lease)
+        if self._owner is not None:
+            pending.owner = self._owner
+            self._owner.refused(self, lease, state)
+
+    def overtaken(self, lease: Lease, highest: int) -> None:
+        """The engine has seen a later epoch than the lease's, `highest`: nothing was done, and the request waits for the later owner."""
+        pending = self._wait_again(lease)
+        if self._owner is not None:  # also a later owner was told of the lease
+            self._owner.release(lease.attempt_id, Ending.FAILED)
+        if self._owner is not None and self._owner.epoch > pending.epoch:
+            pending.again_s = 0.0
+            self.hand_on(time.monotonic())
+            return
+        pending.again_s = time.monotonic() + RESUBMIT_S
+        if self.own is not None:
+            self.on_overtaken(highest)
+
+    def when_lost(self, lease: Lease, tell: Callable[[], None]) -> None:
+        """`tell` is called if the lease's replica is lost while the lease stands."""
+        self._pending_requests[lease.request.request_id].tell_lost = tell
+
+    def hand_on(self, now: float) -> None:
+        """Hands what nobody has to the owner, oldest first, and gives up what waited too long without one. Called now and then."""
+        for pending in list(self._pending_requests.values()):
+            if pending.owner is not None or pending.lease is not None:
+                continue
+            if pending.request.expires_s <= now:
+                self.expired(pending.request.request_id)
+            elif self._owner is not None and pending.again_s <= now:
+                self.handed_on += pending.admitted
+                self._submit(pending, self._owner)
+
+    def admitted(self, request_id: str, admission: Admission) -> None:
+        pending = self._pending_requests.get(request_id)
+        if pending is None:
+            return
+        pending.admitted = pending.admitted or admission.accepted
+        if not pending.admission.done():
+            pending.admission.set_result(admission)
+        elif not admission.accepted and not pending.placement.done():
+            pending.placement.set_exception(Rejected(admission))
+
+    def placed(self, placement: Placement, url: str) -> None:
+        pending = self._pending_requests.get(placement.request.request_id)
+        assert self._owner is not None
+        if pending is None or pending.placement.done():  # it was given up a moment ago
+            self._owner.release(placement.lease.attempt_id, Ending.CANCELLED)
+            return
+        pending.lease, pending.url, pending.epoch = placement.lease, url, self._owner.epoch
+        pending.placement.set_result(placement)
+
+    def expired(self, request_id: str) -> None:
+        pending = self._pending_requests.get(request_id)
+        if pending is None:
+            return
+        waits_for = pending.placement if pending.admission.done() else pending.admission
+        if not waits_for.done():
+            waits_for.set_exception(QueueTimeout())
+
+    def moved(self) -> None:
+        """See `roles.Submitter`: whom to follow then is told by `follow`."""
+
+    def suspected(self, reported: tuple[Suspicion, ...]) -> None:
+        self.suspicions.take(reported)
+
+    def replica_up(self, facts: ReplicaFacts) -> None:
+        """A replica's feed says that it is ready. This gateway, if it owns the model, takes it into use once the replica knows its epoch."""
+        self.replicas.up(facts)
+        if self.own is not None:
+            self.on_ready(facts)
+
+    def replica_state(self, replica_id: str, state: ReplicaState | None) -> None:
+        """A known replica drains, is unhealthy, or is unresponsive (None)."""
+        self.replicas.set_aside(replica_id)
+        if self.own is not None:
+            self.own.replica_state(replica_id, state)
+
+    def replica_lost(self, replica_id: str) -> None:
+        """A replica's process is gone: whoever streams from it is told, but for those whose answer is on its way as a whole."""
+        self.replicas.lost(replica_id)
+        if self.own is not None:
+            self.own.replica_lost(replica_id)
+        for pending in list(self._pending_requests.values()):
+            if pending.lease is not None and pending.lease.replica_id == replica_id and not pending.complete:
+                pending.url = ""
+                tell, pending.tell_lost = pending.tell_lost, None
+                if tell is not None:
+                    tell()
+
+    def finished(self, message: Finished) -> None:
+        """A replica's account of a request, whoever's it was."""
+        self.losses.dropped(message, time.monotonic())
+        pending = self._pending_requests.get(message.request_id.rpartition("-")[0])
+        if pending is not None and pending.lease is not None and pending.lease.attempt_id == message.request_id:
+            pending.complete = message.sequences > 0
+        if self.own is not None:
+            self.own.finished(message)
+
+    def snapshot(self) -> Snapshot | None:
+        """The scheduler's books now, if this gateway owns the model."""
+        return None if self.own is None else self.own.snapshot()
+
+    def __len__(self) -> int:
+        return len(self._pending_requests)
+
+    @property
+    def held(self) -> Lost:
+        """The requests that are lost with this gateway, if it ends now; those that waited in a lane have no tokens booked."""
+        pending_requests = self._pending_requests.values()
+        tokens = sum(pending.lease.tokens for pending in pending_requests if pending.lease is not None)
+        return Lost(len(pending_requests), 0, tokens, tuple(pending.request.key for pending in islice(pending_requests, MAX_DIGESTS)))
+
+    def _submit(self, pending: PendingRequest, owner: Owner) -> None:
+        pending.owner = owner
+        owner.submit(self, pending.request, pending.admitted)
+
+    def _wait_again(self, lease: Lease) -> PendingRequest:
+        pending = self._pending_requests[lease.request.request_id]
+        pending.wait_again(lease.attempt)
+        return pending
+
+    def _give_up(self, pending: PendingRequest) -> None:
+        """Nobody waits for the pending request any more."""
+        request_id = pending.request.request_id
+        pending.read()
+        if self._pending_requests.pop(request_id, None) is None or self._owner is None:
+            return
+        if pending.lease is not None:
+            self._owner.release(pending.lease.attempt_id, Ending.CANCELLED)
+        elif pending.owner is not None:
+            self._owner.cancel(request_id)

@@ -1,0 +1,234 @@
+"""Whom a dispatcher follows: this gateway where it owns the model, else the channel to the gateway that does; nobody in between.
+
+Follows what the directory says (`reported`). Safety does not rest on it: an owner shows its epoch to every replica before it uses it, and a replica takes
+nothing under an earlier one.
+"""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import aiohttp
+
+from deployments.ownership.booking import Running, read_booking
+from deployments.ownership.channel import NotOwner, RemoteOwner
+from deployments.ownership.decision_log import DecisionLog, in_file_name
+from deployments.ownership.dispatcher import Dispatcher
+from deployments.ownership.lane_owner import LaneOwner
+from deployments.ownership.owners import Ownership
+from deployments.protocol import CLAIM_PATH, STALE_EPOCH_CODE, ReplicaFacts
+from deployments.scheduling import Binding, SchedulingPolicy
+from deployments.telemetry.line_log import LogHealth
+
+log = logging.getLogger("raylane.ownership")
+
+RETRY_S = 0.05
+MAX_RETRY_S = 0.5
+ASK_ORPHANS_S = 2.0
+
+
+class Registrar(Protocol):
+    """What an owner tracker may tell the directory. Neither waits for its answer."""
+
+    def overtaken(self, model: str, highest: int) -> None:
+        """An engine knows of an epoch higher than any that was told here."""
+
+    def doubt(self, gateway_id: str) -> None:
+        """A gateway is dead or unresponsive."""
+
+
+class OwnerTracker:
+    """Of one dispatcher. All methods run in the gateway's event loop."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        gateway_id: str,
+        session: aiohttp.ClientSession,
+        registrar: Registrar,
+        settings: Callable[[], tuple[SchedulingPolicy, Binding]],
+        log_folder: Path | None = None,
+        log_health: LogHealth | None = None,
+    ) -> None:
+        self.dispatcher = dispatcher
+        self.taken_over = 0
+        """How often this gateway became the owner."""
+        self.highest = 0
+        """The highest epoch of the model that this gateway has heard of."""
+        self._gateway_id = gateway_id
+        self._session = session
+        self._registrar = registrar
+        self._settings = settings
+        self._log_folder = log_folder
+        self._log_health = log_health or LogHealth("decisions")
+        self._reported: Ownership | None = None
+        self._channel: asyncio.Task[None] | None = None
+        self._channels = 0
+        self._claims: dict[str, asyncio.Task[None]] = {}
+        self._orphans: asyncio.Task[None] | None = None
+        dispatcher.on_ready = self._claim
+        dispatcher.on_overtaken = self.overtaken
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch under which this gateway owns the model, if it does."""
+        return None if self.dispatcher.own is None else self.dispatcher.own.epoch
+
+    def reported(self, ownership: Ownership | None) -> None:
+        """The directory's word on who owns the model; an older one than before is ignored."""
+        known = self._reported
+        if ownership == known or ownership is None or (known is not None and ownership.epoch < known.epoch):
+            return
+        self._reported = ownership
+        self.highest = max(self.highest, ownership.epoch)
+        self._let_go()
+        if ownership.gateway_id == self._gateway_id:
+            self._take_over(ownership)
+        else:
+            self._channel = asyncio.create_task(self._follow(ownership), name=f"channel-{ownership.model}")
+
+    def configure(self) -> None:
+        """The settings changed."""
+        if self.dispatcher.own is not None:
+            self.dispatcher.own.configure(*self._settings())
+
+    def overtaken(self, highest: int) -> None:
+        """An engine has seen an epoch that is higher than this gateway's own: it owns nothing any more."""
+        log.warning("model %s: epoch %s was overtaken by %d", self.dispatcher.model.name, self.epoch, highest)
+        self.highest = max(self.highest, highest)
+        self._let_go()
+        self._registrar.overtaken(self.dispatcher.model.name, highest)
+
+    def close(self) -> None:
+        """Ends everything that runs for the dispatcher."""
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self.dispatcher.follow(None)
+        for task in (self._channel, self._orphans, *self._claims.values()):
+            if task is not None and task is not asyncio.current_task():
+                task.cancel()
+        self._channel = self._orphans = None
+        self._claims.clear()
+
+    def _take_over(self, ownership: Ownership) -> None:
+        policy, binding = self._settings()
+        owner = LaneOwner(policy, binding, ownership.epoch, self.dispatcher.replicas, self._log(ownership))
+        self.taken_over += 1
+        log.info("model %s: this gateway owns it, epoch %d", ownership.model, ownership.epoch)
+        self.dispatcher.follow(owner)
+        for facts in self.dispatcher.replicas.ready:
+            self._claim(facts)
+        self._orphans = asyncio.create_task(self._ask_for_orphans(owner))
+
+    def _log(self, ownership: Ownership) -> DecisionLog | None:
+        if self._log_folder is None:
+            return None
+        name = f"{in_file_name(ownership.model)}-epoch-{ownership.epoch}-{self._gateway_id}"
+        return DecisionLog(self._log_folder, name, self._log_health)
+
+    def _claim(self, facts: ReplicaFacts) -> None:
+        owner = self.dispatcher.own
+        if owner is None:
+            return
+        running = self._claims.get(facts.replica_id)
+        if running is not None and not running.done():
+            return
+        self._claims[facts.replica_id] = asyncio.create_task(self._show_epoch(owner, facts), name=f"claim-{facts.replica_id}")
+
+    async def _show_epoch(self, owner: LaneOwner, facts: ReplicaFacts) -> None:
+        while self.dispatcher.own is owner and self.dispatcher.replicas.is_ready(facts.replica_id):
+            try:
+                running = await claim(self._session, facts, owner.epoch, time.monotonic())
+            except Overtaken as overtaken:
+                if self.dispatcher.own is owner:
+                    self.overtaken(overtaken.highest)
+                return
+            except ClaimFailed as error:  # the feed will say whether it is lost
+                log.info("replica %s was not claimed: %s", facts.replica_id, error)
+                await asyncio.sleep(RETRY_S)
+                continue
+            if self.dispatcher.own is owner and self.dispatcher.replicas.is_ready(facts.replica_id):
+                owner.replica_up(facts, running)
+            return
+
+    async def _ask_for_orphans(self, owner: LaneOwner) -> None:
+        while True:
+            await asyncio.sleep(ASK_ORPHANS_S)
+            waiting_for = owner.replicas_of_orphans
+            for facts in self.dispatcher.replicas.ready:
+                if facts.replica_id in waiting_for:
+                    self._claim(facts)
+
+    async def _follow(self, ownership: Ownership) -> None:
+        wait_s = RETRY_S
+        while True:
+            began_s = time.monotonic()
+            self._channels += 1
+            remote = RemoteOwner(ownership, self._channels, self.dispatcher.suspected)
+            try:
+                await remote.run(self._session, self._gateway_id, lambda remote=remote: self.dispatcher.follow(remote))  # type: ignore[misc]
+                log.info("model %s: gateway %s closed the channel", ownership.model, ownership.gateway_id)
+            except NotOwner:
+                pass  # it does not know yet that it owns the model, or knows already that it does no more
+            except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+                log.warning("model %s: the channel to gateway %s broke: %r", ownership.model, ownership.gateway_id, error)
+                self._registrar.doubt(ownership.gateway_id)
+            self.dispatcher.follow(None)
+            wait_s = RETRY_S if time.monotonic() - began_s > 1 else min(MAX_RETRY_S, 2 * wait_s)
+            await asyncio.sleep(wait_s)
+
+
+_ANSWER_S = 5.0
+
+
+class Overtaken(Exception):
+    """The replica has seen a later epoch."""
+
+    def __init__(self, highest: int) -> None:
+        super().__init__(highest)
+        self.highest = highest
+
+
+class ClaimFailed(Exception):
+    """The replica did not answer, or not in the way that was agreed."""
+
+
+async def claim(session: aiohttp.ClientSession, facts: ReplicaFacts, epoch: int, now: float) -> list[Running]:
+    """What the replica runs, from the moment at which it knows the epoch. Raises Overtaken, ClaimFailed."""
+    try:
+        async with asyncio.timeout(_ANSWER_S), session.post(facts.url + CLAIM_PATH, json={"epoch": epoch}) as response:
+            status, payload = response.status, await response.read()
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        raise ClaimFailed(repr(error)) from error
+    try:
+        answer: dict[str, Any] = json.loads(payload)
+        if status == 409 and answer["error"]["code"] == STALE_EPOCH_CODE:
+            raise Overtaken(int(answer["error"]["highest"]))
+        if status != 200:
+            raise ClaimFailed(f"{status}: {payload[:200]!r}")
+        return [running for reported in answer["running"] if (running := _running(reported, facts.replica_id, now)) is not None]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ClaimFailed(f"not an answer to a claim: {payload[:200]!r}") from error
+
+
+def overtaken_by(status: int, payload: bytes) -> int | None:
+    """The highest epoch, if an engine's answer is the refusal of one that was overtaken."""
+    if status != 409:
+        return None
+    try:
+        error = json.loads(payload)["error"]
+        return int(error["highest"]) if error["code"] == STALE_EPOCH_CODE else None
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _running(reported: dict[str, Any], replica_id: str, now: float) -> Running | None:
+    """What a replica tells of one request; None for one that no lease stands for (the tokenizer's)."""
+    if not reported["booking"]:
+        return None
+    return Running(read_booking(reported["booking"]).lease(replica_id, now), bool(reported["started"]))

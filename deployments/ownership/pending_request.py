@@ -1,0 +1,51 @@
+"""A request at its gateway's dispatcher: who has it, what is waited for, and how a wait can end other than well."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from deployments.ownership.roles import Owner
+from deployments.scheduling import Admission, Lease, Placement, Request
+
+
+class QueueTimeout(Exception):
+    """The request waited in its lane for as long as it may."""
+
+
+class Rejected(Exception):
+    """The request is turned away though it was taken in: it lost its replica before it saw it, and its lane takes no more; or it waits in vain."""
+
+    def __init__(self, admission: Admission) -> None:
+        super().__init__(admission.cause)
+        self.admission = admission
+
+
+@dataclass(slots=True, eq=False)
+class PendingRequest:
+    """One request. `owner` has it, under whichever epoch; None: nobody does, and it may be handed on from `again_s` on. `answered`: its first token
+    is there. `complete`: its replica has sent the whole answer, and may go."""
+
+    request: Request
+    admission: asyncio.Future[Admission]
+    placement: asyncio.Future[Placement]
+    owner: Owner | None = None
+    admitted: bool = False
+    again_s: float = 0.0
+    lease: Lease | None = None
+    url: str = ""
+    epoch: int = 0
+    answered: bool = False
+    complete: bool = False
+    tell_lost: Callable[[], None] | None = None
+
+    def wait_again(self, attempt: int) -> None:
+        """Its lease, the `attempt`-th, was of no use: nobody has the request now, and another placement is waited for."""
+        self.request = replace(self.request, attempts=attempt)
+        self.placement = asyncio.get_running_loop().create_future()
+        self.lease, self.owner, self.tell_lost, self.answered, self.complete = None, None, None, False, False
+
+    def read(self) -> None:
+        """Nobody waits for it any more. An error that came in the same moment is nobody's; asyncio would log it."""
+        for answer in (self.admission, self.placement):
+            if answer.done() and not answer.cancelled():
+                answer.exception()

@@ -1,0 +1,205 @@
+"""What a request is booked with before anyone knows: prompt less cache credit, expected output, cost, KV, lane. And what the engine then teaches.
+
+Lane and cost are set once, at submit; a better credit at lease changes what the replica is booked with, never the lane. KV is booked at the 90th
+percentile of the output, not at max_tokens; an overrun comes back as a preemption in the engine, and is counted there.
+
+Output lengths: a decayed histogram for each power of two of the prompt length (AIBrix's length-bucketed histograms; ranking needs no more). Each
+observation ages all before it by `_DECAY`, so about the last thousand count. Bins are a quarter of a power of two wide; a length stands for its bin's
+upper bound, so the estimate errs on the long side.
+"""
+
+from bisect import bisect_left
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from deployments.scheduling.policy import SchedulingPolicy
+from deployments.scheduling.request import Job, Lease, Usage
+
+_DECAY = 0.999
+
+
+_BINS = tuple(sorted({round(2 ** (quarter / 4)) for quarter in range(4 * 18 + 1)}))
+
+
+_PRIOR_TOKENS = 256
+
+
+_REFRESH = 16
+
+
+class _Lengths:
+    """The histogram of one prompt bucket, with its cumulative sums refreshed every few observations."""
+
+    __slots__ = ("_counts", "_gain", "_mass", "_seen", "_weighted")
+
+    def __init__(self) -> None:
+        self._counts = [0.0] * len(_BINS)
+        self._gain = 1.0
+        self._seen = 0
+        self._mass: list[float] = []
+        self._weighted: list[float] = []
+
+    def observe(self, tokens: int) -> None:
+        self._gain /= _DECAY  # growing the new is ageing the old
+        self._counts[min(bisect_left(_BINS, tokens), len(_BINS) - 1)] += self._gain
+        self._seen += 1
+        if self._gain > 1e12:
+            self._counts = [count / self._gain for count in self._counts]
+            self._gain = 1.0
+        if self._seen % _REFRESH == 0 or self._seen < _REFRESH:
+            self._refresh()
+
+    def mean(self, limit: int | None) -> float:
+        """E[min(length, limit)]."""
+        if limit is None:
+            return self._weighted[-1]
+        below = bisect_left(_BINS, limit)
+        if below == 0:
+            return float(limit)
+        return self._weighted[below - 1] + limit * (1.0 - self._mass[below - 1])
+
+    def quantile(self, share: float) -> int:
+        """The length that `share` of the answers do not exceed."""
+        return _BINS[min(bisect_left(self._mass, share), len(_BINS) - 1)]
+
+    def _refresh(self) -> None:
+        total = sum(self._counts)
+        mass = weighted = 0.0
+        self._mass, self._weighted = [], []
+        for bound, count in zip(_BINS, self._counts, strict=True):
+            mass += count / total
+            weighted += bound * count / total
+            self._mass.append(mass)
+            self._weighted.append(weighted)
+
+
+class OutputLengths:
+    """Expected output tokens of one model. `error` is the decayed mean of |expected - real| / real."""
+
+    def __init__(self) -> None:
+        self.error: float | None = None
+        self._buckets: dict[int, _Lengths] = {}
+
+    def expect(self, prompt_tokens: int, limit: int | None) -> tuple[int, int]:
+        """The mean and the 90th percentile of a sequence's output, both bounded by `limit`."""
+        lengths = self._buckets.get(prompt_tokens.bit_length())
+        if lengths is None:
+            prior = _PRIOR_TOKENS if limit is None else min(limit, _PRIOR_TOKENS)
+            return prior, prior
+        p90 = lengths.quantile(0.9)
+        return round(lengths.mean(limit)), p90 if limit is None else min(limit, p90)
+
+    def observe(self, prompt_tokens: int, expected: int, tokens: int) -> None:
+        """A sequence with that prompt gave `tokens`, where `expected` were expected."""
+        self._buckets.setdefault(prompt_tokens.bit_length(), _Lengths()).observe(tokens)
+        off = abs(expected - tokens) / max(1, tokens)
+        self.error = off if self.error is None else self.error + 0.01 * (off - self.error)
+
+
+_TRUST_WEIGHT = 0.02
+
+
+class PrefixIndex:
+    """Which replicas have which prompt prefixes cached, as far as the gateway can know: what it sent where (some 400 bytes a hash), no more of each
+    replica than its KV cache can hold.
+
+    A prompt is cut into chunks; each chunk's hash chains the one before, so a hash names a whole prefix. The longest known one is found by bisection,
+    since where a prefix is known its shorter ones are too (eviction takes the least recently used hash, which keeps that true but for rare gaps; a
+    gap only makes a credit smaller). What the engine really had cached teaches `trust`, which scales every credit.
+    """
+
+    def __init__(self) -> None:
+        self.trust = 1.0
+        self._by_hash: dict[int, set[str]] = {}
+        self._by_replica: dict[str, OrderedDict[int, None]] = {}
+
+    def longest(self, prefix: tuple[int, ...]) -> tuple[int, frozenset[str]]:
+        """How many leading chunks some replica knows, and which replicas know that many."""
+        if not prefix or prefix[0] not in self._by_hash:
+            return 0, frozenset()
+        low, high = 0, len(prefix) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if prefix[middle] in self._by_hash:
+                low = middle
+            else:
+                high = middle - 1
+        return low + 1, frozenset(self._by_hash[prefix[low]])
+
+    def known(self, prefix: tuple[int, ...], replica_id: str) -> int:
+        """How many leading chunks that replica knows."""
+        known = self._by_replica.get(replica_id)
+        if not known or not prefix or prefix[0] not in known:
+            return 0
+        low, high = 0, len(prefix) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if prefix[middle] in known:
+                low = middle
+            else:
+                high = middle - 1
+        return low + 1
+
+    def add(self, prefix: tuple[int, ...], replica_id: str, maximum: int) -> None:
+        """The prompt with that prefix goes to the replica, whose cache holds `maximum` chunks: what it had before them is evicted."""
+        known = self._by_replica.setdefault(replica_id, OrderedDict())
+        # From the longest to the shortest, so that the shortest, which most prompts share, are the last to be evicted.
+        for chunk in reversed(prefix):
+            if chunk in known:
+                known.move_to_end(chunk)
+            else:
+                known[chunk] = None
+                self._by_hash.setdefault(chunk, set()).add(replica_id)
+        while len(known) > max(1, maximum):
+            self._drop(known.popitem(last=False)[0], replica_id)
+
+    def forget(self, replica_id: str) -> None:
+        """The replica is gone, and its cache with it."""
+        for chunk in self._by_replica.pop(replica_id, ()):
+            self._drop(chunk, replica_id)
+
+    def observe(self, credited_tokens: int, cached_tokens: int) -> None:
+        """The engine had `cached_tokens` of a prompt cached for which `credited_tokens` were expected before `trust`."""
+        if credited_tokens > 0:
+            self.trust += _TRUST_WEIGHT * (min(1.0, cached_tokens / credited_tokens) - self.trust)
+
+    def _drop(self, chunk: int, replica_id: str) -> None:
+        submitters = self._by_hash[chunk]
+        submitters.discard(replica_id)
+        if not submitters:
+            del self._by_hash[chunk]
+
+
+@dataclass
+class LearnedState:
+    """The learned state of one model."""
+
+    outputs: OutputLengths = field(default_factory=OutputLengths)
+    prefixes: PrefixIndex = field(default_factory=PrefixIndex)
+    settled: int = 0
+    other_lane: int = 0
+    """Requests that turned out to belong to another lane than the one they were booked for, as the lanes are now; of those `settled`."""
+
+    def book(self, job: Job, policy: SchedulingPolicy) -> None:
+        """Sets what the job is booked with."""
+        request = job.request
+        chunks, _ = self.prefixes.longest(request.prefix)
+        job.credit_tokens = int(chunks * request.chunk_tokens * self.prefixes.trust)
+        mean, p90 = self.outputs.expect(request.prompt_tokens, request.max_tokens)
+        sequences = request.sequences
+        job.prefill_tokens = max(1, request.prompt_tokens - job.credit_tokens) * sequences
+        job.output_tokens = mean
+        job.kv_tokens = (request.prompt_tokens + p90) * sequences
+        job.cost = job.prefill_tokens + policy.decode_weight * mean * sequences
+
+    def settle(self, lease: Lease, usage: Usage, policy: SchedulingPolicy) -> None:
+        """Learns from the engine's account of a finished request."""
+        request = lease.request
+        sequences = max(1, usage.sequences)
+        self.outputs.observe(request.prompt_tokens, lease.output_tokens, round(usage.output_tokens / sequences))
+        credited = request.prompt_tokens * request.sequences - lease.prefill_tokens
+        if self.prefixes.trust > 0:
+            self.prefixes.observe(round(credited / self.prefixes.trust), usage.cached_tokens)
+        self.settled += 1
+        booked = policy.lane_of(lease.prefill_tokens + lease.output_tokens * lease.sequences)
+        self.other_lane += policy.lane_of(usage.prompt_tokens - usage.cached_tokens + usage.output_tokens) != booked

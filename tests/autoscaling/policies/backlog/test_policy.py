@@ -1,0 +1,226 @@
+"""The policy in a simulated cell: what it does to real requests, and why it says it does."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from autoscaling.policies.backlog.policy import BacklogPolicy
+from autoscaling.policies.backlog.settings import BacklogSettings, settings_of
+from autoscaling.policies.policy import Concern, PolicyReason, ReplicaProfile
+from autoscaling.scaler.autoscaler import Autoscaler
+from autoscaling.scaler.decision import Bounds, ScalingDecision
+from autoscaling.signals.signals import Signals
+from cluster.spec import Backlog
+from deployments.engine_model.cost_model import CostModel, line, plain_attention
+from deployments.engine_model.limits import EngineModelLimits
+from deployments.scheduling import LanePolicy, SchedulingPolicy
+from deployments.scheduling.replica import ReplicaStatus
+from planning.simulator.cell import CellSettings, CellSimulator
+from planning.simulator.outcome import SimulationOutcome
+from planning.simulator.scaling import SimulatedScaling
+from planning.simulator.workload import plain_workload
+from tests.autoscaling.scaler.moments import moment, replicas
+
+COST = CostModel(line(0.025, 5e-5), line(0.0, 1e-5), plain_attention(2e-8, 1e-10))
+LIMITS = EngineModelLimits(32, 2_048, 120_000)
+LANES = (LanePolicy("short", 2_048, 8, 10, 600), LanePolicy("long", None, 1, 60, 600))
+
+
+def policy(measured: bool = True, start_up_s: float = 20.0, **settings: float) -> BacklogPolicy:
+    return BacklogPolicy(BacklogSettings(**settings), ReplicaProfile(LIMITS, 4.0, COST if measured else None, start_up_s))  # type: ignore[arg-type]
+
+
+def outcome(
+    phases: list[tuple[float, float]], bounds: Bounds, start_up_s: float = 20.0, measured: bool = True, replicas: int = 1, **settings: float
+) -> SimulationOutcome:
+    """`phases`: requests a second for so many seconds."""
+    rng, times, begin = np.random.default_rng(3), [], 0.0
+    for rate, seconds in phases:
+        count = rng.poisson(rate * seconds)
+        times.append(begin + np.sort(rng.uniform(0, seconds, count)))
+        begin += seconds
+    arrived = np.concatenate(times)
+    prompts = rng.lognormal(6.2, 0.8, len(arrived)).astype(np.int64).clip(1, 6_000)
+    answers = rng.lognormal(5.5, 0.6, len(arrived)).astype(np.int64).clip(1, 2_000)
+    scaling = SimulatedScaling(Autoscaler(policy(measured, start_up_s, **settings), bounds), begin, start_up_s=(start_up_s,))
+    return CellSimulator(
+        CellSettings(replicas, LIMITS, SchedulingPolicy(lanes=LANES), scaling=scaling), COST, plain_workload(arrived, prompts, answers, 2.0)
+    ).run()
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("measured", [True, False])
+def test_a_ramp_up_and_down_loses_nothing_and_ends_where_it_began(measured: bool) -> None:
+    out = outcome([(1, 300), (10, 300), (1, 900)], Bounds(1, 8), measured=measured)
+    assert not np.isnan(out.finished_s).any()
+    maximum = max(decision.requested for decision in out.scalings)
+    assert 4 <= maximum <= 8
+    assert out.scalings[-1].applied <= 2
+    assert {decision.reason for decision in out.scalings if decision.changes} <= {"demand", "backlog", "occupancy", "consolidate", "slo_burn"}
+
+
+def test_a_burst_is_answered_within_seconds() -> None:
+    out = outcome([(1, 300), (20, 60)], Bounds(1, 16))
+    first = next(decision for decision in out.scalings if decision.changes and decision.requested > decision.applied and decision.at_s > 300)
+    assert first.at_s < 310
+
+
+@pytest.mark.whole
+def test_steady_load_moves_nothing_once_it_is_known() -> None:
+    out = outcome([(5, 3_600)], Bounds(1, 8), replicas=3)
+    assert [decision for decision in out.scalings if decision.changes and decision.at_s > 900] == []
+
+
+def test_nothing_arrives_and_the_last_goes_and_the_first_request_brings_one_back() -> None:
+    out = outcome([(1, 120), (0, 700), (1, 60)], Bounds(0, 4), zero_after_s=120.0, down_after_s=60.0)
+    changes = [(decision.requested, decision.policy_reason) for decision in out.scalings if decision.changes]
+    assert (0, PolicyReason.IDLE) in changes
+    assert any(policy_reason is PolicyReason.WAKE for _, policy_reason in changes)
+    assert not np.isnan(out.finished_s).any()
+
+
+def unresponsive_after(busy_s: int, until_s: int, bounds: Bounds, stray: float = 0.0, **settings: float) -> list[ScalingDecision]:
+    """Salvos of ten requests that are worth some seven replicas, and then next to nothing: `stray` requests a second. What is asked for is there at
+    once. Every decision that changed the number."""
+    scaler = Autoscaler(policy(start_up_s=20.0, **settings), bounds)
+    rng = np.random.default_rng(5)
+    arrived, number, changes = 0, bounds.maximum, []
+    for second in range(until_s):
+        arrived += 10 * int(rng.poisson(1.0)) if second < busy_s else int(rng.poisson(stray))
+        now = moment(float(second), ready=number, arrived_work=2_000.0 * arrived, counted=arrived, output_tokens=300 * arrived)
+        decision = scaler.decide(now.showing(flows=(replace(now.flows[0], arrived=arrived),)))
+        if decision.changes:
+            changes.append(decision)
+        number = decision.requested
+    return changes
+
+
+@pytest.mark.parametrize("minimum", [0, 1, 2])
+def test_a_fleet_whose_traffic_stops_goes_home_by_halves_and_never_comes_back_for_nothing(minimum: int) -> None:
+    changes = [one for one in unresponsive_after(1_200, 6_000, Bounds(minimum, 15)) if one.at_s >= 1_200]
+    assert [one.requested for one in changes if one.requested > one.applied] == []
+    assert changes[-1].requested == minimum
+    assert all(2 * one.requested >= one.applied for one in changes if one.applied > 1)
+    assert all(later.at_s - one.at_s >= 600 for one, later in pairwise(changes) if later.policy_reason is not PolicyReason.IDLE)
+    assert changes[0].at_s >= 1_500
+    assert PolicyReason.TRAFFIC_DROP in {one.policy_reason for one in changes}
+
+
+def test_a_rate_limit_spreads_the_steps_of_a_traffic_drop_and_makes_them_no_later() -> None:
+    changes = [one for one in unresponsive_after(1_200, 6_000, Bounds(1, 15, down_per_min=1)) if one.at_s >= 1_200]
+    assert all(one.applied - one.requested == 1 for one in changes)
+    assert changes[-1].requested == 1
+    free = [one for one in unresponsive_after(1_200, 6_000, Bounds(1, 15)) if one.at_s >= 1_200]
+    assert changes[-1].at_s <= free[-1].at_s + 60 * 8
+
+
+def test_stray_requests_while_the_upstream_is_out_move_nothing() -> None:
+    quiet = unresponsive_after(1_200, 4_200, Bounds(1, 15))
+    changes = [one for one in unresponsive_after(1_200, 4_200, Bounds(1, 15), stray=0.01) if one.at_s >= 1_200]
+    assert [one.requested for one in changes] == [one.requested for one in quiet if one.at_s >= 1_200]
+
+
+def test_idle_is_the_last_replicas_affair_alone() -> None:
+    decisions = unresponsive_after(1_200, 3_000, Bounds(0, 15), zero_after_s=60.0)
+    assert {one.applied for one in decisions if one.policy_reason is PolicyReason.IDLE} == {1}
+
+
+@pytest.mark.whole
+def test_a_load_that_swings_faster_than_replicas_start_makes_no_flap() -> None:
+    out = outcome([(2, 60), (14, 60)] * 20, Bounds(1, 12), start_up_s=60.0, replicas=3)
+    steps = [(decision.at_s, decision.requested - decision.applied) for decision in out.scalings if decision.changes]
+    ups = [at_s for at_s, more in steps if more > 0]
+    assert ups
+    assert [at_s for at_s, more in steps if more < 0 and any(0 < at_s - up_s < 600 for up_s in ups)] == []
+
+
+def test_what_a_unresponsive_replica_would_carry_is_asked_for_beside_it() -> None:
+    heard, unheard = policy(start_up_s=10.0), policy(start_up_s=10.0)
+    unresponsive = (*replicas(1), *replicas(1, ReplicaStatus.UNRESPONSIVE))
+    for second in range(60):
+        now = moment(float(second), arrived_work=40_000.0 * second, counted=40 * second, output_tokens=6_000 * second)
+        without, beside = heard.decide(now).replicas, unheard.decide(now.showing(replicas=unresponsive)).replicas
+    assert beside == without + 1
+
+
+def test_a_unresponsive_replica_that_speaks_again_is_no_step_up() -> None:
+    one = policy(start_up_s=10.0, down_after_s=60.0)
+    unresponsive = (*replicas(4), *replicas(1, ReplicaStatus.UNRESPONSIVE))
+    desired = []
+    for second in range(200):
+        now = moment(float(second), ready=5, arrived_work=100.0 * second, counted=2 * second, output_tokens=200 * second)
+        desired.append(one.decide(now.showing(replicas=unresponsive) if second < 40 else now).replicas)
+    assert desired[-1] == 1
+
+
+def missing(second: int, ready: int, sequences: int, waiting: bool) -> Signals:
+    """Half the first tokens are late; one request is in the lane at all times, where one waits."""
+    counted = {"counted": second, "output_tokens": 20 * second}
+    now = moment(float(second), ready=ready, arrived_work=100.0 * second, waiting_work=100.0 if waiting else 0.0, **counted)
+    flow = replace(now.flows[0], arrived=second, met=second, missed=second)
+    return now.showing(replicas=tuple(replace(one, sequences=sequences) for one in now.replicas), flows=(flow,))
+
+
+@pytest.mark.parametrize("sequences", [20, 30, 33, 35])
+def test_missed_promises_bring_a_replica_where_the_need_is_covered_and_where_the_margin_holds_it_back(sequences: int) -> None:
+    one, calm = policy(start_up_s=10.0, occupancy=1.0), policy(start_up_s=10.0, occupancy=1.0)
+    for second in range(200):
+        now = missing(second, 1, sequences, waiting=True)
+        held, desired = calm.decide(now.showing(flows=(replace(now.flows[0], missed=0),))), one.decide(now)
+    assert held.terms["occupancy"] == pytest.approx(sequences / 32, rel=0.05)
+    assert (held.replicas, desired.replicas, desired.policy_reason, desired.concern) == (1, 2, PolicyReason.SLO_BURN, None)
+
+
+def test_missed_promises_bring_none_where_nothing_waits_for_it_and_that_is_told() -> None:
+    one = policy(start_up_s=10.0)
+    reported = [one.decide(missing(second, 2, 5, waiting=False)) for second in range(900)]
+    assert {desired.replicas for desired in reported} <= {1, 2}
+    assert reported[-1].concern is Concern.NOTHING_WAITS
+
+
+def test_missed_promises_that_a_replica_does_not_hint_bring_one_and_then_no_other_for_an_hour() -> None:
+    """As the platform answers: what is asked for is ready ten seconds later; SLOs are missed all the same."""
+    one = policy(start_up_s=10.0)
+    number, since_s, numbers, reported = 2, 0, [(0, 2)], set()
+    for second in range(5_400):
+        ready = min(number, 2) if second - since_s < 10 else number
+        signals = replace(missing(second, ready, 5, waiting=second >= 60), applied=number, starting=number - ready)
+        desired = one.decide(signals)
+        if desired.replicas != number:
+            number, since_s = desired.replicas, second
+            numbers.append((second, number))
+        if desired.concern is not None and second >= 120:
+            reported.add(desired.concern)
+    assert [after for (_, before), (_, after) in pairwise(numbers) if after > before] == [3, 2], numbers
+    assert reported == {Concern.HELPED_NOTHING}
+
+
+def test_being_short_costs_more_where_starts_take_longer() -> None:
+    settings = BacklogSettings()
+    assert settings.sigmas(0.0) == settings.sigmas(60.0) < settings.sigmas(120.0) < settings.sigmas(600.0)
+
+
+def test_without_any_load_nothing_is_added() -> None:
+    quiet = policy()
+    for second in range(600):
+        assert quiet.decide(moment(float(second))).replicas <= 2
+
+
+def test_a_backlog_that_the_starting_replicas_will_clear_asks_for_no_more() -> None:
+    """Credited on the way up: asked again while they start, the policy wants no more than before."""
+    asking = policy(start_up_s=60.0)
+    work, applied, desired = 0.0, 2, []
+    for second in range(120):
+        work += 2_000.0 if second < 60 else 12_000.0
+        waiting = max(0.0, 8_000.0 * (second - 60))
+        answer = asking.decide(moment(float(second), ready=2, applied=applied, arrived_work=work, waiting_work=waiting))
+        applied = max(applied, answer.replicas)
+        desired.append(applied)
+    assert desired[-1] <= 1.6 * desired[75]
+
+
+def test_the_specs_knobs_are_the_policies() -> None:
+    assert settings_of(Backlog(), 1.0) == BacklogSettings()
+    assert settings_of(Backlog(utilisation=0.5), 2.0) == BacklogSettings(utilisation=0.5, period_s=2.0)

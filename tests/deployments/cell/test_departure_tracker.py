@@ -1,0 +1,215 @@
+"""What the directory does about lives, with a real file and real processes."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deployments.cell import departure_tracker, lifecycle_log
+from deployments.cell.departure import DepartureCause, Ended, Event, Lost, MemberKind, Ready, read_event
+from deployments.cell.departure_tracker import DepartureTracker, Presence, ProcessWatch, machine, own_presence
+from deployments.cell.lifecycle_log import FILE_NAME, LifecycleLog
+
+
+class Heard:
+    """A directory's `DepartureTracker`, with what it says."""
+
+    def __init__(self, folder: Path | None, began_unix_s: float = 0.0) -> None:
+        self.news = 0
+        self.heard = asyncio.Event()
+        self.died: list[tuple[MemberKind, str]] = []
+        self.departure_tracker = DepartureTracker(folder, began_unix_s, self._changed, lambda kind, who: self.died.append((kind, who)))
+
+    def _changed(self) -> None:
+        self.news += 1
+        self.heard.set()
+
+    def reported(self) -> list[tuple[MemberKind, str, DepartureCause]]:
+        """Who ended, and why."""
+        return [(one.kind, one.who, one.cause) for one in self.departure_tracker.departures().last]
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    running = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
+    yield running
+    running.kill()
+    running.communicate()
+
+
+def there(process: subprocess.Popen[bytes], held: Lost | None = None) -> Presence:
+    return Presence(process.pid, machine(), held or Lost())
+
+
+async def killed(process: subprocess.Popen[bytes]) -> None:
+    """Kills it; whoever watches it in this loop has been told then."""
+    gone = asyncio.Event()
+    ProcessWatch(process.pid, gone.set)
+    process.kill()
+    async with asyncio.timeout(20):
+        await gone.wait()
+    await asyncio.sleep(0)
+
+
+def written(folder: Path) -> list[Event]:
+    return [read_event(line) for line in (folder / FILE_NAME).read_text().splitlines()]
+
+
+async def test_a_process_that_is_killed_is_noticed_at_once_with_what_it_held(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
+    heard = Heard(tmp_path)
+    heard.departure_tracker.process(MemberKind.GATEWAY, "g1", there(process, Lost(broken=1)))
+    heard.departure_tracker.process(MemberKind.GATEWAY, "g1", there(process, Lost(broken=3, tokens=70)))
+    assert not heard.reported()
+    await killed(process)
+    assert heard.reported() == [(MemberKind.GATEWAY, "g1", DepartureCause.PROCESS_DIED)]
+    assert heard.departure_tracker.departures().last[0].lost == Lost(broken=3, tokens=70)
+    assert (heard.died, heard.news) == ([(MemberKind.GATEWAY, "g1")], 1)
+    last = written(tmp_path)[-1]
+    assert isinstance(last, Ended)
+    assert (last.who, last.cause, last.lost.broken) == ("g1", DepartureCause.PROCESS_DIED, 3)
+
+
+async def test_one_that_leaves_is_no_loss_however_its_process_ends(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
+    heard = Heard(tmp_path)
+    heard.departure_tracker.process(MemberKind.GATEWAY, "g1", there(process))
+    heard.departure_tracker.ended(Ended(MemberKind.GATEWAY, "g1", time.time(), DepartureCause.STOPPED))
+    await killed(process)
+    assert (heard.reported(), heard.died) == ([(MemberKind.GATEWAY, "g1", DepartureCause.STOPPED)], [])
+
+
+async def test_a_gateway_whose_connections_break_before_it_is_gone_has_died(process: subprocess.Popen[bytes]) -> None:
+    heard = Heard(None)
+    heard.departure_tracker.process(MemberKind.GATEWAY, "g1", there(process))
+    heard.departure_tracker.given_up(MemberKind.GATEWAY, "g1")  # another gateway was faster than the kernel
+    heard.departure_tracker.given_up(MemberKind.GATEWAY, "g1")
+    assert not heard.reported()
+    await killed(process)
+    assert heard.reported() == [(MemberKind.GATEWAY, "g1", DepartureCause.PROCESS_DIED)]
+
+
+async def test_a_frozen_gateway_is_unresponsive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(departure_tracker, "GONE_WITHIN_S", 0.01)
+    heard = Heard(None)
+    heard.departure_tracker.process(MemberKind.GATEWAY, "g1", own_presence())
+    heard.departure_tracker.given_up(MemberKind.GATEWAY, "g1")
+    heard.departure_tracker.process(MemberKind.GATEWAY, "g1", own_presence())  # it was a doubt, no more
+    heard.departure_tracker.given_up(MemberKind.GATEWAY, "g1")
+    async with asyncio.timeout(20):
+        await heard.heard.wait()
+    assert heard.reported() == [(MemberKind.GATEWAY, "g1", DepartureCause.UNRESPONSIVE)]
+    heard.departure_tracker.process(MemberKind.GATEWAY, "g1", own_presence())
+    assert heard.departure_tracker.departures().last[0].back_unix_s is not None
+
+
+async def test_one_of_another_machine_is_given_up_at_once() -> None:
+    heard = Heard(None)
+    heard.departure_tracker.process(MemberKind.GATEWAY, "g1", Presence(1, "another machine"))
+    heard.departure_tracker.given_up(MemberKind.GATEWAY, "g1")
+    assert heard.reported() == [(MemberKind.GATEWAY, "g1", DepartureCause.UNRESPONSIVE)]
+
+
+async def test_there_is_one_controller(tmp_path: Path) -> None:
+    heard = Heard(tmp_path)
+    for who in ("controller-1", "controller-1", "controller-2"):
+        heard.departure_tracker.process(MemberKind.CONTROLLER, who, Presence(1, "another machine"))
+    (departure,) = heard.departure_tracker.departures().last
+    assert (departure.kind, departure.who, departure.cause) == (MemberKind.CONTROLLER, "controller-1", DepartureCause.PROCESS_DIED)
+    assert departure.replaced_by == "controller-2"
+
+
+async def test_a_directory_that_comes_in_another_s_place_knows_all_and_tells_of_its_loss(tmp_path: Path) -> None:
+    began = time.time()
+    first = Heard(tmp_path, began)
+    first.departure_tracker.replica("r1", "demo", 7)
+    first.departure_tracker.ended(Ended(MemberKind.REPLICA, "r1", time.time(), DepartureCause.ENGINE_DIED, "demo", 7, "g1", Lost(1, 2, 3, ("d",))))
+    second = Heard(tmp_path, began)
+    lost_replica, lost_directory = second.departure_tracker.departures().last
+    assert (lost_replica.cause, lost_replica.lost) == (DepartureCause.ENGINE_DIED, Lost(1, 2, 3, ("d",)))
+    assert (lost_directory.kind, lost_directory.cause) == (MemberKind.DIRECTORY, DepartureCause.PROCESS_DIED)
+    assert lost_directory.replaced_by is not None
+    second.departure_tracker.ended(Ended(MemberKind.REPLICA, "r1", time.time(), DepartureCause.ENGINE_DIED, "demo", 7, "g1", Lost(1, 2, 3, ("d",))))
+    assert second.departure_tracker.departures().last[0].lost.requests == 3, "told again to the next directory"
+    second.departure_tracker.replica("r2", "demo", 8)
+    assert second.departure_tracker.departures().last[0].replaced_by == "r2"
+
+
+async def test_a_gateway_whose_clock_is_ahead_hides_no_replacement(tmp_path: Path) -> None:
+    heard = Heard(tmp_path)
+    heard.departure_tracker.ended(Ended(MemberKind.REPLICA, "r1", time.time() + 100, DepartureCause.UNRESPONSIVE, "demo"))
+    heard.departure_tracker.replica("r2", "demo", 8)
+    assert heard.departure_tracker.departures().last[0].replaced_by == "r2"
+
+
+async def test_another_cell_s_lives_are_not_this_one_s(tmp_path: Path) -> None:
+    Heard(tmp_path).departure_tracker.ended(Ended(MemberKind.REPLICA, "r1", time.time(), DepartureCause.UNRESPONSIVE))
+    assert not Heard(tmp_path, time.time() + 1).reported()
+
+
+async def test_who_ended_while_there_was_no_directory_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Heard(tmp_path)
+    first.departure_tracker.process(MemberKind.GATEWAY, "g1", own_presence())
+    first.departure_tracker.process(MemberKind.GATEWAY, "g2", own_presence())
+    monkeypatch.setattr(departure_tracker, "SETTLE_S", 0.0)
+    second = Heard(tmp_path)
+    second.departure_tracker.process(MemberKind.GATEWAY, "g2", own_presence())
+    second.departure_tracker.sweep()
+    second.departure_tracker.sweep()
+    assert second.reported()[1:] == [(MemberKind.GATEWAY, "g1", DepartureCause.UNRESPONSIVE)]
+
+
+async def test_while_the_cell_is_taken_down_nothing_is_a_loss(process: subprocess.Popen[bytes]) -> None:
+    heard = Heard(None)
+    heard.departure_tracker.process(MemberKind.GATEWAY, "g1", there(process))
+    heard.departure_tracker.close()
+    await killed(process)
+    heard.departure_tracker.ended(Ended(MemberKind.REPLICA, "r1", time.time(), DepartureCause.PROCESS_DIED))
+    assert heard.reported() == [(MemberKind.REPLICA, "r1", DepartureCause.STOPPED)]
+
+
+def test_a_damaged_file_is_read_as_far_as_it_goes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = LifecycleLog(tmp_path / FILE_NAME)
+    log.write(Ready(MemberKind.REPLICA, "r1", 1.0))
+    with (tmp_path / FILE_NAME).open("ab") as file:
+        file.write(b'{"event":"ended","kind":"rep')
+    log.write(Ready(MemberKind.REPLICA, "r2", 2.0))
+    assert [event.who for event in log.read()] == ["r1", "r2"]
+    assert "line 2" in caplog.text
+    assert [event.who for event in log.read(1.5)] == ["r2"]
+
+
+def test_a_full_file_is_rotated_and_still_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle_log, "MAX_BYTES", 500)
+    log = LifecycleLog(tmp_path / FILE_NAME)
+    for number in range(40):
+        log.write(Ready(MemberKind.REPLICA, f"r{number}", float(number)))
+    names = [event.who for event in log.read()]
+    assert names == [f"r{number}" for number in range(40 - len(names), 40)]
+    assert len(names) > 10
+    assert sum(path.stat().st_size for path in (tmp_path / FILE_NAME).parent.iterdir()) < 3 * 700
+
+
+def test_what_cannot_be_written_is_written_with_the_next(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "logs").write_text("no folder")
+    log = LifecycleLog(tmp_path / FILE_NAME)
+    log.write(Ready(MemberKind.REPLICA, "r1", 1.0))
+    assert log.read() == []
+    assert "log lifecycle cannot be written" in caplog.text
+    (tmp_path / "logs").unlink()
+    log.write(Ready(MemberKind.REPLICA, "r2", 2.0))
+    assert [event.who for event in log.read()] == ["r1", "r2"]
+    assert (log.health.error, log.health.lost_lines) == (None, 0)
+
+
+def test_of_more_than_may_wait_the_oldest_are_lost(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("no folder")
+    log = LifecycleLog(tmp_path / FILE_NAME)
+    for number in range(lifecycle_log.MAX_WAITING + 10):
+        log.write(Ready(MemberKind.REPLICA, f"r{number}", 1.0))
+    (tmp_path / "logs").unlink()
+    log.write(Ready(MemberKind.REPLICA, "last", 1.0))
+    assert log.read()[0].who == "r11"
+    assert log.health.lost_lines == 10

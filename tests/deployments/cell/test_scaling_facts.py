@@ -1,0 +1,86 @@
+"""The owner's page: what is written on it is read again, whatever the scheduler has been through."""
+
+import json
+import random
+from dataclasses import replace
+
+import pytest
+
+from deployments.cell.latency import LatencySignals, LatencyWindow
+from deployments.cell.scaling_facts import ScalingFacts, read_scaling_facts
+from deployments.scheduling import Snapshot
+from deployments.scheduling.recorder import RecordingScheduler
+from tests.deployments.scheduling.test_replay import drive
+from tests.deployments.scheduling.world import POLICY, make_request, make_scheduler
+
+
+def driven(seed: int) -> Snapshot:
+    scheduler = RecordingScheduler(POLICY, lambda line: None)
+    drive(scheduler, seed)
+    return replace(scheduler.snapshot(1_000.0), suspects=(), bans=0, aside=0)  # which concern no autoscaler
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_written_is_read(seed: int) -> None:
+    snapshot = driven(seed)
+    assert snapshot.flows
+    assert snapshot.lanes[0].estimated
+    latencies = random.Random(seed).choice([None, LatencySignals(30.0, 7, 0.1, 0.2, 0.3, 0.01)])
+    scaling_facts = ScalingFacts("org/model", 3, 0.25, snapshot, {"interactive": 0.99, "batch": 0.5}, latencies)
+    assert read_scaling_facts(scaling_facts.encode()) == scaling_facts
+
+
+def test_an_empty_scheduler_has_books_too() -> None:
+    scaling_facts = ScalingFacts("m", 1, 0.0, make_scheduler(0).snapshot(0.0), {})
+    assert read_scaling_facts(scaling_facts.encode()) == scaling_facts
+
+
+def test_what_waits_says_for_what() -> None:
+    scheduler = make_scheduler(0)
+    scheduler.submit(make_request("q"), 0.0)
+    scaling_facts = ScalingFacts("m", 1, 0.0, scheduler.snapshot(1.0), {})
+    assert read_scaling_facts(scaling_facts.encode()).snapshot.lanes[0].head_waits_for == "no_ready_replica"
+
+
+def test_fields_of_a_newer_gateway_are_left_out() -> None:
+    content = json.loads(ScalingFacts("m", 1, 0.0, driven(1), {}, LatencySignals(30.0, 7, 0.1, 0.2, 0.3, 0.01)).encode())
+    expected = read_scaling_facts(json.dumps(content).encode())
+    for table in ("lanes", "replicas", "flows"):
+        content["snapshot"][table]["fields"].append("news")
+        for row in content["snapshot"][table]["rows"]:
+            row.append(7)
+    content["snapshot"]["news"] = content["latencies"]["news"] = content["news"] = 7
+    assert read_scaling_facts(json.dumps(content).encode()) == expected
+
+
+@pytest.mark.parametrize("payload", [b"", b"{", b"[]", b"{}", b"7", b'{"model": "m", "epoch": 1, "age_s": 0, "latencies": null, "snapshot": {}}'])
+def test_what_is_no_page_is_refused(payload: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        read_scaling_facts(payload)
+
+
+def test_a_row_of_another_length_is_refused() -> None:
+    content = json.loads(ScalingFacts("m", 1, 0.0, driven(1), {}).encode())
+    content["snapshot"]["replicas"]["rows"][0].pop()
+    with pytest.raises(ValueError, match=r"."):
+        read_scaling_facts(json.dumps(content).encode())
+
+
+def test_latencies_of_the_last_seconds() -> None:
+    window = LatencyWindow()
+    assert window.over(10.0, 0.0) == LatencySignals(10.0, 0, 0.0, 0.0, 0.0, 0.0)
+    for number in range(1, 101):
+        window.first_token(number / 100, float(number))
+    window.ended(1.0, 11, 99.0)
+    window.ended(1.0, 1, 99.0)
+    reported = window.over(10.0, 100.0)
+    assert (reported.requests, reported.ttft_p50_s, reported.tpot_p90_s) == (11, pytest.approx(0.95), pytest.approx(0.1))
+    assert window.over(1e9, 100.0).requests == 100
+    assert window.over(5.0, 1_000.0).requests == 0
+
+
+def test_reading_costs_little() -> None:
+    """A thousand replicas: some 100 kB, not a megabyte."""
+    snapshot = driven(1)
+    many = replace(snapshot, replicas=tuple(replace(snapshot.replicas[0], replica_id=f"engine-model#{number:08}") for number in range(1_000)))
+    assert len(ScalingFacts("m", 1, 0.0, many, {}).encode()) < 120_000

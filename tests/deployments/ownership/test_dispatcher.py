@@ -1,0 +1,405 @@
+"""The dispatcher's races with its owner: whatever happens in one moment, no lease, no lane entry and no pending request is left."""
+
+import asyncio
+import dataclasses
+import random
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from cluster.spec import EngineSettings, Model
+from deployments.ownership.dispatcher import Dispatcher
+from deployments.ownership.entries import EntryState
+from deployments.ownership.lane_owner import LaneOwner
+from deployments.ownership.pending_request import QueueTimeout, Rejected
+from deployments.protocol import Finished, FirstTokens, ReplicaFacts, ReplicaState
+from deployments.scheduling import (
+    Admission,
+    AdmissionKind,
+    Binding,
+    Ending,
+    Lease,
+    PickReason,
+    Placement,
+    RejectCause,
+    Request,
+    SchedulingPolicy,
+    Snapshot,
+)
+
+MODEL = Model(name="demo", source="/nowhere", settings=EngineSettings(max_model_len=1_024))
+
+
+def facts(name: str = "r1", max_num_seqs: int = 1) -> ReplicaFacts:
+    return ReplicaFacts(name, "demo", f"http://{name}", 1, "n", "generate", 1_024, max_num_seqs, 2_048, 65_536)
+
+
+def request(name: str, wait_s: float = 60.0) -> Request:
+    now = time.monotonic()
+    return Request(name, 10, 10, now, now + 1.0, now + wait_s)
+
+
+def make_dispatcher(max_waiting: int = 100) -> Dispatcher:
+    """A dispatcher whose gateway owns the model, and takes replicas at their word."""
+    dispatcher = Dispatcher(MODEL, "here")
+    owner = LaneOwner(SchedulingPolicy(max_waiting=max_waiting), replicas=dispatcher.replicas)
+    dispatcher.on_ready = owner.replica_up
+    dispatcher.follow(owner)
+    return dispatcher
+
+
+def books(dispatcher: Dispatcher) -> Snapshot:
+    """The owner's books."""
+    snapshot = dispatcher.snapshot()
+    assert snapshot is not None
+    return snapshot
+
+
+@pytest.fixture
+async def dispatcher() -> AsyncIterator[Dispatcher]:
+    """A dispatcher whose books must balance in the end."""
+    dispatcher = make_dispatcher()
+    yield dispatcher
+    for _ in range(3):
+        await asyncio.sleep(0)
+    snapshot = books(dispatcher)
+    assert snapshot.placed + snapshot.adopted == sum(snapshot.endings.values())
+    assert sum(lane.waiting for lane in snapshot.lanes) == 0
+    assert not len(dispatcher)
+    assert dispatcher.own is not None
+    assert not dispatcher.own.entries.live
+
+
+async def wait(dispatcher: Dispatcher, one: Request) -> Placement:
+    assert (await dispatcher.submit(one)).accepted
+    return await dispatcher.placement(one)
+
+
+async def waiting(dispatcher: Dispatcher, name: str) -> asyncio.Task[Placement]:
+    task = asyncio.create_task(wait(dispatcher, request(name)))
+    await asyncio.sleep(0)
+    return task
+
+
+async def cancelled(task: asyncio.Task[Placement]) -> None:
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_cancelled_while_waiting(dispatcher: Dispatcher) -> None:
+    task = await waiting(dispatcher, "a")
+    task.cancel()
+    await cancelled(task)
+    dispatcher.replica_up(facts())
+    assert books(dispatcher).placed == 0
+
+
+async def test_cancelled_after_the_placement_before_the_task_ran(dispatcher: Dispatcher) -> None:
+    task = await waiting(dispatcher, "a")
+    dispatcher.replica_up(facts())
+    task.cancel()
+    await cancelled(task)
+    assert books(dispatcher).endings["cancelled"] == 1
+
+
+async def test_placed_after_the_cancellation_before_the_task_ran(dispatcher: Dispatcher) -> None:
+    task = await waiting(dispatcher, "a")
+    task.cancel()
+    dispatcher.replica_up(facts())
+    assert books(dispatcher).endings["cancelled"] == 1
+    await cancelled(task)
+
+
+async def test_the_place_of_a_cancelled_one_goes_to_the_next(dispatcher: Dispatcher) -> None:
+    tasks = [await waiting(dispatcher, name) for name in "abcd"]
+    dispatcher.replica_up(facts(max_num_seqs=2))
+    tasks[0].cancel()
+    await cancelled(tasks[0])
+    placements = [await tasks[1], await tasks[2]]
+    assert not tasks[3].done()
+    for placement in placements:
+        dispatcher.release(placement.lease, Ending.FINISHED)
+    dispatcher.release((await tasks[3]).lease, Ending.FINISHED)
+
+
+async def test_the_wait_runs_out(dispatcher: Dispatcher) -> None:
+    one = request("a", wait_s=0.05)
+    start = time.monotonic()
+    with pytest.raises(QueueTimeout):
+        await wait(dispatcher, one)
+    assert 0.04 < time.monotonic() - start < 2
+
+
+async def test_cancelled_in_the_moment_of_the_time_out(dispatcher: Dispatcher) -> None:
+    task = asyncio.create_task(wait(dispatcher, request("a", wait_s=0.0)))
+    await asyncio.sleep(0)
+    dispatcher.own._step()  # type: ignore[union-attr]
+    task.cancel()
+    with pytest.raises((QueueTimeout, asyncio.CancelledError)):
+        await task
+
+
+async def test_refused_waits_again_and_first(dispatcher: Dispatcher) -> None:
+    """It waits again, and comes before two that wait with earlier deadlines: the next replica has room for one of these beside it."""
+    dispatcher.replica_up(facts("r1", max_num_seqs=2))
+    patient = request("a")
+    patient = dataclasses.replace(patient, deadline_s=patient.deadline_s + 30.0)
+    placement, running = await wait(dispatcher, patient), await wait(dispatcher, request("b"))
+    waiting = [asyncio.create_task(wait(dispatcher, request(name))) for name in "cd"]
+    await asyncio.sleep(0)
+    assert not any(task.done() for task in waiting), "r1 is full"
+    dispatcher.refused(placement.lease, ReplicaState.DRAINING)
+    assert not dispatcher.replicas.is_ready("r1")
+    again = asyncio.create_task(dispatcher.placement(placement.request))
+    await asyncio.sleep(0)
+    assert not again.done(), "it waits again"
+    dispatcher.replica_up(facts("r2", max_num_seqs=2))
+    first = await asyncio.wait_for(again, 10.0)
+    assert (first.replica_id, first.lease.attempt) == ("r2", 2)
+    second = await asyncio.wait_for(waiting[0], 10.0)
+    await asyncio.sleep(0)
+    assert not waiting[1].done(), "it came first: one of the two that waited still does"
+    dispatcher.release(first.lease, Ending.FINISHED)
+    third = await waiting[1]
+    for lease in (running.lease, second.lease, third.lease):
+        dispatcher.release(lease, Ending.FINISHED)
+
+
+async def test_cancelled_after_a_refusal(dispatcher: Dispatcher) -> None:
+    dispatcher.replica_up(facts())
+    placement = await wait(dispatcher, request("a"))
+    dispatcher.refused(placement.lease, None)
+    task = asyncio.create_task(dispatcher.placement(placement.request))
+    await asyncio.sleep(0)
+    task.cancel()
+    await cancelled(task)
+
+
+async def test_a_lost_replica_tells_each_lease_once(dispatcher: Dispatcher) -> None:
+    dispatcher.replica_up(facts(max_num_seqs=4))
+    reported = []
+    leases = [(await wait(dispatcher, request(name))).lease for name in "abc"]
+    for lease in leases:
+        dispatcher.when_lost(lease, lambda lease=lease: reported.append(lease.lease_id))  # type: ignore[misc]
+    dispatcher.release(leases[0], Ending.FINISHED)
+    dispatcher.replica_lost("r1")
+    dispatcher.replica_lost("r1")
+    assert reported == [leases[1].lease_id, leases[2].lease_id]
+    for lease in leases:
+        dispatcher.release(lease, Ending.FINISHED)
+        assert dispatcher.url_of(lease) is None
+    assert books(dispatcher).endings == {"finished": 1, "cancelled": 0, "failed": 2, "refused": 0}
+
+
+async def test_refused_after_the_loss(dispatcher: Dispatcher) -> None:
+    dispatcher.replica_up(facts())
+    placement = await wait(dispatcher, request("a"))
+    dispatcher.replica_lost("r1")
+    dispatcher.refused(placement.lease, None)
+    dispatcher.replica_up(facts("r2"))
+    again = await dispatcher.placement(placement.request)
+    assert again.replica_id == "r2"
+    dispatcher.release(again.lease, Ending.FINISHED)
+
+
+async def test_refused_after_the_loss_with_a_full_lane(dispatcher: Dispatcher) -> None:
+    """It was admitted once: the full lane takes it."""
+    assert dispatcher.own is not None
+    dispatcher.own.configure(SchedulingPolicy(max_waiting=1), Binding())
+    dispatcher.replica_up(facts())
+    placement = await wait(dispatcher, request("a"))
+    dispatcher.replica_lost("r1")
+    other = await waiting(dispatcher, "b")
+    dispatcher.refused(placement.lease, None)
+    dispatcher.replica_up(facts("r2"))
+    again = await dispatcher.placement(placement.request)
+    assert again.lease.attempt_id == "a-2"
+    dispatcher.release(again.lease, Ending.FINISHED)
+    other.cancel()
+    await cancelled(other)
+
+
+async def test_words_about_unknown_replicas_change_nothing(dispatcher: Dispatcher) -> None:
+    dispatcher.replica_state("nobody", None)
+    dispatcher.replica_state("nobody", ReplicaState.DRAINING)
+    dispatcher.replica_lost("nobody")
+    assert not books(dispatcher).replicas
+    assert dispatcher.replicas.ready_in_turn() == []
+
+
+async def test_ready_replicas_take_turns(dispatcher: Dispatcher) -> None:
+    for name in ("r1", "r2", "r3"):
+        dispatcher.replica_up(facts(name))
+    assert {dispatcher.replicas.ready_in_turn()[0].replica_id for _ in range(3)} == {"r1", "r2", "r3"}
+    assert len(dispatcher.replicas.ready_in_turn()) == 3
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_storm(dispatcher: Dispatcher, seed: int) -> None:
+    """Requests that finish, are cancelled, refused or lost at random, while replicas come and go."""
+    dice = random.Random(seed)
+    names = ("r1", "r2", "r3")
+
+    async def run(name: str) -> None:
+        one = request(name, wait_s=dice.choice([0.02, 1.0]))
+        try:
+            placement = await wait(dispatcher, one)
+            while True:
+                dispatcher.when_lost(placement.lease, lambda: None)
+                try:
+                    await asyncio.sleep(dice.random() * 0.01)
+                except asyncio.CancelledError:
+                    dispatcher.release(placement.lease, Ending.CANCELLED)
+                    raise
+                if dice.random() < 0.7:
+                    break
+                dispatcher.refused(placement.lease, dice.choice([None, ReplicaState.DRAINING]))
+                placement = await dispatcher.placement(one)
+        except QueueTimeout:
+            return
+        dispatcher.first_token(placement.lease)
+        dispatcher.release(placement.lease, dice.choice([Ending.FINISHED, Ending.CANCELLED, Ending.FAILED]))
+
+    async def weather() -> None:
+        while True:
+            name = dice.choice(names)
+            dice.choice(
+                [
+                    lambda name=name: dispatcher.replica_up(facts(name, 2)),
+                    lambda name=name: dispatcher.replica_lost(name),
+                    lambda name=name: dispatcher.replica_state(name, None),
+                ]
+            )()
+            await asyncio.sleep(dice.random() * 0.01)
+
+    winds = asyncio.create_task(weather())
+    tasks = [asyncio.create_task(run(str(number))) for number in range(100)]
+    for task in dice.sample(tasks, 40):
+        await asyncio.sleep(dice.random() * 0.005)
+        task.cancel()
+    await asyncio.sleep(0.1)
+    winds.cancel()
+    for name in names:
+        dispatcher.replica_up(facts(name, 4))
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(result is None or isinstance(result, asyncio.CancelledError) for result in results), results
+    for name in names:
+        dispatcher.replica_lost(name)
+
+
+def finished(placement: Placement, sequences: int = 1) -> Finished:
+    return Finished(placement.lease.attempt_id, 200, sequences, 10, 0, 5, 0, 0.0, 0.1, 0.1, 0.1, 0.2)
+
+
+async def test_an_answer_that_was_sent_as_a_whole_outlives_its_replica(dispatcher: Dispatcher) -> None:
+    """A replica that has drained goes while a slow client still reads: that is no loss, neither for the client nor in the books."""
+    dispatcher.replica_up(facts(max_num_seqs=4))
+    whole, cut = await wait(dispatcher, request("whole")), await wait(dispatcher, request("cut"))
+    lost: list[str] = []
+    for placement in (whole, cut):
+        dispatcher.when_lost(placement.lease, lambda name=placement.request.request_id: lost.append(name))  # type: ignore[misc]
+    dispatcher.finished(finished(whole))
+    dispatcher.finished(finished(cut, sequences=0))
+    dispatcher.replica_lost("r1")
+    assert lost == ["cut"]
+    assert (books(dispatcher).endings["finished"], books(dispatcher).endings["failed"]) == (1, 1)
+    for placement in (whole, cut):
+        dispatcher.release(placement.lease, Ending.FINISHED)
+    assert books(dispatcher).endings["finished"] == 1
+
+
+async def test_one_that_waits_in_vain_is_turned_away(dispatcher: Dispatcher) -> None:
+    hasty, patient = asyncio.create_task(wait(dispatcher, request("hasty", 10.0))), asyncio.create_task(wait(dispatcher, request("patient", 500.0)))
+    await asyncio.sleep(0)
+    dispatcher.expect_replica(time.monotonic() + 60.0)
+    with pytest.raises(Rejected) as rejected:
+        await hasty
+    assert rejected.value.admission.cause is RejectCause.STARTING
+    assert not patient.done()
+    dispatcher.expect_replica(time.monotonic() + 60.0)  # a moment more or less is no news
+    dispatcher.replica_up(facts())
+    dispatcher.release((await patient).lease, Ending.FINISHED)
+
+
+async def test_the_next_owner_knows_of_cordons_and_starts() -> None:
+    dispatcher = Dispatcher(MODEL, "here")
+    dispatcher.cordon(frozenset({"r1"}))
+    dispatcher.expect_replica(time.monotonic() + 60.0)
+    owner = LaneOwner(SchedulingPolicy(), replicas=dispatcher.replicas)
+    dispatcher.on_ready = owner.replica_up
+    dispatcher.follow(owner)
+    dispatcher.replica_up(facts())
+    assert [replica.status for replica in books(dispatcher).replicas] == ["cordoned"]
+    assert not dispatcher.is_ready
+    assert not (await dispatcher.submit(request("hasty", 10.0))).accepted
+    dispatcher.cordon(frozenset())
+    assert dispatcher.is_ready
+    dispatcher.release((await wait(dispatcher, request("a"))).lease, Ending.FINISHED)
+
+
+async def test_a_lease_that_was_declared_to_the_next_owner_and_overtaken_is_not_remembered_for_ever() -> None:
+    """Its request's wait is over in the same moment, so nobody submits it again."""
+    dispatcher = make_dispatcher()
+    dispatcher.replica_up(facts())
+    placement = await wait(dispatcher, request("a", wait_s=0.02))
+    await asyncio.sleep(0.03)
+    owner = LaneOwner(SchedulingPolicy(), epoch=2, replicas=dispatcher.replicas)
+    dispatcher.follow(owner)
+    assert owner.entries.counts[EntryState.DECLARED] == 1
+    dispatcher.overtaken(placement.lease, 2)
+    with pytest.raises(QueueTimeout):
+        await dispatcher.placement(placement.request)
+    assert owner.entries.live == 0
+    assert not len(dispatcher)
+
+
+class Elsewhere:
+    """An owner at another gateway: keeps what it is told of, and decides nothing."""
+
+    epoch = 7
+
+    def __init__(self) -> None:
+        self.answered: list[str] = []
+
+    def submit(self, submitter: Dispatcher, request: Request, admitted: bool = False) -> None:
+        submitter.admitted(request.request_id, Admission(AdmissionKind.QUEUE, "default"))
+
+    def first_token(self, attempt_id: str) -> None:
+        self.answered.append(attempt_id)
+
+    def release(self, attempt_id: str, ending: Ending) -> None:
+        pass
+
+
+async def test_a_replicas_word_of_first_tokens_reaches_an_owner_elsewhere_once() -> None:
+    """Of this gateway's own leases alone: whoever owns the model hears the replica, too."""
+    dispatcher, owner = Dispatcher(MODEL, "here"), Elsewhere()
+    dispatcher.follow(owner)  # type: ignore[arg-type]
+    waits, runs = request("waits"), request("runs")
+    for one in (waits, runs):
+        assert (await dispatcher.submit(one)).accepted
+    lease = Lease(0, runs, "r1", time.monotonic(), 2, 10, 20, 10, 0)
+    dispatcher.placed(Placement(runs, lease, PickReason.LEAST_DECODE, "default", False, 0.0, None), "http://r1")
+    dispatcher.first_tokens(FirstTokens(("waits-1", "runs-1", "elsewhere-1", "nonsense")))
+    assert owner.answered == [], "one waits, one is an attempt before, two are not this gateway's"
+    dispatcher.first_tokens(FirstTokens(("elsewhere-1", "runs-2")))
+    dispatcher.first_tokens(FirstTokens(("runs-2",)))
+    dispatcher.first_token(lease)  # the first byte of the answer comes after it
+    assert owner.answered == ["runs-2"]
+
+
+async def test_a_replicas_word_of_first_tokens_frees_its_prefill_budget_whoever_holds_the_lease(dispatcher: Dispatcher) -> None:
+    dispatcher.replica_up(facts(max_num_seqs=4))
+    own = dispatcher.own
+    assert own is not None
+    here = (await wait(dispatcher, request("here"))).lease
+    another = Dispatcher(MODEL, "there")
+    another.follow(own)
+    there = (await wait(another, request("there"))).lease
+    replica = own.scheduler.fleet.by_id["r1"]
+    before = replica.prefill_tokens
+    dispatcher.first_tokens(FirstTokens((there.attempt_id, here.attempt_id)))
+    assert (before, replica.prefill_tokens) == (20, 0)
+    dispatcher.release(here, Ending.FINISHED)
+    another.release(there, Ending.FINISHED)

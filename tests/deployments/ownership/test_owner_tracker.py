@@ -1,0 +1,282 @@
+"""Whom a dispatcher follows: the directory's last word, one owner at a time, replicas only once they know its epoch."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from cluster.spec import EngineSettings, Model
+from deployments.ownership import owner_tracker as module
+from deployments.ownership.booking import Booking
+from deployments.ownership.channel import NotOwner
+from deployments.ownership.dispatcher import Dispatcher
+from deployments.ownership.owner_tracker import OwnerTracker
+from deployments.ownership.owners import Ownership
+from deployments.protocol import CLAIM_PATH, STALE_EPOCH_CODE, ReplicaFacts
+from deployments.scheduling import Binding, SchedulingPolicy
+from tests.deployments.gateway.rig import until
+from tests.deployments.ownership.virtual_time import VirtualLoop, virtual_time
+
+MODEL = Model(name="org/demo", source="/nowhere", settings=EngineSettings(max_model_len=1_024))
+NOBODY = "http://127.0.0.1:9"
+
+
+class Registrar:
+    """The directory, as far as it is told of anything."""
+
+    def __init__(self) -> None:
+        self.reported: list[tuple[object, ...]] = []
+
+    def overtaken(self, model: str, highest: int) -> None:
+        self.reported.append(("overtaken", model, highest))
+
+    def doubt(self, gateway_id: str) -> None:
+        self.reported.append(("doubt", gateway_id))
+
+
+class Replica:
+    """Answers claims, when it is let. `epochs` are those that it was shown."""
+
+    def __init__(self) -> None:
+        self.epochs: list[int] = []
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+        self.highest = 0
+        self.failures = 0
+        self.runs: list[dict[str, object]] = []
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> ReplicaFacts:
+        app = web.Application()
+        app.router.add_post(CLAIM_PATH, self._answer)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        return ReplicaFacts("r1", "demo", f"http://127.0.0.1:{self._runner.addresses[0][1]}", 1, "n", "generate", 1_024, 8, 2_048, 65_536)
+
+    async def stop(self) -> None:
+        assert self._runner is not None
+        await self._runner.cleanup()
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        self.epochs.append((await request.json())["epoch"])
+        await self.may_answer.wait()
+        if self.failures:
+            self.failures -= 1
+            return web.Response(status=500)
+        if self.epochs[-1] < self.highest:
+            return web.json_response({"error": {"code": STALE_EPOCH_CODE, "highest": self.highest}}, status=409)
+        return web.json_response({"epoch": self.epochs[-1], "running": self.runs})
+
+
+class World:
+    """A dispatcher, its owner tracker, a replica, a directory."""
+
+    def __init__(self, session: aiohttp.ClientSession, facts: ReplicaFacts, replica: Replica, log_folder: Path | None = None) -> None:
+        self.dispatcher = Dispatcher(MODEL, "me")
+        self.registrar, self.facts, self.replica = Registrar(), facts, replica
+        self.policy = SchedulingPolicy()
+        self.owner_tracker = OwnerTracker(self.dispatcher, "me", session, self.registrar, lambda: (self.policy, Binding()), log_folder)
+
+    def reported(self, epoch: int, gateway: str = "me") -> None:
+        self.owner_tracker.reported(Ownership(MODEL.name, epoch, gateway, NOBODY))
+
+    async def claimed(self) -> None:
+        """Waits until the replica is in use."""
+        await until(lambda: self.dispatcher.own is not None and "r1" in self.dispatcher.own.scheduler.fleet.by_id)
+
+
+@pytest.fixture
+async def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[World]:
+    monkeypatch.setattr(module, "RETRY_S", 0.001)
+    monkeypatch.setattr(module, "MAX_RETRY_S", 0.002)
+    replica = Replica()
+    facts = await replica.start()
+    async with aiohttp.ClientSession() as session:
+        made = World(session, facts, replica, tmp_path / "decisions")
+        yield made
+        made.owner_tracker.close()
+        replica.may_answer.set()
+    await replica.stop()
+
+
+async def test_the_gateway_that_is_named_owns_the_model_under_that_epoch(world: World, tmp_path: Path) -> None:
+    assert (world.owner_tracker.epoch, world.owner_tracker.highest) == (None, 0)
+    world.owner_tracker.reported(None)
+    assert world.dispatcher.owner is None
+    world.reported(3)
+    assert (world.owner_tracker.epoch, world.owner_tracker.highest, world.owner_tracker.taken_over) == (3, 3, 1)
+    owner = world.dispatcher.own
+    world.reported(3)
+    world.owner_tracker.reported(None)
+    assert world.dispatcher.own is owner, "what was known changes nothing"
+    assert owner is not None
+    assert owner._log is not None
+    assert owner._log._path == tmp_path / "decisions" / "org+demo-epoch-3-me.jsonl"
+
+
+async def test_an_older_word_of_the_directory_is_ignored(world: World) -> None:
+    world.reported(3)
+    owner = world.dispatcher.own
+    world.reported(2, "other")
+    assert world.dispatcher.own is owner
+    assert world.owner_tracker.highest == 3
+    world.reported(4, "other")
+    assert (world.dispatcher.own, world.owner_tracker.epoch, world.owner_tracker.highest, world.owner_tracker.taken_over) == (None, None, 4, 1)
+    world.reported(3)
+    assert world.dispatcher.own is None
+    world.reported(5)
+    assert (world.owner_tracker.epoch, world.owner_tracker.taken_over) == (5, 2)
+
+
+async def test_a_replica_is_used_once_it_knows_the_epoch(world: World) -> None:
+    world.replica.runs = [{"request_id": "q-1", "booking": Booking("g", "q", 1, "", 10, 20, 1, 10, 30, 20, 0).encode(), "started": False}]
+    world.dispatcher.replica_up(world.facts)
+    world.reported(3)
+    assert world.dispatcher.own is not None
+    assert world.dispatcher.own.scheduler.fleet.by_id == {}
+    await world.claimed()
+    assert (world.replica.epochs, world.dispatcher.own.snapshot().adopted) == ([3], 1)
+
+
+async def test_a_replica_that_comes_later_is_claimed_then_and_one_claim_at_a_time(world: World) -> None:
+    world.reported(3)
+    world.replica.may_answer.clear()
+    for _ in range(3):
+        world.dispatcher.replica_up(world.facts)
+    await until(lambda: bool(world.replica.epochs))
+    world.replica.may_answer.set()
+    await world.claimed()
+    assert world.replica.epochs == [3]
+
+
+async def test_a_claim_that_failed_is_made_again_while_the_replica_is_ready(world: World) -> None:
+    world.replica.failures = 2
+    world.dispatcher.replica_up(world.facts)
+    world.reported(3)
+    await world.claimed()
+    assert world.replica.epochs == [3, 3, 3]
+
+
+async def test_the_late_claim_of_an_owner_that_is_gone_gives_it_nothing(world: World) -> None:
+    world.replica.may_answer.clear()
+    world.dispatcher.replica_up(world.facts)
+    world.reported(3)
+    before = world.dispatcher.own
+    assert before is not None
+    late = world.owner_tracker._claims["r1"]
+    await until(lambda: world.replica.epochs == [3])
+    world.dispatcher.follow(None)  # as it is for the moment before the claims are ended
+    world.replica.may_answer.set()
+    await asyncio.wait([late])
+    assert before.scheduler.fleet.by_id == {}
+
+
+async def test_a_claim_that_comes_after_its_replica_went_unresponsive_counts_not(world: World) -> None:
+    world.replica.may_answer.clear()
+    world.dispatcher.replica_up(world.facts)
+    world.reported(3)
+    claim = world.owner_tracker._claims["r1"]
+    await until(lambda: world.replica.epochs == [3])
+    world.dispatcher.replica_state("r1", None)
+    world.replica.may_answer.set()
+    await asyncio.wait([claim])
+    assert world.dispatcher.own is not None
+    assert world.dispatcher.own.scheduler.fleet.by_id == {}
+
+
+async def test_who_is_overtaken_owns_nothing_any_more_and_says_so(world: World) -> None:
+    world.replica.highest = 8
+    world.dispatcher.replica_up(world.facts)
+    world.reported(3)
+    await until(lambda: bool(world.registrar.reported))
+    assert world.registrar.reported == [("overtaken", "org/demo", 8)]
+    assert (world.dispatcher.owner, world.owner_tracker.epoch, world.owner_tracker.highest) == (None, None, 8)
+    world.owner_tracker.overtaken(5)
+    assert world.owner_tracker.highest == 8
+
+
+async def test_a_channel_that_cannot_be_opened_raises_doubt_and_is_tried_again(world: World) -> None:
+    world.reported(3, "other")
+    await until(lambda: len(world.registrar.reported) >= 3)
+    assert set(world.registrar.reported) == {("doubt", "other")}
+    assert world.owner_tracker._channels >= 3
+    assert world.dispatcher.owner is None
+
+
+async def test_a_word_of_another_owner_ends_what_ran_for_the_last(world: World) -> None:
+    world.replica.may_answer.clear()
+    world.dispatcher.replica_up(world.facts)
+    world.reported(3)
+    await until(lambda: world.replica.epochs == [3])
+    tasks = [*world.owner_tracker._claims.values(), world.owner_tracker._orphans]
+    owner = world.dispatcher.own
+    world.reported(4, "other")
+    await asyncio.wait([task for task in tasks if task is not None], timeout=20)
+    assert all(task is not None and task.cancelled() for task in tasks)
+    assert owner is not None
+    assert owner._closed
+    channel = world.owner_tracker._channel
+    assert channel is not None
+    world.owner_tracker.close()
+    await asyncio.wait([channel], timeout=20)
+    assert channel.cancelled()
+
+
+async def test_new_settings_reach_the_owner(world: World) -> None:
+    world.owner_tracker.configure()
+    world.reported(3)
+    world.policy = SchedulingPolicy(max_waiting=7)
+    world.owner_tracker.configure()
+    assert world.dispatcher.own is not None
+    assert world.dispatcher.own.scheduler.lanes.policy.max_waiting == 7
+
+
+async def test_replicas_of_orphans_are_asked_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ASK_ORPHANS_S", 0.005)
+    world.replica.runs = [{"request_id": "q-1", "booking": Booking("g", "q", 1, "", 10, 20, 1, 10, 30, 20, 0).encode(), "started": False}]
+    world.dispatcher.replica_up(world.facts)
+    world.reported(3)
+    await world.claimed()
+    world.replica.runs = []
+    owner = world.dispatcher.own
+    assert owner is not None
+    await until(lambda: owner.snapshot().endings["failed"] == 1)
+    asked = len(world.replica.epochs)
+    await asyncio.sleep(0.03)
+    assert len(world.replica.epochs) <= asked + 1, "nobody is asked where there are none"
+
+
+def test_a_channel_that_breaks_at_once_is_opened_ever_more_seldom_and_one_that_stood_a_second_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    stood = [0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.5, 0.0]
+    opened: list[float] = []
+    loop = VirtualLoop()
+    all_broke = asyncio.Event()
+
+    class Breaks:
+        def __init__(self, *_: object) -> None:
+            pass
+
+        async def run(self, *_: object) -> None:
+            opened.append(loop.now)
+            if len(opened) > len(stood):
+                all_broke.set()
+                return
+            await asyncio.sleep(stood[len(opened) - 1])
+            raise NotOwner
+
+    async def follow() -> None:
+        world = World(None, None, Replica())  # type: ignore[arg-type]
+        world.reported(3, "other")
+        await all_broke.wait()
+        world.owner_tracker.close()
+
+    monkeypatch.setattr(module, "RemoteOwner", Breaks)
+    with virtual_time(loop, module):
+        loop.run_until_complete(follow())
+    loop.close()
+    waits = [after - before - for_s for before, after, for_s in zip(opened, opened[1:], stood, strict=False)]
+    assert waits == pytest.approx([0.1, 0.2, 0.4, 0.5, 0.5, 0.5, 0.05, 0.1])

@@ -1,0 +1,124 @@
+"""Running traffic with settings: the same policy and autoscaler as anywhere, whole or in parts; runs end early where they can come to nothing."""
+
+import math
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autoscaling.forecast.history import A_DAY, History
+from autoscaling.policies.backlog.policy import BacklogPolicy
+from autoscaling.scaler.autoscaler import Autoscaler
+from planning.tune.case import own_and_defaults
+from planning.tune.trial import Candidate, Stopped, TrialResult
+from planning.tune.trial_runner import OutOfTime, TrialRunner
+from tests.planning.tune import cases
+
+pytestmark = pytest.mark.whole
+
+FOR_EVER = math.inf
+
+
+@pytest.fixture(scope="module")
+def runner() -> TrialRunner:
+    return TrialRunner(cases.case(), time.monotonic)
+
+
+@pytest.fixture(scope="module")
+def long_runner() -> TrialRunner:
+    """Of three hours: long enough to be cut into parts."""
+    return TrialRunner(cases.case(span_s=10_800.0), time.monotonic)
+
+
+@pytest.fixture(scope="module")
+def long_whole(long_runner: TrialRunner) -> TrialResult:
+    """All of them, with a lean policy."""
+    return long_runner.exact(lean(), FOR_EVER)
+
+
+def own() -> Candidate:
+    spec = cases.spec()
+    found, _ = own_and_defaults(spec, spec.models[0])
+    assert found is not None
+    return found
+
+
+def lean() -> Candidate:
+    return Candidate({**own().settings, "utilisation": 1.0, "short_cost": 1.0, "down_after_s": 30.0, "down_starts": 0.5, "margin": 0.0}, 1)
+
+
+def test_the_whole_is_scored(runner: TrialRunner) -> None:
+    outcome = runner.exact(own(), FOR_EVER)
+    assert outcome.exact is not None
+    assert outcome.stopped is None
+    assert outcome.classes["interactive"][0] == len(runner.case.work)
+    assert outcome.replica_hours == pytest.approx(outcome.exact.score.replica_hours)
+    assert outcome.attainment == pytest.approx(outcome.exact.score.attainment)
+    requests, kept = outcome.exact.slots["interactive"]
+    assert (requests.sum(), kept.sum()) == outcome.classes["interactive"]
+    assert outcome.exact.replicas.mean() == pytest.approx(outcome.exact.score.mean_replicas, rel=0.02)
+    assert outcome.exact.replicas.min() >= 1.9
+
+
+def test_the_same_settings_play_the_same(runner: TrialRunner) -> None:
+    assert runner.exact(own(), FOR_EVER).classes == runner.exact(own(), FOR_EVER).classes
+
+
+def test_lean_settings_take_less(runner: TrialRunner) -> None:
+    assert runner.exact(lean(), FOR_EVER).replica_hours < 0.9 * runner.exact(own(), FOR_EVER).replica_hours
+
+
+def test_a_fixed_number_is_a_run_without_an_autoscaler() -> None:
+    fixed = TrialRunner(cases.case(cases.TEXT.split("autoscaling:")[0]), time.monotonic)
+    outcome = fixed.exact(None, FOR_EVER, to_the_end=True)
+    assert outcome.exact is not None
+    assert outcome.replica_hours == pytest.approx(2 * fixed.case.span_s / 3600)
+    assert outcome.exact.score.changes == 0
+
+
+def test_a_first_look_estimates_the_whole(long_runner: TrialRunner, long_whole: TrialResult) -> None:
+    for candidate, whole in ((own(), long_runner.exact(own(), FOR_EVER)), (lean(), long_whole)):
+        look = long_runner.draft(candidate, FOR_EVER)
+        assert look.exact is None
+        assert look.replica_hours == pytest.approx(whole.replica_hours, rel=0.15)
+        assert look.classes["interactive"][0] == pytest.approx(whole.classes["interactive"][0], rel=0.3)
+        assert look.attainment == pytest.approx(whole.attainment, abs=0.02)
+
+
+def test_what_breaks_far_too_much_is_not_played_to_its_end(runner: TrialRunner) -> None:
+    starved = replace(runner.case, setup=replace(runner.case.setup, bounds=replace(runner.case.setup.bounds, minimum=1, maximum=1)))
+    outcome = TrialRunner(starved, time.monotonic).exact(Candidate(own().settings, 1), FOR_EVER)
+    assert outcome.stopped is Stopped.HOPELESS
+    assert outcome.exact is None
+    assert outcome.slack(starved.setup.attainment) < -0.05
+    assert TrialRunner(starved, time.monotonic).exact(Candidate(own().settings, 1), FOR_EVER, to_the_end=True).exact is not None
+
+
+def test_what_costs_far_too_much_is_not_either(runner: TrialRunner, long_runner: TrialRunner, long_whole: TrialResult) -> None:
+    assert runner.exact(own(), FOR_EVER, max_hours=1.0).stopped is Stopped.DEAR
+    look = long_runner.draft(lean(), FOR_EVER, max_hours=0.6 * long_whole.replica_hours)
+    assert look.stopped is Stopped.DEAR
+    assert look.replica_hours == pytest.approx(long_whole.replica_hours, rel=0.5)
+
+
+def test_time_ends_a_run() -> None:
+    ticks = iter(np.arange(0.0, 1e6))
+    with pytest.raises(OutOfTime):
+        TrialRunner(cases.case(), lambda: float(next(ticks))).exact(own(), 3.0)
+
+
+def test_it_is_the_production_autoscaler_that_decides(runner: TrialRunner) -> None:
+    settings = runner._settings(own(), 0.0, 60.0, 1.0)
+    assert settings.scaling is not None
+    assert type(settings.scaling.autoscaler) is Autoscaler
+    assert type(settings.scaling.autoscaler.policy) is BacklogPolicy
+
+
+def test_a_seasonal_forecast_is_made_of_the_days_before(runner: TrialRunner) -> None:
+    text = cases.TEXT.replace("  policy: backlog\n", "  policy: backlog\n  forecast: seasonal\n")
+    case = cases.case(text)
+    assert case.history == History(0, ())
+    known = replace(case, history=History(-A_DAY, (20_000.0,) * A_DAY))
+    foretold = TrialRunner(known, time.monotonic).exact(lean(), FOR_EVER)
+    assert foretold.replica_hours > 1.1 * TrialRunner(case, time.monotonic).exact(lean(), FOR_EVER).replica_hours

@@ -1,0 +1,127 @@
+"""One word for one thing: names and documents use the terms of `docs/glossary.md`, and none of the words that it replaces."""
+
+import ast
+import re
+import subprocess
+import tokenize
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from cli.main import app
+from cluster.spec import ClusterSpec
+
+ROOT = Path(__file__).parents[1]
+PRODUCT = ("autoscaling", "benchmarks", "cli", "cluster", "deployments", "planning")
+GLOSSARY = ROOT / "docs" / "glossary.md"
+WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+ALLOWED_NAMES = {
+    # Standard terms, and names of libraries.
+    *(
+        "at_most",
+        "at_least",
+        "containers_at_most",
+        "at_most_until_s",
+        "most_common",
+        "most_promising",
+        "_run_most_promising",
+        "_most_free",
+        "most_between",
+    ),
+    *("least_loaded", "_least_loaded", "LEAST_PREFILL", "LEAST_DECODE", "least_deviance", "least_relative_error"),
+}
+ALLOWED_LINES = ("Little's law",)
+
+
+def banned(*, names: bool) -> set[str]:
+    """The words of the glossary's last column."""
+    rows = [line.split("|")[-2] for line in GLOSSARY.read_text().splitlines() if line.startswith("| ")][1:]
+    words = [word.strip() for row in rows for word in row.split(",") if word.strip()]
+    return {word.removesuffix("*") for word in words if names or not word.endswith("*")}
+
+
+def files(*patterns: str) -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", *patterns], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    return [ROOT / one for one in listed if (ROOT / one).is_file()]
+
+
+def words_of(name: str) -> set[str]:
+    return {name, *(word.lower() for word in WORD.findall(name))}
+
+
+def options(command: Any) -> Iterator[str]:
+    for parameter in command.params:
+        yield from (option.strip("-").replace("-", "_") for option in parameter.opts)
+    for name, inner in getattr(command, "commands", {}).items():
+        yield name.replace("-", "_")
+        yield from options(inner)
+
+
+def keys(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict):
+        yield from schema.get("properties", {})
+        for value in schema.values():
+            yield from keys(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from keys(value)
+
+
+@pytest.fixture(scope="module")
+def tokens() -> dict[str, set[str]]:
+    """Each name in product and benchmarks, with the files that it stands in; metrics too."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for path in files(*(f"{room}/**.py" for room in PRODUCT)):
+        with path.open() as file:
+            for token in tokenize.generate_tokens(file.readline):
+                if token.type == tokenize.NAME:
+                    found[token.string].add(str(path.relative_to(ROOT)))
+                elif token.type == tokenize.STRING and (metric := re.fullmatch(r"\"(raylane_\w+)\"", token.string)):
+                    found[metric[1]].add(str(path.relative_to(ROOT)))
+    return found
+
+
+def test_the_glossary_has_its_words() -> None:
+    assert {"law", "desk", "play"} <= banned(names=False)
+    assert {"most", "told", "law"} <= banned(names=True)
+    assert len(GLOSSARY.read_text().splitlines()) <= 45
+
+
+def test_no_name_has_a_replaced_word(tokens: dict[str, set[str]]) -> None:
+    wrong = banned(names=True)
+    found = {name: sorted(where)[:3] for name, where in tokens.items() if name not in ALLOWED_NAMES and words_of(name) & wrong}
+    assert not found
+
+
+def test_no_option_and_no_spec_key_has_a_replaced_word() -> None:
+    wrong = banned(names=True)
+    names = {*options(typer.main.get_command(app)), *keys(ClusterSpec.model_json_schema())}
+    assert {name for name in names if words_of(name) & wrong} == set()
+
+
+def test_no_file_is_named_by_a_replaced_word() -> None:
+    wrong = banned(names=True)
+    paths = [path.relative_to(ROOT) for path in files(*(f"{room}/**.py" for room in PRODUCT))]
+    assert [str(path) for path in paths if any(words_of(part) & wrong for part in path.with_suffix("").parts)] == []
+
+
+@pytest.mark.parametrize("path", files("README.md", "docs/*.md", "docs/decisions/*.md"), ids=lambda path: path.name)
+def test_no_document_has_a_replaced_word(path: Path) -> None:
+    if path == GLOSSARY:
+        return
+    wrong = banned(names=False)
+    lines = [line for line in path.read_text().splitlines() if not any(allowed in line for allowed in ALLOWED_LINES)]
+    assert [line for line in lines if set(re.findall(r"[a-z_]+", line.lower())) & wrong] == []
+
+
+def test_no_public_class_name_stands_in_two_files() -> None:
+    where: dict[str, set[str]] = defaultdict(set)
+    for path in files(*(f"{room}/**.py" for room in PRODUCT)):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                where[node.name].add(str(path.relative_to(ROOT)))
+    assert {name: sorted(paths) for name, paths in where.items() if len(paths) > 1} == {}
