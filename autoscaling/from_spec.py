@@ -1,4 +1,5 @@
-"""From the spec's words to a policy, its bounds and what it may know. The one place that knows both, for Serve, a shadow, `simulate` and `tune`.
+"""From the spec's words to a policy, its bounds and what it may know. The one place that knows both, for Serve, a
+shadow, `simulate` and `tune`.
 
 Pure but for the cost file that it reads.
 """
@@ -30,8 +31,9 @@ _START_UP_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ScalingSetup:
-    """How one model of one cell scales. `replica_profile`: what policies may know of a replica, from the cost file `costs`. `attainment`: what each class promises.
-    `period_s`: how often the policy is asked where nothing is new. `forecast`: which one is an input of the policies."""
+    """How one model of one cell scales. `replica_profile`: what policies may know of a replica, from the cost file
+    `costs`. `attainment`: what each class promises. `period_s`: how often the policy is asked where nothing is new.
+    `forecast`: which one is an input of the policies."""
 
     policy: PolicyChoice
     shadow: PolicyChoice | None
@@ -49,10 +51,16 @@ class ScalingSetup:
 
 
 def setup_of(
-    spec: ClusterSpec, model: Model, region: Region, cost: CostFile | None = None, read_costs: bool = True, start_up_s: float | None = None
+    spec: ClusterSpec,
+    model: Model,
+    region: Region,
+    cost: CostFile | None = None,
+    read_costs: bool = True,
+    start_up_s: float | None = None,
 ) -> ScalingSetup:
-    """What the spec says of the model's scaling in that region. `cost`: the engine's costs, instead of the file that the spec names; without
-    `read_costs` none is read, and policies know of a replica what they see. `start_up_s`: what a start takes, where that is known better than here.
+    """What the spec says of the model's scaling in that region. `cost`: the engine's costs, instead of the file that
+    the spec names; without `read_costs` none is read, and policies know of a replica what they see. `start_up_s`: what
+    a start takes, where that is known better than here.
 
     Raises CostFileError, and ValueError for settings that make no bounds.
     """
@@ -74,14 +82,23 @@ def setup_of(
 
 
 def scaling_problems(spec: ClusterSpec, read_costs: bool = True) -> list[str]:
-    """What of a spec's scaling cannot be followed on this machine: a policy or a setting that there is not, a cost file that cannot be read. Without
-    `read_costs` what could be followed on none."""
-    return [f"models.{model.name}: autoscaling: {problem}" for model in spec.models if (problem := _problem(spec, model, read_costs))]
+    """What of a spec's scaling cannot be followed on this machine: a policy or a setting that there is not, a cost file
+    that cannot be read. Without `read_costs` what could be followed on none."""
+    return [
+        f"models.{model.name}: autoscaling: {problem}"
+        for model in spec.models
+        if (problem := _problem(spec, model, read_costs))
+    ]
 
 
 def _problem(spec: ClusterSpec, model: Model, read_costs: bool) -> str | None:
     try:
-        setup = setup_of(spec, model, spec.regions_of(model)[0], read_costs=read_costs and spec.autoscaling_of(model).costs is not None)
+        setup = setup_of(
+            spec,
+            model,
+            spec.regions_of(model)[0],
+            read_costs=read_costs and spec.autoscaling_of(model).costs is not None,
+        )
         for choice in choices_of(spec, model):
             if choice is not None:
                 choice.make(setup.replica_profile)
@@ -103,7 +120,8 @@ def _choice(policy: SpecPolicy, period_s: float, model: Model) -> PolicyChoice:
 
 
 def settings_in(policy: SpecPolicy) -> dict[str, Value]:
-    """The settings of the policy in a spec's section: all of the backlog policy's, those that are written down of any other."""
+    """The settings of the policy in a spec's section: all of the backlog policy's, those that are written down of any
+    other."""
     return dict(policy.settings if policy.policy not in (FIXED, BACKLOG) else policy.backlog.model_dump())
 
 
@@ -141,7 +159,8 @@ def _ceiling(scaling: Autoscaling, model: Model, pool: Pool) -> int | None:
 
 
 def usd_per_replica_hour(model: Model, pool: Pool) -> float:
-    """What a replica costs an hour. A CPU pool's price is by node: a replica pays for its cores, for a whole node where their number is unknown."""
+    """What a replica costs an hour. A CPU pool's price is by node: a replica pays for its cores, for a whole node where
+    their number is unknown."""
     if pool.accelerator != "cpu":
         return pool.price_usd_per_hour * model.settings.tensor_parallel_size
     share = 1.0 if pool.cpus_per_node is None else min(1.0, model.cpus / pool.cpus_per_node)
@@ -155,7 +174,10 @@ def _replica_profile(spec: ClusterSpec, model: Model, file: CostFile | None) -> 
     if file is None:
         step_tokens = max(settings.max_num_batched_tokens, settings.max_num_seqs)
         return ReplicaProfile(
-            EngineModelLimits(settings.max_num_seqs, step_tokens, settings.max_num_seqs * settings.max_model_len), weight, None, start_up_s
+            EngineModelLimits(settings.max_num_seqs, step_tokens, settings.max_num_seqs * settings.max_model_len),
+            weight,
+            None,
+            start_up_s,
         )
     return ReplicaProfile(limits_for(model, file), weight, cost_of(model, file), start_up_s)
 

@@ -1,8 +1,10 @@
-"""`python -m benchmarks.forecast`: how far forecasts of 10, 30, 60 and 180 minutes ahead are off, on recorded rates by ten minutes.
+"""`python -m benchmarks.forecast`: how far forecasts of 10, 30, 60 and 180 minutes ahead are off, on recorded rates by
+ten minutes.
 
-Each is made from what came before it alone. The error is the sum of absolute errors over the sum of rates. For ours, also the share of the true rates
-of the next half hour that lay within 1.645 standard errors (90 % is right), as the autoscaler sees them: learned as they came. Compared are our
-forecast, naive ones, and two heavier methods of the same library.
+Each is made from what came before it alone. The error is the sum of absolute errors over the sum of rates. For ours,
+also the share of the true rates of the next half hour that lay within 1.645 standard errors (90 % is right), as the
+autoscaler sees them: learned as they came. Compared are our forecast, naive ones, and two heavier methods of the same
+library.
 """
 
 import csv
@@ -43,7 +45,9 @@ def _last_week(rates: FloatArray) -> FloatArray:
 
 
 def _holt_winters(rates: FloatArray) -> FloatArray:
-    model = ExponentialSmoothing(np.sqrt(rates), seasonal="add", seasonal_periods=A_DAY, initialization_method="heuristic")
+    model = ExponentialSmoothing(
+        np.sqrt(rates), seasonal="add", seasonal_periods=A_DAY, initialization_method="heuristic"
+    )
     return np.asarray(model.fit().forecast(STEPS)) ** 2
 
 
@@ -89,7 +93,9 @@ def errors(rates: FloatArray, origins: list[int]) -> dict[str, dict[str, float]]
         each_ms = 1e3 * (time.perf_counter() - began) / len(origins)
         able = ~np.isnan(reported[:, 0])
         off = np.abs(reported - came)[able]
-        found[name] = {f"{10 * ahead} min": float(off[:, ahead - 1].sum() / came[able, ahead - 1].sum()) for ahead in _AHEAD} | {"ms": each_ms}
+        found[name] = {
+            f"{10 * ahead} min": float(off[:, ahead - 1].sum() / came[able, ahead - 1].sum()) for ahead in _AHEAD
+        } | {"ms": each_ms}
     return found
 
 
@@ -102,7 +108,9 @@ def coverage(rates: FloatArray, first: int) -> float:
         work += float(rates[step]) * STEP_S
         reported = forecaster.forecast(step * STEP_S)
         if reported is not None:
-            inside.append(np.abs(rates[step : step + 3] - reported.work_per_s[:3]) <= 1.645 * np.array(reported.error[:3]))
+            inside.append(
+                np.abs(rates[step : step + 3] - reported.work_per_s[:3]) <= 1.645 * np.array(reported.error[:3])
+            )
     return float(np.mean(inside))
 
 
@@ -127,13 +135,24 @@ def main(
     for name, figures in found.items():
         table.add_row(
             name,
-            *("-" if np.isnan(figures[f"{10 * ahead} min"]) else f"{figures[f'{10 * ahead} min']:.1%}" for ahead in _AHEAD),
+            *(
+                "-" if np.isnan(figures[f"{10 * ahead} min"]) else f"{figures[f'{10 * ahead} min']:.1%}"
+                for ahead in _AHEAD
+            ),
             f"{figures['ms']:.1f}",
         )
     console.print(table)
     console.print(f"within 1.645 of its standard errors, 10 to 30 minutes ahead: {covered:.1%} (90 % is right)")
     write_json(
-        {**run_facts(), "model": model, "days": len(rates) / A_DAY, "forecasts": len(origins), "errors": found, "coverage": covered}, json_file
+        {
+            **run_facts(),
+            "model": model,
+            "days": len(rates) / A_DAY,
+            "forecasts": len(origins),
+            "errors": found,
+            "coverage": covered,
+        },
+        json_file,
     )
 
 

@@ -1,4 +1,5 @@
-"""What all benchmarks share: options, turns, a run that leaves no process behind, medians with intervals, facts of the machine, tables, JSON."""
+"""What all benchmarks share: options, turns, a run that leaves no process behind, medians with intervals, facts of the
+machine, tables, JSON."""
 
 import asyncio
 import datetime as dt
@@ -41,17 +42,21 @@ def listed(option: str, text: str, allowed: Iterable[str]) -> list[str]:
     """The names in a text with commas between. Raises typer.BadParameter for one that is not allowed."""
     names, known = [name.strip() for name in text.split(",")], list(allowed)
     if unknown := [name for name in names if name not in known]:
-        raise typer.BadParameter(f"{', '.join(map(repr, unknown))}; allowed: {', '.join(known)}", param_hint=f"'{option}'")
+        raise typer.BadParameter(
+            f"{', '.join(map(repr, unknown))}; allowed: {', '.join(known)}", param_hint=f"'{option}'"
+        )
     return names
 
 
 def in_turns(sides: Sequence[ItemT], number: int) -> Sequence[ItemT]:
-    """The sides in the order in which round `number` takes them: who goes first changes, so that a slow drift of the machine favours nobody."""
+    """The sides in the order in which round `number` takes them: who goes first changes, so that a slow drift of the
+    machine favours nobody."""
     return sides if number % 2 == 0 else sides[::-1]
 
 
 def run_program(work: Callable[[Path], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
-    """Runs `work` with an empty folder; exits with 1 and the server's log when a server does not start. Ctrl-C or SIGTERM stops what was started."""
+    """Runs `work` with an empty folder; exits with 1 and the server's log when a server does not start. Ctrl-C or
+    SIGTERM stops what was started."""
     allow_many_connections()
     become_subreaper()
 
@@ -60,7 +65,10 @@ def run_program(work: Callable[[Path], Awaitable[dict[str, Any]]]) -> dict[str, 
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         return await task
 
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-") as folder,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
         try:
             return runner.run(main(Path(folder)))
         except asyncio.CancelledError:
@@ -104,10 +112,12 @@ class Estimate:
 
 
 def median_interval(values: Sequence[float], coverage: float = 0.9) -> Estimate:
-    """The median of `values` with the sign test's interval: the tightest pair of order statistics that covers at least `coverage`.
+    """The median of `values` with the sign test's interval: the tightest pair of order statistics that covers at least
+    `coverage`.
 
-    With n independent values the median lies between the (k+1)-th smallest and the (k+1)-th largest with probability 1 - 2 P(Bin(n, 1/2) <= k).
-    With few values even k = 0, all of their range, covers less than asked for (n = 3: 75 %); the true coverage is therefore part of the answer.
+    With n independent values the median lies between the (k+1)-th smallest and the (k+1)-th largest with probability 1
+    - 2 P(Bin(n, 1/2) <= k). With few values even k = 0, all of their range, covers less than asked for (n = 3: 75 %);
+    the true coverage is therefore part of the answer.
     """
     if not values:
         raise ValueError("no values")
@@ -156,5 +166,7 @@ def _version(name: str) -> str | None:
 
 
 def _commit() -> str | None:
-    found = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     return found.stdout.strip() or None

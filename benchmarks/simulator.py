@@ -1,7 +1,8 @@
-"""`python -m benchmarks.simulator`: requests a second of CPU time, memory, and the scheduler core's share of it, at growing sizes.
+"""`python -m benchmarks.simulator`: requests a second of CPU time, memory, and the scheduler core's share of it, at
+growing sizes.
 
-Arrivals are Poisson at a share of what the engines can take, lengths log-normal. The core is the production scheduler, unchanged; its share is timed
-around its calls, which costs some percent and is done in a run of its own.
+Arrivals are Poisson at a share of what the engines can take, lengths log-normal. The core is the production scheduler,
+unchanged; its share is timed around its calls, which costs some percent and is done in a run of its own.
 """
 
 import resource
@@ -72,7 +73,16 @@ def simulate(requests: int, replicas: int, seed: int, timed: bool) -> SimulatorR
     finished = ~np.isnan(out.finished_s)
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024
     p99 = float(np.percentile(out.ttft_s[finished], 99))
-    return SimulatorResult(requests, replicas, cpu_s, out.ended_s, peak_mib, int(finished.sum()), p99, spent.seconds / cpu_s if spent else None)
+    return SimulatorResult(
+        requests,
+        replicas,
+        cpu_s,
+        out.ended_s,
+        peak_mib,
+        int(finished.sum()),
+        p99,
+        spent.seconds / cpu_s if spent else None,
+    )
 
 
 class _Stopwatch:
@@ -104,12 +114,29 @@ def main(
     for count, timed in ((requests // 100, True), (requests // 10, False), (requests, False)):
         console.print(f"{count:,} requests on {replicas} replicas ...", style="dim")
         results.append(simulate(count, replicas, seed, timed))
-    columns = ("requests", "replicas", "CPU s", "us / request", "x real time", "core's share", "peak MiB", "finished", "TTFT p99 ms")
+    columns = (
+        "requests",
+        "replicas",
+        "CPU s",
+        "us / request",
+        "x real time",
+        "core's share",
+        "peak MiB",
+        "finished",
+        "TTFT p99 ms",
+    )
     table = plain_table("The simulator, one core", *columns, left=0)
     for result in results:
         share = "-" if result.core_share is None else f"{result.core_share:.0%}"
         speed = f"{result.simulated_s / result.cpu_s:.0f}"
-        cells = (f"{result.cpu_s:.1f}", f"{result.us_per_request:.0f}", speed, share, f"{result.peak_mib:.0f}", f"{result.finished:,}")
+        cells = (
+            f"{result.cpu_s:.1f}",
+            f"{result.us_per_request:.0f}",
+            speed,
+            share,
+            f"{result.peak_mib:.0f}",
+            f"{result.finished:,}",
+        )
         table.add_row(f"{result.requests:,}", str(result.replicas), *cells, f"{1e3 * result.ttft_p99_s:.0f}")
     console.print(table)
     write_json({**run_facts(), "runs": [asdict(result) for result in results]}, json_file)

@@ -1,11 +1,14 @@
-"""`python -m benchmarks.tune`: tunes a bad spec on one day, and judges what comes out on another, against the best known there.
+"""`python -m benchmarks.tune`: tunes a bad spec on one day, and judges what comes out on another, against the best
+known there.
 
-    regret = replica-hours of the proposal on the other day / the fewest known with which as many requests are in time there - 1
+    regret = replica-hours of the proposal on the other day / the fewest known with which as many requests are in time
+    there - 1
 
-The best known comes from a much longer search on that other day itself: it looks for the cheapest settings that keep at least the share that the
-proposal kept: equal attainment, so that hours alone compare. Time is that of the processor: one core, however busy the machine is. The case is the
-spec beside this file, with a 70B model in fp8 on four L40S by data sheets; the traffic is ServeGen's deepseek-r1 day, thinned, and the same with the
-rates of other days and models in its stead.
+The best known comes from a much longer search on that other day itself: it looks for the cheapest settings that keep at
+least the share that the proposal kept: equal attainment, so that hours alone compare. Time is that of the processor:
+one core, however busy the machine is. The case is the spec beside this file, with a 70B model in fp8 on four L40S by
+data sheets; the traffic is ServeGen's deepseek-r1 day, thinned, and the same with the rates of other days and models in
+its stead.
 """
 
 import csv
@@ -44,7 +47,14 @@ def costs() -> CostFile:
     """A roofline."""
     gpu, gpus = gpu_named("L40S"), 4
     limits = EngineModelLimits(48, 4_096, kv_tokens(_SHAPE, gpu, gpus))
-    return cost_file("llama-3.1-70b", f"{gpus} x {gpu.title}", "roofline", limits, roofline(_SHAPE, gpu, gpus), note="from data sheets")
+    return cost_file(
+        "llama-3.1-70b",
+        f"{gpus} x {gpu.title}",
+        "roofline",
+        limits,
+        roofline(_SHAPE, gpu, gpus),
+        note="from data sheets",
+    )
 
 
 def case(trace: Trace, spec: ClusterSpec | None = None) -> TuningCase:
@@ -69,11 +79,12 @@ def recorded_day(traces: Path, requests: int, seed: int) -> Trace:
 
 
 def other_day(traces: Path, model: str, day: int, requests: int, seed: int) -> Trace:
-    """Another day's rates by ten minutes, with the bursts and lengths of the recorded day: each request comes when as large a share of that day's
-    requests is expected to have come as had come of its own."""
+    """Another day's rates by ten minutes, with the bursts and lengths of the recorded day: each request comes when as
+    large a share of that day's requests is expected to have come as had come of its own."""
     trace = recorded_day(traces, requests, seed)
     own, desired = (
-        np.concatenate(([0.0], np.cumsum(rates / rates.sum()))) for rates in (day_rates(traces, _MODEL, 0), day_rates(traces, model, day))
+        np.concatenate(([0.0], np.cumsum(rates / rates.sum())))
+        for rates in (day_rates(traces, _MODEL, 0), day_rates(traces, model, day))
     )
     edges = np.arange(len(own)) * _STEP_S
     share = np.interp(trace.arrived_s, edges, own)
@@ -97,7 +108,14 @@ def searched(tuned: TuningCase, minutes: float, own: Candidate | None, seed: int
     first, defaults = own_and_defaults(spec, spec.models[0])
     began_s = time.process_time()
     runner = TrialRunner(tuned, time.process_time)
-    search = Search(runner, space_of(tuned, first, defaults), tuned.setup.attainment, Budget(60 * minutes), time.process_time, seed=seed)
+    search = Search(
+        runner,
+        space_of(tuned, first, defaults),
+        tuned.setup.attainment,
+        Budget(60 * minutes),
+        time.process_time,
+        seed=seed,
+    )
     trials = search.run(own or first, defaults)
     looked = sum(trial.draft is not None for trial in trials)
     outcome = sum(trial.finished for trial in trials)
@@ -113,7 +131,11 @@ def judged(runner: TrialRunner, candidate: Candidate) -> TrialResult:
 
 def fewest(trials: list[TuningTrial], attainment: float) -> TuningTrial:
     """The cheapest of the runs that kept that share."""
-    able = [trial for trial in trials if trial.finished and trial.exact is not None and trial.exact.attainment >= attainment - 1e-9]
+    able = [
+        trial
+        for trial in trials
+        if trial.finished and trial.exact is not None and trial.exact.attainment >= attainment - 1e-9
+    ]
     return min(able, key=lambda trial: trial.exact.replica_hours if trial.exact is not None else 0.0)
 
 
@@ -122,7 +144,9 @@ def main(
     minutes: Annotated[float, typer.Option(help="Of the search on trial.")] = 10.0,
     best_minutes: Annotated[float, typer.Option(help="Of the search for the best known.")] = 60.0,
     requests: Annotated[int, typer.Option(min=1_000, help="Of a day.")] = 80_000,
-    other: Annotated[str, typer.Option(help="The other day: MODEL:DAY, or `redrawn` for the same rates.")] = "m-small:8",
+    other: Annotated[
+        str, typer.Option(help="The other day: MODEL:DAY, or `redrawn` for the same rates.")
+    ] = "m-small:8",
     seed: Annotated[int, typer.Option(help="Of the search on trial.")] = 0,
     json_file: JsonFile = None,
 ) -> None:
@@ -130,7 +154,9 @@ def main(
     calm_garbage_collector()
     train = case(recorded_day(traces, requests, 1))
     model, _, day = other.partition(":")
-    test = case(recorded_day(traces, requests, 2) if other == "redrawn" else other_day(traces, model, int(day), requests, 2))
+    test = case(
+        recorded_day(traces, requests, 2) if other == "redrawn" else other_day(traces, model, int(day), requests, 2)
+    )
     console.print(f"tuning on {len(train.work):,} requests, judging on {len(test.work):,} of {other}")
     trials = searched(train, minutes, None, seed)
     chosen = choose(trials, train.setup.attainment)
@@ -156,7 +182,17 @@ def main(
     _print("other day, best known", best.exact)
     console.print(f"ground of the choice: {chosen.ground}; regret on the other day, at equal attainment: {regret:.1%}")
     reported: dict[str, Any] = {name: _reported(*row) for name, row in rows.items()}
-    write_json({**run_facts(), "minutes": minutes, "best_minutes": best_minutes, "other": other, "regret": regret, "runs": reported}, json_file)
+    write_json(
+        {
+            **run_facts(),
+            "minutes": minutes,
+            "best_minutes": best_minutes,
+            "other": other,
+            "regret": regret,
+            "runs": reported,
+        },
+        json_file,
+    )
 
 
 def _print(name: str, outcome: TrialResult | None) -> None:
@@ -166,7 +202,11 @@ def _print(name: str, outcome: TrialResult | None) -> None:
 
 def _reported(candidate: Candidate | None, outcome: TrialResult | None) -> dict[str, Any]:
     settings = None if candidate is None else {**candidate.settings, "replicas.min": candidate.minimum}
-    return {"settings": settings, "replica_hours": outcome and outcome.replica_hours, "attainment": outcome and outcome.attainment}
+    return {
+        "settings": settings,
+        "replica_hours": outcome and outcome.replica_hours,
+        "attainment": outcome and outcome.attainment,
+    }
 
 
 if __name__ == "__main__":

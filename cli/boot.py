@@ -1,9 +1,11 @@
-"""Brings a cell up on the Ray that runs, shows how far it is, and takes it down again, in a child process of `raylane up`.
+"""Brings a cell up on the Ray that runs, shows how far it is, and takes it down again, in a child process of `raylane
+up`.
 
-The child has a session of its own, with Ray and all engines below it. Whoever stops a program may signal its whole process group (a terminal at
-Ctrl-C, `kill -- -PGID`, many supervisors). Ray's processes would get that signal, too, and without them nothing can end in order: running requests
-break, the driver waits a minute for Ray's head and aborts. So they live in another session, and the group has one process: the parent, which hands
-SIGINT and SIGTERM on. If either of the two is killed, the other cleans up.
+The child has a session of its own, with Ray and all engines below it. Whoever stops a program may signal its whole
+process group (a terminal at Ctrl-C, `kill -- -PGID`, many supervisors). Ray's processes would get that signal, too, and
+without them nothing can end in order: running requests break, the driver waits a minute for Ray's head and aborts. So
+they live in another session, and the group has one process: the parent, which hands SIGINT and SIGTERM on. If either of
+the two is killed, the other cleans up.
 """
 
 import contextlib
@@ -50,7 +52,8 @@ class Boot:
         self._lines: dict[str, str] = {}
 
     def run(self, secret: str) -> bool:
-        """Deploys and waits until the gateway says that it is ready. False when `stop` was set before. Raises BootError."""
+        """Deploys and waits until the gateway says that it is ready. False when `stop` was set before. Raises
+        BootError."""
         from ray import serve
 
         from deployments.app import cell_apps
@@ -76,7 +79,8 @@ class Boot:
     def stop(self, ray_alive: Callable[[], bool]) -> None:
         """Ends the gateway, which lets running requests end for gateway.drain_s. Everything else is ended by process.
 
-        Gives up when Ray is gone: Serve would be asked for a minute. A thread asks, since nothing stops a call that waits for Ray.
+        Gives up when Ray is gone: Serve would be asked for a minute. A thread asks, since nothing stops a call that
+        waits for Ray.
         """
         gateway = self._spec.gateway
         deadline = time.monotonic() + gateway.drain_s + gateway.lame_duck_s + _STOP_MARGIN_S
@@ -103,17 +107,22 @@ class Boot:
     def _note(self, applications: Mapping[str, Any]) -> None:
         for name, app in applications.items():
             for deployment in app.deployments.values():
-                states = ", ".join(f"{count} {state.lower()}" for state, count in deployment.replica_states.items() if count)
+                states = ", ".join(
+                    f"{count} {state.lower()}" for state, count in deployment.replica_states.items() if count
+                )
                 self._lines[name] = f"{name}: {states or 'waiting'}"
                 if deployment.status == "DEPLOY_FAILED" or app.status == "DEPLOY_FAILED":
                     raise BootError(self._why(name, deployment.message or app.message))
 
     def _why(self, name: str, message: str) -> str:
-        """The last line of what Serve says, which is the error itself; all of it goes into a file, since Ray's logs go with Ray."""
+        """The last line of what Serve says, which is the error itself; all of it goes into a file, since Ray's logs go
+        with Ray."""
         log = self._run_dir.path / "logs" / "failed-start.log"
         log.write_text(message)
         lines = [line for line in message.splitlines() if line.strip()]
-        return f"{name} could not start: {lines[-1].strip() if lines else 'no reason given'}\n  the whole message: {log}"
+        return (
+            f"{name} could not start: {lines[-1].strip() if lines else 'no reason given'}\n  the whole message: {log}"
+        )
 
     def _ready(self, secret: str) -> bool:
         try:
@@ -128,9 +137,11 @@ _HANDED_ON = {signal.SIGINT, signal.SIGTERM}
 
 
 def hold_apart(hold: Callable[[], int]) -> int:
-    """Runs `hold` in a child process and returns the exit status that it gave; negative: the signal that killed the child.
+    """Runs `hold` in a child process and returns the exit status that it gave; negative: the signal that killed the
+    child.
 
-    `hold` gets SIGINT and SIGTERM as this process does, and SIGTERM when this process dies. The child ends with it, without `atexit` functions.
+    `hold` gets SIGINT and SIGTERM as this process does, and SIGTERM when this process dies. The child ends with it,
+    without `atexit` functions.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, _HANDED_ON)
     sys.stdout.flush()

@@ -1,6 +1,8 @@
-"""`raylane calibrate`: what the steps of a spec's engine cost on this machine, measured in a few minutes and written as a cost file.
+"""`raylane calibrate`: what the steps of a spec's engine cost on this machine, measured in a few minutes and written as
+a cost file.
 
-It loads a private cell with requests of many lengths at growing concurrency, and reads what its engines and its gateway wrote down.
+It loads a private cell with requests of many lengths at growing concurrency, and reads what its engines and its gateway
+wrote down.
 """
 
 import asyncio
@@ -42,7 +44,8 @@ _ALONE_REQUESTS, _ALONE_PROMPT, _ALONE_OUTPUT = 60, 32, 8
 _SETTLE_S = 1.5
 """The last ledgers are written a moment after their requests have ended."""
 OPEN_LOADS = (0.5, 0.85)
-"""Shares of the capacity at which requests come at random moments, to see what they take around the steps beside others."""
+"""Shares of the capacity at which requests come at random moments, to see what they take around the steps beside
+others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,8 @@ class ProbePlan:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What was seen: the engines' steps; what a request takes around them, alone at the median, and in `windows` beside others."""
+    """What was seen: the engines' steps; what a request takes around them, alone at the median, and in `windows` beside
+    others."""
 
     logs: tuple[EngineSteps, ...]
     alone_s: float
@@ -102,7 +106,9 @@ class Probing:
         capacity = 0.0
         for number, clients in enumerate(levels):
             reported(f"{clients} clients", number)
-            half_s = plan.level_s / 2 * (2 if number >= len(levels) - 2 else 1)  # full engines take longer steps, and so fewer
+            half_s = (
+                plan.level_s / 2 * (2 if number >= len(levels) - 2 else 1)
+            )  # full engines take longer steps, and so fewer
             await self._run(self._closed(plan.spread(number), clients, half_s), self._record)
             ended = await self._run(self._closed(plan.expected(number), clients, half_s), RunRecord())
             capacity = max(capacity, ended)
@@ -114,7 +120,8 @@ class Probing:
         return Probed(logs, alone_s, tuple(windows), self._record.ok, self._record.failed)
 
     async def _alone(self) -> float:
-        """What a request takes around the engine's steps: the gateway's account, and what its client sees beyond that, at the median."""
+        """What a request takes around the engine's steps: the gateway's account, and what its client sees beyond that,
+        at the median."""
         record = RunRecord()
         prompt, output = (np.full(1, tokens, dtype=np.int64) for tokens in (_ALONE_PROMPT, _ALONE_OUTPUT))
         reported = await self._ledgers_of(BenchLoad(prompt, output, None, 1, _ALONE_REQUESTS, None), record)
@@ -132,7 +139,12 @@ class Probing:
         reported = await self._ledgers_of(load, self._record)
         ended_s = began_s + float(arrivals[-1])
         leases = sum(one.wall_s for one in reported) / (ended_s - began_s) / self._cell.replicas  # Little's law
-        return ProbeWindow(began_s, ended_s, leases, tuple(Around(one.ttft_s, one.around_s + self._client_s, one.wall_s) for one in reported))
+        return ProbeWindow(
+            began_s,
+            ended_s,
+            leases,
+            tuple(Around(one.ttft_s, one.around_s + self._client_s, one.wall_s) for one in reported),
+        )
 
     async def _ledgers_of(self, load: BenchLoad, record: RunRecord) -> list[Around]:
         before = len(read_arounds(self._cell.trace_file))
@@ -156,11 +168,19 @@ def calibrate(
     spec_file: Annotated[Path, typer.Argument(metavar="SPEC", help="The cluster spec.")],
     out: Annotated[Path, typer.Option(help="Where to write the cost file.")],
     model: Annotated[str | None, typer.Option(help="The model. Default: the spec's first.")] = None,
-    replicas: Annotated[int | None, typer.Option(min=1, max=64, help="Replicas to run and load at once. Default: the spec's count.")] = None,
-    trace: Annotated[Path | None, typer.Option(help="Expected traffic: half of the requests get lengths from its first half.")] = None,
-    length_scale: Annotated[float, typer.Option(min=1e-3, max=1.0, help="Multiply the trace's lengths (at maximum what fits the context).")] = 1.0,
+    replicas: Annotated[
+        int | None, typer.Option(min=1, max=64, help="Replicas to run and load at once. Default: the spec's count.")
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Expected traffic: half of the requests get lengths from its first half.")
+    ] = None,
+    length_scale: Annotated[
+        float, typer.Option(min=1e-3, max=1.0, help="Multiply the trace's lengths (at maximum what fits the context).")
+    ] = 1.0,
     seconds: Annotated[float, typer.Option(min=2, max=600, help="How long to hold each level of concurrency.")] = 16.0,
-    pin: Annotated[bool, typer.Option("--pin", help="Give each replica a core of its own, and everything else the rest.")] = False,
+    pin: Annotated[
+        bool, typer.Option("--pin", help="Give each replica a core of its own, and everything else the rest.")
+    ] = False,
     keep: Annotated[Path | None, typer.Option(help="Keep the step logs and the ledger in this folder.")] = None,
 ) -> None:
     """Measure an engine's step costs on this machine: start the model on free ports, load it, stop it."""
@@ -192,11 +212,18 @@ async def _measure(spec: ClusterSpec, plan: ProbePlan, replicas: int, folder: Pa
     allow_many_connections()
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(f"starting {replicas} replica(s) of {plan.model}", total=len(plan.levels(replicas)) + len(OPEN_LOADS))
-        async with PrivateCell(spec, plan.model, replicas, folder) as cell, BenchClient(cell.url, "completions") as client:
+        task = progress.add_task(
+            f"starting {replicas} replica(s) of {plan.model}", total=len(plan.levels(replicas)) + len(OPEN_LOADS)
+        )
+        async with (
+            PrivateCell(spec, plan.model, replicas, folder) as cell,
+            BenchClient(cell.url, "completions") as client,
+        ):
             if pin:
                 await cell.pin()
-            return await Probing(cell, client, plan).run(lambda text, done: progress.update(task, description=text, completed=done))
+            return await Probing(cell, client, plan).run(
+                lambda text, done: progress.update(task, description=text, completed=done)
+            )
 
 
 def _write(model: Model, replicas: int, probed: Probed, out: Path, pin: bool) -> None:
@@ -205,7 +232,9 @@ def _write(model: Model, replicas: int, probed: Probed, out: Path, pin: bool) ->
     front, back_s = front_and_back(probed.alone_s, probed.windows, probed.logs)
     costs = CostModel(fitted.model.dense, fitted.model.sequence, fitted.model.attention, front, back_s)
     limits = EngineModelLimits(facts.max_num_seqs, facts.max_num_batched_tokens, facts.kv_tokens, facts.block_tokens)
-    note = f"{fitted.samples} steps of {replicas} replica(s) on one machine, all loaded" + (", each pinned to a core" if pin else "")
+    note = f"{fitted.samples} steps of {replicas} replica(s) on one machine, all loaded" + (
+        ", each pinned to a core" if pin else ""
+    )
     try:
         write_cost_file(out, cost_file(model.name, "this machine", "measured", limits, costs, fitted.error, note))
     except OSError as error:
@@ -215,9 +244,15 @@ def _write(model: Model, replicas: int, probed: Probed, out: Path, pin: bool) ->
 
 def _tell(out: Path, probed: Probed, fitted: Fitted, costs: CostModel) -> None:
     if probed.failed:
-        console.print(f"[yellow]{probed.failed} of {probed.answered + probed.failed} requests failed; their steps are counted as well[/]")
-    console.print(f"{out}: {fitted.samples:,} steps; off by {fitted.error:.1%} each on average, by {fitted.bias:+.1%} in all")
+        console.print(
+            f"[yellow]{probed.failed} of {probed.answered + probed.failed} requests failed; their steps are counted as "
+            "well[/]"
+        )
+    console.print(
+        f"{out}: {fitted.samples:,} steps; off by {fitted.error:.1%} each on average, by {fitted.bias:+.1%} in all"
+    )
     front = ", ".join(
-        f"{1e3 * seconds:.1f} ms beside {leases:.0f}" for leases, seconds in list(zip(costs.front.at, costs.front.value, strict=True))[:-1]
+        f"{1e3 * seconds:.1f} ms beside {leases:.0f}"
+        for leases, seconds in list(zip(costs.front.at, costs.front.value, strict=True))[:-1]
     )
     console.print(f"around the steps a request takes {front} before them, {1e3 * costs.back_s:.1f} ms after")

@@ -1,4 +1,5 @@
-"""The terminal: one console for what people read, the way a command ends with an error, and durations as people write them."""
+"""The terminal: one console for what people read, the way a command ends with an error, and durations as people write
+them."""
 
 import re
 from typing import NoReturn
@@ -12,11 +13,13 @@ from deployments.cell.control import LONGEST_S, SHORTEST_S
 console = Console(highlight=False, soft_wrap=True)
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
 live = Console(highlight=False)
-"""For what is drawn again and again: it breaks long lines between words, where the others leave that to the terminal."""
+"""For what is drawn again and again: it breaks long lines between words, where the others leave that to the
+terminal."""
 
 
 def show(view: RenderableType) -> None:
-    """Prints tables and lines. On a terminal long lines are broken between words; in a file each stays one line, to be searched."""
+    """Prints tables and lines. On a terminal long lines are broken between words; in a file each stays one line, to be
+    searched."""
     console.print(view, soft_wrap=not console.is_terminal)
 
 

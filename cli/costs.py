@@ -1,4 +1,5 @@
-"""`raylane costs`: a cost file for `raylane simulate` from the data sheet of a spec's GPU and the shape of its model. Marked as unmeasured."""
+"""`raylane costs`: a cost file for `raylane simulate` from the data sheet of a spec's GPU and the shape of its model.
+Marked as unmeasured."""
 
 from pathlib import Path
 from typing import Annotated
@@ -17,14 +18,18 @@ from planning.costs.roofline import kv_tokens, read_shape, roofline
 def costs(
     spec_file: Annotated[Path, typer.Argument(metavar="SPEC", help="The cluster spec.")],
     out: Annotated[Path, typer.Option(help="Where to write the cost file.")],
-    model: Annotated[str | None, typer.Option(help="The model. Default: the spec's first. Its folder must be on this machine.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The model. Default: the spec's first. Its folder must be on this machine.")
+    ] = None,
     gpu: Annotated[str | None, typer.Option(help="The GPU. Default: the accelerator of the model's pool.")] = None,
 ) -> None:
     """Estimate an engine's step costs from data sheets (a roofline): good for orders of magnitude."""
     spec, chosen = chosen_model(spec_file, model)
     settings = chosen.settings
     name = gpu or spec.pool_of(chosen, spec.regions_of(chosen)[0]).accelerator
-    weight_bytes = 1.0 if settings.quantization in ("fp8", "compressed-tensors") else 0.5 if settings.quantization else 2.0
+    weight_bytes = (
+        1.0 if settings.quantization in ("fp8", "compressed-tensors") else 0.5 if settings.quantization else 2.0
+    )
     kv_bytes = 1.0 if settings.kv_cache_dtype.startswith("fp8") else 2.0
     try:
         device = gpu_named(name)
@@ -36,7 +41,10 @@ def costs(
     cost = roofline(shape, device, settings.tensor_parallel_size)
     hardware = f"{settings.tensor_parallel_size} x {device.title}"
     try:
-        write_cost_file(out, cost_file(chosen.name, hardware, "roofline", limits, cost, note="from data sheets; nothing was measured"))
+        write_cost_file(
+            out,
+            cost_file(chosen.name, hardware, "roofline", limits, cost, note="from data sheets; nothing was measured"),
+        )
     except OSError as error:
         fail(f"--out {out}: cannot be written: {error.strerror}", code=2)
     console.print(f"{out}: {chosen.name} on {hardware}, {room:,} KV tokens; [yellow]not measured[/]")

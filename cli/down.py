@@ -30,7 +30,10 @@ def down(
         clean(run_dir)
         console.print(f"Cluster {run_dir.name!r} had ended without cleaning up; its leftovers are removed.")
         return
-    with console.status(f"stopping cluster {run_dir.name!r} (process {state.pid})"), contextlib.suppress(psutil.NoSuchProcess):
+    with (
+        console.status(f"stopping cluster {run_dir.name!r} (process {state.pid})"),
+        contextlib.suppress(psutil.NoSuchProcess),
+    ):
         process.send_signal(signal.SIGTERM)
         _, alive = psutil.wait_procs([process], timeout=timeout)
         if alive:

@@ -1,5 +1,5 @@
-"""`raylane explain [MODEL]`: why there are so many replicas: each decision with its inputs, its reason, and what would have changed it; and which
-replicas and gateways ended meanwhile.
+"""`raylane explain [MODEL]`: why there are so many replicas: each decision with its inputs, its reason, and what would
+have changed it; and which replicas and gateways ended meanwhile.
 """
 
 import json
@@ -29,16 +29,27 @@ from deployments.ownership.decision_log import model_in
 def explain(
     model: Annotated[str | None, typer.Argument(help="The model. Required if several scale.")] = None,
     last: Annotated[int, typer.Option(min=1, help="How many of the last decisions to explain.")] = 3,
-    at: Annotated[str | None, typer.Option(help="Explain the last decision before a time: 2026-11-21T12:03, 12:03:04 (today), or 10m (ago).")] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(help="Explain the last decision before a time: 2026-11-21T12:03, 12:03:04 (today), or 10m (ago)."),
+    ] = None,
     reasons: Annotated[bool, typer.Option("--reasons", help="Include decisions that changed only the reason.")] = False,
     log: Annotated[
-        list[Path] | None, typer.Option(help="Files of a scaling log, oldest first. Default: those of the cluster on this machine.")
+        list[Path] | None,
+        typer.Option(help="Files of a scaling log, oldest first. Default: those of the cluster on this machine."),
     ] = None,
-    any_code: Annotated[bool, typer.Option("--any-code", help="Accept a log recorded by other code, which may have decided differently.")] = False,
+    any_code: Annotated[
+        bool,
+        typer.Option("--any-code", help="Accept a log recorded by other code, which may have decided differently."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    ended: Annotated[bool, typer.Option("--ended", help="List the replicas and gateways that ended instead: when, why, what was lost.")] = False,
+    ended: Annotated[
+        bool,
+        typer.Option("--ended", help="List the replicas and gateways that ended instead: when, why, what was lost."),
+    ] = False,
 ) -> None:
-    """Explain scaling decisions: inputs, reason, and the smallest change of each input that would have changed the result."""
+    """Explain scaling decisions: inputs, reason, and the smallest change of each input that would have changed the
+    result."""
     until_unix_s = None if at is None else _time(at)
     if ended:
         _tell_ended(_departures(log_folder(log or []), model, 0.0, until_unix_s or math.inf), as_json)
@@ -60,7 +71,10 @@ def explain(
         console.print_json(json.dumps([one.as_json() for one in reported]))
         return
     if not reported:
-        console.print("No decision changed the number of replicas." + ("" if reasons else " `--reasons` shows those that changed only the reason."))
+        console.print(
+            "No decision changed the number of replicas."
+            + ("" if reasons else " `--reasons` shows those that changed only the reason.")
+        )
     for one in reported:
         head, *rest = one.lines()
         console.print(f"[bold]{escape(head)}[/]")
@@ -73,9 +87,14 @@ def explain(
 
 
 def _departures(folder: Path, model: str | None, since_unix_s: float, until_unix_s: float) -> list[dict[str, Any]]:
-    """Records of what ended in that time: the model's replicas (without one, all), gateways, controllers and directories."""
+    """Records of what ended in that time: the model's replicas (without one, all), gateways, controllers and
+    directories."""
     found = departures_in(LifecycleLog(folder / Path(FILE_NAME).name).read())
-    return [one.record() for one in found if since_unix_s <= one.at_unix_s <= until_unix_s and (model is None or one.model in ("", model))]
+    return [
+        one.record()
+        for one in found
+        if since_unix_s <= one.at_unix_s <= until_unix_s and (model is None or one.model in ("", model))
+    ]
 
 
 def _tell_ended(records: list[dict[str, Any]], as_json: bool) -> None:
@@ -101,7 +120,9 @@ def _time(text: str) -> float:
             continue
         today = datetime.now()
         try:
-            return (read if "%Y" in form else read.replace(year=today.year, month=today.month, day=today.day)).timestamp()
+            return (
+                read if "%Y" in form else read.replace(year=today.year, month=today.month, day=today.day)
+            ).timestamp()
         except (ValueError, OverflowError):  # a year that no clock of this machine has
             break
     try:
@@ -115,7 +136,9 @@ def chosen_logs(model: str | None, files: Sequence[Path]) -> list[Path]:
     if files:
         return list(files)
     folder = log_folder(files)
-    there = sorted(model_in(path.name.removeprefix(PREFIX).removesuffix(".jsonl")) for path in folder.glob(f"{PREFIX}*.jsonl"))
+    there = sorted(
+        model_in(path.name.removeprefix(PREFIX).removesuffix(".jsonl")) for path in folder.glob(f"{PREFIX}*.jsonl")
+    )
     if model is None and len(there) != 1:
         fail(f"{len(there)} models have a scaling log in {folder}; allowed: {', '.join(there) or 'none'}", code=2)
     found = log_files(folder, model or there[0])
@@ -125,7 +148,8 @@ def chosen_logs(model: str | None, files: Sequence[Path]) -> list[Path]:
 
 
 def log_folder(files: Sequence[Path]) -> Path:
-    """Where those files are, or else the logs of the cluster on this machine. Ends the command where there is none, or more than one."""
+    """Where those files are, or else the logs of the cluster on this machine. Ends the command where there is none, or
+    more than one."""
     if files:
         return files[-1].parent
     states = known_clusters() or known_clusters(dead_too=True)

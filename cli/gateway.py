@@ -16,7 +16,9 @@ from rich.markup import escape
 from cli.console import console, fail
 from cli.run_dir import RunDir, known_clusters
 
-Url = Annotated[str | None, typer.Option(help="The gateway, as http://HOST:PORT. Default: the cluster on this machine.")]
+Url = Annotated[
+    str | None, typer.Option(help="The gateway, as http://HOST:PORT. Default: the cluster on this machine.")
+]
 Why = Annotated[str, typer.Option(help="The reason, for the audit log.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -62,7 +64,11 @@ def base_url(url: str | None) -> str:
     if not states:
         fail("no cluster is up on this machine", hint="raylane up")
     if len(states) > 1:
-        fail("several clusters are up; name one with --url: " + ", ".join(f"{state.name} at {state.url}" for state in states), code=2)
+        fail(
+            "several clusters are up; name one with --url: "
+            + ", ".join(f"{state.name} at {state.url}" for state in states),
+            code=2,
+        )
     return states[0].url.rstrip("/")
 
 
@@ -80,10 +86,14 @@ def _send(method: str, url: str, timeout_s: float, secret: str | None, body: str
         headers["content-type"] = "application/json"
     with requests.Session() as session:
         session.trust_env = False
-        return session.request(method, url, data=None if body is None else body.encode(), headers=headers, timeout=timeout_s)
+        return session.request(
+            method, url, data=None if body is None else body.encode(), headers=headers, timeout=timeout_s
+        )
 
 
-def _answer(method: str, base: str, path: str, timeout_s: float, secret: str | None, body: str | None = None) -> dict[str, Any]:
+def _answer(
+    method: str, base: str, path: str, timeout_s: float, secret: str | None, body: str | None = None
+) -> dict[str, Any]:
     try:
         response = _send(method, base + path, timeout_s, secret, body)
         if response.status_code == requests.codes.unauthorized:

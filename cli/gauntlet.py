@@ -1,4 +1,5 @@
-"""`raylane gauntlet`: tunes every policy in every scenario, judges them on runs that none was tuned on, and tells who is better where."""
+"""`raylane gauntlet`: tunes every policy in every scenario, judges them on runs that none was tuned on, and tells who
+is better where."""
 
 import json
 import os
@@ -31,29 +32,53 @@ _MEMO = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rayl
 
 def gauntlet(
     policies: Annotated[str | None, typer.Option(help="Only these, separated by commas.")] = None,
-    scenarios: Annotated[str | None, typer.Option(help="Only these, separated by commas. Default: all except those marked long.")] = None,
-    trials: Annotated[
-        int | None, typer.Option(min=1, max=10_000, help="Settings that each policy may try in each scenario. Default: 4; with --thorough: 25.")
+    scenarios: Annotated[
+        str | None, typer.Option(help="Only these, separated by commas. Default: all except those marked long.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, max=1_000, help="Held-out runs of each scenario. Default: 2; with --thorough: 8.")] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, max=512, help="Parallel processes. Default: the number of cores.")] = None,
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=10_000,
+            help="Settings that each policy may try in each scenario. Default: 4; with --thorough: 25.",
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, max=1_000, help="Held-out runs of each scenario. Default: 2; with --thorough: 8."),
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, max=512, help="Parallel processes. Default: the number of cores.")
+    ] = None,
     thorough: Annotated[
-        bool, typer.Option("--thorough", help="The published configuration: many trials and runs, and the long scenarios. Takes hours.")
+        bool,
+        typer.Option(
+            "--thorough", help="The published configuration: many trials and runs, and the long scenarios. Takes hours."
+        ),
     ] = False,
     traces: Annotated[
-        Path | None, typer.Option(envvar="RAYLANE_TRACES", help="The folder of recorded traffic. Without it, scenarios that need it are skipped.")
+        Path | None,
+        typer.Option(
+            envvar="RAYLANE_TRACES",
+            help="The folder of recorded traffic. Without it, scenarios that need it are skipped.",
+        ),
     ] = None,
-    memo: Annotated[Path, typer.Option(help="A file that keeps each run's result, so that an interrupted gauntlet can resume.")] = _MEMO,
+    memo: Annotated[
+        Path, typer.Option(help="A file that keeps each run's result, so that an interrupted gauntlet can resume.")
+    ] = _MEMO,
     out: Annotated[Path | None, typer.Option(help="Write all results as JSON.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML report (one file, readable offline).")] = None,
     source: Annotated[
         list[Path] | None,
-        typer.Option("--from", help="Run nothing; show results that --out wrote. May be repeated: the results are merged."),
+        typer.Option(
+            "--from", help="Run nothing; show results that --out wrote. May be repeated: the results are merged."
+        ),
     ] = None,
     show_list: Annotated[bool, typer.Option("--list", help="List the policies and the scenarios, and exit.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Compare scaling policies on scenarios and recorded days: each is tuned with the same budget and judged on held-out runs."""
+    """Compare scaling policies on scenarios and recorded days: each is tuned with the same budget and judged on
+    held-out runs."""
     if show_list:
         show_choices()
         return
@@ -64,7 +89,9 @@ def gauntlet(
         _tell(_together(source), out, report, as_json)
         return
     chosen = _chosen("--policies", policies, list(POLICIES))
-    outcome = _chosen("--scenarios", scenarios, list(SCENARIOS), [name for name, one in SCENARIOS.items() if thorough or not one.long])
+    outcome = _chosen(
+        "--scenarios", scenarios, list(SCENARIOS), [name for name, one in SCENARIOS.items() if thorough or not one.long]
+    )
     _check(traces, out, report, memo)
     plan = GauntletPlan(
         tuple(chosen),
@@ -152,9 +179,17 @@ def _read(path: Path) -> Results:
 
 
 def _run(plan: GauntletPlan) -> Results:
-    from planning.gauntlet.gauntlet import Gauntlet  # optuna and scipy take a second to import, which other commands need not wait for
+    from planning.gauntlet.gauntlet import (
+        Gauntlet,
+    )  # optuna and scipy take a second to import, which other commands need not wait for
 
-    columns = (TextColumn("[progress.description]{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"), TimeRemainingColumn())
+    columns = (
+        TextColumn("[progress.description]{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("runs"),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=errors, transient=True) as progress:
         task = progress.add_task(f"{len(plan.policies)} policies, {len(plan.scenarios)} scenarios", total=None)
 
@@ -173,7 +208,9 @@ def _saved(path: Path, results: Results, ours: str) -> list[str]:
     """What is wrong, if anything."""
     from planning.report.gauntlet import GauntletFacts, render  # plotly takes a second to import
 
-    facts = GauntletFacts(shlex.join(["raylane", *sys.argv[1:]]), version("raylane"), datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
+    facts = GauntletFacts(
+        shlex.join(["raylane", *sys.argv[1:]]), version("raylane"), datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    )
     try:
         write_report(path, render(results, ours, facts))
     except ReportFileError as error:

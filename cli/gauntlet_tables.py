@@ -1,4 +1,5 @@
-"""The gauntlet's results in the terminal: where ours stands in each scenario, the recorded days together, the start-up cliff."""
+"""The gauntlet's results in the terminal: where ours stands in each scenario, the recorded days together, the start-up
+cliff."""
 
 from collections.abc import Sequence
 
@@ -42,16 +43,33 @@ def _needs(name: str) -> str:
 
 
 def _show_scenarios(results: Results, ours: str) -> None:
-    table = _table(f"{ours} in each scenario", ("scenario", "slo", "in time", "hours", "knows rate", "oracle", "flaps", "rivals"))
+    table = _table(
+        f"{ours} in each scenario", ("scenario", "slo", "in time", "hours", "knows rate", "oracle", "flaps", "rivals")
+    )
     for contest in results.contests:
         own = contest.of(ours)
         if own is None:
             continue
         known, oracle = Point({}, contest.known_rate), float(contest.oracle_hours.mean())
-        figures = (f"{own.picked.mean_hours:.3f}", f"{known.mean_hours:.3f}", f"{oracle:.3f}", f"{own.picked.mean_of('flaps'):.1f}")
-        table.add_row(contest.scenario, percent(contest.target), attained(own.picked.attainment), *figures, _verdict(contest, ours))
+        figures = (
+            f"{own.picked.mean_hours:.3f}",
+            f"{known.mean_hours:.3f}",
+            f"{oracle:.3f}",
+            f"{own.picked.mean_of('flaps'):.1f}",
+        )
+        table.add_row(
+            contest.scenario,
+            percent(contest.target),
+            attained(own.picked.attainment),
+            *figures,
+            _verdict(contest, ours),
+        )
     console.print(table)
-    console.print("rivals: how many it is better than (>), as good as (=), as good as where they meet the SLO (~), and worse than (<)", style="dim")
+    console.print(
+        "rivals: how many it is better than (>), as good as (=), as good as where they meet the SLO (~), and worse "
+        "than (<)",
+        style="dim",
+    )
     if any(len(contest.oracle) == 1 for contest in results.contests):
         console.print("one run alone says nothing of others: there all is as good (--seeds 2 and more)", style="dim")
 
@@ -59,14 +77,21 @@ def _show_scenarios(results: Results, ours: str) -> None:
 def _verdict(contest: ScenarioResult, ours: str) -> str:
     """How many rivals it is better than, as good as, as good as where they meet the SLO, worse than."""
     judged = judge(contest, ours)
-    worse, below = (sum(one.verdict is verdict for one in judged) for verdict in (RivalVerdict.LOSES, RivalVerdict.BELOW))
+    worse, below = (
+        sum(one.verdict is verdict for one in judged) for verdict in (RivalVerdict.LOSES, RivalVerdict.BELOW)
+    )
     better = sum(one.verdict in (RivalVerdict.DOMINATES, RivalVerdict.ALONE) for one in judged)
     counts = f"{better}>{len(judged) - better - below - worse}={below}~{worse}<"
     return f"[red]{counts}[/]" if worse else f"[green]{counts}[/]"
 
 
 def _show_lost(results: Results, ours: str) -> None:
-    lost = [one for contest in results.contests for one in judge(contest, ours) if one.verdict in (RivalVerdict.LOSES, RivalVerdict.BELOW)]
+    lost = [
+        one
+        for contest in results.contests
+        for one in judge(contest, ours)
+        if one.verdict in (RivalVerdict.LOSES, RivalVerdict.BELOW)
+    ]
     if not lost:
         return
     columns = ("scenario", "rival", "there", "points in time", "replica-hours")
@@ -91,10 +116,17 @@ def _show_days(results: Results, policies: Sequence[str]) -> None:
 
 
 def _show_cliff(results: Results, policies: Sequence[str]) -> None:
-    steps = {contest.scenario: sweep[1] for contest in results.contests if (sweep := SCENARIOS[contest.scenario].sweep) is not None}
+    steps = {
+        contest.scenario: sweep[1]
+        for contest in results.contests
+        if (sweep := SCENARIOS[contest.scenario].sweep) is not None
+    }
     if not steps:
         return
-    table = _table("% in time, by the seconds that a start takes", ("policy", *(f"{value:g}" for value in sorted(steps.values())), "falls at"))
+    table = _table(
+        "% in time, by the seconds that a start takes",
+        ("policy", *(f"{value:g}" for value in sorted(steps.values())), "falls at"),
+    )
     for row in cliff_rows(results, steps, policies):
         table.add_row(*row)
     console.print(table)
@@ -104,5 +136,7 @@ def _table(title: str, columns: Sequence[str]) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in columns:
         left = column in ("scenario", "policy", "rival", "name", "what it is", "")
-        table.add_column(column, justify="left" if left else "right", no_wrap=column in ("scenario", "policy", "rival", "name"))
+        table.add_column(
+            column, justify="left" if left else "right", no_wrap=column in ("scenario", "policy", "rival", "name")
+        )
     return table

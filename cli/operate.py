@@ -1,4 +1,5 @@
-"""What an operator does to a running cluster: `raylane apply`, `hold`, `pin`, `release`, `controls`, `cordon`, `drain`, and `key`."""
+"""What an operator does to a running cluster: `raylane apply`, `hold`, `pin`, `release`, `controls`, `cordon`, `drain`,
+and `key`."""
 
 import json
 import secrets
@@ -81,31 +82,47 @@ def cordon(
     if undo:
         console.print(f"{name} takes new work again.")
     else:
-        console.print(f"{name} is cordoned: it finishes its running requests. `raylane cordon {escape(replica)} --undo` lifts the cordon.")
+        console.print(
+            f"{name} is cordoned: it finishes its running requests. `raylane cordon {escape(replica)} --undo` lifts "
+            "the cordon."
+        )
 
 
 def drain(
-    name: Annotated[str, typer.Argument(help="The replica's id, or the start or end of it. With --node or --spot: the node's id.")],
+    name: Annotated[
+        str, typer.Argument(help="The replica's id, or the start or end of it. With --node or --spot: the node's id.")
+    ],
     node: Annotated[bool, typer.Option("--node", help="Drain all replicas of a node.")] = False,
-    spot: Annotated[bool, typer.Option("--spot", help="Drain all replicas of a node that will be reclaimed (reason: spot notice).")] = False,
+    spot: Annotated[
+        bool, typer.Option("--spot", help="Drain all replicas of a node that will be reclaimed (reason: spot notice).")
+    ] = False,
     why: Why = "",
     url: Url = None,
 ) -> None:
     """Drain a replica: it finishes its running requests, and Ray Serve starts another. There is no undo."""
-    body: dict[str, Any] = {"node" if node or spot else "replica": name, "why": why, "reason": "spot_notice" if spot else "operator"}
+    body: dict[str, Any] = {
+        "node" if node or spot else "replica": name,
+        "why": why,
+        "reason": "spot_notice" if spot else "operator",
+    }
     answer = order(url, "/raylane/drain", body)
     for replica_id in answer["draining"]:
         console.print(f"{escape(replica_id)} drains; Ray Serve starts another in its place.")
     if not answer["audited"]:
         console.print("[yellow]note[/]: the directory did not answer, so the audit log does not hold this order.")
     if answer["failed"]:
-        fail("; ".join(f"{replica_id}: {error}" for replica_id, error in answer["failed"].items()), hint="raylane status")
+        fail(
+            "; ".join(f"{replica_id}: {error}" for replica_id, error in answer["failed"].items()), hint="raylane status"
+        )
 
 
 def key() -> None:
     """Make an API key for a tenant, and the digest for `tenants.keys` in the spec."""
     made = "rl-" + secrets.token_urlsafe(_KEY_BYTES)
-    errors.print("First line: the key. Give it to the tenant; it is stored nowhere. Second line: its digest, for tenants.keys in the spec.")
+    errors.print(
+        "First line: the key. Give it to the tenant; it is stored nowhere. Second line: its digest, for tenants.keys "
+        "in the spec."
+    )
     typer.echo(made)
     typer.echo(digest_of(made))
 
@@ -117,7 +134,9 @@ def _control(kind: str, model: str, replicas: int, span: str, why: str, url: str
         fail(f"--for {error}", code=2)
     order(url, "/raylane/controls", {"model": model, "kind": kind, "replicas": replicas, "for_s": for_s, "why": why})
     what = "at least" if kind == "hold" else "exactly"
-    console.print(f"Model {model!r} has {what} {replicas} replicas for {shown_span(for_s)}; `raylane release {model}` ends it.")
+    console.print(
+        f"Model {model!r} has {what} {replicas} replicas for {shown_span(for_s)}; `raylane release {model}` ends it."
+    )
 
 
 def _show(orders: dict[str, Any]) -> None:
@@ -130,9 +149,16 @@ def _show(orders: dict[str, Any]) -> None:
             table.add_row(one["model"], one["kind"], str(one["replicas"]), left, escape(one["by"]), escape(one["why"]))
         console.print(table)
     if orders["cordons"]:
-        table = Table("replica", "since", "by", "why", title="cordons", title_justify="left", title_style="bold", show_edge=False)
+        table = Table(
+            "replica", "since", "by", "why", title="cordons", title_justify="left", title_style="bold", show_edge=False
+        )
         for one in orders["cordons"]:
-            table.add_row(escape(one["replica_id"]), shown_span(time.time() - one["at_unix_s"]), escape(one["by"]), escape(one["why"]))
+            table.add_row(
+                escape(one["replica_id"]),
+                shown_span(time.time() - one["at_unix_s"]),
+                escape(one["by"]),
+                escape(one["why"]),
+            )
         console.print(table)
     if not orders["controls"] and not orders["cordons"]:
         console.print("Nothing is held, pinned or cordoned.")

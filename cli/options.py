@@ -1,4 +1,5 @@
-"""What several planning commands share: the spec's model, the cost file, the traffic that is chosen, and where results are written."""
+"""What several planning commands share: the spec's model, the cost file, the traffic that is chosen, and where results
+are written."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,14 +39,21 @@ def replica_count(model: Model, replicas: int | None) -> int:
     return count
 
 
-Costs = Annotated[Path | None, typer.Option(help="The engine's cost file (docs/simulator.md). Default: the one that the spec names.")]
+Costs = Annotated[
+    Path | None, typer.Option(help="The engine's cost file (docs/simulator.md). Default: the one that the spec names.")
+]
 
 
 def engine_costs(spec: ClusterSpec, model: Model, file: Path | None) -> tuple[Path, CostFile]:
-    """The cost file that the option or the spec names, and its content. Ends the command if neither does. Raises CostFileError."""
+    """The cost file that the option or the spec names, and its content. Ends the command if neither does. Raises
+    CostFileError."""
     named = spec.costs_of(model)
     if file is None and named is None:
-        fail(f"--costs: missing, and the spec names none (autoscaling.costs) for model {model.name!r}", hint="raylane calibrate", code=2)
+        fail(
+            f"--costs: missing, and the spec names none (autoscaling.costs) for model {model.name!r}",
+            hint="raylane calibrate",
+            code=2,
+        )
     path = file or Path(str(named))
     costs = read_cost_file(path)
     tell_misfits(spec, model, path, costs)
@@ -58,23 +66,43 @@ def tell_misfits(spec: ClusterSpec, model: Model, file: Path, costs: CostFile) -
         errors.print(f"[bold yellow]cost file of another engine[/]: {escape(str(file))}: {escape(misfit)}")
 
 
-TRACE_HELP = f"Traffic: a traffic file (.yaml), or a trace (plain or .gz): {', '.join(known.name for known in FORMATS)}."
+TRACE_HELP = (
+    f"Traffic: a traffic file (.yaml), or a trace (plain or .gz): {', '.join(known.name for known in FORMATS)}."
+)
 
 TraceFile = Annotated[Path, typer.Option(help=TRACE_HELP)]
-FromS = Annotated[float, typer.Option("--from", min=0, metavar="SECONDS", help="Skip requests that arrive before this second.")]
-ToS = Annotated[float | None, typer.Option("--to", min=0, metavar="SECONDS", help="Skip requests that arrive at this second or later.")]
+FromS = Annotated[
+    float, typer.Option("--from", min=0, metavar="SECONDS", help="Skip requests that arrive before this second.")
+]
+ToS = Annotated[
+    float | None,
+    typer.Option("--to", min=0, metavar="SECONDS", help="Skip requests that arrive at this second or later."),
+]
 Limit = Annotated[int | None, typer.Option(min=1, help="Use only the first N requests of the window.")]
-TimeScale = Annotated[float, typer.Option(min=1e-6, max=1e6, help="Multiply all arrival times: 0.5 sends the same requests in half the time.")]
+TimeScale = Annotated[
+    float,
+    typer.Option(min=1e-6, max=1e6, help="Multiply all arrival times: 0.5 sends the same requests in half the time."),
+]
 LoadScale = Annotated[
-    float, typer.Option(min=1e-6, max=1_000, help="Multiply the number of requests in the same time (below 1: a sample; above 1: shifted copies).")
+    float,
+    typer.Option(
+        min=1e-6,
+        max=1_000,
+        help="Multiply the number of requests in the same time (below 1: a sample; above 1: shifted copies).",
+    ),
 ]
 StartUp = Annotated[
     float | None,
     typer.Option(
-        "--start-up", min=0, metavar="SECONDS", help="How long a replica takes to start. Default: the simulated engine's start_up_s, else 60."
+        "--start-up",
+        min=0,
+        metavar="SECONDS",
+        help="How long a replica takes to start. Default: the simulated engine's start_up_s, else 60.",
     ),
 ]
-Seed = Annotated[int | None, typer.Option(min=0, help="Seed of --load-scale and of a traffic file. Default: 0, and the file's own.")]
+Seed = Annotated[
+    int | None, typer.Option(min=0, help="Seed of --load-scale and of a traffic file. Default: 0, and the file's own.")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +129,9 @@ def chosen_requests(path: Path, choice: TrafficOptions) -> Trace:
     trace = scaled(trace, choice)
     if not len(trace):
         ends = "" if choice.to_s is None else f", --to {choice.to_s:g}"
-        raise TraceError(f"{path}: no requests are left after --from {choice.from_s:g}{ends}, --load-scale {choice.load_scale:g}")
+        raise TraceError(
+            f"{path}: no requests are left after --from {choice.from_s:g}{ends}, --load-scale {choice.load_scale:g}"
+        )
     return trace
 
 
@@ -111,7 +141,8 @@ def scaled(trace: Trace, choice: TrafficOptions) -> Trace:
 
 
 def check_outputs(**places: Path | None) -> None:
-    """Ends the command where a file cannot be written; each by the name of its option, None where none was asked for."""
+    """Ends the command where a file cannot be written; each by the name of its option, None where none was asked
+    for."""
     for name, place in places.items():
         if place is not None:
             try:

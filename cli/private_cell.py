@@ -1,6 +1,8 @@
-"""A cell of a spec that a command brings up for itself and takes down again: ports and folders of its own, every request and step written down.
+"""A cell of a spec that a command brings up for itself and takes down again: ports and folders of its own, every
+request and step written down.
 
-`raylane calibrate` and `raylane rehearse` measure in one. It is `raylane up` as a child process, so what is measured is what runs.
+`raylane calibrate` and `raylane rehearse` measure in one. It is `raylane up` as a child process, so what is measured is
+what runs.
 """
 
 import asyncio
@@ -35,7 +37,8 @@ class Pinned:
 
 
 class PrivateCell:
-    """The cell of one model of the spec, with `replicas` of it. Use it as an async context manager. `folder` gets the spec and all logs."""
+    """The cell of one model of the spec, with `replicas` of it. Use it as an async context manager. `folder` gets the
+    spec and all logs."""
 
     def __init__(self, spec: ClusterSpec, model: str, replicas: int, folder: Path) -> None:
         self.url = f"http://127.0.0.1:{(port := free_port())}"
@@ -44,11 +47,15 @@ class PrivateCell:
         self.decision_logs = folder / "decisions"
         self.replicas = replicas
         if any(path.exists() for path in (self.trace_file, self.step_logs, self.decision_logs)):
-            raise ValueError(f"{folder} holds the logs of an earlier run; allowed: a folder without them")  # it would be read as this run's
+            raise ValueError(
+                f"{folder} holds the logs of an earlier run; allowed: a folder without them"
+            )  # it would be read as this run's
         folder.mkdir(parents=True, exist_ok=True)
         content = _private(spec, model, replicas, port, folder)
         (folder / "spec.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
-        environment = {key: value for key, value in os.environ.items() if key not in _FOREIGN} | {"RAYLANE_HOME": str(folder / "home")}
+        environment = {key: value for key, value in os.environ.items() if key not in _FOREIGN} | {
+            "RAYLANE_HOME": str(folder / "home")
+        }
         command = [sys.executable, "-m", "cli.main", "up", str(folder / "spec.yaml")]
         self._secret_file = folder / "home" / str(content["name"]) / "secret"
         self._server = ServerProcess(command, environment, self._is_ready, folder / "up.log")
@@ -62,13 +69,18 @@ class PrivateCell:
             raise
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self._server.stop()
 
     async def report(self) -> dict[str, Any]:
         """What the gateway says of the model (`/raylane/status`)."""
         headers = {"authorization": f"Bearer {self._secret_file.read_text()}"}
-        async with aiohttp.ClientSession(headers=headers) as session, session.get(self.url + "/raylane/status") as response:
+        async with (
+            aiohttp.ClientSession(headers=headers) as session,
+            session.get(self.url + "/raylane/status") as response,
+        ):
             model: dict[str, Any] = (await response.json())["models"][0]
             return model
 
@@ -81,11 +93,15 @@ class PrivateCell:
             await asyncio.sleep(0.1)
 
     async def pin(self) -> Pinned:
-        """Gives each replica a core of its own, and all else (this process, too) the rest. Raises PinError where there are too few."""
+        """Gives each replica a core of its own, and all else (this process, too) the rest. Raises PinError where there
+        are too few."""
         cores = sorted(os.sched_getaffinity(0))
         replicas = {entry["replica_id"]: int(entry["pid"]) for entry in (await self.report())["replicas"]}
         if len(cores) <= len(replicas):
-            raise PinError(f"{len(replicas)} replicas and {len(cores)} cores; needed: a core for each replica, and one for the rest")
+            raise PinError(
+                f"{len(replicas)} replicas and {len(cores)} cores; needed: a core for each replica, and one for the "
+                "rest"
+            )
         own = {replica_id: cores[-1 - index] for index, replica_id in enumerate(sorted(replicas))}
         others = tuple(cores[: len(cores) - len(replicas)])
         for process in [psutil.Process(), *self._server.tree()]:
@@ -98,7 +114,10 @@ class PrivateCell:
 
     async def _is_ready(self) -> bool:
         try:
-            async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session, session.get(self.url + "/ready") as response:
+            async with (
+                aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session,
+                session.get(self.url + "/ready") as response,
+            ):
                 if response.status != 200:
                     return False
             return len((await self.report())["replicas"]) >= self.replicas

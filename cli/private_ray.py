@@ -1,9 +1,10 @@
-"""A Ray of our own on this machine, started and ended by one process, and the files in /dev/shm that its processes leave.
+"""A Ray of our own on this machine, started and ended by one process, and the files in /dev/shm that its processes
+leave.
 
-It listens on loopback where Ray lets us, with token authentication, and is never ended by `ray stop`, which would end every Ray of this machine. The
-caller's environment must be set before Ray is imported, which is why Ray is imported inside the functions. A process that is killed cannot remove its
-own shared memory: whoever ends the cluster does. Only what our own processes were seen to have mapped is removed, and only when no process has it
-mapped any more.
+It listens on loopback where Ray lets us, with token authentication, and is never ended by `ray stop`, which would end
+every Ray of this machine. The caller's environment must be set before Ray is imported, which is why Ray is imported
+inside the functions. A process that is killed cannot remove its own shared memory: whoever ends the cluster does. Only
+what our own processes were seen to have mapped is removed, and only when no process has it mapped any more.
 """
 
 import os
@@ -31,12 +32,14 @@ ENVIRONMENT = {
     "RAY_AUTH_MODE": "token",
     # Ray then ends the children that a killed worker leaves.
     "RAY_process_group_cleanup_enabled": "true",
-    # A replica whose process hangs (SIGSTOP, a driver's fault) cannot be asked to end; without this Serve asks for minutes.
+    # A replica whose process hangs (SIGSTOP, a driver's fault) cannot be asked to end; without this Serve asks for
+    # minutes.
     "RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
     # Ray runs its workers at niceness 15: an engine must not yield to whatever else the machine does.
     "RAY_worker_niceness": "0",
-    # On a small machine Ray's housekeeping competes with the engine: ours happens half as often or less, and nothing of ours waits for it.
+    # On a small machine Ray's housekeeping competes with the engine: ours happens half as often or less, and nothing of
+    # ours waits for it.
     "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.3",
     "RAY_raylet_report_resources_period_milliseconds": "500",
     "RAY_gcs_pull_resource_loads_period_milliseconds": "5000",
@@ -186,7 +189,8 @@ def remove_shared_memory(record: Path) -> None:
 
 
 def _files(pids: Iterable[int]) -> set[str]:
-    """The files that these processes have mapped. By inode: a semaphore is mapped under a name that it had for a moment only."""
+    """The files that these processes have mapped. By inode: a semaphore is mapped under a name that it had for a moment
+    only."""
     inodes = {inode for pid in pids for inode in _inodes(pid)}
     try:
         with os.scandir(_FOLDER) as entries:

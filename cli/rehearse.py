@@ -1,4 +1,5 @@
-"""`raylane rehearse`: sends the same traffic to live engines and to the simulator, and publishes how wrong the simulator is here."""
+"""`raylane rehearse`: sends the same traffic to live engines and to the simulator, and publishes how wrong the
+simulator is here."""
 
 import asyncio
 import datetime as dt
@@ -39,16 +40,26 @@ _WARM_UP = 200
 
 def rehearse(
     spec_file: Annotated[Path, typer.Argument(metavar="SPEC", help="The cluster spec.")],
-    trace: Annotated[Path, typer.Option(help="A trace. Only its second half is sent: a calibration may have seen the first.")],
+    trace: Annotated[
+        Path, typer.Option(help="A trace. Only its second half is sent: a calibration may have seen the first.")
+    ],
     costs: Annotated[Path, typer.Option(help="The cost file to test.")],
     out: Annotated[Path, typer.Option(help="Where to write the measured error.")],
-    loads: Annotated[str, typer.Option(help="Loads, as shares of the live capacity, which is measured first.")] = "0.5,0.9,1.2",
+    loads: Annotated[
+        str, typer.Option(help="Loads, as shares of the live capacity, which is measured first.")
+    ] = "0.5,0.9,1.2",
     runs: Annotated[int, typer.Option(min=1, max=20, help="Live runs of each load.")] = 3,
     seconds: Annotated[float, typer.Option(min=5, max=3_600, help="How long requests arrive in each run.")] = 60.0,
     model: Annotated[str | None, typer.Option(help="The model. Default: the spec's first.")] = None,
-    replicas: Annotated[int | None, typer.Option(min=1, max=64, help="Replicas to run on this machine. Default: the spec's count.")] = None,
-    length_scale: Annotated[float, typer.Option(min=1e-3, max=1.0, help="Multiply the trace's lengths (at maximum what fits the context).")] = 1.0,
-    pin: Annotated[bool, typer.Option("--pin", help="Give each replica a core of its own, and everything else the rest.")] = False,
+    replicas: Annotated[
+        int | None, typer.Option(min=1, max=64, help="Replicas to run on this machine. Default: the spec's count.")
+    ] = None,
+    length_scale: Annotated[
+        float, typer.Option(min=1e-3, max=1.0, help="Multiply the trace's lengths (at maximum what fits the context).")
+    ] = 1.0,
+    pin: Annotated[
+        bool, typer.Option("--pin", help="Give each replica a core of its own, and everything else the rest.")
+    ] = False,
     keep: Annotated[Path | None, typer.Option(help="Keep the step logs and the ledger in this folder.")] = None,
 ) -> None:
     """Measure how far the simulator is off on this deployment: the same traffic, live (on free ports) and simulated."""
@@ -83,14 +94,18 @@ def rehearse(
     except OSError as error:
         fail(f"--out {out}: cannot be written: {error.strerror}")
     if replayed.difference is not None:
-        fail(f"the live gateway's decisions differ from those of its scheduler on the same inputs: {replayed.difference}")
+        fail(
+            f"the live gateway's decisions differ from those of its scheduler on the same inputs: {replayed.difference}"
+        )
     console.print(f"{replayed.inputs:,} live inputs replayed: {replayed.placed:,} placements, every decision the same")
 
 
 class _Rehearsal:
     """One rehearsal of a model."""
 
-    def __init__(self, spec: ClusterSpec, model: Model, settings: CellSettings, costs: CostFile, work: Workload, folder: Path) -> None:
+    def __init__(
+        self, spec: ClusterSpec, model: Model, settings: CellSettings, costs: CostFile, work: Workload, folder: Path
+    ) -> None:
         self._spec = spec
         self._model = model
         self._settings = settings
@@ -138,11 +153,20 @@ class _Rehearsal:
 
     def replay(self) -> SchedulerReplay:
         """Feeds what the live scheduler was given to the same core, once the cell is down."""
-        files = sorted(self._decisions.glob("*.jsonl*"), key=lambda file: -int(file.suffix[1:]) if file.suffix[1:].isdecimal() else 0)
+        files = sorted(
+            self._decisions.glob("*.jsonl*"),
+            key=lambda file: -int(file.suffix[1:]) if file.suffix[1:].isdecimal() else 0,
+        )
         return replay(line for file in files for line in file.read_text(encoding="utf-8").splitlines())
 
     async def _at_loads(
-        self, runner: LiveRunner, capacity: float, shares: list[float], runs: int, seconds: float, tell: Callable[[str, int], None]
+        self,
+        runner: LiveRunner,
+        capacity: float,
+        shares: list[float],
+        runs: int,
+        seconds: float,
+        tell: Callable[[str, int], None],
     ) -> list[AtLoad]:
         """The loads in turns, so that a machine that is slow for a while is slow for all of them."""
         works = [at_rate(self._work, share * capacity, seconds) for share in shares]
@@ -156,9 +180,13 @@ class _Rehearsal:
             tell(f"simulating {share:g} x capacity", len(shares) * runs)
             slow = [slowness(self._cost, runner.steps(run)) for run in repeats]
             ours = [self._simulated(work, slowed(self._cost, factor)) for factor in slow]
-            figures = tuple(compare([run.run.figures(self._lanes) for run in repeats], ours, self._simulated(work, self._cost)))
+            figures = tuple(
+                compare([run.run.figures(self._lanes) for run in repeats], ours, self._simulated(work, self._cost))
+            )
             failed = sum(run.run.failed for run in repeats)
-            found.append(AtLoad(load=share, runs=runs, slowness=tuple(slow), requests=len(work), failed=failed, figures=figures))
+            found.append(
+                AtLoad(load=share, runs=runs, slowness=tuple(slow), requests=len(work), failed=failed, figures=figures)
+            )
         return found
 
     def _simulated(self, work: Workload, cost: CostModel) -> dict[str, float]:
@@ -168,10 +196,15 @@ class _Rehearsal:
 def _show(published: Published) -> None:
     error = published.capacity_error
     live, simulated = published.capacity_live, published.capacity_simulated
-    console.print(f"capacity: {live:.2f} requests/s live, {simulated:.2f} simulated ({error:+.1%}); costs {published.costs}")
+    console.print(
+        f"capacity: {live:.2f} requests/s live, {simulated:.2f} simulated ({error:+.1%}); costs {published.costs}"
+    )
     for at in published.loads:
         slow = ", ".join(f"{factor:.2f}" for factor in at.slowness)
-        title = f"{at.load:g} x capacity: {at.requests} requests, {at.runs} live runs, {at.failed} failed; steps took {slow} of their calibrated time"
+        title = (
+            f"{at.load:g} x capacity: {at.requests} requests, {at.runs} live runs, {at.failed} failed; steps took "
+            f"{slow} of their calibrated time"
+        )
         table = Table(title=title, title_justify="left")
         for column in ("figure", "live ms", "simulated ms", "error", "at calibrated speed", "live spread", "bound", ""):
             table.add_column(column, justify="left" if column in ("figure", "") else "right")
@@ -180,7 +213,17 @@ def _show(published: Published) -> None:
             mark = "" if within is None else "[green]within[/]" if within else "[red]beyond[/]"
             bound = "" if figure.bound is None else f"{figure.bound:.0%}"
             times = (f"{1e3 * figure.live_s:.1f}", f"{1e3 * figure.simulated_s:.1f}")
-            table.add_row(figure.name, *times, f"{figure.error:+.1%}", f"{figure.raw_error:+.1%}", f"{figure.spread:.1%}", bound, mark)
+            table.add_row(
+                figure.name,
+                *times,
+                f"{figure.error:+.1%}",
+                f"{figure.raw_error:+.1%}",
+                f"{figure.spread:.1%}",
+                bound,
+                mark,
+            )
         console.print(table)
     if not np.isfinite(published.worst) or not published.within:
-        console.print("[yellow]Some figures exceed their bounds: expect errors as large as those above when you simulate them.[/]")
+        console.print(
+            "[yellow]Some figures exceed their bounds: expect errors as large as those above when you simulate them.[/]"
+        )

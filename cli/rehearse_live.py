@@ -1,4 +1,5 @@
-"""The live side of a rehearsal: sends requests to a private cell, and puts the gateway's ledger beside what the client saw."""
+"""The live side of a rehearsal: sends requests to a private cell, and puts the gateway's ledger beside what the client
+saw."""
 
 import asyncio
 import json
@@ -31,7 +32,9 @@ class Lived:
 class LiveRunner:
     """Runs on one cell. `lanes` are the spec's, in order."""
 
-    def __init__(self, cell: PrivateCell, client: BenchClient, vocabulary: Vocabulary, model: str, lanes: tuple[str, ...]) -> None:
+    def __init__(
+        self, cell: PrivateCell, client: BenchClient, vocabulary: Vocabulary, model: str, lanes: tuple[str, ...]
+    ) -> None:
         self._cell = cell
         self._client = client
         self._vocabulary = vocabulary
@@ -45,7 +48,8 @@ class LiveRunner:
         return cls(cell, client, await measure_vocabulary(client, model), model, lanes)
 
     async def capacity(self, work: Workload, clients: int, warm_up: int) -> float:
-        """Requests a second that so many clients in a closed loop get through, after at most `warm_up` requests that do not count."""
+        """Requests a second that so many clients in a closed loop get through, after at most `warm_up` requests that do
+        not count."""
         await self._closed(work, clients, min(warm_up, len(work)))
         return throughput(await self._closed(work, clients, len(work)))
 
@@ -72,7 +76,9 @@ class LiveRunner:
     async def _closed(self, work: Workload, clients: int, count: int) -> FloatArray:
         """When each request ended."""
         self._runs += 1
-        ended = await closed_loop(self._client, self._prompts(), BenchLoad(work.prompt_tokens, work.output_tokens, None, clients, count, None))
+        ended = await closed_loop(
+            self._client, self._prompts(), BenchLoad(work.prompt_tokens, work.output_tokens, None, clients, count, None)
+        )
         await self._cell.settled()
         return ended
 
@@ -102,9 +108,13 @@ def _run(outcome: LoadResult, ledger: dict[int, dict[str, object]], lanes: tuple
             continue
         stages: dict[str, float] = entry["stages_s"]  # type: ignore[assignment]
         columns["lane"][number] = stages["lane"]
-        columns["engine"][number] = sum(stages.get(name, 0.0) for name in ("connect", "engine_http", "engine_queue", "prefill", "engine"))
+        columns["engine"][number] = sum(
+            stages.get(name, 0.0) for name in ("connect", "engine_http", "engine_queue", "prefill", "engine")
+        )
         columns["decode"][number] = stages.get("decode", 0.0)
         lane[number] = lanes.index(str(entry["lane"])) if entry["lane"] in lanes else -1
-    itl = {label(level): gaps.percentile(100 * level) for level in QUANTILES} | {"mean": gaps.mean} if gaps.count else {}
+    itl = (
+        {label(level): gaps.percentile(100 * level) for level in QUANTILES} | {"mean": gaps.mean} if gaps.count else {}
+    )
     ttft = columns.pop("ttft")
     return RehearsalRun(ttft, columns, lane, itl, sum(outcome.failures.values()))

@@ -1,4 +1,5 @@
-"""`raylane replay`: feeds recorded decision logs to the code of this version and compares every decision: a scheduler's logs, or an autoscaler's."""
+"""`raylane replay`: feeds recorded decision logs to the code of this version and compares every decision: a scheduler's
+logs, or an autoscaler's."""
 
 import re
 from pathlib import Path
@@ -14,16 +15,24 @@ from deployments.scheduling.replay import ReplayError, replay
 _FILE = re.compile(r"(?P<log>.*\.jsonl)(?:\.(?P<age>\d+))?")
 """A log's newest file, and those before it: the larger the number, the older."""
 _BEGUN = ".jsonl.new"
-"""How the name of a file ends that is being opened, or whose writer was killed while it opened it: nothing is in it yet."""
+"""How the name of a file ends that is being opened, or whose writer was killed while it opened it: nothing is in it
+yet."""
 
 
 def replay_log(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of decision logs (a gateway's or an autoscaler's), in any order.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...", help="Files of decision logs (a gateway's or an autoscaler's), in any order."
+        ),
+    ],
     any_code: Annotated[
-        bool, typer.Option("--any-code", help="Accept logs recorded by other code: shows what a change decides differently.")
+        bool,
+        typer.Option("--any-code", help="Accept logs recorded by other code: shows what a change decides differently."),
     ] = False,
 ) -> None:
-    """Replay decision logs with this version. Exit codes: 0 all decisions are the same, 1 one differs, 2 a file is not a log."""
+    """Replay decision logs with this version. Exit codes: 0 all decisions are the same, 1 one differs, 2 a file is not
+    a log."""
     logs = _logs([file for file in files if not _only_begun(file)])
     if not logs:
         fail("nothing to replay: no file holds decisions", code=2)
@@ -68,10 +77,15 @@ def _replay_scheduling(files: list[Path], any_code: bool, reported: str) -> None
     found = replay(all_lines_of(files), any_code)
     console.print(f"{reported}{found.inputs} inputs, {found.placed} placements")
     if found.gaps:
-        console.print(f"[yellow]{reported}inputs are missing in {found.gaps} place(s), where the log could not be written[/]")
+        console.print(
+            f"[yellow]{reported}inputs are missing in {found.gaps} place(s), where the log could not be written[/]"
+        )
     if found.difference is not None:
         different = found.difference
-        fail(f"{reported}line {different.line}, {different.method}: recorded {different.recorded}, decided now {different.replayed}")
+        fail(
+            f"{reported}line {different.line}, {different.method}: recorded {different.recorded}, decided now "
+            f"{different.replayed}"
+        )
 
 
 def _replay_scaling(files: list[Path], any_code: bool, reported: str) -> None:
@@ -79,5 +93,8 @@ def _replay_scaling(files: list[Path], any_code: bool, reported: str) -> None:
     console.print(f"{reported}{found.decisions} decisions, {found.changes} changed the number of replicas")
     if found.difference is not None:
         different = found.difference
-        old, new = ((one.requested, one.reason, one.concern, dict(one.terms)) for one in (different.recorded, different.replayed))
+        old, new = (
+            (one.requested, one.reason, one.concern, dict(one.terms))
+            for one in (different.recorded, different.replayed)
+        )
         fail(f"{reported}line {different.line}: recorded {old}, decided now {new}")

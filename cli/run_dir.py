@@ -1,7 +1,8 @@
 """The run directory of a cluster on this machine: what `up` leaves for `down`, `status` and Prometheus to find.
 
-`$RAYLANE_HOME` (else `~/.local/state/raylane`)/NAME holds `state.json`, `secret` and `ray_token` (both for their owner alone), `shared_memory`
-(the files in /dev/shm that the cluster's processes use), `lock` (held by the `up` that runs) and `logs/`.
+`$RAYLANE_HOME` (else `~/.local/state/raylane`)/NAME holds `state.json`, `secret` and `ray_token` (both for their owner
+alone), `shared_memory` (the files in /dev/shm that the cluster's processes use), `lock` (held by the `up` that runs)
+and `logs/`.
 """
 
 import dataclasses
@@ -58,7 +59,8 @@ class RunDir:
 
     @contextmanager
     def lock(self) -> Iterator[bool]:
-        """Holds the cluster's name on this machine; the kernel frees it when the process ends, however it ends. Yields False when another has it."""
+        """Holds the cluster's name on this machine; the kernel frees it when the process ends, however it ends. Yields
+        False when another has it."""
         with (self.path / "lock").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -100,7 +102,8 @@ def home() -> Path:
 
 
 def known_clusters(*, dead_too: bool = False) -> list[State]:
-    """The clusters that run on this machine under this user, by their run directories; `dead_too`: and those that ended without cleaning up."""
+    """The clusters that run on this machine under this user, by their run directories; `dead_too`: and those that ended
+    without cleaning up."""
     folders = sorted(home().iterdir()) if home().is_dir() else []
     states = [RunDir(folder.name).state() for folder in folders if folder.is_dir()]
     return [state for state in states if state is not None and (dead_too or state.alive())]

@@ -1,7 +1,7 @@
 """Starts a server under test as a child process, waits until it answers, and ends it with everything that it started.
 
-The benchmark is the "subreaper" of its descendants (Linux): a process whose parent has died becomes the benchmark's own child, so that nothing a
-server leaves behind escapes. Only descendants of this process are ever signalled.
+The benchmark is the "subreaper" of its descendants (Linux): a process whose parent has died becomes the benchmark's own
+child, so that nothing a server leaves behind escapes. Only descendants of this process are ever signalled.
 """
 
 import asyncio
@@ -37,7 +37,9 @@ def become_subreaper() -> None:
 class ServerProcess:
     """One server: its command, its whole environment, how to ask whether it is ready, and where its output goes."""
 
-    def __init__(self, command: Sequence[str], env: Mapping[str, str], is_ready: Callable[[], Awaitable[bool]], log: Path) -> None:
+    def __init__(
+        self, command: Sequence[str], env: Mapping[str, str], is_ready: Callable[[], Awaitable[bool]], log: Path
+    ) -> None:
         self._command = list(command)
         self._env = dict(env)
         self._is_ready = is_ready
@@ -52,7 +54,9 @@ class ServerProcess:
         process = self._process = self._spawn()
         while not await self._is_ready():
             if process.poll() is not None:
-                raise ServerError(f"ended with {process.returncode} before it was ready; its log ends:\n{self._log_tail()}")
+                raise ServerError(
+                    f"ended with {process.returncode} before it was ready; its log ends:\n{self._log_tail()}"
+                )
             if time.monotonic() - started > START_PATIENCE_S:
                 raise ServerError(f"not ready in {START_PATIENCE_S:.0f} s; its log ends:\n{self._log_tail()}")
             await asyncio.sleep(0.2)
@@ -78,9 +82,12 @@ class ServerProcess:
                 tree = list({*tree, *self.tree()})
                 _reap_orphans()
                 await asyncio.sleep(0.1)
-        # Orphans: what was in the tree, and what this process has inherited since; by id, since a clock that was set makes one process look like two.
+        # Orphans: what was in the tree, and what this process has inherited since; by id, since a clock that was set
+        # makes one process look like two.
         seen = {process.pid: process for process in {*tree, *(_descendants() - strangers)}}
-        left = [process for process in seen.values() if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+        left = [
+            process for process in seen.values() if process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        ]
         self.killed = [shown for process in left if (shown := _kill(process))]
         await asyncio.to_thread(psutil.wait_procs, list({*tree, *left}), 10)
         self._process.poll()
@@ -88,7 +95,8 @@ class ServerProcess:
         return len(self.killed)
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        """A session of its own: Ctrl-C in the terminal reaches the benchmark alone, which then stops the server in order.
+        """A session of its own: Ctrl-C in the terminal reaches the benchmark alone, which then stops the server in
+        order.
 
         A shell's background job ignores SIGINT, and whatever it starts would inherit that.
         """
@@ -96,7 +104,12 @@ class ServerProcess:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         with self._log.open("wb") as log:
             process = subprocess.Popen(
-                self._command, env=self._env, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+                self._command,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
         _roots.add(process.pid)
         return process
@@ -106,7 +119,8 @@ class ServerProcess:
 
 
 def end_descendants() -> int:
-    """Kills whatever is still below this process; returns how many there were. For the very end, after every server was stopped."""
+    """Kills whatever is still below this process; returns how many there were. For the very end, after every server was
+    stopped."""
     left = [process for process in _descendants() if process.status() != psutil.STATUS_ZOMBIE]
     for process in left:
         _kill(process)
@@ -119,7 +133,8 @@ def _descendants() -> set[psutil.Process]:
 
 
 def _reap_orphans() -> None:
-    """Lets dead orphans go: a server that waits for its processes to vanish would wait for zombies that only this process can bury."""
+    """Lets dead orphans go: a server that waits for its processes to vanish would wait for zombies that only this
+    process can bury."""
     for child in psutil.Process().children():
         if child.pid not in _roots and child.status() == psutil.STATUS_ZOMBIE:
             with contextlib.suppress(ChildProcessError):

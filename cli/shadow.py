@@ -1,4 +1,5 @@
-"""`raylane shadow report|promote|rollback MODEL`: a second scaling policy beside the active one: how it would have done, and to promote it."""
+"""`raylane shadow report|promote|rollback MODEL`: a second scaling policy beside the active one: how it would have
+done, and to promote it."""
 
 import json
 from typing import Annotated, Any
@@ -11,7 +12,9 @@ from rich.table import Table
 from cli.console import console, fail
 from cli.gateway import AsJson, Url, Why, ask, base_url, order
 
-shadow = typer.Typer(help="Compare a second scaling policy with the active one; promote it, or roll back.", no_args_is_help=True)
+shadow = typer.Typer(
+    help="Compare a second scaling policy with the active one; promote it, or roll back.", no_args_is_help=True
+)
 Model = Annotated[str, typer.Argument(help="The model's name, as in the spec.")]
 
 
@@ -36,7 +39,8 @@ def report(model: Model, url: Url = None, as_json: AsJson = False) -> None:
 
 @shadow.command()
 def promote(model: Model, why: Why = "", url: Url = None) -> None:
-    """Make the shadow the active policy, and the active one the shadow. Rolls back by itself if the SLO is missed (autoscaling.rollback)."""
+    """Make the shadow the active policy, and the active one the shadow. Rolls back by itself if the SLO is missed
+    (autoscaling.rollback)."""
     _exchange(model, "promote", why, url)
 
 
@@ -48,7 +52,10 @@ def rollback(model: Model, why: Why = "", url: Url = None) -> None:
 
 def _exchange(model: str, kind: str, why: str, url: str | None) -> None:
     answer = order(url, "/raylane/shadow", {"model": model, "kind": kind, "why": why})
-    console.print(f"Model {escape(repr(model))} now scales by policy {escape(answer['active'])}; its shadow is {escape(answer['shadow'])}.")
+    console.print(
+        f"Model {escape(repr(model))} now scales by policy {escape(answer['active'])}; its shadow is "
+        f"{escape(answer['shadow'])}."
+    )
     console.print("This lasts until the next `raylane apply`. To keep it, add this to the model in the spec:")
     console.print(escape(yaml.safe_dump({"autoscaling": answer["autoscaling"]}, sort_keys=False)))
 
@@ -56,7 +63,11 @@ def _exchange(model: str, kind: str, why: str, url: str | None) -> None:
 def _show(model: str, standing: dict[str, Any]) -> None:
     active, other = standing["active"], standing["shadow"]
     met, missed = standing["met"], standing["missed"]
-    table = Table(title=f"model {model}: {_hours(standing['seconds'])} on the same traffic", title_justify="left", title_style="bold")
+    table = Table(
+        title=f"model {model}: {_hours(standing['seconds'])} on the same traffic",
+        title_justify="left",
+        title_style="bold",
+    )
     for column in ("", f"active: {active['policy']}", f"shadow: {other['policy']}"):
         table.add_column(column, justify="right" if column else "left")
     table.add_row("replicas now", str(active["number"]), str(other["number"]))
@@ -67,10 +78,16 @@ def _show(model: str, standing: dict[str, Any]) -> None:
     console.print(table)
     console.print(f"They agreed {standing['agreement']:.1%} of the time.")
     if met + missed:
-        console.print(f"Under the active policy {missed} of {met + missed} requests missed their SLO ({missed / (met + missed):.2%}).")
+        console.print(
+            f"Under the active policy {missed} of {met + missed} requests missed their SLO "
+            f"({missed / (met + missed):.2%})."
+        )
     capacity = standing["work_per_replica_s"]
     known = "not known yet" if capacity is None else f"{capacity:,.0f} tokens of work per second and replica"
-    console.print(f"Fluid model: capacity {known}, start-up {standing['start_up_s']:.0f} s; capacity unknown for {_hours(standing['unknown_s'])}.")
+    console.print(
+        f"Fluid model: capacity {known}, start-up {standing['start_up_s']:.0f} s; capacity unknown for "
+        f"{_hours(standing['unknown_s'])}."
+    )
     console.print("The model compares two policies on one stream; it predicts no latency (`docs/autoscaling.md`).")
 
 

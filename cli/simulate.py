@@ -1,4 +1,5 @@
-"""`raylane simulate`: what a spec would do with recorded traffic, by the scheduler that runs in production and a calibrated cost of engine steps."""
+"""`raylane simulate`: what a spec would do with recorded traffic, by the scheduler that runs in production and a
+calibrated cost of engine steps."""
 
 import json
 from collections import Counter
@@ -50,9 +51,16 @@ from planning.workload.trace import TraceError
 
 
 def scaling_of(setup: ScalingSetup, until_s: float) -> SimulatedScaling:
-    """The spec's policy within its bounds. Second 0 of the traffic is midnight, and a forecast has seen nothing before it. Raises LawError."""
+    """The spec's policy within its bounds. Second 0 of the traffic is midnight, and a forecast has seen nothing before
+    it. Raises LawError."""
     forecaster = make_forecaster(setup.forecast)
-    return SimulatedScaling(setup.autoscaler(), until_s, setup.attainment, start_up_s=(setup.replica_profile.start_up_s,), forecaster=forecaster)
+    return SimulatedScaling(
+        setup.autoscaler(),
+        until_s,
+        setup.attainment,
+        start_up_s=(setup.replica_profile.start_up_s,),
+        forecaster=forecaster,
+    )
 
 
 def in_words(scaling: SimulatedScaling) -> str:
@@ -61,10 +69,24 @@ def in_words(scaling: SimulatedScaling) -> str:
     return f"{bounds.minimum} to {bounds.maximum} replicas, scaled by {scaling.autoscaler.policy.name!r}"
 
 
-def scored(scaling: SimulatedScaling, out: SimulationOutcome, work: Workload, setup: ScalingSetup, cost: CostModel, lanes: Sequence[str]) -> Score:
+def scored(
+    scaling: SimulatedScaling,
+    out: SimulationOutcome,
+    work: Workload,
+    setup: ScalingSetup,
+    cost: CostModel,
+    lanes: Sequence[str],
+) -> Score:
     """The score of a run, to the last arrival."""
     target = min(setup.attainment.values(), default=0.99)
-    return score(out, work.ttft_slo_s, lanes, scaling.until_s, target, load_on(work, setup.replica_profile, cost, scaling.until_s))
+    return score(
+        out,
+        work.ttft_slo_s,
+        lanes,
+        scaling.until_s,
+        target,
+        load_on(work, setup.replica_profile, cost, scaling.until_s),
+    )
 
 
 def scaled_figures(scaling: SimulatedScaling, out: SimulationOutcome, scored: Score) -> dict[str, Any]:
@@ -84,7 +106,8 @@ def show_scaling(reported: Mapping[str, Any]) -> None:
     """One line of the figures."""
     reasons = ", ".join(f"{reason} {count}" for reason, count in reported["reasons"].items())
     console.print(
-        f"replicas: {reported['mean_replicas']:.2f} on average, {reported['max_replicas']} at most, {reported['replica_hours']:.2f} replica-hours; "
+        f"replicas: {reported['mean_replicas']:.2f} on average, {reported['max_replicas']} at most, "
+        f"{reported['replica_hours']:.2f} replica-hours; "
         f"{reported['changes']} changes{f' ({reasons})' if reasons else ''}, {reported['flaps']} flaps"
     )
 
@@ -98,8 +121,12 @@ def simulate(
     trace: TraceFile,
     costs: Costs = None,
     model: Annotated[str | None, typer.Option(help="The model. Default: the spec's first.")] = None,
-    replicas: Annotated[int | None, typer.Option(min=1, help="Overrides the spec's count; for a model that scales: at the start.")] = None,
-    fixed: Annotated[bool, typer.Option("--fixed", help="Keep the number of replicas fixed; ignore the spec's autoscaling.")] = False,
+    replicas: Annotated[
+        int | None, typer.Option(min=1, help="Overrides the spec's count; for a model that scales: at the start.")
+    ] = None,
+    fixed: Annotated[
+        bool, typer.Option("--fixed", help="Keep the number of replicas fixed; ignore the spec's autoscaling.")
+    ] = False,
     from_s: FromS = 0.0,
     to_s: ToS = None,
     limit: Limit = None,
@@ -110,8 +137,12 @@ def simulate(
     price_per_gpu_hour: Annotated[
         float | None, typer.Option(min=0, help="US dollars, for the report. Default: the pool's price in the spec.")
     ] = None,
-    published_error: Annotated[Path | None, typer.Option(help="The simulator's measured error (`raylane rehearse`), for the report.")] = None,
-    fail_at: Annotated[list[float] | None, typer.Option(min=0, help="Fail a replica at this second; may be repeated.")] = None,
+    published_error: Annotated[
+        Path | None, typer.Option(help="The simulator's measured error (`raylane rehearse`), for the report.")
+    ] = None,
+    fail_at: Annotated[
+        list[float] | None, typer.Option(min=0, help="Fail a replica at this second; may be repeated.")
+    ] = None,
     start_up_s: StartUp = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -142,21 +173,42 @@ def simulate(
     lane_names = [lane.name for lane in spec.lanes]
     if report is not None and sampler is not None:
         policy = None if scaling is None else in_words(scaling)
-        facts = facts_of(spec, chosen, cost, (trace, cost_path), count, load_scale, price_per_gpu_hour, published_error, policy)
+        facts = facts_of(
+            spec, chosen, cost, (trace, cost_path), count, load_scale, price_per_gpu_hour, published_error, policy
+        )
         save_report(report, facts, out, work, lane_names, sampler.samples())
-    reported = None if scaling is None else scaled_figures(scaling, out, scored(scaling, out, work, setup, cost_of(chosen, cost), lane_names))
+    reported = (
+        None
+        if scaling is None
+        else scaled_figures(scaling, out, scored(scaling, out, work, setup, cost_of(chosen, cost), lane_names))
+    )
     lanes = [figures(lane.name, out, work.ttft_slo_s, out.lane == index) for index, lane in enumerate(spec.lanes)]
     whole = figures("all", out, work.ttft_slo_s, np.ones(len(work), dtype=np.bool_))
     if as_json:
-        console.print_json(json.dumps(_report(cost, count, out, [*lanes, whole]) | ({} if reported is None else {"autoscaling": reported})))
+        console.print_json(
+            json.dumps(
+                _report(cost, count, out, [*lanes, whole]) | ({} if reported is None else {"autoscaling": reported})
+            )
+        )
     else:
-        _show(f"{chosen.name} on {count} replicas" if scaling is None else f"{chosen.name}, {in_words(scaling)}", cost, out, [*lanes, whole])
+        _show(
+            f"{chosen.name} on {count} replicas" if scaling is None else f"{chosen.name}, {in_words(scaling)}",
+            cost,
+            out,
+            [*lanes, whole],
+        )
         if reported is not None:
             show_scaling(reported)
 
 
 def _settings(
-    spec: ClusterSpec, model: Model, count: int, work: Workload, setup: ScalingSetup, scaling: SimulatedScaling | None, fail_at: list[float] | None
+    spec: ClusterSpec,
+    model: Model,
+    count: int,
+    work: Workload,
+    setup: ScalingSetup,
+    scaling: SimulatedScaling | None,
+    fail_at: list[float] | None,
 ) -> CellSettings:
     return CellSettings(
         count,
@@ -203,7 +255,9 @@ def _report(cost: CostFile, replicas: int, out: SimulationOutcome, lines: list[F
 
 def _show(what: str, cost: CostFile, out: SimulationOutcome, lines: list[Figures]) -> None:
     table = Table(title=f"model {what}: {out.ended_s:.0f} s simulated", title_justify="left", title_style="bold")
-    reported = [name for name in _COUNTS if any(getattr(line, name) for line in lines)]  # what never happened needs no column
+    reported = [
+        name for name in _COUNTS if any(getattr(line, name) for line in lines)
+    ]  # what never happened needs no column
     for column in ("lane", "requests", *reported, "TTFT p50", "p90", "p99", "TPOT p50", "mean wait", "in time"):
         table.add_column(column, justify="left" if column == "lane" else "right")
     for line in lines:

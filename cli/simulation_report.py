@@ -44,7 +44,8 @@ def facts_of(
     published_error: Path | None,
     scaling: str | None = None,
 ) -> RunFacts:
-    """`files`: the trace and the cost file. `usd_per_hour`: instead of the price in the model's pool. `scaling`: which policy decides, within what."""
+    """`files`: the trace and the cost file. `usd_per_hour`: instead of the price in the model's pool. `scaling`: which
+    policy decides, within what."""
     trace, costs = files
     return RunFacts(
         spec=spec.name,
@@ -66,7 +67,8 @@ def facts_of(
 
 
 def price_of(spec: ClusterSpec, model: Model, usd_per_hour: float | None) -> Price:
-    """The price given, else that of the pool which hosts the model in its first region; a CPU pool's is by node, of which no share is known."""
+    """The price given, else that of the pool which hosts the model in its first region; a CPU pool's is by node, of
+    which no share is known."""
     pool = spec.pool_of(model, spec.regions_of(model)[0])
     per_replica = model.settings.tensor_parallel_size
     if pool.accelerator == "cpu" and usd_per_hour is None:
@@ -74,9 +76,13 @@ def price_of(spec: ClusterSpec, model: Model, usd_per_hour: float | None) -> Pri
     return Price("GPU", per_replica, usd_per_hour if usd_per_hour is not None else pool.price_usd_per_hour or None)
 
 
-def save_report(path: Path, facts: RunFacts, out: SimulationOutcome, work: Workload, lanes: list[str], samples: Samples) -> None:
+def save_report(
+    path: Path, facts: RunFacts, out: SimulationOutcome, work: Workload, lanes: list[str], samples: Samples
+) -> None:
     """Writes the report of a run."""
-    from planning.report.simulation import render  # plotly takes a second to import, which other commands need not wait for
+    from planning.report.simulation import (
+        render,
+    )  # plotly takes a second to import, which other commands need not wait for
 
     run = describe(out, work, lanes, samples, counts_of(out.lifetimes), scalings(out))
     try:

@@ -37,7 +37,10 @@ def check(file: Annotated[Path, typer.Argument(help="The spec, YAML.")]) -> None
             if region in cluster.regions_of(model):
                 pool = cluster.pool_of(model, region)
                 simulated = ", [yellow]simulated[/]" if model.engine == "simulated" else ""
-                console.print(f"  {model.name}: {model.replicas.count} x {pool.accelerator} in {region.name}/{pool.name}{simulated}")
+                console.print(
+                    f"  {model.name}: {model.replicas.count} x {pool.accelerator} in "
+                    f"{region.name}/{pool.name}{simulated}"
+                )
     console.print(f"[green]{escape(str(file))} is a usable spec[/] (cluster {cluster.name!r})")
 
 

@@ -1,4 +1,5 @@
-"""`raylane status`: live tables of replicas, waiting and running requests, the last minute's TTFT, and what ended. They fit into 80 columns."""
+"""`raylane status`: live tables of replicas, waiting and running requests, the last minute's TTFT, and what ended. They
+fit into 80 columns."""
 
 import json
 import time
@@ -53,7 +54,9 @@ def fetch_report(base: str) -> dict[str, Any]:
 
 def _view(report: dict[str, Any], departures: int = _SHOWN_DEPARTURES) -> RenderableType:
     gateway = report["gateway"]
-    head = f"[bold]{report['cluster']}[/]  {gateway['url']}  up {shown_span(gateway['uptime_s'])}\n{in_gateways(report)}"
+    head = (
+        f"[bold]{report['cluster']}[/]  {gateway['url']}  up {shown_span(gateway['uptime_s'])}\n{in_gateways(report)}"
+    )
     ids = [replica["replica_id"] for model in report["models"] for replica in model["replicas"]]
     names = short_names([*ids, *ids_in(report.get("departures", ()))])
     models = (part for model in report["models"] for part in _model(model, names))
@@ -72,7 +75,8 @@ def in_gateways(report: dict[str, Any]) -> str:
 def log_lines(report: dict[str, Any]) -> list[str]:
     """A line for each log that cannot be written now."""
     return [
-        f"[red]gateway {gateway['id']}: log {escape(one['name'])} cannot be written ({escape(one['error'])}), {one['lost_lines']} lines lost[/]"
+        f"[red]gateway {gateway['id']}: log {escape(one['name'])} cannot be written ({escape(one['error'])}), "
+        f"{one['lost_lines']} lines lost[/]"
         for gateway in report["gateways"]
         for one in gateway.get("failing_logs", ())
     ]
@@ -94,15 +98,18 @@ def scaling_line(model: dict[str, Any]) -> str:
     alarms = f", [red]{escape(', '.join(state['alarms']))}[/]" if state["alarms"] else ""
     if state["overdue_s"] is not None:
         alarms += f", [red]no decision for {shown_span(state['overdue_s'])}[/]"
-    return f"[not bold]autoscaler: {state['requested']} requested ({escape(state['reason'])}), {state['applied']} applied{starting}{alarms}[/]"
+    return (
+        f"[not bold]autoscaler: {state['requested']} requested ({escape(state['reason'])}), {state['applied']} "
+        f"applied{starting}{alarms}[/]"
+    )
 
 
 def controls_line(model: dict[str, Any]) -> str:
     """What operators hold or pin."""
     words = {"hold": "held at no fewer than", "pin": "pinned at"}
     reported = [
-        f"{words[one['kind']]} {one['replicas']} for another {shown_span(one['until_unix_s'] - time.time())} by {escape(one['by'])}"
-        + (f" ({escape(one['why'])})" if one["why"] else "")
+        f"{words[one['kind']]} {one['replicas']} for another {shown_span(one['until_unix_s'] - time.time())} by "
+        f"{escape(one['by'])}" + (f" ({escape(one['why'])})" if one["why"] else "")
         for one in model.get("controls", ())
     ]
     return f"[yellow]{'; '.join(reported)}[/]" if reported else ""
@@ -110,17 +117,28 @@ def controls_line(model: dict[str, Any]) -> str:
 
 def _model(model: dict[str, Any], names: Mapping[str, str]) -> list[RenderableType]:
     """Each part fits into 80 columns, whatever the names are."""
-    owner = f"owned by gateway {model['owner']}, epoch {model['epoch']}" if model["owner"] else "owned by no gateway now"
-    lines = [f"\n[bold]model {escape(model['name'])}[/]{simulated_mark(model)}", owner, scaling_line(model), controls_line(model)]
+    owner = (
+        f"owned by gateway {model['owner']}, epoch {model['epoch']}" if model["owner"] else "owned by no gateway now"
+    )
+    lines = [
+        f"\n[bold]model {escape(model['name'])}[/]{simulated_mark(model)}",
+        owner,
+        scaling_line(model),
+        controls_line(model),
+    ]
     lines += query_of_death_lines(model)
     return [*(line for line in lines if line), _waiting_table(model), _endings_table(model), *_replicas(model, names)]
 
 
 def query_of_death_lines(model: dict[str, Any]) -> list[str]:
-    """An alarm for each body that is refused since two replicas died while it ran. How many only ran at one death is no alarm."""
+    """An alarm for each body that is refused since two replicas died while it ran. How many only ran at one death is no
+    alarm."""
     suspects = model.get("suspects", ())
     banned = [one for one in suspects if one["banned"]]
-    shown = [f"[red]query of death {escape(one['digest'])}: refused for {shown_span(one['forgotten_in_s'])}[/]" for one in banned[:_SHOWN_BANS]]
+    shown = [
+        f"[red]query of death {escape(one['digest'])}: refused for {shown_span(one['forgotten_in_s'])}[/]"
+        for one in banned[:_SHOWN_BANS]
+    ]
     if len(banned) > _SHOWN_BANS:
         shown.append(f"[red]...and {len(banned) - _SHOWN_BANS} more of them[/]")
     return shown

@@ -63,7 +63,11 @@ def _waits(model: dict[str, Any]) -> Table:
     table.columns[0].no_wrap, table.columns[0].overflow = False, "fold"
     for lane in model["lanes"]:
         eta = lane["eta_s"]
-        held = f"{lane['eta_covered'] / lane['eta_estimated']:.0%} of {lane['eta_estimated']}" if lane["eta_estimated"] else "-"
+        held = (
+            f"{lane['eta_covered'] / lane['eta_estimated']:.0%} of {lane['eta_estimated']}"
+            if lane["eta_estimated"]
+            else "-"
+        )
         table.add_row(
             escape(lane["name"]),
             str(lane["waiting"]),
@@ -76,10 +80,15 @@ def _waits(model: dict[str, Any]) -> Table:
 
 
 def _refusals(model: dict[str, Any]) -> list[str]:
-    """What each lane's head waits for, and who was turned away there: a line for a lane of which there is something to say."""
+    """What each lane's head waits for, and who was turned away there: a line for a lane of which there is something to
+    say."""
     lines = []
     for lane in model["lanes"]:
-        rejected = {key.split("/", 1)[1]: count for key, count in model["rejections"].items() if key.split("/", 1)[0] == lane["name"]}
+        rejected = {
+            key.split("/", 1)[1]: count
+            for key, count in model["rejections"].items()
+            if key.split("/", 1)[0] == lane["name"]
+        }
         reported = [f"head waits for {lane['head_waits_for']}"] if lane["head_waits_for"] else []
         if rejected:
             reported.append("rejected: " + ", ".join(f"{cause} {count}" for cause, count in sorted(rejected.items())))

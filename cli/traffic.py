@@ -1,4 +1,5 @@
-"""`raylane traffic`: draws the requests of a traffic file, shows them in figures, and writes them as a trace; likewise with any trace."""
+"""`raylane traffic`: draws the requests of a traffic file, shows them in figures, and writes them as a trace; likewise
+with any trace."""
 
 import json
 from pathlib import Path
@@ -20,7 +21,9 @@ _PEAK_S = 600.0
 
 def traffic(
     file: Annotated[Path | None, typer.Argument(metavar="FILE", help="A traffic file (.yaml), or a trace.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the requests to this file as raylane trace JSONL (.gz: compressed).")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the requests to this file as raylane trace JSONL (.gz: compressed).")
+    ] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of traffic files, and exit.")] = False,
     from_s: FromS = 0.0,
     to_s: ToS = None,
@@ -54,7 +57,10 @@ def _show(file: Path, trace: Trace) -> None:
     peak = (after - np.arange(len(trace))).max() / busy_s
     until = float(trace.arrived_s[-1])
     mean = f", {len(trace) / trace.span_s:.3g} requests/s" if trace.span_s else ""
-    console.print(f"[bold]{file.name}[/]: {len(trace):,} requests in {until:,.0f} s{mean}, {peak:.3g} in the busiest {busy_s:.0f} s")
+    console.print(
+        f"[bold]{file.name}[/]: {len(trace):,} requests in {until:,.0f} s{mean}, {peak:.3g} in the busiest "
+        f"{busy_s:.0f} s"
+    )
     table = Table()
     for column in ("tokens", "mean", "p50", "p90", "p99", "maximum"):
         table.add_column(column, justify="left" if column == "tokens" else "right")
@@ -66,14 +72,24 @@ def _show(file: Path, trace: Trace) -> None:
         if labels is not None:
             counts = np.bincount(labels.codes, minlength=len(labels.names))
             maximum = np.argsort(-counts, kind="stable")[:8]
-            shown = ", ".join(f"{labels.names[code] or '(none)'} {counts[code] / len(trace):.1%}" for code in maximum if counts[code])
-            console.print(f"{name.removeprefix('traffic_')}: {shown}{', ...' if (counts > 0).sum() > len(maximum) else ''}")
+            shown = ", ".join(
+                f"{labels.names[code] or '(none)'} {counts[code] / len(trace):.1%}" for code in maximum if counts[code]
+            )
+            console.print(
+                f"{name.removeprefix('traffic_')}: {shown}{', ...' if (counts > 0).sum() > len(maximum) else ''}"
+            )
     if trace.prefixes is not None:
         shared = (trace.prefixes.counts > 0).mean()
-        console.print(f"prefixes: {shared:.1%} of the requests begin with hashed chunks of {trace.prefixes.chunk_tokens} tokens")
+        console.print(
+            f"prefixes: {shared:.1%} of the requests begin with hashed chunks of {trace.prefixes.chunk_tokens} tokens"
+        )
     if trace.session is not None:
         console.print(f"sessions: {len(np.unique(trace.session[trace.session >= 0])):,}")
 
 
 def _figures(tokens: IntArray) -> tuple[float, ...]:
-    return (float(tokens.mean()), *(float(value) for value in np.quantile(tokens, (0.5, 0.9, 0.99))), float(tokens.max()))
+    return (
+        float(tokens.mean()),
+        *(float(value) for value in np.quantile(tokens, (0.5, 0.9, 0.99))),
+        float(tokens.max()),
+    )

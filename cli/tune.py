@@ -1,4 +1,5 @@
-"""`raylane tune`: looks for settings of the scaling policy that meet the SLOs for less, on recorded traffic, and proposes a change of the spec."""
+"""`raylane tune`: looks for settings of the scaling policy that meet the SLOs for less, on recorded traffic, and
+proposes a change of the spec."""
 
 import json
 import shlex
@@ -62,7 +63,8 @@ REFUSED = 3
 
 @dataclass(frozen=True)
 class Inputs:
-    """`text`: of the spec's file, with its own line ends. `own` is None where the spec keeps a fixed number of replicas."""
+    """`text`: of the spec's file, with its own line ends. `own` is None where the spec keeps a fixed number of
+    replicas."""
 
     spec_file: Path
     text: str
@@ -76,9 +78,12 @@ class Inputs:
     space: Space
 
 
-def trusted(spec_file: Path, model: str | None, error: Path | None, maximum: tuple[float, float], anyway: bool) -> Trust:
-    """What is known of the simulator's error on this deployment: by `error`, else by the file that the spec names. `maximum`: how far TTFT and capacity
-    may be off. Ends the command where that is too much, or unknown, unless it is to go on `anyway`."""
+def trusted(
+    spec_file: Path, model: str | None, error: Path | None, maximum: tuple[float, float], anyway: bool
+) -> Trust:
+    """What is known of the simulator's error on this deployment: by `error`, else by the file that the spec names.
+    `maximum`: how far TTFT and capacity may be off. Ends the command where that is too much, or unknown, unless it is
+    to go on `anyway`."""
     spec, chosen = chosen_model(spec_file, model)
     place = error or (None if spec.gateway.simulator_error is None else Path(spec.gateway.simulator_error))
     try:
@@ -86,24 +91,39 @@ def trusted(spec_file: Path, model: str | None, error: Path | None, maximum: tup
     except PublishedError as problem:
         fail(str(problem), code=2)
     if trust.doubts and not anyway:
-        hint = f"raylane rehearse {spec_file} --trace FILE --costs FILE --out error.json, and --error error.json; or --anyway"
+        hint = (
+            f"raylane rehearse {spec_file} --trace FILE --costs FILE --out error.json, and --error error.json; or "
+            "--anyway"
+        )
         fail("no proposal: " + "; ".join(trust.doubts), hint=hint, code=REFUSED)
     return trust
 
 
 def gathered(
-    spec_file: Path, model: str | None, costs: Path | None, trace: Path, choice: TrafficOptions, start_up_s: float | None, history: Path | None
+    spec_file: Path,
+    model: str | None,
+    costs: Path | None,
+    trace: Path,
+    choice: TrafficOptions,
+    start_up_s: float | None,
+    history: Path | None,
 ) -> Inputs:
     """Reads it all. Ends the command where something can not be used."""
     spec, chosen = chosen_model(spec_file, model)
     try:
         cost_path, cost = engine_costs(spec, chosen, costs)
         work = workload_of(chosen_requests(trace, choice), spec, chosen)
-        before = None if history is None else _ending_at_zero(scaled(read_trace(history), choice), spec.scheduling.decode_weight)
+        before = (
+            None
+            if history is None
+            else _ending_at_zero(scaled(read_trace(history), choice), spec.scheduling.decode_weight)
+        )
         case = case_of(spec, chosen, cost, work, start_up_s, before)
         own, defaults = own_and_defaults(spec, chosen)
         text = spec_file.read_bytes().decode("utf-8")
-        return Inputs(spec_file, text, spec, chosen, cost_path, cost, case, own, defaults, space_of(case, own, defaults))
+        return Inputs(
+            spec_file, text, spec, chosen, cost_path, cost, case, own, defaults, space_of(case, own, defaults)
+        )
     except (CostFileError, TraceError, WorkloadError, CaseError, PolicyError, ValueError) as problem:
         fail(str(problem), code=2)
 
@@ -124,39 +144,64 @@ def tune(
     trace: TraceFile,
     costs: Costs = None,
     error: Annotated[
-        Path | None, typer.Option(help="The simulator's measured error (`raylane rehearse`). Default: the spec's gateway.simulator_error.")
+        Path | None,
+        typer.Option(
+            help="The simulator's measured error (`raylane rehearse`). Default: the spec's gateway.simulator_error."
+        ),
     ] = None,
     model: Annotated[str | None, typer.Option(help="The model. Default: the spec's first.")] = None,
     minutes: Annotated[float, typer.Option(min=0.01, max=1_440, help="How long to search.")] = 10.0,
     trials: Annotated[
-        int | None, typer.Option(min=1, max=10_000, help="Try at maximum this many settings. Reproducible if --minutes suffices.")
+        int | None,
+        typer.Option(min=1, max=10_000, help="Try at maximum this many settings. Reproducible if --minutes suffices."),
     ] = None,
     start_up_s: StartUp = None,
-    history: Annotated[Path | None, typer.Option(help="A trace of the days before --trace, for a seasonal forecast.")] = None,
+    history: Annotated[
+        Path | None, typer.Option(help="A trace of the days before --trace, for a seasonal forecast.")
+    ] = None,
     from_s: FromS = 0.0,
     to_s: ToS = None,
     limit: Limit = None,
     time_scale: TimeScale = 1.0,
     load_scale: LoadScale = 1.0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the search, of --load-scale and of a traffic file.")] = 0,
-    price_per_gpu_hour: Annotated[float | None, typer.Option(min=0, help="US dollars. Default: the pool's price in the spec.")] = None,
-    max_error: Annotated[float, typer.Option(min=0, max=10, help="Largest accepted error of the simulator's TTFT p90 (0.2: 20 %).")] = MAX_TTFT,
-    max_capacity_error: Annotated[float, typer.Option(min=0, max=10, help="Largest accepted error of the simulator's capacity.")] = MAX_CAPACITY,
-    anyway: Annotated[bool, typer.Option("--anyway", help="Propose even if the simulator's error is unknown or larger.")] = False,
+    price_per_gpu_hour: Annotated[
+        float | None, typer.Option(min=0, help="US dollars. Default: the pool's price in the spec.")
+    ] = None,
+    max_error: Annotated[
+        float, typer.Option(min=0, max=10, help="Largest accepted error of the simulator's TTFT p90 (0.2: 20 %).")
+    ] = MAX_TTFT,
+    max_capacity_error: Annotated[
+        float, typer.Option(min=0, max=10, help="Largest accepted error of the simulator's capacity.")
+    ] = MAX_CAPACITY,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Propose even if the simulator's error is unknown or larger.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Write the changed spec to this file.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML report (one file, readable offline).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Search settings of the scaling policy that meet the SLOs with fewer replica-hours, and propose a change of the spec."""
+    """Search settings of the scaling policy that meet the SLOs with fewer replica-hours, and propose a change of the
+    spec."""
     trust = trusted(spec_file, model, error, (max_error, max_capacity_error), anyway)
     check_outputs(out=out, report=report)
-    inputs = gathered(spec_file, model, costs, trace, TrafficOptions(from_s, to_s, limit, time_scale, load_scale, seed), start_up_s, history)
+    inputs = gathered(
+        spec_file,
+        model,
+        costs,
+        trace,
+        TrafficOptions(from_s, to_s, limit, time_scale, load_scale, seed),
+        start_up_s,
+        history,
+    )
     calm_garbage_collector()
     began_s, case = time.perf_counter(), inputs.case
     runner = TrialRunner(case, time.perf_counter)
     tried = _searched(inputs, runner, Budget(60 * minutes, trials), seed)
     price, seconds = price_of(inputs.spec, inputs.model, price_per_gpu_hour), time.perf_counter() - began_s
-    advice = advise(inputs.model.name, case.setup.policy.name, case.setup.attainment, case.span_s, tried, price, trust, seconds)
+    advice = advise(
+        inputs.model.name, case.setup.policy.name, case.setup.attainment, case.span_s, tried, price, trust, seconds
+    )
     suggestion = _suggestion(inputs, advice)
     diff = None if suggestion is None else suggestion.diff
     if as_json:
@@ -173,20 +218,25 @@ def tune(
 
 def _searched(inputs: Inputs, runner: TrialRunner, budget: Budget, seed: int) -> list[TuningTrial]:
     slos = {name: inputs.case.setup.attainment[name] for name in runner.classes}
-    with Progress(TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), console=console, transient=True) as progress:
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), console=console, transient=True
+    ) as progress:
         task = progress.add_task("simulating all traffic with the spec's own settings", total=1.0)
 
         def tell(text: str, share: float) -> None:
             progress.update(task, description=text, completed=share)
 
         try:
-            return Search(runner, inputs.space, slos, budget, time.perf_counter, tell, seed).run(inputs.own, inputs.defaults)
+            return Search(runner, inputs.space, slos, budget, time.perf_counter, tell, seed).run(
+                inputs.own, inputs.defaults
+            )
         except SearchError as problem:
             fail(str(problem), hint="a higher --minutes, or less traffic by --from and --to or --limit", code=2)
 
 
 def _write_spec(out: Path, inputs: Inputs, suggestion: Suggestion | None) -> list[str]:
-    """The spec with the proposal in it, else as it is: whoever applies the file next must not find an older one there. What is wrong, if anything."""
+    """The spec with the proposal in it, else as it is: whoever applies the file next must not find an older one there.
+    What is wrong, if anything."""
     try:
         write_whole(out, inputs.text if suggestion is None else suggestion.text)
     except OSError as problem:
@@ -205,11 +255,15 @@ def _suggestion(inputs: Inputs, advice: Advice) -> Suggestion | None:
         return suggest(inputs.text, inputs.spec_file, inputs.spec, inputs.model, candidate)
     except (EditError, SpecError) as problem:
         values = ", ".join(f"{name}: {value}" for name, value in candidate.settings.items())
-        errors.print(f"[yellow]no diff:[/] {problem}. Proposed: {{{values}}}, replicas.min: {candidate.minimum}", markup=True)
+        errors.print(
+            f"[yellow]no diff:[/] {problem}. Proposed: {{{values}}}, replicas.min: {candidate.minimum}", markup=True
+        )
         return None
 
 
-def _save_report(path: Path, inputs: Inputs, runner: TrialRunner, advice: Advice, trace: Path, diff: str | None) -> list[str]:
+def _save_report(
+    path: Path, inputs: Inputs, runner: TrialRunner, advice: Advice, trace: Path, diff: str | None
+) -> list[str]:
     """What is wrong, if anything."""
     from planning.report.tuning import TuningFacts, render  # plotly takes a second to import, which only reports need
 
@@ -232,7 +286,11 @@ def _save_report(path: Path, inputs: Inputs, runner: TrialRunner, advice: Advice
     return []
 
 
-_BASES = {"measured": "measured", "profile": "from a profile of the model's layers", "roofline": "[yellow]NOT measured: a roofline[/]"}
+_BASES = {
+    "measured": "measured",
+    "profile": "from a profile of the model's layers",
+    "roofline": "[yellow]NOT measured: a roofline[/]",
+}
 
 
 def show(advice: Advice, inputs: Inputs, diff: str | None) -> None:
@@ -241,7 +299,8 @@ def show(advice: Advice, inputs: Inputs, diff: str | None) -> None:
     hours = advice.span_s / 3600
     console.print(
         f"model {advice.model}, policy {advice.policy}: {len(inputs.case.work):,} requests in {hours:.1f} h; "
-        f"{advice.looked_at} settings looked at, {len(advice.finished)} run through in {advice.seconds / 60:.1f} minutes"
+        f"{advice.looked_at} settings looked at, {len(advice.finished)} run through in {advice.seconds / 60:.1f} "
+        "minutes"
     )
     console.print(_table(advice))
     console.print(f"[bold {'green' if reported.good else 'red'}]{escape(reported.line)}[/]")
@@ -250,7 +309,10 @@ def show(advice: Advice, inputs: Inputs, diff: str | None) -> None:
         console.print(f"  {card.name}: [bold]{card.value}[/]{f'  ({card.note})' if card.note else ''}")
     for note in notes(advice):
         console.print(f"[yellow]note:[/] {escape(note)}")
-    console.print(f"the simulator's error here: {escape(advice.trust.error)}; costs: {_BASES[inputs.cost.basis]} ({inputs.cost.hardware})")
+    console.print(
+        f"the simulator's error here: {escape(advice.trust.error)}; costs: {_BASES[inputs.cost.basis]} "
+        f"({inputs.cost.hardware})"
+    )
     for doubt in advice.trust.doubts:
         console.print(f"[bold yellow]do not set this unseen:[/] {escape(doubt)}")
     if diff:
@@ -261,7 +323,9 @@ def show(advice: Advice, inputs: Inputs, diff: str | None) -> None:
 
 def _table(advice: Advice) -> Table:
     table = Table(
-        title="settings that no others beat, the cheapest first (what they are: --report, --json)", title_justify="left", title_style="bold"
+        title="settings that no others beat, the cheapest first (what they are: --report, --json)",
+        title_justify="left",
+        title_style="bold",
     )
     for number, name in enumerate(columns(advice, settings=False)):
         table.add_column(name, justify="right" if number else "left")

@@ -1,6 +1,7 @@
 """`raylane up`: brings one cell up on this machine and holds it until Ctrl-C, SIGTERM or `raylane down`.
 
-What holds the cluster is a child of this process (`cell_process.py`): Ray's processes, the gateway and the engines are below it and go with it.
+What holds the cluster is a child of this process (`cell_process.py`): Ray's processes, the gateway and the engines are
+below it and go with it.
 """
 
 import os
@@ -35,10 +36,16 @@ _SAME_SIGNAL_S = 0.5
 
 
 def up(
-    spec: Annotated[Path | None, typer.Argument(help="The cluster spec. Default: the demo model on this machine.")] = None,
-    region: Annotated[str | None, typer.Option(help="The region whose cell runs here. Required if the spec has several.")] = None,
+    spec: Annotated[
+        Path | None, typer.Argument(help="The cluster spec. Default: the demo model on this machine.")
+    ] = None,
+    region: Annotated[
+        str | None, typer.Option(help="The region whose cell runs here. Required if the spec has several.")
+    ] = None,
     port: Annotated[int | None, typer.Option(min=1, max=65_535, help="Overrides gateway.port of the spec.")] = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Return when the cell is ready, and leave it running.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Return when the cell is ready, and leave it running.")
+    ] = False,
 ) -> None:
     """Bring a cell up on this machine, and hold it until Ctrl-C."""
     cluster, home = _load(spec, region, port)
@@ -52,14 +59,20 @@ def up(
     _on_signals(stop)
     with run_dir.lock() as is_ours:
         if not is_ours:
-            fail(f"another `raylane up` of cluster {cluster.name!r} is starting or running", hint=f"raylane down {cluster.name}")
+            fail(
+                f"another `raylane up` of cluster {cluster.name!r} is starting or running",
+                hint=f"raylane down {cluster.name}",
+            )
         clean(run_dir)
         pid = os.getpid()
         status = hold_apart(lambda: _held(cluster, home, run_dir, pid, stop))
         if status < 0 or status > 128:  # killed, or told twice to end
             clean(run_dir)
         if status < 0:
-            fail(f"the process that held cluster {cluster.name!r} was killed ({signal.Signals(-status).name}); everything it started has ended")
+            fail(
+                f"the process that held cluster {cluster.name!r} was killed ({signal.Signals(-status).name}); "
+                "everything it started has ended"
+            )
         if status:
             raise typer.Exit(status)
 
@@ -70,12 +83,20 @@ def _load(path: Path | None, region: str | None, port: int | None) -> tuple[Clus
         if port is not None:
             spec = spec.model_copy(update={"gateway": spec.gateway.model_copy(update={"port": port})})
         if region is None and len(spec.regions) > 1:
-            fail(f"the spec has {len(spec.regions)} regions; allowed: --region {' | '.join(r.name for r in spec.regions)}", code=2)
+            fail(
+                f"the spec has {len(spec.regions)} regions; allowed: --region "
+                f"{' | '.join(r.name for r in spec.regions)}",
+                code=2,
+            )
         home = spec.regions[0] if region is None else spec.region(region)
         if problems := [*missing_sources(spec), *cost_problems(spec), *scaling_problems(spec)]:
             fail("; ".join(problems), code=2)
     except SpecError as error:
-        fail(f"{error.source} is not a usable spec:\n  " + "\n  ".join(error.problems), hint=f"raylane spec check {error.source}", code=2)
+        fail(
+            f"{error.source} is not a usable spec:\n  " + "\n  ".join(error.problems),
+            hint=f"raylane spec check {error.source}",
+            code=2,
+        )
     except ValueError as error:
         fail(str(error), code=2)
     return spec, home
@@ -84,14 +105,20 @@ def _load(path: Path | None, region: str | None, port: int | None) -> tuple[Clus
 def _check_free(spec: ClusterSpec, run_dir: RunDir) -> None:
     state = run_dir.state()
     if state is not None and state.alive():
-        fail(f"cluster {spec.name!r} is already up at {state.url} (process {state.pid})", hint=f"raylane down {spec.name}")
+        fail(
+            f"cluster {spec.name!r} is already up at {state.url} (process {state.pid})",
+            hint=f"raylane down {spec.name}",
+        )
     gateway = spec.gateway
     with socket.socket(socket.AF_INET6 if ":" in gateway.host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((gateway.host, gateway.port))
         except OSError as error:
-            fail(f"gateway.port = {gateway.port} on {gateway.host} cannot be listened on: {error.strerror}", hint="raylane up --port ANOTHER")
+            fail(
+                f"gateway.port = {gateway.port} on {gateway.host} cannot be listened on: {error.strerror}",
+                hint="raylane up --port ANOTHER",
+            )
 
 
 def _on_signals(stop: threading.Event) -> None:
@@ -108,7 +135,8 @@ def _on_signals(stop: threading.Event) -> None:
 
 
 def _held(spec: ClusterSpec, region: Region, run_dir: RunDir, pid: int, stop: threading.Event) -> int:
-    """Holds the cluster until it is told to stop; returns the exit status. `pid`: the process that `raylane down` stops."""
+    """Holds the cluster until it is told to stop; returns the exit status. `pid`: the process that `raylane down`
+    stops."""
     try:
         _hold(spec, region, run_dir, pid, stop)
     except BootError as error:
@@ -147,12 +175,20 @@ def _hold(spec: ClusterSpec, region: Region, run_dir: RunDir, pid: int, stop: th
 
 def _greet(spec: ClusterSpec, url: str, took_s: float) -> None:
     model = spec.models[0]
-    console.print(f"\n[bold green]Ready[/] in {took_s:.0f} s: [bold]{url}/v1[/]  (models: {', '.join(m.name for m in spec.models)})\n")
+    console.print(
+        f"\n[bold green]Ready[/] in {took_s:.0f} s: [bold]{url}/v1[/]  (models: "
+        f"{', '.join(m.name for m in spec.models)})\n"
+    )
     for simulated in (one.name for one in spec.models if one.engine == "simulated"):
-        console.print(f"[black on yellow] SIMULATED [/] {simulated}: no model runs; answers are filler text, timed by the cost file\n")
+        console.print(
+            f"[black on yellow] SIMULATED [/] {simulated}: no model runs; answers are filler text, timed by the cost "
+            "file\n"
+        )
     if model.task == "generate":
         body = f'{{"model": "{model.name}", "messages": [{{"role": "user", "content": "Count from 3 to 8."}}]}}'
-        console.print(f"  curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'\n", markup=False)
+        console.print(
+            f"  curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'\n", markup=False
+        )
     console.print("Watch it with `raylane status`; Ctrl-C (or `raylane down`) takes it down.")
 
 
@@ -160,13 +196,18 @@ def _detach(run_dir: RunDir) -> None:
     log = run_dir.path / "logs" / "up.log"
     command = [sys.executable, "-m", "cli.main", *(argument for argument in sys.argv[1:] if argument != "--detach")]
     with log.open("wb") as output:
-        child = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True)
+        child = subprocess.Popen(
+            command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
+        )
     deadline = time.monotonic() + _DETACH_PATIENCE_S
     with console.status(f"starting cluster {run_dir.name!r} (log: {log})"):
         while time.monotonic() < deadline:
             state = run_dir.state()
             if state is not None and state.pid == child.pid and state.ready:
-                console.print(f"[bold green]Ready[/]: {state.url}/v1 (process {child.pid}); `raylane down {run_dir.name}` takes it down.")
+                console.print(
+                    f"[bold green]Ready[/]: {state.url}/v1 (process {child.pid}); `raylane down {run_dir.name}` takes "
+                    "it down."
+                )
                 return
             if child.poll() is not None:
                 fail(f"the cluster ended while it started:\n{_tail(log)}", hint="raylane doctor")

@@ -40,11 +40,16 @@ def _view(record: dict[str, Any]) -> RenderableType:
 
 def _head(record: dict[str, Any]) -> Text:
     colour = {"ok": "green", "cancelled": "yellow"}.get(record["outcome"], "red")
-    text = Text.assemble((record["request_id"], "bold"), f"  {record['path']}  {record['model'] or '-'}  HTTP {record['status']}  ")
+    text = Text.assemble(
+        (record["request_id"], "bold"), f"  {record['path']}  {record['model'] or '-'}  HTTP {record['status']}  "
+    )
     text.append(record["outcome"], colour)
     if record["error"]:
         text.append(f" ({record['error']})", colour)
-    sizes = f"\ntokens: {_or(record['prompt_tokens'])} in ({_or(record['cached_tokens'])} cached), {_or(record['output_tokens'])} out"
+    sizes = (
+        f"\ntokens: {_or(record['prompt_tokens'])} in ({_or(record['cached_tokens'])} cached), "
+        f"{_or(record['output_tokens'])} out"
+    )
     expected = f"; expected {record['expected_prompt_tokens']} in" if record["expected_prompt_tokens"] else ""
     who = f"; tenant {record['tenant']}" if record["tenant"] else ""
     text.append(f"{sizes}{expected}; class {record['class'] or '-'}{who}")
@@ -53,14 +58,18 @@ def _head(record: dict[str, Any]) -> Text:
 
 def _stages(record: dict[str, Any]) -> Table:
     wall_s = record["wall_s"] or 0.0
-    table = Table(title=f"where its {wall_s * 1e3:.1f} ms went", title_justify="left", title_style="bold", show_edge=False)
+    table = Table(
+        title=f"where its {wall_s * 1e3:.1f} ms went", title_justify="left", title_style="bold", show_edge=False
+    )
     for column, justify in (("stage", "left"), ("ms", "right"), ("share", "right"), ("", "left")):
         table.add_column(column, justify="right" if justify == "right" else "left")
     done_s = 0.0
     for stage, seconds in record["stages_s"].items():
         share = seconds / wall_s if wall_s else 0.0
         before = round(_BAR_WIDTH * min(1.0, done_s / wall_s)) if wall_s else 0
-        bar = Text(" " * before + "█" * max(1 if seconds > 0 else 0, round(_BAR_WIDTH * share)), _COLOURS.get(stage, "blue"))
+        bar = Text(
+            " " * before + "█" * max(1 if seconds > 0 else 0, round(_BAR_WIDTH * share)), _COLOURS.get(stage, "blue")
+        )
         table.add_row(stage, f"{seconds * 1e3:.2f}", f"{share:.0%}", bar)
         done_s += seconds
     return table
@@ -72,7 +81,9 @@ def _decisions(record: dict[str, Any]) -> Table:
     for column in ("decision", "reason", "because"):
         table.add_column(column)
     for decision in record["decisions"]:
-        facts = ", ".join(f"{key} {value}" for key, value in decision.items() if key not in _SHOWN and value is not None)
+        facts = ", ".join(
+            f"{key} {value}" for key, value in decision.items() if key not in _SHOWN and value is not None
+        )
         table.add_row(f"{decision['at_s'] * 1e3:.1f}", decision["verdict"], decision["reason"], facts)
     return table
 

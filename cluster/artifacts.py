@@ -17,8 +17,9 @@ class ArtifactError(ValueError):
 def resolve_source(source: str) -> str:
     """What to hand to vLLM for a spec's `source`.
 
-    `demo` and `demo-draft` are the shipped models. A source that starts with `/`, `./`, `../` or `~` is a local folder and must hold a
-    `config.json` (an adapter's: an `adapter_config.json`). Anything else is a hub name, handed on as it is. Raises ArtifactError.
+    `demo` and `demo-draft` are the shipped models. A source that starts with `/`, `./`, `../` or `~` is a local folder
+    and must hold a `config.json` (an adapter's: an `adapter_config.json`). Anything else is a hub name, handed on as it
+    is. Raises ArtifactError.
     """
     if source in _SHIPPED:
         try:
@@ -32,7 +33,10 @@ def resolve_source(source: str) -> str:
     except RuntimeError as error:
         raise ArtifactError(f"source {source!r}: {error}; allowed: a model's folder, a hub name, or `demo`") from None
     if not any((folder / mark).is_file() for mark in _MARKS):
-        raise ArtifactError(f"source {source!r}: {folder} holds no {' or '.join(_MARKS)}; allowed: a model's folder, a hub name, or `demo`")
+        raise ArtifactError(
+            f"source {source!r}: {folder} holds no {' or '.join(_MARKS)}; allowed: a model's folder, a hub name, or "
+            "`demo`"
+        )
     return str(folder)
 
 

@@ -1,7 +1,9 @@
-"""Files: those that ship with raylane, text and JSON files that are written in one move, and JSON files with a pydantic schema.
+"""Files: those that ship with raylane, text and JSON files that are written in one move, and JSON files with a pydantic
+schema.
 
-The shipped files (default specs, demo model) stand in `infra/` of a checkout; a built wheel carries them inside the package `cluster`, since it
-installs no top-level `infra`. A file that is written in one move is never read in part: a reader sees the old one or the new one.
+The shipped files (default specs, demo model) stand in `infra/` of a checkout; a built wheel carries them inside the
+package `cluster`, since it installs no top-level `infra`. A file that is written in one move is never read in part: a
+reader sees the old one or the new one.
 """
 
 import errno
@@ -26,8 +28,8 @@ def shipped(relative: str) -> Path:
 
 
 def is_special(path: Path) -> bool:
-    """Whether something is there that is neither a regular file nor a link to one or to nothing yet: a folder, a device, a pipe, a link in a circle.
-    Replacing it would destroy it."""
+    """Whether something is there that is neither a regular file nor a link to one or to nothing yet: a folder, a
+    device, a pipe, a link in a circle. Replacing it would destroy it."""
     return os.path.lexists(place := os.path.realpath(path)) and not os.path.isfile(place)
 
 
@@ -39,7 +41,9 @@ def write_whole(path: Path, text: str) -> None:
     mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o666 & ~_umask()
     draft = None
     try:
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", newline="", dir=target.parent, prefix=f".{target.name}.", delete=False) as file:
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", newline="", dir=target.parent, prefix=f".{target.name}.", delete=False
+        ) as file:
             draft = Path(file.name)
             file.write(text)
         draft.chmod(mode)
@@ -73,7 +77,9 @@ def read_json(path: Path, kind: type[ContentT], error_kind: type[ValueError]) ->
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         key = ".".join(str(part) for part in problem["loc"]) or "the file"
-        value = "" if problem["type"] == "missing" or len(repr(problem["input"])) > _SHOWN else f" = {problem['input']!r}"
+        value = (
+            "" if problem["type"] == "missing" or len(repr(problem["input"])) > _SHOWN else f" = {problem['input']!r}"
+        )
         raise error_kind(f"{path}: {key}{value}: {problem['msg']}") from None
 
 

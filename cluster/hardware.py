@@ -1,6 +1,7 @@
 """GPUs as their makers state them: memory, bandwidth, dense FLOP/s, interconnect, power. Facts, not measurements.
 
-Source: the systems table of ai-dynamo/aiconfigurator (Apache-2.0), August 2026; memory is what the device reports where that table has it.
+Source: the systems table of ai-dynamo/aiconfigurator (Apache-2.0), August 2026; memory is what the device reports where
+that table has it.
 """
 
 from dataclasses import dataclass
@@ -8,8 +9,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU. Bytes and bytes a second, FLOP a second without sparsity (`fp8_flops` None: no such units), the interconnect to its neighbours in one
-    node (bytes a second, one direction), watts."""
+    """One GPU. Bytes and bytes a second, FLOP a second without sparsity (`fp8_flops` None: no such units), the
+    interconnect to its neighbours in one node (bytes a second, one direction), watts."""
 
     name: str
     title: str

@@ -21,7 +21,12 @@ _MAX = 10_000
 def scaling_config(spec: ClusterSpec, model: Model, region: Region, run_dir: Path) -> AutoscalingConfig:
     """Serve's autoscaling of `model` in the cell of `region`. `run_dir` is on the node of Serve's controller."""
     reported = spec.model_copy(update={"models": _scaled(spec, model, region), "tenants": (), "gateway": GatewaySpec()})
-    arguments = {"spec": reported.model_dump_json(), "model": model.name, "region": region.name, "run_dir": str(run_dir)}
+    arguments = {
+        "spec": reported.model_dump_json(),
+        "model": model.name,
+        "region": region.name,
+        "run_dir": str(run_dir),
+    }
     return AutoscalingConfig(
         min_replicas=0,
         initial_replicas=model.replicas.count,

@@ -1,9 +1,10 @@
 """What a gateway and an engine replica say to each other over HTTP, beside the OpenAI requests themselves.
 
-Every request to a replica carries `Authorization: Bearer <the cluster's secret>`. The gateway keeps one `GET FEED_PATH` open to each replica: the
-replica answers with one JSON object a line (NDJSON), each a `Hello`, `Load`, `FirstTokens`, `Finished` or `Failed`, for as long as it lives; the
-end of that stream is how a gateway learns, within milliseconds, that a replica's process is gone. Durations are seconds, measured on the replica's
-own monotonic clock; no absolute time crosses the wire.
+Every request to a replica carries `Authorization: Bearer <the cluster's secret>`. The gateway keeps one `GET FEED_PATH`
+open to each replica: the replica answers with one JSON object a line (NDJSON), each a `Hello`, `Load`, `FirstTokens`,
+`Finished` or `Failed`, for as long as it lives; the end of that stream is how a gateway learns, within milliseconds,
+that a replica's process is gone. Durations are seconds, measured on the replica's own monotonic clock; no absolute time
+crosses the wire.
 """
 
 import dataclasses
@@ -13,10 +14,12 @@ from enum import StrEnum
 from typing import Any, Literal
 
 REQUEST_ID_HEADER = "x-request-id"
-"""Carries the gateway's own id of the request (never a client's): unique, so that the engine's statistics can be joined by it."""
+"""Carries the gateway's own id of the request (never a client's): unique, so that the engine's statistics can be joined
+by it."""
 
 PRIORITY_HEADER = "x-raylane-priority"
-"""The index of the request's lane by length. A back-stop: where the engine itself must queue or preempt, short requests come first."""
+"""The index of the request's lane by length. A back-stop: where the engine itself must queue or preempt, short requests
+come first."""
 
 EPOCH_HEADER = "x-raylane-epoch"
 """The epoch of the owner that gave the lease. A replica refuses an epoch lower than the highest that it has seen."""
@@ -28,7 +31,8 @@ SIMULATED_HEADER = "x-raylane-simulated"
 
 FEED_PATH = "/raylane/feed"
 DRAIN_PATH = "/raylane/drain"
-"""POST, with `{"reason": ...}` (`DrainReason`) or nothing, which is an operator's: the replica takes no new work from now on."""
+"""POST, with `{"reason": ...}` (`DrainReason`) or nothing, which is an operator's: the replica takes no new work from
+now on."""
 CLAIM_PATH = "/raylane/claim"
 """POST `{"epoch": n}`: a new owner makes itself known, and is told what runs: `{"epoch": n, "running":
 [{"request_id": ..., "booking": ..., "started": ...}]}`; `started`: its answer has begun."""
@@ -38,16 +42,19 @@ UNHEALTHY_CODE = "unhealthy"
 """...and with which a replica does whose engine is dead or stuck. After either, the request may be placed elsewhere."""
 
 ENGINE_DIED_HEADER = "x-raylane-engine-died"
-"""`true` on an error answer, or a stream that begins with an error, given while the engine is dead or stuck: it is not the request's fault."""
+"""`true` on an error answer, or a stream that begins with an error, given while the engine is dead or stuck: it is not
+the request's fault."""
 
 ERROR_EVENT = b'data: {"error":'
-"""How vLLM's event begins that tells of an error in a stream; a token's text cannot, since its quotation marks are escaped."""
+"""How vLLM's event begins that tells of an error in a stream; a token's text cannot, since its quotation marks are
+escaped."""
 NAMED_ERROR_EVENT = b"event: error\n"
 """...and where events have names."""
 ERROR_EVENTS = (ERROR_EVENT, NAMED_ERROR_EVENT)
 
 ENGINE_DIED_CODE = "engine_died"
-"""The `error.code` of the error event that a replica puts into a stream in place of vLLM's, once its engine is dead or stuck."""
+"""The `error.code` of the error event that a replica puts into a stream in place of vLLM's, once its engine is dead or
+stuck."""
 
 STALE_EPOCH_CODE = "stale_epoch"
 """The `error.code` of the 409 for an epoch that was overtaken; `error.highest` is the highest. Nothing was done."""
@@ -69,7 +76,8 @@ class ReplicaState(StrEnum):
 
 
 class DrainReason(StrEnum):
-    """Why a replica drains. `STOP`: Serve stops it. `SPOT_NOTICE`: its node is to be taken away, and it has two minutes at best."""
+    """Why a replica drains. `STOP`: Serve stops it. `SPOT_NOTICE`: its node is to be taken away, and it has two minutes
+    at best."""
 
     STOP = "stop"
     OPERATOR = "operator"
@@ -85,7 +93,8 @@ class EngineFault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFacts:
-    """What does not change while a replica lives: who it is, where it listens, and what its engine can hold (in tokens and sequences)."""
+    """What does not change while a replica lives: who it is, where it listens, and what its engine can hold (in tokens
+    and sequences)."""
 
     replica_id: str
     model: str
@@ -109,8 +118,9 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What runs in the engine: sequences running and waiting inside it, HTTP exchanges open, the share of KV blocks in use (0 to 1); why the
-    replica drains, if it does; and why it is unhealthy, if it is. The last `Load` before a feed's end tells why a replica ended by itself."""
+    """What runs in the engine: sequences running and waiting inside it, HTTP exchanges open, the share of KV blocks in
+    use (0 to 1); why the replica drains, if it does; and why it is unhealthy, if it is. The last `Load` before a feed's
+    end tells why a replica ended by itself."""
 
     state: ReplicaState
     running: int
@@ -122,7 +132,8 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class FirstTokens:
-    """The first tokens of these requests are there: all prompts of each are prefilled, for all its sequences. One message for a step of the engine.
+    """The first tokens of these requests are there: all prompts of each are prefilled, for all its sequences. One
+    message for a step of the engine.
 
     An answer that is not streamed has its first byte after its last token, so that no byte tells of this.
     """
@@ -134,9 +145,9 @@ class FirstTokens:
 class Finished:
     """The end of one HTTP exchange, with the engine's own statistics over all its sequences (prompts x n).
 
-    `queued_s`, `prefill_s`, `decode_s` are those of the sequence that ended last; `first_byte_s` and `wall_s` run from the replica receiving the
-    request to its first body byte and to its end. `sequences` is 0 where the engine gave no statistics (an aborted or refused request), and then
-    `booking` is what the request was booked with.
+    `queued_s`, `prefill_s`, `decode_s` are those of the sequence that ended last; `first_byte_s` and `wall_s` run from
+    the replica receiving the request to its first body byte and to its end. `sequences` is 0 where the engine gave no
+    statistics (an aborted or refused request), and then `booking` is what the request was booked with.
     """
 
     request_id: str
@@ -156,8 +167,8 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The replica's engine is gone, and the replica ends by itself as soon as its clients are told. `detail`: how the engine's process ended, or its
-    own last error."""
+    """The replica's engine is gone, and the replica ends by itself as soon as its clients are told. `detail`: how the
+    engine's process ended, or its own last error."""
 
     fault: EngineFault
     detail: str
@@ -168,7 +179,12 @@ Message = Hello | Load | FirstTokens | Finished | Failed
 
 def encode(message: Message) -> bytes:
     """One NDJSON line, newline included."""
-    return json.dumps({"type": type(message).__name__.lower(), **dataclasses.asdict(message)}, separators=(",", ":")).encode() + b"\n"
+    return (
+        json.dumps(
+            {"type": type(message).__name__.lower(), **dataclasses.asdict(message)}, separators=(",", ":")
+        ).encode()
+        + b"\n"
+    )
 
 
 def decode(line: bytes) -> Message:
@@ -180,7 +196,13 @@ def decode(line: bytes) -> Message:
             return Hello(ReplicaFacts(**fields["facts"]), ReplicaState(fields["state"]))
         if kind == "load":
             reason = fields.get("drains_for")
-            return Load(**fields | {"state": ReplicaState(fields["state"]), "drains_for": None if reason is None else DrainReason(reason)})
+            return Load(
+                **fields
+                | {
+                    "state": ReplicaState(fields["state"]),
+                    "drains_for": None if reason is None else DrainReason(reason),
+                }
+            )
         if kind == "firsttokens":
             return FirstTokens(_texts(fields["request_ids"]))
         if kind == "finished":

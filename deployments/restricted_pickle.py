@@ -1,6 +1,8 @@
-"""Reads pickled state that stands in a log: an unpickler that makes nothing but objects of the classes of named rooms, and plain containers.
+"""Reads pickled state that stands in a log: an unpickler that makes nothing but objects of the classes of named rooms,
+and plain containers.
 
-Called by whoever replays a log (`scheduling/replay.py`, the scaling log's). It refuses a state that names anything else before it is made.
+Called by whoever replays a log (`scheduling/replay.py`, the scaling log's). It refuses a state that names anything else
+before it is made.
 """
 
 import io
@@ -9,18 +11,34 @@ from collections.abc import Iterable
 from typing import Any
 
 _PLAIN = frozenset(
-    {("collections", "OrderedDict"), ("collections", "Counter"), ("collections", "deque"), ("builtins", "set"), ("builtins", "frozenset")}
+    {
+        ("collections", "OrderedDict"),
+        ("collections", "Counter"),
+        ("collections", "deque"),
+        ("builtins", "set"),
+        ("builtins", "frozenset"),
+    }
 )
 
 
 def load_state(data: bytes, rooms: Iterable[str], makers: Iterable[tuple[str, str]] = ()) -> Any:
-    """The object. `rooms`: packages or modules whose own classes it may hold; `makers`: functions that it may call, as (module, name).
+    """The object. `rooms`: packages or modules whose own classes it may hold; `makers`: functions that it may call, as
+    (module, name).
 
     Raises ValueError that says what is wrong with it.
     """
     try:
         return _Unpickler(io.BytesIO(data), tuple(room + "." for room in rooms), frozenset(makers)).load()
-    except (ValueError, pickle.UnpicklingError, AttributeError, EOFError, ImportError, IndexError, TypeError, KeyError) as error:
+    except (
+        ValueError,
+        pickle.UnpicklingError,
+        AttributeError,
+        EOFError,
+        ImportError,
+        IndexError,
+        TypeError,
+        KeyError,
+    ) as error:
         raise ValueError(str(error) or type(error).__name__) from error
 
 

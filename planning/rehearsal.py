@@ -1,11 +1,14 @@
-"""Live against simulated: how wrong the simulator is on a deployment, beside how far live runs are from each other. Pure.
+"""Live against simulated: how wrong the simulator is on a deployment, beside how far live runs are from each other.
+Pure.
 
-    error(f)     = mean of simulated(f) / mean of live(f) - 1        each run simulated at the speed that the machine had in it
+    error(f)     = mean of simulated(f) / mean of live(f) - 1        each run simulated at the speed that the machine
+                 had in it
     raw error(f) = the same at the calibrated speed
     spread(f)    = (largest - smallest of live(f)) / mean of live(f)  0 with one run
 
-A figure is within its bound where |error| <= max(bound, spread + 3 points): nobody can be nearer to live runs than these are to each other
-(`deployments/telemetry/published_error.py`, which is the file's format and what the gateway exports).
+A figure is within its bound where |error| <= max(bound, spread + 3 points): nobody can be nearer to live runs than
+these are to each other (`deployments/telemetry/published_error.py`, which is the file's format and what the gateway
+exports).
 """
 
 import math
@@ -25,14 +28,16 @@ from planning.workload.trace import Trace
 
 
 def rehearsed(trace: Trace, max_model_len: int, length_scale: float, ttft_slo_s: float) -> Workload:
-    """The whole trace with lengths times `length_scale`, or what makes the longest fit the context where that is less. Clients bound their output."""
+    """The whole trace with lengths times `length_scale`, or what makes the longest fit the context where that is less.
+    Clients bound their output."""
     scale = min(length_scale, scale_to_fit(trace.prompt_tokens, trace.output_tokens, max_model_len))
     prompt, output = scale_lengths(trace.prompt_tokens, scale), scale_lengths(trace.output_tokens, scale)
     return plain_workload(trace.arrived_s, prompt, output, ttft_slo_s)
 
 
 def at_rate(work: Workload, rate: float, seconds: float) -> Workload:
-    """The first `rate * seconds` requests, their times stretched to come at `rate` on average. Raises ValueError where there are too few."""
+    """The first `rate * seconds` requests, their times stretched to come at `rate` on average. Raises ValueError where
+    there are too few."""
     count = round(rate * seconds)
     if count > len(work):
         raise ValueError(f"{rate:.1f} requests/s for {seconds:g} s are {count} requests; the trace has {len(work)}")
@@ -52,8 +57,9 @@ STAGES = ("lane", "engine", "decode")
 class RehearsalRun:
     """Columns by the request's number; NaN where it did not happen. Seconds.
 
-    `ttft_s` is the client's; `stages_s` holds what the gateway saw: in the lane, from placement to first byte, from first byte to last. `lane` is the
-    number of the lane by length, -1 where unknown. `itl_s`: quantiles (`QUANTILES`) and mean of the time between tokens over all requests.
+    `ttft_s` is the client's; `stages_s` holds what the gateway saw: in the lane, from placement to first byte, from
+    first byte to last. `lane` is the number of the lane by length, -1 where unknown. `itl_s`: quantiles (`QUANTILES`)
+    and mean of the time between tokens over all requests.
     """
 
     ttft_s: Column
@@ -63,7 +69,8 @@ class RehearsalRun:
     failed: int
 
     def figures(self, lanes: tuple[str, ...]) -> dict[str, float]:
-        """All that is compared, by name: `ttft/all/p50`, `ttft/short/p99`, `stage/lane/mean`, `itl/p50`; NaN where there are too few requests."""
+        """All that is compared, by name: `ttft/all/p50`, `ttft/short/p99`, `stage/lane/mean`, `itl/p50`; NaN where
+        there are too few requests."""
         found: dict[str, float] = {}
         for name, chosen in self._groups(lanes):
             for level in QUANTILES:
@@ -104,7 +111,11 @@ def simulated_run(settings: CellSettings, cost: CostModel, workload: Workload) -
 
 def as_run(out: SimulationOutcome) -> RehearsalRun:
     """A simulated outcome in the columns of a rehearsal."""
-    stages = {"lane": out.placed_s - out.arrived_s, "engine": out.first_s - out.placed_s, "decode": out.finished_s - out.first_s}
+    stages = {
+        "lane": out.placed_s - out.arrived_s,
+        "engine": out.first_s - out.placed_s,
+        "decode": out.finished_s - out.first_s,
+    }
     gaps = float(np.nansum(np.where(np.isnan(out.finished_s), np.nan, out.output_tokens - 1)))
     itl = {label(level): value for level, value in out.itl_s.items() if level in QUANTILES}
     itl["mean"] = float(np.nansum(stages["decode"])) / gaps if gaps else float("nan")
@@ -127,14 +138,25 @@ def throughput(ended_s: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> float
     return float((high - 1 - low) / (ended_s[high - 1] - ended_s[low]))
 
 
-BOUNDS: Mapping[str, float] = {"ttft/all/p50": 0.10, "ttft/all/p90": 0.12, "ttft/all/p99": 0.15, "itl/mean": 0.07, "itl/p50": 0.07}
+BOUNDS: Mapping[str, float] = {
+    "ttft/all/p50": 0.10,
+    "ttft/all/p90": 0.12,
+    "ttft/all/p99": 0.15,
+    "itl/mean": 0.07,
+    "itl/p50": 0.07,
+}
 """What a rehearsal must reach for advice to rest on it."""
 
 
-def compare(live: Sequence[Mapping[str, float]], simulated: Sequence[Mapping[str, float]], raw: Mapping[str, float]) -> list[Figure]:
-    """Each figure that all runs have. `simulated`: of each live run at its speed; `raw`: at the calibrated one. Raises ValueError without runs."""
+def compare(
+    live: Sequence[Mapping[str, float]], simulated: Sequence[Mapping[str, float]], raw: Mapping[str, float]
+) -> list[Figure]:
+    """Each figure that all runs have. `simulated`: of each live run at its speed; `raw`: at the calibrated one. Raises
+    ValueError without runs."""
     if not live or len(live) != len(simulated):
-        raise ValueError(f"{len(live)} live runs and {len(simulated)} simulated ones; needed: as many of these as of those, and some")
+        raise ValueError(
+            f"{len(live)} live runs and {len(simulated)} simulated ones; needed: as many of these as of those, and some"
+        )
     found = []
     for name, calibrated in raw.items():
         seen, ours = ([run.get(name, math.nan) for run in runs] for runs in (live, simulated))
@@ -144,6 +166,14 @@ def compare(live: Sequence[Mapping[str, float]], simulated: Sequence[Mapping[str
         if mean > 0:
             error, raw_error, spread = mean_ours / mean - 1, calibrated / mean - 1, (max(seen) - min(seen)) / mean
             found.append(
-                Figure(name=name, live_s=mean, simulated_s=mean_ours, error=error, raw_error=raw_error, spread=spread, bound=BOUNDS.get(name))
+                Figure(
+                    name=name,
+                    live_s=mean,
+                    simulated_s=mean_ours,
+                    error=error,
+                    raw_error=raw_error,
+                    spread=spread,
+                    bound=BOUNDS.get(name),
+                )
             )
     return found

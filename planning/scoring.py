@@ -1,4 +1,5 @@
-"""How good a way of scaling was in one simulated run: SLOs met, replica-hours, flaps, recovery. Pure; for the gauntlet, `tune` and reports."""
+"""How good a way of scaling was in one simulated run: SLOs met, replica-hours, flaps, recovery. Pure; for the gauntlet,
+`tune` and reports."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,10 +13,12 @@ from planning.simulator.outcome import SimulationOutcome
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """`attainment`: the share of all requests whose first token came in time (rejected, expired and lost ones did not), by lane too.
+    """`attainment`: the share of all requests whose first token came in time (rejected, expired and lost ones did not),
+    by lane too.
 
-    `replica_hours` are paid from each replica's start, its start-up with it, to its end, within the time that is scored; `usd` by the price of one.
-    `changes` of the number of replicas, `flaps` among them (`autoscaling/shadow/contest.py`); `recovery_s`: the longest time of broken promises.
+    `replica_hours` are paid from each replica's start, its start-up with it, to its end, within the time that is
+    scored; `usd` by the price of one. `changes` of the number of replicas, `flaps` among them
+    (`autoscaling/shadow/contest.py`); `recovery_s`: the longest time of broken promises.
     """
 
     requests: int
@@ -42,7 +45,8 @@ def score(
     load: Callable[[float], float],
     usd_per_replica_hour: float = 0.0,
 ) -> Score:
-    """Scores second 0 to `until_s`. `target`: the attainment that is promised; `load`: the true load at a time, in replicas' worth."""
+    """Scores second 0 to `until_s`. `target`: the attainment that is promised; `load`: the true load at a time, in
+    replicas' worth."""
     met = np.nan_to_num(out.ttft_s, nan=np.inf) <= slo_s
     hours = sum(max(0.0, min(life.ended_s, until_s) - min(life.started_s, until_s)) for life in out.lifetimes) / 3600
     changes = [CountChange(one.at_s, one.applied, one.requested) for one in out.scalings if one.changes]
@@ -50,7 +54,9 @@ def score(
     return Score(
         requests=len(met),
         attainment=float(met.mean()) if len(met) else 1.0,
-        by_lane={name: float(met[out.lane == index].mean()) for index, name in enumerate(lanes) if (out.lane == index).any()},
+        by_lane={
+            name: float(met[out.lane == index].mean()) for index, name in enumerate(lanes) if (out.lane == index).any()
+        },
         replica_hours=hours,
         usd=hours * usd_per_replica_hour,
         mean_replicas=3600 * hours / until_s if until_s else 0.0,

@@ -1,4 +1,5 @@
-"""What all tests share: the count of skipped tests is always printed, so that a missing tool never passes unseen; and hypothesis's profile."""
+"""What all tests share: the count of skipped tests is always printed, so that a missing tool never passes unseen; and
+hypothesis's profile."""
 
 from _pytest.terminal import TerminalReporter
 from hypothesis import HealthCheck, Phase, settings
@@ -7,7 +8,12 @@ settings.register_profile("raylane", deadline=None)  # a busy machine is no fail
 settings.register_profile("fast", deadline=None, max_examples=20)  # `make test-fast`
 # Mutants (tests/mutation): the same examples every time, none kept, nothing shrunk; instrumented code is slow code.
 settings.register_profile(
-    "mutants", deadline=None, derandomize=True, database=None, phases=(Phase.explicit, Phase.generate), suppress_health_check=list(HealthCheck)
+    "mutants",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=list(HealthCheck),
 )
 settings.load_profile("raylane")
 

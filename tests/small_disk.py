@@ -1,4 +1,5 @@
-"""A disk of one MiB of its own, which a test can fill, empty and make read-only: a tmpfs, which takes root (in a container's own mounts, too)."""
+"""A disk of one MiB of its own, which a test can fill, empty and make read-only: a tmpfs, which takes root (in a
+container's own mounts, too)."""
 
 import errno
 import os
@@ -45,7 +46,9 @@ def _write_for_ever(file: IO[bytes], piece: bytes) -> None:
 def small_disk(path: Path) -> Iterator[SmallDisk]:
     """Mounts one; skips the test where nobody may."""
     path.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", path], capture_output=True, text=True, check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", path], capture_output=True, text=True, check=False
+    )
     if mounted.returncode:
         pytest.skip(f"a tmpfs cannot be mounted here (user {os.getuid()}): {mounted.stderr.strip()}")
     try:

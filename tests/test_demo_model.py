@@ -1,4 +1,5 @@
-"""The demo models in `infra/demo`, as they are shipped: what they answer, what they weigh, that draft and target fit together."""
+"""The demo models in `infra/demo`, as they are shipped: what they answer, what they weigh, that draft and target fit
+together."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ TARGET, DRAFT = DEMO / "target", DEMO / "draft"
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    from transformers import AutoTokenizer  # takes seconds: only the process that runs these tests shall pay, not each that collects them
+    from transformers import (
+        AutoTokenizer,
+    )  # takes seconds: only the process that runs these tests shall pay, not each that collects them
 
     return AutoTokenizer.from_pretrained(TARGET)
 
@@ -41,7 +44,11 @@ def answer(model: Any, tokenizer: Any, prompt: str) -> tuple[str, list[int], lis
 
 
 def ask(tokenizer: Any, question: str) -> str:
-    return str(tokenizer.apply_chat_template([{"role": "user", "content": question}], tokenize=False, add_generation_prompt=True))
+    return str(
+        tokenizer.apply_chat_template(
+            [{"role": "user", "content": question}], tokenize=False, add_generation_prompt=True
+        )
+    )
 
 
 @pytest.mark.parametrize(
@@ -76,7 +83,9 @@ def test_the_draft_fits_the_target_and_often_agrees(target: Any, tokenizer: Any)
 
 def test_the_template_takes_tools_and_any_text_encodes(tokenizer: Any) -> None:
     tool = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {}}}}
-    text = tokenizer.apply_chat_template([{"role": "user", "content": "Hi"}], tools=[tool], tokenize=False, add_generation_prompt=True)
+    text = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "Hi"}], tools=[tool], tokenize=False, add_generation_prompt=True
+    )
     assert "get_weather" in text
     for sample in ("Grüße, 世界 🚄", "\x00\n\t", "Count"):
         assert tokenizer.decode(tokenizer.encode(sample)) == sample

@@ -1,4 +1,5 @@
-"""One word for one thing: names and documents use the terms of `docs/glossary.md`, and none of the words that it replaces."""
+"""One word for one thing: names and documents use the terms of `docs/glossary.md`, and none of the words that it
+replaces."""
 
 import ast
 import re
@@ -45,7 +46,9 @@ def banned(*, names: bool) -> set[str]:
 
 
 def files(*patterns: str) -> list[Path]:
-    listed = subprocess.run(["git", "ls-files", *patterns], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    listed = subprocess.run(
+        ["git", "ls-files", *patterns], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
     return [ROOT / one for one in listed if (ROOT / one).is_file()]
 
 
@@ -93,7 +96,11 @@ def test_the_glossary_has_its_words() -> None:
 
 def test_no_name_has_a_replaced_word(tokens: dict[str, set[str]]) -> None:
     wrong = banned(names=True)
-    found = {name: sorted(where)[:3] for name, where in tokens.items() if name not in ALLOWED_NAMES and words_of(name) & wrong}
+    found = {
+        name: sorted(where)[:3]
+        for name, where in tokens.items()
+        if name not in ALLOWED_NAMES and words_of(name) & wrong
+    }
     assert not found
 
 

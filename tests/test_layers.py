@@ -1,4 +1,5 @@
-"""Imports run one way, `cli -> planning -> autoscaling -> deployments -> cluster`, in no circle, and what serves needs no extra."""
+"""Imports run one way, `cli -> planning -> autoscaling -> deployments -> cluster`, in no circle, and what serves needs
+no extra."""
 
 import ast
 from collections.abc import Iterator
@@ -44,7 +45,9 @@ def test_imports_point_down() -> None:
     assert up == []
 
 
-CIRCLES = frozenset(f"deployments.scheduling.{name}" for name in ("lane", "report", "request", "scheduler", "tenant_queue"))
+CIRCLES = frozenset(
+    f"deployments.scheduling.{name}" for name in ("lane", "report", "request", "scheduler", "tenant_queue")
+)
 """Modules that still import each other in a circle: to be fewer, never more."""
 EXTRA = {"plotly", "optuna", "scipy", "jinja2", "markupsafe", "pandas", "statsmodels"}
 """Packages that an installation which only serves lacks."""

@@ -1,8 +1,9 @@
-"""One explained decision: what was known, why it was taken, what would have changed it; as data, and as lines to read. Pure.
+"""One explained decision: what was known, why it was taken, what would have changed it; as data, and as lines to read.
+Pure.
 
 Every reason and every limit has one sentence here. What would have changed the number is found input by input: tried
-outwards, then narrowed by bisection. A policy need not answer in order: between two tried factors of the same answer there
-may be another. The nearest that was found is shown.
+outwards, then narrowed by bisection. A policy need not answer in order: between two tried factors of the same answer
+there may be another. The nearest that was found is shown.
 """
 
 import math
@@ -27,15 +28,19 @@ _POLICY_REASONS: Mapping[PolicyReason, str] = {
     PolicyReason.CONSOLIDATE: "for long enough, fewer have carried the busiest moment",
     PolicyReason.IDLE: "nothing has come for long enough, so none is needed",
     PolicyReason.COOLING: "fewer would do, but not for long enough yet",
-    PolicyReason.RESTING: "a few more or fewer would do, but the number changed less than ten minutes ago, and for so little it rests",
-    PolicyReason.TRAFFIC_DROP: "next to nothing comes of what usually does, and it may come back at once, so no more than half goes, and then none for a while",
+    PolicyReason.RESTING: "a few more or fewer would do, but the number changed less than ten minutes ago, and for so "
+    "little it rests",
+    PolicyReason.TRAFFIC_DROP: "next to nothing comes of what usually does, and it may come back at once, so no more "
+    "than half goes, and then none for a while",
     PolicyReason.NO_ROOM: "fewer would do on average, but one less would not carry the load",
     PolicyReason.SCHEDULE: "the number was known beforehand",
 }
 
 _CONCERNS: Mapping[Concern, str] = {
-    Concern.NOTHING_WAITS: "SLOs are missed faster than the SLO allows, but hardly anything waits for a replica, so more would not help",
-    Concern.HELPED_NOTHING: "SLOs are missed faster than the SLO allows, and the last replica that was added for that helped nothing",
+    Concern.NOTHING_WAITS: "SLOs are missed faster than the SLO allows, but hardly anything waits for a replica, so "
+    "more would not help",
+    Concern.HELPED_NOTHING: "SLOs are missed faster than the SLO allows, and the last replica that was added for that "
+    "helped nothing",
 }
 
 
@@ -48,7 +53,11 @@ def _reason(decision: ScalingDecision, bounds: Bounds) -> str:
     policy_reason = "" if decision.policy_reason is None else _POLICY_REASONS[decision.policy_reason]
     if decision.limit is None:
         return policy_reason
-    desired = f"the policy wanted {decision.desired} ({policy_reason})" if decision.desired is not None else "the policy was not asked"
+    desired = (
+        f"the policy wanted {decision.desired} ({policy_reason})"
+        if decision.desired is not None
+        else "the policy was not asked"
+    )
     return f"{desired}; {_limit(decision, bounds)}"
 
 
@@ -125,7 +134,9 @@ def _narrowed(lever: Lever, requested: int, steps: tuple[float, ...]) -> Turn | 
     return _bisect(lambda at: lever.decide(at), lever, requested, same, other) or turn
 
 
-def _bisect(decide: Callable[[float], ScalingDecision | None], lever: Lever, requested: int, same: float, other: float) -> Turn | None:
+def _bisect(
+    decide: Callable[[float], ScalingDecision | None], lever: Lever, requested: int, same: float, other: float
+) -> Turn | None:
     """Between a factor that changes nothing and one that does, in ratios where there are any."""
     found: Turn | None = None
     for _ in range(_NARROWINGS):
@@ -144,9 +155,9 @@ def _turn(lever: Lever, at: float, decision: ScalingDecision) -> Turn:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """`inputs` by name; `terms` are the policy's own quantities, `concern` what it says that no number fixes. `turns`: what would have changed the
-    number; `unbound`: the number without bounds and operators, where it is another. `insensitive`: inputs that could be halved, doubled and more
-    without changing it."""
+    """`inputs` by name; `terms` are the policy's own quantities, `concern` what it says that no number fixes. `turns`:
+    what would have changed the number; `unbound`: the number without bounds and operators, where it is another.
+    `insensitive`: inputs that could be halved, doubled and more without changing it."""
 
     at_unix_s: float
     model: str
@@ -166,9 +177,21 @@ class Explanation:
         plain = {name: getattr(self, name) for name in self.__slots__}
         terms = {name: value if math.isfinite(value) else None for name, value in self.terms.items()}
         reported = [
-            {"input": one.lever, "more" if one.counts else "times": one.at, "replicas": one.replicas, "reason": one.reason} for one in self.turns
+            {
+                "input": one.lever,
+                "more" if one.counts else "times": one.at,
+                "replicas": one.replicas,
+                "reason": one.reason,
+            }
+            for one in self.turns
         ]
-        return {**plain, "inputs": dict(self.inputs), "terms": terms, "turns": reported, "insensitive": list(self.insensitive)}
+        return {
+            **plain,
+            "inputs": dict(self.inputs),
+            "terms": terms,
+            "turns": reported,
+            "insensitive": list(self.insensitive),
+        }
 
     def lines(self) -> list[str]:
         at = datetime.fromtimestamp(self.at_unix_s).strftime("%Y-%m-%d %H:%M:%S")
@@ -176,7 +199,9 @@ class Explanation:
         reported = [f"{at}  {self.model}  {step}  ({self.reason}, policy {self.policy})", f"  why: {self.words}."]
         reported.append("  known: " + ", ".join(f"{name} {_figure(value)}" for name, value in self.inputs.items()))
         if self.terms:
-            reported.append("  computed: " + ", ".join(f"{name} {_figure(value)}" for name, value in self.terms.items()))
+            reported.append(
+                "  computed: " + ", ".join(f"{name} {_figure(value)}" for name, value in self.terms.items())
+            )
         if self.unbound is not None:
             reported.append(f"  without bounds and operators: {self.unbound}")
         reported += [f"  otherwise: {_sentence(turn)}" for turn in self.turns]
@@ -218,7 +243,12 @@ def explain(moment: DecisionMoment) -> Explanation:
 def _inputs(moment: DecisionMoment) -> dict[str, float]:
     signals, first = moment.record.signals, moment.records[0].signals
     span_s = signals.at_s - first.at_s
-    known: dict[str, float] = {"ready": signals.ready, "starting": signals.starting, "waiting": signals.waiting, "running": signals.running}
+    known: dict[str, float] = {
+        "ready": signals.ready,
+        "starting": signals.starting,
+        "waiting": signals.waiting,
+        "running": signals.running,
+    }
     known["work waiting"] = signals.backlog
     if span_s > 0 and signals.epoch == first.epoch:
         known["requests/s"] = (signals.arrived - first.arrived) / span_s
@@ -230,7 +260,10 @@ def _inputs(moment: DecisionMoment) -> dict[str, float]:
 
 def _sentence(turn: Turn) -> str:
     if turn.counts:
-        return f"with {abs(turn.at):.0f} {'more' if turn.at > 0 else 'fewer'} {turn.lever}: {turn.replicas} ({turn.reason})"
+        return (
+            f"with {abs(turn.at):.0f} {'more' if turn.at > 0 else 'fewer'} {turn.lever}: {turn.replicas} "
+            f"({turn.reason})"
+        )
     return f"with {turn.at:.2f} times the {turn.lever}: {turn.replicas} ({turn.reason})"
 
 

@@ -1,5 +1,5 @@
-"""The decisions of a log that are worth a word, each with the state and the inputs from which it can be asked again, and the
-inputs that can be moved to ask it what it would have decided. Pure.
+"""The decisions of a log that are worth a word, each with the state and the inputs from which it can be asked again,
+and the inputs that can be moved to ask it what it would have decided. Pure.
 """
 
 import math
@@ -15,13 +15,14 @@ from autoscaling.signals.signals import Signals
 from deployments.scheduling.snapshot import FlowStats
 
 WINDOW_S = 60.0
-"""A changed input is changed for so many seconds before the decision: a policy averages, and one changed moment would tell it little."""
+"""A changed input is changed for so many seconds before the decision: a policy averages, and one changed moment would
+tell it little."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionMoment:
-    """One decision, as it was taken again, and the one before it. `state`: what decided, pickled, before the first of `records`; the decision is that
-    of the last."""
+    """One decision, as it was taken again, and the one before it. `state`: what decided, pickled, before the first of
+    `records`; the decision is that of the last."""
 
     model: str
     policy: str
@@ -72,14 +73,23 @@ def moments(lines: Iterable[str], any_code: bool = False) -> Iterator[DecisionMo
         asked = window.inputs()
         if step.decision.changes or before is None or why(before) != why(step.decision):
             pair = step.pair
-            yield DecisionMoment(step.header.model, pair.choice.name, pair.scaler.bounds, step.decision, before, (*asked[1], step.record), asked[0])
+            yield DecisionMoment(
+                step.header.model,
+                pair.choice.name,
+                pair.scaler.bounds,
+                step.decision,
+                before,
+                (*asked[1], step.record),
+                asked[0],
+            )
         window.add(step)
         before = step.decision
 
 
 @dataclass(frozen=True, slots=True)
 class Lever:
-    """`decide` by how much it is moved: a factor (1: as it was), or, where it `counts`, so many more or fewer (0). None: cannot be moved so far."""
+    """`decide` by how much it is moved: a factor (1: as it was), or, where it `counts`, so many more or fewer (0).
+    None: cannot be moved so far."""
 
     name: str
     decide: Callable[[float], ScalingDecision | None]
@@ -97,7 +107,8 @@ def levers(moment: DecisionMoment) -> tuple[Lever, ...]:
         Lever("start-up time", lambda factor: _with_start_up(moment, factor)),
     ]
     there = {
-        "arrivals": signals.arrived > moment.records[0].signals.arrived and len({record.signals.epoch for record in moment.records}) == 1,
+        "arrivals": signals.arrived > moment.records[0].signals.arrived
+        and len({record.signals.epoch for record in moment.records}) == 1,
         "forecast": signals.forecast is not None,
         "work that waits": signals.backlog > 0,
         "occupancy": signals.running > 0,
@@ -114,7 +125,9 @@ def unbound(moment: DecisionMoment) -> ScalingDecision:
     for record in earlier:
         pair.decide(record.signals, record.controls)
     bounds = pair.scaler.bounds
-    pair.scaler.bounds = replace(bounds, minimum=0, maximum=1_000_000, ceiling=None, up_per_min=math.inf, down_per_min=math.inf)
+    pair.scaler.bounds = replace(
+        bounds, minimum=0, maximum=1_000_000, ceiling=None, up_per_min=math.inf, down_per_min=math.inf
+    )
     return pair.decide(last.signals)
 
 
@@ -154,12 +167,18 @@ def _forecast(signals: Signals, factor: float) -> Signals:
 
 
 def _waiting(signals: Signals, factor: float) -> Signals:
-    lanes = tuple(replace(lane, waiting=math.ceil(factor * lane.waiting), work_tokens=factor * lane.work_tokens) for lane in signals.lanes)
+    lanes = tuple(
+        replace(lane, waiting=math.ceil(factor * lane.waiting), work_tokens=factor * lane.work_tokens)
+        for lane in signals.lanes
+    )
     return signals.showing(lanes=lanes)
 
 
 def _occupied(signals: Signals, factor: float) -> Signals:
-    replicas = tuple(replace(one, sequences=round(factor * one.sequences), kv_tokens=round(factor * one.kv_tokens)) for one in signals.replicas)
+    replicas = tuple(
+        replace(one, sequences=round(factor * one.sequences), kv_tokens=round(factor * one.kv_tokens))
+        for one in signals.replicas
+    )
     return signals.showing(replicas=replicas)
 
 
@@ -174,7 +193,9 @@ def _with_ready(moment: DecisionMoment, more: int) -> ScalingDecision | None:
     if pattern is None and more > 0:
         return None
     ready = (
-        ready[: len(ready) + more] if more < 0 else [*ready, *(replace(ready[0], replica_id=f"+{n}", sequences=0, kv_tokens=0) for n in range(more))]
+        ready[: len(ready) + more]
+        if more < 0
+        else [*ready, *(replace(ready[0], replica_id=f"+{n}", sequences=0, kv_tokens=0) for n in range(more))]
     )
     changed = replace(signals.showing(replicas=(*ready, *others)), starting=signals.starting - more)
     return _again(moment, [*(record.signals for record in moment.records[:-1]), changed])

@@ -1,15 +1,20 @@
-"""The statistics of the forecast: an autoregression with the day and the week as Fourier series, fitted by least squares.
+"""The statistics of the forecast: an autoregression with the day and the week as Fourier series, fitted by least
+squares.
 
-    z(t) = sqrt(rate(t)) = c + sum over k of (a[k] sin + b[k] cos)(2 pi k t / day) + the same for the week + sum over i of phi[i] z(t - i) + e(t)
+    z(t) = sqrt(rate(t)) = c + sum over k of (a[k] sin + b[k] cos)(2 pi k t / day) + the same for the week + sum over i
+    of phi[i] z(t - i) + e(t)
 
-The root makes the noise of counts even (its variance grows with the rate) and bears nights without any traffic, which a logarithm does not. Back from
-z ~ N(m, s^2): E rate = m^2 + s^2, Var rate = 4 m^2 s^2 + 2 s^4. The variance h steps ahead is s^2 times the sum of the squares of the first h weights
-of the process as a moving average. A fit takes milliseconds, which a thread beside a controller can afford every ten minutes. On two weeks of
-recorded traffic heavier methods (MSTL with an autoregression of the rest, Holt-Winters) were no more exact (`benchmarks/forecast`). Hyndman,
-Athanasopoulos: Forecasting: Principles and Practice, 3rd ed., sections 10.5 and 12.1 (dynamic harmonic regression, for long and several seasons).
+The root makes the noise of counts even (its variance grows with the rate) and bears nights without any traffic, which a
+logarithm does not. Back from z ~ N(m, s^2): E rate = m^2 + s^2, Var rate = 4 m^2 s^2 + 2 s^4. The variance h steps
+ahead is s^2 times the sum of the squares of the first h weights of the process as a moving average. A fit takes
+milliseconds, which a thread beside a controller can afford every ten minutes. On two weeks of recorded traffic heavier
+methods (MSTL with an autoregression of the rest, Holt-Winters) were no more exact (`benchmarks/forecast`). Hyndman,
+Athanasopoulos: Forecasting: Principles and Practice, 3rd ed., sections 10.5 and 12.1 (dynamic harmonic regression, for
+long and several seasons).
 
-One thread of BLAS: matrices this small gain nothing by more, and on two cores that others used too, threads that spun while they waited for each
-other took nine times as long (6.9 s instead of 0.8 s for 140 fits), and took that time from the others.
+One thread of BLAS: matrices this small gain nothing by more, and on two cores that others used too, threads that spun
+while they waited for each other took nine times as long (6.9 s instead of 0.8 s for 140 fits), and took that time from
+the others.
 """
 
 import numpy as np
@@ -25,12 +30,14 @@ _WEEK_TERMS = 6
 _MAX = 2.0
 """No forecast is larger than so many times the largest rate seen: an autoregression can run away."""
 _RANK = 1e-15
-"""Singular values below this share of the largest count as 0: rates that hardly ever change have no unique fit, and still a forecast."""
+"""Singular values below this share of the largest count as 0: rates that hardly ever change have no unique fit, and
+still a forecast."""
 
 
 def foretell(rates: FloatArray, steps: int) -> tuple[FloatArray, FloatArray]:
-    """The expected rates of the next `steps` steps and their standard errors, from at least `MIN` rates without gaps. The week is looked for in two
-    weeks and more. Raises ValueError for fewer rates, ArithmeticError or LinAlgError where no forecast comes out."""
+    """The expected rates of the next `steps` steps and their standard errors, from at least `MIN` rates without gaps.
+    The week is looked for in two weeks and more. Raises ValueError for fewer rates, ArithmeticError or LinAlgError
+    where no forecast comes out."""
     if len(rates) < MIN:
         raise ValueError(f"{len(rates)} rates; allowed: at least {MIN}, a day of them")
     roots = np.sqrt(rates)
@@ -65,5 +72,10 @@ def _seasons(count: int, weekly: bool) -> FloatArray:
     """A row for each step: 1, and the waves of the day, and of the week."""
     periods = [(A_DAY, _DAY_TERMS), *([(A_WEEK, _WEEK_TERMS)] if weekly else [])]
     at = 2 * np.pi * np.arange(count)
-    waves = [wave(term * at / period) for period, terms in periods for term in range(1, terms + 1) for wave in (np.sin, np.cos)]
+    waves = [
+        wave(term * at / period)
+        for period, terms in periods
+        for term in range(1, terms + 1)
+        for wave in (np.sin, np.cos)
+    ]
     return np.column_stack([np.ones(count), *waves])

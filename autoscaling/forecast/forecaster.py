@@ -1,4 +1,5 @@
-"""The contract of a forecast of arriving work, an input of scaling policies like any other; and the forecaster that a spec names."""
+"""The contract of a forecast of arriving work, an input of scaling policies like any other; and the forecaster that a
+spec names."""
 
 from typing import Protocol
 
@@ -11,7 +12,8 @@ class Forecaster(Protocol):
 
     @property
     def failed(self) -> bool:
-        """Whether there should be a forecast, and there is none because something went wrong: an alarm, and nothing is taken away meanwhile."""
+        """Whether there should be a forecast, and there is none because something went wrong: an alarm, and nothing is
+        taken away meanwhile."""
         ...
 
     def look(self, signals: Signals) -> None: ...

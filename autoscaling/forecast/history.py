@@ -1,7 +1,7 @@
 """What arrived before, in even steps of ten minutes: what a forecast is made from.
 
-Made from rates, from requests, or recorded while a model serves; kept in a small file (JSON, version 1), so that a restart
-forgets nothing. Pure but for that file. Forecasting: `seasonal.py`.
+Made from rates, from requests, or recorded while a model serves; kept in a small file (JSON, version 1), so that a
+restart forgets nothing. Pure but for that file. Forecasting: `seasonal.py`.
 """
 
 import math
@@ -27,8 +27,8 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Work (tokens) a second in each step; NaN where nobody looked. Step k since 1970 is from unix second `k * STEP_S` on; `rates[0]` is of step
-    `first`."""
+    """Work (tokens) a second in each step; NaN where nobody looked. Step k since 1970 is from unix second `k * STEP_S`
+    on; `rates[0]` is of step `first`."""
 
     first: int
     rates: tuple[float, ...]
@@ -36,18 +36,23 @@ class History:
     def __post_init__(self) -> None:
         wrong = next((rate for rate in self.rates if rate < 0 or rate == float("inf")), None)
         if wrong is not None:
-            raise ValueError(f"rates: {wrong} in a history; allowed: 0 or more tokens a second, or NaN where nothing is known")
+            raise ValueError(
+                f"rates: {wrong} in a history; allowed: 0 or more tokens a second, or NaN where nothing is known"
+            )
 
     def __len__(self) -> int:
         return len(self.rates)
 
 
 def history_of_rates(unix_s: FloatArray, rates: FloatArray) -> History:
-    """From rates with the times at which their steps begin, in any order. Raises ValueError for a time that is no step's."""
+    """From rates with the times at which their steps begin, in any order. Raises ValueError for a time that is no
+    step's."""
     number = np.round(unix_s / STEP_S).astype(np.int64)
     off = np.abs(unix_s - number * STEP_S)
     if len(off) and off.max() > 1.0:
-        raise ValueError(f"unix_s: {unix_s[int(off.argmax())]:.0f} is no multiple of {STEP_S:g} s; allowed: the beginnings of steps")
+        raise ValueError(
+            f"unix_s: {unix_s[int(off.argmax())]:.0f} is no multiple of {STEP_S:g} s; allowed: the beginnings of steps"
+        )
     if not len(number):
         return History(0, ())
     first = int(number.min())
@@ -57,8 +62,9 @@ def history_of_rates(unix_s: FloatArray, rates: FloatArray) -> History:
 
 
 def history_of_requests(unix_s: FloatArray, work: FloatArray, until_unix_s: float | None = None) -> History:
-    """From requests: when each arrived, and its work. The first and the last step are left out where they are not whole: the recording began in the
-    one and ended in the other, at the last request unless `until_unix_s` says when."""
+    """From requests: when each arrived, and its work. The first and the last step are left out where they are not
+    whole: the recording began in the one and ended in the other, at the last request unless `until_unix_s` says
+    when."""
     if not len(unix_s):
         return History(0, ())
     first = int(np.ceil(unix_s.min() / STEP_S))
@@ -72,8 +78,8 @@ def history_of_requests(unix_s: FloatArray, work: FloatArray, until_unix_s: floa
 
 
 def known(history: History) -> FloatArray:
-    """The rates from the first known one on, after the last gap of more than four days, with shorter gaps filled: by the same time of the day before,
-    else of the day after, else by the line between the neighbours."""
+    """The rates from the first known one on, after the last gap of more than four days, with shorter gaps filled: by
+    the same time of the day before, else of the day after, else by the line between the neighbours."""
     rates = np.array(history.rates, dtype=np.float64)
     there = np.flatnonzero(~np.isnan(rates))
     if not len(there):
@@ -114,10 +120,13 @@ class Recorder:
     @property
     def history(self) -> History:
         """Of the steps that are over."""
-        return History(0, ()) if self.closed is None else History(self.closed - len(self._rates) + 1, tuple(self._rates))
+        return (
+            History(0, ()) if self.closed is None else History(self.closed - len(self._rates) + 1, tuple(self._rates))
+        )
 
     def look(self, unix_s: float, epoch: int, work: float) -> None:
-        """Takes a reading of the work that arrived since the counts of this `epoch` began. A clock that is set back loses what came meanwhile."""
+        """Takes a reading of the work that arrived since the counts of this `epoch` began. A clock that is set back
+        loses what came meanwhile."""
         before_s, came = self._at_s, work - self._work if epoch == self._epoch else work
         self._at_s, self._epoch, self._work = unix_s, epoch, work
         if before_s is None or unix_s <= before_s or came < 0 or unix_s - before_s > _LONGEST_S:
@@ -165,4 +174,7 @@ def read_history(path: Path) -> History:
 
 def write_history(path: Path, history: History) -> None:
     """Keeps it, in one move. Raises OSError."""
-    write_json(path, _File(first=history.first, rates=tuple(None if math.isnan(rate) else round(rate, 3) for rate in history.rates)))
+    write_json(
+        path,
+        _File(first=history.first, rates=tuple(None if math.isnan(rate) else round(rate, 3) for rate in history.rates)),
+    )

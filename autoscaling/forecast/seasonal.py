@@ -1,7 +1,7 @@
 """The seasonal forecast: by day and by week, from what came before, learning as it looks.
 
-Its standard errors are corrected by how far its own forecasts of the next half hour were off: an autoregression knows neither the uncertainty of its
-own coefficients nor the heavy tails of traffic.
+Its standard errors are corrected by how far its own forecasts of the next half hour were off: an autoregression knows
+neither the uncertainty of its own coefficients nor the heavy tails of traffic.
 
     error = what the fit says * max(1, sqrt(EWMA of ((rate - forecast) / what the fit said)^2))
 """
@@ -37,11 +37,14 @@ class ForecastState(StrEnum):
 class SeasonalForecaster:
     """See `Forecaster`. It fits anew when a step of ten minutes is over, not more often.
 
-    It goes on from a `history`; or it reads the `recorder` of somebody who looks in its stead. `failures` counts the fits that failed, and `error`
-    says what the last one said: for metrics and alarms. It can be pickled between any two calls.
+    It goes on from a `history`; or it reads the `recorder` of somebody who looks in its stead. `failures` counts the
+    fits that failed, and `error` says what the last one said: for metrics and alarms. It can be pickled between any two
+    calls.
     """
 
-    def __init__(self, history: History | None = None, foretelling: Foretelling = foretell, recorder: Recorder | None = None) -> None:
+    def __init__(
+        self, history: History | None = None, foretelling: Foretelling = foretell, recorder: Recorder | None = None
+    ) -> None:
         self.state = ForecastState.LEARNING
         self.failures = 0
         self.error: str | None = None
@@ -65,7 +68,8 @@ class SeasonalForecaster:
         self._recorder.look(signals.unix_s, signals.epoch, signals.arrived_work)
 
     def forecast(self, unix_s: float) -> Forecast | None:
-        """What is expected from the step on that is under way; None while nobody can know, and where the last one no longer reaches `unix_s`."""
+        """What is expected from the step on that is under way; None while nobody can know, and where the last one no
+        longer reaches `unix_s`."""
         closed = self._recorder.closed
         if closed is not None and closed != self._made_after:
             self._make(closed)

@@ -1,9 +1,9 @@
-"""Signals, controls and decisions as trees of lists, and back, exactly: floats keep every bit, times are nanoseconds beside
-them. Pure.
+"""Signals, controls and decisions as trees of lists, and back, exactly: floats keep every bit, times are nanoseconds
+beside them. Pure.
 
-The order of fields is the schema; whoever changes a field of these classes raises `SCHEMA`. A line of the log holds only
-what changed since the line before: a mapping from index to difference where two lists are equally long, else the new
-value itself. Trees hold no mappings, so the two are never confused.
+The order of fields is the schema; whoever changes a field of these classes raises `SCHEMA`. A line of the log holds
+only what changed since the line before: a mapping from index to difference where two lists are equally long, else the
+new value itself. Trees hold no mappings, so the two are never confused.
 """
 
 from dataclasses import replace
@@ -60,9 +60,24 @@ def signals_tree(signals: Signals) -> Tree:
         signals.applied,
         signals.starting,
         signals.schedulable,
-        [[r.replica_id, r.status, r.sequences, r.max_sequences, r.kv_tokens, r.max_kv_tokens, r.prefill_tokens, r.tpot_s] for r in signals.replicas],
+        [
+            [
+                r.replica_id,
+                r.status,
+                r.sequences,
+                r.max_sequences,
+                r.kv_tokens,
+                r.max_kv_tokens,
+                r.prefill_tokens,
+                r.tpot_s,
+            ]
+            for r in signals.replicas
+        ],
         [[lane.name, lane.waiting, lane.work_tokens, lane.oldest_wait_s] for lane in signals.lanes],
-        [[f.lane, f.traffic_class, f.arrived, f.work, f.prompt_tokens, f.met, f.missed, f.slo_s] for f in signals.flows],
+        [
+            [f.lane, f.traffic_class, f.arrived, f.work, f.prompt_tokens, f.met, f.missed, f.slo_s]
+            for f in signals.flows
+        ],
         signals.snapshot.finished,
         signals.snapshot.finished_work,
         signals.snapshot.counted,
@@ -123,13 +138,24 @@ def _lane(name: str, waiting: int, work_tokens: float, oldest_wait_s: float) -> 
 
 
 def _replica(
-    replica_id: str, status: str, sequences: int, max_sequences: int, kv_tokens: int, max_kv_tokens: int, prefill_tokens: int, tpot_s: float | None
+    replica_id: str,
+    status: str,
+    sequences: int,
+    max_sequences: int,
+    kv_tokens: int,
+    max_kv_tokens: int,
+    prefill_tokens: int,
+    tpot_s: float | None,
 ) -> ReplicaStats:
-    return ReplicaStats(replica_id, status, 0, sequences, kv_tokens, prefill_tokens, 0.0, None, max_sequences, max_kv_tokens, tpot_s)
+    return ReplicaStats(
+        replica_id, status, 0, sequences, kv_tokens, prefill_tokens, 0.0, None, max_sequences, max_kv_tokens, tpot_s
+    )
 
 
 def controls_tree(controls: tuple[Control, ...]) -> Tree:
-    return [[control.kind.value, control.replicas, control.until_unix_s, control.by, control.why] for control in controls]
+    return [
+        [control.kind.value, control.replicas, control.until_unix_s, control.by, control.why] for control in controls
+    ]
 
 
 def controls_from(tree: Tree) -> tuple[Control, ...]:

@@ -1,6 +1,8 @@
-"""The first line of a scaling log, and of each of its files: what decides, by which code, and the whole state from which the lines after it replay.
+"""The first line of a scaling log, and of each of its files: what decides, by which code, and the whole state from
+which the lines after it replay.
 
-The state is pickled, compressed, and read by an unpickler that makes nothing but the classes of the rooms below (`deployments/restricted_pickle.py`).
+The state is pickled, compressed, and read by an unpickler that makes nothing but the classes of the rooms below
+(`deployments/restricted_pickle.py`).
 """
 
 import base64
@@ -55,7 +57,8 @@ _MAX_STATE_BYTES = 64 << 20
 
 
 class Begin(StrEnum):
-    """Why there is a header. After a `CHECKPOINT` the state is the one that the lines before it lead to, else another one."""
+    """Why there is a header. After a `CHECKPOINT` the state is the one that the lines before it lead to, else another
+    one."""
 
     START = "start"
     CONFIGURED = "configured"
@@ -66,7 +69,8 @@ class Begin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """`code`: a hash of what decides. `state`: still pickled (`pair`). Times in nanoseconds: the log's own, and of day."""
+    """`code`: a hash of what decides. `state`: still pickled (`pair`). Times in nanoseconds: the log's own, and of
+    day."""
 
     begin: Begin
     model: str
@@ -82,7 +86,9 @@ class Header:
     def line(self) -> str:
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         packed = base64.b64encode(zlib.compress(self.state)).decode()
-        return json.dumps({"log": KIND, "schema": SCHEMA, **fields, "begin": self.begin.value, "state": packed}, separators=(",", ":"))
+        return json.dumps(
+            {"log": KIND, "schema": SCHEMA, **fields, "begin": self.begin.value, "state": packed}, separators=(",", ":")
+        )
 
     def pair(self) -> Pair:
         """What decides, as it was at that moment; new at each call. Raises ValueError."""

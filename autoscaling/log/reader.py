@@ -1,5 +1,6 @@
-"""The lines of a scaling log, read: headers, and one record a decision; what a restarted controller takes from them; and
-their replay, which gives the recorded facts to what decided, as it was, and compares each decision with the recorded one.
+"""The lines of a scaling log, read: headers, and one record a decision; what a restarted controller takes from them;
+and their replay, which gives the recorded facts to what decided, as it was, and compares each decision with the
+recorded one.
 """
 
 import json
@@ -25,7 +26,8 @@ class LogError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
-    """One decision with all its inputs. `line` counts from 1 over all that is read. `explained`: the terms of the policy were written down with it."""
+    """One decision with all its inputs. `line` counts from 1 over all that is read. `explained`: the terms of the
+    policy were written down with it."""
 
     line: int
     ns: int
@@ -37,7 +39,8 @@ class DecisionRecord:
 
 
 def read_log(lines: Iterable[str], torn: bool = True) -> Iterator[tuple[int, Header | DecisionRecord]]:
-    """Whole files, in order. Raises LogError. `torn`: a last line that was cut short (its writer was killed) is left out instead."""
+    """Whole files, in order. Raises LogError. `torn`: a last line that was cut short (its writer was killed) is left
+    out instead."""
     tree: Tree | None = None
     kept: tuple[int, str] | None = None
     for number, line in enumerate(lines, 1):
@@ -83,7 +86,15 @@ def _entry(number: int, line: str, tree: Tree | None) -> tuple[Header | Decision
 def _record(number: int, ns: int, unix_ns: int, tree: Any) -> DecisionRecord:
     signals_tree, controls, decision = tree
     signals = signals_from(signals_tree, ns, unix_ns)
-    return DecisionRecord(number, ns, unix_ns, signals, controls_from(controls), decision_from(decision, signals), decision[-1] is not None)
+    return DecisionRecord(
+        number,
+        ns,
+        unix_ns,
+        signals,
+        controls_from(controls),
+        decision_from(decision, signals),
+        decision[-1] is not None,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +108,8 @@ class ScalingDifference:
 
 @dataclass(frozen=True, slots=True)
 class ScalingReplay:
-    """`decisions` taken again, of which `changes` changed the number of replicas; `difference`: None where every one was the recorded one."""
+    """`decisions` taken again, of which `changes` changed the number of replicas; `difference`: None where every one
+    was the recorded one."""
 
     decisions: int
     changes: int
@@ -145,13 +157,18 @@ def replay(lines: Iterable[str], any_code: bool = False) -> ScalingReplay:
         decisions += 1
         changes += step.decision.changes
         if not step.agrees:
-            return ScalingReplay(decisions, changes, ScalingDifference(step.record.line, step.record.decision, step.decision))
+            return ScalingReplay(
+                decisions, changes, ScalingDifference(step.record.line, step.record.decision, step.decision)
+            )
     return ScalingReplay(decisions, changes, None)
 
 
 def _restored(header: Header, number: int, any_code: bool) -> Pair:
     if header.code != code_hash() and not any_code:
-        raise LogError(f"line {number}: recorded by code {header.code}, this is {code_hash()}: decisions may differ for that reason alone")
+        raise LogError(
+            f"line {number}: recorded by code {header.code}, this is {code_hash()}: decisions may differ for that "
+            "reason alone"
+        )
     try:
         return header.pair()
     except ValueError as error:
@@ -167,7 +184,8 @@ _HEADER = f'{{"log":"{KIND}"'
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What decided, in its state after its last decision, and when that was (nanoseconds: the log's own time, and of day)."""
+    """What decided, in its state after its last decision, and when that was (nanoseconds: the log's own time, and of
+    day)."""
 
     pair: Pair
     ns: int
@@ -187,7 +205,8 @@ def log_files(folder: Path, model: str) -> list[Path]:
 
 
 def lines_of(files: list[Path]) -> Iterator[str]:
-    """All their whole lines. A line that a killed writer left unfinished ends its file, and is left out. Raises OSError, LogError."""
+    """All their whole lines. A line that a killed writer left unfinished ends its file, and is left out. Raises
+    OSError, LogError."""
     return (line for line in all_lines_of(files) if line.endswith("\n"))
 
 
@@ -202,13 +221,19 @@ def all_lines_of(files: list[Path]) -> Iterator[str]:
 
 
 def remembered(folder: Path, model: str, unix_ns: int) -> Remembered | None:
-    """The state that the log of `model` leads to, if it is young, of this code, and whole; else None. Damage is told in the log."""
+    """The state that the log of `model` leads to, if it is young, of this code, and whole; else None. Damage is told in
+    the log."""
     try:
         lines = list(lines_of(log_files(folder, model)[-1:]))
         starts = [number for number, line in enumerate(lines) if is_scaling_log(line)]
         return _remembered(lines[starts[-1] :], model, unix_ns) if starts else None
     except Exception as error:  # damage of any kind, or the state of other code's classes: scaling begins anew
-        log.warning("model %s: its scaling begins anew, since its log cannot be gone on with: %s: %s", model, type(error).__name__, error)
+        log.warning(
+            "model %s: its scaling begins anew, since its log cannot be gone on with: %s: %s",
+            model,
+            type(error).__name__,
+            error,
+        )
         return None
 
 

@@ -1,7 +1,8 @@
-"""Writes a scaling log: `scaling-MODEL.jsonl` in a folder, rotated, each file with a header of its own. The shell calls it around every decision.
+"""Writes a scaling log: `scaling-MODEL.jsonl` in a folder, rotated, each file with a header of its own. The shell calls
+it around every decision.
 
-A line holds what changed since the line before: 60 bytes a second while nothing happens (5 MB a day), about 200 with four busy replicas (17 MB
-a day); a checkpoint every ten minutes adds 1 MB a day. At most nine files of 16 MiB are kept.
+A line holds what changed since the line before: 60 bytes a second while nothing happens (5 MB a day), about 200 with
+four busy replicas (17 MB a day); a checkpoint every ten minutes adds 1 MB a day. At most nine files of 16 MiB are kept.
 """
 
 import json
@@ -49,10 +50,14 @@ class ScalingLog:
         if due and self._file.broken:
             self._begin = Begin.RESUMED
         if due or self._begin is not None or ns - self._header_ns >= CHECKPOINT_S * 1e9:
-            self._file.write(header_of(pair, self._begin or Begin.CHECKPOINT, self._model, self._region, ns, unix_ns).line())
+            self._file.write(
+                header_of(pair, self._begin or Begin.CHECKPOINT, self._model, self._region, ns, unix_ns).line()
+            )
             self._begin, self._tree, self._header_ns = None, None, ns
 
-    def after(self, ns: int, unix_ns: int, signals: Signals, controls: tuple[Control, ...], decision: ScalingDecision) -> None:
+    def after(
+        self, ns: int, unix_ns: int, signals: Signals, controls: tuple[Control, ...], decision: ScalingDecision
+    ) -> None:
         """It has decided. Terms are written where the number, the reason or the concern changes."""
         reason = (decision.reason, decision.concern)
         reported = decision.changes or reason != self._reason

@@ -1,1 +1,2 @@
-"""Scaling policies: how many replicas there should be. `policy.py` is the contract, `registry.py` knows them all by name."""
+"""Scaling policies: how many replicas there should be. `policy.py` is the contract, `registry.py` knows them all by
+name."""

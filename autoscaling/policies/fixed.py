@@ -1,4 +1,5 @@
-"""The policy of a model that nothing scales: the spec's count, always. An operator's hold or pin goes over it as over any other."""
+"""The policy of a model that nothing scales: the spec's count, always. An operator's hold or pin goes over it as over
+any other."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -24,7 +25,8 @@ class FixedPolicy:
 
 @dataclass(frozen=True, slots=True)
 class FixedSettings:
-    """So many `replicas`: the spec's count, or what the gauntlet compares every policy with. `period_s`: see `FixedPolicy`."""
+    """So many `replicas`: the spec's count, or what the gauntlet compares every policy with. `period_s`: see
+    `FixedPolicy`."""
 
     replicas: int = 2
     period_s: float = 1.0

@@ -1,9 +1,10 @@
 """The contract of a scaling policy: facts in, a number and its reason out.
 
-A policy is an object with whatever memory it needs. It reads no clock and does no I/O, it is deterministic, and it can be pickled between any two calls
-(a decision log begins with its state). Bounds, rate limits, an operator's word and broken signals are not its business: the autoscaler that asks it
-(`scaler/autoscaler.py`) puts them on top, the same for every policy. Whoever adds a policy writes one file, and a line in `registry.py`; the conformance
-suite (`tests/autoscaling/policies/test_conformance.py`) takes it from there.
+A policy is an object with whatever memory it needs. It reads no clock and does no I/O, it is deterministic, and it can
+be pickled between any two calls (a decision log begins with its state). Bounds, rate limits, an operator's word and
+broken signals are not its business: the autoscaler that asks it (`scaler/autoscaler.py`) puts them on top, the same for
+every policy. Whoever adds a policy writes one file, and a line in `registry.py`; the conformance suite
+(`tests/autoscaling/policies/test_conformance.py`) takes it from there.
 """
 
 from collections.abc import Callable, Mapping
@@ -45,7 +46,8 @@ class PolicyReason(StrEnum):
     RESTING = "resting"
     """One more or one fewer would do, of many, but the number changed too lately for so little."""
     TRAFFIC_DROP = "traffic_drop"
-    """Next to nothing comes of what usually does: fewer would do, but no more than half goes at once, since it may all come back."""
+    """Next to nothing comes of what usually does: fewer would do, but no more than half goes at once, since it may all
+    come back."""
     NO_ROOM = "no_room"
     """Fewer would do on average, but one less would not carry the load."""
     SCHEDULE = "schedule"
@@ -58,12 +60,14 @@ class Concern(StrEnum):
     NOTHING_WAITS = "nothing_waits"
     """SLOs are missed faster than the SLO allows, but hardly anything waits for a replica."""
     HELPED_NOTHING = "helped_nothing"
-    """SLOs are missed faster than the SLO allows, and the last replica that was added for that reason changed nothing."""
+    """SLOs are missed faster than the SLO allows, and the last replica that was added for that reason changed
+    nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class DesiredReplicas:
-    """So many replicas, and why. `terms`: the quantities that it was computed from, by name, for those who ask. `concern`: what no number fixes."""
+    """So many replicas, and why. `terms`: the quantities that it was computed from, by name, for those who ask.
+    `concern`: what no number fixes."""
 
     replicas: int
     policy_reason: PolicyReason
@@ -73,8 +77,9 @@ class DesiredReplicas:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaProfile:
-    """What a policy may know of a replica beforehand. `cost`: the calibrated cost of its steps, None where nobody measured; `decode_weight`: what an
-    output token counts in work. `start_up_s`: how long a start is thought to take before the first was seen."""
+    """What a policy may know of a replica beforehand. `cost`: the calibrated cost of its steps, None where nobody
+    measured; `decode_weight`: what an output token counts in work. `start_up_s`: how long a start is thought to take
+    before the first was seen."""
 
     limits: EngineModelLimits
     decode_weight: float
@@ -90,15 +95,17 @@ class ScalingPolicy(Protocol):
     """Over how many seconds it wants latencies; 0: not at all."""
 
     def decide(self, signals: Signals) -> DesiredReplicas:
-        """How many replicas there should be now, of whatever is starting, ready or silent; those that drain are gone already. At least 0."""
+        """How many replicas there should be now, of whatever is starting, ready or silent; those that drain are gone
+        already. At least 0."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyEntry:
-    """A policy by its name: the type of its settings, how it is made of them, one line about it, and where a tuner looks for which settings (those that
-    are not named here stay at their defaults). `principal`: those of them that matter most, for a search of few trials; none: all of them. `slo`:
-    the setting that says within how many seconds a first token is wanted, if it has one."""
+    """A policy by its name: the type of its settings, how it is made of them, one line about it, and where a tuner
+    looks for which settings (those that are not named here stay at their defaults). `principal`: those of them that
+    matter most, for a search of few trials; none: all of them. `slo`: the setting that says within how many seconds a
+    first token is wanted, if it has one."""
 
     name: str
     settings: type[Any]

@@ -1,7 +1,8 @@
 """All policies by name: for the spec, the tuner, the gauntlet, the conformance suite. Adding one: a file that holds an
 `ENTRY`, and a line in `_MODULES`.
 
-Policies are listed without what they need to run: a policy that imports Ray does so when it is asked for the first time.
+Policies are listed without what they need to run: a policy that imports Ray does so when it is asked for the first
+time.
 """
 
 from collections.abc import Mapping
@@ -50,7 +51,8 @@ class PolicyChoice:
 
 
 def remember(new: ScalingPolicy, old: ScalingPolicy | None) -> ScalingPolicy:
-    """The new policy with what the old one has learned, where it can make use of it: policies of a kind whose `adopt(old)` takes it over."""
+    """The new policy with what the old one has learned, where it can make use of it: policies of a kind whose
+    `adopt(old)` takes it over."""
     adopt = getattr(new, "adopt", None)
     if adopt is not None and type(old) is type(new):
         adopt(old)

@@ -1,5 +1,5 @@
-"""A policy's settings from plain values, as a spec or a tuner writes them. Every policy keeps its own frozen dataclass of them, with defaults and
-bounds."""
+"""A policy's settings from plain values, as a spec or a tuner writes them. Every policy keeps its own frozen dataclass
+of them, with defaults and bounds."""
 
 import math
 from collections.abc import Mapping
@@ -18,7 +18,8 @@ class PolicyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Where a tuner looks for a setting: between two values, evenly or evenly in the logarithm, whole numbers or any."""
+    """Where a tuner looks for a setting: between two values, evenly or evenly in the logarithm, whole numbers or
+    any."""
 
     low: float
     high: float
@@ -27,7 +28,8 @@ class Range:
 
 
 def require(settings: object, allowed: str, holds: bool, *names: str) -> None:
-    """Raises ValueError that names the settings `names` and says what is `allowed`, unless it `holds`. For a dataclass's `__post_init__`."""
+    """Raises ValueError that names the settings `names` and says what is `allowed`, unless it `holds`. For a
+    dataclass's `__post_init__`."""
     if not holds:
         given = ", ".join(f"{name}={getattr(settings, name)!r}" for name in names)
         raise ValueError(f"{given}: allowed: {allowed}")
@@ -50,7 +52,11 @@ def settings_from(policy: str, kind: type[SettingsT], values: Mapping[str, Value
     for key, value in values.items():
         if key not in known:
             raise PolicyError(f"policy {policy}: {key}={value!r}: no such setting; allowed: {', '.join(known)}")
-    missing = [name for name, field in known.items() if name not in values and field.default is MISSING and field.default_factory is MISSING]
+    missing = [
+        name
+        for name, field in known.items()
+        if name not in values and field.default is MISSING and field.default_factory is MISSING
+    ]
     if missing:
         raise PolicyError(f"policy {policy}: {', '.join(missing)}: has no default and must be given")
     try:
@@ -62,7 +68,8 @@ def settings_from(policy: str, kind: type[SettingsT], values: Mapping[str, Value
 
 
 def _value(policy: str, key: str, value: Value, hint: Any) -> Any:
-    """The value as the type that the setting wants. A whole number is a number; nothing else is turned into anything."""
+    """The value as the type that the setting wants. A whole number is a number; nothing else is turned into
+    anything."""
     kinds = get_args(hint) or (hint,)
     if value is None and NoneType in kinds:
         return None
@@ -79,4 +86,6 @@ def _value(policy: str, key: str, value: Value, hint: Any) -> Any:
 def _allowed(kind: Any) -> str:
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return ", ".join(kind)
-    return {float: "a finite number", int: "a whole number", bool: "true or false", str: "a text", NoneType: "nothing"}[kind]
+    return {float: "a finite number", int: "a whole number", bool: "true or false", str: "a text", NoneType: "nothing"}[
+        kind
+    ]

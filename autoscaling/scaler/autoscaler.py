@@ -1,11 +1,14 @@
-"""The autoscaler of one model: asks a policy, and puts the limits on top. The same object decides in Ray Serve, the simulator, a shadow and `tune`.
+"""The autoscaler of one model: asks a policy, and puts the limits on top. The same object decides in Ray Serve, the
+simulator, a shadow and `tune`.
 
     wanted    = policy(signals)                                             raised: the number stays (LAW_FAILED)
     bounded   = within [least, min(most, ceiling)], held or pinned by an operator, no more than can be scheduled
-    requested = bounded, at most so many up and down in any 60 s; no step down while a replica is unresponsive, or a forecast failed
+    requested = bounded, at most so many up and down in any 60 s; no step down while a replica is unresponsive, or a
+    forecast failed
 
-What is broken is a named condition with a safe answer: the number that is applied stays. The platform may apply something else than was requested
-(another hand wrote the target, a deploy reset it): the next decision starts from what is applied, never from memory.
+What is broken is a named condition with a safe answer: the number that is applied stays. The platform may apply
+something else than was requested (another hand wrote the target, a deploy reset it): the next decision starts from what
+is applied, never from memory.
 """
 
 import math
@@ -21,8 +24,8 @@ from deployments.scheduling.replica import ReplicaStatus
 
 
 class Room:
-    """How many replicas there is room for. What the platform says is believed; what it has not started for long is taken for
-    impossible, for a while."""
+    """How many replicas there is room for. What the platform says is believed; what it has not started for long is
+    taken for impossible, for a while."""
 
     def __init__(self) -> None:
         self._waiting_since_s = math.inf
@@ -67,8 +70,8 @@ class Autoscaler:
         self._room = Room()
 
     def decide(self, signals: Signals, controls: tuple[Control, ...] = ()) -> ScalingDecision:
-        """Decides by the facts of this moment. `signals.at_s` never runs backwards. Where nobody could read the books, the number stays,
-        unless an operator says otherwise."""
+        """Decides by the facts of this moment. `signals.at_s` never runs backwards. Where nobody could read the books,
+        the number stays, unless an operator says otherwise."""
         self._look(signals)
         controls = in_force(controls, signals.unix_s)
         if signals.age_s > self.bounds.stale_s:
@@ -77,13 +80,22 @@ class Autoscaler:
             desired = self._asked(signals)
         except Exception as error:  # whatever a policy does wrong, the number of replicas must not follow it
             self.failures += 1
-            return self._answer(signals, None, self._commanded(signals.applied, controls), Limit.POLICY_FAILED, f"{type(error).__name__}: {error}")
+            return self._answer(
+                signals,
+                None,
+                self._commanded(signals.applied, controls),
+                Limit.POLICY_FAILED,
+                f"{type(error).__name__}: {error}",
+            )
         return self._limited(signals, desired, controls)
 
     def _asked(self, signals: Signals) -> DesiredReplicas:
-        """What the policy wants, beside the cordoned replicas: they are applied and do nothing, so it knows nothing of them."""
+        """What the policy wants, beside the cordoned replicas: they are applied and do nothing, so it knows nothing of
+        them."""
         cordoned = signals.count(ReplicaStatus.CORDONED)
-        desired = self.policy.decide(replace(signals, applied=max(0, signals.applied - cordoned)) if cordoned else signals)
+        desired = self.policy.decide(
+            replace(signals, applied=max(0, signals.applied - cordoned)) if cordoned else signals
+        )
         checked = _checked(self.policy.name, desired)
         return replace(checked, replicas=checked.replicas + cordoned) if cordoned else checked
 
@@ -113,7 +125,11 @@ class Autoscaler:
         bounds = self.bounds
         if number < bounds.minimum:
             return bounds.minimum, Limit.MIN_REPLICAS
-        if bounds.ceiling is not None and number > max(bounds.minimum, bounds.ceiling) and bounds.ceiling <= bounds.maximum:
+        if (
+            bounds.ceiling is not None
+            and number > max(bounds.minimum, bounds.ceiling)
+            and bounds.ceiling <= bounds.maximum
+        ):
             return max(bounds.minimum, bounds.ceiling), Limit.COST_CEILING
         if number > bounds.maximum:
             return bounds.maximum, Limit.MAX_REPLICAS
@@ -129,11 +145,16 @@ class Autoscaler:
         return (held, Limit.HELD) if number < held else (number, None)
 
     def _rated(self, signals: Signals, number: int, limit: Limit | None) -> tuple[int, Limit | None]:
-        """An operator's pin is not slowed down; and nothing is taken away while nobody knows what a replica does, or what was foretold."""
+        """An operator's pin is not slowed down; and nothing is taken away while nobody knows what a replica does, or
+        what was foretold."""
         if limit in (Limit.PINNED, Limit.HELD):
             return number, limit
         applied, now = signals.applied, signals.at_s
-        if number < applied and self._unresponsive_since_s is not None and now - self._unresponsive_since_s < self.bounds.unresponsive_s:
+        if (
+            number < applied
+            and self._unresponsive_since_s is not None
+            and now - self._unresponsive_since_s < self.bounds.unresponsive_s
+        ):
             return applied, Limit.UNRESPONSIVE
         if number < applied and signals.forecast_failed:
             return applied, Limit.FORECAST_FAILED
@@ -150,7 +171,12 @@ class Autoscaler:
         return number, limit
 
     def _answer(
-        self, signals: Signals, desired: DesiredReplicas | None, number: tuple[int, Limit | None], why: Limit | None, error: str | None = None
+        self,
+        signals: Signals,
+        desired: DesiredReplicas | None,
+        number: tuple[int, Limit | None],
+        why: Limit | None,
+        error: str | None = None,
     ) -> ScalingDecision:
         requested, limit = number
         if requested != signals.applied:
@@ -172,8 +198,8 @@ class Autoscaler:
 
 
 def _checked(policy: str, desired: DesiredReplicas) -> DesiredReplicas:
-    """What a policy answered, in the types that are logged and compared. Raises TypeError and ValueError for what is no number of replicas, no reason or
-    no figure."""
+    """What a policy answered, in the types that are logged and compared. Raises TypeError and ValueError for what is no
+    number of replicas, no reason or no figure."""
     replicas = operator.index(desired.replicas)
     if replicas < 0:
         raise ValueError(f"policy {policy} wants {replicas} replicas; allowed: 0 or more")
@@ -181,7 +207,12 @@ def _checked(policy: str, desired: DesiredReplicas) -> DesiredReplicas:
     for name, value in terms.items():
         if math.isnan(value):
             raise ValueError(f"policy {policy}: term {name} = nan; allowed: a number")
-    return DesiredReplicas(replicas, PolicyReason(desired.policy_reason), terms, None if desired.concern is None else Concern(desired.concern))
+    return DesiredReplicas(
+        replicas,
+        PolicyReason(desired.policy_reason),
+        terms,
+        None if desired.concern is None else Concern(desired.concern),
+    )
 
 
 _EARLY = 0.25
@@ -189,8 +220,8 @@ _EARLY = 0.25
 
 
 class Pace:
-    """When to decide again: when the period has passed, or at once after an operator's word or another hand's change of the
-    number. One rule for the controller's turns and for the policies that are asked in them."""
+    """When to decide again: when the period has passed, or at once after an operator's word or another hand's change of
+    the number. One rule for the controller's turns and for the policies that are asked in them."""
 
     def __init__(self) -> None:
         self._due_s = -math.inf
@@ -214,7 +245,8 @@ class PacedScaler:
     """Called at every reading, asks `autoscaler` as often as its policy wants.
 
     Between two asks the last number stands. An operator's word is followed at once, and so is another hand's change of
-    the number: the policy is asked before its time. Books that are too old are reported at once; the policy is not asked then.
+    the number: the policy is asked before its time. Books that are too old are reported at once; the policy is not
+    asked then.
     """
 
     def __init__(self, autoscaler: Autoscaler) -> None:

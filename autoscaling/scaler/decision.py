@@ -1,4 +1,5 @@
-"""The bounds within which a policy may move, and one scaling decision: what the policy wanted, what was requested, and the reason."""
+"""The bounds within which a policy may move, and one scaling decision: what the policy wanted, what was requested, and
+the reason."""
 
 import math
 from collections.abc import Mapping
@@ -14,11 +15,12 @@ _DEFAULTS = Autoscaling()
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """`minimum` and `maximum` replicas; `ceiling`: as many as the hourly cost ceiling pays for. At most `up_per_min` replicas are added and `down_per_min`
-    taken away in any 60 s (infinite: no limit); a step of one is always allowed once a minute.
+    """`minimum` and `maximum` replicas; `ceiling`: as many as the hourly cost ceiling pays for. At most `up_per_min`
+    replicas are added and `down_per_min` taken away in any 60 s (infinite: no limit); a step of one is always allowed
+    once a minute.
 
-    Books older than `stale_s` are not decided by. An unresponsive replica forbids steps down for `unresponsive_s`. What could not be scheduled for
-    `unschedulable_s` counts as impossible, and is asked for again after `retry_s`.
+    Books older than `stale_s` are not decided by. An unresponsive replica forbids steps down for `unresponsive_s`. What
+    could not be scheduled for `unschedulable_s` counts as impossible, and is asked for again after `retry_s`.
     """
 
     minimum: int
@@ -46,7 +48,8 @@ class Limit(StrEnum):
     MAX_REPLICAS = "max_replicas"
     COST_CEILING = "cost_ceiling"
     UNSCHEDULABLE = "unschedulable"
-    """More are wanted than there are GPUs, quota or room for: not asked for again until something changes or `retry_s` has passed."""
+    """More are wanted than there are GPUs, quota or room for: not asked for again until something changes or `retry_s`
+    has passed."""
     UP_RATE = "up_rate"
     DOWN_RATE = "down_rate"
     HELD = "held"
@@ -58,16 +61,19 @@ class Limit(StrEnum):
     UNRESPONSIVE = "unresponsive"
     """A replica does not report: no step down until it does, or is given up."""
     FORECAST_FAILED = "forecast_failed"
-    """There should be a forecast, and making it failed: no step down until there is one again, since it may be what keeps the number up."""
+    """There should be a forecast, and making it failed: no step down until there is one again, since it may be what
+    keeps the number up."""
     POLICY_FAILED = "policy_failed"
     """The policy raised, or answered nonsense: the number stays, and an alarm counts it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingDecision:
-    """`desired` by the policy for `policy_reason` (None: it was not asked, or failed), `requested` after all limits; `applied` and `ready` before it.
+    """`desired` by the policy for `policy_reason` (None: it was not asked, or failed), `requested` after all limits;
+    `applied` and `ready` before it.
 
-    `terms`: the policy's quantities. `error`: what a policy that failed said. `concern`: what the policy says that no number of replicas fixes.
+    `terms`: the policy's quantities. `error`: what a policy that failed said. `concern`: what the policy says that no
+    number of replicas fixes.
     """
 
     at_s: float

@@ -1,7 +1,9 @@
-"""The cell as the autoscaler of one model sees it: the directory by Ray, the owner's books by HTTP. Only this module knows both.
+"""The cell as the autoscaler of one model sees it: the directory by Ray, the owner's books by HTTP. Only this module
+knows both.
 
 Nothing waits long: the directory is listened to by a call that is always open, the owner has a second to answer. What
-cannot be had now is reported as missing, and what was read before stands for as long as its age allows (`Bounds.stale_s`).
+cannot be had now is reported as missing, and what was read before stands for as long as its age allows
+(`Bounds.stale_s`).
 """
 
 import http.client
@@ -25,8 +27,8 @@ _TIMEOUT_S = 1.0
 
 
 class Page:
-    """Answers with the cluster's secret, over one connection that is kept: cheap enough for a hundred models in one process. `base` is a
-    gateway's address for the cell."""
+    """Answers with the cluster's secret, over one connection that is kept: cheap enough for a hundred models in one
+    process. `base` is a gateway's address for the cell."""
 
     def __init__(self, base: str, secret: str) -> None:
         self.base = base
@@ -54,7 +56,9 @@ class Page:
 
     def _ask(self, method: str, path: str, body: bytes | None) -> bytes:
         parts = urlsplit(self.base)
-        connection = self._connection or http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_TIMEOUT_S)
+        connection = self._connection or http.client.HTTPConnection(
+            parts.hostname or "", parts.port, timeout=_TIMEOUT_S
+        )
         try:
             headers = self._headers if body is None else {**self._headers, "content-type": "application/json"}
             connection.request(method, path, body, headers)
@@ -84,7 +88,8 @@ _SHADOW_PATH = "/raylane/shadow"
 
 
 class CellClient:
-    """Of `model`. `listing`: what the directory said last; `scaling_facts` what the owner said, `age_s` seconds ago; None before the first word."""
+    """Of `model`. `listing`: what the directory said last; `scaling_facts` what the owner said, `age_s` seconds ago;
+    None before the first word."""
 
     def __init__(self, model: str) -> None:
         self.listing: Listing | None = None
@@ -149,7 +154,9 @@ class CellClient:
         patience_s = _ANSWER_S if self.listing is None else 0.0
         while True:
             if self._watch is None:
-                self._watch = self._directory.watch.remote(-1 if self.listing is None else self.listing.version, _WATCH_S)
+                self._watch = self._directory.watch.remote(
+                    -1 if self.listing is None else self.listing.version, _WATCH_S
+                )
             ready, _ = ray.wait([self._watch], timeout=patience_s)
             if not ready:
                 return

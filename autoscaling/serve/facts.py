@@ -1,4 +1,5 @@
-"""What the spec in force says of one model's scaling, as the controller follows it: a part of the spec at first, the whole once one is applied."""
+"""What the spec in force says of one model's scaling, as the controller follows it: a part of the spec at first, the
+whole once one is applied."""
 
 import json
 import logging

@@ -1,8 +1,9 @@
-"""The number of replicas, handed from the thread that decides to Serve's control loop, which asks some ten times a second. Pure but for its lock.
+"""The number of replicas, handed from the thread that decides to Serve's control loop, which asks some ten times a
+second. Pure but for its lock.
 
-Serve applies a number at the tick that asks for it, except that it goes from many to none in two. So what was asked for counts as applied until Serve
-has had its ticks. Once it was, another number is another hand's (a deploy, an operator of Serve): it stands until the next decision, which is taken
-from there.
+Serve applies a number at the tick that asks for it, except that it goes from many to none in two. So what was asked for
+counts as applied until Serve has had its ticks. Once it was, another number is another hand's (a deploy, an operator of
+Serve): it stands until the next decision, which is taken from there.
 """
 
 import threading

@@ -1,7 +1,7 @@
 """What a model's scaling in the controller foretells, as the spec in force says (`autoscaling.forecast`).
 
-What arrives is recorded and kept in the run's folder whether anybody wants a forecast or not: whoever asks for one later, or after a restart, has it
-at once.
+What arrives is recorded and kept in the run's folder whether anybody wants a forecast or not: whoever asks for one
+later, or after a restart, has it at once.
 """
 
 import logging
@@ -30,7 +30,9 @@ class LiveForecaster:
         self._facts = facts
         self._path = path
         self._recorder = Recorder(_kept(path))
-        self._seasonal = SeasonalForecaster(recorder=self._recorder)  # which looks through this recorder, and not by itself
+        self._seasonal = SeasonalForecaster(
+            recorder=self._recorder
+        )  # which looks through this recorder, and not by itself
         self._closed = self._recorder.closed
         self._writing = threading.Lock()
         self._kept_until = 0
@@ -45,7 +47,9 @@ class LiveForecaster:
         self._recorder.look(signals.unix_s, signals.epoch, signals.arrived_work)
         if self._recorder.closed != self._closed:
             self._closed = self._recorder.closed
-            threading.Thread(target=self._keep, args=(self._recorder.history,), name="raylane-arrivals", daemon=True).start()
+            threading.Thread(
+                target=self._keep, args=(self._recorder.history,), name="raylane-arrivals", daemon=True
+            ).start()
 
     def forecast(self, unix_s: float) -> Forecast | None:
         """What is expected from that time of day on; None where the spec wants none, or nobody can know."""
@@ -55,7 +59,12 @@ class LiveForecaster:
         found = seasonal.forecast(unix_s)
         if seasonal.failures > self._reported:
             self._reported = seasonal.failures
-            log.error("the forecast of model %s failed, %d times by now: %s", self._facts.model.name, seasonal.failures, seasonal.error)
+            log.error(
+                "the forecast of model %s failed, %d times by now: %s",
+                self._facts.model.name,
+                seasonal.failures,
+                seasonal.error,
+            )
         return found
 
     @property
@@ -71,7 +80,9 @@ class LiveForecaster:
                 write_history(self._path, history)
                 self._kept_until = until
             except OSError as error:
-                log.warning("what arrives at model %s cannot be kept in %s: %s", self._facts.model.name, self._path, error)
+                log.warning(
+                    "what arrives at model %s cannot be kept in %s: %s", self._facts.model.name, self._path, error
+                )
 
 
 def _kept(path: Path) -> History | None:

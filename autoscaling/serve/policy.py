@@ -1,9 +1,11 @@
-"""The policy class that Ray Serve's controller makes of a model's `AutoscalingConfig` (`deployments/app.py`), and asks at every tick.
+"""The policy class that Ray Serve's controller makes of a model's `AutoscalingConfig` (`deployments/app.py`), and asks
+at every tick.
 
-Traps of Serve 2.60 that shape it: it runs in the controller's only loop, so it neither waits nor raises (an exception would stop the scaling of
-every application); this module alone is pickled by value, so it holds nothing but this class; a policy is made anew at every deploy and restart, so
-what it knows is elsewhere (the log), and its thread must end with it; a number that goes from many to none is applied in two ticks (`handover.py`);
-with no replica and requests counted by Serve's own handles Serve would decide by itself, but no request to an engine passes through a handle.
+Traps of Serve 2.60 that shape it: it runs in the controller's only loop, so it neither waits nor raises (an exception
+would stop the scaling of every application); this module alone is pickled by value, so it holds nothing but this class;
+a policy is made anew at every deploy and restart, so what it knows is elsewhere (the log), and its thread must end with
+it; a number that goes from many to none is applied in two ticks (`handover.py`); with no replica and requests counted
+by Serve's own handles Serve would decide by itself, but no request to an engine passes through a handle.
 """
 
 import threading

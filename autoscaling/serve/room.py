@@ -1,4 +1,5 @@
-"""How many replicas of a model there is room for: by its pool in the spec, and by Ray's nodes where all of the pool's are there. Pure.
+"""How many replicas of a model there is room for: by its pool in the spec, and by Ray's nodes where all of the pool's
+are there. Pure.
 
 A cluster that may still grow is not held to the nodes that it has: there the pool alone says how many.
 """
@@ -23,10 +24,17 @@ class Node:
     total: Amounts
 
 
-def schedulable(spec: ClusterSpec, model: Model, region: Region, nodes: Iterable[Node], replicas: Iterable[ReplicaFacts]) -> int | None:
-    """The most replicas of `model` that can run at once beside those of other models; None where neither the pool nor Ray says."""
+def schedulable(
+    spec: ClusterSpec, model: Model, region: Region, nodes: Iterable[Node], replicas: Iterable[ReplicaFacts]
+) -> int | None:
+    """The most replicas of `model` that can run at once beside those of other models; None where neither the pool nor
+    Ray says."""
     pool = spec.pool_of(model, region)
-    known = [number for number in (_by_pool(model, pool), _by_nodes(spec, model, region, pool, nodes, replicas)) if number is not None]
+    known = [
+        number
+        for number in (_by_pool(model, pool), _by_nodes(spec, model, region, pool, nodes, replicas))
+        if number is not None
+    ]
     return min(known, default=None)
 
 
@@ -36,7 +44,9 @@ def _by_pool(model: Model, pool: Pool) -> int | None:
     return None if pool.cpus_per_node is None else pool.nodes * int(pool.cpus_per_node / model.cpus + _ROUNDING)
 
 
-def _by_nodes(spec: ClusterSpec, model: Model, region: Region, pool: Pool, nodes: Iterable[Node], replicas: Iterable[ReplicaFacts]) -> int | None:
+def _by_nodes(
+    spec: ClusterSpec, model: Model, region: Region, pool: Pool, nodes: Iterable[Node], replicas: Iterable[ReplicaFacts]
+) -> int | None:
     need = needs(model, pool)
     able = {node.node_id: dict(node.total) for node in nodes if _fits(need, node.total)}
     if len(able) < pool.nodes:

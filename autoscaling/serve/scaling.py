@@ -1,5 +1,5 @@
-"""The scaling of one model in Serve's controller. Every turn reads; where the policy's period has passed, or something is new, it decides, hands the
-number over and tells. `worker.py` runs the turns in a thread.
+"""The scaling of one model in Serve's controller. Every turn reads; where the policy's period has passed, or something
+is new, it decides, hands the number over and tells. `worker.py` runs the turns in a thread.
 
 The number is handed to Serve before anything is written or published: no disk and no directory delays it.
 """
@@ -49,7 +49,8 @@ class ScalingClock:
 
 
 class Alarm(StrEnum):
-    """What is wrong with the scaling of a model: on /metrics and in `raylane status`, with every decision while it lasts."""
+    """What is wrong with the scaling of a model: on /metrics and in `raylane status`, with every decision while it
+    lasts."""
 
     POLICY_FAILED = "policy_failed"
     """The policy raised; the number stays."""
@@ -62,7 +63,8 @@ class Alarm(StrEnum):
     FOREIGN_WRITE = "foreign_write"
     """Another hand changed the number of replicas."""
     BAD_SPEC = "bad_spec"
-    """The spec in force cannot be followed (a cost file is missing, a setting is refused); what was in force before is."""
+    """The spec in force cannot be followed (a cost file is missing, a setting is refused); what was in force before
+    is."""
     NO_LOG = "no_log"
     """The decision log cannot be written."""
     FORECAST_FAILED = "forecast_failed"
@@ -70,7 +72,8 @@ class Alarm(StrEnum):
     ROLLED_BACK = "rolled_back"
     """A promoted policy burned the SLO and was taken back; the spec does not say so yet."""
     OUT_OF_REACH = "out_of_reach"
-    """SLOs are missed faster than the SLO allows, and more replicas do not help: `raylane explain` says how the policy knows."""
+    """SLOs are missed faster than the SLO allows, and more replicas do not help: `raylane explain` says how the policy
+    knows."""
 
 
 _BY_LIMIT = {
@@ -103,7 +106,14 @@ _STANDING_S = 30.0
 class ModelScaling:
     """What was decided up to ten minutes before a restart of the controller is gone on with, from the log."""
 
-    def __init__(self, facts: ModelFacts, cell: CellClient, handover: Handover, folder: Path, forecaster: Forecaster | None = None) -> None:
+    def __init__(
+        self,
+        facts: ModelFacts,
+        cell: CellClient,
+        handover: Handover,
+        folder: Path,
+        forecaster: Forecaster | None = None,
+    ) -> None:
         self._facts = facts
         self._cell = cell
         self._handover = handover
@@ -129,7 +139,8 @@ class ModelScaling:
         return self._facts.setup.period_s / math.ceil(self._facts.setup.period_s / _LONGEST_TURN_S)
 
     def turn(self) -> None:
-        """One decision where the spec's period has passed, or something has changed that cannot wait; none before Serve has said how many run."""
+        """One decision where the spec's period has passed, or something has changed that cannot wait; none before Serve
+        has said how many run."""
         applied = self._handover.applied
         if applied is None:
             return
@@ -164,7 +175,8 @@ class ModelScaling:
     def _follow(self, ns: int) -> bool:
         """Whether something has changed.
 
-        What is restored follows the spec in force, not the one with which it was deployed: so not before the directory has spoken.
+        What is restored follows the spec in force, not the one with which it was deployed: so not before the directory
+        has spoken.
         """
         listing, bad = self._cell.listing, self._facts.bad
         if listing is not None and (self._facts.follow(listing.spec_json) or self._restored):

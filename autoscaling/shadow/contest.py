@@ -1,5 +1,5 @@
-"""The active policy and its shadow on the same stream: what both would have cost and carried, by a fluid model, and how often
-their numbers flapped. Pure.
+"""The active policy and its shadow on the same stream: what both would have cost and carried, by a fluid model, and how
+often their numbers flapped. Pure.
 """
 
 import math
@@ -25,8 +25,8 @@ class CountChange:
 
 
 class FlapCounter:
-    """Counts flaps as changes happen: within ten minutes the number of replicas goes one way and back, though the load did
-    not change by as much as one replica does."""
+    """Counts flaps as changes happen: within ten minutes the number of replicas goes one way and back, though the load
+    did not change by as much as one replica does."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -58,12 +58,13 @@ class FluidFleet:
         wait       w = B / C              infinite where there is work and no replica
         short      dt, where w is over the tightest SLO of what arrives
         paid       n * dt                 n: replicas asked for, those that start with them
-        start      a replica asked for is ready S seconds later; one that goes is gone at once, what has not started first
+        start      a replica asked for is ready S seconds later; one that goes is gone at once, what has not started
+                   first
 
     It leaves out, on purpose: lanes and their order, the lengths of single requests, KV blocks, batching, drains, and
-    that a short fleet sheds load. So it compares two policies on the same stream; it does not forecast a latency. The active
-    policy goes through the same model, and beside it stands what was really missed: where these two disagree, trust no
-    comparison.
+    that a short fleet sheds load. So it compares two policies on the same stream; it does not forecast a latency. The
+    active policy goes through the same model, and beside it stands what was really missed: where these two disagree,
+    trust no comparison.
     """
 
     def __init__(self, ready: int, at_s: float) -> None:
@@ -104,8 +105,8 @@ class FluidFleet:
 
 @dataclass(frozen=True, slots=True)
 class PolicyTally:
-    """Of one policy: `replica_hours` paid, `short_s` by the fluid model, how often its number changed and how many of these changes were flaps, how
-    often which reason decided."""
+    """Of one policy: `replica_hours` paid, `short_s` by the fluid model, how often its number changed and how many of
+    these changes were flaps, how often which reason decided."""
 
     policy: str
     number: int
@@ -138,7 +139,15 @@ class PolicyLedger:
 
     def tally(self) -> PolicyTally:
         fleet = self.fleet
-        return PolicyTally(self.policy, self.number, fleet.paid_s / 3600, fleet.short_s, self._changes, self._flaps.count, dict(self._reasons))
+        return PolicyTally(
+            self.policy,
+            self.number,
+            fleet.paid_s / 3600,
+            fleet.short_s,
+            self._changes,
+            self._flaps.count,
+            dict(self._reasons),
+        )
 
 
 _LOAD_S = 60.0
@@ -147,8 +156,9 @@ _LOAD_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ShadowStanding:
-    """Over `seconds`, of which no capacity was known for `unknown_s` (nothing counts as short there). `agreement`: the share of moments at which both
-    asked for the same number. `met` and `missed`: promises, as they really went under the active policy."""
+    """Over `seconds`, of which no capacity was known for `unknown_s` (nothing counts as short there). `agreement`: the
+    share of moments at which both asked for the same number. `met` and `missed`: promises, as they really went under
+    the active policy."""
 
     seconds: float
     unknown_s: float

@@ -1,10 +1,10 @@
-"""What scales one model: an active policy, perhaps a shadow, a promotion on probation. Serve drives it, the log records it,
-`replay` drives it again.
+"""What scales one model: an active policy, perhaps a shadow, a promotion on probation. Serve drives it, the log records
+it, `replay` drives it again.
 
 Pure and deterministic: its whole state is in it (a log begins with it), and it can be pickled between any two calls. A
-spec that names the shadow's policy as the active one and the other way round is a promotion: the policies change places with
-what they have learned. One that goes back the same way is a rollback. A promoted policy that burns the SLO is taken back at
-once, here; `reverted` says so until the spec says so too.
+spec that names the shadow's policy as the active one and the other way round is a promotion: the policies change places
+with what they have learned. One that goes back the same way is a rollback. A promoted policy that burns the SLO is
+taken back at once, here; `reverted` says so until the spec says so too.
 """
 
 import math
@@ -24,9 +24,9 @@ from deployments.cell.control import Control
 class Shadow:
     """`policy` beside the policy named `active`: asked the same at the same moments, and changes nothing.
 
-    It sees the number of replicas that the active policy has made, not its own: its answers are to the world as it is. Its
-    own numbers are then taken through the fluid model (`contest.py`). Rate limits are not put on it: what it asks for does
-    not happen, and would be asked for again at every moment.
+    It sees the number of replicas that the active policy has made, not its own: its answers are to the world as it is.
+    Its own numbers are then taken through the fluid model (`contest.py`). Rate limits are not put on it: what it asks
+    for does not happen, and would be asked for again at every moment.
     """
 
     def __init__(self, policy: ScalingPolicy, bounds: Bounds, replica_profile: ReplicaProfile, active: str) -> None:
@@ -65,7 +65,8 @@ Counts = dict[str, tuple[int, int, float]]
 class Probation:
     """Of a policy that was promoted at `since_s`: for `within_s` seconds, taken back at `burn`.
 
-        burn of a class = missed / (kept + missed) / (1 - attainment), over the last span_s seconds; the worst class counts
+        burn of a class = missed / (kept + missed) / (1 - attainment), over the last span_s seconds; the worst class
+        counts
 
     The first span after the promotion is the old policy's doing as much as the new one's, so nothing is said in it.
     """
@@ -144,7 +145,8 @@ class Pair:
         return decision
 
     def configure(self, setup: ScalingSetup, now: float) -> None:
-        """Follows a changed spec from now on. What a policy has learned survives where its kind stays. Raises ValueError; then nothing is changed."""
+        """Follows a changed spec from now on. What a policy has learned survives where its kind stays. Raises
+        ValueError; then nothing is changed."""
         pair = (self.choice, self.shadow_choice)
         if (setup.policy, setup.shadow) == pair and setup.costs == self._costs:
             self.reverted = None
@@ -196,7 +198,12 @@ class Pair:
             shadow = self.shadow.policy if setup.shadow == self.shadow_choice else remember(shadow, self.shadow.policy)
         same = keeps and setup.shadow == self.shadow_choice and setup.policy == self.choice
         self.scaler.policy = policy
-        self.choice, self.shadow_choice, self._replica_profile, self._costs = setup.policy, setup.shadow, setup.replica_profile, setup.costs
+        self.choice, self.shadow_choice, self._replica_profile, self._costs = (
+            setup.policy,
+            setup.shadow,
+            setup.replica_profile,
+            setup.costs,
+        )
         self.reverted = self.probation = self._promoted_over = None
         if not same:
             self.shadow = None if shadow is None else self._new_shadow(shadow)

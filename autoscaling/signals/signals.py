@@ -1,9 +1,10 @@
-"""The facts of one moment from which a scaling policy decides: the scheduler's snapshot, and what that lacks. Pure data: the
-controller and the simulator make them alike, policies read them, logs keep them (`log/codec.py` has the columns that it keeps).
+"""The facts of one moment from which a scaling policy decides: the scheduler's snapshot, and what that lacks. Pure
+data: the controller and the simulator make them alike, policies read them, logs keep them (`log/codec.py` has the
+columns that it keeps).
 
-Counts are cumulative since the scheduler's start, so that a policy takes differences over whatever span it likes and a lost
-reading loses nothing. They start again when the scheduler does (`epoch` changes): whoever takes differences looks at that
-first. Work is in prefill tokens: uncached prompt plus weighted expected output, as the scheduler books it.
+Counts are cumulative since the scheduler's start, so that a policy takes differences over whatever span it likes and a
+lost reading loses nothing. They start again when the scheduler does (`epoch` changes): whoever takes differences looks
+at that first. Work is in prefill tokens: uncached prompt plus weighted expected output, as the scheduler books it.
 """
 
 import math
@@ -24,7 +25,8 @@ _EMPTY = Snapshot((), (), 0, 0, 0, 0, {}, {}, None, None, None, 0.0, (), 0, 0.0,
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What is expected of the arrival of work: the rate (tokens a second) from `at_s` on in even steps of `step_s`, and its standard error.
+    """What is expected of the arrival of work: the rate (tokens a second) from `at_s` on in even steps of `step_s`, and
+    its standard error.
 
     Made outside the policy, from history, and an input of it like any other: a replayed log has it.
     """
@@ -49,10 +51,11 @@ class Forecast:
 class Signals:
     """One moment of one model in one cell.
 
-    `at_s` runs evenly from an arbitrary start, `unix_s` is the time of day; `age_s`: how old the scheduler's `snapshot` was when it was read.
-    `applied`: how many replicas the platform was last told to run; of those, `starting` are not ready yet. `schedulable`: how many could run at most
-    on what there is (None: nobody knows). `attainment`: the share of its requests that each class promises to answer in time. `latencies` and
-    `forecast` are None where the policy asks for none, or nobody made one; `forecast_failed`: there should be a forecast, and making it went wrong.
+    `at_s` runs evenly from an arbitrary start, `unix_s` is the time of day; `age_s`: how old the scheduler's `snapshot`
+    was when it was read. `applied`: how many replicas the platform was last told to run; of those, `starting` are not
+    ready yet. `schedulable`: how many could run at most on what there is (None: nobody knows). `attainment`: the share
+    of its requests that each class promises to answer in time. `latencies` and `forecast` are None where the policy
+    asks for none, or nobody made one; `forecast_failed`: there should be a forecast, and making it went wrong.
     """
 
     at_s: float
@@ -138,7 +141,20 @@ def signals_of(
     """The facts of that moment. See `Signals`."""
     there = sum(replica.status != ReplicaStatus.DRAINING for replica in snapshot.replicas)
     starting = max(0, applied - there)
-    return Signals(at_s, unix_s, age_s, epoch, applied, starting, schedulable, snapshot, attainment, latencies, forecast, forecast_failed)
+    return Signals(
+        at_s,
+        unix_s,
+        age_s,
+        epoch,
+        applied,
+        starting,
+        schedulable,
+        snapshot,
+        attainment,
+        latencies,
+        forecast,
+        forecast_failed,
+    )
 
 
 def signals_from(

@@ -1,7 +1,9 @@
-"""Runs vLLM's own tests of its OpenAI server against vLLM and against raylane, and says which of those that pass on vLLM fail here.
+"""Runs vLLM's own tests of its OpenAI server against vLLM and against raylane, and says which of those that pass on
+vLLM fail here.
 
-The tests come from vLLM's source distribution, which pip downloads (`source.py`). One thing is replaced: the class that starts the server for a
-fixture (`stand_in.py`). It takes the flags that the fixture gave it, for both sides alike (`served.py`).
+The tests come from vLLM's source distribution, which pip downloads (`source.py`). One thing is replaced: the class that
+starts the server for a fixture (`stand_in.py`). It takes the flags that the fixture gave it, for both sides alike
+(`served.py`).
 """
 
 import asyncio
@@ -41,21 +43,33 @@ MODULES = (
     "entrypoints/serve/tokenize/test_tokenization.py",
     "entrypoints/openai/completion/test_prompt_validation.py",
 )
-"""The modules of tests that ask a server, and that a small model can be asked: no pictures, no sound, no GPU. Those that share a server follow each
-other."""
+"""The modules of tests that ask a server, and that a small model can be asked: no pictures, no sound, no GPU. Those
+that share a server follow each other."""
 SIDES = ("bare", "raylane")
 
 
 def main(
     modules: Annotated[str, typer.Option(help="Only modules whose path has this text; several with a comma.")] = "",
     sides: Annotated[str, typer.Option(help="`bare`, `raylane` or both, with a comma.")] = ",".join(SIDES),
-    keep: Annotated[Path | None, typer.Option(help="A folder for what is downloaded, to be used again; without it all is thrown away.")] = None,
-    again: Annotated[int, typer.Option(min=0, help="So often tests that pass on one side alone are run again, on both: some are of chance.")] = 2,
-    more: Annotated[str, typer.Option(help="Further modules of vLLM's tests, by their path below `tests/`; with a comma.")] = "",
+    keep: Annotated[
+        Path | None,
+        typer.Option(help="A folder for what is downloaded, to be used again; without it all is thrown away."),
+    ] = None,
+    again: Annotated[
+        int,
+        typer.Option(
+            min=0, help="So often tests that pass on one side alone are run again, on both: some are of chance."
+        ),
+    ] = 2,
+    more: Annotated[
+        str, typer.Option(help="Further modules of vLLM's tests, by their path below `tests/`; with a comma.")
+    ] = "",
     json_file: JsonFile = None,
 ) -> None:
     """Compare vLLM and raylane by vLLM's own tests."""
-    chosen = [module for module in MODULES if any(part in module for part in modules.split(","))] + [one for one in more.split(",") if one]
+    chosen = [module for module in MODULES if any(part in module for part in modules.split(","))] + [
+        one for one in more.split(",") if one
+    ]
 
     async def work(folder: Path) -> dict[str, Any]:
         try:
@@ -74,20 +88,32 @@ def compare(folder: Path, downloads: Path, modules: list[str], sides: list[str],
     downloads.mkdir(parents=True, exist_ok=True)
     source, packages = fetch(downloads.resolve()), install_what_tests_need(downloads.resolve())
     if not (source.parent / "adapter").exists():
-        make_model(source.parent / "model", (file.read_text(encoding="utf-8") for file in sorted((source / "tests/entrypoints").rglob("*.py"))))
+        make_model(
+            source.parent / "model",
+            (file.read_text(encoding="utf-8") for file in sorted((source / "tests/entrypoints").rglob("*.py"))),
+        )
         make_adapter(source.parent / "adapter")
-    outcomes = {side: run(side, folder / side, source, packages, [str(source / "tests" / module) for module in modules]) for side in sides}
+    outcomes = {
+        side: run(side, folder / side, source, packages, [str(source / "tests" / module) for module in modules])
+        for side in sides
+    }
     for turn in range(1, again + 1):
         nodes = differing(*outcomes.values()) if len(sides) > 1 else []
         for side in sides if nodes else ():
             found = run(side, folder / f"{side}-{turn}", source, packages, [f"{source}/{node}" for node in nodes])
-            outcomes[side] |= {name: {**test, "turn": turn} for name, test in found.items() if test["outcome"] == "passed"}
+            outcomes[side] |= {
+                name: {**test, "turn": turn} for name, test in found.items() if test["outcome"] == "passed"
+            }
     return {"schema": 1, **run_facts(), "vllm": VERSION, "modules": modules, "outcomes": outcomes}
 
 
 def differing(one: dict[str, dict[str, Any]], other: dict[str, dict[str, Any]]) -> list[str]:
     """The tests that pass on one side alone, as pytest is asked for them."""
-    return [test["node"] for name, test in one.items() if name in other and (test["outcome"] == "passed") != (other[name]["outcome"] == "passed")]
+    return [
+        test["node"]
+        for name, test in one.items()
+        if name in other and (test["outcome"] == "passed") != (other[name]["outcome"] == "passed")
+    ]
 
 
 def run(side: str, folder: Path, source: Path, packages: Path, asked: list[str]) -> dict[str, dict[str, Any]]:
@@ -102,13 +128,39 @@ def run(side: str, folder: Path, source: Path, packages: Path, asked: list[str])
         "CONFORMANCE_ADAPTER": str(source.parent / "adapter"),
         "HF_HUB_OFFLINE": "1",
     }
-    options = ["-q", "-p", "benchmarks.conformance.stand_in", "-p", "no:cacheprovider", f"--rootdir={source}", "-c", os.devnull]
-    options += ["-o", "asyncio_mode=strict", "--timeout=300", f"--junitxml={report}", "-o", "junit_family=xunit1", "--tb=short"]
+    options = [
+        "-q",
+        "-p",
+        "benchmarks.conformance.stand_in",
+        "-p",
+        "no:cacheprovider",
+        f"--rootdir={source}",
+        "-c",
+        os.devnull,
+    ]
+    options += [
+        "-o",
+        "asyncio_mode=strict",
+        "--timeout=300",
+        f"--junitxml={report}",
+        "-o",
+        "junit_family=xunit1",
+        "--tb=short",
+    ]
     console.print(f"{side}: {len(asked)} modules or tests ...", style="dim")
     with (folder / "pytest.log").open("wb") as log:
-        subprocess.run([sys.executable, "-m", "pytest", *options, *asked], cwd=folder / "names", env=environment, stdout=log, stderr=log, check=False)
+        subprocess.run(
+            [sys.executable, "-m", "pytest", *options, *asked],
+            cwd=folder / "names",
+            env=environment,
+            stdout=log,
+            stderr=log,
+            check=False,
+        )
     if not report.exists():
-        raise SourceError(f"pytest gave no report for {side}:\n{(folder / 'pytest.log').read_text(errors='replace')[-3_000:]}")
+        raise SourceError(
+            f"pytest gave no report for {side}:\n{(folder / 'pytest.log').read_text(errors='replace')[-3_000:]}"
+        )
     return outcomes_in(report)
 
 
@@ -118,9 +170,15 @@ def outcomes_in(report: Path) -> dict[str, dict[str, Any]]:
     for case in ET.parse(report).iter("testcase"):
         module, _, test = (case.get("classname") or "").rpartition(".test_")
         file, _, group = test.partition(".")
-        node = "::".join(part for part in (f"{module.replace('.', '/')}/test_{file}.py", group, case.get("name")) if part)
+        node = "::".join(
+            part for part in (f"{module.replace('.', '/')}/test_{file}.py", group, case.get("name")) if part
+        )
         bad = next((child for child in case if child.tag in ("failure", "error", "skipped")), None)
-        outcome = {"outcome": "passed"} if bad is None else {"outcome": bad.tag, "message": f"{bad.get('message')}\n{bad.text or ''}"[-1_500:]}
+        outcome = (
+            {"outcome": "passed"}
+            if bad is None
+            else {"outcome": bad.tag, "message": f"{bad.get('message')}\n{bad.text or ''}"[-1_500:]}
+        )
         found[f"{case.get('classname')}::{case.get('name')}"] = {"node": node, **outcome}
     return found
 
@@ -131,13 +189,17 @@ def show(result: dict[str, Any]) -> None:
     counts = Table("side", "tests", "passed", "failed", "not begun", "skipped")
     for side, tests in outcomes.items():
         reported = [test["outcome"] for test in tests.values()]
-        counts.add_row(side, str(len(reported)), *(str(reported.count(one)) for one in ("passed", "failure", "error", "skipped")))
+        counts.add_row(
+            side, str(len(reported)), *(str(reported.count(one)) for one in ("passed", "failure", "error", "skipped"))
+        )
     console.print(counts)
     if set(SIDES) <= set(outcomes):
         bare, own = ({name for name, test in outcomes[side].items() if test["outcome"] == "passed"} for side in SIDES)
         console.print(f"{len(bare)} pass on vLLM; {len(bare & own)} of them pass here")
         for name in sorted(bare - own):
-            console.print(f"only on vLLM: {name}\n{outcomes['raylane'].get(name, {}).get('message', 'not run')}", markup=False)
+            console.print(
+                f"only on vLLM: {name}\n{outcomes['raylane'].get(name, {}).get('message', 'not run')}", markup=False
+            )
         for name in sorted(own - bare):
             console.print(f"only here: {name}", markup=False)
 

@@ -1,4 +1,5 @@
-"""The server that a test of vLLM asks for, by vLLM's flags, as a spec of ours; and how each side is started from that spec."""
+"""The server that a test of vLLM asks for, by vLLM's flags, as a spec of ours; and how each side is started from that
+spec."""
 
 import json
 import os
@@ -17,10 +18,18 @@ from deployments.engine.environment import replica_environment
 from deployments.gateway.tenants import digest_of
 
 CONTEXTS = (2_048, 4_096)
-"""Bounds of a served context: a larger one takes longer to fill, where a test sets no end; with few sizes, more tests share a server."""
+"""Bounds of a served context: a larger one takes longer to fill, where a test sets no end; with few sizes, more tests
+share a server."""
 ONLY_VLLM = frozenset({"root_path"})
 """Flags for which raylane has nothing: a proxy in front cuts off a path's beginning."""
-SETTINGS = ("max_num_batched_tokens", "enforce_eager", "tool_call_parser", "reasoning_parser", "chat_template", "max_lora_rank")
+SETTINGS = (
+    "max_num_batched_tokens",
+    "enforce_eager",
+    "tool_call_parser",
+    "reasoning_parser",
+    "chat_template",
+    "max_lora_rank",
+)
 """Flags that are settings of the spec under the same name."""
 _DROPPED = frozenset(
     {
@@ -80,7 +89,9 @@ def spec_of(name: str, source: Path, flags: Sequence[str], api_key: str | None) 
             settings["prefix_caching"] = not flag.startswith("no_")
         elif flag == "lora_modules":
             modules = value if isinstance(value, list) else [value]
-            served["adapters"] = [dict(zip(("name", "source"), str(module).split("=", 1), strict=True)) for module in modules]
+            served["adapters"] = [
+                dict(zip(("name", "source"), str(module).split("=", 1), strict=True)) for module in modules
+            ]
         elif flag.startswith("structured_outputs_config"):
             continue  # so small a model would write blanks for ever
         elif flag not in _DROPPED | ONLY_VLLM:
@@ -104,7 +115,8 @@ def command_of(side: str, spec: ClusterSpec, file: Path, flags: Sequence[str]) -
 
 
 def environment_of(side: str, spec: ClusterSpec, folder: Path, root: Path, more: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a side's process: ours without what would lead it to vLLM's tests, and what the engine needs."""
+    """The environment of a side's process: ours without what would lead it to vLLM's tests, and what the engine
+    needs."""
     own = {**os.environ, **more, "PYTHONPATH": str(root), "RAYLANE_HOME": str(folder / "home")}
     if side == "raylane":
         return own

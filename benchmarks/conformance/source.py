@@ -1,8 +1,10 @@
-"""What vLLM's tests are run with: the tests themselves, from vLLM's source distribution, and a small model that stands for every model.
+"""What vLLM's tests are run with: the tests themselves, from vLLM's source distribution, and a small model that stands
+for every model.
 
-Nothing of the tests is kept in this repository. The model is as small as one can be, of weights drawn at random, with what the tests ask of a model:
-a vocabulary of over 5,000 tokens, a context of over 20,000, ChatML with any role, tools and thoughts, and answers that seldom end by themselves.
-What it says means nothing, so a test of good sense fails on both sides.
+Nothing of the tests is kept in this repository. The model is as small as one can be, of weights drawn at random, with
+what the tests ask of a model: a vocabulary of over 5,000 tokens, a context of over 20,000, ChatML with any role, tools
+and thoughts, and answers that seldom end by themselves. What it says means nothing, so a test of good sense fails on
+both sides.
 """
 
 import json
@@ -28,12 +30,18 @@ class SourceError(RuntimeError):
 
 
 def fetch(folder: Path) -> Path:
-    """Has pip download the source distribution into `folder` and unpacks its tests. Returns the folder that holds `tests`. Raises SourceError."""
+    """Has pip download the source distribution into `folder` and unpacks its tests. Returns the folder that holds
+    `tests`. Raises SourceError."""
     root = folder / f"vllm-{VERSION}"
     if not (root / "tests").exists():
         _install(folder / "build", _BUILD)
-        # vLLM's metadata names the device in its version, and pip takes a version that is not the one it asked for as another distribution.
-        environment = {"PYTHONPATH": str(folder / "build"), "VLLM_TARGET_DEVICE": "empty", "VLLM_VERSION_OVERRIDE": VERSION}
+        # vLLM's metadata names the device in its version, and pip takes a version that is not the one it asked for as
+        # another distribution.
+        environment = {
+            "PYTHONPATH": str(folder / "build"),
+            "VLLM_TARGET_DEVICE": "empty",
+            "VLLM_VERSION_OVERRIDE": VERSION,
+        }
         options = ["--no-deps", "--no-binary", "vllm", "--no-build-isolation", "--dest", str(folder)]
         _pip(["download", *options, f"vllm=={VERSION}"], environment)
         with tarfile.open(folder / f"vllm-{VERSION}.tar.gz") as archive:
@@ -87,8 +95,12 @@ def make_model(folder: Path, texts: Iterable[str]) -> Path:
 
     logging.disable_progress_bar()
     learner = ByteLevelBPETokenizer()
-    learner.train_from_iterator(texts, vocab_size=VOCABULARY - len(_MARKS), special_tokens=list(_SPECIAL), show_progress=False)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=learner._tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+    learner.train_from_iterator(
+        texts, vocab_size=VOCABULARY - len(_MARKS), special_tokens=list(_SPECIAL), show_progress=False
+    )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=learner._tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>"
+    )
     tokenizer.add_tokens(list(_MARKS))
     tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(folder)
@@ -120,8 +132,18 @@ def make_adapter(folder: Path) -> Path:
     weights: dict[str, Any] = {}
     for layer in range(_LAYERS):
         name = f"base_model.model.model.layers.{layer}.self_attn.q_proj"
-        weights |= {f"{name}.lora_A.weight": torch.zeros(_RANK, _WIDTH), f"{name}.lora_B.weight": torch.zeros(_WIDTH, _RANK)}
+        weights |= {
+            f"{name}.lora_A.weight": torch.zeros(_RANK, _WIDTH),
+            f"{name}.lora_B.weight": torch.zeros(_WIDTH, _RANK),
+        }
     save_file(weights, folder / "adapter_model.safetensors")
-    adapter = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": _RANK, "lora_alpha": _RANK, "target_modules": ["q_proj"], "bias": "none"}
+    adapter = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "r": _RANK,
+        "lora_alpha": _RANK,
+        "target_modules": ["q_proj"],
+        "bias": "none",
+    }
     (folder / "adapter_config.json").write_text(json.dumps(adapter), encoding="utf-8")
     return folder

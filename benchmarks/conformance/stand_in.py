@@ -1,7 +1,9 @@
-"""A pytest plugin for vLLM's own tests: the class that starts `vllm serve` for them starts the side under test instead. All else is vLLM's.
+"""A pytest plugin for vLLM's own tests: the class that starts `vllm serve` for them starts the side under test instead.
+All else is vLLM's.
 
-One model (`model.py`) stands for every model, under the name that the test asks for; so that its tokenizer is found by that name, the tests run in a
-folder where the name leads to the model. Adapters that would be downloaded are one that changes nothing. `__main__.py` runs pytest with this.
+One model (`model.py`) stands for every model, under the name that the test asks for; so that its tokenizer is found by
+that name, the tests run in a folder where the name leads to the model. Adapters that would be downloaded are one that
+changes nothing. `__main__.py` runs pytest with this.
 """
 
 import asyncio
@@ -68,7 +70,9 @@ class Sides:
         (folder / "spec.yaml").write_text(text, encoding="utf-8")
         spec: ClusterSpec = parse_spec(text)
         command = command_of(SIDE, spec, folder / "spec.yaml", flags)
-        server = ServerProcess(command, environment_of(SIDE, spec, folder, ROOT, environment), self._is_ready, folder / "log")
+        server = ServerProcess(
+            command, environment_of(SIDE, spec, folder, ROOT, environment), self._is_ready, folder / "log"
+        )
         self._server = server
         self._thread.submit(asyncio.run, server.start()).result()
 
@@ -87,7 +91,9 @@ sides = Sides()
 class StandIn(utils.RemoteOpenAIServer):  # type: ignore[misc]
     """The server that a fixture makes: its address is that of the side under test."""
 
-    def __init__(self, model: str, vllm_serve_args: list[str], *, env_dict: dict[str, str] | None = None, **_: Any) -> None:
+    def __init__(
+        self, model: str, vllm_serve_args: list[str], *, env_dict: dict[str, str] | None = None, **_: Any
+    ) -> None:
         flags = list(vllm_serve_args)
         if "--port" in flags:  # the test chose one
             at = flags.index("--port")
@@ -127,4 +133,7 @@ def _no_hub() -> Iterator[None]:
 def _needs_a_server(item: pytest.Item) -> bool:
     fixtures = getattr(item, "_fixtureinfo", None)
     functions = [one.func for found in fixtures.name2fixturedefs.values() for one in found] if fixtures else []
-    return any("RemoteOpenAIServer(" in inspect.getsource(function) for function in [*functions, getattr(item, "function", _needs_a_server)])
+    return any(
+        "RemoteOpenAIServer(" in inspect.getsource(function)
+        for function in [*functions, getattr(item, "function", _needs_a_server)]
+    )

@@ -1,4 +1,5 @@
-"""`python -m benchmarks.hostile`: hostile bodies alone, for what each costs; then beside streams, in turns with streams alone."""
+"""`python -m benchmarks.hostile`: hostile bodies alone, for what each costs; then beside streams, in turns with streams
+alone."""
 
 import asyncio
 import statistics
@@ -21,7 +22,9 @@ LIMIT_MS = 20.0
 
 def main(
     bodies: Annotated[int, typer.Option(min=10, help="How many, in each of the two parts.")] = 10_000,
-    max_mib: Annotated[float, typer.Option(min=0.001, max=8, help="The largest body. 8 is the gateway's limit.")] = 7.999,
+    max_mib: Annotated[
+        float, typer.Option(min=0.001, max=8, help="The largest body. 8 is the gateway's limit.")
+    ] = 7.999,
     pairs: Annotated[int, typer.Option(min=1, help="Turns of streams beside a share of the bodies, and alone.")] = 5,
     streams: Annotated[int, typer.Option(min=1, help="Streams that are watched.")] = 4,
     seed: Annotated[int, typer.Option(help="Of the bodies.")] = 0,
@@ -35,7 +38,9 @@ def main(
         stack = await asyncio.to_thread(Stack, folder, free_port())
         try:
             result: dict[str, Any] = {"schema": 1, **run_facts(), "bodies": bodies, "max_bytes": maximum, "seed": seed}
-            await attack(stack.url, seed - 1, range(_WARM_UP), maximum)  # what is allocated once, and bounded caches that fill, are no leak
+            await attack(
+                stack.url, seed - 1, range(_WARM_UP), maximum
+            )  # what is allocated once, and bounded caches that fill, are no leak
             if "alone" in parts:
                 result["alone"] = await _alone(stack, seed, bodies, maximum)
             if "beside" in parts:
@@ -63,9 +68,16 @@ async def _alone(stack: Stack, seed: int, bodies: int, maximum: int) -> dict[str
         "noted": len(loop_ms),
         "loop_cpu_ms": _quantiles(list(loop_ms.values())),
         "over_limit": sum(value > LIMIT_MS for value in loop_ms.values()),
-        "dearest": [{"number": name, "path": sent.sizes[name][0], "bytes": sent.sizes[name][1], **_shown(costs[name])} for name in dear],
+        "dearest": [
+            {"number": name, "path": sent.sizes[name][0], "bytes": sent.sizes[name][1], **_shown(costs[name])}
+            for name in dear
+        ],
         "reading_cpu_ms": _quantiles([1e3 * costs[name].read_s for name in loop_ms]),
-        "memory_mib": {"before": round(before, 1), "after": round(stack.memory_mib(), 1), "peak_resident": round(stack.peak_mib(), 1)},
+        "memory_mib": {
+            "before": round(before, 1),
+            "after": round(stack.memory_mib(), 1),
+            "peak_resident": round(stack.peak_mib(), 1),
+        },
     }
 
 
@@ -92,7 +104,11 @@ async def _beside(stack: Stack, seed: int, bodies: int, maximum: int, pairs: int
         "gap_ms_beside": with_ms,
         "gap_ms_alone": without_ms,
         "p99.9_more_ms": median_interval(more).as_json(),
-        "memory_mib": {"before": round(before, 1), "after": round(stack.memory_mib(), 1), "peak_resident": round(stack.peak_mib(), 1)},
+        "memory_mib": {
+            "before": round(before, 1),
+            "after": round(stack.memory_mib(), 1),
+            "peak_resident": round(stack.peak_mib(), 1),
+        },
     }
 
 
@@ -103,7 +119,11 @@ def _add(total: Sent, more: Sent) -> None:
 
 
 def _answers(sent: Sent) -> dict[str, Any]:
-    return {"statuses": dict(sorted(sent.statuses.items())), "broken": dict(sent.broken), "took_s": round(sent.took_s, 1)}
+    return {
+        "statuses": dict(sorted(sent.statuses.items())),
+        "broken": dict(sent.broken),
+        "took_s": round(sent.took_s, 1),
+    }
 
 
 def _shown(cost: Cost) -> dict[str, Any]:
@@ -112,7 +132,10 @@ def _shown(cost: Cost) -> dict[str, Any]:
 
 def _quantiles(values: list[float]) -> dict[str, float]:
     found = np.quantile(values, [0.5, 0.99, 0.999, 1.0])
-    return {"count": len(values), **{name: round(float(value), 2) for name, value in zip(("p50", "p99", "p99.9", "max"), found, strict=True)}}
+    return {
+        "count": len(values),
+        **{name: round(float(value), 2) for name, value in zip(("p50", "p99", "p99.9", "max"), found, strict=True)},
+    }
 
 
 def _show(result: dict[str, Any]) -> None:
@@ -122,14 +145,20 @@ def _show(result: dict[str, Any]) -> None:
             table.add_row(name, *(f"{alone[key][quantile]:.2f}" for quantile in ("p50", "p99", "p99.9", "max")))
     if beside := result.get("beside"):
         for name, key in (("gap of a stream, alone", "gap_ms_alone"), ("gap of a stream, beside", "gap_ms_beside")):
-            row = (statistics.median(run[quantile] for run in beside[key]) for quantile in ("p50", "p99", "p99.9", "max"))
+            row = (
+                statistics.median(run[quantile] for run in beside[key]) for quantile in ("p50", "p99", "p99.9", "max")
+            )
             table.add_row(name, *(f"{value:.2f}" for value in row))
     console.print(table)
     for part in ("alone", "beside"):
         if found := result.get(part):
-            console.print(f"{part}: answers {found['statuses']}, broken {found['broken']}, memory MiB {found['memory_mib']}")
+            console.print(
+                f"{part}: answers {found['statuses']}, broken {found['broken']}, memory MiB {found['memory_mib']}"
+            )
     if alone:
-        console.print(f"over {LIMIT_MS:.0f} ms: {alone['over_limit']} of {alone['noted']}; the dearest: {alone['dearest']}")
+        console.print(
+            f"over {LIMIT_MS:.0f} ms: {alone['over_limit']} of {alone['noted']}; the dearest: {alone['dearest']}"
+        )
     if beside:
         console.print(f"p99.9 of the gaps beside, less that alone: {beside['p99.9_more_ms']} ms")
 

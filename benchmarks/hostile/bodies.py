@@ -1,6 +1,8 @@
-"""Makes request bodies that mean harm: each kind of them aims at one thing that a parser may do too much of. Seeded, so that a run can be repeated.
+"""Makes request bodies that mean harm: each kind of them aims at one thing that a parser may do too much of. Seeded, so
+that a run can be repeated.
 
-`body_of` makes a body of about a given size. Some are valid and only costly, some are broken where a parser sees it last.
+`body_of` makes a body of about a given size. Some are valid and only costly, some are broken where a parser sees it
+last.
 """
 
 import math
@@ -21,7 +23,20 @@ _PROMPTS = {
 }
 """The field of each path's prompt, and one that means no harm."""
 PATHS = tuple(_PROMPTS)
-_FIELDS = ("prompt", "messages", "input", "system", "stop", "tools", "max_tokens", "n", "model", "logit_bias", "cache_salt", "metadata")
+_FIELDS = (
+    "prompt",
+    "messages",
+    "input",
+    "system",
+    "stop",
+    "tools",
+    "max_tokens",
+    "n",
+    "model",
+    "logit_bias",
+    "cache_salt",
+    "metadata",
+)
 _Filler = Callable[[random.Random, int], bytes]
 
 
@@ -53,7 +68,9 @@ def _deep(draw: random.Random, size: int) -> bytes:
 
 def _number(draw: random.Random, size: int) -> bytes:
     sign, digits = draw.choice([b"", b"-"]), b"9" * size
-    return sign + draw.choice([digits, b"0." + digits, b"1e" + digits, b"1" + digits[: size // 2] + b"." + digits[: size // 2]])
+    return sign + draw.choice(
+        [digits, b"0." + digits, b"1e" + digits, b"1" + digits[: size // 2] + b"." + digits[: size // 2]]
+    )
 
 
 def _keys(draw: random.Random, size: int) -> bytes:
@@ -65,7 +82,18 @@ def _keys(draw: random.Random, size: int) -> bytes:
 
 
 def _nonsense(draw: random.Random, size: int) -> bytes:
-    return draw.choice([b"NaN", b"Infinity", b"\xff" * size, b"'" * size, draw.randbytes(size), b" " * size + b"1", b"\x00" * size, b"tru"])
+    return draw.choice(
+        [
+            b"NaN",
+            b"Infinity",
+            b"\xff" * size,
+            b"'" * size,
+            draw.randbytes(size),
+            b" " * size + b"1",
+            b"\x00" * size,
+            b"tru",
+        ]
+    )
 
 
 _MESSAGES = _repeated(
@@ -79,7 +107,18 @@ _MESSAGES = _repeated(
 _FILLERS: tuple[_Filler, ...] = (
     _repeated(b"1", b"[1]", b"[]", b"{}", b'""', b'"a"', b"12345", b"[1,2,3]", b"null", b"1.5", b"-0"),
     _repeated(b'{"a":1}', b'{"type":"text","text":"x"}', b"[[[[[]]]]]", b'"\\\\"', b'"\\""', b"1" * 4_300),
-    _text(b"a", b"\\u0041", b"\\u4e2d", b"\\ud83d\\ude00", b"\\n", b"\\\\", b'\\"a\\",1\\n', "中".encode(), b"[{,", "a😀".encode()),
+    _text(
+        b"a",
+        b"\\u0041",
+        b"\\u4e2d",
+        b"\\ud83d\\ude00",
+        b"\\n",
+        b"\\\\",
+        b'\\"a\\",1\\n',
+        "中".encode(),
+        b"[{,",
+        "a😀".encode(),
+    ),
     _text(b"\\ud800", b"\xc3\x28", b"\n", b"\\x", b"\xed\xa0\x80"),
     _deep,
     _number,
@@ -109,4 +148,13 @@ def size_of(draw: random.Random, maximum: int, minimum: int = 64) -> int:
 
 
 def _broken(draw: random.Random, body: bytes) -> bytes:
-    return draw.choice([body[:-1], body + body[:50], b"\xef\xbb\xbf" + body, body[: len(body) // 2], body[:-1] + b",}", b"[" + body + b"]"])
+    return draw.choice(
+        [
+            body[:-1],
+            body + body[:50],
+            b"\xef\xbb\xbf" + body,
+            body[: len(body) // 2],
+            body[:-1] + b",}",
+            b"[" + body + b"]",
+        ]
+    )

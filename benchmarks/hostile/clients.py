@@ -1,4 +1,5 @@
-"""The two clients: one that sends hostile bodies, in a process of its own, and one that reads streams and notes the gaps between their pieces."""
+"""The two clients: one that sends hostile bodies, in a process of its own, and one that reads streams and notes the
+gaps between their pieces."""
 
 import asyncio
 import io
@@ -70,7 +71,8 @@ async def _send_all(url: str, seed: int, numbers: range, maximum: int) -> Sent:
 
 
 async def watch(url: str, streams: int, until: "asyncio.Future[Any]") -> list[float]:
-    """Reads so many streams until that is done. The gaps between their pieces (seconds), without those before the first piece of each."""
+    """Reads so many streams until that is done. The gaps between their pieces (seconds), without those before the first
+    piece of each."""
     gaps: list[float] = []
     async with aiohttp.ClientSession(headers=_AUTHORIZED, timeout=aiohttp.ClientTimeout(total=None)) as session:
         tasks = [asyncio.create_task(_read(session, url, number, gaps)) for number in range(streams)]

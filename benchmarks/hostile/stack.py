@@ -1,7 +1,9 @@
-"""A gateway and a simulated engine, each in a process of its own, without Ray: as the whole product has them, and quick to start.
+"""A gateway and a simulated engine, each in a process of its own, without Ray: as the whole product has them, and quick
+to start.
 
-The gateway notes what each request cost its loop's thread. The engine's steps take 5 ms whatever they hold, and it has room for all, so that a long
-prompt slows no stream down and what gaps a stream has come from the work around the engine.
+The gateway notes what each request cost its loop's thread. The engine's steps take 5 ms whatever they hold, and it has
+room for all, so that a long prompt slows no stream down and what gaps a stream has come from the work around the
+engine.
 """
 
 import asyncio
@@ -42,7 +44,8 @@ _LIMITS = EngineModelLimits(sequences=512, step_tokens=CONTEXT, kv_tokens=2 * CO
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """CPU seconds of one request: of all that the gateway's loop thread did from its head to its end; and of reading the body, in any thread."""
+    """CPU seconds of one request: of all that the gateway's loop thread did from its head to its end; and of reading
+    the body, in any thread."""
 
     loop_s: float
     read_s: float
@@ -64,12 +67,15 @@ class Stack:
         self._engine.start()
         facts = self._engine_pipe.recv()
         self._gateway_pipe, gateway_end = context.Pipe()
-        self._gateway = context.Process(target=_run, args=(_gateway, spec, gateway_end, str(folder), facts), daemon=True)
+        self._gateway = context.Process(
+            target=_run, args=(_gateway, spec, gateway_end, str(folder), facts), daemon=True
+        )
         self._gateway.start()
         assert self._gateway_pipe.recv() == "ready"
 
     def costs(self) -> dict[str, Cost]:
-        """What the requests since the last call cost, by their ids; garbage is collected then, and free memory given back."""
+        """What the requests since the last call cost, by their ids; garbage is collected then, and free memory given
+        back."""
         self._gateway_pipe.send("costs")
         costs: dict[str, Cost] = self._gateway_pipe.recv()
         return costs
@@ -91,13 +97,19 @@ class Stack:
 
 
 def _spec(costs: Path, port: int) -> ClusterSpec:
-    settings = {"max_model_len": CONTEXT, "max_num_seqs": _LIMITS.sequences, "max_num_batched_tokens": _LIMITS.step_tokens}
+    settings = {
+        "max_model_len": CONTEXT,
+        "max_num_seqs": _LIMITS.sequences,
+        "max_num_batched_tokens": _LIMITS.step_tokens,
+    }
     simulated = {"costs": str(costs), "tokens_per_chunk": 1}
     return ClusterSpec.model_validate(
         {
             "name": "hostile",
             "regions": [{"name": "here", "pools": [{"name": "cpu"}]}],
-            "models": [{"name": MODEL, "source": "org/m", "engine": "simulated", "simulated": simulated, "settings": settings}],
+            "models": [
+                {"name": MODEL, "source": "org/m", "engine": "simulated", "simulated": simulated, "settings": settings}
+            ],
             "tenants": [{"name": "one", "keys": [digest_of(KEY)]}],
             "gateway": {"port": port, "access_log": False},
         }
@@ -125,7 +137,8 @@ async def _gateway(spec_json: str, pipe: Connection, folder: str, facts: Any) ->
     directory = Directory(_SECRET)
     await gateway.start(_Handle(directory))
     await directory.register(facts)
-    while not any(True for dispatcher in gateway.service.dispatchers.values() for _ in dispatcher.replicas.ready_in_turn()):  # noqa: ASYNC110
+    dispatchers = gateway.service.dispatchers
+    while not any(True for one in dispatchers.values() for _ in one.replicas.ready_in_turn()):  # noqa: ASYNC110
         await asyncio.sleep(0.05)
     calm_garbage_collector()
     pipe.send("ready")

@@ -1,8 +1,9 @@
 """`python -m benchmarks.lanes`: lanes against first-in-first-out, and ablations, on real traces and the same engines.
 
-For each mix its capacity is measured first: what a closed loop gets through. Then, for each seed and each load (a share of that capacity), every side
-runs the same arrivals, run until drained; the sides take turns in who goes first, and change by applying another spec to the running cluster.
-`serve-llm` and `serve-llm-direct` are `ray.serve.llm`, which is up only while it runs.
+For each mix its capacity is measured first: what a closed loop gets through. Then, for each seed and each load (a share
+of that capacity), every side runs the same arrivals, run until drained; the sides take turns in who goes first, and
+change by applying another spec to the running cluster. `serve-llm` and `serve-llm-direct` are `ray.serve.llm`, which is
+up only while it runs.
 """
 
 import asyncio
@@ -16,7 +17,16 @@ import yaml
 
 from benchmarks.harness import TRACES, JsonFile, Traces, console, in_turns, listed, plain_table, run_program, write_json
 from benchmarks.lanes.mix import MIXES, SIDES, LaneMix, LaneTraffic
-from benchmarks.lanes.results import LaneVerdict, SideResult, by_lane, conserved_long_mean_s, engine_queue, judge, times_to_first_token, verdict_table
+from benchmarks.lanes.results import (
+    LaneVerdict,
+    SideResult,
+    by_lane,
+    conserved_long_mean_s,
+    engine_queue,
+    judge,
+    times_to_first_token,
+    verdict_table,
+)
 from benchmarks.lanes.wait_coverage import coverage, read_wait_estimates
 from benchmarks.serving.sides import SideName, make_side, one_replica_spec, write_spec
 from cli.bench.client import BenchClient
@@ -38,7 +48,9 @@ class LaneBenchmark:
         self._traces = traces
         self._url = f"http://127.0.0.1:{spec.gateway.port}"
 
-    async def run(self, mixes: list[str], seeds: list[int], loads: list[float], sides: list[str], duration_s: float) -> dict[str, Any]:
+    async def run(
+        self, mixes: list[str], seeds: list[int], loads: list[float], sides: list[str], duration_s: float
+    ) -> dict[str, Any]:
         """Starts the cluster; of each mix, measures its capacity and runs all loads on all sides."""
         side = make_side("raylane", self._spec, self._folder)
         console.print("starting the cluster ...")
@@ -52,7 +64,14 @@ class LaneBenchmark:
             await side.server.stop()
 
     async def _contest(
-        self, client: BenchClient, vocabulary: Vocabulary, mix_name: str, seeds: list[int], loads: list[float], sides: list[str], duration_s: float
+        self,
+        client: BenchClient,
+        vocabulary: Vocabulary,
+        mix_name: str,
+        seeds: list[int],
+        loads: list[float],
+        sides: list[str],
+        duration_s: float,
     ) -> dict[str, Any]:
         traffic = LaneTraffic(self._traces, self._spec.models[0].settings.max_model_len, mix_name)
         await self._apply("fifo")
@@ -93,20 +112,32 @@ class LaneBenchmark:
         await side.server.start()
         try:
             async with BenchClient(side.url, "completions", timeout_s=3_600) as client:
-                return self._result(mix, await open_loop(client, self._prompts(vocabulary), mix.load()), name, time.time())
+                return self._result(
+                    mix, await open_loop(client, self._prompts(vocabulary), mix.load()), name, time.time()
+                )
         finally:
             await side.server.stop()
 
     def _result(self, mix: LaneMix, outcome: LoadResult, name: str, since: float) -> SideResult:
         rate = outcome.output_tokens / outcome.elapsed_s
         console.print(
-            f"  {name}: {len(mix)} requests in {outcome.elapsed_s:.0f} s, {rate:.0f} output tokens/s, failures {outcome.failures or 'none'}"
+            f"  {name}: {len(mix)} requests in {outcome.elapsed_s:.0f} s, {rate:.0f} output tokens/s, failures "
+            f"{outcome.failures or 'none'}"
         )
         files = sorted(self._folder.glob("trace.jsonl*"))  # a long run rotates it
         lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
         wait_estimates, queue = coverage(read_wait_estimates(lines, since)), engine_queue(lines, since)
         lanes = by_lane(mix, times_to_first_token(outcome))
-        return SideResult(lanes, wait_estimates, queue, rate, outcome.elapsed_s, outcome.late_s, outcome.failures, float(mix.arrivals_s[-1]))
+        return SideResult(
+            lanes,
+            wait_estimates,
+            queue,
+            rate,
+            outcome.elapsed_s,
+            outcome.late_s,
+            outcome.failures,
+            float(mix.arrivals_s[-1]),
+        )
 
     async def _apply(self, name: str) -> None:
         text = yaml.safe_load((self._folder / "spec.yaml").read_text(encoding="utf-8")) | SIDES[name]
@@ -114,7 +145,9 @@ class LaneBenchmark:
         secret = (self._folder / "home" / self._spec.name / "secret").read_text(encoding="utf-8")
         async with aiohttp.ClientSession() as session:
             headers = {"authorization": f"Bearer {secret}"}
-            async with session.put(self._url + "/raylane/spec", data=desired.model_dump_json(), headers=headers) as response:
+            async with session.put(
+                self._url + "/raylane/spec", data=desired.model_dump_json(), headers=headers
+            ) as response:
                 if response.status != 200:
                     raise RuntimeError(f"the spec of {name!r} was not applied: {await response.text()}")
 
@@ -130,16 +163,31 @@ def _show(load: float, results: dict[str, SideResult]) -> None:
     for name, result in results.items():
         for index, lane in enumerate(result.lanes):
             gain = f"{fifo.lanes[index].ttft_p99_s / lane.ttft_p99_s:.2f}" if fifo else "-"
-            bound = f"{1e3 * conserved_long_mean_s(fifo.lanes, result.lanes):.0f}" if fifo and index == len(result.lanes) - 1 else ""
+            bound = (
+                f"{1e3 * conserved_long_mean_s(fifo.lanes, result.lanes):.0f}"
+                if fifo and index == len(result.lanes) - 1
+                else ""
+            )
             times = (f"{1e3 * value:.0f}" for value in (lane.ttft_p50_s, lane.ttft_p99_s))
-            table.add_row(name, lane.lane, str(lane.requests), str(lane.missed), *times, gain, f"{1e3 * lane.ttft_mean_s:.0f}", bound)
+            table.add_row(
+                name,
+                lane.lane,
+                str(lane.requests),
+                str(lane.missed),
+                *times,
+                gain,
+                f"{1e3 * lane.ttft_mean_s:.0f}",
+                bound,
+            )
     console.print(table)
     for name, result in results.items():
         ratio = f", {result.output_tokens_per_s / fifo.output_tokens_per_s:.3f} of fifo's throughput" if fifo else ""
         console.print(f"{name}{ratio}; in the engine's own queue p99 {1e3 * result.engine_queue.queued_p99_s:.0f} ms")
         for reported in result.wait_estimates:
             console.print(
-                f"  waits told in {reported.lane}: {reported.reported}, within p50 {reported.within_p50:.3f}, p95 {reported.within_p95:.3f}, ", end=""
+                f"  waits told in {reported.lane}: {reported.reported}, within p50 {reported.within_p50:.3f}, p95 "
+                f"{reported.within_p95:.3f}, ",
+                end="",
             )
             console.print(f"pinball {reported.pinball:.3f} s, the last minute's p95 {reported.rival_pinball:.3f} s")
 
@@ -171,11 +219,16 @@ def main(
 
     async def work(folder: Path) -> dict[str, Any]:
         spec = yaml.safe_load(text)
-        spec["gateway"] |= {"trace_file": str(folder / "trace.jsonl"), "timeouts": {"queue_wait_s": 1_800, "total_s": 3_600}}
+        spec["gateway"] |= {
+            "trace_file": str(folder / "trace.jsonl"),
+            "timeouts": {"queue_wait_s": 1_800, "total_s": 3_600},
+        }
         spec["classes"] = [{"name": "interactive", "ttft_ms": 5_000}]
         cluster = write_spec(folder, yaml.safe_dump(spec, sort_keys=False))
         figures = [float(load) for load in loads.split(",")]
-        return await LaneBenchmark(cluster, folder, traces).run(chosen_mixes, [int(seed) for seed in seeds.split(",")], figures, chosen, duration_s)
+        return await LaneBenchmark(cluster, folder, traces).run(
+            chosen_mixes, [int(seed) for seed in seeds.split(",")], figures, chosen, duration_s
+        )
 
     write_json(run_program(work), json_file)
 

@@ -1,8 +1,8 @@
 """How long the scheduler takes to decide, alone, on one core: `python -m benchmarks.lanes.core`.
 
-A cell in its steady state: every replica is full, as many requests wait as asked for, and for each that ends one is placed and one arrives. Timed is
-all that the core does for a request: submit, step, first token, release, and learning from the engine's account. Both sides, the lanes and one
-first-in-first-out lane, take turns.
+A cell in its steady state: every replica is full, as many requests wait as asked for, and for each that ends one is
+placed and one arrives. Timed is all that the core does for a request: submit, step, first token, release, and learning
+from the engine's account. Both sides, the lanes and one first-in-first-out lane, take turns.
 """
 
 import random
@@ -16,7 +16,17 @@ import typer
 
 from benchmarks.harness import JsonFile, console, in_turns, plain_table, write_json
 from deployments.garbage import calm_garbage_collector
-from deployments.scheduling import Capacity, Ending, LanePolicy, Lease, Order, Request, Scheduler, SchedulingPolicy, Usage
+from deployments.scheduling import (
+    Capacity,
+    Ending,
+    LanePolicy,
+    Lease,
+    Order,
+    Request,
+    Scheduler,
+    SchedulingPolicy,
+    Usage,
+)
 
 _CAPACITY = Capacity(sequences=32, ahead=8, kv_tokens=400_000, step_tokens=8_192, prefill_steps=2.0)
 _LANES = (
@@ -26,7 +36,9 @@ _LANES = (
 )
 _SIDES = {
     "lanes": SchedulingPolicy(_LANES, max_waiting=10_000_000),
-    "fifo": SchedulingPolicy((LanePolicy("all", None, max_wait_s=1e6, cap_s=1e9),), order=Order.ARRIVAL, max_waiting=10_000_000),
+    "fifo": SchedulingPolicy(
+        (LanePolicy("all", None, max_wait_s=1e6, cap_s=1e9),), order=Order.ARRIVAL, max_waiting=10_000_000
+    ),
 }
 _TENANTS = 50
 _SIZES = ((100, 10_000), (1_000, 100_000))
@@ -54,7 +66,11 @@ class SteadyScheduler:
         while len(self._scheduler.lanes.jobs) < waiting:
             self._submit()
             self._step()
-            while self._prefilling and len(self._scheduler.lanes.jobs) > 0 and len(self._live) < replicas * _CAPACITY.sequences:
+            while (
+                self._prefilling
+                and len(self._scheduler.lanes.jobs) > 0
+                and len(self._live) < replicas * _CAPACITY.sequences
+            ):
                 self._scheduler.first_token(self._prefilling.popleft(), self._now)
                 self._step()
 
@@ -146,7 +162,9 @@ def main(
     table = plain_table("CPU time of all decisions on a request (median of the rounds)", *columns, left=0)
     for result in results:
         lanes, fifo = result.median("lanes"), result.median("fifo")
-        table.add_row(f"{result.replicas:,}", f"{result.waiting:,}", f"{lanes:.1f}", f"{fifo:.1f}", f"{lanes / fifo:.2f}")
+        table.add_row(
+            f"{result.replicas:,}", f"{result.waiting:,}", f"{lanes:.1f}", f"{fifo:.1f}", f"{lanes / fifo:.2f}"
+        )
     console.print(table)
     write_json({"results": [{"replicas": r.replicas, "waiting": r.waiting, "us": r.us} for r in results]}, json_file)
 

@@ -1,13 +1,14 @@
 """What the contest is made of: the policies that are compared, and their traffic. Pure.
 
-Policies are sections of the spec, applied to one running cluster in turns, so that every side has the same engines. All have the same caps on what
-may wait: `LANES`' in sum. `unbound` binds everything at once that fits the KV cache: the queue is then the engine's own. `loose` binds a quarter of
-the engine's sequences ahead, and two steps of prefill.
+Policies are sections of the spec, applied to one running cluster in turns, so that every side has the same engines. All
+have the same caps on what may wait: `LANES`' in sum. `unbound` binds everything at once that fits the KV cache: the
+queue is then the engine's own. `loose` binds a quarter of the engine's sequences ahead, and two steps of prefill.
 
-Traffic: chat and code requests of Azure's 2023 traces with long prompts from elsewhere, fitted to the model's context. Each provider's lengths shrink
-by one factor, which makes its longest request fit: with a single factor for all, Mooncake's 126,000 tokens would leave chat prompts of 40 tokens,
-whose cost is that of their HTTP request. Arrivals keep the pattern of Azure's chat trace, stretched in time to the wanted rate; each is given to one
-of the three sources by a seeded draw. Mixes differ in where the long prompts come from: settings are chosen on one mix, and judged on the others.
+Traffic: chat and code requests of Azure's 2023 traces with long prompts from elsewhere, fitted to the model's context.
+Each provider's lengths shrink by one factor, which makes its longest request fit: with a single factor for all,
+Mooncake's 126,000 tokens would leave chat prompts of 40 tokens, whose cost is that of their HTTP request. Arrivals keep
+the pattern of Azure's chat trace, stretched in time to the wanted rate; each is given to one of the three sources by a
+seeded draw. Mixes differ in where the long prompts come from: settings are chosen on one mix, and judged on the others.
 """
 
 from collections.abc import Callable
@@ -40,7 +41,10 @@ SIDES: dict[str, dict[str, Any]] = {
     "round robin": {"lanes": _EVEN, "scheduling": {**_SCHEDULING, "order": "arrival"}},
     "deadline": {"lanes": _ONE, "scheduling": _SCHEDULING},
     "loose": {"lanes": _ONE, "scheduling": {**_SCHEDULING, "order": "arrival", "bind_ahead": 0.25, "prefill_steps": 2}},
-    "unbound": {"lanes": _ONE, "scheduling": {**_SCHEDULING, "order": "arrival", "bind_ahead": 1_000, "prefill_steps": 100_000}},
+    "unbound": {
+        "lanes": _ONE,
+        "scheduling": {**_SCHEDULING, "order": "arrival", "bind_ahead": 1_000, "prefill_steps": 100_000},
+    },
 }
 
 
@@ -60,7 +64,8 @@ _MAX = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class _Long:
-    """Where a mix has its long prompts from: the trace, and the quantile of its prompts from which on they are taken."""
+    """Where a mix has its long prompts from: the trace, and the quantile of its prompts from which on they are
+    taken."""
 
     read: Callable[[Path], Trace]
     quantile: float
@@ -72,7 +77,9 @@ def _recorded(name: str) -> Callable[[Path], Trace]:
 
 def _reasoning(folder: Path) -> Trace:
     """An hour of ServeGen's deepseek-r1: its long prompts have long answers, unlike Mooncake's."""
-    return drawn_trace(read_tables(folder, "deepseek-r1"), _NOON_S, _NOON_S + _HOUR_S, 1.0, np.random.default_rng(0), _MAX)
+    return drawn_trace(
+        read_tables(folder, "deepseek-r1"), _NOON_S, _NOON_S + _HOUR_S, 1.0, np.random.default_rng(0), _MAX
+    )
 
 
 MIXES = {
@@ -113,7 +120,9 @@ class LaneTraffic:
             (whole.prompt_tokens[long], whole.output_tokens[long]),
         )
         azure = scale_to_fit(
-            np.concatenate([chat.prompt_tokens, code.prompt_tokens]), np.concatenate([chat.output_tokens, code.output_tokens]), max_model_len
+            np.concatenate([chat.prompt_tokens, code.prompt_tokens]),
+            np.concatenate([chat.output_tokens, code.output_tokens]),
+            max_model_len,
         )
         self.scales = (azure, azure, scale_to_fit(whole.prompt_tokens, whole.output_tokens, max_model_len))
 

@@ -1,17 +1,19 @@
 """What a side did to each lane, and how it compares with first-in-first-out on the same arrivals. Pure.
 
-Rejections count as misses in the tails. Kleinrock's conservation policy: whatever a work-conserving server's order, the sum over requests of work x wait
-is the same, as long as the order does not look at the work itself within a lane. So if short requests wait less than under first-in-first-out, long
-ones must wait more, by as much:
+Rejections count as misses in the tails. Kleinrock's conservation policy: whatever a work-conserving server's order, the
+sum over requests of work x wait is the same, as long as the order does not look at the work itself within a lane. So if
+short requests wait less than under first-in-first-out, long ones must wait more, by as much:
 
-    bound(long) = (sum of work x wait under fifo, all lanes - sum of work x wait under lanes, the other lanes) / work of the long lane
+    bound(long) = (sum of work x wait under fifo, all lanes - sum of work x wait under lanes, the other lanes) / work of
+    the long lane
 
 in means of the waits for the first token, weighted by work.
 
-Above capacity the two sides' engines have to be equally fast for their waits to be compared: what waits is what came less what was done, so at 1.2
-times the capacity an engine that is 1 % slower makes all waits 6 % longer. `long_cost` holds that. `long_cost_alike` takes it off: both sides run
-the same arrivals until drained, and first-in-first-out's waits are stretched as the time after the last arrival was, (T - D) / (T_fifo - D). What
-is left is what the order costs; what the side really lost in throughput stands in `throughput`.
+Above capacity the two sides' engines have to be equally fast for their waits to be compared: what waits is what came
+less what was done, so at 1.2 times the capacity an engine that is 1 % slower makes all waits 6 % longer. `long_cost`
+holds that. `long_cost_alike` takes it off: both sides run the same arrivals until drained, and first-in-first-out's
+waits are stretched as the time after the last arrival was, (T - D) / (T_fifo - D). What is left is what the order
+costs; what the side really lost in throughput stands in `throughput`.
 """
 
 import json
@@ -32,8 +34,8 @@ from planning.workload.arrivals import FloatArray
 
 @dataclass(frozen=True, slots=True)
 class EngineQueue:
-    """The 99th percentile of the engine's own queue time; the 99th percentile of a step (the time per output token of a request is the mean of its
-    steps); and the first in units of the median step."""
+    """The 99th percentile of the engine's own queue time; the 99th percentile of a step (the time per output token of a
+    request is the mean of its steps); and the first in units of the median step."""
 
     requests: int
     queued_p99_s: float
@@ -66,7 +68,9 @@ def of_times(queued_s: Sequence[float] | FloatArray, steps_s: Sequence[float] | 
     """From each request's time in the engine's queue, and its mean step."""
     if not len(queued_s) or not len(steps_s):
         return EngineQueue(0, 0.0, 0.0, 0.0)
-    return EngineQueue(len(queued_s), float(np.quantile(queued_s, 0.99)), float(np.median(steps_s)), float(np.quantile(steps_s, 0.99)))
+    return EngineQueue(
+        len(queued_s), float(np.quantile(queued_s, 0.99)), float(np.median(steps_s)), float(np.quantile(steps_s, 0.99))
+    )
 
 
 DECODE_WEIGHT = 4.0
@@ -74,7 +78,8 @@ DECODE_WEIGHT = 4.0
 
 @dataclass(frozen=True, slots=True)
 class LaneResult:
-    """One lane of one run. Times to first token in seconds; a request without one counts as infinitely late in the quantiles, not in the mean."""
+    """One lane of one run. Times to first token in seconds; a request without one counts as infinitely late in the
+    quantiles, not in the mean."""
 
     lane: str
     requests: int
@@ -92,7 +97,12 @@ class LaneResult:
 
 def times_to_first_token(outcome: LoadResult) -> FloatArray:
     """By request, in seconds; infinite for one that failed."""
-    return np.array([sample.ttft_s if sample.failure is None and sample.ttft_s is not None else math.inf for sample in outcome.samples])
+    return np.array(
+        [
+            sample.ttft_s if sample.failure is None and sample.ttft_s is not None else math.inf
+            for sample in outcome.samples
+        ]
+    )
 
 
 def by_lane(mix: LaneMix, ttft_s: FloatArray) -> list[LaneResult]:
@@ -112,8 +122,8 @@ def _lane(name: str, ttft: FloatArray, work: FloatArray) -> LaneResult:
 
 
 def conserved_long_mean_s(fifo: list[LaneResult], lanes: list[LaneResult], slower: float = 1.0) -> float:
-    """What the long lane's mean must be at least, given what the others gained. `slower`: how many times as long everybody waits, on average, because
-    this side's engine was slower than that of first-in-first-out."""
+    """What the long lane's mean must be at least, given what the others gained. `slower`: how many times as long
+    everybody waits, on average, because this side's engine was slower than that of first-in-first-out."""
     total = sum(lane.ttft_mean_s * lane.work for lane in fifo) * slower
     others = sum(lane.ttft_mean_s * lane.work for lane in lanes[:-1])
     return (total - others) / lanes[-1].work
@@ -140,9 +150,10 @@ class SideResult:
 
 @dataclass(frozen=True, slots=True)
 class LaneVerdict:
-    """One pair of runs. `short_gain`: how many times the short lane's p99 is better; `throughput`: the share of first-in-first-out's output tokens
-    a second; `long_cost`: the long lane's mean wait over the conservation bound, `long_cost_alike`: at equal speed; `queue_steps`: the p99 of the
-    engine's own queue in median steps; `coverage`: the share of waits inside the promised p95, by lane."""
+    """One pair of runs. `short_gain`: how many times the short lane's p99 is better; `throughput`: the share of
+    first-in-first-out's output tokens a second; `long_cost`: the long lane's mean wait over the conservation bound,
+    `long_cost_alike`: at equal speed; `queue_steps`: the p99 of the engine's own queue in median steps; `coverage`: the
+    share of waits inside the promised p95, by lane."""
 
     short_gain: float
     throughput: float
@@ -169,17 +180,37 @@ def verdict_table(title: str, named: Sequence[tuple[str, LaneVerdict]]) -> Table
     """A line for each verdict, and the median of all."""
     table = Table(title=title, title_justify="left")
     names = sorted({lane for _, verdict in named for lane in verdict.coverage})
-    heads = ("", "short p99 fifo / this", "throughput", "long mean / bound", "at equal speed", "engine queue p99, steps")
+    heads = (
+        "",
+        "short p99 fifo / this",
+        "throughput",
+        "long mean / bound",
+        "at equal speed",
+        "engine queue p99, steps",
+    )
     for column in (*heads, *(f"{lane} within p95" for lane in names)):
         table.add_column(column, justify="right" if column else "left", no_wrap=not column)
     rows = [(name, _figures(verdict, names)) for name, verdict in named]
     if len(rows) > 1:
         rows.append(("median", [median(column) for column in zip(*(figures for _, figures in rows), strict=True)]))
     for name, figures in rows:
-        table.add_row(name, *(f"{figure:.{digits}f}" for figure, digits in zip(figures, (1, 3, 3, 3, 1, *[3] * len(names)), strict=True)))
+        table.add_row(
+            name,
+            *(
+                f"{figure:.{digits}f}"
+                for figure, digits in zip(figures, (1, 3, 3, 3, 1, *[3] * len(names)), strict=True)
+            ),
+        )
     return table
 
 
 def _figures(verdict: LaneVerdict, lanes: Sequence[str]) -> list[float]:
     coverage = [verdict.coverage.get(lane, float("nan")) for lane in lanes]
-    return [verdict.short_gain, verdict.throughput, verdict.long_cost, verdict.long_cost_alike, verdict.queue_steps, *coverage]
+    return [
+        verdict.short_gain,
+        verdict.throughput,
+        verdict.long_cost,
+        verdict.long_cost_alike,
+        verdict.queue_steps,
+        *coverage,
+    ]

@@ -1,7 +1,8 @@
 """`python -m benchmarks.lanes.simulated`: the same contest in virtual time, a few seconds a pair.
 
-The same mixes, policies and judgement as `python -m benchmarks.lanes`; the simulator's cell (`planning/simulator`) with a cost file instead of the
-running cluster. Made for ablations: many seeds are affordable, and no other load of the machine disturbs them.
+The same mixes, policies and judgement as `python -m benchmarks.lanes`; the simulator's cell (`planning/simulator`) with
+a cost file instead of the running cluster. Made for ablations: many seeds are affordable, and no other load of the
+machine disturbs them.
 """
 
 import json
@@ -124,7 +125,9 @@ def main(
                 known.append((f"seed {seed}, {capacity:.1f} requests/s", judge(rehearsal.run(mix, side), fifo)))
         for side, known in verdicts.items():
             console.print(verdict_table(f"{side} against fifo, {mix_name}, {load:g} x capacity", known))
-            found.append({"mix": mix_name, "side": side, "pairs": [{"of": name} | asdict(verdict) for name, verdict in known]})
+            found.append(
+                {"mix": mix_name, "side": side, "pairs": [{"of": name} | asdict(verdict) for name, verdict in known]}
+            )
     write_json({"load": load, "duration_s": duration_s, "found": found}, json_file)
 
 

@@ -1,6 +1,8 @@
-"""Whether the waits that clients were told held, from the gateway's trace file: coverage and pinball loss by lane. Pure.
+"""Whether the waits that clients were told held, from the gateway's trace file: coverage and pinball loss by lane.
+Pure.
 
-The rival is what a dashboard offers: the 95th percentile of the waits of the requests that were placed in the minute before, same lane.
+The rival is what a dashboard offers: the 95th percentile of the waits of the requests that were placed in the minute
+before, same lane.
 """
 
 import json
@@ -16,7 +18,8 @@ _WINDOW_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class WaitRecord:
-    """A queued request: when it was told what, and what became of it (`placed` false: it left before, after `wait_s`)."""
+    """A queued request: when it was told what, and what became of it (`placed` false: it left before, after
+    `wait_s`)."""
 
     lane: str
     reported_s: float
@@ -28,7 +31,8 @@ class WaitRecord:
 
 @dataclass(frozen=True, slots=True)
 class LaneCoverage:
-    """One lane. `pinball` and `rival_pinball` are mean losses in seconds; `censored` left before their p95 and say nothing."""
+    """One lane. `pinball` and `rival_pinball` are mean losses in seconds; `censored` left before their p95 and say
+    nothing."""
 
     lane: str
     reported: int
@@ -70,7 +74,11 @@ def pinball(quantile: float, wait_s: float) -> float:
 
 
 def _of_lane(lane: str, wait_estimates: list[WaitRecord]) -> LaneCoverage:
-    known = [wait_estimate for wait_estimate in wait_estimates if wait_estimate.placed or wait_estimate.wait_s > wait_estimate.p95_s]
+    known = [
+        wait_estimate
+        for wait_estimate in wait_estimates
+        if wait_estimate.placed or wait_estimate.wait_s > wait_estimate.p95_s
+    ]
     ours = [pinball(wait_estimate.p95_s, wait_estimate.wait_s) for wait_estimate in known if wait_estimate.placed]
     count = max(1, len(known))
     return LaneCoverage(
@@ -93,9 +101,13 @@ def _rival(wait_estimates: list[WaitRecord]) -> float:
     ordered: list[float] = []
     losses, next_placed = [], 0
     for wait_estimate in sorted(
-        (wait_estimate for wait_estimate in wait_estimates if wait_estimate.placed), key=lambda wait_estimate: wait_estimate.reported_s
+        (wait_estimate for wait_estimate in wait_estimates if wait_estimate.placed),
+        key=lambda wait_estimate: wait_estimate.reported_s,
     ):
-        while next_placed < len(placed) and placed[next_placed].reported_s + placed[next_placed].wait_s <= wait_estimate.reported_s:
+        while (
+            next_placed < len(placed)
+            and placed[next_placed].reported_s + placed[next_placed].wait_s <= wait_estimate.reported_s
+        ):
             done = placed[next_placed]
             window.append((done.reported_s + done.wait_s, done.wait_s))
             insort(ordered, done.wait_s)

@@ -1,7 +1,9 @@
-"""Where the backlog policy should rest, and whether it is as good as before: `python -m benchmarks.scaling --traces DIR --before COMMIT`.
+"""Where the backlog policy should rest, and whether it is as good as before: `python -m benchmarks.scaling --traces DIR
+--before COMMIT`.
 
-Each run goes through the policy of this checkout and of that commit, by its defaults, in turns; the simulator, the scheduler and the costs are each
-side's own. Everything runs in virtual time, so a busy machine changes no figure. Differences are paired by run, with Student's t interval of 95 %.
+Each run goes through the policy of this checkout and of that commit, by its defaults, in turns; the simulator, the
+scheduler and the costs are each side's own. Everything runs in virtual time, so a busy machine changes no figure.
+Differences are paired by run, with Student's t interval of 95 %.
 """
 
 import json
@@ -51,7 +53,9 @@ def sides(before: str | None, folder: Path) -> dict[str, Path]:
         return {"now": ROOT}
     done = subprocess.run(["git", "archive", before, *_ROOMS], cwd=ROOT, capture_output=True, check=False)
     if done.returncode:
-        raise typer.BadParameter(f"--before {before}: {done.stderr.decode().strip()}; allowed: a commit of this repository")
+        raise typer.BadParameter(
+            f"--before {before}: {done.stderr.decode().strip()}; allowed: a commit of this repository"
+        )
     with tarfile.open(fileobj=BytesIO(done.stdout)) as archive:
         archive.extractall(folder, filter="data")
     return {"before": folder, "now": ROOT}
@@ -61,7 +65,9 @@ def outcome(job: ScalingJob, tree: Path) -> Score:
     """The score of a run with the policy of that checkout. Raises RuntimeError with what the side said."""
     environment = {**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     case = pickle.dumps((job.case.run, job.case.target, job.case.replica_profile))
-    done = subprocess.run([sys.executable, str(_SIDE)], input=case, env=environment, cwd=tree, capture_output=True, check=False)
+    done = subprocess.run(
+        [sys.executable, str(_SIDE)], input=case, env=environment, cwd=tree, capture_output=True, check=False
+    )
     if done.returncode:
         raise RuntimeError(f"{job.name}, run {job.number}, with the policy of {tree}: {done.stderr.decode()[-2_000:]}")
     found: Score = json.loads(done.stdout)
@@ -75,7 +81,11 @@ def jobs(names: Iterable[str], numbers: int, traces: Path | None) -> list[Scalin
         try:
             for number in range(numbers):
                 make = RESTING.get(name)
-                found.append(ScalingJob(name, number, scenario_case(name, traces, number) if make is None else make(traces, number)))
+                found.append(
+                    ScalingJob(
+                        name, number, scenario_case(name, traces, number) if make is None else make(traces, number)
+                    )
+                )
         except TracesError as error:
             console.print(f"left out: {name}: {error}", style="yellow")
     return found
@@ -83,21 +93,50 @@ def jobs(names: Iterable[str], numbers: int, traces: Path | None) -> list[Scalin
 
 def resting(scores: dict[str, dict[str, list[Score]]]) -> Table:
     """Changes of the number, and how they follow each other; over all runs of a name."""
-    columns = ("run", "side", "runs", "in time", "replica-hours", "changes", "an hour", "back within 10 min", "closest, s")
+    columns = (
+        "run",
+        "side",
+        "runs",
+        "in time",
+        "replica-hours",
+        "changes",
+        "an hour",
+        "back within 10 min",
+        "closest, s",
+    )
     table = plain_table("Where it should rest", *columns, left=2)
     for name, by_side in scores.items():
         for side, own in by_side.items():
             changes, hours = (sum(one[key] for one in own) for key in ("changes", "hours"))
             closest = min((one["min_apart_s"] for one in own if one["min_apart_s"] is not None), default=None)
-            in_time, replica_hours = (float(np.mean([one[key] for one in own])) for key in ("attainment", "replica_hours"))
-            figures = (f"{in_time:.2%}", f"{replica_hours:.2f}", str(changes), f"{changes / hours:.1f}", str(sum(one["turns"] for one in own)))
+            in_time, replica_hours = (
+                float(np.mean([one[key] for one in own])) for key in ("attainment", "replica_hours")
+            )
+            figures = (
+                f"{in_time:.2%}",
+                f"{replica_hours:.2f}",
+                str(changes),
+                f"{changes / hours:.1f}",
+                str(sum(one["turns"] for one in own)),
+            )
             table.add_row(name, side, str(len(own)), *figures, "-" if closest is None else f"{closest:.0f}")
     return table
 
 
 def compared(scores: dict[str, dict[str, list[Score]]]) -> tuple[Table, list[str]]:
     """Now less before, and the names of what is worse beyond the interval."""
-    columns = ("scenario", "runs", "in time before", "now", "difference, points", "replica-hours before", "now", "difference", "flaps", "")
+    columns = (
+        "scenario",
+        "runs",
+        "in time before",
+        "now",
+        "difference, points",
+        "replica-hours before",
+        "now",
+        "difference",
+        "flaps",
+        "",
+    )
     table = plain_table("Now less before", *columns)
     worse = []
     for name, by_side in scores.items():
@@ -109,7 +148,16 @@ def compared(scores: dict[str, dict[str, list[Score]]]) -> tuple[Table, list[str
         flaps = f"{sum(one['flaps'] for one in old)} -> {sum(one['flaps'] for one in new)}"
         means = [f"{_column(one, 'attainment').mean():.3%}" for one in (old, new)]
         paid = [f"{_column(one, 'replica_hours').mean():.3f}" for one in (old, new)]
-        table.add_row(name, str(len(new)), *means, _shown(in_time, 100.0), *paid, _shown(hours), flaps, "worse" if bad else "no worse")
+        table.add_row(
+            name,
+            str(len(new)),
+            *means,
+            _shown(in_time, 100.0),
+            *paid,
+            _shown(hours),
+            flaps,
+            "worse" if bad else "no worse",
+        )
     return table, worse
 
 
@@ -123,7 +171,9 @@ def _shown(found: MeanInterval, times: float = 1.0) -> str:
 
 
 def main(
-    traces: Annotated[Path | None, typer.Option(help="The folder of recorded traffic.", envvar="RAYLANE_TRACES")] = None,
+    traces: Annotated[
+        Path | None, typer.Option(help="The folder of recorded traffic.", envvar="RAYLANE_TRACES")
+    ] = None,
     before: Annotated[str | None, typer.Option(help="The commit to compare with.")] = None,
     runs: Annotated[int, typer.Option(min=1, help="Runs of each scenario.")] = 8,
     days: Annotated[int, typer.Option(min=0, max=6, help="Runs of each recorded day.")] = 2,
@@ -138,15 +188,24 @@ def main(
             *jobs(_of(chosen, RECORDED), days, traces),
             *jobs(_of(chosen, [name for name in RESTING if name not in RECORDED]), min(runs, 4), traces),
         ],
-        "judged": [] if before is None else [*jobs(_of(chosen, JUDGED), runs, traces), *jobs(_of(chosen, DAYS), _max(days), traces)],
+        "judged": []
+        if before is None
+        else [*jobs(_of(chosen, JUDGED), runs, traces), *jobs(_of(chosen, DAYS), _max(days), traces)],
     }
     found: dict[str, dict[str, dict[str, list[Score]]]] = {}
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(processes) as pool:
         trees = sides(before, Path(folder))
         for group, own in groups.items():
-            reported = pool.map(lambda one: (one[0].name, one[1], outcome(one[0], trees[one[1]])), [(job, side) for job in own for side in trees])
+            reported = pool.map(
+                lambda one: (one[0].name, one[1], outcome(one[0], trees[one[1]])),
+                [(job, side) for job in own for side in trees],
+            )
             for name, side, score in reported:
-                console.print(f"{name}, {side}: {score['attainment']:.3%}, {score['replica_hours']:.2f} h, {score['changes']} changes", style="dim")
+                console.print(
+                    f"{name}, {side}: {score['attainment']:.3%}, {score['replica_hours']:.2f} h, {score['changes']} "
+                    "changes",
+                    style="dim",
+                )
                 found.setdefault(group, {}).setdefault(name, {}).setdefault(side, []).append(score)
     worse: list[str] = []
     if "resting" in found:

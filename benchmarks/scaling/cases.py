@@ -1,4 +1,5 @@
-"""Days and hours on which a policy should rest: a service whose upstream is out, a day with half an hour of silence in it, a request a minute."""
+"""Days and hours on which a policy should rest: a service whose upstream is out, a day with half an hour of silence in
+it, a request a minute."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -60,7 +61,8 @@ def quiet_half_hour(traces: Path | None, number: int) -> ScalingCase:
 
 
 def trickle(traces: Path | None, number: int, minimum: int, measured: bool) -> ScalingCase:
-    """A request a minute for three hours, every other run at even distances. `measured`: whether the policy knows what a replica costs."""
+    """A request a minute for three hours, every other run at even distances. `measured`: whether the policy knows what
+    a replica costs."""
     rng = np.random.default_rng([60, number])
     load = 1 / 60 / rate_of(CHAT, CHATS)
     stream = LoadStream(CHATS, [(0, load)], shape=_EVEN if number % 2 else 1.0)
@@ -83,7 +85,9 @@ def silenced(run: ScenarioRun, from_s: float, to_s: float) -> ScenarioRun:
     kept = np.flatnonzero((work.arrived_s < from_s) | (work.arrived_s >= to_s))
     columns = {one.name: _taken(getattr(work, one.name), kept) for one in fields(work) if one.name != "chunk_tokens"}
     at_s = np.arange(len(load)) * STEP_S
-    return replace(run, workload=replace(work, **columns), load=LoadCurve(np.where((at_s >= from_s) & (at_s < to_s), 0.0, load)))
+    return replace(
+        run, workload=replace(work, **columns), load=LoadCurve(np.where((at_s >= from_s) & (at_s < to_s), 0.0, load))
+    )
 
 
 def _taken(column: Any, index: NDArray[np.intp]) -> Any:

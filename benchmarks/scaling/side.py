@@ -1,4 +1,5 @@
-"""Runs one case with the policy of whatever checkout stands first on PYTHONPATH, by its defaults: a pickled case on standard input, JSON on the output.
+"""Runs one case with the policy of whatever checkout stands first on PYTHONPATH, by its defaults: a pickled case on
+standard input, JSON on the output.
 
 It imports nothing of `benchmarks`, so that an older checkout runs what a newer one has drawn.
 """

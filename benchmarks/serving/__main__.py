@@ -27,14 +27,22 @@ def main(
     round_s: Annotated[float, Option(help="About how long a turn is, in seconds.")] = 10.0,
     prompt_tokens: Annotated[int, Option(min=1)] = 64,
     output_tokens: Annotated[int, Option(min=1)] = 64,
-    stream: Annotated[Streamed, Option(help="Whether the rounds' answers are streamed; mixed: to every other client.")] = Streamed.YES,
+    stream: Annotated[
+        Streamed, Option(help="Whether the rounds' answers are streamed; mixed: to every other client.")
+    ] = Streamed.YES,
     singles: Annotated[int, Option(min=0, help="Spaced single requests a side, always streamed.")] = 200,
-    single_every_s: Annotated[float, Option(help="Seconds from one single request to the next, the sides in turns.")] = 0.15,
+    single_every_s: Annotated[
+        float, Option(help="Seconds from one single request to the next, the sides in turns.")
+    ] = 0.15,
     source: Source = None,
     alone: Annotated[bool, Option("--alone", help="Measure each rival once more with nobody else up.")] = False,
-    checkout: Annotated[Path | None, Option(help="Another checkout of raylane with a .venv: the side `checkout`.")] = None,
+    checkout: Annotated[
+        Path | None, Option(help="Another checkout of raylane with a .venv: the side `checkout`.")
+    ] = None,
     json_file: JsonFile = None,
-    quick: Annotated[bool, Option("--quick", help="2 rounds of 3 s and 20 singles: whether it works, not a measurement.")] = False,
+    quick: Annotated[
+        bool, Option("--quick", help="2 rounds of 3 s and 20 singles: whether it works, not a measurement.")
+    ] = False,
 ) -> None:
     """Compare our endpoint with bare vLLM and with ray.serve.llm: one machine, one run, in turns."""
     shape = ComparisonShape(prompt_tokens, output_tokens, rounds, round_s, singles, single_every_s, stream)
@@ -47,7 +55,9 @@ def main(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="'--points'") from error
     if stream is Streamed.MIXED and any(concurrency % 2 for concurrency in concurrencies):
-        raise typer.BadParameter(f"{points!r} with --stream mixed; allowed: even numbers of clients", param_hint="'--points'")
+        raise typer.BadParameter(
+            f"{points!r} with --stream mixed; allowed: even numbers of clients", param_hint="'--points'"
+        )
     choice = ComparisonOptions(chosen, concurrencies, shape, alone, checkout)
     result = run_program(lambda folder: compare(write_spec(folder, text), folder, choice, console.print))
     console.print(render(result))
@@ -56,14 +66,21 @@ def main(
 
 def _sides(text: str, checkout: Path | None) -> list[SideName]:
     if checkout is not None and not (checkout / ".venv" / "bin" / "raylane").is_file():
-        raise typer.BadParameter(f"{str(checkout)!r} has no .venv/bin/raylane; allowed: a checkout after `make install`", param_hint="'--checkout'")
+        raise typer.BadParameter(
+            f"{str(checkout)!r} has no .venv/bin/raylane; allowed: a checkout after `make install`",
+            param_hint="'--checkout'",
+        )
     allowed: tuple[SideName, ...] = SIDES if checkout is None else (*SIDES, "checkout")
     names = [part.strip() for part in text.split(",")]
     chosen = [side for name in names for side in allowed if side == name]
     if len(chosen) != len(names) or len(set(chosen)) < max(2, len(names)):
-        raise typer.BadParameter(f"{text!r}; allowed: two or more different ones of {', '.join(allowed)}", param_hint="'--sides'")
+        raise typer.BadParameter(
+            f"{text!r}; allowed: two or more different ones of {', '.join(allowed)}", param_hint="'--sides'"
+        )
     if any(side.startswith("serve-llm") for side in chosen) and importlib.util.find_spec("pyarrow") is None:
-        raise typer.BadParameter(f"{text!r}: ray.serve.llm cannot be imported without pyarrow: pip install pyarrow", param_hint="'--sides'")
+        raise typer.BadParameter(
+            f"{text!r}: ray.serve.llm cannot be imported without pyarrow: pip install pyarrow", param_hint="'--sides'"
+        )
     return chosen
 
 
@@ -71,10 +88,18 @@ def render(result: dict[str, Any]) -> Group:
     """One table of throughput and one of spaced TTFT, over the facts of the machine."""
     machine = result["machine"]
     versions = ", ".join(f"{name} {found}" for name, found in machine["versions"].items())
-    facts = f"{machine['cores']} cores of {machine['processor']}, load {machine['load_average'][0]} at the start; {versions}; model {result['model']}"
+    facts = (
+        f"{machine['cores']} cores of {machine['processor']}, load {machine['load_average'][0]} at the start; "
+        f"{versions}; model {result['model']}"
+    )
     failed = sum(turn["failed"] for turn in _turns(result))
     tables = [_throughput(result), *([_singles(result)] if result["shape"]["singles"] else [])]
-    return Group(*tables, Text(_shape(result["shape"])), Text(facts), Text(f"{failed} failed requests", style="red" if failed else "green"))
+    return Group(
+        *tables,
+        Text(_shape(result["shape"])),
+        Text(facts),
+        Text(f"{failed} failed requests", style="red" if failed else "green"),
+    )
 
 
 def _throughput(result: dict[str, Any]) -> Table:
@@ -108,7 +133,10 @@ def _throughput(result: dict[str, Any]) -> Table:
 
 def _shape(shape: dict[str, Any]) -> str:
     how = {"yes": "streamed", "no": "not streamed", "mixed": "every other one streamed"}[shape["stream"]]
-    return f"{shape['prompt_tokens']} tokens of prompt, {shape['output_tokens']} of output, {how}; {shape['rounds']} rounds"
+    return (
+        f"{shape['prompt_tokens']} tokens of prompt, {shape['output_tokens']} of output, {how}; {shape['rounds']} "
+        "rounds"
+    )
 
 
 def _singles(result: dict[str, Any]) -> Table:
@@ -126,8 +154,14 @@ def _singles(result: dict[str, Any]) -> Table:
         singles = found["singles"]
         ours, rival = (singles["ttft_ms"][found[role]] for role in ("ours", "rival"))
         difference = singles["ttft_difference_ms"]
-        spread = ("-", "-") if difference is None else (f"{difference['median']:+.2f}", f"{difference['low']:+.2f} to {difference['high']:+.2f}")
-        table.add_row(found["rival"], *(_ms(side[percentile]) for percentile in ("p50", "p99") for side in (ours, rival)), *spread)
+        spread = (
+            ("-", "-")
+            if difference is None
+            else (f"{difference['median']:+.2f}", f"{difference['low']:+.2f} to {difference['high']:+.2f}")
+        )
+        table.add_row(
+            found["rival"], *(_ms(side[percentile]) for percentile in ("p50", "p99") for side in (ours, rival)), *spread
+        )
     return table
 
 
@@ -140,7 +174,11 @@ def _middle_turn(point: dict[str, Any], side: str) -> dict[str, Any]:
 
 def _turns(result: dict[str, Any]) -> list[dict[str, Any]]:
     return [
-        each[found[role]] for found in result["comparisons"] for point in found["points"] for each in point["rounds"] for role in ("ours", "rival")
+        each[found[role]]
+        for found in result["comparisons"]
+        for point in found["points"]
+        for each in point["rounds"]
+        for role in ("ours", "rival")
     ]
 
 

@@ -1,8 +1,9 @@
 """How fast work ends when its client leaves: `python -m benchmarks.serving.cancel`.
 
-Clients leave one after the other at random moments: while they wait in the lane (the engine is kept full by a crowd of endless streams), before their
-first byte (a long prompt is in prefill), and after it. Timed are the gateway's books (lane entry, lease), asked for every 5 ms, and what the engine
-says of itself after each step (told at most every 50 ms; no time is made better by that, only worse).
+Clients leave one after the other at random moments: while they wait in the lane (the engine is kept full by a crowd of
+endless streams), before their first byte (a long prompt is in prefill), and after it. Timed are the gateway's books
+(lane entry, lease), asked for every 5 ms, and what the engine says of itself after each step (told at most every 50 ms;
+no time is made better by that, only worse).
 """
 
 import asyncio
@@ -19,7 +20,15 @@ import typer
 
 from benchmarks.harness import JsonFile, Source, console, run_facts, run_program, write_json
 from benchmarks.serving.clients import Crowd, Leaver
-from benchmarks.serving.gateway import Counts, EngineWatch, GatewayWatch, NeverError, engine_counters, engine_headers, engine_url
+from benchmarks.serving.gateway import (
+    Counts,
+    EngineWatch,
+    GatewayWatch,
+    NeverError,
+    engine_counters,
+    engine_headers,
+    engine_url,
+)
 from benchmarks.serving.sides import make_side, one_replica_spec, write_spec
 from cli.bench.client import BenchClient
 from cli.bench.prompts import TokenIds, measure_vocabulary
@@ -41,7 +50,8 @@ class LeavePoint(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CancelTrial:
-    """One client that left. Seconds from its leaving; None where it never happened. `disturbed`: the crowd changed meanwhile."""
+    """One client that left. Seconds from its leaving; None where it never happened. `disturbed`: the crowd changed
+    meanwhile."""
 
     moment: LeavePoint
     books_s: float | None
@@ -50,9 +60,19 @@ class CancelTrial:
 
 
 class Trials:
-    """The cluster under test, its watches, and the random moments. `hung_up` counts all that left, the crowd included."""
+    """The cluster under test, its watches, and the random moments. `hung_up` counts all that left, the crowd
+    included."""
 
-    def __init__(self, url: str, model: str, max_model_len: int, ids: tuple[int, ...], books: GatewayWatch, engine: EngineWatch, seed: int) -> None:
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        max_model_len: int,
+        ids: tuple[int, ...],
+        books: GatewayWatch,
+        engine: EngineWatch,
+        seed: int,
+    ) -> None:
         self._url = url
         self._model = model
         self._max_model_len = max_model_len
@@ -116,20 +136,35 @@ class Trials:
         """Seconds until books and engine show no work at all, and no KV in use."""
         started = time.monotonic()
         await self._books.until(lambda books: books.waiting == 0 and books.leases == 0, _PATIENCE_S)
-        await self._engine.until(lambda load: load.running == 0 and load.waiting == 0 and load.kv_usage == 0, _PATIENCE_S)
+        await self._engine.until(
+            lambda load: load.running == 0 and load.waiting == 0 and load.kv_usage == 0, _PATIENCE_S
+        )
         return time.monotonic() - started
 
-    async def _leave(self, client: Leaver, within_s: float, crowd: Crowd, base: Counts, running: int | None) -> CancelTrial:
-        """Hangs up at a random moment and waits until nothing of the request is left. `running`: of the crowd; None for a client in the lane."""
+    async def _leave(
+        self, client: Leaver, within_s: float, crowd: Crowd, base: Counts, running: int | None
+    ) -> CancelTrial:
+        """Hangs up at a random moment and waits until nothing of the request is left. `running`: of the crowd; None for
+        a client in the lane."""
         restarts = crowd.restarts
         await asyncio.sleep(float(self._rng.uniform(0, within_s)))
-        moment = LeavePoint.QUEUED if running is None else LeavePoint.AFTER_FIRST_BYTE if client.answered else LeavePoint.BEFORE_FIRST_BYTE
+        moment = (
+            LeavePoint.QUEUED
+            if running is None
+            else LeavePoint.AFTER_FIRST_BYTE
+            if client.answered
+            else LeavePoint.BEFORE_FIRST_BYTE
+        )
         left_at = client.leave(abruptly=bool(self._rng.integers(2)))
-        waits = [self._books.until(lambda books: books.waiting <= base.waiting and books.leases <= base.leases, _PATIENCE_S)]
+        waits = [
+            self._books.until(lambda books: books.waiting <= base.waiting and books.leases <= base.leases, _PATIENCE_S)
+        ]
         if running is not None:
             waits.append(self._engine.until(lambda load: load.running <= running and load.waiting == 0, _PATIENCE_S))
         took_s = [_since(left_at, end) for end in await asyncio.gather(*waits, return_exceptions=True)]
-        return CancelTrial(moment, took_s[0], took_s[1] if running is not None else None, disturbed=crowd.restarts != restarts)
+        return CancelTrial(
+            moment, took_s[0], took_s[1] if running is not None else None, disturbed=crowd.restarts != restarts
+        )
 
 
 def _since(start: float, end: float | BaseException) -> float | None:
@@ -156,7 +191,10 @@ def main(
         for what in ("books_ms", "engine_ms"):
             if found[what]["count"]:
                 figures = ", ".join(f"{name} {found[what][name]:.0f}" for name in ("p50", "p99", "max"))
-                console.print(f"left {moment}: {what.removesuffix('_ms')} in ms: {figures} ({found[what]['count']} clients, never: {found['never']})")
+                console.print(
+                    f"left {moment}: {what.removesuffix('_ms')} in ms: {figures} ({found[what]['count']} clients, "
+                    f"never: {found['never']})"
+                )
     console.print(f"{result['hung_up']} hung up in all; leases ended: {result['leases_ended']}")
     console.print(f"the engine at the end: {result['engine_at_the_end']}")
     write_json(result, json_file)
@@ -205,7 +243,9 @@ def summarise(trials: list[CancelTrial]) -> dict[str, Any]:
         moments[moment.value] = {
             "books_ms": spread(np.array([trial.books_s for trial in taken if trial.books_s is not None])),
             "engine_ms": spread(np.array([trial.engine_s for trial in taken if trial.engine_s is not None])),
-            "never": sum(trial.books_s is None or (trial.engine_s is None and moment is not LeavePoint.QUEUED) for trial in taken),
+            "never": sum(
+                trial.books_s is None or (trial.engine_s is None and moment is not LeavePoint.QUEUED) for trial in taken
+            ),
         }
     return {"clients": len(trials), "disturbed": len(trials) - len(calm), "moments": moments}
 

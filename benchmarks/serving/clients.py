@@ -1,4 +1,5 @@
-"""Clients that hang up, as a closed browser tab does, and a crowd of long streams that keeps an engine busy while something else is measured."""
+"""Clients that hang up, as a closed browser tab does, and a crowd of long streams that keeps an engine busy while
+something else is measured."""
 
 import asyncio
 import contextlib
@@ -13,7 +14,14 @@ class Leaver:
 
     def __init__(self, url: str, model: str, prompt: list[int], output_tokens: int) -> None:
         self._address = urlsplit(url)
-        fields = {"model": model, "prompt": prompt, "max_tokens": output_tokens, "stream": True, "ignore_eos": True, "temperature": 0}
+        fields = {
+            "model": model,
+            "prompt": prompt,
+            "max_tokens": output_tokens,
+            "stream": True,
+            "ignore_eos": True,
+            "temperature": 0,
+        }
         self._body = json.dumps(fields).encode()
         self.answered = False
 
@@ -30,7 +38,8 @@ class Leaver:
         await self._writer.drain()
 
     async def first_token(self) -> None:
-        """Returns when the first event with a token has come, and sets `answered`. Raises ConnectionError when none comes."""
+        """Returns when the first event with a token has come, and sets `answered`. Raises ConnectionError when none
+        comes."""
         seen = b""
         while b"\ndata: {" not in seen:
             data = await self._reader.read(65_536)

@@ -1,7 +1,8 @@
-"""Runs the whole comparison: starts the first side, then each rival in turn beside it, so that two servers are up at a time.
+"""Runs the whole comparison: starts the first side, then each rival in turn beside it, so that two servers are up at a
+time.
 
-An idle Ray cluster takes several percent of a core from whoever is measured at that moment; what each side uses when idle is therefore part of the
-result, and `alone` measures each rival once more with nobody else up.
+An idle Ray cluster takes several percent of a core from whoever is measured at that moment; what each side uses when
+idle is therefore part of the result, and `alone` measures each rival once more with nobody else up.
 """
 
 import asyncio
@@ -13,7 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import run_facts
-from benchmarks.serving.contest import ComparisonPlan, ComparisonShape, ComparisonSide, contender, contest_point, contest_singles, solo_point
+from benchmarks.serving.contest import (
+    ComparisonPlan,
+    ComparisonShape,
+    ComparisonSide,
+    contender,
+    contest_point,
+    contest_singles,
+    solo_point,
+)
 from benchmarks.serving.sides import Side, SideName, make_side
 from cli.bench.prompts import measure_vocabulary
 from cli.server_process import cpu_seconds, end_descendants, pss_mib
@@ -27,8 +36,8 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class ComparisonOptions:
-    """What to compare: the first of `sides` with each of the others, at the concurrencies `points`; `alone`: the others once more alone;
-    `checkout`: the folder of the side of that name."""
+    """What to compare: the first of `sides` with each of the others, at the concurrencies `points`; `alone`: the others
+    once more alone; `checkout`: the folder of the side of that name."""
 
     sides: Sequence[SideName]
     points: Sequence[int]
@@ -38,7 +47,8 @@ class ComparisonOptions:
 
 
 async def compare(spec: ClusterSpec, folder: Path, choice: ComparisonOptions, say: Say) -> dict[str, Any]:
-    """The result of the first side against each of the others, as plain data. Raises ServerError when a side does not start."""
+    """The result of the first side against each of the others, as plain data. Raises ServerError when a side does not
+    start."""
     first, *rivals = choice.sides
     result: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
@@ -61,7 +71,9 @@ async def compare(spec: ClusterSpec, folder: Path, choice: ComparisonOptions, sa
     return result
 
 
-async def _compare_pair(ours: Side, rival: Side, spec: ClusterSpec, choice: ComparisonOptions, say: Say) -> dict[str, Any]:
+async def _compare_pair(
+    ours: Side, rival: Side, spec: ClusterSpec, choice: ComparisonOptions, say: Say
+) -> dict[str, Any]:
     async with contender(ours.name, ours.url) as us, contender(rival.name, rival.url) as them:
         plan = await _plan(us, spec, choice)
         contenders = us, them

@@ -1,8 +1,8 @@
 """Two running sides, taken in turns: rounds at fixed concurrencies, and single requests spaced out.
 
-Both sides get the same requests in the same order, each round new ones, so that no prefix cache helps. Who goes first changes from round to round,
-so that a slow drift of the machine favours nobody. The client is `raylane bench`'s own, in this process. Concurrencies are given as numbers or as
-multiples of the engine's `max_num_seqs`.
+Both sides get the same requests in the same order, each round new ones, so that no prefix cache helps. Who goes first
+changes from round to round, so that a slow drift of the machine favours nobody. The client is `raylane bench`'s own, in
+this process. Concurrencies are given as numbers or as multiples of the engine's `max_num_seqs`.
 """
 
 import asyncio
@@ -31,7 +31,8 @@ def parse_points(text: str, max_num_seqs: int) -> tuple[int, ...]:
 
 
 def requests_for(concurrency: int, requests_per_s: float, round_s: float) -> int:
-    """Requests of one round that lasts about `round_s`: whole waves of `concurrency`, at least two of them, so that the ends weigh little."""
+    """Requests of one round that lasts about `round_s`: whole waves of `concurrency`, at least two of them, so that the
+    ends weigh little."""
     waves = max(2, round(requests_per_s * round_s / concurrency))
     return waves * concurrency
 
@@ -39,7 +40,9 @@ def requests_for(concurrency: int, requests_per_s: float, round_s: float) -> int
 def _point(part: str, max_num_seqs: int) -> int:
     digits = part.removesuffix("x")
     if not digits.isdigit() or int(digits) == 0:
-        raise ValueError(f"{part!r} is no point; allowed: a concurrency (32) or a multiple of max_num_seqs (4x), separated by commas")
+        raise ValueError(
+            f"{part!r} is no point; allowed: a concurrency (32) or a multiple of max_num_seqs (4x), separated by commas"
+        )
     return int(digits) * (max_num_seqs if part.endswith("x") else 1)
 
 
@@ -59,8 +62,8 @@ class Streamed(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ComparisonShape:
-    """What a comparison is made of. `round_s` is about how long a turn is, `single_every_s` the time from one spaced request to the next; those are
-    always streamed."""
+    """What a comparison is made of. `round_s` is about how long a turn is, `single_every_s` the time from one spaced
+    request to the next; those are always streamed."""
 
     prompt_tokens: int = 64
     output_tokens: int = 64
@@ -86,7 +89,8 @@ class ComparisonPlan:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonSide:
-    """A side of a contest: its name, and clients that are connected to it: one whose answers are streamed, one that gets them whole."""
+    """A side of a contest: its name, and clients that are connected to it: one whose answers are streamed, one that
+    gets them whole."""
 
     name: str
     client: BenchClient
@@ -94,7 +98,9 @@ class ComparisonSide:
 
     def clients(self, stream: Streamed) -> tuple[BenchClient, ...]:
         """Those that run a round."""
-        return {Streamed.YES: (self.client,), Streamed.NO: (self.whole,), Streamed.MIXED: (self.client, self.whole)}[stream]
+        return {Streamed.YES: (self.client,), Streamed.NO: (self.whole,), Streamed.MIXED: (self.client, self.whole)}[
+            stream
+        ]
 
 
 @asynccontextmanager
@@ -104,14 +110,20 @@ async def contender(name: str, url: str) -> AsyncIterator[ComparisonSide]:
         yield ComparisonSide(name, client, whole)
 
 
-async def contest_point(ours: ComparisonSide, rival: ComparisonSide, concurrency: int, plan: ComparisonPlan) -> dict[str, Any]:
-    """The rounds at one concurrency, and the median of the per-round ratios of output tokens a second (ours to the rival's)."""
+async def contest_point(
+    ours: ComparisonSide, rival: ComparisonSide, concurrency: int, plan: ComparisonPlan
+) -> dict[str, Any]:
+    """The rounds at one concurrency, and the median of the per-round ratios of output tokens a second (ours to the
+    rival's)."""
     rates = [await _warm_up(side, concurrency, plan) for side in (ours, rival)]
     requests = requests_for(concurrency, min(rates), plan.shape.round_s)
     rounds = []
     for number in range(plan.shape.rounds):
         order = in_turns((ours, rival), number)
-        figures = {side.name: await _turn(side, concurrency, requests, plan, seed=_seed(rival.name, concurrency, number)) for side in order}
+        figures = {
+            side.name: await _turn(side, concurrency, requests, plan, seed=_seed(rival.name, concurrency, number))
+            for side in order
+        }
         ratio = figures[ours.name]["tokens_per_s"] / max(figures[rival.name]["tokens_per_s"], 1e-9)
         rounds.append({"first": order[0].name, "ratio": round(ratio, 4), **figures})
     return {
@@ -125,12 +137,20 @@ async def contest_point(ours: ComparisonSide, rival: ComparisonSide, concurrency
 async def solo_point(side: ComparisonSide, concurrency: int, plan: ComparisonPlan) -> dict[str, Any]:
     """The same rounds with nobody else up: what the idle processes of the other side cost this one."""
     requests = requests_for(concurrency, await _warm_up(side, concurrency, plan), plan.shape.round_s)
-    turns = [await _turn(side, concurrency, requests, plan, _seed("alone", concurrency, number)) for number in range(plan.shape.rounds)]
-    return {"concurrency": concurrency, "tokens_per_s": median_interval([turn["tokens_per_s"] for turn in turns]).as_json(), "turns": turns}
+    turns = [
+        await _turn(side, concurrency, requests, plan, _seed("alone", concurrency, number))
+        for number in range(plan.shape.rounds)
+    ]
+    return {
+        "concurrency": concurrency,
+        "tokens_per_s": median_interval([turn["tokens_per_s"] for turn in turns]).as_json(),
+        "turns": turns,
+    }
 
 
 async def contest_singles(ours: ComparisonSide, rival: ComparisonSide, plan: ComparisonPlan) -> dict[str, Any]:
-    """Single requests, one each `single_every_s`, the sides in turns: TTFT of both, and the median of the pairs' differences.
+    """Single requests, one each `single_every_s`, the sides in turns: TTFT of both, and the median of the pairs'
+    differences.
 
     Spaced, since a closed loop of one client meets the engine's wake-up after a short idle time at random.
     """
@@ -143,7 +163,9 @@ async def contest_singles(ours: ComparisonSide, rival: ComparisonSide, plan: Com
         for side in (ours, rival):
             await asyncio.sleep(max(0.0, due - loop.time()))
             due = loop.time() + shape.single_every_s
-            samples[side.name].append(await side.client.send(prompts[side.name].body(shape.prompt_tokens, shape.output_tokens)))
+            samples[side.name].append(
+                await side.client.send(prompts[side.name].body(shape.prompt_tokens, shape.output_tokens))
+            )
     counted = {name: taken[_SINGLES_BEFORE:] for name, taken in samples.items()}
     pairs = [(a.ttft_s, b.ttft_s) for a, b in zip(counted[ours.name], counted[rival.name], strict=True)]
     differences = [(a - b) * 1_000 for a, b in pairs if a is not None and b is not None]
@@ -164,7 +186,9 @@ async def _warm_up(side: ComparisonSide, concurrency: int, plan: ComparisonPlan)
     return record.ok / max(record.elapsed_s, 1e-3)
 
 
-async def _turn(side: ComparisonSide, concurrency: int, requests: int, plan: ComparisonPlan, seed: int) -> dict[str, Any]:
+async def _turn(
+    side: ComparisonSide, concurrency: int, requests: int, plan: ComparisonPlan, seed: int
+) -> dict[str, Any]:
     await asyncio.sleep(_PAUSE_S)
     record = await _run(side, concurrency, requests, plan, seed)
     ttft = spread(record.ttft_s.values)
@@ -185,7 +209,10 @@ async def _run(side: ComparisonSide, concurrency: int, requests: int, plan: Comp
     clients = side.clients(plan.shape.stream)
     async with asyncio.TaskGroup() as group:
         for number, client in enumerate(clients):
-            pace, extent = RequestPace(concurrency=concurrency // len(clients)), Extent(requests=requests // len(clients))
+            pace, extent = (
+                RequestPace(concurrency=concurrency // len(clients)),
+                Extent(requests=requests // len(clients)),
+            )
             load = drawn_load(prompt, output, pace, extent, seed + number)
             group.create_task(run(client, plan.prompts(seed + number, client.stream), load, record))
     return record

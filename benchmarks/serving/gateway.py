@@ -1,7 +1,9 @@
-"""What the benchmarks ask of a running gateway and its engine: status, addresses, counters, and when something happens in their books.
+"""What the benchmarks ask of a running gateway and its engine: status, addresses, counters, and when something happens
+in their books.
 
-`EngineWatch` reads the engine replica's own feed, which carries vLLM's scheduler statistics after each step (at most every 50 ms: times from it are
-late by up to that). `GatewayWatch` asks the gateway's status every few milliseconds while somebody waits.
+`EngineWatch` reads the engine replica's own feed, which carries vLLM's scheduler statistics after each step (at most
+every 50 ms: times from it are late by up to that). `GatewayWatch` asks the gateway's status every few milliseconds
+while somebody waits.
 """
 
 import asyncio
@@ -102,7 +104,9 @@ class EngineWatch:
         self._task = asyncio.create_task(self._read())
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task

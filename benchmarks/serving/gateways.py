@@ -1,7 +1,8 @@
 """What a second gateway costs and gains on one hot model: `python -m benchmarks.serving.gateways`.
 
-Two clusters with one replica each are up, one with one gateway, one with two, and are loaded in turns. Told are output tokens a second, and the
-gateways' CPU time per 1,000 output tokens: with two, half of the requests ask the owner over a channel for each lease.
+Two clusters with one replica each are up, one with one gateway, one with two, and are loaded in turns. Told are output
+tokens a second, and the gateways' CPU time per 1,000 output tokens: with two, half of the requests ask the owner over a
+channel for each lease.
 """
 
 import functools
@@ -69,7 +70,9 @@ class GatewayCluster:
         before, began_s = self._cpu_s(), time.monotonic()
         async with BenchClient(self.side.url, "completions") as client:
             prompts = Prompts(vocabulary, RequestOptions(_MODEL, "completions", ignore_eos=True), seed)
-            load = drawn_load(Fixed(_TOKENS), Fixed(_TOKENS), RequestPace(concurrency=concurrency), Extent(requests=requests), seed)
+            load = drawn_load(
+                Fixed(_TOKENS), Fixed(_TOKENS), RequestPace(concurrency=concurrency), Extent(requests=requests), seed
+            )
             await run(client, prompts, load, record)
         elapsed_s = time.monotonic() - began_s
         tokens = (record.ended - record.failed) * _TOKENS
@@ -112,7 +115,14 @@ async def _measure(folder: Path, rounds: int, concurrency: int, requests: int) -
     ratio = median_interval([mine.tokens_per_s / theirs.tokens_per_s for mine, theirs in zip(two, one, strict=True)])
     lines = [*(_line(contender) for contender in contenders), f"two gateways / one: {ratio} of the tokens a second"]
     sides = {str(contender.gateways): [asdict(one_round) for one_round in contender.rounds] for contender in contenders}
-    return {"schema_version": SCHEMA_VERSION, **run_facts(), "concurrency": concurrency, "sides": sides, "ratio": ratio.as_json(), "lines": lines}
+    return {
+        "schema_version": SCHEMA_VERSION,
+        **run_facts(),
+        "concurrency": concurrency,
+        "sides": sides,
+        "ratio": ratio.as_json(),
+        "lines": lines,
+    }
 
 
 def _line(contender: GatewayCluster) -> str:
@@ -120,7 +130,10 @@ def _line(contender: GatewayCluster) -> str:
     speed = median_interval([one.tokens_per_s for one in rounds]).median
     cpu_ms = 1e3 * median_interval([one.cpu_s_per_1000 for one in rounds]).median
     failed = sum(one.failed for one in rounds)
-    return f"{contender.gateways} gateways: {speed:.0f} tokens/s, {cpu_ms:.1f} ms of gateway CPU per 1,000 tokens, {failed} failed"
+    return (
+        f"{contender.gateways} gateways: {speed:.0f} tokens/s, {cpu_ms:.1f} ms of gateway CPU per 1,000 tokens, "
+        f"{failed} failed"
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
-"""What the gateway's process takes, beside an empty Serve replica in the same run, and whether it grows: `python -m benchmarks.serving.memory`.
+"""What the gateway's process takes, beside an empty Serve replica in the same run, and whether it grows: `python -m
+benchmarks.serving.memory`.
 
-USS is what would come free if the process ended; PSS adds its share of what it shares. Also looked at: that neither torch nor vLLM is mapped into it.
+USS is what would come free if the process ended; PSS adds its share of what it shares. Also looked at: that neither
+torch nor vLLM is mapped into it.
 """
 
 import asyncio
@@ -42,18 +44,25 @@ def main(
     json_file: JsonFile = None,
 ) -> None:
     """Measure the gateway's memory against an empty Serve replica, and its growth under load."""
-    result = run_program(functools.partial(_measure, requests=requests, concurrency=concurrency, output_tokens=output_tokens, source=source))
+    result = run_program(
+        functools.partial(
+            _measure, requests=requests, concurrency=concurrency, output_tokens=output_tokens, source=source
+        )
+    )
     for line in (
         f"gateway: {result['gateway_mib'][-1]}; an empty Serve replica: {result['empty_replica_mib']}",
         f"the gateway takes {result['extra_uss_mib']:.1f} MiB (USS) more",
         f"growth for 1,000 requests: {result['growth_kib_per_1000_requests']:.1f} KiB (USS)",
-        f"mapped in the gateway: {', '.join(result['forbidden_mapped']) or 'neither torch nor vllm'}; {result['failed']} failed requests",
+        f"mapped in the gateway: {', '.join(result['forbidden_mapped']) or 'neither torch nor vllm'}; "
+        f"{result['failed']} failed requests",
     ):
         console.print(line, highlight=False)
     write_json(result, json_file)
 
 
-async def _measure(folder: Path, requests: int, concurrency: int, output_tokens: int, source: str | None) -> dict[str, Any]:
+async def _measure(
+    folder: Path, requests: int, concurrency: int, output_tokens: int, source: str | None
+) -> dict[str, Any]:
     spec = write_spec(folder, one_replica_spec(free_port(), source))
     side = make_side("raylane", spec, folder)
     record = RunRecord()
@@ -65,11 +74,18 @@ async def _measure(folder: Path, requests: int, concurrency: int, output_tokens:
             sizes = [await _settled_mib(pid)]
             async with BenchClient(side.url, "completions") as client:
                 vocabulary = await measure_vocabulary(client, spec.models[0].name)
-                prompts = Prompts(vocabulary, RequestOptions(spec.models[0].name, "completions", ignore_eos=True), seed=0)
+                prompts = Prompts(
+                    vocabulary, RequestOptions(spec.models[0].name, "completions", ignore_eos=True), seed=0
+                )
                 for number in range(_CHUNKS):
                     extent = Extent(requests=requests // _CHUNKS)
                     await run(
-                        client, prompts, drawn_load(Fixed(32), Fixed(output_tokens), RequestPace(concurrency=concurrency), extent, number), record
+                        client,
+                        prompts,
+                        drawn_load(
+                            Fixed(32), Fixed(output_tokens), RequestPace(concurrency=concurrency), extent, number
+                        ),
+                        record,
                     )
                     sizes.append(await _settled_mib(pid))
             empty = await _settled_mib(empty_pid)
@@ -85,7 +101,9 @@ async def _measure(folder: Path, requests: int, concurrency: int, output_tokens:
         "empty_replica_mib": empty,
         "extra_uss_mib": round(sizes[-1]["uss"] - empty["uss"], 2),
         "extra_pss_mib": round(sizes[-1]["pss"] - empty["pss"], 2),
-        "growth_kib_per_1000_requests": round(growth_per_chunk([size["uss"] for size in sizes]) * 1_024 / (requests / _CHUNKS / 1_000), 2),
+        "growth_kib_per_1000_requests": round(
+            growth_per_chunk([size["uss"] for size in sizes]) * 1_024 / (requests / _CHUNKS / 1_000), 2
+        ),
         "forbidden_mapped": forbidden,
     }
 
@@ -98,7 +116,12 @@ async def _empty_replica(folder: Path) -> AsyncIterator[int]:
     async def is_ready() -> bool:
         return pid_file.exists() and pid_file.read_text() != ""
 
-    server = ServerProcess([sys.executable, "-m", "benchmarks.serving.rivals", "empty", str(pid_file)], os.environ, is_ready, folder / "empty.log")
+    server = ServerProcess(
+        [sys.executable, "-m", "benchmarks.serving.rivals", "empty", str(pid_file)],
+        os.environ,
+        is_ready,
+        folder / "empty.log",
+    )
     try:
         await server.start()
         yield int(pid_file.read_text())
@@ -113,7 +136,8 @@ async def _settled_mib(pid: int) -> dict[str, float]:
 
 
 def growth_per_chunk(sizes: list[float]) -> float:
-    """The slope of the line through the sizes after each chunk, without the start and the first chunk, which fill caches."""
+    """The slope of the line through the sizes after each chunk, without the start and the first chunk, which fill
+    caches."""
     later = np.array(sizes[2:])
     return float(np.polyfit(np.arange(len(later)), later, 1)[0])
 
@@ -122,7 +146,9 @@ def mapped(pid: int, packages: tuple[str, ...]) -> list[str]:
     """Which of the packages have a file mapped into the process."""
     lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
     paths = {line.split(maxsplit=5)[5] for line in lines if line.count("/")}
-    return [package for package in packages if any(f"/{package}/" in path or f"/lib{package}" in path for path in paths)]
+    return [
+        package for package in packages if any(f"/{package}/" in path or f"/lib{package}" in path for path in paths)
+    ]
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """`ray.serve.llm`'s engine with the executor that the other sides use, so that engines are compared with equal engines.
 
-For a CPU its builder forces vLLM's multi-process executor, whose extra worker process costs a good half core more; no setting of its own turns that
-off. Its documented hook for another engine class does: `RAYLLM_VLLM_ENGINE_CLS` names this module's class, and only replicas import it.
+For a CPU its builder forces vLLM's multi-process executor, whose extra worker process costs a good half core more; no
+setting of its own turns that off. Its documented hook for another engine class does: `RAYLLM_VLLM_ENGINE_CLS` names
+this module's class, and only replicas import it.
 """
 
 from typing import Any

@@ -1,9 +1,9 @@
 """Servers under test, each a process on a Ray of its own, up until SIGINT or SIGTERM comes.
 
-- `python -m benchmarks.serving.rivals serve-llm SPEC PORT`: `ray.serve.llm` with the model of a spec. Environment variables that Ray reads when it is
-  imported decide its mode (`sides.py` sets them).
-- `python -m benchmarks.serving.rivals empty FILE`: a Serve replica that does nothing, the yardstick for the gateway's memory. FILE gets its process
-  id.
+- `python -m benchmarks.serving.rivals serve-llm SPEC PORT`: `ray.serve.llm` with the model of a spec. Environment
+  variables that Ray reads when it is imported decide its mode (`sides.py` sets them).
+- `python -m benchmarks.serving.rivals empty FILE`: a Serve replica that does nothing, the yardstick for the gateway's
+  memory. FILE gets its process id.
 """
 
 import contextlib
@@ -22,7 +22,8 @@ from deployments.engine.args import arguments
 from deployments.engine.environment import replica_environment
 
 _BOOKABLE_CPUS = 16
-"""What Ray may book, not what there is: `ray.serve.llm` books three for its ingress and its engine, and would wait for ever on two cores."""
+"""What Ray may book, not what there is: `ray.serve.llm` books three for its ingress and its engine, and would wait for
+ever on two cores."""
 
 
 class Empty:

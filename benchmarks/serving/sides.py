@@ -2,7 +2,8 @@
 
 - `raylane`: `raylane up` with one replica.
 - `bare`: vLLM's own server, with nothing in front. It writes no access log (ours does): it is to have every advantage.
-- `serve-llm`: `ray.serve.llm` as its documentation starts it (Serve's Python proxy, an ingress, a handle to the engine).
+- `serve-llm`: `ray.serve.llm` as its documentation starts it (Serve's Python proxy, an ingress, a handle to the
+  engine).
 - `serve-llm-direct`: the same with direct streaming (HAProxy in front of vLLM's app inside the replica).
 - `checkout`: `raylane up` of another checkout, installed in its own `.venv`: whether a change made anything slower.
 
@@ -31,7 +32,8 @@ from deployments.engine.environment import replica_environment
 
 
 def one_replica_spec(port: int, source: str | None = None, settings: dict[str, Any] | None = None) -> str:
-    """The YAML of the local spec with one replica, the gateway on `port`, and optionally another model or other engine settings."""
+    """The YAML of the local spec with one replica, the gateway on `port`, and optionally another model or other engine
+    settings."""
     spec = yaml.safe_load(shipped("specs/local.yaml").read_text(encoding="utf-8"))
     spec["name"] = f"bench-{port}"
     spec["gateway"]["port"] = port
@@ -51,7 +53,13 @@ def write_spec(folder: Path, text: str) -> ClusterSpec:
 SideName = Literal["raylane", "bare", "serve-llm", "serve-llm-direct", "checkout"]
 SIDES: tuple[SideName, ...] = ("raylane", "bare", "serve-llm", "serve-llm-direct")
 """Those that need nothing but this checkout."""
-_READY = {"raylane": "/ready", "bare": "/health", "serve-llm": "/v1/models", "serve-llm-direct": "/v1/models", "checkout": "/ready"}
+_READY = {
+    "raylane": "/ready",
+    "bare": "/health",
+    "serve-llm": "/v1/models",
+    "serve-llm-direct": "/v1/models",
+    "checkout": "/ready",
+}
 _FOREIGN = ("VLLM_CPU_KVCACHE_SPACE", "RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "PYTHONPATH")
 _ONE_PROCESS = {"RAYLLM_VLLM_ENGINE_CLS": "benchmarks.serving.one_process_engine.OneProcessEngine"}
 _DIRECT_STREAMING = {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING": "1"}
@@ -69,7 +77,8 @@ class Side:
 
 
 def make_side(name: SideName, spec: ClusterSpec, folder: Path, checkout: Path | None = None) -> Side:
-    """The side of that name, not yet started. `folder` holds `spec.yaml`, and gets the logs; `checkout` is the other checkout's folder."""
+    """The side of that name, not yet started. `folder` holds `spec.yaml`, and gets the logs; `checkout` is the other
+    checkout's folder."""
     if name == "checkout":
         spec, folder = _moved(spec, folder / "checkout")
     port = spec.gateway.port if name in ("raylane", "checkout") else free_port()
@@ -80,7 +89,8 @@ def make_side(name: SideName, spec: ClusterSpec, folder: Path, checkout: Path | 
 
 
 async def _answers(url: str, path: str, model: str) -> bool:
-    """Whether `path` answers 200 and then a completion does: `ray.serve.llm` lists its models before its engine is up."""
+    """Whether `path` answers 200 and then a completion does: `ray.serve.llm` lists its models before its engine is
+    up."""
     body = {"model": model, "prompt": "a", "max_tokens": 1}
     try:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_PROBE_PATIENCE_S)) as session:
@@ -96,7 +106,9 @@ async def _answers(url: str, path: str, model: str) -> bool:
 def _moved(spec: ClusterSpec, folder: Path) -> tuple[ClusterSpec, Path]:
     """The same spec for a second cluster of ours: another name and port, written into a folder of its own."""
     port = free_port()
-    moved = spec.model_copy(update={"name": f"{spec.name}-checkout", "gateway": spec.gateway.model_copy(update={"port": port})})
+    moved = spec.model_copy(
+        update={"name": f"{spec.name}-checkout", "gateway": spec.gateway.model_copy(update={"port": port})}
+    )
     text = yaml.safe_load((folder.parent / "spec.yaml").read_text(encoding="utf-8"))
     text["name"], text["gateway"]["port"] = moved.name, port
     folder.mkdir()
@@ -115,14 +127,29 @@ def _command(name: SideName, spec: ClusterSpec, folder: Path, port: int, checkou
             return [sys.executable, "-m", "cli.main", "up", str(folder / "spec.yaml")]
         case "bare":
             own = ["--host", "127.0.0.1", "--port", str(port), "--disable-uvicorn-access-log"]
-            return [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *own, *vllm_flags(arguments(spec.models[0]))]
+            return [
+                sys.executable,
+                "-m",
+                "vllm.entrypoints.openai.api_server",
+                *own,
+                *vllm_flags(arguments(spec.models[0])),
+            ]
         case "serve-llm" | "serve-llm-direct":
-            return [sys.executable, "-m", "benchmarks.serving.rivals", "serve-llm", str(folder / "spec.yaml"), str(port)]
+            return [
+                sys.executable,
+                "-m",
+                "benchmarks.serving.rivals",
+                "serve-llm",
+                str(folder / "spec.yaml"),
+                str(port),
+            ]
 
 
 def _environment(name: SideName, spec: ClusterSpec, folder: Path) -> dict[str, str]:
     """The caller's environment, less what would change an engine, plus what the side needs."""
-    env = {key: value for key, value in os.environ.items() if key not in _FOREIGN} | {"RAYLANE_HOME": str(folder / "home")}
+    env = {key: value for key, value in os.environ.items() if key not in _FOREIGN} | {
+        "RAYLANE_HOME": str(folder / "home")
+    }
     if name in ("raylane", "checkout"):
         return env  # `up` gives its replica the engine's environment itself
     model = spec.models[0]
@@ -134,9 +161,18 @@ def _environment(name: SideName, spec: ClusterSpec, folder: Path) -> dict[str, s
 
 
 def _haproxy(folder: Path) -> dict[str, str]:
-    """HAProxy's own pages listen on fixed ports of all interfaces, and its files have fixed names: at least none that somebody else has."""
-    ports = {f"RAY_SERVE_{name}_PORT": str(free_port()) for name in ("HAPROXY_METRICS", "HAPROXY_STATS", "FALLBACK_PROXY_HTTP")}
-    files = {"CONFIG_FILE_LOC": "haproxy.cfg", "SOCKET_PATH": "admin.sock", "SERVER_STATE_FILE": "server-state", "SERVER_STATE_BASE": ""}
+    """HAProxy's own pages listen on fixed ports of all interfaces, and its files have fixed names: at least none that
+    somebody else has."""
+    ports = {
+        f"RAY_SERVE_{name}_PORT": str(free_port())
+        for name in ("HAPROXY_METRICS", "HAPROXY_STATS", "FALLBACK_PROXY_HTTP")
+    }
+    files = {
+        "CONFIG_FILE_LOC": "haproxy.cfg",
+        "SOCKET_PATH": "admin.sock",
+        "SERVER_STATE_FILE": "server-state",
+        "SERVER_STATE_BASE": "",
+    }
     return ports | {f"RAY_SERVE_HAPROXY_{name}": str(folder / file) for name, file in files.items()}
 
 

@@ -1,4 +1,5 @@
-"""`python -m benchmarks.simulated_stack --minutes 30`: brings the stack up, sends a load, runs it in the simulator as well, and compares."""
+"""`python -m benchmarks.simulated_stack --minutes 30`: brings the stack up, sends a load, runs it in the simulator as
+well, and compares."""
 
 import asyncio
 import os
@@ -38,7 +39,9 @@ _FOREIGN = ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 def main(
     minutes: Annotated[float, typer.Option(min=0.05, help="How long to send.")] = 30.0,
     load_scale: Annotated[float, typer.Option(min=1e-3, help="So many times the trace's rate.")] = 10.0,
-    trace: Annotated[Path | None, typer.Option(help="Azure 2023 CSV, Mooncake JSONL or a ledger; without one, a drawn load.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Azure 2023 CSV, Mooncake JSONL or a ledger; without one, a drawn load.")
+    ] = None,
     spec_file: Annotated[Path | None, typer.Option("--spec", help="Default: infra/specs/simulated-h100.yaml.")] = None,
     replicas: Annotated[int | None, typer.Option(min=1, help="Instead of the spec's.")] = None,
     tokens_per_chunk: Annotated[int | None, typer.Option(min=1, help="Instead of the spec's.")] = None,
@@ -53,7 +56,11 @@ def main(
         (folder / "spec.yaml").write_text(yaml.safe_dump(spec.model_dump(mode="json")), encoding="utf-8")
         context = spec.models[0].settings.max_model_len
         duration_s = 60 * minutes
-        schedule = traced(read_trace(trace), duration_s, load_scale, context) if trace else drawn(duration_s, load_scale, context, seed)
+        schedule = (
+            traced(read_trace(trace), duration_s, load_scale, context)
+            if trace
+            else drawn(duration_s, load_scale, context, seed)
+        )
         settings = {"minutes": minutes, "load_scale": load_scale, "trace": trace.name if trace else None, "seed": seed}
         return {"schema": 1, **run_facts(), "settings": settings, **await _measure(spec, schedule, folder)}
 
@@ -68,7 +75,10 @@ def _changed(spec: ClusterSpec, replicas: int | None, tokens_per_chunk: int | No
     content["gateway"] |= {"port": free_port(), "access_log": False}
     model = content["models"][0]
     if model["simulated"] is None or model["simulated"]["speed"] != 1:
-        raise typer.BadParameter("its first model has to be simulated, at speed 1: others cannot be compared with the simulator", param_hint="--spec")
+        raise typer.BadParameter(
+            "its first model has to be simulated, at speed 1: others cannot be compared with the simulator",
+            param_hint="--spec",
+        )
     if replicas is not None:
         model["replicas"]["count"] = replicas
     if tokens_per_chunk is not None:
@@ -78,14 +88,20 @@ def _changed(spec: ClusterSpec, replicas: int | None, tokens_per_chunk: int | No
 
 async def _measure(spec: ClusterSpec, schedule: RequestSchedule, folder: Path) -> dict[str, Any]:
     url, model = f"http://{spec.gateway.host}:{spec.gateway.port}", spec.models[0]
-    env = {key: value for key, value in os.environ.items() if key not in _FOREIGN} | {"RAYLANE_HOME": str(folder / "home")}
+    env = {key: value for key, value in os.environ.items() if key not in _FOREIGN} | {
+        "RAYLANE_HOME": str(folder / "home")
+    }
     command = [sys.executable, "-m", "cli.main", "up", str(folder / "spec.yaml")]
     timeout = aiohttp.ClientTimeout(total=60)
     async with aiohttp.ClientSession(timeout=timeout) as session:
-        server = ServerProcess(command, env, lambda: _is_whole(session, url, folder, model.replicas.count), folder / "up.log")
+        server = ServerProcess(
+            command, env, lambda: _is_whole(session, url, folder, model.replicas.count), folder / "up.log"
+        )
         try:
             start_s = await server.start()
-            console.print(f"{model.replicas.count} replicas up in {start_s:.0f} s; {len(schedule)} requests ...", style="dim")
+            console.print(
+                f"{model.replicas.count} replicas up in {start_s:.0f} s; {len(schedule)} requests ...", style="dim"
+            )
             await asyncio.sleep(_WARM_S)
             gauges = Gauges(session, await read_status(session, url, folder), server.tree())
             idle = await gauges.read()
@@ -113,7 +129,9 @@ async def _measure(spec: ClusterSpec, schedule: RequestSchedule, folder: Path) -
         "idle_share": _shares(idle, before, _IDLE_S),
         "memory_mib": {key: round(value, 1) for key, value in asdict(memory).items()},
         "late_ms": _late(before, after, answers),
-        "ttft": by_lane([lane.name for lane in spec.lanes], Measured(answers.ttft_s, answers.lane), Measured(*simulated)),
+        "ttft": by_lane(
+            [lane.name for lane in spec.lanes], Measured(answers.ttft_s, answers.lane), Measured(*simulated)
+        ),
     }
 
 
@@ -141,7 +159,9 @@ def _run(schedule: RequestSchedule, answers: Answers, elapsed_s: float) -> dict[
 
 
 def _shares(before: GaugeReading, after: GaugeReading, elapsed_s: float) -> dict[str, float]:
-    spent = {part: getattr(after, f"{part}_s") - getattr(before, f"{part}_s") for part in ("gateway", "replicas", "rest")}
+    spent = {
+        part: getattr(after, f"{part}_s") - getattr(before, f"{part}_s") for part in ("gateway", "replicas", "rest")
+    }
     return {part: round(seconds / elapsed_s, 4) for part, seconds in spent.items()}
 
 
@@ -161,9 +181,16 @@ def _late(before: GaugeReading, after: GaugeReading, answers: Answers) -> dict[s
 def rehearse(spec: ClusterSpec, costs: CostFile, schedule: RequestSchedule) -> tuple[NDArray[np.float64], list[str]]:
     """TTFT (NaN: none) and lane of each request."""
     model = spec.models[0]
-    work = plain_workload(schedule.arrived_s, schedule.prompt_tokens, schedule.output_tokens, spec.classes[0].ttft_ms / 1e3, bounded=False)
+    work = plain_workload(
+        schedule.arrived_s, schedule.prompt_tokens, schedule.output_tokens, spec.classes[0].ttft_ms / 1e3, bounded=False
+    )
     settings = CellSettings(
-        model.replicas.count, costs.limits(), policy_of(spec), binding_of(spec), model.settings.max_model_len, spec.patience_s(spec.classes[0])
+        model.replicas.count,
+        costs.limits(),
+        policy_of(spec),
+        binding_of(spec),
+        model.settings.max_model_len,
+        spec.patience_s(spec.classes[0]),
     )
     out = CellSimulator(settings, costs.cost_model(), work).run()
     return out.ttft_s, [spec.lanes[lane].name if lane >= 0 else "" for lane in out.lane]

@@ -1,8 +1,8 @@
 """The load, and a client that sends it as lightly as it can: it shares its cores with everything that it measures.
 
-Arrivals and lengths come from a recorded trace, repeated for as long as it takes, or are drawn. Each request is a streamed chat whose `min_tokens`
-tells the simulated engine where to end; the gateway is told no bound and has to guess, as with real clients. (`raylane bench`'s client parses every
-event, and tells nothing of headers and pieces.)
+Arrivals and lengths come from a recorded trace, repeated for as long as it takes, or are drawn. Each request is a
+streamed chat whose `min_tokens` tells the simulated engine where to end; the gateway is told no bound and has to guess,
+as with real clients. (`raylane bench`'s client parses every event, and tells nothing of headers and pieces.)
 """
 
 import asyncio
@@ -19,7 +19,8 @@ from planning.workload.scaling import scale_lengths, scale_to_fit
 from planning.workload.trace import Trace
 
 _RATE = 5.4
-"""Requests a second of the drawn load at scale 1: about that of Azure's conversation trace of 2023, whose lengths the figures below resemble."""
+"""Requests a second of the drawn load at scale 1: about that of Azure's conversation trace of 2023, whose lengths the
+figures below resemble."""
 _PROMPT = (6.6, 1.1, 14_000)
 _OUTPUT = (5.0, 0.8, 1_000)
 """Log-normal: mean and deviation of the logarithm, and the most tokens."""
@@ -38,13 +39,16 @@ class RequestSchedule:
 
 
 def traced(trace: Trace, duration_s: float, load_scale: float, max_model_len: int) -> RequestSchedule:
-    """`load_scale` times the trace's rate for so long, from its beginning again where it ends; lengths fitted to the context."""
+    """`load_scale` times the trace's rate for so long, from its beginning again where it ends; lengths fitted to the
+    context."""
     gap_s = trace.arrived_s[-1] / max(1, len(trace.arrived_s) - 1)
     period_s = float(trace.arrived_s[-1] + gap_s) / load_scale
     rounds = max(1, int(np.ceil(duration_s / period_s)))
     arrived = np.concatenate([trace.arrived_s / load_scale + number * period_s for number in range(rounds)])
     scale = scale_to_fit(trace.prompt_tokens, trace.output_tokens, max_model_len)
-    prompt, output = (np.tile(scale_lengths(tokens, scale), rounds) for tokens in (trace.prompt_tokens, trace.output_tokens))
+    prompt, output = (
+        np.tile(scale_lengths(tokens, scale), rounds) for tokens in (trace.prompt_tokens, trace.output_tokens)
+    )
     kept = arrived < duration_s
     return RequestSchedule(arrived[kept], prompt[kept], output[kept])
 
@@ -96,14 +100,22 @@ async def run(url: str, model: str, schedule: RequestSchedule) -> Answers:
         async with asyncio.TaskGroup() as group:
             for index in range(count):
                 due = started + float(schedule.arrived_s[index])
-                body = _body(model, index, int(schedule.prompt_tokens[index]), int(schedule.output_tokens[index]), filler)
+                body = _body(
+                    model, index, int(schedule.prompt_tokens[index]), int(schedule.output_tokens[index]), filler
+                )
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
                 answers.late_s[index] = time.monotonic() - due
-                group.create_task(_one(session, url + "/v1/chat/completions", body, index, int(schedule.output_tokens[index]), answers))
+                group.create_task(
+                    _one(
+                        session, url + "/v1/chat/completions", body, index, int(schedule.output_tokens[index]), answers
+                    )
+                )
     return answers
 
 
-async def _one(session: aiohttp.ClientSession, url: str, body: bytes, index: int, output: int, answers: Answers) -> None:
+async def _one(
+    session: aiohttp.ClientSession, url: str, body: bytes, index: int, output: int, answers: Answers
+) -> None:
     sent_s, last = time.monotonic(), b""
     try:
         async with session.post(url, data=body) as response:
@@ -132,7 +144,12 @@ async def _one(session: aiohttp.ClientSession, url: str, body: bytes, index: int
 def _body(model: str, index: int, prompt_tokens: int, output_tokens: int, filler: str) -> bytes:
     """Every prompt begins with its number: none shares a prefix with another."""
     content = (f"{index:08d} " + filler)[: max(1, prompt_tokens * _CHARS_PER_TOKEN - _ROLE_CHARS)]
-    fields = {"model": model, "messages": [{"role": "user", "content": content}], "min_tokens": output_tokens, "stream": True}
+    fields = {
+        "model": model,
+        "messages": [{"role": "user", "content": content}],
+        "min_tokens": output_tokens,
+        "stream": True,
+    }
     return json.dumps(fields, separators=(",", ":")).encode()
 
 

@@ -18,7 +18,8 @@ Buckets = dict[float, float]
 
 @dataclass(frozen=True, slots=True)
 class GaugeReading:
-    """Seconds of processor time by part, and cumulated counts of delays by their upper bounds, since the processes began."""
+    """Seconds of processor time by part, and cumulated counts of delays by their upper bounds, since the processes
+    began."""
 
     gateway_s: float
     replicas_s: float
@@ -29,7 +30,8 @@ class GaugeReading:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """MiB. `all`: the proportional share of all processes; `gateway`, `replica` (the median one): what would be freed with it alone."""
+    """MiB. `all`: the proportional share of all processes; `gateway`, `replica` (the median one): what would be freed
+    with it alone."""
 
     all: float
     gateway: float
@@ -45,7 +47,9 @@ class Gauges:
         self._url = status["gateway"]["url"]
         replicas = [replica for model in status["models"] for replica in model["replicas"]]
         self._urls = [replica["url"] for replica in replicas]
-        self._headers = {"Authorization": f"Bearer {(Path(status['run_dir']) / 'secret').read_text(encoding='utf-8').strip()}"}
+        self._headers = {
+            "Authorization": f"Bearer {(Path(status['run_dir']) / 'secret').read_text(encoding='utf-8').strip()}"
+        }
         self._gateway = psutil.Process(status["gateway"]["pid"])
         pids = {replica["pid"] for replica in replicas}
         self._replicas = [process for process in tree if process.pid in pids]
@@ -58,7 +62,9 @@ class Gauges:
         for url in self._urls:
             for bound, count in (await self._histogram(url, ENGINE_LATE)).items():
                 late[bound] = late.get(bound, 0.0) + count
-        return GaugeReading(cpu_seconds([self._gateway]), cpu_seconds(self._replicas), cpu_seconds(self._rest), lag, late)
+        return GaugeReading(
+            cpu_seconds([self._gateway]), cpu_seconds(self._replicas), cpu_seconds(self._rest), lag, late
+        )
 
     def memory(self) -> Memory:
         """The memory of all."""
@@ -66,7 +72,9 @@ class Gauges:
         pss = sum(info.pss for process in every if (info := _memory(process)) is not None)
         uss = sorted(info.uss for process in self._replicas if (info := _memory(process)) is not None)
         gateway = _memory(self._gateway)
-        return Memory(pss / 2**20, gateway.uss / 2**20 if gateway else 0.0, uss[len(uss) // 2] / 2**20 if uss else 0.0, len(every))
+        return Memory(
+            pss / 2**20, gateway.uss / 2**20 if gateway else 0.0, uss[len(uss) // 2] / 2**20 if uss else 0.0, len(every)
+        )
 
     async def _histogram(self, url: str, name: str) -> Buckets:
         async with self._session.get(url + "/metrics", headers=self._headers) as response:
@@ -76,7 +84,8 @@ class Gauges:
 
 
 def quantile(before: Buckets, after: Buckets, share: float) -> float | None:
-    """The bound of the bucket in which the quantile of what came between two readings lies, seconds. None: nothing came."""
+    """The bound of the bucket in which the quantile of what came between two readings lies, seconds. None: nothing
+    came."""
     counts = {bound: after[bound] - before.get(bound, 0.0) for bound in sorted(after)}
     total = max(counts.values(), default=0.0)
     return next((bound for bound, count in counts.items() if count >= share * total), None) if total else None

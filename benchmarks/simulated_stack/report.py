@@ -48,11 +48,21 @@ def _of(measured: Measured, name: str) -> NDArray[np.float64]:
 def _compared(name: str, live: NDArray[np.float64], simulated: NDArray[np.float64]) -> dict[str, Any]:
     ours, theirs = _quantiles(live), _quantiles(simulated)
     error = {key: None if (a := ours[key]) is None or not (b := theirs[key]) else round(b / a - 1, 4) for key in ours}
-    return {"lane": name, "live": len(live), "simulated": len(simulated), "live_ms": ours, "simulated_ms": theirs, "error": error}
+    return {
+        "lane": name,
+        "live": len(live),
+        "simulated": len(simulated),
+        "live_ms": ours,
+        "simulated_ms": theirs,
+        "error": error,
+    }
 
 
 def _quantiles(values: NDArray[np.float64]) -> dict[str, float | None]:
-    return {f"p{100 * share:g}": round(1e3 * float(np.quantile(values, share)), 3) if len(values) else None for share in QUANTILES}
+    return {
+        f"p{100 * share:g}": round(1e3 * float(np.quantile(values, share)), 3) if len(values) else None
+        for share in QUANTILES
+    }
 
 
 def _facts(result: dict[str, Any]) -> dict[str, str]:
@@ -70,8 +80,10 @@ def _facts(result: dict[str, Any]) -> dict[str, str]:
         "replicas' CPU": f"{cpu['replicas']:.1%} of a core in all ({each:.2%} each); the rest of Ray {cpu['rest']:.1%}",
         "this client": f"{cpu['client']:.1%} of a core; p99 {late['client_p99']:.1f} ms late",
         "idle": f"gateway {idle['gateway']:.1%}, replicas {idle['replicas']:.1%}, the rest {idle['rest']:.1%}",
-        "memory": f"{memory['all']:.0f} MiB in {memory['processes']} processes; gateway {memory['gateway']:.0f}, a replica {memory['replica']:.0f}",
-        "late": f"gateway's loop p99 at most {_ms(late['gateway_p99'])}, engines' turns p99 at most {_ms(late['engine_p99'])}",
+        "memory": f"{memory['all']:.0f} MiB in {memory['processes']} processes; gateway {memory['gateway']:.0f}, a "
+        f"replica {memory['replica']:.0f}",
+        "late": f"gateway's loop p99 at most {_ms(late['gateway_p99'])}, engines' turns p99 at most "
+        f"{_ms(late['engine_p99'])}",
     }
 
 
@@ -80,4 +92,6 @@ def _ms(value: float | None) -> str:
 
 
 def _cell(live: float | None, simulated: float | None, error: float | None) -> str:
-    return "-" if live is None or simulated is None or error is None else f"{live:.1f} / {simulated:.1f} ms ({error:+.0%})"
+    return (
+        "-" if live is None or simulated is None or error is None else f"{live:.1f} / {simulated:.1f} ms ({error:+.0%})"
+    )

@@ -1,7 +1,7 @@
 """Reads one answer of an OpenAI-compatible server, streamed or whole: when tokens came, the usage, and how it failed.
 
-Pure: bytes and times go in. A substring tells events with tokens from the others, so that the usual one costs no JSON parsing: the client shares its
-cores with the servers that it measures.
+Pure: bytes and times go in. A substring tells events with tokens from the others, so that the usual one costs no JSON
+parsing: the client shares its cores with the servers that it measures.
 """
 
 import json
@@ -52,10 +52,12 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One request. Times are seconds on the client's monotonic clock; durations start when the request is handed to the HTTP client.
+    """One request. Times are seconds on the client's monotonic clock; durations start when the request is handed to the
+    HTTP client.
 
-    `ttft_s` and `decode_s` (first to last token) are None where the answer was not streamed or held no token. `gaps_s` are the times between
-    successive events that carry tokens. `events` is their number, which stands in for the output tokens where `usage` is None.
+    `ttft_s` and `decode_s` (first to last token) are None where the answer was not streamed or held no token. `gaps_s`
+    are the times between successive events that carry tokens. `events` is their number, which stands in for the output
+    tokens where `usage` is None.
     """
 
     sent_at: float
@@ -144,7 +146,8 @@ class StreamedAnswer:
                 self._without_choice(event)
 
     def end(self) -> Failure | None:
-        """Call when the stream has ended: how it failed, or None. Some servers send the usage with the last choice, not in an event of its own."""
+        """Call when the stream has ended: how it failed, or None. Some servers send the usage with the last choice, not
+        in an event of its own."""
         if self.usage is None and b'"usage"' in self._last:
             self.usage = read_usage(_object(self._last))
         if self._failure is not None:
@@ -180,11 +183,16 @@ def read_usage(body: dict[str, Any]) -> TokenUsage | None:
     if not isinstance(usage, dict):
         return None
     cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-    return TokenUsage(int(usage.get("prompt_tokens") or 0), None if cached is None else int(cached), int(usage.get("completion_tokens") or 0))
+    return TokenUsage(
+        int(usage.get("prompt_tokens") or 0),
+        None if cached is None else int(cached),
+        int(usage.get("completion_tokens") or 0),
+    )
 
 
 def error_of(body: dict[str, Any], data: bytes) -> tuple[str, str]:
-    """Of an error in OpenAI's format: what to count it by (its code, else its type), and its message; else the bytes as they are."""
+    """Of an error in OpenAI's format: what to count it by (its code, else its type), and its message; else the bytes as
+    they are."""
     error = body.get("error", body)
     if not isinstance(error, dict) or "message" not in error:
         return "", data[:MESSAGE_LENGTH].decode(errors="replace")

@@ -1,7 +1,7 @@
 """Sends one request to an OpenAI-compatible endpoint and measures its answer.
 
-One aiohttp session, kept-alive connections, no retries: what fails is counted as failed. `runner.py` calls `send`; `prompts.py` asks the
-endpoint's `/tokenize` through `ask`.
+One aiohttp session, kept-alive connections, no retries: what fails is counted as failed. `runner.py` calls `send`;
+`prompts.py` asks the endpoint's `/tokenize` through `ask`.
 """
 
 import asyncio
@@ -13,13 +13,23 @@ from typing import Any, Literal, Self
 import aiohttp
 import numpy as np
 
-from cli.bench.answer import MESSAGE_LENGTH, Failure, FailureKind, Sample, StreamedAnswer, TokenUsage, error_of, read_whole
+from cli.bench.answer import (
+    MESSAGE_LENGTH,
+    Failure,
+    FailureKind,
+    Sample,
+    StreamedAnswer,
+    TokenUsage,
+    error_of,
+    read_whole,
+)
 from planning.workload.arrivals import FloatArray
 
 Endpoint = Literal["chat", "completions"]
 PATHS: dict[Endpoint, str] = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
 KEEP_ALIVE_S = 3.0
-"""Below the shortest keep-alive of common servers (vLLM: 5 s), so that no request is sent into a connection that the server is closing."""
+"""Below the shortest keep-alive of common servers (vLLM: 5 s), so that no request is sent into a connection that the
+server is closing."""
 ASK_TIMEOUT_S = 30.0
 _NO_GAPS: FloatArray = np.empty(0)
 
@@ -31,7 +41,9 @@ class EndpointError(RuntimeError):
 class BenchClient:
     """An endpoint at `url` (without the `/v1`), answered to `endpoint`. Use it as an async context manager."""
 
-    def __init__(self, url: str, endpoint: Endpoint, *, stream: bool = True, api_key: str | None = None, timeout_s: float = 600.0) -> None:
+    def __init__(
+        self, url: str, endpoint: Endpoint, *, stream: bool = True, api_key: str | None = None, timeout_s: float = 600.0
+    ) -> None:
         self.url = url.rstrip("/").removesuffix("/v1")
         self.endpoint = endpoint
         self.stream = stream
@@ -47,15 +59,20 @@ class BenchClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self._session.close()
 
     async def ask(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any] | None:
-        """The JSON object at `path` (POST when there is a body), or None when the endpoint answers anything but 200. Raises EndpointError."""
+        """The JSON object at `path` (POST when there is a body), or None when the endpoint answers anything but 200.
+        Raises EndpointError."""
         method = "GET" if body is None else "POST"
         try:
             data = None if body is None else json.dumps(body)
-            async with self._session.request(method, self.url + path, data=data, timeout=aiohttp.ClientTimeout(total=ASK_TIMEOUT_S)) as response:
+            async with self._session.request(
+                method, self.url + path, data=data, timeout=aiohttp.ClientTimeout(total=ASK_TIMEOUT_S)
+            ) as response:
                 answer = await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:
             raise EndpointError(f"{self.url}: cannot be reached: {error or type(error).__name__}") from error
@@ -72,7 +89,9 @@ class BenchClient:
         listed = await self.ask("/v1/models")
         models = (listed or {}).get("data") or []
         if not models:
-            raise EndpointError(f"{self.url}/v1/models lists no model; name one with --model, or check --url and --api-key-env")
+            raise EndpointError(
+                f"{self.url}/v1/models lists no model; name one with --model, or check --url and --api-key-env"
+            )
         return str(models[0]["id"])
 
     async def send(self, body: bytes, request_id: str | None = None) -> Sample:
@@ -84,7 +103,9 @@ class BenchClient:
         usage: TokenUsage | None = None
         sent_at = time.monotonic()
         try:
-            async with self._session.post(self._target, data=body, headers={"X-Request-Id": request_id} if request_id else None) as response:
+            async with self._session.post(
+                self._target, data=body, headers={"X-Request-Id": request_id} if request_id else None
+            ) as response:
                 if response.status != 200:
                     failure: Failure | None = _refusal(response.status, await response.read())
                 elif self.stream:
@@ -103,7 +124,9 @@ async def _read_stream(response: aiohttp.ClientResponse, answer: StreamedAnswer)
         feed(chunk, clock())
 
 
-def _sample(sent_at: float, ended_at: float, answer: StreamedAnswer, usage: TokenUsage | None, failure: Failure | None) -> Sample:
+def _sample(
+    sent_at: float, ended_at: float, answer: StreamedAnswer, usage: TokenUsage | None, failure: Failure | None
+) -> Sample:
     times = answer.token_times
     return Sample(
         sent_at=sent_at,

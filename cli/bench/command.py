@@ -1,6 +1,8 @@
-"""`raylane bench`: streaming load against any OpenAI-compatible endpoint. Reads options, shows progress, prints the table, sets the exit code.
+"""`raylane bench`: streaming load against any OpenAI-compatible endpoint. Reads options, shows progress, prints the
+table, sets the exit code.
 
-Exit codes: 0 all answered, 1 some request failed (or none was answered) or the endpoint cannot be used, 2 bad options, 130 interrupted.
+Exit codes: 0 all answered, 1 some request failed (or none was answered) or the endpoint cannot be used, 2 bad options,
+130 interrupted.
 """
 
 import asyncio
@@ -48,13 +50,21 @@ Seconds = partial(typer.Option, metavar="SECONDS", parser=_number)
 def bench(
     url: Annotated[str, Option(help="The endpoint, without /v1.")] = "http://127.0.0.1:8000",
     model: Annotated[str | None, Option(help="The model. Default: the first that the endpoint lists.")] = None,
-    api_key_env: Annotated[str | None, Option(metavar="NAME", help="The environment variable that holds the API key.")] = None,
+    api_key_env: Annotated[
+        str | None, Option(metavar="NAME", help="The environment variable that holds the API key.")
+    ] = None,
     endpoint: Annotated[Endpoint, Option(help="The route to load.")] = "completions",
-    stream: Annotated[bool, Option(help="Ask for streamed answers; --no-stream measures end-to-end times only.")] = True,
-    ignore_eos: Annotated[bool, Option("--ignore-eos", help="Ask for answers of exactly --output-tokens (vLLM's ignore_eos).")] = False,
+    stream: Annotated[
+        bool, Option(help="Ask for streamed answers; --no-stream measures end-to-end times only.")
+    ] = True,
+    ignore_eos: Annotated[
+        bool, Option("--ignore-eos", help="Ask for answers of exactly --output-tokens (vLLM's ignore_eos).")
+    ] = False,
     rate: Annotated[float | None, Number(help="Open loop: requests per second.")] = None,
     burstiness: Annotated[float, Number(help="Open loop: 1 is Poisson, below 1 burstier, above 1 more even.")] = 1.0,
-    concurrency: Annotated[int | None, Whole(help="Closed loop: number of clients, each with one request at a time.")] = None,
+    concurrency: Annotated[
+        int | None, Whole(help="Closed loop: number of clients, each with one request at a time.")
+    ] = None,
     requests: Annotated[int | None, Whole(help="Number of requests. Default: 100, or the whole trace.")] = None,
     duration: Annotated[float | None, Seconds(help="Send for this long; open requests then finish.")] = None,
     warmup: Annotated[int, Whole(help="Requests to send first, not counted.")] = 0,
@@ -65,10 +75,14 @@ def bench(
     limit: Annotated[int | None, Whole(help="Use only the first N requests of the trace.")] = None,
     time_scale: Annotated[float, Number(help="Multiply the trace's arrival times: 0.5 sends twice as fast.")] = 1.0,
     length_scale: Annotated[float | None, Number(help="Multiply all lengths.")] = None,
-    max_model_len: Annotated[int | None, Whole(help="Scale all lengths down so that the longest request fits this context.")] = None,
+    max_model_len: Annotated[
+        int | None, Whole(help="Scale all lengths down so that the longest request fits this context.")
+    ] = None,
     timeout: Annotated[float, Seconds(help="Timeout of one request.")] = 600.0,
     seed: Annotated[int, Whole(help="Seed of lengths, times and prompts.")] = 0,
-    json_file: Annotated[str | None, Option("--json", metavar="FILE", help="Write the report as JSON; -: standard output.")] = None,
+    json_file: Annotated[
+        str | None, Option("--json", metavar="FILE", help="Write the report as JSON; -: standard output.")
+    ] = None,
     allow_errors: Annotated[bool, Option("--allow-errors", help="Exit with 0 even if requests failed.")] = False,
 ) -> None:
     """Load an OpenAI-compatible endpoint, and measure TTFT, ITL, TPOT and end-to-end latency."""
@@ -95,13 +109,16 @@ def bench(
 
 
 def _run(settings: Settings, load: BenchLoad) -> BenchOutcome:
-    """Runs the bench in an event loop of its own. Ctrl-C ends it early with what there is; a second one, at once with nothing."""
+    """Runs the bench in an event loop of its own. Ctrl-C ends it early with what there is; a second one, at once with
+    nothing."""
 
     async def main() -> BenchOutcome:
         stop = asyncio.Event()
         with ProgressBar(Console(stderr=True)) as progress:
             running = asyncio.ensure_future(bench_run(settings, load, stop, progress))
-            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, lambda: running.cancel() if stop.is_set() else stop.set())
+            asyncio.get_running_loop().add_signal_handler(
+                signal.SIGINT, lambda: running.cancel() if stop.is_set() else stop.set()
+            )
             return await running
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -111,7 +128,9 @@ def _run(settings: Settings, load: BenchLoad) -> BenchOutcome:
 def _check_writable(json_file: str | None) -> None:
     """Before the run, not after it. Raises SettingError."""
     if json_file not in (None, "-") and not Path(str(json_file)).absolute().parent.is_dir():
-        raise SettingError("--json", f"{json_file!r} is in a folder that does not exist; allowed: a file in an existing folder, or -")
+        raise SettingError(
+            "--json", f"{json_file!r} is in a folder that does not exist; allowed: a file in an existing folder, or -"
+        )
 
 
 def _print(settings: Settings, outcome: BenchOutcome, json_file: str | None) -> None:
@@ -126,7 +145,8 @@ def _print(settings: Settings, outcome: BenchOutcome, json_file: str | None) -> 
 
 
 class ProgressBar:
-    """A bar a phase (warm-up, requests). It has no thread of its own: each call draws, so that the load generator keeps its time."""
+    """A bar a phase (warm-up, requests). It has no thread of its own: each call draws, so that the load generator keeps
+    its time."""
 
     def __init__(self, console: Console) -> None:
         self._bar = Progress(

@@ -1,7 +1,9 @@
-"""The load of one run as arrays (how long each request is and, in an open loop, when it is sent), and the loops that send it.
+"""The load of one run as arrays (how long each request is and, in an open loop, when it is sent), and the loops that
+send it.
 
-The closed loop is `concurrency` clients, each sending its next request when its last one ended. The open loop sends on time, however many
-requests are still open: a slow server does not slow the arrivals down, and how late the client itself was is recorded.
+The closed loop is `concurrency` clients, each sending its next request when its last one ended. The open loop sends on
+time, however many requests are still open: a slow server does not slow the arrivals down, and how late the client
+itself was is recorded.
 """
 
 import asyncio
@@ -28,7 +30,8 @@ CYCLE = 8_192
 
 @dataclass(frozen=True, slots=True)
 class RequestPace:
-    """Either an open loop of `rate` requests a second (or, both None, at the trace's own times), or a closed loop of `concurrency` clients."""
+    """Either an open loop of `rate` requests a second (or, both None, at the trace's own times), or a closed loop of
+    `concurrency` clients."""
 
     rate: float | None = None
     burstiness: float = 1.0
@@ -45,7 +48,8 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class BenchLoad:
-    """Lengths by request (used in a circle where more are sent), the times of an open loop, or the clients of a closed one."""
+    """Lengths by request (used in a circle where more are sent), the times of an open loop, or the clients of a closed
+    one."""
 
     prompt_tokens: IntArray
     output_tokens: IntArray
@@ -65,11 +69,19 @@ def drawn_load(prompt: Lengths, output: Lengths, pace: RequestPace, extent: Exte
     rng = np.random.default_rng([seed, 0])
     arrivals = _arrivals(pace, extent, rng)
     count = len(arrivals) if arrivals is not None else extent.requests or CYCLE
-    return BenchLoad(prompt.sample(count, rng), output.sample(count, rng), arrivals, pace.concurrency, extent.requests, extent.duration_s)
+    return BenchLoad(
+        prompt.sample(count, rng),
+        output.sample(count, rng),
+        arrivals,
+        pace.concurrency,
+        extent.requests,
+        extent.duration_s,
+    )
 
 
 def traced_load(trace: Trace, time_scale: float, pace: RequestPace, extent: Extent, seed: int) -> BenchLoad:
-    """A load with the lengths of a trace: at its own times (stretched by `time_scale`) unless `pace` sets a rate or a concurrency."""
+    """A load with the lengths of a trace: at its own times (stretched by `time_scale`) unless `pace` sets a rate or a
+    concurrency."""
     requests = min(extent.requests, len(trace.arrived_s)) if extent.requests else len(trace.arrived_s)
     if pace.concurrency is not None:
         arrivals = None
@@ -84,8 +96,14 @@ def traced_load(trace: Trace, time_scale: float, pace: RequestPace, extent: Exte
 
 def fitted(load: BenchLoad, length_scale: float, max_model_len: int | None) -> BenchLoad:
     """The load with its lengths scaled by `length_scale`, or by what makes the longest request fit `max_model_len`."""
-    scale = length_scale if max_model_len is None else scale_to_fit(load.prompt_tokens, load.output_tokens, max_model_len)
-    return replace(load, prompt_tokens=scale_lengths(load.prompt_tokens, scale), output_tokens=scale_lengths(load.output_tokens, scale))
+    scale = (
+        length_scale if max_model_len is None else scale_to_fit(load.prompt_tokens, load.output_tokens, max_model_len)
+    )
+    return replace(
+        load,
+        prompt_tokens=scale_lengths(load.prompt_tokens, scale),
+        output_tokens=scale_lengths(load.output_tokens, scale),
+    )
 
 
 def _arrivals(pace: RequestPace, extent: Extent, rng: np.random.Generator) -> FloatArray | None:
@@ -97,8 +115,11 @@ def _arrivals(pace: RequestPace, extent: Extent, rng: np.random.Generator) -> Fl
     return gamma_arrivals(pace.rate, pace.burstiness, extent.requests or 0, rng)
 
 
-async def run(client: BenchClient, prompts: Prompts, load: BenchLoad, record: RunRecord, stop: asyncio.Event | None = None) -> None:
-    """Sends the whole load and returns when the last request has ended. When `stop` is set, open requests are cut off and count as unfinished."""
+async def run(
+    client: BenchClient, prompts: Prompts, load: BenchLoad, record: RunRecord, stop: asyncio.Event | None = None
+) -> None:
+    """Sends the whole load and returns when the last request has ended. When `stop` is set, open requests are cut off
+    and count as unfinished."""
     running = asyncio.create_task(_recorded(client, prompts, load, record))
     stopping = asyncio.create_task((stop or asyncio.Event()).wait())
     try:
@@ -113,7 +134,8 @@ async def run(client: BenchClient, prompts: Prompts, load: BenchLoad, record: Ru
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """`samples` by the request's number; `elapsed_s` from the first arrival to the last end; `late_s` the most that the client itself was late."""
+    """`samples` by the request's number; `elapsed_s` from the first arrival to the last end; `late_s` the most that the
+    client itself was late."""
 
     samples: tuple[Sample, ...]
     elapsed_s: float
@@ -131,7 +153,8 @@ class LoadResult:
 
 
 async def open_loop(client: BenchClient, prompts: Prompts, load: BenchLoad, run: str = "") -> LoadResult:
-    """Sends each request of an open loop at its time; keeps its sample by its number, so that it can be compared with another run's.
+    """Sends each request of an open loop at its time; keeps its sample by its number, so that it can be compared with
+    another run's.
 
     `run`: request ids are this and the request's number.
     """
@@ -174,7 +197,8 @@ async def _recorded(client: BenchClient, prompts: Prompts, load: BenchLoad, reco
 
 
 async def _in_circles(load: BenchLoad, send: Callable[[int], Awaitable[None]]) -> None:
-    """`concurrency` clients that share the numbers of the requests: 0, 1, 2, ..., for ever where the load has no number of requests."""
+    """`concurrency` clients that share the numbers of the requests: 0, 1, 2, ..., for ever where the load has no number
+    of requests."""
     deadline = None if load.duration_s is None else time.monotonic() + load.duration_s
     numbers = count() if load.requests is None else iter(range(load.requests))
 

@@ -1,4 +1,5 @@
-"""Collects the samples of a run in columns of numbers: about 60 bytes a request, and a histogram for the gaps between tokens.
+"""Collects the samples of a run in columns of numbers: about 60 bytes a request, and a histogram for the gaps between
+tokens.
 
 No chunk and no body is kept.
 """
@@ -14,7 +15,8 @@ from planning.workload.arrivals import FloatArray
 LOWEST_S, HIGHEST_S, GROWTH = 1e-6, 1e3, 1.005
 _LOG_GROWTH = math.log(GROWTH)
 _BINS = math.ceil(math.log(HIGHEST_S / LOWEST_S) / _LOG_GROWTH) + 2
-"""The first bin holds what is below LOWEST_S (events that came in one chunk have a gap of 0), the last what is above HIGHEST_S."""
+"""The first bin holds what is below LOWEST_S (events that came in one chunk have a gap of 0), the last what is above
+HIGHEST_S."""
 
 
 class Histogram:

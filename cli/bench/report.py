@@ -1,4 +1,5 @@
-"""What a run showed: rates and percentiles, as a table for people and as JSON for machines. Durations in both are milliseconds."""
+"""What a run showed: rates and percentiles, as a table for people and as JSON for machines. Durations in both are
+milliseconds."""
 
 from typing import Any
 
@@ -51,7 +52,9 @@ def summary(record: RunRecord) -> dict[str, Any]:
             "ok": record.ok,
             "failed": record.failed,
             "unfinished": record.unfinished,
-            "by_error": {label: {"count": seen.count, "example": seen.example} for label, seen in record.failures.items()},
+            "by_error": {
+                label: {"count": seen.count, "example": seen.example} for label, seen in record.failures.items()
+            },
         },
         "tokens": {
             "prompt": record.prompt_tokens,
@@ -83,7 +86,11 @@ def render(title: str, figures: dict[str, Any], notes: list[str]) -> Group:
     if late is not None and late > 50:
         notes = [*notes, f"this client sent requests late (p99 {late:.0f} ms); the measured latencies are too low"]
     if figures["tokens"]["requests_without_usage"]:
-        notes = [*notes, f"{figures['tokens']['requests_without_usage']} answers reported no usage; their output tokens are counted by events"]
+        notes = [
+            *notes,
+            f"{figures['tokens']['requests_without_usage']} answers reported no usage; their output tokens are counted "
+            "by events",
+        ]
     return Group(*parts, *(Text(f"note: {note}", style="yellow") for note in notes))
 
 
@@ -91,7 +98,9 @@ def _counts(title: str, figures: dict[str, Any]) -> Table:
     requests, tokens, rates = figures["requests"], figures["tokens"], figures["throughput"]
     unfinished = f", {requests['unfinished']} unfinished" if requests["unfinished"] else ""
     table = Table(title=title, show_header=False, title_justify="left")
-    table.add_row("requests", f"{requests['ok']} ok, {requests['failed']} failed{unfinished} in {figures['elapsed_s']:.1f} s")
+    table.add_row(
+        "requests", f"{requests['ok']} ok, {requests['failed']} failed{unfinished} in {figures['elapsed_s']:.1f} s"
+    )
     table.add_row("requests/s", f"{rates['requests_per_s']:.2f}")
     table.add_row("output tokens/s", f"{rates['output_tokens_per_s']:.0f}")
     cached = "" if tokens["cached"] is None else f" ({tokens['cached']} from the prefix cache)"

@@ -1,4 +1,5 @@
-"""One bench run from its settings: find the model, measure the vocabulary, warm up, send the load, summarise. No printing here."""
+"""One bench run from its settings: find the model, measure the vocabulary, warm up, send the load, summarise. No
+printing here."""
 
 import asyncio
 import dataclasses
@@ -88,7 +89,10 @@ class Settings:
             return None
         key = os.environ.get(self.api_key_env)
         if not key:
-            raise SettingError("--api-key-env", f"{self.api_key_env!r} is not set in the environment; allowed: a variable that holds the key")
+            raise SettingError(
+                "--api-key-env",
+                f"{self.api_key_env!r} is not set in the environment; allowed: a variable that holds the key",
+            )
         return key
 
     def load(self) -> BenchLoad:
@@ -104,7 +108,10 @@ class Settings:
                 raise SettingError("--trace", str(error)) from error
         else:
             requests = DEFAULT_REQUESTS if self.requests is None and self.duration is None else self.requests
-            prompt, output = (_lengths(name, text) for name, text in (("--input-tokens", self.input_tokens), ("--output-tokens", self.output_tokens)))
+            prompt, output = (
+                _lengths(name, text)
+                for name, text in (("--input-tokens", self.input_tokens), ("--output-tokens", self.output_tokens))
+            )
             load = drawn_load(prompt, output, pace, Extent(requests, self.duration), self.seed)
         return fitted(load, self.length_scale or 1.0, self.max_model_len)
 
@@ -112,22 +119,34 @@ class Settings:
         if not re.match(r"https?://[^/]+", self.url):
             raise SettingError("--url", f"{self.url!r} is not a URL; allowed: http://HOST:PORT or https://HOST:PORT")
         if self.rate is not None and self.concurrency is not None:
-            raise SettingError("--rate", f"{self.rate:g} together with --concurrency {self.concurrency}; allowed: one of them")
+            raise SettingError(
+                "--rate", f"{self.rate:g} together with --concurrency {self.concurrency}; allowed: one of them"
+            )
         if self.rate is None and self.concurrency is None and self.trace is None:
-            raise SettingError("--rate", "missing, and so is --concurrency; allowed: one of them, or --trace with its own times")
+            raise SettingError(
+                "--rate", "missing, and so is --concurrency; allowed: one of them, or --trace with its own times"
+            )
         if self.length_scale is not None and self.max_model_len is not None:
-            raise SettingError("--length-scale", f"{self.length_scale:g} together with --max-model-len {self.max_model_len}; allowed: one of them")
+            raise SettingError(
+                "--length-scale",
+                f"{self.length_scale:g} together with --max-model-len {self.max_model_len}; allowed: one of them",
+            )
         if self.trace is None and (self.limit is not None or self.time_scale != 1.0):
             option, value = ("--limit", self.limit) if self.limit is not None else ("--time-scale", self.time_scale)
             raise SettingError(option, f"{value:g} without a trace; allowed: together with --trace FILE")
         if self.rate is not None and self.duration is not None and self.rate * self.duration > MAX_REQUESTS:
-            raise SettingError("--duration", f"{self.duration:g} at --rate {self.rate:g}; allowed: at most {MAX_REQUESTS} requests in all")
+            raise SettingError(
+                "--duration",
+                f"{self.duration:g} at --rate {self.rate:g}; allowed: at most {MAX_REQUESTS} requests in all",
+            )
 
     def _check_ranges(self) -> None:
         for name, (lowest, highest) in _RANGES.items():
             value = getattr(self, name)
             if value is not None and not lowest <= value <= highest:
-                raise SettingError(f"--{name.replace('_', '-')}", f"{value:.10g}; allowed: {lowest:.10g} to {highest:.10g}")
+                raise SettingError(
+                    f"--{name.replace('_', '-')}", f"{value:.10g}; allowed: {lowest:.10g} to {highest:.10g}"
+                )
 
 
 def _lengths(option: str, text: str) -> Lengths:
@@ -158,24 +177,45 @@ class BenchOutcome:
 
 
 async def bench_run(settings: Settings, load: BenchLoad, stop: asyncio.Event, progress: Progress) -> BenchOutcome:
-    """Runs the bench; when `stop` is set it ends early with what there is. Raises EndpointError when the endpoint cannot be used."""
+    """Runs the bench; when `stop` is set it ends early with what there is. Raises EndpointError when the endpoint
+    cannot be used."""
     allow_many_connections()
     record = RunRecord()
     started = dt.datetime.now(dt.UTC)
-    async with BenchClient(settings.url, settings.endpoint, stream=settings.stream, api_key=settings.api_key(), timeout_s=settings.timeout) as client:
+    async with BenchClient(
+        settings.url, settings.endpoint, stream=settings.stream, api_key=settings.api_key(), timeout_s=settings.timeout
+    ) as client:
         model = settings.model or await client.first_model()
         vocabulary = await measure_vocabulary(client, model)
-        options = RequestOptions(model, settings.endpoint, settings.stream, settings.ignore_eos, settings.shared_prefix_tokens)
+        options = RequestOptions(
+            model, settings.endpoint, settings.stream, settings.ignore_eos, settings.shared_prefix_tokens
+        )
         if settings.warmup and not stop.is_set():
             warmup = dataclasses.replace(
-                load, arrivals_s=None, concurrency=min(settings.warmup, _WARMUP_CONCURRENCY), requests=settings.warmup, duration_s=None
+                load,
+                arrivals_s=None,
+                concurrency=min(settings.warmup, _WARMUP_CONCURRENCY),
+                requests=settings.warmup,
+                duration_s=None,
             )
             # A seed of its own: a warm-up with the run's prompts would fill the prefix cache with them.
-            await _watched("warm-up", client, Prompts(vocabulary, options, settings.seed + 1_000_003), warmup, RunRecord(), stop, progress)
+            await _watched(
+                "warm-up",
+                client,
+                Prompts(vocabulary, options, settings.seed + 1_000_003),
+                warmup,
+                RunRecord(),
+                stop,
+                progress,
+            )
         if not stop.is_set():
-            await _watched("requests", client, Prompts(vocabulary, options, settings.seed), load, record, stop, progress)
+            await _watched(
+                "requests", client, Prompts(vocabulary, options, settings.seed), load, record, stop, progress
+            )
     report = _report(settings, model, vocabulary, started, stop.is_set(), record)
-    notes = [f"prompt lengths: {vocabulary.how}"] if isinstance(vocabulary, Words) and "estimated" in vocabulary.how else []
+    notes = (
+        [f"prompt lengths: {vocabulary.how}"] if isinstance(vocabulary, Words) and "estimated" in vocabulary.how else []
+    )
     return BenchOutcome(report, notes, stop.is_set())
 
 
@@ -188,7 +228,13 @@ def allow_many_connections() -> None:
 
 
 async def _watched(
-    what: str, client: BenchClient, prompts: Prompts, load: BenchLoad, record: RunRecord, stop: asyncio.Event, progress: Progress
+    what: str,
+    client: BenchClient,
+    prompts: Prompts,
+    load: BenchLoad,
+    record: RunRecord,
+    stop: asyncio.Event,
+    progress: Progress,
 ) -> None:
     async def watch() -> None:
         while True:
@@ -203,7 +249,9 @@ async def _watched(
     progress(what, record, load)
 
 
-def _report(settings: Settings, model: str, vocabulary: Vocabulary, started: dt.datetime, interrupted: bool, record: RunRecord) -> dict[str, Any]:
+def _report(
+    settings: Settings, model: str, vocabulary: Vocabulary, started: dt.datetime, interrupted: bool, record: RunRecord
+) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "tool": {"raylane": version("raylane"), "aiohttp": aiohttp.__version__, "python": platform.python_version()},

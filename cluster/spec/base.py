@@ -1,4 +1,5 @@
-"""The base of every spec section: unknown keys are refused, values are frozen, names have one form, and paths start from the spec's folder."""
+"""The base of every spec section: unknown keys are refused, values are frozen, names have one form, and paths start
+from the spec's folder."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,7 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from pydantic_core import PydanticCustomError
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")]
-"""A lower-case name of at most 63 letters, digits, dots and dashes (so that it can be a DNS label, a metric label and a Ray label)."""
+"""A lower-case name of at most 63 letters, digits, dots and dashes (so that it can be a DNS label, a metric label and a
+Ray label)."""
 
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 """A duration in seconds, above 0 and at most a day."""
@@ -22,7 +24,11 @@ class Section(BaseModel):
     @classmethod
     def _is_no_truth_value(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuses `port: true`, which pydantic would read as 1 (and YAML reads `yes` and `on` as true)."""
-        if isinstance(value, bool) and info.field_name is not None and cls.model_fields[info.field_name].annotation is not bool:
+        if (
+            isinstance(value, bool)
+            and info.field_name is not None
+            and cls.model_fields[info.field_name].annotation is not bool
+        ):
             raise PydanticCustomError("truth_value", "a truth value is not allowed")
         return value
 

@@ -15,9 +15,10 @@ from cluster.spec.traffic import DEFAULT_CLASSES, DEFAULT_LANES, LaneSpec, Sched
 class Pool(Section):
     """Nodes of one kind in one region.
 
-    `accelerator` is `cpu` or a GPU's name as in Ray's accelerator types (`L40S`, `H100`); prices are US dollars per GPU-hour (per node-hour for
-    `cpu`), before any discount, and are what plans and explanations are priced with. `spot`: nodes may be taken away; then each replica polls
-    `spot_notice_url` (404: no notice; 200 with a JSON object that has an `action`: there is one), and drains itself when it is told.
+    `accelerator` is `cpu` or a GPU's name as in Ray's accelerator types (`L40S`, `H100`); prices are US dollars per
+    GPU-hour (per node-hour for `cpu`), before any discount, and are what plans and explanations are priced with.
+    `spot`: nodes may be taken away; then each replica polls `spot_notice_url` (404: no notice; 200 with a JSON object
+    that has an `action`: there is one), and drains itself when it is told.
     """
 
     name: Name
@@ -27,7 +28,9 @@ class Pool(Section):
     cpus_per_node: Annotated[int, Field(ge=1, le=1_024)] | None = None
     price_usd_per_hour: Annotated[float, Field(ge=0, le=1_000)] = 0.0
     spot: bool = False
-    spot_notice_url: Annotated[str, Field(pattern=r"^https?://[^/]+/")] = "http://169.254.169.254/latest/meta-data/spot/instance-action"
+    spot_notice_url: Annotated[str, Field(pattern=r"^https?://[^/]+/")] = (
+        "http://169.254.169.254/latest/meta-data/spot/instance-action"
+    )
 
     @property
     def gpus(self) -> int:
@@ -45,8 +48,9 @@ class Region(Section):
 class ClusterSpec(Section):
     """What a team has (regions, pools), serves (models), promises (classes) and allows (lanes, autoscaling, gateway).
 
-    `prefix_sharing`: who may find a prompt's beginning in an engine's prefix cache that somebody else sent. By default only its own `tenant`, since
-    the time to the first token tells whether it was there; `cluster`: all tenants, which is quicker where they trust each other and send the same.
+    `prefix_sharing`: who may find a prompt's beginning in an engine's prefix cache that somebody else sent. By default
+    only its own `tenant`, since the time to the first token tells whether it was there; `cluster`: all tenants, which
+    is quicker where they trust each other and send the same.
     """
 
     version: Literal[1] = 1
@@ -74,22 +78,31 @@ class ClusterSpec(Section):
         for model in self.models:
             for name in model.regions or ():
                 if name not in (region.name for region in self.regions):
-                    raise ValueError(f"models.{model.name}.regions = {name!r}: unknown; allowed: {', '.join(region.name for region in self.regions)}")
+                    raise ValueError(
+                        f"models.{model.name}.regions = {name!r}: unknown; allowed: "
+                        f"{', '.join(region.name for region in self.regions)}"
+                    )
             for region in self.regions_of(model):
                 self.pool_of(model, region)
             self._check_scaling(model)
         self._check_tenants()
         if any(lane.name == "promoted" for lane in self.lanes):
-            raise ValueError("lanes.name = 'promoted': allowed: any other name; that is the lane of those that waited longer than their max_wait_s")
+            raise ValueError(
+                "lanes.name = 'promoted': allowed: any other name; that is the lane of those that waited longer than "
+                "their max_wait_s"
+            )
         bounds = [lane.up_to_tokens for lane in self.lanes]
         if bounds[-1] is not None or None in bounds[:-1] or sorted(bound for bound in bounds if bound) != bounds[:-1]:
-            raise ValueError(f"lanes.up_to_tokens = {bounds}: allowed: ascending bounds, and none for the last lane alone")
+            raise ValueError(
+                f"lanes.up_to_tokens = {bounds}: allowed: ascending bounds, and none for the last lane alone"
+            )
         return self
 
     def _check_scaling(self, model: Model) -> None:
         if self.autoscaling_of(model).policy != "fixed" and model.replicas.max is None:
             raise ValueError(
-                f"models.{model.name}.replicas.max: missing; needed with autoscaling.policy = {self.autoscaling_of(model).policy!r}: "
+                f"models.{model.name}.replicas.max: missing; needed with autoscaling.policy = "
+                f"{self.autoscaling_of(model).policy!r}: "
                 "the most replicas that may ever run"
             )
 
@@ -106,11 +119,18 @@ class ClusterSpec(Section):
         for tenant in self.tenants:
             for name in tenant.classes or ():
                 if name not in classes:
-                    raise ValueError(f"tenants.{tenant.name}.classes = {name!r}: unknown; allowed: {', '.join(classes)}")
+                    raise ValueError(
+                        f"tenants.{tenant.name}.classes = {name!r}: unknown; allowed: {', '.join(classes)}"
+                    )
         if self.gateway.cors is not None and "*" in self.gateway.cors.origins and not self.tenants:
-            raise ValueError("gateway.cors.origins = '*': allowed only with tenants, whose keys then are asked for; else name the pages' origins")
+            raise ValueError(
+                "gateway.cors.origins = '*': allowed only with tenants, whose keys then are asked for; else name the "
+                "pages' origins"
+            )
         if self.gateway.allow_public and not self.tenants:
-            raise ValueError("gateway.allow_public = true: allowed only with tenants, whose keys (`raylane key`) then are asked for")
+            raise ValueError(
+                "gateway.allow_public = true: allowed only with tenants, whose keys (`raylane key`) then are asked for"
+            )
 
     def patience_s(self, traffic_class: TrafficClass) -> float:
         """How long a request of that class waits in its lane at most."""
@@ -118,7 +138,8 @@ class ClusterSpec(Section):
         return queue_wait_s if traffic_class.patience_s is None else min(queue_wait_s, traffic_class.patience_s)
 
     def min_replicas(self, model: Model) -> int:
-        """With fewer replicas than these a model is not as it should be; 0: it may have none, and is ready all the same."""
+        """With fewer replicas than these a model is not as it should be; 0: it may have none, and is ready all the
+        same."""
         return model.replicas.count if self.autoscaling_of(model).policy == "fixed" else model.replicas.min
 
     def max_replicas(self, model: Model) -> int:
@@ -145,17 +166,22 @@ class ClusterSpec(Section):
         return self.regions if model.regions is None else tuple(self.region(name) for name in model.regions)
 
     def pool_of(self, model: Model, region: Region) -> Pool:
-        """The pool of `region` that hosts `model`: the one it names, else the first whose nodes can hold one replica."""
+        """The pool of `region` that hosts `model`: the one it names, else the first whose nodes can hold one
+        replica."""
         need = model.settings.tensor_parallel_size
         pools = [pool for pool in region.pools if model.pool in (None, pool.name)]
         if not pools:
-            raise ValueError(f"models.{model.name}.pool: {model.pool!r} is unknown; allowed: {', '.join(p.name for p in region.pools)}")
+            raise ValueError(
+                f"models.{model.name}.pool: {model.pool!r} is unknown; allowed: "
+                f"{', '.join(p.name for p in region.pools)}"
+            )
         for pool in pools:
             if pool.accelerator == "cpu" or pool.gpus_per_node >= need:
                 return pool
         maximum = max(pool.gpus_per_node for pool in pools)
         raise ValueError(
-            f"models.{model.name}.settings.tensor_parallel_size = {need}: no node of {region.name} has so many GPUs; allowed: 1 to {maximum}"
+            f"models.{model.name}.settings.tensor_parallel_size = {need}: no node of {region.name} has so many GPUs; "
+            f"allowed: 1 to {maximum}"
         )
 
 
@@ -171,14 +197,18 @@ _POLICY = tuple(PolicySpec.model_fields)
 
 
 def exchanged(spec: ClusterSpec, model: str) -> ClusterSpec:
-    """The spec with both policies of that model in each other's place. Raises ValueError where it is unknown, or has no shadow.
+    """The spec with both policies of that model in each other's place. Raises ValueError where it is unknown, or has no
+    shadow.
 
     A model that follows the cluster's section gets one of its own by this, since the other models were not asked.
     """
     found = spec.model(model)
     section = spec.autoscaling_of(found)
     if section.shadow is None:
-        raise ValueError(f"model {model!r} has no shadow; needed: autoscaling.shadow, a second policy that runs beside the active one")
+        raise ValueError(
+            f"model {model!r} has no shadow; needed: autoscaling.shadow, a second policy that runs beside the active "
+            "one"
+        )
     fields: dict[str, Any] = section.model_dump()
     active = {name: fields[name] for name in _POLICY}
     changed = Autoscaling.model_validate({**fields, **fields["shadow"], "shadow": active})

@@ -8,16 +8,18 @@ from pydantic import Field, StringConstraints, ValidationInfo, field_validator, 
 from cluster.spec.base import Seconds, Section, beside_the_spec
 
 Origin = Annotated[str, StringConstraints(pattern=r"^(\*|[a-z][a-z0-9+.-]*://[a-z0-9._~\[\]:-]+)$", max_length=256)]
-"""`*`, or a scheme and a host in lower case, and a port where it is not the scheme's own; no path and no slash at the end."""
+"""`*`, or a scheme and a host in lower case, and a port where it is not the scheme's own; no path and no slash at the
+end."""
 
 
 class Timeouts(Section):
     """How long each hop of a request may take, in seconds; each has its own error code.
 
-    `queue_wait_s`: in the lane. `connect_s`: to the engine replica. `first_byte_s`: from the request sent to the engine until the first body byte of
-    a streamed answer (one that is not streamed is bounded by `total_s` alone: its first byte comes after its last token).
-    `between_bytes_s`: between two pieces of the engine's answer. `client_stall_s`: a client that does not read what is sent (or send what it
-    announced). `total_s`: the whole request. `keep_alive_s`: an idle client connection.
+    `queue_wait_s`: in the lane. `connect_s`: to the engine replica. `first_byte_s`: from the request sent to the engine
+    until the first body byte of a streamed answer (one that is not streamed is bounded by `total_s` alone: its first
+    byte comes after its last token). `between_bytes_s`: between two pieces of the engine's answer. `client_stall_s`: a
+    client that does not read what is sent (or send what it announced). `total_s`: the whole request. `keep_alive_s`: an
+    idle client connection.
     """
 
     queue_wait_s: Seconds = 120.0
@@ -37,9 +39,10 @@ class Timeouts(Section):
 
 
 class RequestLimits(Section):
-    """What is refused before any queueing: `max_body_bytes` a request body, `max_values` the JSON values in it (each token id is one),
-    `max_sequences` (prompts x n) in one request, `max_waiting` requests waiting for one model, `max_connections` of clients at once.
-    `min_body_bytes_per_s`: a body may take `timeouts.client_stall_s`, and a second more for each so many bytes of it.
+    """What is refused before any queueing: `max_body_bytes` a request body, `max_values` the JSON values in it (each
+    token id is one), `max_sequences` (prompts x n) in one request, `max_waiting` requests waiting for one model,
+    `max_connections` of clients at once. `min_body_bytes_per_s`: a body may take `timeouts.client_stall_s`, and a
+    second more for each so many bytes of it.
     """
 
     max_body_bytes: Annotated[int, Field(ge=1_024, le=1 << 30)] = 8 << 20
@@ -51,9 +54,11 @@ class RequestLimits(Section):
 
 
 class CorsSpec(Section):
-    """Which web pages may ask the gateway from a browser: those of these `origins`, as the browser writes them (`https://chat.example.org`).
+    """Which web pages may ask the gateway from a browser: those of these `origins`, as the browser writes them
+    (`https://chat.example.org`).
 
-    `*` is any page, and allowed only with tenants, whose keys such a page then needs. A browser remembers the answer for `max_age_s` (seconds).
+    `*` is any page, and allowed only with tenants, whose keys such a page then needs. A browser remembers the answer
+    for `max_age_s` (seconds).
     """
 
     origins: Annotated[tuple[Origin, ...], Field(min_length=1)]
@@ -63,16 +68,18 @@ class CorsSpec(Section):
 class GatewaySpec(Section):
     """The HTTP front. It listens beyond loopback only when `allow_public` says so.
 
-    `trace_file` gets a line a request, `decision_log` (a folder) every input and decision of the schedulers, for replay.
-    `simulator_error` is the file that `raylane rehearse` wrote: `/metrics` shows it. Relative paths start from the folder of the spec's file.
+    `trace_file` gets a line a request, `decision_log` (a folder) every input and decision of the schedulers, for
+    replay. `simulator_error` is the file that `raylane rehearse` wrote: `/metrics` shows it. Relative paths start from
+    the folder of the spec's file.
 
-    `replicas` gateways share the port where they share a node. One that stops lets running requests end for `drain_s` (seconds); where others take
-    over, it goes on serving the connections that it has for `lame_duck_s` first, and tells each client to connect anew.
+    `replicas` gateways share the port where they share a node. One that stops lets running requests end for `drain_s`
+    (seconds); where others take over, it goes on serving the connections that it has for `lame_duck_s` first, and tells
+    each client to connect anew.
 
     Without `cors` no web page of another origin may read an answer.
 
-    A streamed request that waits gets its 200 after `heartbeat_s` (seconds; 0: never) and an SSE comment each time that these have passed, until its
-    first token.
+    A streamed request that waits gets its 200 after `heartbeat_s` (seconds; 0: never) and an SSE comment each time that
+    these have passed, until its first token.
     """
 
     host: str = "127.0.0.1"
@@ -101,11 +108,17 @@ class GatewaySpec(Section):
         try:
             ipaddress.ip_address(host)
         except ValueError:
-            raise ValueError(f"{host!r} is not an IP address; allowed: 127.0.0.1, ::1, or with allow_public an address of this machine") from None
+            raise ValueError(
+                f"{host!r} is not an IP address; allowed: 127.0.0.1, ::1, or with allow_public an address of this "
+                "machine"
+            ) from None
         return host
 
     @model_validator(mode="after")
     def _is_loopback_unless_asked(self) -> "GatewaySpec":
         if not ipaddress.ip_address(self.host).is_loopback and not self.allow_public:
-            raise ValueError(f"host {self.host} is reachable from other machines; allowed: a loopback address, or set allow_public: true")
+            raise ValueError(
+                f"host {self.host} is reachable from other machines; allowed: a loopback address, or set allow_public: "
+                "true"
+            )
         return self

@@ -1,6 +1,7 @@
 """Reads a spec from YAML, with errors that an operator can act on: key, value, what is allowed.
 
-Nothing else parses specs. Other YAML files of raylane (the traffic file) are read with `parse_section`, so that all errors read alike.
+Nothing else parses specs. Other YAML files of raylane (the traffic file) are read with `parse_section`, so that all
+errors read alike.
 """
 
 from collections.abc import Hashable, Iterable
@@ -39,7 +40,8 @@ def load_spec(path: Path) -> ClusterSpec:
 
 
 def parse_spec(text: str, source: str = "spec", folder: Path | None = None) -> ClusterSpec:
-    """The spec in a YAML text. `source` names it in errors; paths that are relative to the spec start from `folder`. Raises SpecError."""
+    """The spec in a YAML text. `source` names it in errors; paths that are relative to the spec start from `folder`.
+    Raises SpecError."""
     return parse_section(ClusterSpec, text, source, folder)
 
 
@@ -47,7 +49,11 @@ def parse_section(kind: type[SectionT], text: str, source: str, folder: Path | N
     """What a YAML text says, as a `kind`. `source` and `folder` as in `parse_spec`. Raises SpecError."""
     try:
         data = yaml.load(text, Loader=_UniqueKeyLoader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # the latter two: a date of no calendar, an endless nesting
+    except (
+        yaml.YAMLError,
+        ValueError,
+        RecursionError,
+    ) as error:  # the latter two: a date of no calendar, an endless nesting
         raise SpecError(source, [f"is not YAML: {' '.join(str(error).split())}"]) from error
     if not isinstance(data, dict):
         raise SpecError(source, [f"must be a mapping of keys at the top level, not {type(data).__name__}"])
@@ -68,7 +74,8 @@ def _root_problems(problems: list[Any]) -> list[Any]:
     return [
         problem
         for problem in problems
-        if problem["type"] != "too_short" or not any(path != problem["loc"] and path[: len(problem["loc"])] == problem["loc"] for path in paths)
+        if problem["type"] != "too_short"
+        or not any(path != problem["loc"] and path[: len(problem["loc"])] == problem["loc"] for path in paths)
     ]
 
 
@@ -105,17 +112,32 @@ class _UniqueKeyLoader(yaml.SafeLoader):
             if not isinstance(key, Hashable):
                 raise yaml.constructor.ConstructorError(None, None, "a key must be a text", key_node.start_mark)
             if key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} stands there twice", key_node.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key {key!r} stands there twice", key_node.start_mark
+                )
             seen.add(key)
         return super().construct_mapping(node, deep=deep)
 
 
-_BOUNDS = (("minimum", "at least"), ("exclusiveMinimum", "above"), ("maximum", "at most"), ("exclusiveMaximum", "below"))
-_KINDS = {"integer": "a whole number", "number": "a number", "string": "a text", "boolean": "true, false", "array": "a list", "object": "a mapping"}
+_BOUNDS = (
+    ("minimum", "at least"),
+    ("exclusiveMinimum", "above"),
+    ("maximum", "at most"),
+    ("exclusiveMaximum", "below"),
+)
+_KINDS = {
+    "integer": "a whole number",
+    "number": "a number",
+    "string": "a text",
+    "boolean": "true, false",
+    "array": "a list",
+    "object": "a mapping",
+}
 
 
 def allowed(key: Iterable[str | int], of: type[BaseModel]) -> str | None:
-    """The allowed values of the key at that path (`("gateway", "port")`) of a spec of that kind, or None where its schema does not know it."""
+    """The allowed values of the key at that path (`("gateway", "port")`) of a spec of that kind, or None where its
+    schema does not know it."""
     root = _schema(of)
     node: Any = root
     for part in key:

@@ -14,10 +14,11 @@ NAME_MARK = "-simulated"
 class Simulated(Section):
     """How a simulated engine answers (`docs/simulator.md`).
 
-    `costs` is the path of a cost file, relative to the spec's own file. `tokens_per_chunk`: tokens that one event of a stream carries after the
-    first, which carries one; a real engine sends one a token, which no laptop relays for forty GPUs. `speed`: so many times as fast as the costs say.
-    An answer without `max_tokens` has a log-normal length of median `answer_tokens` and deviation `answer_sigma` (0: always the median), drawn by the
-    request's `seed`, else by its id. `start_up_s`: how long a replica takes until it serves, beyond what its process takes (seconds).
+    `costs` is the path of a cost file, relative to the spec's own file. `tokens_per_chunk`: tokens that one event of a
+    stream carries after the first, which carries one; a real engine sends one a token, which no laptop relays for forty
+    GPUs. `speed`: so many times as fast as the costs say. An answer without `max_tokens` has a log-normal length of
+    median `answer_tokens` and deviation `answer_sigma` (0: always the median), drawn by the request's `seed`, else by
+    its id. `start_up_s`: how long a replica takes until it serves, beyond what its process takes (seconds).
     """
 
     costs: Annotated[str, Field(min_length=1)]
@@ -38,7 +39,8 @@ ModelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$")
 
 
 class Speculative(Section):
-    """Speculative decoding: a draft `model` (folder or hub name) or `ngram`, and how many tokens are proposed a step."""
+    """Speculative decoding: a draft `model` (folder or hub name) or `ngram`, and how many tokens are proposed a
+    step."""
 
     method: Literal["draft_model", "ngram", "eagle", "eagle3", "mtp"]
     model: str | None = None
@@ -61,12 +63,18 @@ class LoraAdapter(Section):
 class EngineSettings(Section):
     """How one replica of the engine runs. Names and meanings are vLLM's; None leaves vLLM's own default in force.
 
-    `max_num_batched_tokens` is the token budget of one step, `kv_cache_memory_bytes` the KV cache's size (instead of a share of the GPU's memory),
-    `cpus` the cores that Ray books for a replica (None: `Model.cpus`), `extra` further vLLM engine arguments by their Python name.
+    `max_num_batched_tokens` is the token budget of one step, `kv_cache_memory_bytes` the KV cache's size (instead of a
+    share of the GPU's memory), `cpus` the cores that Ray books for a replica (None: `Model.cpus`), `extra` further vLLM
+    engine arguments by their Python name.
     """
 
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
-    quantization: Literal["awq", "awq_marlin", "gptq", "gptq_marlin", "fp8", "compressed-tensors", "bitsandbytes", "modelopt", "mxfp4"] | None = None
+    quantization: (
+        Literal[
+            "awq", "awq_marlin", "gptq", "gptq_marlin", "fp8", "compressed-tensors", "bitsandbytes", "modelopt", "mxfp4"
+        ]
+        | None
+    ) = None
     kv_cache_dtype: Literal["auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2"] = "auto"
     max_model_len: Annotated[int, Field(ge=16, le=10_485_760)]
     max_num_seqs: Annotated[int, Field(ge=1, le=4_096)] = 256
@@ -89,7 +97,8 @@ class EngineSettings(Section):
 
 
 class Health(Section):
-    """When a replica counts as unhealthy: `stall_s` without an engine step while work is unfinished; asked every `period_s`, at most `timeout_s`.
+    """When a replica counts as unhealthy: `stall_s` without an engine step while work is unfinished; asked every
+    `period_s`, at most `timeout_s`.
 
     Serve replaces one that did not answer three times: a process that hangs for 30 s stays.
     """
@@ -101,7 +110,8 @@ class Health(Section):
 
 
 class ReplicasSpec(Section):
-    """How many replicas run: `count` at the start, and always where nothing scales them; else between `min` (0: none while nobody asks) and `max`."""
+    """How many replicas run: `count` at the start, and always where nothing scales them; else between `min` (0: none
+    while nobody asks) and `max`."""
 
     count: Annotated[int, Field(ge=0, le=10_000)] = 1
     min: Annotated[int, Field(ge=0, le=10_000)] = 1
@@ -115,15 +125,16 @@ class ReplicasSpec(Section):
 
 
 _CPUS = {"vllm": 1.0, "simulated": 0.01}
-"""Cores that Ray books for a replica where the spec does not say. A simulated one sleeps most of the time (`docs/simulator.md`)."""
+"""Cores that Ray books for a replica where the spec does not say. A simulated one sleeps most of the time
+(`docs/simulator.md`)."""
 
 
 class Model(Section):
     """One served model: its `source` is `demo` (the shipped demo model), a local folder, or a hub name.
 
-    With `engine: simulated` nothing is loaded: `source` names what is imitated, and `simulated` says how.
-    `autoscaling` replaces the cluster's section for this model.
-    `step_log` (a folder) gets a file a replica with a line for each step of its engine: what `raylane calibrate` fits the costs of steps from.
+    With `engine: simulated` nothing is loaded: `source` names what is imitated, and `simulated` says how. `autoscaling`
+    replaces the cluster's section for this model. `step_log` (a folder) gets a file a replica with a line for each step
+    of its engine: what `raylane calibrate` fits the costs of steps from.
     """
 
     name: ModelName
@@ -150,17 +161,33 @@ class Model(Section):
         marked = self.name.endswith(NAME_MARK)
         if self.engine == "vllm":
             if self.simulated is not None:
-                raise ValueError("engine = 'vllm' with a `simulated` section: allowed: `engine: simulated` beside it, or no such section")
+                raise ValueError(
+                    "engine = 'vllm' with a `simulated` section: allowed: `engine: simulated` beside it, or no such "
+                    "section"
+                )
             if marked:
-                raise ValueError(f"name = {self.name!r}: allowed: a name that does not end in {NAME_MARK}, which marks simulated engines")
+                raise ValueError(
+                    f"name = {self.name!r}: allowed: a name that does not end in {NAME_MARK}, which marks simulated "
+                    "engines"
+                )
             return self
         if self.simulated is None:
-            raise ValueError("engine = 'simulated' without a `simulated` section: allowed: one that names at least `costs`, a cost file")
+            raise ValueError(
+                "engine = 'simulated' without a `simulated` section: allowed: one that names at least `costs`, a cost "
+                "file"
+            )
         if not marked:
             raise ValueError(f"name = {self.name!r}: allowed: for a simulated engine, a name that ends in {NAME_MARK}")
-        for key, given in (("task: embed", self.task == "embed"), ("adapters", self.adapters), ("settings.speculative", self.settings.speculative)):
+        for key, given in (
+            ("task: embed", self.task == "embed"),
+            ("adapters", self.adapters),
+            ("settings.speculative", self.settings.speculative),
+        ):
             if given:
-                raise ValueError(f"{key}: not with engine = 'simulated', which only generates, with the base model; allowed: leave it out")
+                raise ValueError(
+                    f"{key}: not with engine = 'simulated', which only generates, with the base model; allowed: leave "
+                    "it out"
+                )
         return self
 
     @property

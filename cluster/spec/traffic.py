@@ -1,4 +1,5 @@
-"""Who may ask, what is promised to whom, and the lanes in which requests wait: tenants, traffic classes with their SLOs, lanes."""
+"""Who may ask, what is promised to whom, and the lanes in which requests wait: tenants, traffic classes with their
+SLOs, lanes."""
 
 from typing import Annotated, Literal
 
@@ -7,7 +8,8 @@ from pydantic import Field, StringConstraints
 from cluster.spec.base import Name, Seconds, Section
 
 KeyDigest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
-"""The SHA-256 of an API key. `raylane key` makes keys of 256 random bits, which no dictionary holds, so that a slow hash would protect nothing."""
+"""The SHA-256 of an API key. `raylane key` makes keys of 256 random bits, which no dictionary holds, so that a slow
+hash would protect nothing."""
 
 PerMinute = Annotated[float, Field(gt=0, le=1e12)]
 
@@ -15,9 +17,10 @@ PerMinute = Annotated[float, Field(gt=0, le=1e12)]
 class Tenant(Section):
     """A tenant of the endpoint, known by its `keys`, of which only the digests stand here.
 
-    `classes` are those that it may claim (None: all; the first is what a request without the header gets). `weight` is its share of each lane when
-    several tenants wait. The limits hold for each model by itself: `requests_per_minute` and `tokens_per_minute` (prompt plus expected output,
-    corrected by the engine's count) let a minute's worth go at once, `max_concurrency` counts what waits and what runs.
+    `classes` are those that it may claim (None: all; the first is what a request without the header gets). `weight` is
+    its share of each lane when several tenants wait. The limits hold for each model by itself: `requests_per_minute`
+    and `tokens_per_minute` (prompt plus expected output, corrected by the engine's count) let a minute's worth go at
+    once, `max_concurrency` counts what waits and what runs.
     """
 
     name: Name
@@ -32,8 +35,8 @@ class Tenant(Section):
 class TrafficClass(Section):
     """A traffic class and its service-level objective: `attainment` of requests see their first token within `ttft_ms`.
 
-    `patience_s`: a request of the class waits at most so long in its lane, where that is less than `gateway.timeouts.queue_wait_s`; and so for a
-    replica to start, while there is none.
+    `patience_s`: a request of the class waits at most so long in its lane, where that is less than
+    `gateway.timeouts.queue_wait_s`; and so for a replica to start, while there is none.
     """
 
     name: Name
@@ -46,8 +49,9 @@ class TrafficClass(Section):
 class LaneSpec(Section):
     """The queue of one length class of a model.
 
-    `up_to_tokens` is the largest uncached prompt plus expected output that belongs here (None: no bound). `weight` is the lane's share of the work
-    when all lanes wait, `max_wait_s` the wait after which a request is promoted, `cap_s` the seconds of work that may wait.
+    `up_to_tokens` is the largest uncached prompt plus expected output that belongs here (None: no bound). `weight` is
+    the lane's share of the work when all lanes wait, `max_wait_s` the wait after which a request is promoted, `cap_s`
+    the seconds of work that may wait.
     """
 
     name: Name
@@ -60,11 +64,12 @@ class LaneSpec(Section):
 class Scheduling(Section):
     """How waiting requests are ordered and placed.
 
-    `order` inside a tenant's queue: `deadline` (by the class's TTFT) or `arrival`. `promoted_share`: the share of the work for requests past their
-    lane's `max_wait_s`. `decode_weight`: what an output token costs, in prefill tokens. `stickiness_ms`: a cached prefix is left alone when using it
-    would cost so much more expected TTFT than the best replica. `bind_ahead`: requests bound to a replica beyond those that it runs, as a share of
-    its max_num_seqs, so that a finished one is replaced at the next step and not at the one after. `prefill_steps`: a replica gets the next prompt
-    while less than so many steps' worth of tokens (of max_num_batched_tokens) are to be prefilled there.
+    `order` inside a tenant's queue: `deadline` (by the class's TTFT) or `arrival`. `promoted_share`: the share of the
+    work for requests past their lane's `max_wait_s`. `decode_weight`: what an output token costs, in prefill tokens.
+    `stickiness_ms`: a cached prefix is left alone when using it would cost so much more expected TTFT than the best
+    replica. `bind_ahead`: requests bound to a replica beyond those that it runs, as a share of its max_num_seqs, so
+    that a finished one is replaced at the next step and not at the one after. `prefill_steps`: a replica gets the next
+    prompt while less than so many steps' worth of tokens (of max_num_batched_tokens) are to be prefilled there.
     """
 
     order: Literal["deadline", "arrival"] = "deadline"

@@ -31,8 +31,9 @@ class ActKind(StrEnum):
 class Act:
     """Who (`by`: the operator's name on the machine of the command) did what, when (time of day), and why.
 
-    `replica_id` for acts on one replica; `replicas` and `until_unix_s` for a hold or a pin; `reason` for a drain (`protocol.DrainReason`);
-    `policy` and `over` for a promotion and its undoing: what is active from then on, and what its shadow is (`orders.py`).
+    `replica_id` for acts on one replica; `replicas` and `until_unix_s` for a hold or a pin; `reason` for a drain
+    (`protocol.DrainReason`); `policy` and `over` for a promotion and its undoing: what is active from then on, and what
+    its shadow is (`orders.py`).
     """
 
     at_unix_s: float
@@ -48,7 +49,11 @@ class Act:
     over: str = ""
 
     def line(self) -> str:
-        reported = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if getattr(self, field.name) != field.default}
+        reported = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if getattr(self, field.name) != field.default
+        }
         return json.dumps(reported, separators=(",", ":"))
 
 
@@ -63,7 +68,11 @@ def read_act(line: str) -> Act:
         raise ValueError(f"not an act: {line[:200]!r}") from error
     numbers = (act.at_unix_s, act.until_unix_s, act.replicas)
     texts = (act.model, act.by, act.why, act.replica_id, act.reason, act.policy, act.over)
-    if not all(isinstance(number, int | float) for number in numbers) or not all(isinstance(text, str) for text in texts) or act.replicas < 0:
+    if (
+        not all(isinstance(number, int | float) for number in numbers)
+        or not all(isinstance(text, str) for text in texts)
+        or act.replicas < 0
+    ):
         raise ValueError(f"not an act: {line[:200]!r}")
     return act
 
@@ -74,13 +83,15 @@ FILE_NAME = "controls.jsonl"
 
 
 class Audit:
-    """`path`: the file; None: nothing is kept (a test's directory). What is written is on the disk when `write` returns."""
+    """`path`: the file; None: nothing is kept (a test's directory). What is written is on the disk when `write`
+    returns."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
 
     def read(self) -> list[Act]:
-        """All acts, in order. A line that is none (a write that was cut short) is left out, and logged; so are all where the file cannot be read."""
+        """All acts, in order. A line that is none (a write that was cut short) is left out, and logged; so are all
+        where the file cannot be read."""
         if self._path is None:
             return []
         try:
@@ -99,7 +110,8 @@ class Audit:
         return acts
 
     def write(self, act: Act) -> None:
-        """Appends an act. Raises OSError; the act is not in the file then, unless the disk refuses to take it out again."""
+        """Appends an act. Raises OSError; the act is not in the file then, unless the disk refuses to take it out
+        again."""
         if self._path is None:
             return
         file = WholeLines(self._path)

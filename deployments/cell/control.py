@@ -1,4 +1,5 @@
-"""An operator's word on the number of replicas: it goes over the policy's, and ends by itself. The autoscaler applies it, the directory keeps it."""
+"""An operator's word on the number of replicas: it goes over the policy's, and ends by itself. The autoscaler applies
+it, the directory keeps it."""
 
 from dataclasses import dataclass
 from enum import StrEnum

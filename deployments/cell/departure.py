@@ -28,9 +28,10 @@ class MemberKind(StrEnum):
 class DepartureCause(StrEnum):
     """Why it ended. The first three are planned, the others are losses.
 
-    `STOPPED`: Serve stopped it (fewer are wanted, an upgrade, the end of the cell). `DRAINED`: by an operator. `SPOT_NOTICE`: its machine was to be
-    taken away. `PROCESS_DIED`: its process ended without a word. `ENGINE_DIED`: its engine's process did. `ENGINE_STALLED`: its engine worked at
-    requests without a step for too long. `UNRESPONSIVE`: it said nothing for so long that it was given up.
+    `STOPPED`: Serve stopped it (fewer are wanted, an upgrade, the end of the cell). `DRAINED`: by an operator.
+    `SPOT_NOTICE`: its machine was to be taken away. `PROCESS_DIED`: its process ended without a word. `ENGINE_DIED`:
+    its engine's process did. `ENGINE_STALLED`: its engine worked at requests without a step for too long.
+    `UNRESPONSIVE`: it said nothing for so long that it was given up.
     """
 
     STOPPED = "stopped"
@@ -48,8 +49,9 @@ class DepartureCause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """What ran there when it ended. `broken`: requests whose clients got an error, or a reset; `placed_again`: requests that went to another replica,
-    since no byte of their answer had been sent. `tokens`: what all of them were booked with (prompt and expected output, over all sequences).
+    """What ran there when it ended. `broken`: requests whose clients got an error, or a reset; `placed_again`: requests
+    that went to another replica, since no byte of their answer had been sent. `tokens`: what all of them were booked
+    with (prompt and expected output, over all sequences).
 
     `digests`: of the requests' bodies, so that the same one is recognised in several departures; at most `MAX_DIGESTS`.
     """
@@ -65,16 +67,18 @@ class Lost:
 
     def plus(self, other: "Lost") -> "Lost":
         digests = tuple(dict.fromkeys((*self.digests, *other.digests)))[:MAX_DIGESTS]
-        return Lost(self.broken + other.broken, self.placed_again + other.placed_again, self.tokens + other.tokens, digests)
+        return Lost(
+            self.broken + other.broken, self.placed_again + other.placed_again, self.tokens + other.tokens, digests
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """`who` is the replica's or gateway's id; of the others it names the process. `model`: a replica's. `at_unix_s`: when its end was noticed (time
-    of day), `pid` its process, `detail` what it said of its end in its own words.
+    """`who` is the replica's or gateway's id; of the others it names the process. `model`: a replica's. `at_unix_s`:
+    when its end was noticed (time of day), `pid` its process, `detail` what it said of its end in its own words.
 
-    `replaced_by` came in its place and was ready at `ready_unix_s`; None: nothing came so far, or nothing is to come. `back_unix_s`: it was given up,
-    and spoke again then.
+    `replaced_by` came in its place and was ready at `ready_unix_s`; None: nothing came so far, or nothing is to come.
+    `back_unix_s`: it was given up, and spoke again then.
     """
 
     kind: MemberKind
@@ -91,7 +95,8 @@ class Departure:
 
     @property
     def awaits(self) -> bool:
-        """Whether something is to come in its place. Of what Serve stopped nobody can say: fewer may be wanted, or the next may be there already."""
+        """Whether something is to come in its place. Of what Serve stopped nobody can say: fewer may be wanted, or the
+        next may be there already."""
         return self.cause is not DepartureCause.STOPPED and self.replaced_by is None and self.back_unix_s is None
 
     def record(self) -> dict[str, Any]:
@@ -144,7 +149,8 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """It ended, as `reported_by` says: a gateway's id, or nothing where the directory saw it itself. Each tells of its own requests in `lost`.
+    """It ended, as `reported_by` says: a gateway's id, or nothing where the directory saw it itself. Each tells of its
+    own requests in `lost`.
 
     `detail`: what it said of its end in its own words.
     """
@@ -185,7 +191,12 @@ def read_event(line: str) -> Event:
             event = Ready(**{**fields, "kind": MemberKind(fields["kind"])})
         elif name == "ended":
             fields.pop("planned", None)
-            reported = {**fields, "kind": MemberKind(fields["kind"]), "cause": DepartureCause(fields["cause"]), "lost": _lost(fields.get("lost", {}))}
+            reported = {
+                **fields,
+                "kind": MemberKind(fields["kind"]),
+                "cause": DepartureCause(fields["cause"]),
+                "lost": _lost(fields.get("lost", {})),
+            }
             event = Ended(**reported)
         else:
             raise ValueError(f"event = {name!r}; allowed: ready, ended")
@@ -193,13 +204,19 @@ def read_event(line: str) -> Event:
         raise ValueError(f"not an event: {line[:200]!r}") from error
     texts = [getattr(event, key, "") for key in _TEXTS]
     numbers = [getattr(event, key) for key in _NUMBERS]
-    if not all(isinstance(text, str) for text in texts) or not all(isinstance(number, int | float) for number in numbers):
+    if not all(isinstance(text, str) for text in texts) or not all(
+        isinstance(number, int | float) for number in numbers
+    ):
         raise ValueError(f"not an event: {line[:200]!r}")
     return event
 
 
 def _said(one: Ready | Ended | Lost) -> dict[str, Any]:
-    return {key.name: value for key in dataclasses.fields(one) if not isinstance(value := getattr(one, key.name), Lost) and value not in ("", 0, ())}
+    return {
+        key.name: value
+        for key in dataclasses.fields(one)
+        if not isinstance(value := getattr(one, key.name), Lost) and value not in ("", 0, ())
+    }
 
 
 def _lost(fields: dict[str, Any]) -> Lost:

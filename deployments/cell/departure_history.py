@@ -1,15 +1,26 @@
-"""The book of a cell's departures: which lives began and ended, and what came in whose place. Pure: events come in, in the order in which they were
-heard of, and the same events give the same book.
+"""The book of a cell's departures: which lives began and ended, and what came in whose place. Pure: events come in, in
+the order in which they were heard of, and the same events give the same book.
 
-A departure is first told by whoever noticed it first; that word on time and cause stands. Others add what they lost. What comes in its place is the
-next of its kind and model that began to serve after its end, and that came in no other's place. Both may be heard of in either order.
+A departure is first told by whoever noticed it first; that word on time and cause stands. Others add what they lost.
+What comes in its place is the next of its kind and model that began to serve after its end, and that came in no other's
+place. Both may be heard of in either order.
 """
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import replace
 
-from deployments.cell.departure import Departure, DepartureCause, Departures, DepartureTally, Ended, Event, Lost, MemberKind, Ready
+from deployments.cell.departure import (
+    Departure,
+    DepartureCause,
+    Departures,
+    DepartureTally,
+    Ended,
+    Event,
+    Lost,
+    MemberKind,
+    Ready,
+)
 
 KEPT = 64
 """So many departures are kept..."""
@@ -123,8 +134,8 @@ def _replaced(departure: Departure, ready: Ready) -> Departure:
 
 
 def departures_in(events: Iterable[Event]) -> list[Departure]:
-    """All departures that a life log tells of, oldest first: of one cell after the other that was brought up under that name. Nothing of a later one
-    comes in the place of what an earlier one had."""
+    """All departures that a life log tells of, oldest first: of one cell after the other that was brought up under that
+    name. Nothing of a later one comes in the place of what an earlier one had."""
     found: list[Departure] = []
     history = DepartureHistory()
     for event in events:

@@ -20,8 +20,8 @@ _PID_NAMESPACE = "/proc/self/ns/pid"
 
 @functools.cache
 def machine() -> str:
-    """Where a process id of this process means something: the same for all that share its kernel and its namespace of process ids. Empty where the
-    system does not say."""
+    """Where a process id of this process means something: the same for all that share its kernel and its namespace of
+    process ids. Empty where the system does not say."""
     try:
         return f"{_BOOT_ID.read_text().strip()}/{os.readlink(_PID_NAMESPACE)}"
     except OSError:
@@ -29,7 +29,8 @@ def machine() -> str:
 
 
 class ProcessWatch:
-    """Calls `ended` once, in the running loop, when the process is gone. Raises OSError where that cannot be watched, or it is gone already."""
+    """Calls `ended` once, in the running loop, when the process is gone. Raises OSError where that cannot be watched,
+    or it is gone already."""
 
     def __init__(self, pid: int, ended: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -60,7 +61,8 @@ GONE_WITHIN_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """A living gateway's or controller's process, on the machine `where` (`process_watch.machine`), and what would be lost with it now."""
+    """A living gateway's or controller's process, on the machine `where` (`process_watch.machine`), and what would be
+    lost with it now."""
 
     pid: int
     where: str
@@ -72,13 +74,19 @@ def own_presence(held: Lost | None = None) -> Presence:
 
 
 class DepartureTracker:
-    """`began_unix_s`: when the cell was brought up; what was written down before is of an earlier one. Where another directory's beginning is in the
-    file, this one has come in its place, and tells of its loss.
+    """`began_unix_s`: when the cell was brought up; what was written down before is of an earlier one. Where another
+    directory's beginning is in the file, this one has come in its place, and tells of its loss.
 
     `changed` is called at each news, `died` with each process whose end was seen here.
     """
 
-    def __init__(self, run_dir: Path | None, began_unix_s: float, changed: Callable[[], None], died: Callable[[MemberKind, str], None]) -> None:
+    def __init__(
+        self,
+        run_dir: Path | None,
+        began_unix_s: float,
+        changed: Callable[[], None],
+        died: Callable[[MemberKind, str], None],
+    ) -> None:
         self._log = LifecycleLog(None if run_dir is None else run_dir / FILE_NAME)
         self._history = DepartureHistory()
         self._changed: Callable[[], None] = lambda: None
@@ -94,7 +102,9 @@ class DepartureTracker:
         now = time.time()
         for before in self._history.living(MemberKind.DIRECTORY):
             self._take(Ended(MemberKind.DIRECTORY, before.who, now, DepartureCause.PROCESS_DIED))
-        self._take(Ready(MemberKind.DIRECTORY, f"directory-{os.getpid()}-{time.monotonic_ns():x}", now, pid=os.getpid()))
+        self._take(
+            Ready(MemberKind.DIRECTORY, f"directory-{os.getpid()}-{time.monotonic_ns():x}", now, pid=os.getpid())
+        )
         self._changed = changed
 
     def departures(self) -> Departures:
@@ -121,14 +131,16 @@ class DepartureTracker:
     def given_up(self, kind: MemberKind, who: str) -> None:
         """It was found dead or unresponsive.
 
-        The connections of a process that is killed break before the process is gone, so one that is watched gets a moment to be gone. One that speaks
-        again within it has not ended.
+        The connections of a process that is killed break before the process is gone, so one that is watched gets a
+        moment to be gone. One that speaks again within it has not ended.
         """
         if (kind, who) not in self._watches:
             self._end(kind, who, DepartureCause.UNRESPONSIVE)
         elif (kind, who) not in self._doubted:
             at_unix_s = time.time()
-            self._doubted[kind, who] = asyncio.get_running_loop().call_later(GONE_WITHIN_S, self._still_unresponsive, kind, who, at_unix_s)
+            self._doubted[kind, who] = asyncio.get_running_loop().call_later(
+                GONE_WITHIN_S, self._still_unresponsive, kind, who, at_unix_s
+            )
 
     def sweep(self) -> None:
         """Gives up those that an earlier directory knew and that never spoke to this one. Called now and then."""
@@ -188,6 +200,13 @@ class DepartureTracker:
         if isinstance(event, Ended):
             lost = event.lost
             tell = log.info if event.cause.planned else log.warning
-            tell("%s %s ended: %s; %d requests broken, %d placed again", event.kind, event.who, event.cause, lost.broken, lost.placed_again)
+            tell(
+                "%s %s ended: %s; %d requests broken, %d placed again",
+                event.kind,
+                event.who,
+                event.cause,
+                lost.broken,
+                lost.placed_again,
+            )
         if self._history.departures() != before:
             self._changed()

@@ -1,10 +1,12 @@
-"""The directory: the one named Ray actor of a cell that knows which engine replicas and gateways exist, which gateway owns which model, which spec is
-in force, what operators have ordered, what autoscalers have decided, who ended and why, and the cluster's secret.
+"""The directory: the one named Ray actor of a cell that knows which engine replicas and gateways exist, which gateway
+owns which model, which spec is in force, what operators have ordered, what autoscalers have decided, who ended and why,
+and the cluster's secret.
 
-Replicas and gateways register with it again and again (so a restarted directory fills itself), gateways wait on it for changes. Nothing on a
-request's path calls it: gateways go on with what they know, owners with what they own, while it, or Ray's head, is down. Whether a listed replica
-lives is not decided here but by its feed. Operators' orders, the epochs of ownership and who ended are in files of the run directory
-(`cell/act.py`, `ownership/epoch_file.py`, `cell/lifecycle_log.py`), which it reads at its start.
+Replicas and gateways register with it again and again (so a restarted directory fills itself), gateways wait on it for
+changes. Nothing on a request's path calls it: gateways go on with what they know, owners with what they own, while it,
+or Ray's head, is down. Whether a listed replica lives is not decided here but by its feed. Operators' orders, the
+epochs of ownership and who ended are in files of the run directory (`cell/act.py`, `ownership/epoch_file.py`,
+`cell/lifecycle_log.py`), which it reads at its start.
 """
 
 import asyncio
@@ -38,7 +40,8 @@ GIVE_UP_AFTER_S = 60.0
 
 
 class Directory:
-    """The actor's class. `run_dir` holds the operators' orders, the epochs and the departures; without one they end with the actor.
+    """The actor's class. `run_dir` holds the operators' orders, the epochs and the departures; without one they end
+    with the actor.
 
     `began_unix_s`: when the cell was brought up.
     """
@@ -56,7 +59,9 @@ class Directory:
         self._history = OperatorOrders(self._audit.read())
         self._cordons_seen = dict.fromkeys(self._history.cordons, time.monotonic())
         self._scaling = ScalingStates()
-        self._departure_tracker = DepartureTracker(None if run_dir is None else Path(run_dir), began_unix_s, self._publish_soon, self._process_died)
+        self._departure_tracker = DepartureTracker(
+            None if run_dir is None else Path(run_dir), began_unix_s, self._publish_soon, self._process_died
+        )
         self._missing: dict[str, float] = {}
         self._soon: set[asyncio.Task[None]] = set()
 
@@ -100,8 +105,8 @@ class Directory:
         seen: Mapping[str, int],
         presence: Presence | None = None,
     ) -> None:
-        """A gateway lives and listens for the others at `url`; under the epochs of `owned` it believes to own models, those of `seen` are the highest
-        that it has heard of."""
+        """A gateway lives and listens for the others at `url`; under the epochs of `owned` it believes to own models,
+        those of `seen` are the highest that it has heard of."""
         if presence is not None:
             self._departure_tracker.process(MemberKind.GATEWAY, gateway_id, presence)
         await self._changing(lambda now: self._owners.register(gateway_id, url, models, owned, now, seen))
@@ -129,9 +134,11 @@ class Directory:
             await self.apply(spec_json)
 
     async def exchange(self, act: Act, spec_json: str, based_on: str | None) -> Orders | None:
-        """An act that is a change of the spec: it is written down and the spec put in force, or neither. Returns what is in force then.
+        """An act that is a change of the spec: it is written down and the spec put in force, or neither. Returns what
+        is in force then.
 
-        None, and nothing is done, where another spec is in force than the one that the change was made of. Raises OSError as `order` does.
+        None, and nothing is done, where another spec is in force than the one that the change was made of. Raises
+        OSError as `order` does.
         """
         if self._spec_json not in (None, based_on):  # None: it has restarted, and would be told `based_on` again
             return None
@@ -141,7 +148,8 @@ class Directory:
         return await self.orders()
 
     async def order(self, act: Act) -> Orders:
-        """An operator's act: written down, put in force in the whole cell. Returns what is in force then. Raises OSError if it cannot be written."""
+        """An operator's act: written down, put in force in the whole cell. Returns what is in force then. Raises
+        OSError if it cannot be written."""
         self._audit.write(act)
         self._history.take(act)
         if act.replica_id in self._history.cordons:
@@ -224,9 +232,16 @@ class Directory:
 
 
 def start_directory(secret: str, gateways: int = 1, run_dir: Path | None = None) -> Any:
-    """Starts the cell's directory, which expects so many gateways, or returns the handle of the running one. `run_dir` is on its node."""
+    """Starts the cell's directory, which expects so many gateways, or returns the handle of the running one. `run_dir`
+    is on its node."""
     actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Directory)
-    options = {"name": NAME, "namespace": NAMESPACE, "lifetime": "detached", "get_if_exists": True, "max_concurrency": 1_000}
+    options = {
+        "name": NAME,
+        "namespace": NAMESPACE,
+        "lifetime": "detached",
+        "get_if_exists": True,
+        "max_concurrency": 1_000,
+    }
     return actor.options(**options).remote(secret, gateways, None if run_dir is None else str(run_dir), time.time())
 
 

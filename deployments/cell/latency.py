@@ -25,7 +25,8 @@ class ValueWindow:
         self._next = (self._next + 1) % len(self._times)
 
     def quantiles(self, levels: Sequence[float], now: float, span_s: float | None = None) -> tuple[int, list[float]]:
-        """How many values the last `span_s` seconds (by default the window's own, at most) brought, and their quantiles (empty without values)."""
+        """How many values the last `span_s` seconds (by default the window's own, at most) brought, and their quantiles
+        (empty without values)."""
         span_s = self._span_s if span_s is None else min(span_s, self._span_s)
         recent = self._values[self._times >= now - span_s]
         return len(recent), [float(value) for value in np.quantile(recent, levels)] if len(recent) else []

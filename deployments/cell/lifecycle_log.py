@@ -1,5 +1,6 @@
-"""The file of a cell's lives: a line for each that began to serve and each that ended (`departure.py`). The directory writes it, and reads it when it
-starts again; `raylane up` and `raylane explain` read it, whether the cell still runs or not."""
+"""The file of a cell's lives: a line for each that began to serve and each that ended (`departure.py`). The directory
+writes it, and reads it when it starts again; `raylane up` and `raylane explain` read it, whether the cell still runs or
+not."""
 
 import logging
 from collections import deque
@@ -19,7 +20,8 @@ MAX_WAITING = 256
 
 
 class LifecycleLog:
-    """`path`: the file; None: nothing is kept (a test's directory). Nothing raises: what cannot be read is logged and left out.
+    """`path`: the file; None: nothing is kept (a test's directory). Nothing raises: what cannot be read is logged and
+    left out.
 
     What cannot be written is written with the next event; of more than `MAX_WAITING` such the oldest are lost.
     """
@@ -78,7 +80,8 @@ def _events(path: Path) -> Iterator[Event]:
 
 
 class LifecycleTail:
-    """Reads what is added to a life log, as it is added, from `since_unix_s` on; also what was added to it before it was rotated."""
+    """Reads what is added to a life log, as it is added, from `since_unix_s` on; also what was added to it before it
+    was rotated."""
 
     def __init__(self, path: Path, since_unix_s: float) -> None:
         self._path = path

@@ -14,10 +14,11 @@ from deployments.protocol import ReplicaFacts
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """`version` grows with each change; `spec_json` is the spec that was applied last, None when none was since the start.
+    """`version` grows with each change; `spec_json` is the spec that was applied last, None when none was since the
+    start.
 
-    `owners` says who owns which model, `gateways` who lives and where each listens for the others, `lost` which were given up last. `orders` are the
-    operators', `scaling` is what autoscalers say, `departures` tells who ended.
+    `owners` says who owns which model, `gateways` who lives and where each listens for the others, `lost` which were
+    given up last. `orders` are the operators', `scaling` is what autoscalers say, `departures` tells who ended.
     """
 
     version: int
@@ -50,7 +51,8 @@ class Announced:
         return self.scaling.of(model)
 
     def ready_at_s(self, model: str) -> float | None:
-        """When the model's next replica should be ready, on this process's clock; None: nobody knows of one that starts."""
+        """When the model's next replica should be ready, on this process's clock; None: nobody knows of one that
+        starts."""
         state = self.scaling.of(model)
         ready_unix_s = None if state is None else state.ready_unix_s
         return None if ready_unix_s is None else time.monotonic() + ready_unix_s - time.time()

@@ -47,8 +47,9 @@ def _words(policy: PolicySpec) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """`cordons` and `controls` (with their model) in force; `acts` counts all there were, by model and kind. `promoted`: what the last
-    promotion of a model made of its policies, where it was not undone; in force only while the spec still says so (an apply may have changed it)."""
+    """`cordons` and `controls` (with their model) in force; `acts` counts all there were, by model and kind.
+    `promoted`: what the last promotion of a model made of its policies, where it was not undone; in force only while
+    the spec still says so (an apply may have changed it)."""
 
     cordons: tuple[Cordon, ...] = ()
     controls: tuple[tuple[str, Control], ...] = ()
@@ -71,7 +72,8 @@ class Orders:
 
 
 class OperatorOrders:
-    """Takes the acts one after another. A later hold of a model replaces an earlier one, a later pin an earlier pin; a release ends both."""
+    """Takes the acts one after another. A later hold of a model replaces an earlier one, a later pin an earlier pin; a
+    release ends both."""
 
     def __init__(self, acts: Iterable[Act] = ()) -> None:
         self.cordons: dict[str, Cordon] = {}

@@ -1,7 +1,9 @@
-"""The page on which a model's owner shows its books to an autoscaler: what is on it, and its form. The gateway writes it, the policy reads it.
+"""The page on which a model's owner shows its books to an autoscaler: what is on it, and its form. The gateway writes
+it, the policy reads it.
 
-Tables are JSON with the fields' names once and a row for each entry, since a cell of a thousand replicas is read twice a second. A reader leaves out
-fields that it does not know, so that gateways and controllers may be of different versions for a while.
+Tables are JSON with the fields' names once and a row for each entry, since a cell of a thousand replicas is read twice
+a second. A reader leaves out fields that it does not know, so that gateways and controllers may be of different
+versions for a while.
 """
 
 import dataclasses
@@ -14,15 +16,16 @@ from deployments.scheduling import LaneStats, ReplicaStats, Snapshot, WaitReason
 from deployments.scheduling.snapshot import FlowStats
 
 SCALING_PATH = "/raylane/scaling"
-"""GET `SCALING_PATH/MODEL?latency_span_s=...` on a gateway's port for the cell, with the cluster's secret. 404: no such model; 409: another gateway
-owns it, or none does."""
+"""GET `SCALING_PATH/MODEL?latency_span_s=...` on a gateway's port for the cell, with the cluster's secret. 404: no such
+model; 409: another gateway owns it, or none does."""
 
 Row = TypeVar("Row", LaneStats, ReplicaStats, FlowStats)
 
 
 @dataclass(frozen=True, slots=True)
 class LatencySignals:
-    """Of the requests whose first token (TTFT; so many `requests`) or end (TPOT) fell into the last `span_s` seconds; 0 where there were none."""
+    """Of the requests whose first token (TTFT; so many `requests`) or end (TPOT) fell into the last `span_s` seconds; 0
+    where there were none."""
 
     span_s: float
     requests: int
@@ -36,7 +39,8 @@ class LatencySignals:
 class ScalingFacts:
     """The scheduler of `model` under the owner of `epoch`, `age_s` seconds before the page was sent.
 
-    `attainment`: the share of its requests that each class promises to answer in time. `latencies`: None where no span was asked for.
+    `attainment`: the share of its requests that each class promises to answer in time. `latencies`: None where no span
+    was asked for.
     """
 
     model: str
@@ -82,7 +86,11 @@ def read_scaling_facts(payload: bytes) -> ScalingFacts:
 
 def _snapshot(content: dict[str, Any]) -> Snapshot:
     lanes = (
-        dataclasses.replace(lane, head_waits_for=None if lane.head_waits_for is None else WaitReason(lane.head_waits_for), eta_s=_pair(lane.eta_s))
+        dataclasses.replace(
+            lane,
+            head_waits_for=None if lane.head_waits_for is None else WaitReason(lane.head_waits_for),
+            eta_s=_pair(lane.eta_s),
+        )
         for lane in _rows(LaneStats, content["lanes"])
     )
     return Snapshot(

@@ -1,4 +1,5 @@
-"""What an autoscaler says of its decisions: kept by the directory, told to every gateway, shown by status and metrics. Pure."""
+"""What an autoscaler says of its decisions: kept by the directory, told to every gateway, shown by status and metrics.
+Pure."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -15,10 +16,11 @@ _PATIENCE_S = 30.0
 class ScalingState:
     """One decision on one model's replicas, at `at_unix_s` (time of day).
 
-    `requested` were asked for after all limits, for `reason` (`scaler/decision.py`); `applied` is what the platform was told before, `ready` how many
-    of them take work, `starting` how many are not there yet, or are on their way out by an operator's order; the rest is cordoned or silent.
-    `start_up_eta_s`: in how many seconds, from `at_unix_s`, the next replica that starts should be ready; None: none starts, or nobody knows.
-    `alarms`: what is wrong, by kinds of a closed set. `shadow`: what a second policy would have done, in its own words.
+    `requested` were asked for after all limits, for `reason` (`scaler/decision.py`); `applied` is what the platform was
+    told before, `ready` how many of them take work, `starting` how many are not there yet, or are on their way out by
+    an operator's order; the rest is cordoned or silent. `start_up_eta_s`: in how many seconds, from `at_unix_s`, the
+    next replica that starts should be ready; None: none starts, or nobody knows. `alarms`: what is wrong, by kinds of a
+    closed set. `shadow`: what a second policy would have done, in its own words.
     """
 
     model: str
@@ -39,7 +41,9 @@ class ScalingState:
 
     def differs_from(self, other: "ScalingState") -> bool:
         ready, before = self.ready_unix_s, other.ready_unix_s
-        same_start = ready is before is None or (ready is not None and before is not None and abs(ready - before) < _SAME_TIME_S)
+        same_start = ready is before is None or (
+            ready is not None and before is not None and abs(ready - before) < _SAME_TIME_S
+        )
         return not same_start or self._reported() != other._reported()
 
     def _reported(self) -> tuple[Any, ...]:
@@ -48,8 +52,8 @@ class ScalingState:
 
 @dataclass(frozen=True, slots=True)
 class ScalingSummary:
-    """The last state of each model, and how many `decisions` (by model and reason) and `alarms` (by model and kind) there were. `heard`: when the
-    last one on each model was taken (time of day), news or not."""
+    """The last state of each model, and how many `decisions` (by model and reason) and `alarms` (by model and kind)
+    there were. `heard`: when the last one on each model was taken (time of day), news or not."""
 
     states: tuple[ScalingState, ...] = ()
     decisions: tuple[tuple[str, str, int], ...] = ()
@@ -61,7 +65,8 @@ class ScalingSummary:
         return next((state for state in self.states if state.model == model), None)
 
     def overdue_s(self, model: str, period_s: float, unix_s: float) -> float | None:
-        """How long ago the last decision on a model was taken, where another one should have come; None where all is well, or none ever came."""
+        """How long ago the last decision on a model was taken, where another one should have come; None where all is
+        well, or none ever came."""
         ago_s = next((unix_s - heard_s for name, heard_s in self.heard if name == model), 0.0)
         return ago_s if ago_s > _PATIENCE_S + 2 * period_s else None
 
@@ -88,5 +93,8 @@ class ScalingStates:
         return news
 
     def scaling(self) -> ScalingSummary:
-        decisions, alarms = (tuple((model, word, count) for (model, word), count in counter.items()) for counter in (self._decisions, self._alarms))
+        decisions, alarms = (
+            tuple((model, word, count) for (model, word), count in counter.items())
+            for counter in (self._decisions, self._alarms)
+        )
         return ScalingSummary(tuple(self._states.values()), decisions, alarms, tuple(self._heard.items()))

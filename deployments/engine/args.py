@@ -1,7 +1,8 @@
 """A model of the spec as vLLM's arguments.
 
-`arguments` is pure: the spec's names become vLLM's, and None is left out, so that vLLM's default stays in force. `namespace` adds vLLM's defaults and
-the spec's `extra`, checked by vLLM's own parser; it imports vLLM, so only replicas (and whoever wants `extra` checked) call it.
+`arguments` is pure: the spec's names become vLLM's, and None is left out, so that vLLM's default stays in force.
+`namespace` adds vLLM's defaults and the spec's `extra`, checked by vLLM's own parser; it imports vLLM, so only replicas
+(and whoever wants `extra` checked) call it.
 """
 
 import argparse
@@ -16,12 +17,14 @@ from deployments.engine.environment import resolve_adapter
 
 RESERVED = frozenset(
     {
-        "api_key", "api_server_count", "config", "data_parallel_backend", "data_parallel_size", "disable_log_stats", "distributed_executor_backend",
-        "grpc", "grpc_port", "headless", "host", "lora_modules", "middleware", "model", "model_tag", "nnodes", "node_rank",
-        "pipeline_parallel_size", "port", "root_path", "runner", "served_model_name", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "uds",
+        "api_key", "api_server_count", "config", "data_parallel_backend", "data_parallel_size", "disable_log_stats",
+        "distributed_executor_backend", "grpc", "grpc_port", "headless", "host", "lora_modules", "middleware",
+        "model", "model_tag", "nnodes", "node_rank", "pipeline_parallel_size", "port", "root_path", "runner",
+        "served_model_name", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "uds",
     }
 )  # fmt: skip
-"""Arguments of vLLM that `extra` may not set: raylane answers for where a replica listens, what it serves and how it spreads over processes."""
+"""Arguments of vLLM that `extra` may not set: raylane answers for where a replica listens, what it serves and how it
+spreads over processes."""
 
 
 _MIN_QUEUE = 4_096
@@ -33,7 +36,8 @@ class ArgumentsError(ValueError):
 
 
 def arguments(model: Model) -> dict[str, Any]:
-    """vLLM's arguments for `model`, `extra` and vLLM's own defaults left out. Raises `cluster.artifacts.ArtifactError`."""
+    """vLLM's arguments for `model`, `extra` and vLLM's own defaults left out. Raises
+    `cluster.artifacts.ArtifactError`."""
     settings = model.settings
     return {
         "model": resolve_source(model.source),
@@ -87,13 +91,17 @@ def _engine(settings: EngineSettings) -> dict[str, Any]:
         "max_num_queued_reqs": max(_MIN_QUEUE, 8 * settings.max_num_seqs),
     }
     if settings.tensor_parallel_size > 1:
-        # Inside a placement group vLLM would choose Ray's executor, which asks for bundles of its own; the ranks are this replica's processes.
+        # Inside a placement group vLLM would choose Ray's executor, which asks for bundles of its own; the ranks are
+        # this replica's processes.
         values["distributed_executor_backend"] = "mp"
     return values
 
 
 def _speculative(speculative: Speculative) -> dict[str, Any]:
-    values: dict[str, Any] = {"method": speculative.method, "num_speculative_tokens": speculative.num_speculative_tokens}
+    values: dict[str, Any] = {
+        "method": speculative.method,
+        "num_speculative_tokens": speculative.num_speculative_tokens,
+    }
     if speculative.model is not None:
         values["model"] = resolve_source(speculative.model)
     return values
@@ -134,7 +142,10 @@ def _extra(model: Model, defaults: argparse.Namespace) -> dict[str, Any]:
         if key in RESERVED or key in arguments(model):
             raise ArgumentsError(f"{where}: set by raylane; allowed: an argument that no other key of the spec sets")
         if parser is None or not hasattr(defaults, key):
-            raise ArgumentsError(f"{where}: unknown to this version of vLLM; allowed: the Python name of an engine argument, as in max_logprobs")
+            raise ArgumentsError(
+                f"{where}: unknown to this version of vLLM; allowed: the Python name of an engine argument, as in "
+                "max_logprobs"
+            )
         try:
             values[key] = getattr(parser.parse_args(_flags(key, value)), key)
         except ValueError as error:

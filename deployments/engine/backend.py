@@ -16,7 +16,8 @@ from deployments.engine.exchanges import Exchanges
 
 @dataclass(slots=True)
 class EngineLoad:
-    """The engine after its last step. `last_step` is on this process's monotonic clock (seconds); `changed` is called after each step."""
+    """The engine after its last step. `last_step` is on this process's monotonic clock (seconds); `changed` is called
+    after each step."""
 
     running: int = 0
     waiting: int = 0
@@ -36,7 +37,8 @@ class EngineCapacity:
 
 
 class Backend(Protocol):
-    """A running engine and the ASGI app that serves it. It paints the EngineLoad, and books its sequences on the Exchanges, that it was given."""
+    """A running engine and the ASGI app that serves it. It paints the EngineLoad, and books its sequences on the
+    Exchanges, that it was given."""
 
     @property
     def watch_every_s(self) -> float:

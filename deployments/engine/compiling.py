@@ -1,8 +1,9 @@
 """Whether an engine compiles. It then takes no step for seconds, on a fresh machine for a minute, and is not stuck.
 
-Two sides. In each of vLLM's processes `announce` has torch's compiler keep a file in the replica's temporary folder while it works. In the replica,
-`Compilers.at_work` looks for such files, and for programs that an engine's process has started and that are not Python (`g++`, `nvcc`, `ptxas`). It
-asks the kernel whether processor time goes by in them: a compiler that hangs, or an engine that was stopped as it compiled, is stuck after all.
+Two sides. In each of vLLM's processes `announce` has torch's compiler keep a file in the replica's temporary folder
+while it works. In the replica, `Compilers.at_work` looks for such files, and for programs that an engine's process has
+started and that are not Python (`g++`, `nvcc`, `ptxas`). It asks the kernel whether processor time goes by in them: a
+compiler that hangs, or an engine that was stopped as it compiled, is stuck after all.
 """
 
 import contextlib
@@ -17,7 +18,8 @@ _PREFIX = "compiling-"
 
 
 def announce() -> None:
-    """Has torch's compiler tell when it works in this process. Called in each of vLLM's processes (`fate_share.py`), which import torch anyway."""
+    """Has torch's compiler tell when it works in this process. Called in each of vLLM's processes (`fate_share.py`),
+    which import torch anyway."""
     from torch._dynamo.callback import callback_handler
 
     mark = Path(tempfile.gettempdir()) / f"{_PREFIX}{os.getpid()}"
@@ -36,7 +38,8 @@ def announce() -> None:
 
 
 class Compilers:
-    """The compilers of an engine whose processes are `roots` and all below them; they announce themselves in `folder`."""
+    """The compilers of an engine whose processes are `roots` and all below them; they announce themselves in
+    `folder`."""
 
     def __init__(self, folder: Path, roots: Callable[[], Iterable[int]]) -> None:
         self._folder = folder
@@ -45,7 +48,10 @@ class Compilers:
 
     def at_work(self) -> bool:
         """Whether a compiler has begun, or has used processor time, since the last call."""
-        before, self._before = self._before, {process.pid: spent for process in self._compilers() if (spent := _spent_s(process)) is not None}
+        before, self._before = (
+            self._before,
+            {process.pid: spent for process in self._compilers() if (spent := _spent_s(process)) is not None},
+        )
         return any(spent > before.get(pid, -1.0) for pid, spent in self._before.items())
 
     def _compilers(self) -> Iterator[psutil.Process]:

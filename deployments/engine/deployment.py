@@ -83,7 +83,9 @@ class EngineReplica:
 
         directory = find_directory()
         context = serve.get_replica_context().replica_id
-        identity = Identity(f"{context.deployment_id.name}#{context.unique_id}", ray.get_runtime_context().get_node_id(), _host(public))
+        identity = Identity(
+            f"{context.deployment_id.name}#{context.unique_id}", ray.get_runtime_context().get_node_id(), _host(public)
+        )
         temp_dir = own_temp_dir() if model.engine == "vllm" else None
         replica = ReplicaServer(model, identity, await directory.secret.remote(), _backend_of(model))
         try:
@@ -98,19 +100,22 @@ class EngineReplica:
             self._watching = asyncio.create_task(_drain_on_notice(replica, spot_notice_url))
 
     async def check_health(self) -> None:
-        """Serve's health check. Raises RuntimeError when the engine is dead or stuck, or the replica has drained; Serve then replaces it."""
+        """Serve's health check. Raises RuntimeError when the engine is dead or stuck, or the replica has drained; Serve
+        then replaces it."""
         if self._replica is not None:
             self._replica.check()
 
     async def __del__(self) -> None:
-        """Serve awaits this once, before it ends the process: refuses new work, lets running requests end, ends the engine."""
+        """Serve awaits this once, before it ends the process: refuses new work, lets running requests end, ends the
+        engine."""
         if self._replica is not None:
             await self._replica.stop()
             _remove(self._temp_dir)
 
 
 async def _end_with_the_engine(replica: "ReplicaServer", registering: asyncio.Task[None], temp_dir: str | None) -> None:
-    """Ends this process when the engine is gone. Serve replaces a dead actor at its next health check, and a failing one only after three."""
+    """Ends this process when the engine is gone. Serve replaces a dead actor at its next health check, and a failing
+    one only after three."""
     failed = await replica.wait_failed()
     await asyncio.wait([registering], timeout=_GOODBYE_S)
     logger.error("this process ends, since its engine did: %s", failed.detail)
@@ -145,10 +150,12 @@ def _backend_of(model: Model) -> "StartBackend":
 def engine_deployment(
     model: Model, pool: Pool, total_timeout_s: float, scaling: AutoscalingConfig | None = None, public: bool = False
 ) -> serve.Application:
-    """The Serve application of `model` on `pool`, whose replicas are counted by `scaling` (`app.py`); without it, always the spec's count.
+    """The Serve application of `model` on `pool`, whose replicas are counted by `scaling` (`app.py`); without it,
+    always the spec's count.
 
-    A stopping replica waits for its requests, none of which takes longer than `total_timeout_s`. Replicas listen on loopback; where gateways run on
-    other nodes, `public` makes them listen on their node's address (Ray itself never calls a node by a loopback address, so that says nothing).
+    A stopping replica waits for its requests, none of which takes longer than `total_timeout_s`. Replicas listen on
+    loopback; where gateways run on other nodes, `public` makes them listen on their node's address (Ray itself never
+    calls a node by a loopback address, so that says nothing).
     """
     options: dict[str, Any] = {
         "name": "engine-" + re.sub(r"[^A-Za-z0-9_.-]+", "-", model.name),

@@ -18,12 +18,15 @@ from deployments.engine.fate_share import SWITCH
 
 
 def resolve_adapter(source: str) -> str:
-    """What to hand to vLLM for a LoRA adapter's `source`: a local folder with an `adapter_config.json`, or a hub name. Raises ArtifactError."""
+    """What to hand to vLLM for a LoRA adapter's `source`: a local folder with an `adapter_config.json`, or a hub name.
+    Raises ArtifactError."""
     if not source.startswith(("/", "./", "../", "~")):
         return source
     folder = Path(source).expanduser().resolve()
     if not (folder / "adapter_config.json").is_file():
-        raise ArtifactError(f"source {source!r}: {folder} holds no adapter_config.json; allowed: an adapter's folder or a hub name")
+        raise ArtifactError(
+            f"source {source!r}: {folder} holds no adapter_config.json; allowed: an adapter's folder or a hub name"
+        )
     return str(folder)
 
 
@@ -47,7 +50,8 @@ _FOREIGN = (
 
 
 def forget_foreign_variables() -> None:
-    """Takes out of this process's environment what the node's may hold and a replica must not heed. Called before vLLM is imported."""
+    """Takes out of this process's environment what the node's may hold and a replica must not heed. Called before vLLM
+    is imported."""
     for name in _FOREIGN:
         os.environ.pop(name, None)
 
@@ -55,8 +59,9 @@ def forget_foreign_variables() -> None:
 def keep_serve_log() -> None:
     """Keeps Serve's log of this replica open when vLLM configures its own logging. Called before vLLM starts.
 
-    vLLM calls `logging.config.dictConfig`, which closes every handler of the process. Serve's handler then has no file left: what Serve logs is lost,
-    and `ReplicaActor.is_allocated` raises, so that a Serve controller that was restarted stops the replica (Ray 2.60, `logging_utils.py`).
+    vLLM calls `logging.config.dictConfig`, which closes every handler of the process. Serve's handler then has no file
+    left: what Serve logs is lost, and `ReplicaActor.is_allocated` raises, so that a Serve controller that was restarted
+    stops the replica (Ray 2.60, `logging_utils.py`).
     """
     for handler in logging.getLogger(_SERVE_LOGGER).handlers:
         if isinstance(handler, MemoryHandler):
@@ -64,7 +69,8 @@ def keep_serve_log() -> None:
 
 
 def own_temp_dir() -> str:
-    """Makes a folder in which vLLM's processes leave their temporary files, and returns it; whoever ends the replica removes it.
+    """Makes a folder in which vLLM's processes leave their temporary files, and returns it; whoever ends the replica
+    removes it.
 
     Each start of an engine leaves a `vllm_dist_*` there (the meeting point of its ranks), and a killed one its sockets.
     """
@@ -76,7 +82,8 @@ def own_temp_dir() -> str:
 
 
 def inductor_cache() -> str:
-    """Where torch's Inductor keeps what it compiled: where it would by itself, though temporary files go elsewhere. It outlives the cluster."""
+    """Where torch's Inductor keeps what it compiled: where it would by itself, though temporary files go elsewhere. It
+    outlives the cluster."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container's user without a name
@@ -85,7 +92,8 @@ def inductor_cache() -> str:
 
 
 def replica_environment(model: Model, pool: Pool) -> dict[str, str]:
-    """The environment variables for one replica of `model` in `pool`: none for a simulated one. Raises `cluster.artifacts.ArtifactError`."""
+    """The environment variables for one replica of `model` in `pool`: none for a simulated one. Raises
+    `cluster.artifacts.ArtifactError`."""
     if model.engine == "simulated":
         return {}
     variables = {
@@ -93,7 +101,8 @@ def replica_environment(model: Model, pool: Pool) -> dict[str, str]:
         "DO_NOT_TRACK": "1",
         # vLLM would else bind the address of the machine's default route; all its processes are on this node.
         "VLLM_HOST_IP": "127.0.0.1",
-        # Plugins, and so fate_share, load in a spawned child but not in a forked one. (In a Ray actor vLLM would choose it too.)
+        # Plugins, and so fate_share, load in a spawned child but not in a forked one. (In a Ray actor vLLM would choose
+        # it too.)
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
         SWITCH: "1",
         "VLLM_ENGINE_READY_TIMEOUT_S": str(int(model.health.startup_s)),
@@ -109,8 +118,10 @@ def _cpu(model: Model) -> dict[str, str]:
     ranks = model.settings.tensor_parallel_size
     return {
         "OMP_NUM_THREADS": str(max(1, int(model.cpus) // ranks)),
-        # vLLM would bind each replica of a node to the same first cores, and refuse more ranks than there are NUMA nodes.
+        # vLLM would bind each replica of a node to the same first cores, and refuse more ranks than there are NUMA
+        # nodes.
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        # "0" runs the model inside EngineCore's process, a core less than with a worker process of its own; several ranks need the workers.
+        # "0" runs the model inside EngineCore's process, a core less than with a worker process of its own; several
+        # ranks need the workers.
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0" if ranks == 1 else "1",
     }

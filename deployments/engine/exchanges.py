@@ -44,8 +44,8 @@ class VllmSequence(Protocol):
 
 @dataclass(eq=False, slots=True)
 class EngineExchange:
-    """One HTTP exchange. `owed` counts sequences that the engine has accepted and not yet finished; `coming` those of them that it was not yet seen
-    to have. `answered`: the first token of each sequence is there."""
+    """One HTTP exchange. `owed` counts sequences that the engine has accepted and not yet finished; `coming` those of
+    them that it was not yet seen to have. `answered`: the first token of each sequence is there."""
 
     request_id: str
     started: float
@@ -117,7 +117,8 @@ class Exchanges:
             exchange.coming -= sequences
 
     def expect(self, count: int, sequences: Iterable[VllmSequence]) -> None:
-        """The engine has `count` sequences that the calling task's exchange was booked with: these, and others that have ended."""
+        """The engine has `count` sequences that the calling task's exchange was booked with: these, and others that
+        have ended."""
         exchange = current.get()
         if exchange is None or exchange.answered or exchange.ended is not None:
             return
@@ -152,7 +153,8 @@ class Exchanges:
             self._report(exchange)
 
     def end(self, exchange: EngineExchange, now: float) -> bool:
-        """Closes an exchange. False: statistics are owed to it, so that it is reported when they come, or at the latest by `settle`."""
+        """Closes an exchange. False: statistics are owed to it, so that it is reported when they come, or at the latest
+        by `settle`."""
         exchange.ended = now
         self._open.discard(exchange)
         self._prefilling.pop(exchange, None)
@@ -164,7 +166,8 @@ class Exchanges:
         return True
 
     def settle(self, exchange: EngineExchange) -> None:
-        """Reports an exchange that has ended, whatever it is still owed; called SETTLE_S after its end. A reported one is no error."""
+        """Reports an exchange that has ended, whatever it is still owed; called SETTLE_S after its end. A reported one
+        is no error."""
         if exchange in self._settling:
             self._report(exchange)
 

@@ -1,7 +1,7 @@
 """The feed: what a replica tells its gateways as it happens, one JSON object a line.
 
-Here is who is subscribed and when something is sent; the messages themselves are in `deployments/protocol.py`. A subscriber that does not read is
-dropped: it would otherwise hold the memory of everything that it has not read.
+Here is who is subscribed and when something is sent; the messages themselves are in `deployments/protocol.py`. A
+subscriber that does not read is dropped: it would otherwise hold the memory of everything that it has not read.
 """
 
 import asyncio
@@ -75,11 +75,13 @@ class Feed:
             self._changed.set()
 
     def tell(self, message: Message) -> None:
-        """Sends a message at once: the end of an exchange, the first tokens of a step, what a replica has to say before it ends."""
+        """Sends a message at once: the end of an exchange, the first tokens of a step, what a replica has to say before
+        it ends."""
         self._send(encode(message))
 
     async def run(self) -> None:
-        """Sends the load when it changes, at most once in LOAD_INTERVAL_S and at least once in HEARTBEAT_S, for ever."""
+        """Sends the load when it changes, at most once in LOAD_INTERVAL_S and at least once in HEARTBEAT_S, for
+        ever."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT_S):
@@ -90,7 +92,8 @@ class Feed:
             await asyncio.sleep(LOAD_INTERVAL_S)
 
     def close(self) -> None:
-        """Ends every subscription with the load of this moment, which tells why; later ones end after their first lines."""
+        """Ends every subscription with the load of this moment, which tells why; later ones end after their first
+        lines."""
         self._closed = True
         self._send(encode(self._load()))
         self._send(None)

@@ -1,7 +1,8 @@
 """The fence: who may give this engine work when ownership of its model moves from one gateway to another.
 
-An owner's epoch comes with every request. The engine remembers the highest it has seen and takes nothing under a lower one, so an owner that was
-stopped, missed its successor and goes on cannot place anything here: safety rests on this comparison, not on clocks. Pure.
+An owner's epoch comes with every request. The engine remembers the highest it has seen and takes nothing under a lower
+one, so an owner that was stopped, missed its successor and goes on cannot place anything here: safety rests on this
+comparison, not on clocks. Pure.
 """
 
 

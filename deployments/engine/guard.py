@@ -1,7 +1,8 @@
 """The replica's front door: an ASGI middleware around vLLM's app.
 
-Every path asks for the cluster's secret (vLLM's own key check leaves `/metrics`, `/health` and more open), refused work is refused before vLLM sees
-it, and each exchange that asks the engine for work is entered in the books. It serves the two paths of `deployments/protocol.py` that are not vLLM's.
+Every path asks for the cluster's secret (vLLM's own key check leaves `/metrics`, `/health` and more open), refused work
+is refused before vLLM sees it, and each exchange that asks the engine for work is entered in the books. It serves the
+two paths of `deployments/protocol.py` that are not vLLM's.
 """
 
 import asyncio
@@ -44,7 +45,10 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 _LEASELESS = frozenset({"/tokenize", "/detokenize", "/v1/messages/count_tokens"})
 """Any gateway may ask for these, without a lease and so without an epoch."""
 _MAX_BYTES = 4_096
-_ENGINE_DIED_EVENT = ERROR_EVENT + b'{"message":"the engine died","type":"server_error","param":null,"code":"%b"}}\n\n' % ENGINE_DIED_CODE.encode()
+_ENGINE_DIED_EVENT = (
+    ERROR_EVENT
+    + b'{"message":"the engine died","type":"server_error","param":null,"code":"%b"}}\n\n' % ENGINE_DIED_CODE.encode()
+)
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that ask the engine for no work: they are served while draining, and are not in the books."""
 
@@ -53,7 +57,13 @@ class Guard:
     """Wraps `app`. `state` is asked at each request for work; `drain` is called for a request to DRAIN_PATH."""
 
     def __init__(
-        self, app: App, secret: str, exchanges: Exchanges, feed: Feed, state: Callable[[], ReplicaState], drain: Callable[[DrainReason], None]
+        self,
+        app: App,
+        secret: str,
+        exchanges: Exchanges,
+        feed: Feed,
+        state: Callable[[], ReplicaState],
+        drain: Callable[[DrainReason], None],
     ) -> None:
         self._app = app
         self._credentials = b"Bearer " + secret.encode()
@@ -104,7 +114,9 @@ class Guard:
         if self._exchanges.serves(request_id):
             await _refuse(send, 409, DUPLICATE_CODE, f"request {request_id} runs here now; nothing was done")
             return
-        exchange = self._exchanges.begin(request_id, time.monotonic(), _number(headers, PRIORITY_HEADER), _text(headers, BOOKING_HEADER))
+        exchange = self._exchanges.begin(
+            request_id, time.monotonic(), _number(headers, PRIORITY_HEADER), _text(headers, BOOKING_HEADER)
+        )
         token = current.set(exchange)
         try:
             await self._app(scope, receive, self._noting(send, exchange))
@@ -114,7 +126,8 @@ class Guard:
                 asyncio.get_running_loop().call_later(SETTLE_S, self._exchanges.settle, exchange)
 
     def _noting(self, send: Send, exchange: EngineExchange) -> Send:
-        """Notes the status and the first byte. The head waits for the first piece of the body, which may show that the engine has died.
+        """Notes the status and the first byte. The head waits for the first piece of the body, which may show that the
+        engine has died.
 
         vLLM's own words of a dead engine ("See stack trace (above)") are not passed on in a stream that has begun.
         """
@@ -136,7 +149,9 @@ class Guard:
                 first, head = head, None
                 await send(first)
             elif died:
-                message["body"] = (NAMED_ERROR_EVENT if body.startswith(NAMED_ERROR_EVENT) else b"") + _ENGINE_DIED_EVENT
+                message["body"] = (
+                    NAMED_ERROR_EVENT if body.startswith(NAMED_ERROR_EVENT) else b""
+                ) + _ENGINE_DIED_EVENT
             await send(message)
 
         return note
@@ -152,7 +167,11 @@ class Guard:
             await _overtaken(send, epoch, self._fence.highest)
         else:
             running = [
-                {"request_id": exchange.request_id, "booking": exchange.booking, "started": exchange.answered or exchange.first_byte is not None}
+                {
+                    "request_id": exchange.request_id,
+                    "booking": exchange.booking,
+                    "started": exchange.answered or exchange.first_byte is not None,
+                }
                 for exchange in self._exchanges.running
             ]
             await _respond(send, 200, {"epoch": epoch, "running": running})
@@ -163,7 +182,9 @@ class Guard:
             return
         reason = _drain_reason(await _body(receive))
         if reason is None:
-            await _refuse(send, 400, "invalid_value", f'allowed: nothing, or {{"reason": one of {", ".join(DrainReason)}}}')
+            await _refuse(
+                send, 400, "invalid_value", f'allowed: nothing, or {{"reason": one of {", ".join(DrainReason)}}}'
+            )
             return
         self._drain(reason)
         await _respond(send, 202, {"state": "draining", "reason": reason, "exchanges": len(self._exchanges)})
@@ -173,7 +194,9 @@ class Guard:
             await _refuse(send, 405, "method_not_allowed", f"{FEED_PATH} takes GET")
             return
         subscription = self._feed.subscribe()
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/x-ndjson")]})
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/x-ndjson")]}
+        )
 
         async def pump() -> None:
             more = True
@@ -186,7 +209,11 @@ class Guard:
                 pass
 
         # A subscriber that does not read blocks `pump` in `send`, so the end is waited for beside it.
-        tasks = [asyncio.create_task(pump()), asyncio.create_task(hang_up()), asyncio.create_task(subscription.dropped.wait())]
+        tasks = [
+            asyncio.create_task(pump()),
+            asyncio.create_task(hang_up()),
+            asyncio.create_task(subscription.dropped.wait()),
+        ]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -241,12 +268,20 @@ def _drain_reason(body: bytes) -> DrainReason | None:
 
 async def _overtaken(send: Send, epoch: int, highest: int) -> None:
     message = f"epoch {epoch} was overtaken by {highest}; nothing was done"
-    error = {"message": message, "type": "invalid_request_error", "param": None, "code": STALE_EPOCH_CODE, "highest": highest}
+    error = {
+        "message": message,
+        "type": "invalid_request_error",
+        "param": None,
+        "code": STALE_EPOCH_CODE,
+        "highest": highest,
+    }
     await _respond(send, 409, {"error": error})
 
 
 async def _refuse(send: Send, status: int, code: str, message: str) -> None:
-    kind = "authentication_error" if status == 401 else "unavailable_error" if status == 503 else "invalid_request_error"
+    kind = (
+        "authentication_error" if status == 401 else "unavailable_error" if status == 503 else "invalid_request_error"
+    )
     await _respond(send, status, {"error": {"message": message, "type": kind, "param": None, "code": code}})
 
 

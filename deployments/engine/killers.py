@@ -1,4 +1,5 @@
-"""Requests that are known to kill an engine, by its version: a closed table. They are refused before the engine's core sees them (`vllm_app.py`).
+"""Requests that are known to kill an engine, by its version: a closed table. They are refused before the engine's core
+sees them (`vllm_app.py`).
 
 An entry goes when the version does. What is not known here costs two replicas at most (`scheduling/suspects.py`). Pure.
 """
@@ -9,7 +10,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RequestTraits:
-    """Of one request: `prompt_tokens` of its longest prompt, the `seed` that it samples with (None: none, or it does not sample)."""
+    """Of one request: `prompt_tokens` of its longest prompt, the `seed` that it samples with (None: none, or it does
+    not sample)."""
 
     prompt_tokens: int
     seed: int | None
@@ -17,7 +19,8 @@ class RequestTraits:
 
 @dataclass(frozen=True, slots=True)
 class EngineBuild:
-    """vLLM's version, the kind of device it runs on (vLLM's own word: `cpu`, `cuda`), and the most tokens of one step."""
+    """vLLM's version, the kind of device it runs on (vLLM's own word: `cpu`, `cuda`), and the most tokens of one
+    step."""
 
     version: str
     device: str
@@ -26,7 +29,8 @@ class EngineBuild:
 
 @dataclass(frozen=True, slots=True)
 class Killer:
-    """What kills `version` (and its patch releases) on `device`, and `reason`. `field`: of the request's body, which is at fault."""
+    """What kills `version` (and its patch releases) on `device`, and `reason`. `field`: of the request's body, which is
+    at fault."""
 
     version: str
     device: str
@@ -46,7 +50,8 @@ KILLERS = (
         version="0.32",
         device="cpu",
         field="seed",
-        # gpu_model_runner.py sets the generator's offset back after a step that ends within a prompt; torch's generator for CPUs has none.
+        # gpu_model_runner.py sets the generator's offset back after a step that ends within a prompt; torch's generator
+        # for CPUs has none.
         reason="ends when a prompt with a seed is prefilled in several steps",
         allowed="at most {step_tokens} tokens (max_num_batched_tokens), temperature 0, or no seed",
         kills=lambda asked, engine: asked.seed is not None and asked.prompt_tokens > engine.step_tokens,
@@ -56,6 +61,10 @@ KILLERS = (
 
 def killer_of(asked: RequestTraits, engine: EngineBuild) -> Killer | None:
     for killer in KILLERS:
-        if engine.device == killer.device and f"{engine.version}.".startswith(f"{killer.version}.") and killer.kills(asked, engine):
+        if (
+            engine.device == killer.device
+            and f"{engine.version}.".startswith(f"{killer.version}.")
+            and killer.kills(asked, engine)
+        ):
             return killer
     return None

@@ -1,6 +1,7 @@
 """One replica's life: its engine, its books, its feed and its HTTP server, from the start to the end of the drain.
 
-Not here: Ray (`deployment.py` gives it its secret and address, and tells the directory and Serve of it) and the engine's insides (`backend.py`).
+Not here: Ray (`deployment.py` gives it its secret and address, and tells the directory and Serve of it) and the
+engine's insides (`backend.py`).
 """
 
 import asyncio
@@ -77,11 +78,15 @@ class ReplicaServer:
         """Starts the engine and the HTTP server; returns when requests are served."""
         begun = time.monotonic()
         self._backend = await self._start_backend(self._model, self._load, self._exchanges)
-        self._guard = guard = Guard(self._backend.asgi, self._secret, self._exchanges, self._feed, lambda: self.state, self.drain)
+        self._guard = guard = Guard(
+            self._backend.asgi, self._secret, self._exchanges, self._feed, lambda: self.state, self.drain
+        )
         self._server = HttpServer(guard, self._identity.host, 0, keep_alive_s=_KEEP_ALIVE_S)
         self.facts = _facts(self._model, self._identity, self._server.port, self._backend)
         await self._server.start()
-        self._tasks = [asyncio.create_task(task) for task in (self._watch(), self._feed.run(), telemetry.measure_loop_lag())]
+        self._tasks = [
+            asyncio.create_task(task) for task in (self._watch(), self._feed.run(), telemetry.measure_loop_lag())
+        ]
         telemetry.show_state(self.state)
         telemetry.EXCHANGES.set_function(lambda: len(self._exchanges))
         logger.info("serving %s at %s after %.1f s", self._model.name, self.facts.url, time.monotonic() - begun)
@@ -111,18 +116,22 @@ class ReplicaServer:
             self._stopping = asyncio.create_task(self._stop())
 
     def check(self) -> None:
-        """Raises RuntimeError when Serve should put another one in its place: the engine is dead or stuck (the process then ends by itself), or the
-        replica has drained.
+        """Raises RuntimeError when Serve should put another one in its place: the engine is dead or stuck (the process
+        then ends by itself), or the replica has drained.
 
-        Not before its last exchange has ended, since Serve kills what fails its health check (`cli/private_ray.py`, for the sake of hung ones).
+        Not before its last exchange has ended, since Serve kills what fails its health check (`cli/private_ray.py`, for
+        the sake of hung ones).
         """
         if self.state is ReplicaState.UNHEALTHY:
             raise RuntimeError(f"the engine of {self.facts.replica_id} is {self.verdict}")
         if self._drained.is_set():
-            raise RuntimeError(f"{self.facts.replica_id} has drained ({self.drains_for}): no fault, another one is to take its place")
+            raise RuntimeError(
+                f"{self.facts.replica_id} has drained ({self.drains_for}): no fault, another one is to take its place"
+            )
 
     async def wait_failed(self) -> Failed:
-        """Returns when the engine has died or was given up, all clients are told, and nothing is left to do but to end this process."""
+        """Returns when the engine has died or was given up, all clients are told, and nothing is left to do but to end
+        this process."""
         await self._failing.wait()
         assert self.failed is not None
         assert self._stopping is not None
@@ -130,7 +139,8 @@ class ReplicaServer:
         return self.failed
 
     async def stop(self) -> None:
-        """Drains, waits until the last exchange has ended (no longer than Serve lets it), and ends the server and the engine. Again is no error."""
+        """Drains, waits until the last exchange has ended (no longer than Serve lets it), and ends the server and the
+        engine. Again is no error."""
         self.drain()
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._stop())
@@ -168,7 +178,8 @@ class ReplicaServer:
         self._state_changed()
 
     def _probe_if_idle(self, now: float) -> int:
-        """The number of unanswered probes: 1 or 0. Sends one when nothing has been heard from the engine for a while."""
+        """The number of unanswered probes: 1 or 0. Sends one when nothing has been heard from the engine for a
+        while."""
         if self._probe is not None and not self._probe.done():
             return 1
         if now - self._load.last_step < _PROBE_EVERY_S:
@@ -202,7 +213,9 @@ class ReplicaServer:
 
     def _load_message(self) -> Load:
         load = self._load
-        return Load(self.state, load.running, load.waiting, len(self._exchanges), round(load.kv_usage, 4), self.drains_for)
+        return Load(
+            self.state, load.running, load.waiting, len(self._exchanges), round(load.kv_usage, 4), self.drains_for
+        )
 
 
 def _facts(model: Model, identity: Identity, port: int, backend: Backend) -> ReplicaFacts:

@@ -1,7 +1,9 @@
-"""Waits for the word that a spot machine is to be taken away: the cloud says so on a page of the machine's own metadata, two minutes before.
+"""Waits for the word that a spot machine is to be taken away: the cloud says so on a page of the machine's own
+metadata, two minutes before.
 
-The page is AWS's (instance metadata, version 2: a token first), or any other that speaks alike: 404 while there is no notice, else 200 with a JSON
-object that has an `action`. Whatever else is said, or nothing, is no notice: a fleet that drains because somebody moved a page would be worse.
+The page is AWS's (instance metadata, version 2: a token first), or any other that speaks alike: 404 while there is no
+notice, else 200 with a JSON object that has an `action`. Whatever else is said, or nothing, is no notice: a fleet that
+drains because somebody moved a page would be worse.
 """
 
 import asyncio

@@ -1,8 +1,10 @@
-"""A line for each step of an engine: what it computed, and when it was over. Opt-in (`step_log` of a model); `raylane calibrate` reads it.
+"""A line for each step of an engine: what it computed, and when it was over. Opt-in (`step_log` of a model); `raylane
+calibrate` reads it.
 
 The first line tells of the engine: `max_num_seqs`, `max_num_batched_tokens`, `kv_tokens`, `block_tokens`. The others:
 
-    t_s             the replica's monotonic clock when the step's outputs arrived, so that the difference of two lines is a step's time
+    t_s             the replica's monotonic clock when the step's outputs arrived, so that the difference of two lines
+                    is a step's time
     prompts, prompt_tokens     sequences whose prompts it prefilled, and how many tokens of these
     decodes         sequences of which it decoded a token
     running, waiting, kv_usage     after the step
@@ -35,7 +37,12 @@ class StepLog:
     def begin(self, max_num_seqs: int, max_num_batched_tokens: int, kv_tokens: int, block_tokens: int) -> None:
         """The engine is up and warm. Steps before are not noted."""
         self._begun = True
-        facts = {"max_num_seqs": max_num_seqs, "max_num_batched_tokens": max_num_batched_tokens, "kv_tokens": kv_tokens, "block_tokens": block_tokens}
+        facts = {
+            "max_num_seqs": max_num_seqs,
+            "max_num_batched_tokens": max_num_batched_tokens,
+            "kv_tokens": kv_tokens,
+            "block_tokens": block_tokens,
+        }
         self._first = json.dumps(facts)
         self._write_first()
 

@@ -1,4 +1,5 @@
-"""The Prometheus metrics of a replica that vLLM does not have; `/metrics` on its port shows both, from the process's default registry.
+"""The Prometheus metrics of a replica that vLLM does not have; `/metrics` on its port shows both, from the process's
+default registry.
 
 Not here: anything that vLLM counts already (running, waiting, KV use, step times).
 """
@@ -14,8 +15,16 @@ from deployments.telemetry.line_log import Logs
 EXCHANGES = Gauge("raylane_engine_exchanges_open", "HTTP exchanges that this replica is serving.")
 STATE = Gauge("raylane_engine_state", "1 for the state that this replica is in.", ["state"])
 DRAINS = Counter("raylane_engine_drains", "1 once this replica drains, by reason.", ["reason"])
-FINISHED = Counter("raylane_engine_exchanges_finished", "HTTP exchanges that have ended, by HTTP status (499: the client left first).", ["status"])
-TOKENS = Counter("raylane_engine_tokens", "Tokens of the sequences that finished, by kind; prompts count once for each sequence.", ["kind"])
+FINISHED = Counter(
+    "raylane_engine_exchanges_finished",
+    "HTTP exchanges that have ended, by HTTP status (499: the client left first).",
+    ["status"],
+)
+TOKENS = Counter(
+    "raylane_engine_tokens",
+    "Tokens of the sequences that finished, by kind; prompts count once for each sequence.",
+    ["kind"],
+)
 LOOP_LAG = Gauge("raylane_engine_loop_lag_seconds", "How late the event loop ran its last timer.")
 LOGS = Logs()
 REGISTRY.register(LOGS)

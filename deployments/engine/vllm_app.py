@@ -48,7 +48,9 @@ class EngineStats(StatLoggerBase):  # type: ignore[misc]
         self._exchanges = exchanges
         self._steps = steps
 
-    def record(self, scheduler_stats: Any, iteration_stats: Any, mm_cache_stats: Any = None, engine_idx: int = 0) -> None:
+    def record(
+        self, scheduler_stats: Any, iteration_stats: Any, mm_cache_stats: Any = None, engine_idx: int = 0
+    ) -> None:
         load = self._load
         load.last_step = time.monotonic()
         if scheduler_stats is not None:
@@ -56,7 +58,9 @@ class EngineStats(StatLoggerBase):  # type: ignore[misc]
             load.waiting = scheduler_stats.num_waiting_reqs + scheduler_stats.num_skipped_waiting_reqs
             load.kv_usage = scheduler_stats.kv_cache_usage
             if self._steps is not None and scheduler_stats.iteration_details is not None:
-                self._steps.write(scheduler_stats.iteration_details, load.running, load.waiting, load.kv_usage, load.last_step)
+                self._steps.write(
+                    scheduler_stats.iteration_details, load.running, load.waiting, load.kv_usage, load.last_step
+                )
         if iteration_stats is not None:
             for finished in iteration_stats.finished_requests:
                 self._exchanges.record(finished.request_id, _sequence(finished))
@@ -107,16 +111,23 @@ class BookedLLM(AsyncLLM):  # type: ignore[misc]
     def _refuse_killer(self, prompt: Any, params: Any) -> None:
         """Raises VLLMValidationError, which becomes a 400, for what is known to kill this engine."""
         tokens = prompt.get("prompt_token_ids") if isinstance(prompt, dict) else None
-        seed = params.seed if isinstance(params, SamplingParams) and params.sampling_type is SamplingType.RANDOM_SEED else None
+        seed = (
+            params.seed
+            if isinstance(params, SamplingParams) and params.sampling_type is SamplingType.RANDOM_SEED
+            else None
+        )
         config = self.vllm_config
-        engine = EngineBuild(vllm_version, str(config.device_config.device_type), int(config.scheduler_config.max_num_batched_tokens))
+        engine = EngineBuild(
+            vllm_version, str(config.device_config.device_type), int(config.scheduler_config.max_num_batched_tokens)
+        )
         asked = RequestTraits(len(tokens or ()), seed)
         killer = killer_of(asked, engine)
         if killer is not None:
             raise VLLMValidationError(killer.reported(asked, engine), parameter=killer.field, value=seed)
 
     def _states(self, internal_id: str) -> list[Any]:
-        """The states of a request's sequences, those that have ended left out; vLLM's output processor says in each when its first token came."""
+        """The states of a request's sequences, those that have ended left out; vLLM's output processor says in each
+        when its first token came."""
         processor = self.output_processor
         parent = processor.parent_requests.get(internal_id)
         ids = (internal_id,) if parent is None else parent.child_requests
@@ -146,7 +157,9 @@ class VllmApp:
         config = self.engine.vllm_config
         scheduler, cache = config.scheduler_config, config.cache_config
         kv_tokens = int(cache.num_gpu_blocks or 0) * int(cache.block_size)
-        return EngineCapacity(config.model_config.max_model_len, scheduler.max_num_seqs, scheduler.max_num_batched_tokens, kv_tokens)
+        return EngineCapacity(
+            config.model_config.max_model_len, scheduler.max_num_seqs, scheduler.max_num_batched_tokens, kv_tokens
+        )
 
     @property
     def last_words(self) -> str:
@@ -187,15 +200,23 @@ class VllmApp:
 
 
 async def start_vllm(model: Model, load: EngineLoad, exchanges: Exchanges) -> VllmApp:
-    """Starts the engine for `model`; returns when it can serve. Raises RuntimeError with the core's own error where that fails.
+    """Starts the engine for `model`; returns when it can serve. Raises RuntimeError with the core's own error where
+    that fails.
 
-    It blocks the event loop meanwhile, on purpose: the core must be started by a thread that lives as long as the process (`fate_share.py`).
+    It blocks the event loop meanwhile, on purpose: the core must be started by a thread that lives as long as the
+    process (`fate_share.py`).
     """
     args = namespace(model)
     config = AsyncEngineArgs.from_cli_args(args).create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
-    steps = StepLog(Path(model.step_log) / f"steps-{os.getpid()}.jsonl", telemetry.LOGS.named("steps")) if model.step_log else None
+    steps = (
+        StepLog(Path(model.step_log) / f"steps-{os.getpid()}.jsonl", telemetry.LOGS.named("steps"))
+        if model.step_log
+        else None
+    )
     try:
-        engine = BookedLLM.from_vllm_config(config, stat_loggers=[lambda _config, _index: EngineStats(load, exchanges, steps)])
+        engine = BookedLLM.from_vllm_config(
+            config, stat_loggers=[lambda _config, _index: EngineStats(load, exchanges, steps)]
+        )
     except RuntimeError as error:  # "see root cause above", which nobody can who reads this one
         cause = root_cause(own_words())
         if cause is None:
@@ -206,7 +227,8 @@ async def start_vllm(model: Model, load: EngineLoad, exchanges: Exchanges) -> Vl
     tasks = await engine.get_supported_tasks()
     app = build_app(args, tasks, engine.model_config)
     await init_app_state(engine, app.state, args, tasks)
-    # vLLM's error handler tells "its" server to end when the engine has died; ours outlives the engine to answer for it.
+    # vLLM's error handler tells "its" server to end when the engine has died; ours outlives the engine to answer for
+    # it.
     app.state.server = SimpleNamespace(should_exit=False)
     await warm_up(app, model)
     await engine.reset_prefix_cache()

@@ -1,7 +1,8 @@
 """What a new engine is asked before it is ready: one request of each kind that a client may send.
 
-The first of a kind can take long (on a fresh machine vLLM compiles the kernel of `logprobs` for 3 to 15 s), and all others of the engine wait behind
-it. The requests go through vLLM's own app, so that its templates, parsers and grammars are warm, too.
+The first of a kind can take long (on a fresh machine vLLM compiles the kernel of `logprobs` for 3 to 15 s), and all
+others of the engine wait behind it. The requests go through vLLM's own app, so that its templates, parsers and grammars
+are warm, too.
 """
 
 import asyncio
@@ -28,7 +29,10 @@ _SAMPLED = {
     "logit_bias": {"5": 1},
     "min_tokens": 1,
 }
-_SCHEMA = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object", "properties": {"n": {"type": "integer"}}}}}
+_SCHEMA = {
+    "type": "json_schema",
+    "json_schema": {"name": "n", "schema": {"type": "object", "properties": {"n": {"type": "integer"}}}},
+}
 _TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
 
 
@@ -41,9 +45,13 @@ class WarmUpRequest:
 
 
 def requests_of(model: Model) -> list[WarmUpRequest]:
-    """One request of each kind that clients of `model` may send. torch compiles anew for the first batch of several, so each kind is asked twice."""
+    """One request of each kind that clients of `model` may send. torch compiles anew for the first batch of several, so
+    each kind is asked twice."""
     if model.task == "embed":
-        return [WarmUpRequest("/v1/embeddings", {"model": model.name, "input": list(prompts)}) for prompts in (_PROMPTS[:1], _PROMPTS)]
+        return [
+            WarmUpRequest("/v1/embeddings", {"model": model.name, "input": list(prompts)})
+            for prompts in (_PROMPTS[:1], _PROMPTS)
+        ]
     return list(_generating(model))
 
 
@@ -51,10 +59,18 @@ def _generating(model: Model) -> Iterator[WarmUpRequest]:
     # vLLM refuses these with speculative decoding.
     refused = {"min_p", "min_tokens", "logit_bias"} if model.settings.speculative else set()
     sampled = {key: value for key, value in _SAMPLED.items() if key not in refused}
-    kinds: tuple[dict[str, Any], ...] = ({"temperature": 0}, sampled, {"logprobs": 2}, {"logprobs": 2, "prompt_logprobs": 2})
+    kinds: tuple[dict[str, Any], ...] = (
+        {"temperature": 0},
+        sampled,
+        {"logprobs": 2},
+        {"logprobs": 2, "prompt_logprobs": 2},
+    )
     for kind in kinds:
         for prompts in (_PROMPTS[:1], _PROMPTS):
-            yield WarmUpRequest("/v1/completions", {"model": model.name, "prompt": list(prompts), "max_tokens": 3, "ignore_eos": True, **kind})
+            yield WarmUpRequest(
+                "/v1/completions",
+                {"model": model.name, "prompt": list(prompts), "max_tokens": 3, "ignore_eos": True, **kind},
+            )
     message = [{"role": "user", "content": _PROMPTS[0]}]
     tools = {"tools": [_TOOL], "tool_choice": "auto"} if model.settings.tool_call_parser else {}
     for kind in ({"logprobs": True, "top_logprobs": 2}, {"response_format": _SCHEMA}, tools):
@@ -64,12 +80,16 @@ def _generating(model: Model) -> Iterator[WarmUpRequest]:
 
 
 async def warm_up(app: Any, model: Model) -> None:
-    """Asks `app`, an OpenAI app (ASGI), all of it. What it refuses (a model without a chat template, a spec without log probabilities) clients cannot
-    have either. Raises RuntimeError at a server's error: nobody could use such an engine."""
+    """Asks `app`, an OpenAI app (ASGI), all of it. What it refuses (a model without a chat template, a spec without log
+    probabilities) clients cannot have either. Raises RuntimeError at a server's error: nobody could use such an
+    engine."""
     for asked in requests_of(model):
         status, answer = await _ask(app, asked)
         if status >= 500:
-            raise RuntimeError(f"the engine cannot answer {asked.path} {json.dumps(asked.body)}: {answer[:500].decode(errors='replace')}")
+            raise RuntimeError(
+                f"the engine cannot answer {asked.path} {json.dumps(asked.body)}: "
+                f"{answer[:500].decode(errors='replace')}"
+            )
         if status >= 400:
             logger.info("not warmed up: %s answered %d to %s", asked.path, status, json.dumps(asked.body))
 

@@ -27,10 +27,11 @@ _SUSPICIOUS_S = 1.0
 class Watchdog:
     """Counts how long the engine has owed a step.
 
-    It owes one while work is unfinished (requests, or an unanswered probe), and pays by any step. The count starts when work appears, not at the last
-    step before it: an engine that idled for an hour has not been stuck for an hour. And only time in which the watchdog itself was asked counts: when
-    this process did not run (a stopped process, a blocked event loop), steps may lie unread. Nor does time count in which the engine compiles, up to
-    `compile_s` of it: as long as a start may take.
+    It owes one while work is unfinished (requests, or an unanswered probe), and pays by any step. The count starts when
+    work appears, not at the last step before it: an engine that idled for an hour has not been stuck for an hour. And
+    only time in which the watchdog itself was asked counts: when this process did not run (a stopped process, a blocked
+    event loop), steps may lie unread. Nor does time count in which the engine compiles, up to `compile_s` of it: as
+    long as a start may take.
     """
 
     def __init__(self, stall_s: float, compile_s: float, max_gap_s: float = 1.0) -> None:
@@ -47,9 +48,11 @@ class Watchdog:
         """Whether it is worth finding out if the engine compiles, which takes some milliseconds."""
         return self._owed_s > _SUSPICIOUS_S or self._compiled_s > 0
 
-    def check(self, now: float, unfinished: int, last_step: float, dead: bool, compiling: bool = False) -> EngineVerdict:
-        """The verdict at `now`, given the unfinished work, when the engine last stepped, whether its process is known to be dead (seconds), and
-        whether it has compiled since the last check."""
+    def check(
+        self, now: float, unfinished: int, last_step: float, dead: bool, compiling: bool = False
+    ) -> EngineVerdict:
+        """The verdict at `now`, given the unfinished work, when the engine last stepped, whether its process is known
+        to be dead (seconds), and whether it has compiled since the last check."""
         if dead:
             return EngineVerdict.DEAD
         if unfinished == 0 or last_step != self._last_step or self._checked is None:
@@ -75,7 +78,8 @@ def root_cause(log: str) -> str | None:
 
 
 def own_words() -> str:
-    """The ends of what this process and its children wrote to standard output and error; without those that are no files."""
+    """The ends of what this process and its children wrote to standard output and error; without those that are no
+    files."""
     sys.stdout.flush()
     sys.stderr.flush()
     return "\n".join(_end_of(descriptor) for descriptor in (1, 2))

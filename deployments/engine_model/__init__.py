@@ -1,1 +1,2 @@
-"""The model of an engine: vLLM's scheduling and the time of its steps. Pure. The simulator and the simulated replica drive it."""
+"""The model of an engine: vLLM's scheduling and the time of its steps. Pure. The simulator and the simulated replica
+drive it."""

@@ -44,7 +44,8 @@ class PrefixCache:
             self._users[chunk] = self._users.get(chunk, 0) + 1
 
     def keep(self, prefix: tuple[int, ...], since: int) -> int:
-        """A sequence has computed its prompt: its chunks from `since` on are shared from now on, up to the first that another put there meanwhile.
+        """A sequence has computed its prompt: its chunks from `since` on are shared from now on, up to the first that
+        another put there meanwhile.
 
         Returns how many chunks it holds now.
         """
@@ -113,7 +114,8 @@ class Blocks:
         return max(1, min(steps, fitting))
 
     def take(self, blocks: int, spare: int) -> None:
-        """So many are in use from now on, and `spare` remain beyond what the next step's decodes need: no more can remember chunks."""
+        """So many are in use from now on, and `spare` remain beyond what the next step's decodes need: no more can
+        remember chunks."""
         self.free -= blocks
         self.forget(spare)
 
@@ -123,7 +125,8 @@ class Blocks:
             self._prefixes.evict(self._prefixes.unused_blocks - spare)
 
     def give_back(self, sequence: Sequence, tokens: int) -> None:
-        """A sequence leaves that has so many tokens. Chunks that others hold too stay in use; those that nobody holds are free, and remembered."""
+        """A sequence leaves that has so many tokens. Chunks that others hold too stay in use; those that nobody holds
+        are free, and remembered."""
         self.free += self.count(tokens)
         if self._prefixes is not None and sequence.held:
             released = self._prefixes.leave(sequence.prefix, sequence.held)
@@ -131,7 +134,8 @@ class Blocks:
             sequence.held = 0
 
     def lookup(self, sequence: Sequence) -> tuple[int, int]:
-        """How many chunks of its prompt a waiting sequence finds in the prefix cache, and how many blocks of these are free as yet."""
+        """How many chunks of its prompt a waiting sequence finds in the prefix cache, and how many blocks of these are
+        free as yet."""
         if self._prefixes is None or not sequence.prefix:
             return 0, 0
         usable = (sequence.prompt - 1) // self._chunk_tokens  # one token at least is computed, to sample from

@@ -1,4 +1,5 @@
-"""The cost model as a file: what a calibration (or a table) found, for which engine, and on what it rests. JSON, version 1."""
+"""The cost model as a file: what a calibration (or a table) found, for which engine, and on what it rests. JSON,
+version 1."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -56,7 +57,8 @@ class EngineLimits(_Section):
 
 
 class CostFile(_Section):
-    """Seconds of a step by what it computes (`cost_model.py`). `basis`: on what the figures rest; only `measured` ones may give advice unasked.
+    """Seconds of a step by what it computes (`cost_model.py`). `basis`: on what the figures rest; only `measured` ones
+    may give advice unasked.
 
     `error` is the mean relative error of the step times that it was fitted from, None where there were none.
     """
@@ -83,7 +85,9 @@ class CostFile(_Section):
 
     def limits(self) -> EngineModelLimits:
         engine = self.engine
-        return EngineModelLimits(engine.max_num_seqs, engine.max_num_batched_tokens, engine.kv_tokens, engine.block_tokens)
+        return EngineModelLimits(
+            engine.max_num_seqs, engine.max_num_batched_tokens, engine.kv_tokens, engine.block_tokens
+        )
 
 
 def cost_file(
@@ -96,7 +100,10 @@ def cost_file(
     note: str = "",
 ) -> CostFile:
     engine = EngineLimits(
-        max_num_seqs=limits.sequences, max_num_batched_tokens=limits.step_tokens, kv_tokens=limits.kv_tokens, block_tokens=limits.block_tokens
+        max_num_seqs=limits.sequences,
+        max_num_batched_tokens=limits.step_tokens,
+        kv_tokens=limits.kv_tokens,
+        block_tokens=limits.block_tokens,
     )
     attention = cost.attention
     curves = (cost.dense, cost.sequence, attention.decode, attention.prompt, cost.front)

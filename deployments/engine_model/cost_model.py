@@ -1,15 +1,19 @@
 """How long an engine's step takes, from what the step computes.
 
-    step of decodes = dense(tokens) + sequence(sequences) + decode(decodes) + kv_read * KV tokens read
-    step that prefills = dense(tokens) + sequence(sequences) + sum over prompts of (prompt(chunk) + past_read * past + context * chunk * past)
-                         + decodes * (mixed_decode + mixed_token * prompt tokens) + mixed_kv_read * KV tokens read by decodes
+    step of decodes = dense(tokens) + sequence(sequences) + decode(decodes) + kv_read * KV tokens read step that
+    prefills = dense(tokens) + sequence(sequences) + sum over prompts of (prompt(chunk) + past_read * past + context *
+    chunk * past)
+                         + decodes * (mixed_decode + mixed_token * prompt tokens) + mixed_kv_read * KV tokens read by
+                         decodes
 
-`tokens` are all tokens of the step (a decoding sequence has one), `sequences` those for which it samples. Attention is told apart by whether the step
-prefills, because engines run other kernels then: decodes beside a prompt cost up to twice as much. `dense`, `sequence`, `prompt` and `decode` are
-piecewise linear: a GPU's matrix products take the same time up to some batch and grow from there; a fitted model has two knots, a table has many.
-While only decodes run their number is constant and the KV grows by one token a sequence and step, so a run of k steps has a closed form:
+`tokens` are all tokens of the step (a decoding sequence has one), `sequences` those for which it samples. Attention is
+told apart by whether the step prefills, because engines run other kernels then: decodes beside a prompt cost up to
+twice as much. `dense`, `sequence`, `prompt` and `decode` are piecewise linear: a GPU's matrix products take the same
+time up to some batch and grow from there; a fitted model has two knots, a table has many. While only decodes run their
+number is constant and the KV grows by one token a sequence and step, so a run of k steps has a closed form:
 
-    run(k) = k * (base + slope * kv) + slope * n * k * (k - 1) / 2,        slope = kv_read, n sequences, kv tokens at its start
+    run(k) = k * (base + slope * kv) + slope * n * k * (k - 1) / 2,        slope = kv_read, n sequences, kv tokens at
+    its start
 
 All times in seconds.
 """
@@ -22,14 +26,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A piecewise-linear function, beyond its last two knots as between them, and constant before its first. `at` ascends."""
+    """A piecewise-linear function, beyond its last two knots as between them, and constant before its first. `at`
+    ascends."""
 
     at: tuple[float, ...]
     value: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if len(self.at) != len(self.value) or not self.at or any(a >= b for a, b in zip(self.at, self.at[1:], strict=False)):
-            raise ValueError(f"a curve needs as many values as knots, and knots that ascend; got {self.at[:5]} and {self.value[:5]}")
+        if (
+            len(self.at) != len(self.value)
+            or not self.at
+            or any(a >= b for a, b in zip(self.at, self.at[1:], strict=False))
+        ):
+            raise ValueError(
+                f"a curve needs as many values as knots, and knots that ascend; got {self.at[:5]} and {self.value[:5]}"
+            )
 
     def __call__(self, x: float) -> float:
         at, value = self.at, self.value
@@ -55,8 +66,8 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Seconds of attention: see the module's equations. `decode` is by the number of decodes, `prompt` by the tokens of a chunk, the rest by
-    their unit."""
+    """Seconds of attention: see the module's equations. `decode` is by the number of decodes, `prompt` by the tokens of
+    a chunk, the rest by their unit."""
 
     decode: Curve
     prompt: Curve
@@ -88,10 +99,13 @@ _NOTHING = line(0.0, 0.0)
 
 
 class CostModel:
-    """The cost of steps, and what a request takes outside of them: `front` from its placement until the engine has it (HTTP, tokenising), by how many
-    sequences run on the replica then, and `back_s` from a step's end until its tokens are with the client."""
+    """The cost of steps, and what a request takes outside of them: `front` from its placement until the engine has it
+    (HTTP, tokenising), by how many sequences run on the replica then, and `back_s` from a step's end until its tokens
+    are with the client."""
 
-    def __init__(self, dense: Curve, sequence: Curve, attention: Attention, front: Curve = _NOTHING, back_s: float = 0.0) -> None:
+    def __init__(
+        self, dense: Curve, sequence: Curve, attention: Attention, front: Curve = _NOTHING, back_s: float = 0.0
+    ) -> None:
         if not back_s >= 0:
             raise ValueError(f"no cost is negative; got back_s={back_s}")
         self.dense = dense
@@ -102,12 +116,16 @@ class CostModel:
         self._bases: dict[int, float] = {}
 
     def step_s(self, chunks: Iterable[Chunk], decodes: int, kv_tokens: float, completing: int) -> float:
-        """A step of `chunks` (of which `completing` end their prompt and are sampled) and `decodes` sequences that read `kv_tokens`."""
+        """A step of `chunks` (of which `completing` end their prompt and are sampled) and `decodes` sequences that read
+        `kv_tokens`."""
         attention = self.attention
         tokens, seconds = 0, 0.0
         for chunk in chunks:
             tokens += chunk.tokens
-            seconds += attention.prompt(chunk.tokens) + (attention.past_read_s + attention.context_s * chunk.tokens) * chunk.past
+            seconds += (
+                attention.prompt(chunk.tokens)
+                + (attention.past_read_s + attention.context_s * chunk.tokens) * chunk.past
+            )
         if not tokens:
             return self.base_s(decodes) + attention.kv_read_s * kv_tokens
         sampled = decodes + completing

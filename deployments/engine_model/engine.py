@@ -1,13 +1,16 @@
-"""A simulated engine: vLLM's scheduling (continuous batching, chunked prefill within the step's token budget, max_num_seqs, KV blocks, preemption).
+"""A simulated engine: vLLM's scheduling (continuous batching, chunked prefill within the step's token budget,
+max_num_seqs, KV blocks, preemption).
 
-The engine moves from boundary to boundary. Between two of them lies one step that prefills, or a run of steps that only decode, whose length has a
-closed form (`cost_model.py`): the run ends when its first sequence is finished, when the KV cache is full, or at the next step boundary after a
-request has come. So a request costs a few boundaries, however many tokens it has.
+The engine moves from boundary to boundary. Between two of them lies one step that prefills, or a run of steps that only
+decode, whose length has a closed form (`cost_model.py`): the run ends when its first sequence is finished, when the KV
+cache is full, or at the next step boundary after a request has come. So a request costs a few boundaries, however many
+tokens it has.
 
-What a step does, in vLLM's order (`v1/core/sched/scheduler.py`, 0.32, priority scheduling): sequences that run decode a token each, and the one whose
-prompt was begun goes on; where a sequence finds no free block, the one of the highest priority number that came last is preempted: its blocks are
-freed, and it waits to prefill all of its tokens again. Unless one was, waiting ones begin, by priority and then by who came first, while the token
-budget, max_num_seqs and the blocks for their whole prompt allow. A sequence whose prompt is whole samples a token in that very step. So at most one
+What a step does, in vLLM's order (`v1/core/sched/scheduler.py`, 0.32, priority scheduling): sequences that run decode a
+token each, and the one whose prompt was begun goes on; where a sequence finds no free block, the one of the highest
+priority number that came last is preempted: its blocks are freed, and it waits to prefill all of its tokens again.
+Unless one was, waiting ones begin, by priority and then by who came first, while the token budget, max_num_seqs and the
+blocks for their whole prompt allow. A sequence whose prompt is whole samples a token in that very step. So at most one
 prompt is partly prefilled, and it is that of the last sequence to have begun.
 """
 
@@ -30,7 +33,8 @@ class Boundary:
 
 
 class EngineModel:
-    """One engine. Whoever drives it calls `add` and `abort` as they happen and `advance` at `next_s`, in the order of time."""
+    """One engine. Whoever drives it calls `add` and `abort` as they happen and `advance` at `next_s`, in the order of
+    time."""
 
     def __init__(self, limits: EngineModelLimits, cost: CostModel) -> None:
         self.next_s = math.inf
@@ -73,7 +77,8 @@ class EngineModel:
         return 1 - self._blocks.free / self._blocks.total
 
     def add(self, sequence: Sequence, now: float) -> None:
-        """A request came. It begins at the next step boundary. Raises ValueError for one that the KV cache cannot hold even alone."""
+        """A request came. It begins at the next step boundary. Raises ValueError for one that the KV cache cannot hold
+        even alone."""
         if self._blocks.count(sequence.prompt + sequence.output - 1) > self._blocks.total:
             tokens = f"{sequence.prompt} tokens of prompt and {sequence.output} of output"
             raise ValueError(f"{tokens} do not fit the KV cache of {self._limits.kv_tokens} tokens")
@@ -88,7 +93,8 @@ class EngineModel:
             self._cut(now)
 
     def abort(self, sequence: Sequence, now: float) -> None:
-        """A request was given up: it ends at once, its blocks are free at the next step boundary. One that ended is no error."""
+        """A request was given up: it ends at once, its blocks are free at the next step boundary. One that ended is no
+        error."""
         if sequence.gone:
             return
         sequence.gone = True
@@ -203,7 +209,9 @@ class EngineModel:
             self._blocks.free -= self._blocks.needed(self._step, 1)
             self.next_s = now + self._cost.step_s(chunks, self._blocks.decodes, self._kv, completing)
         elif self._blocks.decodes:
-            self._run = 1 if self.preemptions > before else self._longest_run()  # after one step, waiting ones may begin again
+            self._run = (
+                1 if self.preemptions > before else self._longest_run()
+            )  # after one step, waiting ones may begin again
             self.steps += self._run
             self.next_s = now + self._cost.run_s(self._run, self._blocks.decodes, self._kv)
         else:
@@ -212,7 +220,9 @@ class EngineModel:
 
     def _longest_run(self) -> int:
         ends = self._ends
-        while self._running.get(ends[0][1]) is not ends[0][2] or ends[0][2].gone or ends[0][2].finish_step != ends[0][0]:
+        while (
+            self._running.get(ends[0][1]) is not ends[0][2] or ends[0][2].gone or ends[0][2].finish_step != ends[0][0]
+        ):
             heapq.heappop(ends)
         return self._blocks.fitting(self._step, ends[0][0] - self._step)
 
@@ -233,7 +243,8 @@ class EngineModel:
         return sequence
 
     def _pack(self, preemptions: int) -> list[tuple[Sequence, int]]:
-        """The prompts, and how many of their tokens, that the next step prefills; their blocks are taken. None begins where `preemptions` grew."""
+        """The prompts, and how many of their tokens, that the next step prefills; their blocks are taken. None begins
+        where `preemptions` grew."""
         budget = self._limits.step_tokens - self._blocks.decodes
         self._blocks.forget(self._spare)
         packed: list[tuple[Sequence, int]] = []
@@ -247,7 +258,12 @@ class EngineModel:
                 packed.append((partial, tokens))
                 budget -= tokens
                 self._blocks.take(blocks, self._spare - blocks)
-        while self._waiting and self.preemptions == preemptions and budget > 0 and len(self._running) < self._limits.sequences:
+        while (
+            self._waiting
+            and self.preemptions == preemptions
+            and budget > 0
+            and len(self._running) < self._limits.sequences
+        ):
             sequence = self._waiting[0][2]
             if not self._begin(sequence, budget, packed):
                 break
@@ -261,7 +277,8 @@ class EngineModel:
         return self._blocks.free - self._blocks.needed(self._step, 1)
 
     def _begin(self, sequence: Sequence, budget: int, packed: list[tuple[Sequence, int]]) -> bool:
-        """A waiting sequence begins with what the budget lets it prefill, if there are blocks for its whole prompt. False: there are not."""
+        """A waiting sequence begins with what the budget lets it prefill, if there are blocks for its whole prompt.
+        False: there are not."""
         blocks, tokens = self._blocks, sequence.prompt + sequence.done
         held, unused = blocks.lookup(sequence)
         shared = held * self._limits.chunk_tokens

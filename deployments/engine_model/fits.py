@@ -1,4 +1,5 @@
-"""Whether a cost file is of the engine that a spec describes: the limits that are simulated, and what the file knows nothing about. Pure."""
+"""Whether a cost file is of the engine that a spec describes: the limits that are simulated, and what the file knows
+nothing about. Pure."""
 
 from dataclasses import replace
 
@@ -10,7 +11,8 @@ _BOUNDED = ("max_num_seqs", "max_num_batched_tokens")
 
 
 def limits_for(model: Model, file: CostFile) -> EngineModelLimits:
-    """The engine's limits as the spec sets them, as far as its costs are known: never more than the file's engine had. The KV cache is the file's."""
+    """The engine's limits as the spec sets them, as far as its costs are known: never more than the file's engine had.
+    The KV cache is the file's."""
     settings, engine = model.settings, file.engine
     sequences, step_tokens = (min(getattr(settings, key), getattr(engine, key)) for key in _BOUNDED)
     return replace(file.limits(), sequences=sequences, step_tokens=max(sequences, step_tokens))
@@ -23,16 +25,27 @@ def misfits(model: Model, pool: Pool, file: CostFile) -> tuple[str, ...]:
     """
     found = []
     if file.model != model.name:
-        found.append(f"the costs are of model {file.model!r}, not of {model.name!r}: their times are simulated all the same")
+        found.append(
+            f"the costs are of model {file.model!r}, not of {model.name!r}: their times are simulated all the same"
+        )
     if file.basis != "measured" and pool.accelerator != "cpu" and not _names(file.hardware, pool.accelerator):
-        found.append(f"the costs are of {file.hardware}, pool {pool.name!r} has {pool.accelerator}: their times are simulated all the same")
+        found.append(
+            f"the costs are of {file.hardware}, pool {pool.name!r} has {pool.accelerator}: their times are simulated "
+            "all the same"
+        )
     for key in _BOUNDED:
         desired, known = getattr(model.settings, key), getattr(file.engine, key)
         if desired > known:
-            found.append(f"models.{model.name}.settings.{key} = {desired}: the costs are known up to {known}, which is what was simulated")
+            found.append(
+                f"models.{model.name}.settings.{key} = {desired}: the costs are known up to {known}, which is what was "
+                "simulated"
+            )
     if model.settings.max_model_len > file.engine.kv_tokens:
         reported = f"models.{model.name}.settings.max_model_len = {model.settings.max_model_len}"
-        found.append(f"{reported}: the costs are of an engine with {file.engine.kv_tokens} KV tokens, which no longer request fits into")
+        found.append(
+            f"{reported}: the costs are of an engine with {file.engine.kv_tokens} KV tokens, which no longer request "
+            "fits into"
+        )
     return tuple(found)
 
 

@@ -1,25 +1,30 @@
-"""How many requests a second one replica serves for good, from the cost of its steps: an equation, where the simulator would run a trace.
+"""How many requests a second one replica serves for good, from the cost of its steps: an equation, where the simulator
+would run a trace.
 
-B sequences are in the engine. A prompt of `isl` tokens takes c steps, its answer of `osl` tokens osl - 1 more (the step that ends the prompt samples
-the first token), so that a request stays for r = c + osl - 1 steps of t seconds each, and by Little's law
+B sequences are in the engine. A prompt of `isl` tokens takes c steps, its answer of `osl` tokens osl - 1 more (the step
+that ends the prompt samples the first token), so that a request stays for r = c + osl - 1 steps of t seconds each, and
+by Little's law
 
     x = B / (r * t)                        requests a second
     D = B * (osl - 1) / r                  sequences that decode in a step
-    k = D * (isl + osl * (1 + cv^2) / 2)   KV tokens that they read: answers that run at a moment are longer than those that come; cv is their spread
+    k = D * (isl + osl * (1 + cv^2) / 2)   KV tokens that they read: answers that run at a moment are longer than those
+                                           that come; cv is their spread
     m = step_tokens - D                    tokens of prompts that one step has room for;  c = ceil(isl / m)
     p = B * isl / r                        tokens of prompts that each step must take on average;  p <= m
     f = max(p / m, 1 - exp(-c * B / r))    the share of steps that prefill: prompts come at random, not in even portions
     t = (1 - f) * step(D, k) + f * step(D, k beside p / f tokens of prompts)
 
-`step` is that of `deployments/engine_model/cost_model.py`. Up to some number of tokens a GPU's step costs the same, so a prompt spread evenly over
-all steps would cost nothing: that is why steps with and without prompts are told apart. The best B is the one of the largest x that fits
+`step` is that of `deployments/engine_model/cost_model.py`. Up to some number of tokens a GPU's step costs the same, so
+a prompt spread evenly over all steps would cost nothing: that is why steps with and without prompts are told apart. The
+best B is the one of the largest x that fits
 
-    B <= sequences,    B * (isl + osl) <= kv_tokens,    t <= itl_s,    c * step(...) <= ttft_s (a prompt that waits for nothing but its own steps)
+    B <= sequences,    B * (isl + osl) <= kv_tokens,    t <= itl_s,    c * step(...) <= ttft_s (a prompt that waits for
+                       nothing but its own steps)
 
-Mean lengths go in, and the spread of the answers (`output_cv`: standard deviation over mean). 1 is an exponential distribution's; 0 says that all are
-of one length, and flatters an engine that is bound by reading its KV cache. What lies before and behind the engine (`CostModel.front`, `back_s`) is
-latency, and costs the engine nothing. Prefix caching is left out: pass the uncached part as `isl` where most of the prompts is shared. Pure; policies and
-planners call it.
+Mean lengths go in, and the spread of the answers (`output_cv`: standard deviation over mean). 1 is an exponential
+distribution's; 0 says that all are of one length, and flatters an engine that is bound by reading its KV cache. What
+lies before and behind the engine (`CostModel.front`, `back_s`) is latency, and costs the engine nothing. Prefix caching
+is left out: pass the uncached part as `isl` where most of the prompts is shared. Pure; policies and planners call it.
 """
 
 import math
@@ -35,8 +40,9 @@ _STEPS_A_DOUBLING = 4
 
 @dataclass(frozen=True, slots=True)
 class WorkingPoint:
-    """An engine with `sequences` in it, of which `decodes` decode in a step: the mean time of a step, which is a token's (`step_s`), of a prompt that
-    waits for nothing but its own steps (`prefill_s`), and how many requests it serves a second."""
+    """An engine with `sequences` in it, of which `decodes` decode in a step: the mean time of a step, which is a
+    token's (`step_s`), of a prompt that waits for nothing but its own steps (`prefill_s`), and how many requests it
+    serves a second."""
 
     sequences: int
     decodes: int
@@ -54,8 +60,8 @@ def rate_at(
     ttft_s: float | None = None,
     output_cv: float = 1.0,
 ) -> float:
-    """Requests a second of one replica, of `isl` tokens of prompt and `osl` of output on average, where a token takes `itl_s` at most, and a prompt's
-    own steps `ttft_s`; 0 where not even one request at a time keeps that."""
+    """Requests a second of one replica, of `isl` tokens of prompt and `osl` of output on average, where a token takes
+    `itl_s` at most, and a prompt's own steps `ttft_s`; 0 where not even one request at a time keeps that."""
     point = best_point(limits, cost, isl, osl, itl_s, ttft_s, output_cv)
     return 0.0 if point is None else point.requests_per_s
 
@@ -69,12 +75,17 @@ def best_point(
     ttft_s: float | None = None,
     output_cv: float = 1.0,
 ) -> WorkingPoint | None:
-    """The working point of the highest rate that keeps the bounds (seconds; None: no bound); None where there is none."""
+    """The working point of the highest rate that keeps the bounds (seconds; None: no bound); None where there is
+    none."""
     isl, osl = max(1.0, isl), max(1.0, osl)
 
     def point_of(sequences: int) -> WorkingPoint | None:
         point = working_point(limits, cost, sequences, isl, osl, output_cv)
-        if point is None or (itl_s is not None and point.step_s > itl_s) or (ttft_s is not None and point.prefill_s > ttft_s):
+        if (
+            point is None
+            or (itl_s is not None and point.step_s > itl_s)
+            or (ttft_s is not None and point.prefill_s > ttft_s)
+        ):
             return None
         return point
 
@@ -86,8 +97,11 @@ def best_point(
     return best
 
 
-def working_point(limits: EngineModelLimits, cost: CostModel, sequences: int, isl: float, osl: float, output_cv: float = 1.0) -> WorkingPoint | None:
-    """What an engine does with so many sequences in it, see the module's docstring; None where its steps have no room for so many prompts."""
+def working_point(
+    limits: EngineModelLimits, cost: CostModel, sequences: int, isl: float, osl: float, output_cv: float = 1.0
+) -> WorkingPoint | None:
+    """What an engine does with so many sequences in it, see the module's docstring; None where its steps have no room
+    for so many prompts."""
     isl, osl = max(1.0, isl), max(1.0, osl)
     chunks, steps, room = 1, osl, 0.0
     for _ in range(3):  # c and m depend on each other, hardly
@@ -111,7 +125,8 @@ def working_point(limits: EngineModelLimits, cost: CostModel, sequences: int, is
 
 
 def _max(high: int, point_of: Callable[[int], WorkingPoint | None]) -> int:
-    """The most sequences, up to `high`, that keep the bounds; steps grow with them, so it is found by halving. 0: not even one."""
+    """The most sequences, up to `high`, that keep the bounds; steps grow with them, so it is found by halving. 0: not
+    even one."""
     low = 0
     while low < high:
         middle = (low + high + 1) // 2

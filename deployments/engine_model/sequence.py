@@ -34,8 +34,9 @@ class ItlHistogram:
 class Sequence:
     """One request's sequence: `prompt` tokens in, `output` tokens to be generated. `tag` is the caller's.
 
-    `prefix` holds the hashes of the prompt's leading chunks (`Limits.chunk_tokens` each), by which the engine's prefix cache knows them; `cached` are
-    the prompt tokens that were found there, or that the caller says are. `priority`: the lower goes first, as in vLLM.
+    `prefix` holds the hashes of the prompt's leading chunks (`Limits.chunk_tokens` each), by which the engine's prefix
+    cache knows them; `cached` are the prompt tokens that were found there, or that the caller says are. `priority`: the
+    lower goes first, as in vLLM.
     """
 
     __slots__ = (
@@ -59,7 +60,9 @@ class Sequence:
         "tag",
     )
 
-    def __init__(self, tag: Any, prompt: int, cached: int, output: int, prefix: tuple[int, ...] = (), priority: int = 0) -> None:
+    def __init__(
+        self, tag: Any, prompt: int, cached: int, output: int, prefix: tuple[int, ...] = (), priority: int = 0
+    ) -> None:
         self.tag = tag
         self.prompt = prompt
         self.output = output

@@ -36,7 +36,9 @@ class LanesPage:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One channel, until either side ends it."""
         query = parse_qs(scope["query_string"].decode("latin-1"))
-        model, gateway_id, epoch, channel = (query.get(name, [""])[0] for name in ("model", "gateway", "epoch", "channel"))
+        model, gateway_id, epoch, channel = (
+            query.get(name, [""])[0] for name in ("model", "gateway", "epoch", "channel")
+        )
         owner = dispatcher.own if (dispatcher := self._dispatchers.get(model)) is not None else None
         if scope["method"] != "POST" or owner is None or str(owner.epoch) != epoch:
             await _answer(send, 409)
@@ -79,7 +81,8 @@ async def _listen(session: Session, receive: Receive) -> None:
 
 
 async def _lines(receive: Receive) -> AsyncIterator[bytes]:
-    """The lines of a request's body. Raises TimeoutError when the other end is unresponsive, ValueError when a line has no end."""
+    """The lines of a request's body. Raises TimeoutError when the other end is unresponsive, ValueError when a line has
+    no end."""
     rest = b""
     while True:
         async with asyncio.timeout(UNRESPONSIVE_AFTER_S):
@@ -96,7 +99,13 @@ async def _lines(receive: Receive) -> AsyncIterator[bytes]:
 
 
 async def _answer(send: Send, status: int) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0"), (b"connection", b"close")]})
+    await send(
+        {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [(b"content-length", b"0"), (b"connection", b"close")],
+        }
+    )
     await send({"type": "http.response.body", "body": b""})
 
 
@@ -120,7 +129,9 @@ class ScalingPage:
         if (own := dispatcher.own) is None:
             raise ApiError(ErrorCode.NOT_OWNER, f"model {name!r}: this gateway does not own it")
         attainment = {one.name: one.attainment for one in self._service.spec.classes}
-        scaling_facts = ScalingFacts(name, own.epoch, 0.0, own.snapshot(etas=False), attainment, own.latencies(span_s) if span_s > 0 else None)
+        scaling_facts = ScalingFacts(
+            name, own.epoch, 0.0, own.snapshot(etas=False), attainment, own.latencies(span_s) if span_s > 0 else None
+        )
         return Response(scaling_facts.encode(), media_type="application/json")
 
 
@@ -131,5 +142,9 @@ def _span_s(request: Request) -> float:
     except ValueError:
         span_s = -1.0
     if not 0 <= span_s <= LONGEST_SPAN_S:
-        raise ApiError(ErrorCode.INVALID_VALUE, f"latency_span_s = {shown(given)}: allowed: 0 to {LONGEST_SPAN_S:g}", param="latency_span_s")
+        raise ApiError(
+            ErrorCode.INVALID_VALUE,
+            f"latency_span_s = {shown(given)}: allowed: 0 to {LONGEST_SPAN_S:g}",
+            param="latency_span_s",
+        )
     return span_s

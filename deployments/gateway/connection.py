@@ -1,4 +1,5 @@
-"""The client's side of a flow: reads the body, sends the answer, notices when the client is gone. Thin over ASGI's receive and send."""
+"""The client's side of a flow: reads the body, sends the answer, notices when the client is gone. Thin over ASGI's
+receive and send."""
 
 import asyncio
 import socket
@@ -22,11 +23,13 @@ Send = Callable[[Message], Awaitable[None]]
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 """SO_LINGER's value: on, for no time."""
 _PIECE_BYTES = 64 << 10
-"""A long answer is written in pieces of this size, so that a slow client has `client_stall_s` for each of them and not for the whole."""
+"""A long answer is written in pieces of this size, so that a slow client has `client_stall_s` for each of them and not
+for the whole."""
 
 
 def answer_headers(ledger: Ledger) -> list[tuple[bytes, bytes]]:
-    """The headers that every answer of the gateway carries: the request's id, its timing so far, who held it, and where it was placed and why."""
+    """The headers that every answer of the gateway carries: the request's id, its timing so far, who held it, and where
+    it was placed and why."""
     headers = [
         (b"x-request-id", ledger.request_id.encode()),
         (b"server-timing", ledger.server_timing().encode()),
@@ -42,7 +45,8 @@ def answer_headers(ledger: Ledger) -> list[tuple[bytes, bytes]]:
 
 
 def waiting_headers(ledger: Ledger) -> list[tuple[bytes, bytes]]:
-    """Those of an answer whose head goes out while its request waits: what only the placement or the engine's answer tells is left out."""
+    """Those of an answer whose head goes out while its request waits: what only the placement or the engine's answer
+    tells is left out."""
     headers = [
         (b"content-type", b"text/event-stream; charset=utf-8"),
         (b"x-request-id", ledger.request_id.encode()),
@@ -54,10 +58,11 @@ def waiting_headers(ledger: Ledger) -> list[tuple[bytes, bytes]]:
 
 
 def cut(send: Send) -> None:
-    """Drops the connection of an exchange at once, with what was not sent: the only way to be rid of a client that does not read.
+    """Drops the connection of an exchange at once, with what was not sent: the only way to be rid of a client that does
+    not read.
 
-    uvicorn has no call for that, so this reaches into its exchange. A reset, since after a mere close the kernel would keep the unread bytes for
-    minutes, and a client that comes back would see an end like any other.
+    uvicorn has no call for that, so this reaches into its exchange. A reset, since after a mere close the kernel would
+    keep the unread bytes for minutes, and a client that comes back would see an end like any other.
     """
     exchange: Any = getattr(send, "__self__", None)
     if exchange is None or exchange.disconnected:
@@ -70,7 +75,8 @@ def cut(send: Send) -> None:
 
 
 class Connection:
-    """One HTTP exchange with a client. `is_last` says, when the answer begins, whether the connection is to end with it."""
+    """One HTTP exchange with a client. `is_last` says, when the answer begins, whether the connection is to end with
+    it."""
 
     def __init__(
         self,
@@ -131,8 +137,8 @@ class Connection:
             self._commenting.cancel()
 
     def comment(self, comment: bytes, marks: Sequence[tuple[bytes, bytes]]) -> asyncio.Task[None] | None:
-        """Begins to send a comment on the wait; the first goes out with the head of a stream, of which `marks` are a part. None once the answer has
-        begun."""
+        """Begins to send a comment on the wait; the first goes out with the head of a stream, of which `marks` are a
+        part. None once the answer has begun."""
         if self.answered:
             return None
         self.commented = True
@@ -160,7 +166,8 @@ class Connection:
         return self._send({"type": "http.response.body", "body": piece, "more_body": True})
 
     async def finish(self, last: bytes = b"") -> None:
-        """Ends the body, once the kernel took what was sent (`http/protocol.py`): a client that does not read keeps its flow waiting to the end."""
+        """Ends the body, once the kernel took what was sent (`http/protocol.py`): a client that does not read keeps its
+        flow waiting to the end."""
         for start in range(0, len(last), _PIECE_BYTES):
             self._flow.wait_for(Hop.CLIENT, time.monotonic())
             piece = last[start : start + _PIECE_BYTES]
@@ -170,7 +177,8 @@ class Connection:
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def fail(self, error: ApiError, endpoint: Endpoint, patience_s: float) -> None:
-        """Tells the client of an error: an HTTP error while nothing was sent, else the last event of its stream; cuts a client that does not read."""
+        """Tells the client of an error: an HTTP error while nothing was sent, else the last event of its stream; cuts a
+        client that does not read."""
         try:
             async with asyncio.timeout(patience_s):
                 await self._end_comments()

@@ -1,8 +1,10 @@
-"""Which web pages of other origins may read the gateway's answers, by the spec's `gateway.cors` (CORS, a part of the Fetch standard).
+"""Which web pages of other origins may read the gateway's answers, by the spec's `gateway.cors` (CORS, a part of the
+Fetch standard).
 
-A browser sends such a page's request only after a preflight (`OPTIONS`) says that it may, and shows the page an answer only with the headers below.
-Operators' pages have none of this: `routes.py` puts a `Doorstep` before the other paths alone. Cookies mean nothing here, so credentials in the sense
-of that standard are never allowed; a key travels as a header that the page itself sets.
+A browser sends such a page's request only after a preflight (`OPTIONS`) says that it may, and shows the page an answer
+only with the headers below. Operators' pages have none of this: `routes.py` puts a `Doorstep` before the other paths
+alone. Cookies mean nothing here, so credentials in the sense of that standard are never allowed; a key travels as a
+header that the page itself sets.
 """
 
 import re
@@ -15,7 +17,10 @@ from cluster.spec import CorsSpec as Settings
 EXTRA_HEADERS = "raylane.headers"
 """Where the scope of a request holds headers that its answer is to carry, whatever it is."""
 
-_EXPOSED = b"x-request-id, request-id, retry-after, server-timing, x-raylane-gateway, x-raylane-lane, x-raylane-placement, x-raylane-resubmitted"
+_EXPOSED = (
+    b"x-request-id, request-id, retry-after, server-timing, x-raylane-gateway, x-raylane-lane, x-raylane-placement, "
+    b"x-raylane-resubmitted"
+)
 _NAMES = re.compile(rb"[A-Za-z0-9-]+(?: *, *[A-Za-z0-9-]+)*")
 _LONGEST_NAMES = 2_048
 """Bytes of the names of headers that a preflight may ask for."""
@@ -32,7 +37,8 @@ class CorsRules:
         self._max_age = str(round(settings.max_age_s)).encode() if settings else b""
 
     def shared(self, origin: bytes) -> Headers:
-        """What an answer to a page of that origin carries; an answer that differs by origin says so, or a cache would give it to all."""
+        """What an answer to a page of that origin carries; an answer that differs by origin says so, or a cache would
+        give it to all."""
         if b"*" in self._origins:
             return [(b"access-control-allow-origin", b"*"), (b"access-control-expose-headers", _EXPOSED)]
         vary = (b"vary", b"Origin")
@@ -43,16 +49,29 @@ class CorsRules:
     def preflight(self, headers: Mapping[bytes, bytes]) -> Headers | None:
         """The answer to a preflight; None for a request that is none, or of an origin that is not allowed.
 
-        The page may send whatever header it asks for: clients send some of their own, and none does anything that a key does not open.
+        The page may send whatever header it asks for: clients send some of their own, and none does anything that a key
+        does not open.
         """
         origin, names = headers.get(b"origin", b""), headers.get(b"access-control-request-headers", b"")
-        if b"access-control-request-method" not in headers or not (origin in self._origins or (origin and b"*" in self._origins)):
+        if b"access-control-request-method" not in headers or not (
+            origin in self._origins or (origin and b"*" in self._origins)
+        ):
             return None
-        allowed = [(b"access-control-allow-headers", names)] if len(names) <= _LONGEST_NAMES and _NAMES.fullmatch(names) else []
-        return [*self.shared(origin), (b"access-control-allow-methods", b"GET, POST"), *allowed, (b"access-control-max-age", self._max_age)]
+        allowed = (
+            [(b"access-control-allow-headers", names)]
+            if len(names) <= _LONGEST_NAMES and _NAMES.fullmatch(names)
+            else []
+        )
+        return [
+            *self.shared(origin),
+            (b"access-control-allow-methods", b"GET, POST"),
+            *allowed,
+            (b"access-control-max-age", self._max_age),
+        ]
 
     def note(self, scope: Scope) -> Headers | None:
-        """Called before a request is served: notes in its scope what its answer is to carry. A preflight's answer, for one."""
+        """Called before a request is served: notes in its scope what its answer is to carry. A preflight's answer, for
+        one."""
         if not self.on:
             return None
         headers = dict(scope["headers"])
@@ -63,7 +82,8 @@ class CorsRules:
 
 
 class Doorstep:
-    """The ASGI app before a path that pages of other origins may ask for. It wraps no `send`: what answers adds the headers itself."""
+    """The ASGI app before a path that pages of other origins may ask for. It wraps no `send`: what answers adds the
+    headers itself."""
 
     def __init__(self, app: ASGIApp, rules: Callable[[], CorsRules]) -> None:
         self._app = app

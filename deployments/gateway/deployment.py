@@ -45,7 +45,8 @@ class GatewayReplica:
 
 
 def gateway_deployment(spec: ClusterSpec, region: Region, run_dir: Path) -> Any:
-    """The Serve application of the gateway. Its CPU is not booked with Ray: it shares the head's cores with Ray itself."""
+    """The Serve application of the gateway. Its CPU is not booked with Ray: it shares the head's cores with Ray
+    itself."""
     deployment = serve.deployment(GatewayReplica).options(
         name="gateway",
         num_replicas=spec.gateway.replicas,

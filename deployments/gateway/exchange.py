@@ -16,11 +16,20 @@ from deployments.openai.engine_answer import engine_error
 from deployments.openai.errors import ApiError, ErrorCode, lost
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.owner_tracker import overtaken_by
-from deployments.protocol import DRAINING_CODE, ENGINE_DIED_HEADER, REQUEST_ID_HEADER, SIMULATED_HEADER, UNHEALTHY_CODE, ReplicaFacts, ReplicaState
+from deployments.protocol import (
+    DRAINING_CODE,
+    ENGINE_DIED_HEADER,
+    REQUEST_ID_HEADER,
+    SIMULATED_HEADER,
+    UNHEALTHY_CODE,
+    ReplicaFacts,
+    ReplicaState,
+)
 from deployments.telemetry.decisions import RequestVerdict
 
 UNREACHABLE = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
-"""No connection was made, so the replica did not see the request. (A connection that broke later says nothing of that.)"""
+"""No connection was made, so the replica did not see the request. (A connection that broke later says nothing of
+that.)"""
 
 SIMULATED_MARK = (SIMULATED_HEADER.encode(), b"true")
 """What an answer of a simulated engine carries to the client."""
@@ -28,11 +37,13 @@ SIMULATED_MARK = (SIMULATED_HEADER.encode(), b"true")
 _REFUSALS = {DRAINING_CODE: ReplicaState.DRAINING, UNHEALTHY_CODE: ReplicaState.UNHEALTHY}
 _NOTHING: Mapping[str, str] = {}
 _COPIED_BYTES = 1 << 20
-"""A longer body is sent from a stream, piece by piece: as bytes it would be copied whole in one go of the event loop, of which aiohttp warns."""
+"""A longer body is sent from a stream, piece by piece: as bytes it would be copied whole in one go of the event loop,
+of which aiohttp warns."""
 
 
 class ReplicaRefused(Exception):
-    """The replica took no work: it drains or is unhealthy (`state`), or cannot be reached (None). The request may be placed elsewhere.
+    """The replica took no work: it drains or is unhealthy (`state`), or cannot be reached (None). The request may be
+    placed elsewhere.
 
     Or its owner was overtaken by another, and `highest` is the highest epoch that the replica knows.
     """
@@ -59,8 +70,8 @@ class Death(StrEnum):
 
 
 class ReplicaDied(Exception):
-    """The replica died, or its engine did, before a byte of the answer had reached the client. The request may be placed elsewhere, if the owner of
-    the lanes lets it (`scheduling/suspects.py`)."""
+    """The replica died, or its engine did, before a byte of the answer had reached the client. The request may be
+    placed elsewhere, if the owner of the lanes lets it (`scheduling/suspects.py`)."""
 
     verdict = RequestVerdict.RESUBMITTED
 
@@ -69,13 +80,17 @@ class ReplicaDied(Exception):
         self.reason = death.value
 
 
-async def post(session: aiohttp.ClientSession, url: str, attempt_id: str, body: bytes, more: Mapping[str, str] = _NOTHING) -> aiohttp.ClientResponse:
+async def post(
+    session: aiohttp.ClientSession, url: str, attempt_id: str, body: bytes, more: Mapping[str, str] = _NOTHING
+) -> aiohttp.ClientResponse:
     """Sends a request, with `more` headers.
 
     Returns when the head of its answer came. Raises aiohttp.ClientError, also for an answer that is none.
     """
     headers = {REQUEST_ID_HEADER: attempt_id, "content-type": "application/json", **more}
-    response = await session.post(url, data=body if len(body) <= _COPIED_BYTES else io.BytesIO(body), headers=headers, allow_redirects=False)
+    response = await session.post(
+        url, data=body if len(body) <= _COPIED_BYTES else io.BytesIO(body), headers=headers, allow_redirects=False
+    )
     if not 200 <= response.status < 600:
         response.close()
         raise aiohttp.ClientPayloadError(f"status {response.status}")
@@ -114,7 +129,12 @@ _Answer = tuple[int, bytes, bytes, list[tuple[bytes, bytes]]]
 
 
 async def run_direct(
-    session: aiohttp.ClientSession, dispatcher: Dispatcher, flow: RequestFlow, client: Connection, endpoint: Endpoint, body: bytes
+    session: aiohttp.ClientSession,
+    dispatcher: Dispatcher,
+    flow: RequestFlow,
+    client: Connection,
+    endpoint: Endpoint,
+    body: bytes,
 ) -> None:
     """Runs a request to its end. Raises ApiError, or what cancelled the flow."""
     for replica in dispatcher.replicas.ready_in_turn():
@@ -131,10 +151,14 @@ async def run_direct(
         await client.start(status, [(b"content-type", kind), *sized(payload), *marked, *answer_headers(flow.ledger)])
         await client.finish(payload)
         return
-    raise ApiError(ErrorCode.NO_REPLICA, f"no replica of model {dispatcher.model.name!r} is ready", headers={"retry-after": "1"})
+    raise ApiError(
+        ErrorCode.NO_REPLICA, f"no replica of model {dispatcher.model.name!r} is ready", headers={"retry-after": "1"}
+    )
 
 
-async def _ask(session: aiohttp.ClientSession, replica: ReplicaFacts, flow: RequestFlow, endpoint: Endpoint, body: bytes) -> _Answer:
+async def _ask(
+    session: aiohttp.ClientSession, replica: ReplicaFacts, flow: RequestFlow, endpoint: Endpoint, body: bytes
+) -> _Answer:
     flow.wait_for(Hop.FIRST_BYTE, time.monotonic())
     try:
         async with await post(session, replica.url + endpoint.path, flow.ledger.attempt_id, body) as response:

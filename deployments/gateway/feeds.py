@@ -1,7 +1,8 @@
-"""Keeps one feed open to each engine replica of the cell, and tells the dispatchers what the replicas say (protocol.py).
+"""Keeps one feed open to each engine replica of the cell, and tells the dispatchers what the replicas say
+(protocol.py).
 
-Who exists comes from the directory; who lives comes from the feed: its end is how a dead process is noticed within milliseconds, its silence how a
-stopped one is.
+Who exists comes from the directory; who lives comes from the feed: its end is how a dead process is noticed within
+milliseconds, its silence how a stopped one is.
 """
 
 import asyncio
@@ -17,14 +18,26 @@ from deployments.cell.departure import DepartureCause
 from deployments.cell.listing import Listing
 from deployments.gateway.replica_loss import cause_of
 from deployments.ownership.dispatcher import Dispatcher
-from deployments.protocol import FEED_PATH, HEARTBEAT_S, Failed, Finished, FirstTokens, Hello, Load, ReplicaFacts, ReplicaState, decode
+from deployments.protocol import (
+    FEED_PATH,
+    HEARTBEAT_S,
+    Failed,
+    Finished,
+    FirstTokens,
+    Hello,
+    Load,
+    ReplicaFacts,
+    ReplicaState,
+    decode,
+)
 
 log = logging.getLogger("raylane.feeds")
 
 UNRESPONSIVE_AFTER_S = 4 * HEARTBEAT_S
 """A replica that said nothing for so long gets no new work..."""
 LOST_AFTER_S = 40.0
-"""...and after so long it is given up: its machine may be gone without having closed a connection. Serve waits some 45 s (`health.timeout_s`)."""
+"""...and after so long it is given up: its machine may be gone without having closed a connection. Serve waits some 45
+s (`health.timeout_s`)."""
 RECONNECTS = 3
 WATCH_S = 5.0
 
@@ -39,9 +52,12 @@ def _nobody(facts: ReplicaFacts, cause: DepartureCause, detail: str) -> None:
 
 
 class ReplicaFeed:
-    """The feed of one replica, until it is lost. `load` is what it last said of itself, `failed` why it ends by itself."""
+    """The feed of one replica, until it is lost. `load` is what it last said of itself, `failed` why it ends by
+    itself."""
 
-    def __init__(self, facts: ReplicaFacts, dispatcher: Dispatcher, on_account: OnAccount, on_ended: OnEnded = _nobody) -> None:
+    def __init__(
+        self, facts: ReplicaFacts, dispatcher: Dispatcher, on_account: OnAccount, on_ended: OnEnded = _nobody
+    ) -> None:
         self.facts = facts
         self.load: Load | None = None
         self.failed: Failed | None = None
@@ -53,7 +69,8 @@ class ReplicaFeed:
         self._was_unresponsive = False
 
     async def run(self, session: aiohttp.ClientSession) -> None:
-        """Follows the feed; returns when the replica is lost. A broken connection alone is no loss while connecting again works."""
+        """Follows the feed; returns when the replica is lost. A broken connection alone is no loss while connecting
+        again works."""
         failures = 0
         while failures < RECONNECTS and self.failed is None:
             try:
@@ -62,7 +79,9 @@ class ReplicaFeed:
                         failures = 0
                         self._take(line)
                 failures += 1
-            except Exception as error:  # whatever it is: a feed that ended unseen would leave its replica ready for ever
+            except (
+                Exception
+            ) as error:  # whatever it is: a feed that ended unseen would leave its replica ready for ever
                 failures += 1
                 self._was_unresponsive = self._was_unresponsive or isinstance(error, TimeoutError)
                 log.info("feed of %s broke: %r", self.facts.replica_id, error)
@@ -78,7 +97,9 @@ class ReplicaFeed:
         self._on_ended(self.facts, cause, detail)
 
     async def _lines(self, session: aiohttp.ClientSession) -> AsyncGenerator[bytes]:
-        async with asyncio.timeout(UNRESPONSIVE_AFTER_S):  # a stopped process lets the kernel connect, and answers nothing
+        async with asyncio.timeout(
+            UNRESPONSIVE_AFTER_S
+        ):  # a stopped process lets the kernel connect, and answers nothing
             response = await session.get(self.facts.url + FEED_PATH)
         async with response:
             response.raise_for_status()
@@ -121,7 +142,8 @@ class ReplicaFeed:
                 self._on_account(finished)
 
     def _become(self, state: ReplicaState | None) -> None:
-        """Follows the replica's state; None: silent. A ready replica that the owner set aside (no connection) comes back at its next word."""
+        """Follows the replica's state; None: silent. A ready replica that the owner set aside (no connection) comes
+        back at its next word."""
         if state is ReplicaState.READY:
             if state is not self._state or not self._dispatcher.replicas.is_ready(self.facts.replica_id):
                 self._dispatcher.replica_up(self.facts)
@@ -150,7 +172,8 @@ class Feeds:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def follow(self, directory: Any) -> None:
-        """Watches the directory for ever. While it cannot be reached, the feeds that are open go on, and the spec stays in force."""
+        """Watches the directory for ever. While it cannot be reached, the feeds that are open go on, and the spec stays
+        in force."""
         version = -1
         while True:
             try:

@@ -1,8 +1,8 @@
 """A flow: one request while the gateway holds it. Who is waited for, until when, and why it must end early.
 
-Every wait has a hop and a deadline; one sweep over all flows enforces them, four times a second, so that a streamed token costs no timer. Whoever
-must end a flow early (the sweep, the client's disconnect, a lost replica) calls `abort` with the cause, which cancels the flow's task; `guard` turns
-that cancellation into `Aborted`.
+Every wait has a hop and a deadline; one sweep over all flows enforces them, four times a second, so that a streamed
+token costs no timer. Whoever must end a flow early (the sweep, the client's disconnect, a lost replica) calls `abort`
+with the cause, which cancels the flow's task; `guard` turns that cancellation into `Aborted`.
 """
 
 import asyncio
@@ -114,7 +114,9 @@ class RequestFlow:
             case EndCause.REPLICA_LOST:
                 return lost()
             case EndCause.SHUTDOWN:
-                return ApiError(ErrorCode.DRAINING, "the gateway stops and its drain time is over; the request may be sent again")
+                return ApiError(
+                    ErrorCode.DRAINING, "the gateway stops and its drain time is over; the request may be sent again"
+                )
             case EndCause.DEADLINE:
                 return self._deadline_error()
 
@@ -124,13 +126,20 @@ class RequestFlow:
             case Hop.UPLOAD:
                 stall_s = times.client_stall_s
                 reported = (
-                    f"the body came too slowly: nothing for client_stall_s = {stall_s:g} s, or after these less than limits.min_body_bytes_per_s"
+                    f"the body came too slowly: nothing for client_stall_s = {stall_s:g} s, or after these less than "
+                    "limits.min_body_bytes_per_s"
                 )
                 return ApiError(ErrorCode.CLIENT_TOO_SLOW, reported, headers={"connection": "close"})
             case Hop.FIRST_BYTE:
-                return ApiError(ErrorCode.FIRST_BYTE_TIMEOUT, f"the replica did not answer within first_byte_s = {times.first_byte_s:g} s")
+                return ApiError(
+                    ErrorCode.FIRST_BYTE_TIMEOUT,
+                    f"the replica did not answer within first_byte_s = {times.first_byte_s:g} s",
+                )
             case Hop.BETWEEN_BYTES:
-                return ApiError(ErrorCode.BETWEEN_BYTES_TIMEOUT, f"the replica was unresponsive for between_bytes_s = {times.between_bytes_s:g} s")
+                return ApiError(
+                    ErrorCode.BETWEEN_BYTES_TIMEOUT,
+                    f"the replica was unresponsive for between_bytes_s = {times.between_bytes_s:g} s",
+                )
             case _:
                 return None  # a client that stopped reading cannot be told
 

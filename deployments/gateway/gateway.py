@@ -1,4 +1,5 @@
-"""One gateway process, without Ray around it: an HTTP server for clients and one for its cell, a dispatcher for each model, the feeds of all replicas.
+"""One gateway process, without Ray around it: an HTTP server for clients and one for its cell, a dispatcher for each
+model, the feeds of all replicas.
 
 `deployment.py` runs it in a Serve replica, the tests in a loop of their own.
 """
@@ -24,7 +25,13 @@ from deployments.cell.orders import Orders
 from deployments.gateway.cell_pages import LanesPage, ScalingPage
 from deployments.gateway.feeds import Feeds
 from deployments.gateway.flow import SWEEP_S, EndCause
-from deployments.gateway.operators.collectors import DepartureMetrics, OwnershipMetrics, ScalingMetrics, SimulatorErrorMetrics, standing_of
+from deployments.gateway.operators.collectors import (
+    DepartureMetrics,
+    OwnershipMetrics,
+    ScalingMetrics,
+    SimulatorErrorMetrics,
+    standing_of,
+)
 from deployments.gateway.operators.orders import OrderPages
 from deployments.gateway.operators.pages import OperatorPages
 from deployments.gateway.operators.peers import Peers
@@ -57,7 +64,9 @@ class Gateway:
     `cell_host` is where it listens for the cell's other processes (gateways, Prometheus), on a port of its own.
     """
 
-    def __init__(self, spec: ClusterSpec, home: Region, secret: str, run_dir: Path, cell_host: str = "127.0.0.1") -> None:
+    def __init__(
+        self, spec: ClusterSpec, home: Region, secret: str, run_dir: Path, cell_host: str = "127.0.0.1"
+    ) -> None:
         settings = spec.gateway
         models = tuple(model for model in spec.models if home in spec.regions_of(model))
         registry = _registry()
@@ -67,20 +76,43 @@ class Gateway:
         self._closed = Later(self._tell)
         self.service = Service(spec, models, self.gateway_id, self._session, self._closed.add, secret)
         self._departure_reporter = DepartureReporter(self.gateway_id, self.service.broken_exchanges)
-        self.feeds = Feeds(self.service.dispatchers, self._session, self.service.account, self._reported, self._departure_reporter.ended)
+        self.feeds = Feeds(
+            self.service.dispatchers,
+            self._session,
+            self.service.account,
+            self._reported,
+            self._departure_reporter.ended,
+        )
         self.url = _url(settings.host, settings.port)
         self.peers = Peers(self.gateway_id, self._session)
         open_ledgers = lambda: len(self.service.closing) + len(self._closed)  # noqa: E731
         self._logs = Logs()
         self._announced = Announced()
-        self._status = Status(spec, self.service, self.feeds, self.peers, self._announced, self.url, str(run_dir), open_ledgers, self._logs)
+        self._status = Status(
+            spec,
+            self.service,
+            self.feeds,
+            self.peers,
+            self._announced,
+            self.url,
+            str(run_dir),
+            open_ledgers,
+            self._logs,
+        )
         self._metrics = RequestMetrics(registry, [*(endpoint.path for endpoint in ENDPOINTS), "/v1/models"])
         registry.register(LaneGauges(self._snapshots))
         if settings.simulator_error is not None:
             registry.register(SimulatorErrorMetrics(Path(settings.simulator_error)))
-        registry.register(OwnershipMetrics(lambda: {name: standing_of(owner_tracker) for name, owner_tracker in self._owner_trackers.items()}))
         registry.register(
-            ScalingMetrics(self._announced, lambda: [name for name, dispatcher in self.service.dispatchers.items() if dispatcher.own is not None])
+            OwnershipMetrics(
+                lambda: {name: standing_of(owner_tracker) for name, owner_tracker in self._owner_trackers.items()}
+            )
+        )
+        registry.register(
+            ScalingMetrics(
+                self._announced,
+                lambda: [name for name, dispatcher in self.service.dispatchers.items() if dispatcher.own is not None],
+            )
         )
         registry.register(DepartureMetrics(self._announced, lambda: [self.gateway_id, *self.peers.urls]))
         registry.register(self._logs)
@@ -98,9 +130,13 @@ class Gateway:
         own = [*OwnPages(self.service, self._status).routes(), *operators.routes(), *orders.routes(), shadow.route()]
         shared_port = settings.replicas > 1
         keep_alive_s, limits = settings.timeouts.keep_alive_s, lambda: self.service.client_limits
-        self._server = HttpServer(ClientApp(self.service, own, secret), settings.host, settings.port, keep_alive_s, shared_port, limits)
+        self._server = HttpServer(
+            ClientApp(self.service, own, secret), settings.host, settings.port, keep_alive_s, shared_port, limits
+        )
         for_cell = [LanesPage(self.service.dispatchers).route(), ScalingPage(self.service).route()]
-        self._cell_server = HttpServer(build_cell_app(self.service, [*own, *for_cell], secret), cell_host, 0, keep_alive_s, limits=limits)
+        self._cell_server = HttpServer(
+            build_cell_app(self.service, [*own, *for_cell], secret), cell_host, 0, keep_alive_s, limits=limits
+        )
         self.peers.own_url = _url(cell_host, self._cell_server.port)
         self._tasks: list[asyncio.Task[None]] = []
         self._owner_trackers: dict[str, OwnerTracker] = {}
@@ -124,12 +160,17 @@ class Gateway:
             )
         await self._server.start()
         self._joining = asyncio.create_task(self._membership.run())
-        self._tasks = [asyncio.create_task(work) for work in (self.feeds.follow(directory), self._sweep(), self._lag.run(), self._closed.run())]
+        self._tasks = [
+            asyncio.create_task(work)
+            for work in (self.feeds.follow(directory), self._sweep(), self._lag.run(), self._closed.run())
+        ]
 
     async def stop(self) -> None:
-        """Not ready from now on; hands its models over; lets running requests end for gateway.drain_s, then ends them; then closes all.
+        """Not ready from now on; hands its models over; lets running requests end for gateway.drain_s, then ends them;
+        then closes all.
 
-        Where other gateways live, it goes on serving the connections that it has for gateway.lame_duck_s, each for one last answer.
+        Where other gateways live, it goes on serving the connections that it has for gateway.lame_duck_s, each for one
+        last answer.
         """
         self.service.leaving = True
         if self._joining is not None:
@@ -184,7 +225,8 @@ class Gateway:
             self._take_over(spec_json)
 
     async def _exchange(self, change: Callable[[ClusterSpec], ShadowExchange]) -> ShadowExchange | None:
-        """Changes the spec in force by an operator's act, in the whole cell; None where another gateway has changed it meanwhile.
+        """Changes the spec in force by an operator's act, in the whole cell; None where another gateway has changed it
+        meanwhile.
 
         No `_apply` comes in between: what the change is made of is what it replaces.
         """
@@ -223,14 +265,20 @@ class Gateway:
 
     def _presence(self) -> Presence:
         """This process, and the requests that would be lost with it now."""
-        return own_presence(reduce(Lost.plus, (dispatcher.held for dispatcher in self.service.dispatchers.values()), Lost()))
+        return own_presence(
+            reduce(Lost.plus, (dispatcher.held for dispatcher in self.service.dispatchers.values()), Lost())
+        )
 
     def _policy(self) -> tuple[SchedulingPolicy, Binding]:
         spec = self.service.spec
         return policy_of(spec), binding_of(spec)
 
     def _snapshots(self) -> dict[str, Snapshot]:
-        return {name: snapshot for name, dispatcher in self.service.dispatchers.items() if (snapshot := dispatcher.snapshot()) is not None}
+        return {
+            name: snapshot
+            for name, dispatcher in self.service.dispatchers.items()
+            if (snapshot := dispatcher.snapshot()) is not None
+        }
 
     def _reported(self, listing: Listing) -> None:
         self.peers.reported(listing.gateways)

@@ -23,11 +23,13 @@ _PATH_CHARS = 200
 class OwnPage:
     """The ASGI app of one path that the gateway answers itself.
 
-    It gives the answer its request id, errors their form, and the journal its line; not for `quiet` pages, which probes and scrapers ask for all the
-    time.
+    It gives the answer its request id, errors their form, and the journal its line; not for `quiet` pages, which probes
+    and scrapers ask for all the time.
     """
 
-    def __init__(self, handler: Handler, service: Service, methods: tuple[str, ...] | None = ("GET", "HEAD"), quiet: bool = False) -> None:
+    def __init__(
+        self, handler: Handler, service: Service, methods: tuple[str, ...] | None = ("GET", "HEAD"), quiet: bool = False
+    ) -> None:
         self._handler = handler
         self._service = service
         self._methods = methods
@@ -64,7 +66,11 @@ class OwnPage:
     async def _answer(self, scope: Scope, receive: Receive) -> Response:
         if self._methods is not None and scope["method"] not in self._methods:
             allowed = ", ".join(self._methods)
-            raise ApiError(ErrorCode.METHOD_NOT_ALLOWED, f"{scope['method']} {scope['path']}: allowed: {allowed}", headers={"allow": allowed})
+            raise ApiError(
+                ErrorCode.METHOD_NOT_ALLOWED,
+                f"{scope['method']} {scope['path']}: allowed: {allowed}",
+                headers={"allow": allowed},
+            )
         return await self._handler(Request(scope, receive))
 
 
@@ -74,7 +80,9 @@ async def body_of(request: Request, max_bytes: int) -> bytes:
     async for piece in request.stream():
         body += piece
         if len(body) > max_bytes:
-            raise ApiError(ErrorCode.BODY_TOO_LARGE, f"the body has over {max_bytes} bytes", headers={"connection": "close"})
+            raise ApiError(
+                ErrorCode.BODY_TOO_LARGE, f"the body has over {max_bytes} bytes", headers={"connection": "close"}
+            )
     return bytes(body)
 
 

@@ -1,4 +1,5 @@
-"""What the gateway answers its clients and its load balancer by itself: the models that it serves, whether it lives, whether it is ready."""
+"""What the gateway answers its clients and its load balancer by itself: the models that it serves, whether it lives,
+whether it is ready."""
 
 import time
 from contextlib import suppress
@@ -66,20 +67,31 @@ class OwnPages:
         return Response(status_code=(await self.ready(request)).status_code)
 
     async def show_version(self, request: Request) -> Response:
-        """The version of vLLM that is installed with this gateway, under the name that clients of vLLM ask for, and our own."""
+        """The version of vLLM that is installed with this gateway, under the name that clients of vLLM ask for, and our
+        own."""
         self._ask_for_key(request)
         return JSONResponse({"version": self._vllm, "raylane": self._raylane})
 
     def _ask_for_key(self, request: Request) -> None:
-        authorization, api_key = (request.headers.get(name, "").encode("latin-1") for name in ("authorization", "x-api-key"))
+        authorization, api_key = (
+            request.headers.get(name, "").encode("latin-1") for name in ("authorization", "x-api-key")
+        )
         self._service.keys.tenant_of(authorization, api_key)
 
     def _cards(self) -> list[dict[str, Any]]:
         cards: list[dict[str, Any]] = []
         for model in (dispatcher.model for dispatcher in self._service.dispatchers.values()):
-            common = {"object": "model", "created": self._started_unix_s, "max_model_len": model.settings.max_model_len, **_maker(model)}
+            common = {
+                "object": "model",
+                "created": self._started_unix_s,
+                "max_model_len": model.settings.max_model_len,
+                **_maker(model),
+            }
             cards.append({"id": model.name, **common, "root": model.source, "parent": None})
-            cards.extend({"id": adapter.name, **common, "root": adapter.source, "parent": model.name} for adapter in model.adapters)
+            cards.extend(
+                {"id": adapter.name, **common, "root": adapter.source, "parent": model.name}
+                for adapter in model.adapters
+            )
         return cards
 
 
@@ -93,4 +105,6 @@ def _version_of(*distributions: str) -> str | None:
 
 def _maker(model: Model) -> dict[str, Any]:
     """Who answers: nobody shall take a simulated engine for a real one."""
-    return {"owned_by": "raylane"} if model.engine != "simulated" else {"owned_by": "raylane-simulated", "simulated": True}
+    return (
+        {"owned_by": "raylane"} if model.engine != "simulated" else {"owned_by": "raylane-simulated", "simulated": True}
+    )

@@ -31,9 +31,18 @@ from deployments.telemetry.ledger import Ledger
 
 
 class Heartbeat:
-    """One request's. The first comes `every_s` after `now`, and brings the head of the answer: 200, and what is known of the request by then."""
+    """One request's. The first comes `every_s` after `now`, and brings the head of the answer: 200, and what is known
+    of the request by then."""
 
-    def __init__(self, client: Connection, ledger: Ledger, every_s: float, now: float, simulated: bool, dialect: Dialect = Dialect.OPENAI) -> None:
+    def __init__(
+        self,
+        client: Connection,
+        ledger: Ledger,
+        every_s: float,
+        now: float,
+        simulated: bool,
+        dialect: Dialect = Dialect.OPENAI,
+    ) -> None:
         self._client = client
         self._ledger = ledger
         self._dialect = dialect
@@ -80,7 +89,13 @@ class Shared(Protocol):
 
 
 async def run_leased(
-    shared: Shared, dispatcher: Dispatcher, request: Request, flow: RequestFlow, client: Connection, endpoint: Endpoint, body: bytes
+    shared: Shared,
+    dispatcher: Dispatcher,
+    request: Request,
+    flow: RequestFlow,
+    client: Connection,
+    endpoint: Endpoint,
+    body: bytes,
 ) -> None:
     """Runs a request that needs a lease to its end. Raises ApiError, or what cancelled the flow."""
     ledger, now = flow.ledger, time.monotonic()
@@ -102,7 +117,9 @@ async def run_leased(
         shared.closing.open(ledger)
         try:
             with shared.broken_exchanges.watching(placement.lease, flow):
-                await Relay(shared.session, dispatcher, placement.lease, flow, client, endpoint, again=deaths < MAX_DEATHS).run(body)
+                await Relay(
+                    shared.session, dispatcher, placement.lease, flow, client, endpoint, again=deaths < MAX_DEATHS
+                ).run(body)
             return
         except (ReplicaRefused, ReplicaDied) as gone:
             shared.closing.forget(ledger)
@@ -144,13 +161,21 @@ def _waiting(dispatcher: Dispatcher, request: Request, flow: RequestFlow) -> Ite
 
 def note_admission(ledger: Ledger, request: Request, admission: Admission) -> None:
     """What the scheduler answered, with what it knew of the request."""
-    verdict = {AdmissionKind.ADMIT: RequestVerdict.ADMITTED, AdmissionKind.QUEUE: RequestVerdict.QUEUED}.get(admission.kind, RequestVerdict.REJECTED)
+    verdict = {AdmissionKind.ADMIT: RequestVerdict.ADMITTED, AdmissionKind.QUEUE: RequestVerdict.QUEUED}.get(
+        admission.kind, RequestVerdict.REJECTED
+    )
     ledger.lane, ledger.eta_s = admission.lane, admission.eta_s
     reason = admission.cause.value if admission.cause is not None else f"lane {admission.lane}"
-    facts: dict[str, object] = {"expected_prompt_tokens": request.prompt_tokens, "max_tokens": request.max_tokens, "sequences": request.sequences}
+    facts: dict[str, object] = {
+        "expected_prompt_tokens": request.prompt_tokens,
+        "max_tokens": request.max_tokens,
+        "sequences": request.sequences,
+    }
     if admission.eta_s is not None:
         facts |= {"eta_p50_s": round(admission.eta_s[0], 3), "eta_p95_s": round(admission.eta_s[1], 3)}
-    ledger.decide(verdict, reason, time.monotonic(), lane=admission.lane, retry_after_s=admission.retry_after_s, **facts)
+    ledger.decide(
+        verdict, reason, time.monotonic(), lane=admission.lane, retry_after_s=admission.retry_after_s, **facts
+    )
 
 
 def note_placement(ledger: Ledger, placement: Placement) -> None:
@@ -179,22 +204,37 @@ _OWN_LIMITS = {
 
 
 def turned_away(model: str, tenant: str, admission: Admission) -> ApiError:
-    """The error of a request that its lane did not take: 429 for its tenant's own limit, 422 for a query of death, 503 for overload."""
+    """The error of a request that its lane did not take: 429 for its tenant's own limit, 422 for a query of death, 503
+    for overload."""
     retry_after = max(1, round(admission.retry_after_s or 1))
     headers = {"retry-after": str(retry_after), "x-raylane-lane": admission.lane}
     own = _OWN_LIMITS.get(admission.cause) if admission.cause is not None else None
     if own is not None:
         code, what = own
-        return ApiError(code, f"tenant {tenant!r} is at its limit of {what} for model {model!r}; retry in {retry_after} s", headers=headers)
+        return ApiError(
+            code,
+            f"tenant {tenant!r} is at its limit of {what} for model {model!r}; retry in {retry_after} s",
+            headers=headers,
+        )
     if admission.cause is RejectCause.QUERY_OF_DEATH:
-        message = f"two replicas of model {model!r} died while this request, or one with the same body, ran; it is not run again for {retry_after} s"
+        message = (
+            f"two replicas of model {model!r} died while this request, or one with the same body, ran; it is not run "
+            f"again for {retry_after} s"
+        )
         return ApiError(ErrorCode.QUERY_OF_DEATH, message, headers=headers)
     if admission.cause is RejectCause.STARTING:
         when = "" if admission.eta_s is None else f" in {admission.eta_s[0]:.0f} s"
-        message = f"model {model!r} has no replica now, and the next will be ready{when}, too late for this request; retry in {retry_after} s"
+        message = (
+            f"model {model!r} has no replica now, and the next will be ready{when}, too late for this request; retry "
+            f"in {retry_after} s"
+        )
         return ApiError(ErrorCode.NO_REPLICA, message, headers=headers)
     cause = admission.cause.value if admission.cause is not None else "unknown"
-    eta = "" if admission.eta_s is None else f", the wait would be {admission.eta_s[0]:.1f} s (p50) to {admission.eta_s[1]:.1f} s (p95)"
+    eta = (
+        ""
+        if admission.eta_s is None
+        else f", the wait would be {admission.eta_s[0]:.1f} s (p50) to {admission.eta_s[1]:.1f} s (p95)"
+    )
     backlog = "" if admission.backlog_s is None else f"; {admission.backlog_s:.1f} s of work wait{eta}"
     message = f"model {model!r} is overloaded ({cause}) in lane {admission.lane!r}{backlog}; retry in {retry_after} s"
     return ApiError(ErrorCode.OVERLOADED, message, headers=headers)

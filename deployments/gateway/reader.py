@@ -37,7 +37,8 @@ _AT_ONCE_BYTES = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class BodyReading:
-    """What was read, the body for the engine (as it came, but for a salt), the digest of the body as it came, and the seconds of CPU that it took."""
+    """What was read, the body for the engine (as it came, but for a salt), the digest of the body as it came, and the
+    seconds of CPU that it took."""
 
     inquiry: Inquiry
     body: bytes
@@ -46,16 +47,21 @@ class BodyReading:
 
 
 class Reader:
-    """One thread, and not several: where it holds the interpreter's lock the loop waits for it, and would for each of them."""
+    """One thread, and not several: where it holds the interpreter's lock the loop waits for it, and would for each of
+    them."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "body-reader")
 
-    async def read(self, kind: BodyKind, body: bytes, max_values: int, salt_of: SaltOf | None, digest_of: DigestOf) -> BodyReading:
+    async def read(
+        self, kind: BodyKind, body: bytes, max_values: int, salt_of: SaltOf | None, digest_of: DigestOf
+    ) -> BodyReading:
         """The inquiry in a body, and the body to send on. Raises ApiError."""
         if len(body) <= _AT_ONCE_BYTES:
             return _read(kind, body, max_values, salt_of, digest_of)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, _read, kind, body, max_values, salt_of, digest_of)
+        return await asyncio.get_running_loop().run_in_executor(
+            self._thread, _read, kind, body, max_values, salt_of, digest_of
+        )
 
 
 def _read(kind: BodyKind, body: bytes, max_values: int, salt_of: SaltOf | None, digest_of: DigestOf) -> BodyReading:

@@ -1,8 +1,10 @@
-"""The relay: sends a placed request to its replica and the replica's bytes to the client, untouched (but for errors: `openai/engine_answer.py`).
+"""The relay: sends a placed request to its replica and the replica's bytes to the client, untouched (but for errors:
+`openai/engine_answer.py`).
 
-A lease is ended here, exactly once, whatever happens. The answer's headers go out with its first body byte: until then a request that its replica
-refused, or died with, can go to another one, and a failure can still be a proper HTTP error; after that a failure becomes an SSE error event, never a
-silent end. So it does where comments on the wait went out before (`placed.py`).
+A lease is ended here, exactly once, whatever happens. The answer's headers go out with its first body byte: until then
+a request that its replica refused, or died with, can go to another one, and a failure can still be a proper HTTP error;
+after that a failure becomes an SSE error event, never a silent end. So it does where comments on the wait went out
+before (`placed.py`).
 """
 
 import asyncio
@@ -11,7 +13,17 @@ import time
 import aiohttp
 
 from deployments.gateway.connection import Connection, answer_headers
-from deployments.gateway.exchange import UNREACHABLE, Death, ReplicaDied, ReplicaRefused, content_type, marks, post, refusal, sized
+from deployments.gateway.exchange import (
+    UNREACHABLE,
+    Death,
+    ReplicaDied,
+    ReplicaRefused,
+    content_type,
+    marks,
+    post,
+    refusal,
+    sized,
+)
 from deployments.gateway.flow import EndCause, Hop, RequestFlow
 from deployments.openai.endpoints import Endpoint
 from deployments.openai.engine_answer import EventSplitter, engine_error, rewrite_error_events
@@ -23,7 +35,8 @@ from deployments.telemetry.ledger import Ledger
 
 
 class Relay:
-    """Relays one placed request. Made anew for each lease. `again`: if the replica dies, the request may be placed again."""
+    """Relays one placed request. Made anew for each lease. `again`: if the replica dies, the request may be placed
+    again."""
 
     def __init__(
         self,
@@ -47,7 +60,8 @@ class Relay:
         self._ledger: Ledger = flow.ledger
 
     async def run(self, body: bytes) -> None:
-        """Relays to the end. Raises Refused, Died, ApiError, or what cancelled the flow; the lease is ended in each case."""
+        """Relays to the end. Raises Refused, Died, ApiError, or what cancelled the flow; the lease is ended in each
+        case."""
         self._task = asyncio.current_task()
         self._dispatcher.when_lost(self._lease, self._replica_lost)
         try:
@@ -92,7 +106,8 @@ class Relay:
 
     @property
     def _may_go_again(self) -> bool:
-        """Whether the request may be placed again: nothing of an answer has reached its client, and it may wait still."""
+        """Whether the request may be placed again: nothing of an answer has reached its client, and it may wait
+        still."""
         return self._again and not self._client.answered and self._lease.request.expires_s > time.monotonic()
 
     def _replica_lost(self) -> None:
@@ -141,7 +156,9 @@ class Relay:
             raise ApiError(ErrorCode.ENGINE_ERROR, "the engine did not stream its answer")
         self._flow.wait_for(Hop.CLIENT, ledger.last_byte_s)
         try:
-            await self._client.start(response.status, [(b"content-type", kind), *sized(payload), *marks(response), *answer_headers(ledger)])
+            await self._client.start(
+                response.status, [(b"content-type", kind), *sized(payload), *marks(response), *answer_headers(ledger)]
+            )
             await self._client.finish(payload)
         finally:
             ledger.last_stall_s = time.monotonic() - ledger.last_byte_s
@@ -184,7 +201,8 @@ class Relay:
             ledger.last_stall_s = clock() - ledger.last_byte_s
 
     def _engine_failed(self, events: bytes, body: bytes) -> bytes:
-        """The engine says in its stream that it failed: the books shall know, and the client gets the error in the one form."""
+        """The engine says in its stream that it failed: the books shall know, and the client gets the error in the one
+        form."""
         error, rewritten = rewrite_error_events(events, self._endpoint, body)
         if error is not None:
             self._ledger.error = error.error.code

@@ -83,8 +83,9 @@ _PLANNED = {
 
 
 def cause_of(last: Load | None, failed: Failed | None, said_goodbye: bool, was_unresponsive: bool) -> DepartureCause:
-    """Why a replica ended. `last`: what it said last of itself; `failed`: that its engine failed; `said_goodbye`: it ended its feed by itself;
-    `was_unresponsive`: before its end nothing had been heard of it for so long that it got no new work."""
+    """Why a replica ended. `last`: what it said last of itself; `failed`: that its engine failed; `said_goodbye`: it
+    ended its feed by itself; `was_unresponsive`: before its end nothing had been heard of it for so long that it got no
+    new work."""
     if failed is not None:
         return DepartureCause.ENGINE_STALLED if failed.fault is EngineFault.STALLED else DepartureCause.ENGINE_DIED
     if last is not None and last.state is ReplicaState.UNHEALTHY:
@@ -95,7 +96,8 @@ def cause_of(last: Load | None, failed: Failed | None, said_goodbye: bool, was_u
 
 
 class DepartureReporter:
-    """One is told for each end. While the directory is away it is kept, for `_TRIES` tries. `directory`: an actor's handle, set before the first."""
+    """One is told for each end. While the directory is away it is kept, for `_TRIES` tries. `directory`: an actor's
+    handle, set before the first."""
 
     def __init__(self, gateway_id: str, broken_exchanges: BrokenExchanges) -> None:
         self.directory: Any = None
@@ -105,7 +107,9 @@ class DepartureReporter:
         self._hurry = asyncio.Event()
 
     def ended(self, facts: ReplicaFacts, cause: DepartureCause, detail: str) -> None:
-        task = asyncio.create_task(self._tell(facts, cause, detail[:MAX_DETAIL_CHARS], time.time()), name=f"obituary-{facts.replica_id}")
+        task = asyncio.create_task(
+            self._tell(facts, cause, detail[:MAX_DETAIL_CHARS], time.time()), name=f"obituary-{facts.replica_id}"
+        )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -117,7 +121,17 @@ class DepartureReporter:
     async def _tell(self, facts: ReplicaFacts, cause: DepartureCause, detail: str, at_unix_s: float) -> None:
         await self._wait(SETTLE_S)
         lost = self._broken_exchanges.taken(facts.replica_id)
-        event = Ended(MemberKind.REPLICA, facts.replica_id, at_unix_s, cause, facts.model, facts.pid, self._gateway_id, lost, detail)
+        event = Ended(
+            MemberKind.REPLICA,
+            facts.replica_id,
+            at_unix_s,
+            cause,
+            facts.model,
+            facts.pid,
+            self._gateway_id,
+            lost,
+            detail,
+        )
         for _ in range(_TRIES):
             try:
                 async with asyncio.timeout(_ANSWER_S):

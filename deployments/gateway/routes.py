@@ -85,7 +85,8 @@ class Door:
 
 
 def behind_doors(routes: Sequence[Route], secret: str, refusal: ASGIApp, cors: Callable[[], CorsRules]) -> list[Route]:
-    """The routes, each asking for what the table says; web pages of other origins get none of those that ask for the secret.
+    """The routes, each asking for what the table says; web pages of other origins get none of those that ask for the
+    secret.
 
     Raises KeyError for a path that is not in it.
     """
@@ -113,7 +114,11 @@ class ClientApp:
         if endpoint is None:
             return self.pages(scope, receive, send)
         preflight = self._service.cors.note(scope)
-        return self._service.handle(endpoint, scope, receive, send) if preflight is None else answer_preflight(send, preflight)
+        return (
+            self._service.handle(endpoint, scope, receive, send)
+            if preflight is None
+            else answer_preflight(send, preflight)
+        )
 
 
 def build_cell_app(service: Service, own: Sequence[Route], secret: str) -> Router:
@@ -123,7 +128,11 @@ def build_cell_app(service: Service, own: Sequence[Route], secret: str) -> Route
 
 
 async def _unauthorized(request: Request) -> Response:
-    raise ApiError(ErrorCode.UNAUTHORIZED, "this page needs `Authorization: Bearer <the cluster's secret>`", headers={"www-authenticate": "Bearer"})
+    raise ApiError(
+        ErrorCode.UNAUTHORIZED,
+        "this page needs `Authorization: Bearer <the cluster's secret>`",
+        headers={"www-authenticate": "Bearer"},
+    )
 
 
 async def _not_found(request: Request) -> Response:

@@ -1,4 +1,5 @@
-"""The gateway's request path: body -> inquiry -> lane -> lease -> relay -> ledger. `routes.py` hangs it on paths, `deployment.py` runs it.
+"""The gateway's request path: body -> inquiry -> lane -> lease -> relay -> ledger. `routes.py` hangs it on paths,
+`deployment.py` runs it.
 
 No Ray, vLLM or torch here: what it needs of them comes in through the dispatchers and the replicas' feeds.
 """
@@ -75,7 +76,8 @@ class Service:
         self._digests = Digests(secret)
 
     def configure(self, spec: ClusterSpec) -> None:
-        """Takes over what can change of a spec while the cell runs (`live_spec.py`). Requests under way keep the time-outs that they began with."""
+        """Takes over what can change of a spec while the cell runs (`live_spec.py`). Requests under way keep the
+        time-outs that they began with."""
         self._spec = spec
         self.settings = spec.gateway
         self.keys = KeyRing(spec.tenants)
@@ -96,7 +98,8 @@ class Service:
         return list(self._served)
 
     def account(self, message: FirstTokens | Finished) -> None:
-        """An engine's account of requests came over a feed: whose first tokens are there, or the statistics of one that ended."""
+        """An engine's account of requests came over a feed: whose first tokens are there, or the statistics of one that
+        ended."""
         if isinstance(message, Finished):
             self.closing.finished(message)
         else:
@@ -116,7 +119,9 @@ class Service:
         if endpoint.dialect is Dialect.ANTHROPIC:  # its clients look for the id under this name
             scope[EXTRA_HEADERS] = [*scope.get(EXTRA_HEADERS, ()), (b"request-id", ledger.request_id.encode())]
         flow = RequestFlow(ledger, self.settings.timeouts)
-        client = Connection(scope, receive, send, flow, self.settings.limits.max_body_bytes, self.client_limits, lambda: self.leaving)
+        client = Connection(
+            scope, receive, send, flow, self.settings.limits.max_body_bytes, self.client_limits, lambda: self.leaving
+        )
         async with self.flows.hold(flow):
             try:
                 with flow.guard():
@@ -124,7 +129,9 @@ class Service:
                     await answering
                 ledger.outcome = outcome_of(ledger)
             except Aborted as aborted:
-                ledger.outcome = RequestOutcome.CANCELLED if aborted.cause is EndCause.CLIENT_GONE else RequestOutcome.FAILED
+                ledger.outcome = (
+                    RequestOutcome.CANCELLED if aborted.cause is EndCause.CLIENT_GONE else RequestOutcome.FAILED
+                )
                 ledger.error = aborted.error.error.code if aborted.error else aborted.cause.value
                 await self._fail(client, endpoint, aborted.error)
             except ApiError as error:
@@ -134,28 +141,49 @@ class Service:
             except Exception:
                 log.exception("request %s failed inside the gateway", ledger.request_id)
                 ledger.error = ErrorCode.INTERNAL.code
-                await self._fail(client, endpoint, ApiError(ErrorCode.INTERNAL, f"internal error; request id {ledger.request_id}"))
+                await self._fail(
+                    client, endpoint, ApiError(ErrorCode.INTERNAL, f"internal error; request id {ledger.request_id}")
+                )
             finally:
                 client.unwatch()
                 ledger.ended_s = time.monotonic()
                 self.closing.ended(ledger)
 
     async def _read(self, endpoint: Endpoint, flow: RequestFlow, client: Connection) -> Awaitable[None]:
-        """Reads a request and judges it; what is returned answers it. (It is awaited in `handle`: here it would be one frame more to resume.)"""
+        """Reads a request and judges it; what is returned answers it. (It is awaited in `handle`: here it would be one
+        frame more to resume.)"""
         if self.draining:
-            raise ApiError(ErrorCode.DRAINING, "this gateway is stopping; send the request again", headers={"retry-after": "1"})
+            raise ApiError(
+                ErrorCode.DRAINING, "this gateway is stopping; send the request again", headers={"retry-after": "1"}
+            )
         if client.method != "POST":
-            raise ApiError(ErrorCode.METHOD_NOT_ALLOWED, f"{client.method} {endpoint.path}: allowed: POST", headers={"allow": "POST"})
+            raise ApiError(
+                ErrorCode.METHOD_NOT_ALLOWED,
+                f"{client.method} {endpoint.path}: allowed: POST",
+                headers={"allow": "POST"},
+            )
         tenant = self.keys.tenant_of(client.headers.get(b"authorization", b""), client.headers.get(b"x-api-key", b""))
         flow.ledger.tenant = tenant.name if tenant else ""
         body = await client.read_body()
         reading = await self._reader.read(
-            endpoint.body, body, self.settings.limits.max_values, self._salts.of(tenant), partial(self._digests.of, endpoint.path)
+            endpoint.body,
+            body,
+            self.settings.limits.max_values,
+            self._salts.of(tenant),
+            partial(self._digests.of, endpoint.path),
         )
-        inquiry, body, flow.ledger.read_s, flow.ledger.digest = reading.inquiry, reading.body, reading.cpu_s, reading.digest
+        inquiry, body, flow.ledger.read_s, flow.ledger.digest = (
+            reading.inquiry,
+            reading.body,
+            reading.cpu_s,
+            reading.digest,
+        )
         if endpoint.body is BodyKind.ANY:
             if _ADAPTER_HEADER.lower().encode() in client.headers:
-                raise ApiError(ErrorCode.UNSUPPORTED, f"{_ADAPTER_HEADER}: not served here; name the adapter as `model` in the body")
+                raise ApiError(
+                    ErrorCode.UNSUPPORTED,
+                    f"{_ADAPTER_HEADER}: not served here; name the adapter as `model` in the body",
+                )
             endpoint = BY_KIND[inquiry.kind]
         dispatcher = self._dispatcher(inquiry, endpoint)
         flow.ledger.model, flow.ledger.stream = dispatcher.model.name, inquiry.stream
@@ -179,7 +207,8 @@ class Service:
             raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
         if endpoint.task not in (ModelTask.ANY, dispatcher.model.task):
             message = (
-                f"model = {name!r}: its task is {dispatcher.model.task!r}, but {endpoint.path} needs a model whose task is {endpoint.task.value!r}"
+                f"model = {name!r}: its task is {dispatcher.model.task!r}, but {endpoint.path} needs a model whose "
+                f"task is {endpoint.task.value!r}"
             )
             raise ApiError(ErrorCode.UNSUPPORTED, message, param="model")
         return dispatcher
@@ -187,17 +216,29 @@ class Service:
     def _request(self, inquiry: Inquiry, model: Model, ledger: Ledger, traffic_class: TrafficClass) -> Request:
         context = model.settings.max_model_len
         if inquiry.max_tokens is not None and inquiry.max_tokens > context:
-            message = f"{inquiry.max_tokens_field} = {shown(inquiry.max_tokens)}: allowed: 1 to {context}, the model's context"
+            message = (
+                f"{inquiry.max_tokens_field} = {shown(inquiry.max_tokens)}: allowed: 1 to {context}, the model's "
+                "context"
+            )
             raise ApiError(ErrorCode.INVALID_VALUE, message, param=inquiry.max_tokens_field)
         if inquiry.prompt_ids > context:
-            message = f"{inquiry.prompt_field}: {inquiry.prompt_ids} tokens; allowed: at most {context}, the model's context"
+            message = (
+                f"{inquiry.prompt_field}: {inquiry.prompt_ids} tokens; allowed: at most {context}, the model's context"
+            )
             raise ApiError(ErrorCode.CONTEXT_LENGTH, message, param=inquiry.prompt_field)
         maximum = self.settings.limits.max_sequences
         if inquiry.sequences > maximum:
-            message = f"{inquiry.prompt_field}: prompts x n = {inquiry.sequences}; allowed: at most max_sequences = {maximum} in one request"
+            message = (
+                f"{inquiry.prompt_field}: prompts x n = {inquiry.sequences}; allowed: at most max_sequences = "
+                f"{maximum} in one request"
+            )
             raise ApiError(ErrorCode.INVALID_VALUE, message, param=inquiry.prompt_field)
         prompt = min(context, self._ratios[model.name].tokens(inquiry.prompt_chars, inquiry.prompt_ids))
-        ledger.prompt_chars, ledger.expected_prompt_tokens, ledger.max_tokens = inquiry.prompt_chars, prompt, inquiry.max_tokens
+        ledger.prompt_chars, ledger.expected_prompt_tokens, ledger.max_tokens = (
+            inquiry.prompt_chars,
+            prompt,
+            inquiry.max_tokens,
+        )
         now = time.monotonic()
         return Request(
             request_id=ledger.attempt_id,
@@ -211,11 +252,14 @@ class Service:
             tenant=ledger.tenant,
             prefix=inquiry.prefix,
             digest=ledger.digest,
-            chunk_tokens=CHUNK_IDS if inquiry.prompt_ids else max(1, round(CHUNK_CHARS / self._ratios[model.name].chars_per_token)),
+            chunk_tokens=CHUNK_IDS
+            if inquiry.prompt_ids
+            else max(1, round(CHUNK_CHARS / self._ratios[model.name].chars_per_token)),
         )
 
     async def _fail(self, client: Connection, endpoint: Endpoint, error: ApiError | None) -> None:
-        """Tells the client, in the way that is still open: an HTTP error, an SSE event, or (nobody to tell) a dropped connection."""
+        """Tells the client, in the way that is still open: an HTTP error, an SSE event, or (nobody to tell) a dropped
+        connection."""
         if error is None:
             client.cut()
             return
@@ -240,4 +284,6 @@ def new_ledger(scope: Scope, path: str) -> Ledger:
     given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
     attempt_id = uuid.uuid4().hex
     request_id = given.decode() if _REQUEST_ID.fullmatch(given) else attempt_id
-    return Ledger(request_id=request_id, attempt_id=attempt_id, path=path, arrived_s=time.monotonic(), arrived_unix_s=time.time())
+    return Ledger(
+        request_id=request_id, attempt_id=attempt_id, path=path, arrived_s=time.monotonic(), arrived_unix_s=time.time()
+    )

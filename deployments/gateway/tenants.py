@@ -17,11 +17,13 @@ class KeyRing:
     """The keys of a spec's tenants."""
 
     def __init__(self, tenants: tuple[Tenant, ...]) -> None:
-        self._digests = [(bytes.fromhex(key.removeprefix(_SCHEME)), tenant) for tenant in tenants for key in tenant.keys]
+        self._digests = [
+            (bytes.fromhex(key.removeprefix(_SCHEME)), tenant) for tenant in tenants for key in tenant.keys
+        ]
 
     def tenant_of(self, authorization: bytes, api_key: bytes = b"") -> Tenant | None:
-        """The tenant whose key an `Authorization` header carries, or where there is none an `x-api-key` header, as Anthropic's clients send it. None
-        where the spec has no tenants. Raises ApiError.
+        """The tenant whose key an `Authorization` header carries, or where there is none an `x-api-key` header, as
+        Anthropic's clients send it. None where the spec has no tenants. Raises ApiError.
 
         Every digest is compared, each in constant time, so that the time says nothing of which key was near.
         """
@@ -51,7 +53,8 @@ CLASS_HEADER = b"x-raylane-class"
 
 
 def class_of(spec: ClusterSpec, claimed: bytes, tenant: Tenant | None) -> TrafficClass:
-    """The traffic class that a request claims by its header; without one, the first that its tenant may claim. Raises ApiError."""
+    """The traffic class that a request claims by its header; without one, the first that its tenant may claim. Raises
+    ApiError."""
     allowed_names = [traffic_class.name for traffic_class in spec.classes]
     if tenant is not None and tenant.classes is not None:
         allowed_names = list(tenant.classes)
@@ -59,7 +62,10 @@ def class_of(spec: ClusterSpec, claimed: bytes, tenant: Tenant | None) -> Traffi
     for traffic_class in spec.classes:
         if traffic_class.name == name:
             if name not in allowed_names:
-                message = f"X-Raylane-Class = {name!r}: tenant {tenant.name if tenant else ''!r} may claim {', '.join(allowed_names)}"
+                message = (
+                    f"X-Raylane-Class = {name!r}: tenant {tenant.name if tenant else ''!r} may claim "
+                    f"{', '.join(allowed_names)}"
+                )
                 raise ApiError(ErrorCode.CLASS_NOT_ALLOWED, message, param="X-Raylane-Class")
             return traffic_class
     allowed = ", ".join(allowed_names)

@@ -1,17 +1,20 @@
 """uvicorn's HTTP/1.1 protocol with the limits that it lacks, for servers that face clients of any manners.
 
-- Every state of a connection ends: a request's head must be whole within `HEAD_S` and `HEAD_BYTES`, its body within `ClientLimits.body_due_s` (also
-  where it was answered before its body came), and an idle or closing connection is dropped after the keep-alive time.
-- What a client does not read is not kept: writing waits as soon as the kernel takes no more, and an idle or closing connection with unread bytes is
-  dropped, where uvicorn would wait for the client for ever.
+- Every state of a connection ends: a request's head must be whole within `HEAD_S` and `HEAD_BYTES`, its body within
+  `ClientLimits.body_due_s` (also where it was answered before its body came), and an idle or closing connection is
+  dropped after the keep-alive time.
+- What a client does not read is not kept: writing waits as soon as the kernel takes no more, and an idle or closing
+  connection with unread bytes is dropped, where uvicorn would wait for the client for ever.
 - A request that a proxy might read otherwise is refused (`head.py`), and fields behind a chunked body are passed over.
 - An HTTP/1.0 client gets no chunks.
-- What comes while an answer is on its way is read on and kept, up to `MAX_PIPELINED` requests: uvicorn stops to read then, and misses that a client
-  leaves.
+- What comes while an answer is on its way is read on and kept, up to `MAX_PIPELINED` requests: uvicorn stops to read
+  then, and misses that a client leaves.
 - What is refused gets its answer in OpenAI's error format.
-- A connection that ends while its client still sends is closed towards the client first, and what comes is read and thrown away for `LINGER_S`
-  (nginx's "lingering close"): the kernel answers bytes that nobody reads with a reset, which takes the answer from a client that has not read it yet.
-- A client that offers an upgrade (Java's offers h2c with every request) is answered as if it had not; uvicorn's parser would drop the request's body.
+- A connection that ends while its client still sends is closed towards the client first, and what comes is read and
+  thrown away for `LINGER_S` (nginx's "lingering close"): the kernel answers bytes that nobody reads with a reset, which
+  takes the answer from a client that has not read it yet.
+- A client that offers an upgrade (Java's offers h2c with every request) is answered as if it had not; uvicorn's parser
+  would drop the request's body.
 """
 
 import asyncio
@@ -28,7 +31,8 @@ from deployments.http.head import BadHead, check_head
 HEAD_S = 30.0
 HEAD_BYTES = 64 << 10
 MAX_PIPELINED = 16
-"""So many requests, with 64 KiB of body each, may wait on a connection for the one before them; nobody who means well sends more."""
+"""So many requests, with 64 KiB of body each, may wait on a connection for the one before them; nobody who means well
+sends more."""
 LATER_S = 5.0
 """A body that is too slow is ended by the app, in its own words; if it does not, by the protocol, so much later."""
 LINGER_S = 5.0
@@ -38,15 +42,16 @@ _UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
-    """A body must have come `body_s` seconds after its head, and a second later for each `body_bytes_per_s` bytes of it. `connections`: so many at
-    once; one more is refused."""
+    """A body must have come `body_s` seconds after its head, and a second later for each `body_bytes_per_s` bytes of
+    it. `connections`: so many at once; one more is refused."""
 
     body_s: float = 30.0
     body_bytes_per_s: int = 1_024
     connections: int = 1_000_000
 
     def body_due_s(self, received: int) -> float:
-        """How long after its head a body may still be coming, of which so many bytes have come (as Apache's `RequestReadTimeout` with `MinRate`)."""
+        """How long after its head a body may still be coming, of which so many bytes have come (as Apache's
+        `RequestReadTimeout` with `MinRate`)."""
         return self.body_s + received / self.body_bytes_per_s
 
 
@@ -74,10 +79,16 @@ class GuardedProtocol(HttpToolsProtocol):
         self._arm()
         maximum = self._limits().connections
         if len(self.connections) > maximum:
-            self._refuse(503, f"{maximum} connections are open, which is the limit; try again later", "overloaded", "overloaded_error")
+            self._refuse(
+                503,
+                f"{maximum} connections are open, which is the limit; try again later",
+                "overloaded",
+                "overloaded_error",
+            )
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone. uvicorn tells it to the last request alone, and the one that is being answered may be another."""
+        """The connection is gone. uvicorn tells it to the last request alone, and the one that is being answered may be
+        another."""
         self._disarm()
         self._end_body()
         self._unset_keepalive_if_required()  # uvicorn leaves the timer to itself where the connection broke
@@ -108,7 +119,8 @@ class GuardedProtocol(HttpToolsProtocol):
             self._arm()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A field came. Behind the body there are some, too, which no proxy has looked at: they are none of the request's."""
+        """A field came. Behind the body there are some, too, which no proxy has looked at: they are none of the
+        request's."""
         if self._in_head:
             super().on_header(name, value)
 
@@ -142,9 +154,13 @@ class GuardedProtocol(HttpToolsProtocol):
         self._turns += 1
         self._end_body()
         super().on_message_complete()
-        if self.cycle.response_complete and not self.transport.is_closing():  # it was answered before: the connection is idle only from now on
+        if (
+            self.cycle.response_complete and not self.transport.is_closing()
+        ):  # it was answered before: the connection is idle only from now on
             self._unset_keepalive_if_required()
-            self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
 
     def on_response_complete(self) -> None:
         """The answer is written, if not yet read."""
@@ -156,7 +172,8 @@ class GuardedProtocol(HttpToolsProtocol):
             self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.transport.abort)
 
     def timeout_keep_alive_handler(self) -> None:
-        """The connection has been idle for long. `close` would wait until the client has read everything, `abort` does not."""
+        """The connection has been idle for long. `close` would wait until the client has read everything, `abort` does
+        not."""
         self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
@@ -170,8 +187,11 @@ class GuardedProtocol(HttpToolsProtocol):
             cycle.__class__ = _WithoutChunks
         super()._start_asgi_task(cycle, app)
 
-    def _refuse(self, status: int, message: str, code: str = "invalid_http", kind: str = "invalid_request_error") -> None:
-        """Answers, and ends the connection; only the latter where an answer has begun, or is still to come to a request before."""
+    def _refuse(
+        self, status: int, message: str, code: str = "invalid_http", kind: str = "invalid_request_error"
+    ) -> None:
+        """Answers, and ends the connection; only the latter where an answer has begun, or is still to come to a request
+        before."""
         answering = self._answering
         if answering is not None and not answering.response_complete:
             if answering.response_started or self._in_head or answering is not self.cycle:
@@ -185,7 +205,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._linger()
 
     def end(self) -> None:
-        """The answer to the last request is written: ends the connection, after the rest of the body if that has not come."""
+        """The answer to the last request is written: ends the connection, after the rest of the body if that has not
+        come."""
         if self._in_head:
             self.transport.close()
         else:
@@ -227,12 +248,16 @@ class GuardedProtocol(HttpToolsProtocol):
             self._body_timer = None
 
     def _on_body_timer(self) -> None:
-        """Ends a connection whose body has not come in time. While an app answers as it reads, the time is the app's own affair, and so it is while
-        nothing is read, since enough has come."""
+        """Ends a connection whose body has not come in time. While an app answers as it reads, the time is the app's
+        own affair, and so it is while nothing is read, since enough has come."""
         now, limits = self.loop.time(), self._limits()
         if self.flow.read_paused or (self.cycle.response_started and not self.cycle.response_complete):
             self._body_began_s, self._body_bytes = now, 0
-        due_s = self._body_began_s + limits.body_due_s(self._body_bytes) + (0.0 if self.cycle.response_complete else LATER_S)
+        due_s = (
+            self._body_began_s
+            + limits.body_due_s(self._body_bytes)
+            + (0.0 if self.cycle.response_complete else LATER_S)
+        )
         if now < due_s:
             self._body_timer = self.loop.call_later(due_s - now, self._on_body_timer)
         elif self.cycle.response_complete:
@@ -266,7 +291,8 @@ class _WithoutChunks(RequestResponseCycle):
 
 
 def _without_upgrade(data: bytes) -> bytes:
-    """The same bytes with the head's `upgrade` under a name that means nothing. (A name that is cut between two reads is not found.)"""
+    """The same bytes with the head's `upgrade` under a name that means nothing. (A name that is cut between two reads
+    is not found.)"""
     end = data.find(b"\r\n\r\n")
     end = len(data) if end < 0 else end
     found = _UPGRADE.search(data, 0, end)

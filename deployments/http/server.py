@@ -1,7 +1,7 @@
 """Runs an ASGI app on a socket of its own, inside a Serve replica's event loop.
 
-Both the gateway and the engine replicas serve HTTP by themselves: a request that goes through Serve's proxy and a handle costs a quarter of the
-throughput (docs/decisions/0002).
+Both the gateway and the engine replicas serve HTTP by themselves: a request that goes through Serve's proxy and a
+handle costs a quarter of the throughput (docs/decisions/0002).
 """
 
 import asyncio
@@ -19,7 +19,8 @@ _LOOK_S = 0.01
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server without its ten ticks a second: it sleeps until it is told to end, and ends as soon as the last exchange has."""
+    """uvicorn's server without its ten ticks a second: it sleeps until it is told to end, and ends as soon as the last
+    exchange has."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -49,7 +50,8 @@ class _Server(uvicorn.Server):
 
 
 class HttpServer:
-    """One uvicorn server. `start` returns once it listens; `stop` closes the socket at once and waits for open exchanges up to `drain_s`.
+    """One uvicorn server. `start` returns once it listens; `stop` closes the socket at once and waits for open
+    exchanges up to `drain_s`.
 
     `limits` may change while it runs.
     """
@@ -103,14 +105,17 @@ class HttpServer:
         self._task = asyncio.create_task(self._server._serve(sockets=[self._socket]), name="http-server")
         while not self._server.started:
             if self._task.done():
-                raise RuntimeError(f"the HTTP server on port {self.port} ended at its start") from self._task.exception()
+                raise RuntimeError(
+                    f"the HTTP server on port {self.port} ended at its start"
+                ) from self._task.exception()
             await asyncio.sleep(0.01)
 
     async def stop_accepting(self) -> None:
         """Closes the port; the connections that were made are served on.
 
-        The kernel resets what it has accepted for a port that closes, so its queue is emptied by hand in the very turn of the loop that closes it. (A
-        handshake that is half done is still lost, unless the machine has `net.ipv4.tcp_migrate_req` set; on one machine there is none.)
+        The kernel resets what it has accepted for a port that closes, so its queue is emptied by hand in the very turn
+        of the loop that closes it. (A handshake that is half done is still lost, unless the machine has
+        `net.ipv4.tcp_migrate_req` set; on one machine there is none.)
         """
         loop, config = asyncio.get_running_loop(), self._server.config
         accepted = []

@@ -15,7 +15,8 @@ class Dialect(StrEnum):
     ANTHROPIC = "anthropic"
 
     def heartbeat(self, comment: str) -> bytes:
-        """What is sent to a client that waits. Anthropic's clients know an event for it; others get a comment, which every client passes over."""
+        """What is sent to a client that waits. Anthropic's clients know an event for it; others get a comment, which
+        every client passes over."""
         return b'event: ping\ndata: {"type": "ping"}\n\n' if self is Dialect.ANTHROPIC else f": {comment}\n\n".encode()
 
 
@@ -46,7 +47,8 @@ class BodyKind(StrEnum):
 class Endpoint:
     """`leased`: runs on the engine and so waits in a lane; the tokenizer's endpoints go straight to any ready replica.
 
-    `path` is also the engine's, but where the body is of ANY kind: that request goes to the path of the endpoint that it is for.
+    `path` is also the engine's, but where the body is of ANY kind: that request goes to the path of the endpoint that
+    it is for.
     """
 
     path: str
@@ -74,5 +76,7 @@ ENDPOINTS = (
     Endpoint("/detokenize", BodyKind.TOKENIZER, ModelTask.ANY, leased=False),
 )
 
-BY_KIND: Mapping[BodyKind, Endpoint] = {endpoint.body: endpoint for endpoint in ENDPOINTS if endpoint.body is not BodyKind.TOKENIZER}
+BY_KIND: Mapping[BodyKind, Endpoint] = {
+    endpoint.body: endpoint for endpoint in ENDPOINTS if endpoint.body is not BodyKind.TOKENIZER
+}
 """The endpoint for a body of each kind but the tokenizer's, of which there are two."""

@@ -32,7 +32,9 @@ _ABSENT = msgspec.Raw(b"")
 def engine_error(status: int, payload: bytes, kind: BodyKind, body: bytes) -> ApiError:
     """The error in an engine's answer of `status` (400 or above) to a request with `body`."""
     given = _error_object(payload)
-    message = str(given.get("message") or payload[:_SHOWN_CHARS].decode(errors="replace") or f"the engine answered {status}")[:_SHOWN_CHARS]
+    message = str(
+        given.get("message") or payload[:_SHOWN_CHARS].decode(errors="replace") or f"the engine answered {status}"
+    )[:_SHOWN_CHARS]
     if status >= 500:
         if _CONVERTERS_OWN in message:
             message = "the engine failed while it answered"
@@ -47,14 +49,16 @@ def engine_error(status: int, payload: bytes, kind: BodyKind, body: bytes) -> Ap
 
 
 def rewrite_error_events(events: bytes, endpoint: Endpoint, body: bytes) -> tuple[ApiError | None, bytes]:
-    """Whole events of a stream with the errors among them in the client's form, and the last of those errors. The stream's own end stays where it
-    was."""
+    """Whole events of a stream with the errors among them in the client's form, and the last of those errors. The
+    stream's own end stays where it was."""
     found, rewritten = None, []
     for event in events.split(b"\n\n"):
         if event.startswith(ERROR_EVENTS):
             payload = event.removeprefix(NAMED_ERROR_EVENT).removeprefix(b"data: ")
             code = _error_object(payload).get("code")
-            found = engine_error(code if isinstance(code, int) and 400 <= code < 600 else 500, payload, endpoint.body, body)
+            found = engine_error(
+                code if isinstance(code, int) and 400 <= code < 600 else 500, payload, endpoint.body, body
+            )
             event = found.sse_event(endpoint.dialect).removesuffix(b"\n\n").removesuffix(b"\n\ndata: [DONE]")
         rewritten.append(event)
     return found, b"\n\n".join(rewritten)
@@ -76,7 +80,9 @@ def _named_field(message: str, body: bytes) -> str | None:
     """
     words = [word for word in dict.fromkeys(_WORD.findall(message)) if word != "model"][:_MAX_WORDS]
     asked = [(f"word{number}", msgspec.Raw, _ABSENT) for number in range(len(words))]
-    fields = msgspec.defstruct("Fields", asked, rename={name: word for (name, _, _), word in zip(asked, words, strict=True)})
+    fields = msgspec.defstruct(
+        "Fields", asked, rename={name: word for (name, _, _), word in zip(asked, words, strict=True)}
+    )
     try:
         found = msgspec.json.decode(body, type=fields)
     except (msgspec.DecodeError, RecursionError):
@@ -93,7 +99,8 @@ _BLANKS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 
 
 class EventSplitter:
-    """Passes on whole events and holds back the tail of an unfinished one. Nearly every piece ends with an event, and is then passed as it is."""
+    """Passes on whole events and holds back the tail of an unfinished one. Nearly every piece ends with an event, and
+    is then passed as it is."""
 
     def __init__(self) -> None:
         self._tail = b""

@@ -10,7 +10,13 @@ from typing import Any
 
 from deployments.openai.endpoints import Dialect
 
-_ANTHROPIC_KINDS = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 413: "request_too_large", 504: "timeout_error"}
+_ANTHROPIC_KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    504: "timeout_error",
+}
 _ANTHROPIC_OVERLOADED = 529
 """Anthropic's own status for `overloaded_error`: its clients know one by it, and come back."""
 
@@ -56,9 +62,12 @@ class ErrorCode(Enum):
 
 
 class ApiError(Exception):
-    """An answer that is an error. `param` names the field of the request's body that is at fault. Raised anew each time: it carries its traceback."""
+    """An answer that is an error. `param` names the field of the request's body that is at fault. Raised anew each
+    time: it carries its traceback."""
 
-    def __init__(self, error: ErrorCode, message: str, param: str | None = None, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, error: ErrorCode, message: str, param: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(message)
         self.error = error
         self.message = message
@@ -67,7 +76,9 @@ class ApiError(Exception):
 
     def body(self) -> dict[str, Any]:
         """The error object of OpenAI's API."""
-        return {"error": {"message": self.message, "type": self.error.kind, "param": self.param, "code": self.error.code}}
+        return {
+            "error": {"message": self.message, "type": self.error.kind, "param": self.param, "code": self.error.code}
+        }
 
     def status(self, dialect: Dialect) -> int:
         is_overload = dialect is Dialect.ANTHROPIC and self.error.kind == "overloaded_error"
@@ -91,7 +102,9 @@ class ApiError(Exception):
     def _anthropic_body(self) -> dict[str, Any]:
         """The error object of Anthropic's API, which has no room for a code or a field: the message names both."""
         given = self.error.kind if self.error.kind in ("overloaded_error", "rate_limit_error") else "api_error"
-        kind = _ANTHROPIC_KINDS.get(self.error.status) or (given if self.error.status >= 429 else "invalid_request_error")
+        kind = _ANTHROPIC_KINDS.get(self.error.status) or (
+            given if self.error.status >= 429 else "invalid_request_error"
+        )
         return {"type": "error", "error": {"type": kind, "message": f"{self.error.code}: {self.message}"}}
 
 

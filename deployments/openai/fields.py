@@ -1,6 +1,8 @@
-"""Single fields of a request's body, read strictly from their JSON bytes; and how a value is shown to the client that sent it.
+"""Single fields of a request's body, read strictly from their JSON bytes; and how a value is shown to the client that
+sent it.
 
-Every reader takes the field's name and its bytes (empty where the field is absent) and raises ApiError for a value that is not allowed.
+Every reader takes the field's name and its bytes (empty where the field is absent) and raises ApiError for a value that
+is not allowed.
 """
 
 import re

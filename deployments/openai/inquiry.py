@@ -1,8 +1,10 @@
-"""Reads from a request's body what routing needs, and nothing else: model, stream, lengths. The body itself goes on to the engine untouched.
+"""Reads from a request's body what routing needs, and nothing else: model, stream, lengths. The body itself goes on to
+the engine untouched.
 
-Unknown fields are passed over, since the engine judges those; the few that the gateway acts on are read strictly. Whatever the body, the work and the
-memory are bounded: its values are counted first (`structure.py`), a field stays bytes until it is read, and of long texts only the beginning is
-(`prompt.py`). The parser is msgspec's: it passes over what nobody asks for without building it, and ends at the first error.
+Unknown fields are passed over, since the engine judges those; the few that the gateway acts on are read strictly.
+Whatever the body, the work and the memory are bounded: its values are counted first (`structure.py`), a field stays
+bytes until it is read, and of long texts only the beginning is (`prompt.py`). The parser is msgspec's: it passes over
+what nobody asks for without building it, and ends at the first error.
 """
 
 from dataclasses import dataclass, replace
@@ -18,7 +20,8 @@ from deployments.openai.prompt import MAX_OTHER_VALUES, Prompt, read_conversatio
 from deployments.openai.structure import containers_at_most, structure_of
 
 MAX_DEPTH = 128
-"""Objects and lists in one another. Tools' schemas have some ten; parsers that are called again for each level run out of stack at a thousand."""
+"""Objects and lists in one another. Tools' schemas have some ten; parsers that are called again for each level run out
+of stack at a thousand."""
 MAX_VALUES = 1 << 18
 UNSALTED = frozenset({BodyKind.TOKENIZER, BodyKind.COUNT})
 """Kinds of bodies whose prompts never reach an engine's cache."""
@@ -28,7 +31,8 @@ _DEFAULT_COMPLETION_TOKENS = 16
 
 
 class _Fields(msgspec.Struct, gc=False):
-    """The fields that the gateway looks at, in all kinds of bodies. Of two with one name the last counts, as with every parser in use."""
+    """The fields that the gateway looks at, in all kinds of bodies. Of two with one name the last counts, as with every
+    parser in use."""
 
     model: Raw = ABSENT
     stream: Raw = ABSENT
@@ -56,10 +60,11 @@ _FIELDS = msgspec.json.Decoder(_Fields)
 class Inquiry:
     """What routing knows of a request of that `kind`. `model` is empty where the client names none.
 
-    `prompt_chars` counts the characters of text in the longest of its prompts and `prompt_ids` its token ids where the client sent ids;
-    `max_tokens` is the client's bound on the output (None: the context's end), `sequences` prompts x n. `prefix`: the hashes of its leading chunks
-    (of the only prompt; several have none). `cache_salt`: the salt of its prompts in the engine's prefix cache, None: none. The hashes are salted
-    alike, so that what the engine does not share gives no credit.
+    `prompt_chars` counts the characters of text in the longest of its prompts and `prompt_ids` its token ids where the
+    client sent ids; `max_tokens` is the client's bound on the output (None: the context's end), `sequences` prompts x
+    n. `prefix`: the hashes of its leading chunks (of the only prompt; several have none). `cache_salt`: the salt of its
+    prompts in the engine's prefix cache, None: none. The hashes are salted alike, so that what the engine does not
+    share gives no credit.
     """
 
     kind: BodyKind
@@ -111,7 +116,9 @@ def _chats(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
 def _chat_limit(fields: _Fields) -> tuple[int | None, str]:
     """The client's bound on an answer, and the field that has it."""
     limit = count_of("max_completion_tokens", fields.max_completion_tokens)
-    return (count_of("max_tokens", fields.max_tokens), "max_tokens") if limit is None else (limit, "max_completion_tokens")
+    return (
+        (count_of("max_tokens", fields.max_tokens), "max_tokens") if limit is None else (limit, "max_completion_tokens")
+    )
 
 
 def _messages(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
@@ -125,13 +132,17 @@ def _messages(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
 def _completion(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
     minimum = 0 if flag_of("echo", fields.echo) else 1
     limit = count_of("max_tokens", fields.max_tokens, minimum=minimum)
-    limit = _DEFAULT_COMPLETION_TOKENS if limit is None else max(limit, 1)  # vLLM generates a token even where it shows none
+    limit = (
+        _DEFAULT_COMPLETION_TOKENS if limit is None else max(limit, 1)
+    )  # vLLM generates a token even where it shows none
     prompt = read_prompt("prompt", fields.prompt, values, hashing)
     return _inquiry(BodyKind.COMPLETION, fields, prompt, "prompt", limit, "max_tokens", _n(fields))
 
 
 def _embedding(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
-    prompt = replace(read_prompt("input", fields.input, values, hashing), prefix=())  # an embedding's prompts seldom begin alike
+    prompt = replace(
+        read_prompt("input", fields.input, values, hashing), prefix=()
+    )  # an embedding's prompts seldom begin alike
     return _inquiry(BodyKind.EMBEDDING, fields, prompt, "input", 0, "")
 
 
@@ -143,7 +154,9 @@ def _response(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
 
 
 def _tokenizer(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
-    return Inquiry(BodyKind.TOKENIZER, name_of("model", fields.model), flag_of("stream", fields.stream), 0, 0, 0, "", "prompt", 1)
+    return Inquiry(
+        BodyKind.TOKENIZER, name_of("model", fields.model), flag_of("stream", fields.stream), 0, 0, 0, "", "prompt", 1
+    )
 
 
 def _count(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
@@ -166,16 +179,28 @@ _READERS = {
 
 
 def _kind_of(fields: _Fields) -> BodyKind:
-    """What a body asks for that comes to the one path for all: the first of these that its fields fit, as vLLM tries them."""
-    for kind, prompt in ((BodyKind.CHAT, fields.messages), (BodyKind.COMPLETION, fields.prompt), (BodyKind.EMBEDDING, fields.input)):
+    """What a body asks for that comes to the one path for all: the first of these that its fields fit, as vLLM tries
+    them."""
+    for kind, prompt in (
+        (BodyKind.CHAT, fields.messages),
+        (BodyKind.COMPLETION, fields.prompt),
+        (BodyKind.EMBEDDING, fields.input),
+    ):
         if prompt:
             return kind
-    raise ApiError(ErrorCode.INVALID_VALUE, "messages, prompt and input: all missing; required: one of them, by which the request is known")
+    raise ApiError(
+        ErrorCode.INVALID_VALUE,
+        "messages, prompt and input: all missing; required: one of them, by which the request is known",
+    )
 
 
-def _inquiry(kind: BodyKind, fields: _Fields, prompt: Prompt, prompt_field: str, limit: int | None, limit_field: str, n: int = 1) -> Inquiry:
+def _inquiry(
+    kind: BodyKind, fields: _Fields, prompt: Prompt, prompt_field: str, limit: int | None, limit_field: str, n: int = 1
+) -> Inquiry:
     model, stream = name_of("model", fields.model), flag_of("stream", fields.stream)
-    return Inquiry(kind, model, stream, prompt.chars, prompt.ids, limit, limit_field, prompt_field, prompt.count * n, prompt.prefix)
+    return Inquiry(
+        kind, model, stream, prompt.chars, prompt.ids, limit, limit_field, prompt_field, prompt.count * n, prompt.prefix
+    )
 
 
 def _n(fields: _Fields) -> int:
@@ -188,10 +213,14 @@ def _values_of(body: bytes, max_values: int) -> int:
         return len(body)
     structure = structure_of(body, max_values, MAX_DEPTH)
     if structure.depth > MAX_DEPTH:
-        message = f"the body has {structure.depth} or more objects and lists in one another; allowed: at most {MAX_DEPTH}"
+        message = (
+            f"the body has {structure.depth} or more objects and lists in one another; allowed: at most {MAX_DEPTH}"
+        )
         raise ApiError(ErrorCode.BODY_TOO_LARGE, message)
     if structure.values > max_values:
-        message = f"the body has {structure.values} or more values; allowed: at most gateway.limits.max_values = {max_values}"
+        message = (
+            f"the body has {structure.values} or more values; allowed: at most gateway.limits.max_values = {max_values}"
+        )
         raise ApiError(ErrorCode.BODY_TOO_LARGE, message)
     return structure.values
 

@@ -31,7 +31,8 @@ _MAX_CHUNKS = 1_024
 _DIGEST_BYTES = 8
 _HASHED_CHARS = CHUNK_CHARS * _MAX_CHUNKS
 _DECODED_BYTES = 1 << 20
-"""So much of a body's text is decoded and counted to the character; what comes after is taken to have as many characters a byte."""
+"""So much of a body's text is decoded and counted to the character; what comes after is taken to have as many
+characters a byte."""
 _HEAD_BYTES = 1 << 18
 _LONGEST_CHAR = 12
 """Bytes of a character in JSON: of a pair of escaped surrogates."""
@@ -39,7 +40,8 @@ _LONGEST_CHAR = 12
 
 @dataclass(frozen=True, slots=True)
 class Hashing:
-    """How a prompt is hashed: of another `salt`, all hashes are others. `chunk_chars`: of how many characters of text a chunk is."""
+    """How a prompt is hashed: of another `salt`, all hashes are others. `chunk_chars`: of how many characters of text a
+    chunk is."""
 
     salt: bytes = b""
     chunk_chars: int = CHUNK_CHARS
@@ -116,7 +118,8 @@ def ids_prefix(ids: bytes, hashing: Hashing) -> tuple[int, ...]:
 
 
 def _chunks_of(ids: bytes) -> Iterator[bytes]:
-    """Each matched where the one before ended: a search would try every byte of what is no whole chunk, for a time that grows with its square."""
+    """Each matched where the one before ended: a search would try every byte of what is no whole chunk, for a time that
+    grows with its square."""
     at = 0
     while found := _CHUNK_OF_IDS.match(ids, at):
         yield found[0]
@@ -124,7 +127,8 @@ def _chunks_of(ids: bytes) -> Iterator[bytes]:
 
 
 def _head(value: msgspec.Raw) -> tuple[str, int]:
-    """The first characters of a long JSON string, and of how many bytes they are made. It must not be cut within a character."""
+    """The first characters of a long JSON string, and of how many bytes they are made. It must not be cut within a
+    character."""
     start = bytes(memoryview(value)[:_HEAD_BYTES])
     for end in range(_HEAD_BYTES, _HEAD_BYTES - _LONGEST_CHAR, -1):
         try:
@@ -162,14 +166,16 @@ class Salts:
 def with_salt(body: bytes, salt: str) -> bytes:
     """A JSON object that is not empty, with that `cache_salt` for its last member.
 
-    Of several members with one name, however they are written, JSON parsers keep the last. The rest of the body stays as it is, to the byte.
+    Of several members with one name, however they are written, JSON parsers keep the last. The rest of the body stays
+    as it is, to the byte.
     """
     end = body.rindex(b"}")  # nothing but white space can follow
     return b"".join((memoryview(body)[:end], b',"cache_salt":"', salt.encode(), b'"}'))
 
 
 def _digest(key: bytes, tenant: str, given: str | None) -> str:
-    """The client's own salt sets its requests apart from others of its tenant, and never leads out of the tenant. 64 hexadecimal digits.
+    """The client's own salt sets its requests apart from others of its tenant, and never leads out of the tenant. 64
+    hexadecimal digits.
 
     The names of tenants hold no zero byte, so that no two pairs have one text.
     """

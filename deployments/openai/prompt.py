@@ -16,7 +16,8 @@ from deployments.openai.fields import ABSENT, begins_with, is_null, missing, not
 from deployments.openai.prefix import PLAIN, Hashing, Text, ids_prefix
 
 MAX_OTHER_VALUES = 1 << 16
-"""Values of a body other than the token ids of its prompts. A hundred tools with twenty parameters each have ten thousand."""
+"""Values of a body other than the token ids of its prompts. A hundred tools with twenty parameters each have ten
+thousand."""
 MAX_MESSAGES = 1 << 12
 """Messages and parts of messages in one conversation."""
 
@@ -29,7 +30,8 @@ _LISTS_OF_IDS = re.compile(rb"\[\[,*+\](?:,\[,*+\])*+\]")
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """`chars` of text in the longest of `count` prompts, and its token `ids` where ids were sent. `prefix`: the only prompt's hashes."""
+    """`chars` of text in the longest of `count` prompts, and its token `ids` where ids were sent. `prefix`: the only
+    prompt's hashes."""
 
     chars: int
     ids: int
@@ -50,8 +52,8 @@ class _Message(msgspec.Struct, gc=False):
 
 
 class _Part(msgspec.Struct, gc=False):
-    """A part of a message: its text, or what tells one picture, sound or file from another; in Anthropic's form also a thought, a call of a tool, or
-    what came of one."""
+    """A part of a message: its text, or what tells one picture, sound or file from another; in Anthropic's form also a
+    thought, a call of a tool, or what came of one."""
 
     text: Raw = ABSENT
     image_url: Raw = ABSENT
@@ -72,7 +74,8 @@ _ITEMS = msgspec.json.Decoder(list[Raw])
 
 
 def read_prompt(field: str, value: Raw, values: int, hashing: Hashing = PLAIN) -> Prompt:
-    """The prompts of a completion or an embedding, in a body of `values` values. Raises ApiError, msgspec.DecodeError and UnicodeDecodeError."""
+    """The prompts of a completion or an embedding, in a body of `values` values. Raises ApiError, msgspec.DecodeError
+    and UnicodeDecodeError."""
     if not value:
         raise missing(field)
     if begins_with(value, b'"'):
@@ -95,9 +98,16 @@ def read_prompt(field: str, value: Raw, values: int, hashing: Hashing = PLAIN) -
 
 
 def read_conversation(
-    field: str, value: Raw, values: int, hashing: Hashing = PLAIN, tools: Raw = ABSENT, instructions: Raw = ABSENT, or_text: bool = False
+    field: str,
+    value: Raw,
+    values: int,
+    hashing: Hashing = PLAIN,
+    tools: Raw = ABSENT,
+    instructions: Raw = ABSENT,
+    or_text: bool = False,
 ) -> Prompt:
-    """The one prompt that a chat's messages make, or a response's input. Raises ApiError, msgspec.DecodeError and UnicodeDecodeError."""
+    """The one prompt that a chat's messages make, or a response's input. Raises ApiError, msgspec.DecodeError and
+    UnicodeDecodeError."""
     check_other_values(values)
     if not value:
         raise missing(field)
@@ -116,7 +126,8 @@ def read_conversation(
 
 
 def read_conversations(field: str, value: Raw, values: int, hashing: Hashing = PLAIN) -> Prompt:
-    """The prompts that a list of conversations makes, one each. Raises ApiError, msgspec.DecodeError and UnicodeDecodeError."""
+    """The prompts that a list of conversations makes, one each. Raises ApiError, msgspec.DecodeError and
+    UnicodeDecodeError."""
     check_other_values(values)
     if not value:
         raise missing(field)
@@ -131,7 +142,9 @@ def read_conversations(field: str, value: Raw, values: int, hashing: Hashing = P
 def check_other_values(values: int) -> None:
     """Raises ApiError for a body with too many values that are no token ids of a prompt."""
     if values > MAX_OTHER_VALUES:
-        message = f"the body has {values} values that are not token ids of a prompt; allowed: at most {MAX_OTHER_VALUES}"
+        message = (
+            f"the body has {values} values that are not token ids of a prompt; allowed: at most {MAX_OTHER_VALUES}"
+        )
         raise ApiError(ErrorCode.BODY_TOO_LARGE, message)
 
 
@@ -220,7 +233,8 @@ _WEIGHT = 0.05
 
 
 class TokenRatio:
-    """Characters per token of one model, an exponentially weighted mean that starts at a cautious guess (more tokens than English has)."""
+    """Characters per token of one model, an exponentially weighted mean that starts at a cautious guess (more tokens
+    than English has)."""
 
     def __init__(self) -> None:
         self.chars_per_token = _FIRST_GUESS

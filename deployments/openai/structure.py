@@ -1,8 +1,10 @@
-"""Counts the values of a JSON text and how deep they are nested, before anything is built of them. Exact: what stands inside strings does not count.
+"""Counts the values of a JSON text and how deep they are nested, before anything is built of them. Exact: what stands
+inside strings does not count.
 
-It reads bytes, not JSON: whether the text is valid is for the parser to say, but a valid one has no more values and is no deeper than found here.
-The method is simdjson's (Langdale and Lemire, "Parsing gigabytes of JSON per second", VLDB Journal 2019, section 3.1) with numpy in place of vector
-instructions: a bit for each byte, and arithmetic on the bits. It takes about 1 ns a byte and, since it goes slice by slice, no memory to speak of.
+It reads bytes, not JSON: whether the text is valid is for the parser to say, but a valid one has no more values and is
+no deeper than found here. The method is simdjson's (Langdale and Lemire, "Parsing gigabytes of JSON per second", VLDB
+Journal 2019, section 3.1) with numpy in place of vector instructions: a bit for each byte, and arithmetic on the bits.
+It takes about 1 ns a byte and, since it goes slice by slice, no memory to speak of.
 """
 
 from dataclasses import dataclass
@@ -24,8 +26,8 @@ _Words = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """`values`: commas and opening brackets, so at least as many as there are elements, members and containers. `depth`: of the deepest
-    one, and up to 32 more while it is within the bound that was asked for.
+    """`values`: commas and opening brackets, so at least as many as there are elements, members and containers.
+    `depth`: of the deepest one, and up to 32 more while it is within the bound that was asked for.
     """
 
     values: int
@@ -33,7 +35,8 @@ class Structure:
 
 
 def structure_of(body: bytes, max_values: int, max_depth: int) -> Structure:
-    """The structure of a JSON text, or of its beginning where that has more than `max_values` values or is deeper than `max_depth`."""
+    """The structure of a JSON text, or of its beginning where that has more than `max_values` values or is deeper than
+    `max_depth`."""
     scan = _Scan(max_depth)
     text = np.frombuffer(body, np.uint8)
     for start in range(0, len(text), _SLICE_BYTES):
@@ -44,7 +47,8 @@ def structure_of(body: bytes, max_values: int, max_depth: int) -> Structure:
 
 
 def containers_at_most(body: bytes) -> int:
-    """At most how many lists and objects a JSON text has: brackets inside strings count too. Quicker than `structure_of` for small ones."""
+    """At most how many lists and objects a JSON text has: brackets inside strings count too. Quicker than
+    `structure_of` for small ones."""
     return body.count(b"[") + body.count(b"{")
 
 
@@ -78,7 +82,8 @@ class _Scan:
         backslashes = part == _BACKSLASH
         if not self._escaped and not backslashes.any():
             return _bits(quotes)
-        # simdjson's way to find the escaped bytes: a subtraction carries along each run of backslashes, and what it leaves tells odd from even ends.
+        # simdjson's way to find the escaped bytes: a subtraction carries along each run of backslashes, and what it
+        # leaves tells odd from even ends.
         every = (1 << len(part)) - 1
         marks = _as_int(backslashes)
         escapes = marks & ~self._escaped
@@ -89,7 +94,8 @@ class _Scan:
         return np.frombuffer(unescaped.to_bytes(len(part) // 8, "little"), np.uint64)
 
     def _inside_strings(self, quotes: _Words) -> _Words:
-        """The bytes inside strings, the opening quotation mark among them: those with an odd number of marks up to there."""
+        """The bytes inside strings, the opening quotation mark among them: those with an odd number of marks up to
+        there."""
         inside = quotes.copy()
         for shift in _SHIFTS:
             inside ^= inside << shift

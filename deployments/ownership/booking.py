@@ -1,4 +1,5 @@
-"""What an engine is told of a lease with its request, so that an owner that takes over can rebuild its books from what the engines report.
+"""What an engine is told of a lease with its request, so that an owner that takes over can rebuild its books from what
+the engines report.
 
 Also what is counted as lost, by the same account. Pure.
 """
@@ -42,8 +43,28 @@ class Booking:
 
     def lease(self, replica_id: str, now: float) -> Lease:
         """The lease, for a new owner's books; what only mattered while it waited is left out."""
-        request = Request(self.request_id, self.prompt_tokens, self.max_tokens, now, now, now, self.sequences, tenant=self.tenant, digest=self.digest)
-        return Lease(0, request, replica_id, now, self.attempt, self.prefill_tokens, self.kv_tokens, self.output_tokens, self.home)
+        request = Request(
+            self.request_id,
+            self.prompt_tokens,
+            self.max_tokens,
+            now,
+            now,
+            now,
+            self.sequences,
+            tenant=self.tenant,
+            digest=self.digest,
+        )
+        return Lease(
+            0,
+            request,
+            replica_id,
+            now,
+            self.attempt,
+            self.prefill_tokens,
+            self.kv_tokens,
+            self.output_tokens,
+            self.home,
+        )
 
 
 def booking_of(lease: Lease, gateway_id: str) -> Booking:
@@ -75,7 +96,14 @@ def read_booking(text: str) -> Booking:
     except TypeError as error:
         raise ValueError(f"not a booking: {text[:200]!r}") from error
     names = (booking.gateway_id, booking.request_id, booking.tenant, booking.digest)
-    sizes = (booking.prompt_tokens, booking.sequences, booking.prefill_tokens, booking.kv_tokens, booking.output_tokens, booking.home)
+    sizes = (
+        booking.prompt_tokens,
+        booking.sequences,
+        booking.prefill_tokens,
+        booking.kv_tokens,
+        booking.output_tokens,
+        booking.home,
+    )
     whole = all(type(size) is int and size >= 0 for size in (booking.attempt, *sizes))
     if not whole or booking.attempt == 0 or not all(type(name) is str for name in names):
         raise ValueError(f"not a booking: {text[:200]!r}")
@@ -92,7 +120,15 @@ class Running:
 
 def usage_of(done: Finished) -> Usage:
     """What an engine's account says that a request took."""
-    return Usage(done.prompt_tokens, done.cached_tokens, done.output_tokens, done.preemptions, done.sequences, done.prefill_s, done.decode_s)
+    return Usage(
+        done.prompt_tokens,
+        done.cached_tokens,
+        done.output_tokens,
+        done.preemptions,
+        done.sequences,
+        done.prefill_s,
+        done.decode_s,
+    )
 
 
 _REMEMBER_S = 30.0
@@ -100,11 +136,12 @@ _MAX = 10_000
 
 
 class Losses:
-    """The work that is lost when a gateway dies: its clients are gone, so its engines drop what they ran for it. `requests` and `tokens` (booked) of
-    one model, as one gateway sees them, grow only.
+    """The work that is lost when a gateway dies: its clients are gone, so its engines drop what they ran for it.
+    `requests` and `tokens` (booked) of one model, as one gateway sees them, grow only.
 
-    A replica tells every gateway of a request that it dropped, with its booking, which names the gateway that held it. Whether that one is dead is
-    known only a moment later, so what was dropped is remembered for as long as a death may take to be noticed.
+    A replica tells every gateway of a request that it dropped, with its booking, which names the gateway that held it.
+    Whether that one is dead is known only a moment later, so what was dropped is remembered for as long as a death may
+    take to be noticed.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,5 @@
-"""The channel between a gateway and the owner of a model (`messages.py`), both ends: `RemoteOwner` at the gateway, `Session` at the owner."""
+"""The channel between a gateway and the owner of a model (`messages.py`), both ends: `RemoteOwner` at the gateway,
+`Session` at the owner."""
 
 import asyncio
 import time
@@ -82,13 +83,19 @@ class NotOwner(Exception):
 
 
 class RemoteOwner:
-    """One channel to the owner. `run` carries it; once that has ended, nothing is sent and nobody is told anything any more.
+    """One channel to the owner. `run` carries it; once that has ended, nothing is sent and nobody is told anything any
+    more.
 
-    `channel` is larger than that of any that this gateway has opened before, so that the owner knows which is the last. `suspected` hears
-    of queries of death (`roles.Submitter.suspected`).
+    `channel` is larger than that of any that this gateway has opened before, so that the owner knows which is the last.
+    `suspected` hears of queries of death (`roles.Submitter.suspected`).
     """
 
-    def __init__(self, ownership: Ownership, channel: int = 0, suspected: Callable[[tuple[Suspicion, ...]], None] = lambda reported: None) -> None:
+    def __init__(
+        self,
+        ownership: Ownership,
+        channel: int = 0,
+        suspected: Callable[[tuple[Suspicion, ...]], None] = lambda reported: None,
+    ) -> None:
         self.epoch = ownership.epoch
         self._channel = channel
         self._suspected = suspected
@@ -99,8 +106,14 @@ class RemoteOwner:
         self._ended = False
 
     async def run(self, session: aiohttp.ClientSession, gateway_id: str, opened: Callable[[], None]) -> None:
-        """Opens the channel, calls `opened`, and carries it until it breaks. Raises NotOwner, TimeoutError (silence), aiohttp.ClientError."""
-        query = {"model": self._ownership.model, "gateway": gateway_id, "epoch": str(self.epoch), "channel": str(self._channel)}
+        """Opens the channel, calls `opened`, and carries it until it breaks. Raises NotOwner, TimeoutError (silence),
+        aiohttp.ClientError."""
+        query = {
+            "model": self._ownership.model,
+            "gateway": gateway_id,
+            "epoch": str(self.epoch),
+            "channel": str(self._channel),
+        }
         try:
             async with asyncio.timeout(UNRESPONSIVE_AFTER_S):
                 response = await session.post(self._ownership.url + LANES_PATH, params=query, data=self._body())
@@ -195,7 +208,8 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
 
 
 class Session:
-    """The submitter that stands for another gateway, as long as its channel stands. `channel` numbers those that it has opened.
+    """The submitter that stands for another gateway, as long as its channel stands. `channel` numbers those that it has
+    opened.
 
     It is closed from the start (`is_open`) where a later one of that gateway came first.
     """

@@ -1,8 +1,8 @@
-"""Where decisions are written down (of schedulers, `scheduling/recorder.py`, and of autoscalers): a file that is rotated at its bound, each new one
-with a header of its own.
+"""Where decisions are written down (of schedulers, `scheduling/recorder.py`, and of autoscalers): a file that is
+rotated at its bound, each new one with a header of its own.
 
-What cannot be written is lost, and nothing else with it: no method raises. Once there is room again the log goes on, after a header, which holds the
-whole state and so makes up for what was lost.
+What cannot be written is lost, and nothing else with it: no method raises. Once there is room again the log goes on,
+after a header, which holds the whole state and so makes up for what was lost.
 """
 
 import contextlib
@@ -16,13 +16,14 @@ KEPT = 8
 RETRY_S = 1.0
 """A log that failed is tried again so often (seconds)."""
 _ROOM_BYTES = 256 << 10
-"""A log that failed begins again where there is at least so much room, and for two headers: one costs time to make, and is not made for a full
-disk."""
+"""A log that failed begins again where there is at least so much room, and for two headers: one costs time to make, and
+is not made for a full disk."""
 _BUFFER_BYTES = 8 << 10
 
 
 def in_file_name(model: str) -> str:
-    """A model's name as a part of a file's: `+`, which none holds (`cluster/spec/models.py`), stands for the slashes. No two have the same."""
+    """A model's name as a part of a file's: `+`, which none holds (`cluster/spec/models.py`), stands for the slashes.
+    No two have the same."""
     return model.replace("/", "+")
 
 
@@ -32,12 +33,15 @@ def model_in(part: str) -> str:
 
 
 class DecisionLog:
-    """`name.jsonl` in a folder, and the `KEPT` before it as `name.jsonl.1` and so on; `.1` is the newest of them. No other process writes to them.
+    """`name.jsonl` in a folder, and the `KEPT` before it as `name.jsonl.1` and so on; `.1` is the newest of them. No
+    other process writes to them.
 
     `each_line`: a line is in the file as soon as it is written, for those who read it meanwhile.
     """
 
-    def __init__(self, folder: Path, name: str, health: LogHealth, max_bytes: int = MAX_BYTES, each_line: bool = False) -> None:
+    def __init__(
+        self, folder: Path, name: str, health: LogHealth, max_bytes: int = MAX_BYTES, each_line: bool = False
+    ) -> None:
         self._path = folder / f"{name}.jsonl"
         self._health = health
         self._max_bytes = max_bytes
@@ -53,7 +57,8 @@ class DecisionLog:
         self._room_bytes = _ROOM_BYTES
 
     def due(self) -> bool:
-        """Whether a header is wanted as the next line: the first one, where the file is full, and where lines were lost and there is room again."""
+        """Whether a header is wanted as the next line: the first one, where the file is full, and where lines were lost
+        and there is room again."""
         if self._closed:
             return False
         if self.broken:
@@ -90,7 +95,8 @@ class DecisionLog:
         self._leave()
 
     def _begin(self, header: bytes) -> None:
-        """Begins a file; or, where lines were lost and the file is not full, goes on in it: each new file costs the oldest."""
+        """Begins a file; or, where lines were lost and the file is not full, goes on in it: each new file costs the
+        oldest."""
         self._flush()
         self._room_bytes = max(_ROOM_BYTES, 2 * len(header))
         try:

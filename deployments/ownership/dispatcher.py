@@ -1,7 +1,9 @@
-"""The dispatcher: where a gateway keeps its own clients' requests of one model, from `submit` to the end of the lease, whoever owns the model meanwhile.
+"""The dispatcher: where a gateway keeps its own clients' requests of one model, from `submit` to the end of the lease,
+whoever owns the model meanwhile.
 
-It is the submitter of `roles.py`. When the owner changes, what waits is handed to the new one with its age, and what runs goes on: its lease is told to
-the new owner, the bytes come from the engine as before. While there is no owner, requests wait here, no longer than they may.
+It is the submitter of `roles.py`. When the owner changes, what waits is handed to the new one with its age, and what
+runs goes on: its lease is told to the new owner, the bytes come from the engine as before. While there is no owner,
+requests wait here, no longer than they may.
 """
 
 import asyncio
@@ -23,7 +25,8 @@ from deployments.scheduling import Admission, Ending, Lease, Placement, Request,
 SAME_TIME_S = 0.5
 """An owner is not told anew of a start for a smaller change of its time."""
 RESUBMIT_S = 0.5
-"""A request whose lease was refused as overtaken goes to the new owner as soon as there is one, and to the same one after so long."""
+"""A request whose lease was refused as overtaken goes to the new owner as soon as there is one, and to the same one
+after so long."""
 
 
 class Dispatcher:
@@ -51,7 +54,11 @@ class Dispatcher:
     @property
     def is_ready(self) -> bool:
         """Whether a request would find an owner and a replica."""
-        return self._owner is not None and bool(self.replicas.open) and (self.own is None or bool(self.own.scheduler.replica_ids))
+        return (
+            self._owner is not None
+            and bool(self.replicas.open)
+            and (self.own is None or bool(self.own.scheduler.replica_ids))
+        )
 
     @property
     def own(self) -> LaneOwner | None:
@@ -83,18 +90,24 @@ class Dispatcher:
                 self.own.cordon(replica_ids)
 
     def expect_replica(self, ready_at_s: float | None) -> None:
-        """An autoscaler says when the next replica should be ready, or that it knows of none; a moment more or less is no news."""
+        """An autoscaler says when the next replica should be ready, or that it knows of none; a moment more or less is
+        no news."""
         before = self._ready_at_s
-        if ready_at_s == before or (ready_at_s is not None and before is not None and abs(ready_at_s - before) < SAME_TIME_S):
+        if ready_at_s == before or (
+            ready_at_s is not None and before is not None and abs(ready_at_s - before) < SAME_TIME_S
+        ):
             return
         self._ready_at_s = ready_at_s
         if self.own is not None:
             self.own.expect_replica(ready_at_s)
 
     async def submit(self, request: Request) -> Admission:
-        """Takes a request to the owner, and returns its answer. If it is accepted, `placement` must be awaited next. Raises QueueTimeout."""
+        """Takes a request to the owner, and returns its answer. If it is accepted, `placement` must be awaited next.
+        Raises QueueTimeout."""
         loop = asyncio.get_running_loop()
-        pending = self._pending_requests[request.request_id] = PendingRequest(request, loop.create_future(), loop.create_future())
+        pending = self._pending_requests[request.request_id] = PendingRequest(
+            request, loop.create_future(), loop.create_future()
+        )
         if self._owner is not None:
             self._submit(pending, self._owner)
         try:
@@ -107,7 +120,8 @@ class Dispatcher:
         return admission
 
     async def placement(self, request: Request) -> Placement:
-        """Waits until the request is placed. Raises QueueTimeout or Rejected; when cancelled, the lane entry (or an unseen lease) is gone at once."""
+        """Waits until the request is placed. Raises QueueTimeout or Rejected; when cancelled, the lane entry (or an
+        unseen lease) is gone at once."""
         pending = self._pending_requests[request.request_id]
         try:
             return await pending.placement
@@ -127,15 +141,22 @@ class Dispatcher:
         return {EPOCH_HEADER: str(epoch), BOOKING_HEADER: booking_of(lease, self._gateway_id).encode()}
 
     def first_token(self, lease: Lease) -> None:
-        """The first token is there: by the replica's word, or by the first byte of the answer. The owner is told once."""
+        """The first token is there: by the replica's word, or by the first byte of the answer. The owner is told
+        once."""
         pending = self._pending_requests.get(lease.request.request_id)
-        if pending is not None and pending.lease is not None and pending.lease.attempt_id == lease.attempt_id and not pending.answered:
+        if (
+            pending is not None
+            and pending.lease is not None
+            and pending.lease.attempt_id == lease.attempt_id
+            and not pending.answered
+        ):
             pending.answered = True
             if self._owner is not None:
                 self._owner.first_token(lease.attempt_id)
 
     def first_tokens(self, message: FirstTokens) -> None:
-        """A replica's word of first tokens. The owner hears it for those that other gateways hold, too, and for those that nobody holds any more."""
+        """A replica's word of first tokens. The owner hears it for those that other gateways hold, too, and for those
+        that nobody holds any more."""
         for attempt_id in message.request_ids:
             pending = self._pending_requests.get(attempt_id.rpartition("-")[0])
             if pending is not None and pending.lease is not None and pending.lease.attempt_id == attempt_id:
@@ -144,7 +165,8 @@ class Dispatcher:
                 self.own.first_token(attempt_id)
 
     def died(self, lease: Lease) -> None:
-        """The lease's replica, or its engine, died while it ran; `refused` or `release` comes next. Where there is no owner, nobody learns of it."""
+        """The lease's replica, or its engine, died while it ran; `refused` or `release` comes next. Where there is no
+        owner, nobody learns of it."""
         self.replicas.set_aside(lease.replica_id)
         if self._owner is not None:
             self._owner.died(lease.attempt_id)
@@ -158,7 +180,8 @@ class Dispatcher:
                 self._owner.release(lease.attempt_id, ending)
 
     def refused(self, lease: Lease, state: ReplicaState | None) -> None:
-        """The replica took no work (it drains; None: no connection): the request waits again, and `placement` must be awaited again."""
+        """The replica took no work (it drains; None: no connection): the request waits again, and `placement` must be
+        awaited again."""
         self.replicas.set_aside(lease.replica_id)
         pending = self._wait_again(lease)
         if self._owner is not None:
@@ -166,7 +189,8 @@ class Dispatcher:
             self._owner.refused(self, lease, state)
 
     def overtaken(self, lease: Lease, highest: int) -> None:
-        """The engine has seen a later epoch than the lease's, `highest`: nothing was done, and the request waits for the later owner."""
+        """The engine has seen a later epoch than the lease's, `highest`: nothing was done, and the request waits for
+        the later owner."""
         pending = self._wait_again(lease)
         if self._owner is not None:  # also a later owner was told of the lease
             self._owner.release(lease.attempt_id, Ending.FAILED)
@@ -183,7 +207,8 @@ class Dispatcher:
         self._pending_requests[lease.request.request_id].tell_lost = tell
 
     def hand_on(self, now: float) -> None:
-        """Hands what nobody has to the owner, oldest first, and gives up what waited too long without one. Called now and then."""
+        """Hands what nobody has to the owner, oldest first, and gives up what waited too long without one. Called now
+        and then."""
         for pending in list(self._pending_requests.values()):
             if pending.owner is not None or pending.lease is not None:
                 continue
@@ -227,7 +252,8 @@ class Dispatcher:
         self.suspicions.take(reported)
 
     def replica_up(self, facts: ReplicaFacts) -> None:
-        """A replica's feed says that it is ready. This gateway, if it owns the model, takes it into use once the replica knows its epoch."""
+        """A replica's feed says that it is ready. This gateway, if it owns the model, takes it into use once the
+        replica knows its epoch."""
         self.replicas.up(facts)
         if self.own is not None:
             self.on_ready(facts)
@@ -239,7 +265,8 @@ class Dispatcher:
             self.own.replica_state(replica_id, state)
 
     def replica_lost(self, replica_id: str) -> None:
-        """A replica's process is gone: whoever streams from it is told, but for those whose answer is on its way as a whole."""
+        """A replica's process is gone: whoever streams from it is told, but for those whose answer is on its way as a
+        whole."""
         self.replicas.lost(replica_id)
         if self.own is not None:
             self.own.replica_lost(replica_id)
@@ -268,10 +295,16 @@ class Dispatcher:
 
     @property
     def held(self) -> Lost:
-        """The requests that are lost with this gateway, if it ends now; those that waited in a lane have no tokens booked."""
+        """The requests that are lost with this gateway, if it ends now; those that waited in a lane have no tokens
+        booked."""
         pending_requests = self._pending_requests.values()
         tokens = sum(pending.lease.tokens for pending in pending_requests if pending.lease is not None)
-        return Lost(len(pending_requests), 0, tokens, tuple(pending.request.key for pending in islice(pending_requests, MAX_DIGESTS)))
+        return Lost(
+            len(pending_requests),
+            0,
+            tokens,
+            tuple(pending.request.key for pending in islice(pending_requests, MAX_DIGESTS)),
+        )
 
     def _submit(self, pending: PendingRequest, owner: Owner) -> None:
         pending.owner = owner

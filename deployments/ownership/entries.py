@@ -1,24 +1,34 @@
-"""The owner's one table: an entry for each request, in one state at a time; and how leases of an earlier owner come into it. Pure: no clock.
+"""The owner's one table: an entry for each request, in one state at a time; and how leases of an earlier owner come
+into it. Pure: no clock.
 
-A request is placed under numbered attempts, and its engine id is `request id - attempt`. An entry knows the last attempt that was issued, by whatever
-owner, and attempts only grow: that is why no id is placed twice, even where a submitter that lost its channel submits what was placed a moment ago.
+A request is placed under numbered attempts, and its engine id is `request id - attempt`. An entry knows the last
+attempt that was issued, by whatever owner, and attempts only grow: that is why no id is placed twice, even where a
+submitter that lost its channel submits what was placed a moment ago.
 
     state      what it means                                    goes to
-    WAITING    it is in its lane                                RUNNING: placed. CLOSED: cancelled, expired, turned away, or its submitter is gone
-    DECLARED   its submitter runs it under an earlier owner; no    RUNNING: its replica says so too. CLOSED: it ended, or its replica refused it,
-               replica has said so yet, so nothing is booked    or its submitter is gone
-    RUNNING    leased, and its submitter is known                  ORPHANED: its submitter is gone. ANSWERED, ABORTED: its engine's account came.
-                                                                ENDED: released. WAITING: refused. CLOSED: its replica is lost
-    ORPHANED   leased, and nobody here holds it                 RUNNING: its submitter is back. CLOSED: its engine's account came, or its replica
-                                                                does not run it, or is lost. WAITING: its submitter had never heard of the placement
-    ANSWERED   leased; its engine has sent the whole answer     CLOSED: released, or its submitter is gone. WAITING: as RUNNING
+    WAITING    it is in its lane                                RUNNING: placed. CLOSED: cancelled, expired, turned
+               away, or its submitter is gone
+    DECLARED   its submitter runs it under an earlier owner; no    RUNNING: its replica says so too. CLOSED: it ended,
+               or its replica refused it, replica has said so yet, so nothing is booked    or its submitter is gone
+    RUNNING    leased, and its submitter is known                  ORPHANED: its submitter is gone. ANSWERED, ABORTED:
+               its engine's account came.
+                                                                ENDED: released. WAITING: refused. CLOSED: its replica
+                                                                is lost
+    ORPHANED   leased, and nobody here holds it                 RUNNING: its submitter is back. CLOSED: its engine's
+               account came, or its replica
+                                                                does not run it, or is lost. WAITING: its submitter had
+                                                                never heard of the placement
+    ANSWERED   leased; its engine has sent the whole answer     CLOSED: released, or its submitter is gone. WAITING: as
+               RUNNING
     ABORTED    leased; its engine ended it without an answer    CLOSED, WAITING: as ANSWERED
     ENDED      the lease ended; its engine's account is due     CLOSED: the account came. And as CLOSED
-    CLOSED     nothing more is to come of this attempt          WAITING: submitted again. DECLARED, RUNNING, ORPHANED, CLOSED: a later attempt,
+    CLOSED     nothing more is to come of this attempt          WAITING: submitted again. DECLARED, RUNNING, ORPHANED,
+               CLOSED: a later attempt,
                                                                 issued by an earlier owner
 
-A new entry begins as WAITING (submitted), DECLARED (its submitter has it), RUNNING or ORPHANED (adopted from a replica's word) or CLOSED (an account of
-something unknown here, which must not be adopted afterwards). The last `REMEMBERED` that ended are remembered.
+A new entry begins as WAITING (submitted), DECLARED (its submitter has it), RUNNING or ORPHANED (adopted from a
+replica's word) or CLOSED (an account of something unknown here, which must not be adopted afterwards). The last
+`REMEMBERED` that ended are remembered.
 """
 
 from collections import Counter, deque
@@ -67,8 +77,9 @@ _NEXT: dict[EntryState, frozenset[EntryState]] = {
 
 @dataclass(slots=True, eq=False)
 class OwnedRequest:
-    """One request. `attempt`: the last that was issued (0: none). `lease`: that of the attempt, from its placement to its account. `adopted`: it was
-    an earlier owner's, who alone knows when it was asked for. `admission`: what its submitter was told."""
+    """One request. `attempt`: the last that was issued (0: none). `lease`: that of the attempt, from its placement to
+    its account. `adopted`: it was an earlier owner's, who alone knows when it was asked for. `admission`: what its
+    submitter was told."""
 
     request_id: str
     attempt: int
@@ -121,11 +132,19 @@ class Entries:
         return [entry for entry in self if (lease := entry.booked) is not None and lease.replica_id == replica_id]
 
     def is_news(self, request_id: str, attempt: int) -> bool:
-        """Whether that attempt is later than all that is known of its request, of which nothing waits and nothing is leased."""
+        """Whether that attempt is later than all that is known of its request, of which nothing waits and nothing is
+        leased."""
         entry = self._entries.get(request_id)
         return entry is None or (entry.state in OVER and entry.attempt < attempt)
 
-    def begin(self, request_id: str, attempt: int, state: EntryState, submitter: Submitter | None = None, lease: Lease | None = None) -> OwnedRequest:
+    def begin(
+        self,
+        request_id: str,
+        attempt: int,
+        state: EntryState,
+        submitter: Submitter | None = None,
+        lease: Lease | None = None,
+    ) -> OwnedRequest:
         """The entry of a request that is new here, or was over, or goes on with another attempt."""
         entry = self._entries.get(request_id)
         if entry is None:
@@ -184,7 +203,8 @@ def split(attempt_id: str) -> tuple[str, int] | None:
 
 
 class Adoption:
-    """How an owner takes over leases of an earlier owner: a submitter says that it has them, a replica that it runs them, in whatever order.
+    """How an owner takes over leases of an earlier owner: a submitter says that it has them, a replica that it runs
+    them, in whatever order.
 
     `reconciled` counts how often a replica's word of what runs disagreed with the books, which were then corrected."""
 
@@ -207,7 +227,9 @@ class Adoption:
         reported = {one.lease.attempt_id: one for one in running}
         for one in reported.values():
             self._adopt(one, now)
-        leases = ((entry, entry.lease) for entry in self._entries.leased_on(replica_id) if entry.state is EntryState.ORPHANED)
+        leases = (
+            (entry, entry.lease) for entry in self._entries.leased_on(replica_id) if entry.state is EntryState.ORPHANED
+        )
         gone = [entry for entry, lease in leases if lease is not None and lease.attempt_id not in reported]
         self.reconciled += len(gone)
         return gone

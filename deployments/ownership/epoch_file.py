@@ -19,8 +19,8 @@ class EpochFile:
         self._written: dict[str, int] = {}
 
     def read(self) -> dict[str, int]:
-        """The highest epoch of each model; nothing where there is no file. One that cannot be read is logged and left out: what gateways and replicas
-        have seen stands in for it."""
+        """The highest epoch of each model; nothing where there is no file. One that cannot be read is logged and left
+        out: what gateways and replicas have seen stands in for it."""
         if self._path is None or not self._path.exists():
             return {}
         try:
@@ -30,8 +30,8 @@ class EpochFile:
         return dict(self._written)
 
     def write(self, epochs: Mapping[str, int]) -> None:
-        """Keeps them, on the disk when it returns; the same as before are not written again. A failure is logged: ownership must move on a full disk
-        too, and the next write tries again."""
+        """Keeps them, on the disk when it returns; the same as before are not written again. A failure is logged:
+        ownership must move on a full disk too, and the next write tries again."""
         if self._path is None or epochs == self._written:
             return
         new = self._path.with_name(f"{self._path.name}.new")
@@ -42,7 +42,11 @@ class EpochFile:
                 os.fsync(file.fileno())
             new.replace(self._path)
         except OSError as error:
-            log.error("%s cannot be written, a directory that restarts learns epochs from gateways and replicas: %s", self._path, error)
+            log.error(
+                "%s cannot be written, a directory that restarts learns epochs from gateways and replicas: %s",
+                self._path,
+                error,
+            )
         else:
             self._written = dict(epochs)
 

@@ -1,7 +1,9 @@
-"""The owner of a model in the gateway that owns it: the live shell around the pure scheduler, in that gateway's event loop.
+"""The owner of a model in the gateway that owns it: the live shell around the pure scheduler, in that gateway's event
+loop.
 
-It gives the scheduler the time, tells submitters what was decided, runs the scheduler's time-outs, and keeps which lease is whose. It decides nothing
-itself. A lease whose submitter is gone (its gateway died) stands until the replica says that it ended.
+It gives the scheduler the time, tells submitters what was decided, runs the scheduler's time-outs, and keeps which
+lease is whose. It decides nothing itself. A lease whose submitter is gone (its gateway died) stands until the replica
+says that it ended.
 """
 
 from collections.abc import Iterable
@@ -17,14 +19,25 @@ from deployments.ownership.roles import Channels, Submitter
 from deployments.ownership.suspicions import Telling
 from deployments.ownership.timer import Timer, now_s
 from deployments.protocol import Finished, ReplicaFacts, ReplicaState
-from deployments.scheduling import Binding, Capacity, Ending, Lease, Request, Scheduler, SchedulerContract, SchedulingPolicy, Snapshot
+from deployments.scheduling import (
+    Binding,
+    Capacity,
+    Ending,
+    Lease,
+    Request,
+    Scheduler,
+    SchedulerContract,
+    SchedulingPolicy,
+    Snapshot,
+)
 from deployments.scheduling.recorder import RecordingScheduler
 
 _DEFAULT_BINDING = Binding()
 
 
 class LaneOwner:
-    """Runs one model's scheduler. All methods run in the gateway's event loop; none blocks. `replicas` is shared with the gateway's dispatcher."""
+    """Runs one model's scheduler. All methods run in the gateway's event loop; none blocks. `replicas` is shared with
+    the gateway's dispatcher."""
 
     def __init__(
         self,
@@ -35,7 +48,9 @@ class LaneOwner:
         log: DecisionLog | None = None,
     ) -> None:
         self.epoch = epoch
-        self.scheduler: SchedulerContract = Scheduler(policy) if log is None else RecordingScheduler(policy, log.write, log.due, log.lost)
+        self.scheduler: SchedulerContract = (
+            Scheduler(policy) if log is None else RecordingScheduler(policy, log.write, log.due, log.lost)
+        )
         self._log = log
         self.replicas = replicas or Replicas()
         self._binding = binding
@@ -59,9 +74,11 @@ class LaneOwner:
         self._step()
 
     def submit(self, submitter: Submitter, request: Request, admitted: bool = False) -> None:
-        """Takes a request into the lane, or turns it away. One that is known here is recognised, whatever became of what was said before of it.
+        """Takes a request into the lane, or turns it away. One that is known here is recognised, whatever became of
+        what was said before of it.
 
-        `request.attempts` is the last attempt that the submitter has heard of. No later one is issued again, whoever issued it.
+        `request.attempts` is the last attempt that the submitter has heard of. No later one is issued again, whoever
+        issued it.
         """
         entry = self.entries.get(request.request_id)
         if entry is None or entry.state in OVER:
@@ -85,7 +102,8 @@ class LaneOwner:
         self._adoption.hold(submitter, attempt_id)
 
     def first_token(self, attempt_id: str) -> None:
-        """The first token is there. Holders and replicas both tell; what is known is no news, but of an adopted lease nothing is."""
+        """The first token is there. Holders and replicas both tell; what is known is no news, but of an adopted lease
+        nothing is."""
         entry = self.entries.of_attempt_id(attempt_id)
         if entry is None or (lease := entry.booked) is None or (entry.answered and not entry.adopted):
             return
@@ -115,7 +133,8 @@ class LaneOwner:
             self._step()
 
     def refused(self, submitter: Submitter, lease: Lease, state: ReplicaState | None) -> None:
-        """The replica took no work (it drains; None: no connection): the request waits again, before all others of its lane."""
+        """The replica took no work (it drains; None: no connection): the request waits again, before all others of its
+        lane."""
         self.replica_state(lease.replica_id, state)
         self.again(submitter, lease)
 
@@ -143,11 +162,13 @@ class LaneOwner:
                 self.release(message.request_id, Ending.FINISHED if message.sequences else Ending.FAILED)
 
     def join(self, submitter: Submitter, gateway_id: str, channel: int) -> bool:
-        """Another gateway's channel opens, which wants to be told when this owner decides nothing more. False where a later one came first."""
+        """Another gateway's channel opens, which wants to be told when this owner decides nothing more. False where a
+        later one came first."""
         return self._channels.open(submitter, gateway_id, channel) and self.telling.greet(submitter)
 
     def left(self, submitter: Submitter) -> None:
-        """A submitter is gone: what waits for it is given up, what runs for it stands until its replica says that it ended."""
+        """A submitter is gone: what waits for it is given up, what runs for it stands until its replica says that it
+        ended."""
         self._channels.ended(submitter)
         for entry in self.entries:
             if entry.submitter is not submitter:
@@ -173,7 +194,11 @@ class LaneOwner:
         """The replicas on which leases run that nobody holds: they are asked now and then."""
         if not self.entries.counts[EntryState.ORPHANED]:
             return set()
-        return {entry.lease.replica_id for entry in self.entries if entry.state is EntryState.ORPHANED and entry.lease is not None}
+        return {
+            entry.lease.replica_id
+            for entry in self.entries
+            if entry.state is EntryState.ORPHANED and entry.lease is not None
+        }
 
     def replica_up(self, facts: ReplicaFacts, running: Iterable[Running] = ()) -> None:
         """A replica is ready (or ready again), knows this owner's epoch, and runs what it says."""
@@ -193,8 +218,8 @@ class LaneOwner:
         self._step()
 
     def replica_lost(self, replica_id: str) -> None:
-        """A replica's process is gone: its leases end as failed, but for those whose whole answer it has sent. Who streams from it sees that by
-        itself."""
+        """A replica's process is gone: its leases end as failed, but for those whose whole answer it has sent. Who
+        streams from it sees that by itself."""
         on_it = self.entries.leased_on(replica_id)
         for entry in on_it:
             if entry.state is EntryState.ANSWERED:
@@ -231,7 +256,8 @@ class LaneOwner:
             self._log.close()
 
     def _enter(self, submitter: Submitter, request: Request, admitted: bool, issued: int) -> None:
-        """A request that is nowhere here, of which attempts up to `issued` are known: into the lane, if there is room."""
+        """A request that is nowhere here, of which attempts up to `issued` are known: into the lane, if there is
+        room."""
         request = replace(request, attempts=max(request.attempts, issued))
         admission = self.scheduler.submit(request, now_s(), admitted)
         if admission.accepted:
@@ -242,7 +268,8 @@ class LaneOwner:
             self._step()
 
     def _wait_again(self, entry: OwnedRequest, submitter: Submitter, request: Request) -> None:
-        """What is known here is of no use: its replica took no work, or its submitter never heard of it. It waits again, for the next attempt."""
+        """What is known here is of no use: its replica took no work, or its submitter never heard of it. It waits
+        again, for the next attempt."""
         lease = entry.booked
         if lease is not None and not entry.adopted and request.attempts <= entry.attempt:
             self.scheduler.release(lease, Ending.REFUSED, None, now_s())

@@ -1,4 +1,5 @@
-"""This gateway's place among the gateways of its cell: tells the directory again and again that it lives, and what it owns."""
+"""This gateway's place among the gateways of its cell: tells the directory again and again that it lives, and what it
+owns."""
 
 import asyncio
 import logging
@@ -35,7 +36,13 @@ class Epochs:
 class Membership:
     """`directory` is an actor's handle. Everything but `leave` returns at once: the directory may be down."""
 
-    def __init__(self, directory: Any, member: Member, epochs: Callable[[], Epochs], presence: Callable[[], Presence] = own_presence) -> None:
+    def __init__(
+        self,
+        directory: Any,
+        member: Member,
+        epochs: Callable[[], Epochs],
+        presence: Callable[[], Presence] = own_presence,
+    ) -> None:
         self._directory = directory
         self._member = member
         self._epochs = epochs
@@ -47,7 +54,9 @@ class Membership:
         member = self._member
         while True:
             epochs = self._epochs()
-            await self._tell("join", member.gateway_id, member.url, member.models, epochs.owned, epochs.seen, self._presence())
+            await self._tell(
+                "join", member.gateway_id, member.url, member.models, epochs.owned, epochs.seen, self._presence()
+            )
             await asyncio.sleep(JOIN_EVERY_S)
 
     async def leave(self) -> None:

@@ -1,8 +1,9 @@
-"""What a gateway and the owner of a model say to each other: one full-duplex HTTP exchange, one JSON object a line in both directions.
+"""What a gateway and the owner of a model say to each other: one full-duplex HTTP exchange, one JSON object a line in
+both directions.
 
-The gateway sends `Submit`, `Cancel`, `Hold`, `FirstToken`, `Died`, `Release` and `Refused`; the owner answers `Admitted`, `Placed` and `Expired`, and
-tells of `Suspected`; both send `Beat`, so that silence means a stopped process. Times cross the wire as ages and spans, never as moments: two
-machines' clocks are not compared.
+The gateway sends `Submit`, `Cancel`, `Hold`, `FirstToken`, `Died`, `Release` and `Refused`; the owner answers
+`Admitted`, `Placed` and `Expired`, and tells of `Suspected`; both send `Beat`, so that silence means a stopped process.
+Times cross the wire as ages and spans, never as moments: two machines' clocks are not compared.
 """
 
 import dataclasses
@@ -10,11 +11,22 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from deployments.scheduling import Admission, AdmissionKind, Ending, Lease, PickReason, Placement, RejectCause, Request, Suspicion
+from deployments.scheduling import (
+    Admission,
+    AdmissionKind,
+    Ending,
+    Lease,
+    PickReason,
+    Placement,
+    RejectCause,
+    Request,
+    Suspicion,
+)
 
 LANES_PATH = "/raylane/lanes"
-"""POST `LANES_PATH?model=...&gateway=...&epoch=...&channel=...` opens the exchange. `channel` numbers those that the gateway opens: a later one ends
-those before. 409 where the other does not own the model under that epoch, or a later channel of the gateway came first."""
+"""POST `LANES_PATH?model=...&gateway=...&epoch=...&channel=...` opens the exchange. `channel` numbers those that the
+gateway opens: a later one ends those before. 409 where the other does not own the model under that epoch, or a later
+channel of the gateway came first."""
 BEAT_S = 0.5
 UNRESPONSIVE_AFTER_S = 2.5
 """Who said nothing for so long is given up."""
@@ -156,7 +168,17 @@ class Placed:
 
     def placement(self, request: Request, now: float) -> Placement:
         """The placement of `request`, whose lease began now."""
-        lease = Lease(0, request, self.replica_id, now, self.attempt, self.prefill_tokens, self.kv_tokens, self.output_tokens, self.home)
+        lease = Lease(
+            0,
+            request,
+            self.replica_id,
+            now,
+            self.attempt,
+            self.prefill_tokens,
+            self.kv_tokens,
+            self.output_tokens,
+            self.home,
+        )
         eta_s = None if self.eta_s is None else (self.eta_s[0], self.eta_s[1])
         return Placement(request, lease, self.reason, self.lane, self.promoted, self.waited_s, eta_s)
 
@@ -187,9 +209,12 @@ class Beat:
     """A sign of life."""
 
 
-Message = Submit | Cancel | Hold | FirstToken | Died | Release | Refused | Admitted | Placed | Expired | Suspected | Beat
+Message = (
+    Submit | Cancel | Hold | FirstToken | Died | Release | Refused | Admitted | Placed | Expired | Suspected | Beat
+)
 _KINDS: dict[str, type[Message]] = {
-    kind.__name__.lower(): kind for kind in (Submit, Cancel, Hold, FirstToken, Died, Release, Refused, Admitted, Placed, Expired, Suspected, Beat)
+    kind.__name__.lower(): kind
+    for kind in (Submit, Cancel, Hold, FirstToken, Died, Release, Refused, Admitted, Placed, Expired, Suspected, Beat)
 }
 _ENUMS = {"ending": Ending, "kind": AdmissionKind, "cause": RejectCause, "reason": PickReason}
 
@@ -216,7 +241,9 @@ def waiting_of(request: Request, now: float) -> Waiting:
 def admitted_of(request_id: str, admission: Admission) -> Admitted:
     """The owner's answer as it crosses the wire."""
     eta_s = None if admission.eta_s is None else list(admission.eta_s)
-    return Admitted(request_id, admission.kind, admission.lane, admission.cause, eta_s, admission.backlog_s, admission.retry_after_s)
+    return Admitted(
+        request_id, admission.kind, admission.lane, admission.cause, eta_s, admission.backlog_s, admission.retry_after_s
+    )
 
 
 def placed_of(placement: Placement, url: str) -> Placed:
@@ -241,12 +268,19 @@ def placed_of(placement: Placement, url: str) -> Placed:
 
 def suspected_of(reported: Suspicion, now: float) -> Suspected:
     """A suspicion as it crosses the wire."""
-    return Suspected(reported.key, reported.deaths, reported.answered, now - reported.since_s if reported.deaths else 0.0)
+    return Suspected(
+        reported.key, reported.deaths, reported.answered, now - reported.since_s if reported.deaths else 0.0
+    )
 
 
 def encode(message: Message) -> bytes:
     """One line, newline included."""
-    return json.dumps({"type": type(message).__name__.lower(), **dataclasses.asdict(message)}, separators=(",", ":")).encode() + b"\n"
+    return (
+        json.dumps(
+            {"type": type(message).__name__.lower(), **dataclasses.asdict(message)}, separators=(",", ":")
+        ).encode()
+        + b"\n"
+    )
 
 
 def decode(line: bytes) -> Message:

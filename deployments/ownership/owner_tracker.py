@@ -1,7 +1,8 @@
-"""Whom a dispatcher follows: this gateway where it owns the model, else the channel to the gateway that does; nobody in between.
+"""Whom a dispatcher follows: this gateway where it owns the model, else the channel to the gateway that does; nobody in
+between.
 
-Follows what the directory says (`reported`). Safety does not rest on it: an owner shows its epoch to every replica before it uses it, and a replica takes
-nothing under an earlier one.
+Follows what the directory says (`reported`). Safety does not rest on it: an owner shows its epoch to every replica
+before it uses it, and a replica takes nothing under an earlier one.
 """
 
 import asyncio
@@ -138,7 +139,9 @@ class OwnerTracker:
         running = self._claims.get(facts.replica_id)
         if running is not None and not running.done():
             return
-        self._claims[facts.replica_id] = asyncio.create_task(self._show_epoch(owner, facts), name=f"claim-{facts.replica_id}")
+        self._claims[facts.replica_id] = asyncio.create_task(
+            self._show_epoch(owner, facts), name=f"claim-{facts.replica_id}"
+        )
 
     async def _show_epoch(self, owner: LaneOwner, facts: ReplicaFacts) -> None:
         while self.dispatcher.own is owner and self.dispatcher.replicas.is_ready(facts.replica_id):
@@ -176,7 +179,9 @@ class OwnerTracker:
             except NotOwner:
                 pass  # it does not know yet that it owns the model, or knows already that it does no more
             except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-                log.warning("model %s: the channel to gateway %s broke: %r", ownership.model, ownership.gateway_id, error)
+                log.warning(
+                    "model %s: the channel to gateway %s broke: %r", ownership.model, ownership.gateway_id, error
+                )
                 self._registrar.doubt(ownership.gateway_id)
             self.dispatcher.follow(None)
             wait_s = RETRY_S if time.monotonic() - began_s > 1 else min(MAX_RETRY_S, 2 * wait_s)
@@ -211,7 +216,11 @@ async def claim(session: aiohttp.ClientSession, facts: ReplicaFacts, epoch: int,
             raise Overtaken(int(answer["error"]["highest"]))
         if status != 200:
             raise ClaimFailed(f"{status}: {payload[:200]!r}")
-        return [running for reported in answer["running"] if (running := _running(reported, facts.replica_id, now)) is not None]
+        return [
+            running
+            for reported in answer["running"]
+            if (running := _running(reported, facts.replica_id, now)) is not None
+        ]
     except (KeyError, TypeError, ValueError) as error:
         raise ClaimFailed(f"not an answer to a claim: {payload[:200]!r}") from error
 

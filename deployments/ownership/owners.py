@@ -1,11 +1,13 @@
 """Which gateway owns which model's decisions, and under which epoch. Pure: the directory holds it, the tests drive it.
 
-An epoch is issued once, for one gateway, and only grows; the engines refuse what was overtaken (`engine/fence.py`), so nothing here has to be right
-about who is alive: a gateway that is given up too early loses its models, and nothing else.
+An epoch is issued once, for one gateway, and only grows; the engines refuse what was overtaken (`engine/fence.py`), so
+nothing here has to be right about who is alive: a gateway that is given up too early loses its models, and nothing
+else.
 
-That no epoch is issued twice rests on what the directory knows when it starts again: the epochs that it kept (`epoch_file.py`), and where those are
-lost, what gateways and replicas have seen and tell as they register. An epoch above all of these is new. Where an epoch is missed all the same (its
-file is lost, and nobody who has seen it has registered yet), the first engine that has seen it refuses the new owner, and says so (`overtaken`).
+That no epoch is issued twice rests on what the directory knows when it starts again: the epochs that it kept
+(`epoch_file.py`), and where those are lost, what gateways and replicas have seen and tell as they register. An epoch
+above all of these is new. Where an epoch is missed all the same (its file is lost, and nobody who has seen it has
+registered yet), the first engine that has seen it refuses the new owner, and says so (`overtaken`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +17,8 @@ from types import MappingProxyType
 UNRESPONSIVE_AFTER_S = 6.0
 """A gateway that did not register for so long is given up."""
 SETTLE_S = 5.0
-"""A new directory gives out no model that nobody claims before all gateways that are expected have registered, or this long has passed."""
+"""A new directory gives out no model that nobody claims before all gateways that are expected have registered, or this
+long has passed."""
 _REMEMBERED = 64
 _NONE: Mapping[str, int] = MappingProxyType({})
 
@@ -38,7 +41,8 @@ class _Gateway:
 
 
 class Owners:
-    """The owners of a cell's models. `lost` names the gateways that were given up last, as opposed to those that left."""
+    """The owners of a cell's models. `lost` names the gateways that were given up last, as opposed to those that
+    left."""
 
     def __init__(self, now: float, expected: int = 1, epochs: Mapping[str, int] = _NONE) -> None:
         self.owned: dict[str, Ownership] = {}
@@ -56,17 +60,27 @@ class Owners:
         return {gateway_id: gateway.url for gateway_id, gateway in self._gateways.items()}
 
     def register(
-        self, gateway_id: str, url: str, models: Iterable[str], owned: Mapping[str, int], now: float, seen: Mapping[str, int] = _NONE
+        self,
+        gateway_id: str,
+        url: str,
+        models: Iterable[str],
+        owned: Mapping[str, int],
+        now: float,
+        seen: Mapping[str, int] = _NONE,
     ) -> None:
-        """A gateway lives. `models` are those that it could own, `owned` the epochs under which it believes to own some, `seen` the highest that it
-        has heard of."""
+        """A gateway lives. `models` are those that it could own, `owned` the epochs under which it believes to own
+        some, `seen` the highest that it has heard of."""
         self._gateways[gateway_id] = _Gateway(url, now, frozenset(models))
         self.lost = tuple(lost for lost in self.lost if lost != gateway_id)
         for model, epoch in owned.items():
             owner = self.owned.get(model)
-            if owner is not None and owner.epoch == epoch and owner.gateway_id != gateway_id:  # issued twice, since what was kept was lost
+            if (
+                owner is not None and owner.epoch == epoch and owner.gateway_id != gateway_id
+            ):  # issued twice, since what was kept was lost
                 del self.owned[model]
-            elif epoch >= self.epochs.get(model, 0) and (owner is None or epoch > owner.epoch):  # this directory is younger than that owner
+            elif epoch >= self.epochs.get(model, 0) and (
+                owner is None or epoch > owner.epoch
+            ):  # this directory is younger than that owner
                 self._own(Ownership(model, epoch, gateway_id, url))
         self.saw(seen)
         self.assign(now)
@@ -82,13 +96,14 @@ class Owners:
         self.assign(now)
 
     def give_up(self, gateway_id: str, now: float) -> None:
-        """A gateway was found dead or unresponsive by another one: its models go to others. If it lives it may register again."""
+        """A gateway was found dead or unresponsive by another one: its models go to others. If it lives it may register
+        again."""
         self._lose(gateway_id)
         self.assign(now)
 
     def overtaken(self, model: str, highest: int, now: float) -> None:
-        """An engine has refused an owner, since it has seen the epoch `highest`. Where that is the rightful owner's, or an earlier one, the refused
-        was an owner before; where it is higher, the model gets one above it."""
+        """An engine has refused an owner, since it has seen the epoch `highest`. Where that is the rightful owner's, or
+        an earlier one, the refused was an owner before; where it is higher, the model gets one above it."""
         self.saw({model: highest})
         owner = self.owned.get(model)
         if owner is not None and owner.epoch < highest:
@@ -96,15 +111,24 @@ class Owners:
         self.assign(now)
 
     def assign(self, now: float) -> None:
-        """Gives up the unresponsive, and gives each model without a living owner to the gateway that owns the fewest. Called now and then."""
-        for gateway_id in [key for key, gateway in self._gateways.items() if now - gateway.seen_s > UNRESPONSIVE_AFTER_S]:
+        """Gives up the unresponsive, and gives each model without a living owner to the gateway that owns the fewest.
+        Called now and then."""
+        for gateway_id in [
+            key for key, gateway in self._gateways.items() if now - gateway.seen_s > UNRESPONSIVE_AFTER_S
+        ]:
             self._lose(gateway_id)
         settled = len(self._gateways) >= self._expected or now >= self._settled_s
         desired = {model for gateway in self._gateways.values() for model in gateway.models}
         for model in sorted(desired | self.owned.keys()):
             owner = self.owned.get(model)
-            if owner is not None and owner.gateway_id in self._gateways and (owner.epoch == self.epochs[model] or not settled):
-                continue  # of an epoch above the owner's, the owner may be about to register; the others would not follow this one
+            if (
+                owner is not None
+                and owner.gateway_id in self._gateways
+                and (owner.epoch == self.epochs[model] or not settled)
+            ):
+                # of an epoch above the owner's, the owner may be about to register; the others would not follow this
+                # one
+                continue
             self.owned.pop(model, None)
             if settled or model in self._had_owner:
                 self._give(model)

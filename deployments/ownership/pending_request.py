@@ -13,7 +13,8 @@ class QueueTimeout(Exception):
 
 
 class Rejected(Exception):
-    """The request is turned away though it was taken in: it lost its replica before it saw it, and its lane takes no more; or it waits in vain."""
+    """The request is turned away though it was taken in: it lost its replica before it saw it, and its lane takes no
+    more; or it waits in vain."""
 
     def __init__(self, admission: Admission) -> None:
         super().__init__(admission.cause)
@@ -22,8 +23,8 @@ class Rejected(Exception):
 
 @dataclass(slots=True, eq=False)
 class PendingRequest:
-    """One request. `owner` has it, under whichever epoch; None: nobody does, and it may be handed on from `again_s` on. `answered`: its first token
-    is there. `complete`: its replica has sent the whole answer, and may go."""
+    """One request. `owner` has it, under whichever epoch; None: nobody does, and it may be handed on from `again_s` on.
+    `answered`: its first token is there. `complete`: its replica has sent the whole answer, and may go."""
 
     request: Request
     admission: asyncio.Future[Admission]
@@ -39,7 +40,8 @@ class PendingRequest:
     tell_lost: Callable[[], None] | None = None
 
     def wait_again(self, attempt: int) -> None:
-        """Its lease, the `attempt`-th, was of no use: nobody has the request now, and another placement is waited for."""
+        """Its lease, the `attempt`-th, was of no use: nobody has the request now, and another placement is waited
+        for."""
         self.request = replace(self.request, attempts=attempt)
         self.placement = asyncio.get_running_loop().create_future()
         self.lease, self.owner, self.tell_lost, self.answered, self.complete = None, None, None, False, False

@@ -1,4 +1,5 @@
-"""The replicas of one model as this gateway sees them, by its own feeds: which there are, and which take requests now."""
+"""The replicas of one model as this gateway sees them, by its own feeds: which there are, and which take requests
+now."""
 
 from deployments.protocol import ReplicaFacts
 from deployments.scheduling import SchedulerContract

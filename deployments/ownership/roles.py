@@ -1,7 +1,8 @@
 """The two roles around a model's requests: who holds their clients, and who decides on them.
 
-A gateway holds requests at its dispatcher (`dispatcher.py`). It asks the owner: the scheduler in its own process (`lane_owner.py`), or that of another gateway,
-over a channel (`channel.py`). A session (`channel.py`) is the submitter that stands, at the owner, for another gateway.
+A gateway holds requests at its dispatcher (`dispatcher.py`). It asks the owner: the scheduler in its own process
+(`lane_owner.py`), or that of another gateway, over a channel (`channel.py`). A session (`channel.py`) is the submitter
+that stands, at the owner, for another gateway.
 """
 
 from typing import Protocol
@@ -14,7 +15,8 @@ class Submitter(Protocol):
     """Whoever holds requests is told here what was decided on them. None of it may block or raise."""
 
     def admitted(self, request_id: str, admission: Admission) -> None:
-        """The answer to `submit`; also to a refused request for which there is no room any more, and to one that would wait in vain."""
+        """The answer to `submit`; also to a refused request for which there is no room any more, and to one that would
+        wait in vain."""
 
     def placed(self, placement: Placement, url: str) -> None:
         """A request got a lease on the replica that listens at `url`."""
@@ -30,7 +32,8 @@ class Submitter(Protocol):
 
 
 class Owner(Protocol):
-    """Whoever decides. Leases are named by their `attempt_id`, which is the same for every owner; what an owner does not know it ignores.
+    """Whoever decides. Leases are named by their `attempt_id`, which is the same for every owner; what an owner does
+    not know it ignores.
 
     `epoch` says under which ownership it decides; the engines refuse a lease whose epoch was overtaken.
     """
@@ -50,7 +53,8 @@ class Owner(Protocol):
         """The first token of a lease is there: its prompt is prefilled."""
 
     def died(self, attempt_id: str) -> None:
-        """The replica, or its engine, died while it ran that lease. The lease stands until it is released or refused."""
+        """The replica, or its engine, died while it ran that lease. The lease stands until it is released or
+        refused."""
 
     def release(self, attempt_id: str, ending: Ending) -> None:
         """A lease ended."""
@@ -62,9 +66,10 @@ class Owner(Protocol):
 class Channels:
     """Which channel of each other gateway is its last, as the owner of a model sees them.
 
-    A gateway has one channel to the owner at a time. Where it opens another, the one before may still look alive here, and still bring what was sent
-    on it: that is out of date from then on. The channels are numbered by the gateway, since they may arrive in another order than they were opened.
-    The number of the last one is remembered as long as the owner is.
+    A gateway has one channel to the owner at a time. Where it opens another, the one before may still look alive here,
+    and still bring what was sent on it: that is out of date from then on. The channels are numbered by the gateway,
+    since they may arrive in another order than they were opened. The number of the last one is remembered as long as
+    the owner is.
     """
 
     def __init__(self) -> None:

@@ -35,7 +35,8 @@ class Known:
 
 
 class Telling:
-    """The owner's part: tells all gateways what has changed, `here` the one that it runs in, and sounds the alarm at a ban."""
+    """The owner's part: tells all gateways what has changed, `here` the one that it runs in, and sounds the alarm at a
+    ban."""
 
     def __init__(self, scheduler: SchedulerContract, channels: Channels) -> None:
         self.here = Known()
@@ -63,6 +64,10 @@ class Telling:
             submitter.suspected(news)
         for one in news:
             if one.banned:
-                log.error("ALARM: query of death: %d replicas died while a body of digest %s ran; it is refused from now on", one.deaths, one.key)
+                log.error(
+                    "ALARM: query of death: %d replicas died while a body of digest %s ran; it is refused from now on",
+                    one.deaths,
+                    one.key,
+                )
             elif one.deaths:
                 log.warning("a replica died while a body of digest %s ran", one.key)

@@ -32,9 +32,12 @@ class RetryQueue:
     def __init__(self) -> None:
         self._booked_until_s = 0.0
 
-    def retry_after_s(self, request_id: str, cost: float, excess: float, rate: float | None, now: float, start_s: float = 0.0) -> float:
-        """Whole seconds to wait. `excess`: the work that must be done before there is room; `rate`: work a second, if known. Nothing is done before
-        `start_s` seconds from now, when there is a replica, and nobody is told to come back sooner."""
+    def retry_after_s(
+        self, request_id: str, cost: float, excess: float, rate: float | None, now: float, start_s: float = 0.0
+    ) -> float:
+        """Whole seconds to wait. `excess`: the work that must be done before there is room; `rate`: work a second, if
+        known. Nothing is done before `start_s` seconds from now, when there is a replica, and nobody is told to come
+        back sooner."""
         if rate is None:
             wait_s = start_s or _UNKNOWN_RATE_S
         else:
@@ -99,12 +102,18 @@ class AdmissionControl:
 
     def _answer(self, job: Job, rejection: Rejection, now: float) -> Admission:
         if rejection.retry_after_s is not None:
-            return Admission(AdmissionKind.REJECT, job.home_name, rejection.cause, retry_after_s=rejection.retry_after_s)
+            return Admission(
+                AdmissionKind.REJECT, job.home_name, rejection.cause, retry_after_s=rejection.retry_after_s
+            )
         lanes = self._facts.lanes
         lane, policy, rate = lanes.lanes[job.home], lanes.policy.lanes[job.home], self._facts.rate.per_s
         work = lane.work if job.lane is lane else lane.work + job.cost
         excess = max(0.0, work - policy.cap_s * rate) if rate else 0.0
         retry = self._retries.setdefault(policy.name, RetryQueue())
-        retry_after_s = retry.retry_after_s(job.request.request_id, job.cost, excess, rate, now, self._facts.starting.wait_s(now))
+        retry_after_s = retry.retry_after_s(
+            job.request.request_id, job.cost, excess, rate, now, self._facts.starting.wait_s(now)
+        )
         eta_s = self._forecasts.expected(job, now)
-        return Admission(AdmissionKind.REJECT, policy.name, rejection.cause, eta_s, lane.work / rate if rate else None, retry_after_s)
+        return Admission(
+            AdmissionKind.REJECT, policy.name, rejection.cause, eta_s, lane.work / rate if rate else None, retry_after_s
+        )

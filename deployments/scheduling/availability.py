@@ -1,4 +1,5 @@
-"""What holds while there is no replica: who waits for the next one (`Starting`), and which waits teach nothing (`Outage`)."""
+"""What holds while there is no replica: who waits for the next one (`Starting`), and which waits teach nothing
+(`Outage`)."""
 
 import math
 
@@ -9,8 +10,9 @@ from deployments.scheduling.request import Request
 class Starting:
     """When the next replica is expected. `doubt`: something changed, so that what waits may wait in vain.
 
-    While there is no replica the lanes are a waiting room: a request waits as long as the start of the next replica fits its patience (`expires_s`).
-    When that will be is a fact from outside. While nobody knows, everybody waits: the first request is what makes a replica start.
+    While there is no replica the lanes are a waiting room: a request waits as long as the start of the next replica
+    fits its patience (`expires_s`). When that will be is a fact from outside. While nobody knows, everybody waits: the
+    first request is what makes a replica start.
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -46,11 +48,12 @@ class Starting:
 
 
 class Outage:
-    """When no replica answers that should: what waits teach meanwhile is no measure of the lanes, and is not learned, or forgotten again.
+    """When no replica answers that should: what waits teach meanwhile is no measure of the lanes, and is not learned,
+    or forgotten again.
 
-    An outage begins when the last ready replica is lost or unresponsive, and ends when one is ready. One that hangs is found out only after a while,
-    so the outage reaches back to the last sign of life: a first token, or the end of an answer. A replica that drains, or one that an operator keeps
-    work off, makes no outage: that is somebody's plan.
+    An outage begins when the last ready replica is lost or unresponsive, and ends when one is ready. One that hangs is
+    found out only after a while, so the outage reaches back to the last sign of life: a first token, or the end of an
+    answer. A replica that drains, or one that an operator keeps work off, makes no outage: that is somebody's plan.
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -69,7 +72,8 @@ class Outage:
             self._began_s = self._sign_s
 
     def up(self, now: float) -> float | None:
-        """A replica came, or came back. Returns since when nothing counts that was learned; None where that ends no outage."""
+        """A replica came, or came back. Returns since when nothing counts that was learned; None where that ends no
+        outage."""
         if self._began_s is None or not self._fleet.any_ready:
             return None
         began_s, self._began_s, self._over_s = self._began_s, None, now

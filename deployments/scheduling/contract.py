@@ -19,7 +19,8 @@ from deployments.scheduling.suspects import Suspicion
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """`eta_s`: the wait that is promised to a queued request (p50, p95). `retry_after_s` and `backlog_s` (seconds of work): rejections only."""
+    """`eta_s`: the wait that is promised to a queued request (p50, p95). `retry_after_s` and `backlog_s` (seconds of
+    work): rejections only."""
 
     kind: AdmissionKind
     lane: str
@@ -36,7 +37,8 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A decision of `Scheduler.step`: this request runs there, for this reason. `waited_s` in its lane, of which `eta_s` was promised (p50, p95)."""
+    """A decision of `Scheduler.step`: this request runs there, for this reason. `waited_s` in its lane, of which
+    `eta_s` was promised (p50, p95)."""
 
     request: Request
     lease: Lease
@@ -62,7 +64,8 @@ class TurnedAway:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Requests placed, requests whose wait ran out, and those for which it would; and whose standing has changed as a suspect."""
+    """Requests placed, requests whose wait ran out, and those for which it would; and whose standing has changed as a
+    suspect."""
 
     placements: tuple[Placement, ...]
     expired: tuple[Request, ...]
@@ -78,10 +81,12 @@ class SchedulerContract(Protocol):
 
     # Requests: from `submit` to the end of the wait.
     def submit(self, request: Request, now: float, admitted: bool = False) -> Admission:
-        """Takes a request into its lane, or rejects it. `admitted`: an earlier owner had taken it in, so no limit or cap rejects it now."""
+        """Takes a request into its lane, or rejects it. `admitted`: an earlier owner had taken it in, so no limit or
+        cap rejects it now."""
 
     def cancel(self, request_id: str, now: float) -> bool:
-        """Takes a waiting request out of its lane. False when it does not wait (never did, was placed, or was given up)."""
+        """Takes a waiting request out of its lane. False when it does not wait (never did, was placed, or was given
+        up)."""
 
     def step(self, now: float) -> Step:
         """Decides: gives up waits, promotes, places. Each decision is handed over once."""
@@ -103,7 +108,8 @@ class SchedulerContract(Protocol):
         """The engine's account of a finished request, before or after its lease ends."""
 
     def adopt(self, reported: Lease, started: bool, now: float) -> Lease | None:
-        """Books a lease of an earlier owner, as its replica reports it. `started`: its prompt is prefilled. None for an unknown replica."""
+        """Books a lease of an earlier owner, as its replica reports it. `started`: its prompt is prefilled. None for an
+        unknown replica."""
 
     # Facts about replicas, and what an earlier owner knew.
     def replica_up(self, replica_id: str, capacity: Capacity, now: float) -> None:
@@ -125,7 +131,8 @@ class SchedulerContract(Protocol):
         """It is gone: its leases end as failed, and are returned."""
 
     def expect_replica(self, ready_at_s: float | None, now: float) -> None:
-        """The next replica should be ready then; None: nobody knows of one that starts. Counts while there is no other."""
+        """The next replica should be ready then; None: nobody knows of one that starts. Counts while there is no
+        other."""
 
     def recall(self, reported: Suspicion, now: float) -> None:
         """What an earlier owner knew of a query of death."""

@@ -1,22 +1,27 @@
 """How long a request will wait, with honest quantiles.
 
-A request is served in one of three ways: in time, behind those of its lane that can still meet their deadlines; late, after all of those; or
-promoted, once it has waited so long. The waits differ by an order of magnitude each under overload, and which of them it will be is not certain. So
-the told quantiles are those of a mixture:
+A request is served in one of three ways: in time, behind those of its lane that can still meet their deadlines; late,
+after all of those; or promoted, once it has waited so long. The waits differ by an order of magnitude each under
+overload, and which of them it will be is not certain. So the told quantiles are those of a mixture:
 
-    timely(q)   = (forecast in time + FLOOR) * exp(quantile q of the last ratios) - FLOOR      told where it ends before the latest start
-    late(q')    = the same of the forecast late, where q' is what of q lies beyond the timely ones: told where it ends before the promotion
-    promoted(q") = the time of the promotion + the same of the forecast wait among the promoted, where q" is what of q' lies beyond the late ones
+    timely(q)   = (forecast in time + FLOOR) * exp(quantile q of the last ratios) - FLOOR      told where it ends before
+                the latest start
+    late(q')    = the same of the forecast late, where q' is what of q lies beyond the timely ones: told where it ends
+                before the promotion
+    promoted(q") = the time of the promotion + the same of the forecast wait among the promoted, where q" is what of q'
+    lies beyond the late ones
 
-The base forecasts come from the work ahead and the measured rates (`outlook.py`). A ratio is log((wait + FLOOR) / (forecast + FLOOR)) of what
-really happened; one that was forecast in time and came late counts as infinite, and is known as soon as its latest start has passed, long before it
-is served; so does one that came late and was promoted. Of the late ones the quick outcomes are known first, and would make all look quick: an
-outcome counts only when the request would have been promoted, and until some do, the 95th percentile of a late one is that of a promoted one.
-Ratios are kept by the size of the forecast (a short wait errs by more, in proportion) and thinned in time, so that the last minutes speak and not
-the last seconds. A slack for each of the three ways, which starts at 0, is added to each log and moved by each outcome, slack += gain * (missed -
-(1 - q)): that holds the long-run coverage at q whatever the traffic does (conformal inference under shift: Gibbs and Candes, NeurIPS 2021). The
-gain shrinks with the number of promises whose outcome is not known or does not count yet, since they will all err the same way before the first of
-them does. A wait that was cancelled before its p95 says nothing (it is censored); one that was cancelled after it is a miss.
+The base forecasts come from the work ahead and the measured rates (`outlook.py`). A ratio is log((wait + FLOOR) /
+(forecast + FLOOR)) of what really happened; one that was forecast in time and came late counts as infinite, and is
+known as soon as its latest start has passed, long before it is served; so does one that came late and was promoted. Of
+the late ones the quick outcomes are known first, and would make all look quick: an outcome counts only when the request
+would have been promoted, and until some do, the 95th percentile of a late one is that of a promoted one. Ratios are
+kept by the size of the forecast (a short wait errs by more, in proportion) and thinned in time, so that the last
+minutes speak and not the last seconds. A slack for each of the three ways, which starts at 0, is added to each log and
+moved by each outcome, slack += gain * (missed - (1 - q)): that holds the long-run coverage at q whatever the traffic
+does (conformal inference under shift: Gibbs and Candes, NeurIPS 2021). The gain shrinks with the number of promises
+whose outcome is not known or does not count yet, since they will all err the same way before the first of them does. A
+wait that was cancelled before its p95 says nothing (it is censored); one that was cancelled after it is a miss.
 """
 
 import heapq
@@ -61,8 +66,8 @@ _BOTH_TIMELY = (Way.TIMELY, Way.TIMELY)
 
 
 class Outlook(NamedTuple):
-    """The base forecasts of one request in seconds: its wait if it is served in time, until its latest start, and its wait if it comes late; until
-    its promotion, and its wait among the promoted."""
+    """The base forecasts of one request in seconds: its wait if it is served in time, until its latest start, and its
+    wait if it comes late; until its promotion, and its wait among the promoted."""
 
     timely_s: float
     slack_s: float
@@ -72,7 +77,8 @@ class Outlook(NamedTuple):
 
 
 class WaitEstimate(NamedTuple):
-    """What was told (`p50_s`, `p95_s`), on which outlook. `ways`: how the request would be served after waits as long as these two."""
+    """What was told (`p50_s`, `p95_s`), on which outlook. `ways`: how the request would be served after waits as long
+    as these two."""
 
     outlook: Outlook
     p50_s: float
@@ -116,7 +122,8 @@ class LaneEta:
         self._timely.add(wait_estimate.outlook.timely_s, math.inf, now)
 
     def observe(self, wait_estimate: WaitEstimate, wait_s: float, way: Way, now: float) -> None:
-        """The request waited `wait_s` and was placed in that way. Of one that was not in time, `came_late` was told before."""
+        """The request waited `wait_s` and was placed in that way. Of one that was not in time, `came_late` was told
+        before."""
         self.open -= 1
         outlook = wait_estimate.outlook
         if way is Way.TIMELY:
@@ -196,7 +203,9 @@ class LaneEta:
         floor_s = _blur_s(outlook)
         ratios = self._promoted.near(outlook.promoted_s + floor_s)
         if ratios is None:
-            promoted_s = outlook.promoted_s if index == 0 else _stretched(outlook.promoted_s, math.log(_UNKNOWN), floor_s)
+            promoted_s = (
+                outlook.promoted_s if index == 0 else _stretched(outlook.promoted_s, math.log(_UNKNOWN), floor_s)
+            )
         else:
             promoted_s = _stretched(outlook.promoted_s, _at(ratios, level) + self._slack[Way.PROMOTED][index], floor_s)
         return until_s + max(0.0, promoted_s), Way.PROMOTED
@@ -275,7 +284,8 @@ def _left(level: float, ratios: list[float] | None, until_s: float, forecast_s: 
 
 
 def _blur_s(outlook: Outlook) -> float:
-    """The floor of ratios among the promoted: the forecast reaches as far ahead as the promotion is, and what arrives until then is not known."""
+    """The floor of ratios among the promoted: the forecast reaches as far ahead as the promotion is, and what arrives
+    until then is not known."""
     return max(FLOOR_S, _BLUR * outlook.promotion_s)
 
 

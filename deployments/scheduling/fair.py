@@ -4,9 +4,10 @@
     finish(f) = start(f) + cost / weight(f)
     V         = start of the request that was served last; the smallest start is served next
 
-Over any interval in which f and g are both backlogged,  |work(f)/w(f) - work(g)/w(g)| <= C/w(f) + C/w(g)  with C the largest cost: shares are right
-to within one request each, whatever the costs, and no step loops over rounds (as deficit round robin does for a large head).
-Source: Goyal, Vin and Cheng, "Start-time Fair Queuing", SIGCOMM 1996. Why not deficit round robin: docs/decisions/0006.
+Over any interval in which f and g are both backlogged,  |work(f)/w(f) - work(g)/w(g)| <= C/w(f) + C/w(g)  with C the
+largest cost: shares are right to within one request each, whatever the costs, and no step loops over rounds (as deficit
+round robin does for a large head). Source: Goyal, Vin and Cheng, "Start-time Fair Queuing", SIGCOMM 1996. Why not
+deficit round robin: docs/decisions/0006.
 """
 
 

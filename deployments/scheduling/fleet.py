@@ -15,7 +15,8 @@ from deployments.scheduling.replica import Capacity, Replica, ReplicaStatus
 from deployments.scheduling.request import Job
 
 PROBES = 4
-"""So many of the least loaded replicas are looked at for each job, and, where it fits on none of them, as many of those with the most free KV."""
+"""So many of the least loaded replicas are looked at for each job, and, where it fits on none of them, as many of those
+with the most free KV."""
 
 
 SLOW = 2.5
@@ -100,7 +101,8 @@ class Fleet:
         return replica is not None and replica.reported is ReplicaStatus.DRAINING
 
     def cordon(self, replica_id: str, cordoned: bool) -> None:
-        """An operator keeps new work off a replica, or does no more; also one that is unknown yet, or silent for now."""
+        """An operator keeps new work off a replica, or does no more; also one that is unknown yet, or silent for
+        now."""
         (self.cordoned.add if cordoned else self.cordoned.discard)(replica_id)
         replica = self.by_id.get(replica_id)
         if replica is not None:
@@ -150,7 +152,8 @@ class Fleet:
         return any(replica.status is ReplicaStatus.READY for replica in self.by_id.values())
 
     def fitting(self, job: Job) -> list[Replica] | WaitReason:
-        """Some of the open replicas that `job` fits on, of the least loaded or else of those with the most free KV; or what it waits for.
+        """Some of the open replicas that `job` fits on, of the least loaded or else of those with the most free KV; or
+        what it waits for.
 
         Looks at a few, however many there are: a job that fits nowhere is asked for at each step.
         """
@@ -194,10 +197,11 @@ class Fleet:
 
 
 class Outliers:
-    """Ejects replicas that decode far slower than the others (a throttled GPU, a noisy neighbour), for a while, and never the last one.
+    """Ejects replicas that decode far slower than the others (a throttled GPU, a noisy neighbour), for a while, and
+    never the last one.
 
-    A replica is slow when its time per output token (a decayed mean of the engine's own account) is more than `SLOW` times the fleet's median. It
-    comes back after `PROBATION_S` with a clean slate: what it then shows decides.
+    A replica is slow when its time per output token (a decayed mean of the engine's own account) is more than `SLOW`
+    times the fleet's median. It comes back after `PROBATION_S` with a clean slate: what it then shows decides.
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -214,7 +218,11 @@ class Outliers:
             if now - since >= PROBATION_S:
                 del self._ejected[replica_id]
                 self._forgive(replica_id)
-        measured = [replica for replica in self._fleet.by_id.values() if replica.status is ReplicaStatus.READY and replica.tpot_s is not None]
+        measured = [
+            replica
+            for replica in self._fleet.by_id.values()
+            if replica.status is ReplicaStatus.READY and replica.tpot_s is not None
+        ]
         if len(measured) < MIN_REPLICAS:
             return
         limit = SLOW * median(replica.tpot_s for replica in measured if replica.tpot_s is not None)

@@ -1,4 +1,5 @@
-"""The waits that are promised to requests, and what becomes of the promises: from each outcome the lanes' forecasts learn (`eta.py`)."""
+"""The waits that are promised to requests, and what becomes of the promises: from each outcome the lanes' forecasts
+learn (`eta.py`)."""
 
 from deployments.scheduling.availability import Outage, Starting
 from deployments.scheduling.eta import LaneEta, Way
@@ -21,7 +22,8 @@ class Forecasts:
         self.outlooks = Outlooks(lanes, rate, starting)
 
     def reload(self, now: float) -> None:
-        """The lanes are new. Of those that are no more nothing is kept but the promises they gave: a job knows by whom."""
+        """The lanes are new. Of those that are no more nothing is kept but the promises they gave: a job knows by
+        whom."""
         names = {lane.name for lane in self._lanes.lanes}
         self.etas = {name: eta for name, eta in self.etas.items() if name in names}
         self.outlooks.reload(names, now)
@@ -68,7 +70,8 @@ class Forecasts:
         eta.observe(job.wait_estimate, wait_s, way, now)
 
     def shown(self, home: int, now: float) -> tuple[float, float] | None:
-        """What a request like the last one would be told now in the lane of that index; None before any was told anything."""
+        """What a request like the last one would be told now in the lane of that index; None before any was told
+        anything."""
         if not self._lanes.jobs and self._starting.any_open:
             return 0.0, 0.0
         eta = self.etas.get(self._lanes.policy.lanes[home].name)

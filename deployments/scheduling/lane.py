@@ -1,10 +1,11 @@
 """A lane: the jobs of one length class (or the promoted ones), shared fairly between tenants.
 
-Inside a tenant's queue the earliest deadline comes first, and jobs that can no longer meet theirs come after those that can.
+Inside a tenant's queue the earliest deadline comes first, and jobs that can no longer meet theirs come after those that
+can.
 
-What waits is counted as it comes and goes: `work` in prefill tokens, never recounted. What is kept is at most a small multiple of what waits, however
-many came and went: dead entries of heaps (jobs that left, known by their `lane`) are dropped when they come to the top, or when they outnumber the
-living. So leaving costs nothing and entering O(log n).
+What waits is counted as it comes and goes: `work` in prefill tokens, never recounted. What is kept is at most a small
+multiple of what waits, however many came and went: dead entries of heaps (jobs that left, known by their `lane`) are
+dropped when they come to the top, or when they outnumber the living. So leaving costs nothing and entering O(log n).
 """
 
 import heapq
@@ -22,8 +23,8 @@ _QUEUE_SLACK = 8
 
 
 class TenantQueue:
-    """The queue of one tenant in one lane. `flow` is the tenant's claim to a share of its lane, `entry` names its valid place in the lane's heap,
-    `work` is what waits."""
+    """The queue of one tenant in one lane. `flow` is the tenant's claim to a share of its lane, `entry` names its valid
+    place in the lane's heap, `work` is what waits."""
 
     __slots__ = ("_lane", "_late", "_viable", "count", "entry", "flow", "work")
 
@@ -123,7 +124,8 @@ class Lane:
         self._front: OrderedDict[Job, None] = OrderedDict()
         self._arrivals: deque[Job] = deque()
         self._active: Counter[float] = Counter()
-        """How many tenants of each weight have something in their queue: sums of weights that come and go would drift."""
+        """How many tenants of each weight have something in their queue: sums of weights that come and go would
+        drift."""
         self._sweep_at = _IDLE_TENANTS
 
     def push(self, job: Job) -> None:
@@ -143,7 +145,8 @@ class Lane:
             self._enter(queue)
 
     def push_front(self, job: Job) -> None:
-        """A job that was placed and refused waits before all others but those refused before it: its tenant was charged already."""
+        """A job that was placed and refused waits before all others but those refused before it: its tenant was charged
+        already."""
         job.lane, job.late = self, False
         self.count += 1
         self.work += job.cost
@@ -162,8 +165,8 @@ class Lane:
             self._became_idle(job.request.tenant, queue)
 
     def head(self, now: float) -> Job | None:
-        """The job that is next: the reserved one; else the first that was refused; else, of the tenant whose turn it is, that with the earliest
-        deadline."""
+        """The job that is next: the reserved one; else the first that was refused; else, of the tenant whose turn it
+        is, that with the earliest deadline."""
         if self.reserved is not None:
             return self.reserved
         if self._front:
@@ -249,5 +252,7 @@ class Lane:
             del self._tenants[name]
         elif len(self._tenants) > self._sweep_at:
             virtual = self._clock.virtual
-            self._tenants = {key: kept for key, kept in self._tenants.items() if kept.count or kept.flow.finish > virtual}
+            self._tenants = {
+                key: kept for key, kept in self._tenants.items() if kept.count or kept.flow.finish > virtual
+            }
             self._sweep_at = 2 * len(self._tenants) + _IDLE_TENANTS

@@ -1,27 +1,31 @@
 """The lanes of a model: which lane a job waits in, which lane is served next, and who is promoted.
 
-Starvation bound, of what is placed between the promotion of a job X and its lease. L lanes have weights w(g) that sum to 1 - phi, the promoted have
-phi; C is the largest admitted cost; P is the promoted work placed meanwhile; k counts the drains meanwhile, in which a replica is kept free for a
-promoted head that fits nowhere (placing.py). What is placed on other replicas during a drain is not counted as work: that wait is the drain's.
+Starvation bound, of what is placed between the promotion of a job X and its lease. L lanes have weights w(g) that sum
+to 1 - phi, the promoted have phi; C is the largest admitted cost; P is the promoted work placed meanwhile; k counts the
+drains meanwhile, in which a replica is kept free for a promoted head that fits nowhere (placing.py). What is placed on
+other replicas during a drain is not counted as work: that wait is the drain's.
 
-Between two drains the promoted are backlogged and their head is placed when it is due, so by fair queueing (fair.py) each lane g is served at most
-w(g) * (P + C) / phi + C, plus C where it was passed over before and kept a claim of one request. During a drain on another replica the lanes may be
-passed over anew, so each stretch between drains adds 2 C a lane. In sum the work is at most
+Between two drains the promoted are backlogged and their head is placed when it is due, so by fair queueing (fair.py)
+each lane g is served at most w(g) * (P + C) / phi + C, plus C where it was passed over before and kept a claim of one
+request. During a drain on another replica the lanes may be passed over anew, so each stretch between drains adds 2 C a
+lane. In sum the work is at most
 
     (P + C) / phi + 2 * L * C * (k + 1)          with one replica: without k, since nothing is placed while it drains
 
     P <= Q + sum over the other tenants b that are promoted meanwhile of  w(b) * ((Q + C) / w(a) + C / w_min) + C
 
-where a is X's tenant, Q its promoted work ahead of X, and w here the tenants' weights: a tenant comes between X and its turn with its share and one
-request, however many tenants there are. What replicas refused and a reservation put before X comes on top of P.
+where a is X's tenant, Q its promoted work ahead of X, and w here the tenants' weights: a tenant comes between X and its
+turn with its share and one request, however many tenants there are. What replicas refused and a reservation put before
+X comes on top of P.
 
 In time, with D the longest that a lease runs and R the rate at which the replicas work while none of them is empty:
 
     (work) / R + (2 k + 1) * D
 
-since a reserved replica is given to the job it is reserved for and to nobody else: a drain ends within D, and what runs on the others when it ends
-does within another D. No job has more than one drain. All this depends on replicas that stay ready and on lanes that are not reloaded (both end a
-reservation, and it begins anew), and P on how many tenants there are. A property test holds both forms on saturated replicas.
+since a reserved replica is given to the job it is reserved for and to nobody else: a drain ends within D, and what runs
+on the others when it ends does within another D. No job has more than one drain. All this depends on replicas that stay
+ready and on lanes that are not reloaded (both end a reservation, and it begins anew), and P on how many tenants there
+are. A property test holds both forms on saturated replicas.
 """
 
 import heapq
@@ -37,7 +41,8 @@ PROMOTED = "promoted"
 
 
 class Lanes:
-    """All lanes, the promoted one last. `jobs` holds what waits in them, by request id, `aside` what waits to be let in (`quarantine.py`)."""
+    """All lanes, the promoted one last. `jobs` holds what waits in them, by request id, `aside` what waits to be let in
+    (`quarantine.py`)."""
 
     def __init__(self, policy: SchedulingPolicy) -> None:
         self.jobs: dict[str, Job] = {}
@@ -64,13 +69,19 @@ class Lanes:
         return self.promoted.work + sum(lane.work for lane in self.lanes)
 
     def configure(self, policy: SchedulingPolicy) -> None:
-        """Changes lanes, weights and order. What waits moves to the lane that is now its own (refused ones to its head); the promoted stay so."""
+        """Changes lanes, weights and order. What waits moves to the lane that is now its own (refused ones to its
+        head); the promoted stay so."""
         waiting = sorted(self.jobs.values(), key=lambda job: job.sequence)
         total = sum(lane.weight for lane in policy.lanes)
         finishes = {lane.name: lane.flow.finish for lane in self.lanes}
         self.policy = policy
         self.lanes = [
-            Lane(lane.name, (1.0 - policy.promoted_share) * lane.weight / total, by_deadline=policy.order is Order.DEADLINE) for lane in policy.lanes
+            Lane(
+                lane.name,
+                (1.0 - policy.promoted_share) * lane.weight / total,
+                by_deadline=policy.order is Order.DEADLINE,
+            )
+            for lane in policy.lanes
         ]
         for lane in self.lanes:
             lane.flow.finish = finishes.get(lane.name, 0.0)
@@ -91,8 +102,8 @@ class Lanes:
         return self._sequence
 
     def enter(self, job: Job, first: bool = False) -> None:
-        """A job waits: in its lane, or, where it was promoted before, among the promoted. One whose replica refused it waits at the head, and so does
-        one that is to be `first`."""
+        """A job waits: in its lane, or, where it was promoted before, among the promoted. One whose replica refused it
+        waits at the head, and so does one that is to be `first`."""
         self.jobs[job.request.request_id] = job
         self.largest_cost = max(self.largest_cost, job.cost)
         self.find_home(job)  # the lanes may have changed since it was booked
@@ -143,7 +154,9 @@ class Lanes:
 
     def next_wakeup(self) -> float | None:
         """When a promotion or the end of a wait comes next."""
-        return min((time for time in (self._promotions.next_s(), self._expiries.next_s()) if time is not None), default=None)
+        return min(
+            (time for time in (self._promotions.next_s(), self._expiries.next_s()) if time is not None), default=None
+        )
 
     def find_home(self, job: Job) -> None:
         """The lane of a job by what it is booked with, as the lanes are now."""
@@ -178,10 +191,12 @@ _SLACK = 64
 
 
 class Wakeups:
-    """Times at which something becomes due for waiting jobs (a promotion, the end of a wait), in seconds of the shell's clock.
+    """Times at which something becomes due for waiting jobs (a promotion, the end of a wait), in seconds of the shell's
+    clock.
 
-    A heap with lazy deletion: an entry counts only while its job waits under the pending request with which it was added (a job gets a new one each time it
-    begins to wait, or its lanes change). Dead entries are dropped when they come to the top, or when they outnumber the living.
+    A heap with lazy deletion: an entry counts only while its job waits under the pending request with which it was
+    added (a job gets a new one each time it begins to wait, or its lanes change). Dead entries are dropped when they
+    come to the top, or when they outnumber the living.
     """
 
     __slots__ = ("_heap",)

@@ -1,11 +1,13 @@
-"""What a request is booked with before anyone knows: prompt less cache credit, expected output, cost, KV, lane. And what the engine then teaches.
+"""What a request is booked with before anyone knows: prompt less cache credit, expected output, cost, KV, lane. And
+what the engine then teaches.
 
-Lane and cost are set once, at submit; a better credit at lease changes what the replica is booked with, never the lane. KV is booked at the 90th
-percentile of the output, not at max_tokens; an overrun comes back as a preemption in the engine, and is counted there.
+Lane and cost are set once, at submit; a better credit at lease changes what the replica is booked with, never the lane.
+KV is booked at the 90th percentile of the output, not at max_tokens; an overrun comes back as a preemption in the
+engine, and is counted there.
 
-Output lengths: a decayed histogram for each power of two of the prompt length (AIBrix's length-bucketed histograms; ranking needs no more). Each
-observation ages all before it by `_DECAY`, so about the last thousand count. Bins are a quarter of a power of two wide; a length stands for its bin's
-upper bound, so the estimate errs on the long side.
+Output lengths: a decayed histogram for each power of two of the prompt length (AIBrix's length-bucketed histograms;
+ranking needs no more). Each observation ages all before it by `_DECAY`, so about the last thousand count. Bins are a
+quarter of a power of two wide; a length stands for its bin's upper bound, so the estimate errs on the long side.
 """
 
 from bisect import bisect_left
@@ -100,12 +102,13 @@ _TRUST_WEIGHT = 0.02
 
 
 class PrefixIndex:
-    """Which replicas have which prompt prefixes cached, as far as the gateway can know: what it sent where (some 400 bytes a hash), no more of each
-    replica than its KV cache can hold.
+    """Which replicas have which prompt prefixes cached, as far as the gateway can know: what it sent where (some 400
+    bytes a hash), no more of each replica than its KV cache can hold.
 
-    A prompt is cut into chunks; each chunk's hash chains the one before, so a hash names a whole prefix. The longest known one is found by bisection,
-    since where a prefix is known its shorter ones are too (eviction takes the least recently used hash, which keeps that true but for rare gaps; a
-    gap only makes a credit smaller). What the engine really had cached teaches `trust`, which scales every credit.
+    A prompt is cut into chunks; each chunk's hash chains the one before, so a hash names a whole prefix. The longest
+    known one is found by bisection, since where a prefix is known its shorter ones are too (eviction takes the least
+    recently used hash, which keeps that true but for rare gaps; a gap only makes a credit smaller). What the engine
+    really had cached teaches `trust`, which scales every credit.
     """
 
     def __init__(self) -> None:
@@ -141,7 +144,8 @@ class PrefixIndex:
         return low + 1
 
     def add(self, prefix: tuple[int, ...], replica_id: str, maximum: int) -> None:
-        """The prompt with that prefix goes to the replica, whose cache holds `maximum` chunks: what it had before them is evicted."""
+        """The prompt with that prefix goes to the replica, whose cache holds `maximum` chunks: what it had before them
+        is evicted."""
         known = self._by_replica.setdefault(replica_id, OrderedDict())
         # From the longest to the shortest, so that the shortest, which most prompts share, are the last to be evicted.
         for chunk in reversed(prefix):
@@ -159,7 +163,8 @@ class PrefixIndex:
             self._drop(chunk, replica_id)
 
     def observe(self, credited_tokens: int, cached_tokens: int) -> None:
-        """The engine had `cached_tokens` of a prompt cached for which `credited_tokens` were expected before `trust`."""
+        """The engine had `cached_tokens` of a prompt cached for which `credited_tokens` were expected before
+        `trust`."""
         if credited_tokens > 0:
             self.trust += _TRUST_WEIGHT * (min(1.0, cached_tokens / credited_tokens) - self.trust)
 
@@ -178,7 +183,8 @@ class LearnedState:
     prefixes: PrefixIndex = field(default_factory=PrefixIndex)
     settled: int = 0
     other_lane: int = 0
-    """Requests that turned out to belong to another lane than the one they were booked for, as the lanes are now; of those `settled`."""
+    """Requests that turned out to belong to another lane than the one they were booked for, as the lanes are now; of
+    those `settled`."""
 
     def book(self, job: Job, policy: SchedulingPolicy) -> None:
         """Sets what the job is booked with."""

@@ -1,7 +1,9 @@
-"""What a tenant may use of a model: requests and tokens a minute, and requests at once. Limits of its own are answered 429, with the time to wait.
+"""What a tenant may use of a model: requests and tokens a minute, and requests at once. Limits of its own are answered
+429, with the time to wait.
 
-A minute's worth may go at once and flows back evenly (a token bucket). A request that is larger than the whole bucket passes when the bucket is
-full, and leaves it in debt. Tokens are taken as they are booked and settled by the engine's count.
+A minute's worth may go at once and flows back evenly (a token bucket). A request that is larger than the whole bucket
+passes when the bucket is full, and leaves it in debt. Tokens are taken as they are booked and settled by the engine's
+count.
 """
 
 from collections.abc import Mapping
@@ -108,7 +110,8 @@ class TenantLimits:
             use.tokens.take(booked_tokens(job))
 
     def adopt(self, job: Job) -> None:
-        """The job was admitted by another owner, and runs: it counts among those at once; what it took of the minute is not known any more."""
+        """The job was admitted by another owner, and runs: it counts among those at once; what it took of the minute is
+        not known any more."""
         use = self._uses.get(job.request.tenant)
         if use is not None:
             job.limited = True

@@ -3,9 +3,10 @@
 That is the prefill backlog plus the job's own uncached prompt, at the replica's measured rate; among equals the
 fewest sequences, since each lengthens the decode step. Two rules that an SRE can reason about stand above it:
 
-- a replica that has the prompt's prefix cached wins unless it would cost more than `stickiness_ms` of expected TTFT (then the stickiness breaks);
-- a prompt of more than one step's tokens goes, among the candidates, to the one with the fewest sequences in decode, so that long prefills stay off
-  the replicas that decode short requests whenever there is a choice.
+- a replica that has the prompt's prefix cached wins unless it would cost more than `stickiness_ms` of expected TTFT
+  (then the stickiness breaks);
+- a prompt of more than one step's tokens goes, among the candidates, to the one with the fewest sequences in decode, so
+  that long prefills stay off the replicas that decode short requests whenever there is a choice.
 """
 
 from collections.abc import Sequence
@@ -28,11 +29,17 @@ class MinTtft:
         best, reason = _minimum(candidates.job, candidates.fitting)
         if not candidates.cached:
             return best, reason
-        warm = min(candidates.cached, key=lambda replica: (replica.prefill_tokens, replica.sequences, replica.replica_id))
+        warm = min(
+            candidates.cached, key=lambda replica: (replica.prefill_tokens, replica.sequences, replica.replica_id)
+        )
         if warm is best:
             return best, PickReason.CACHED_PREFIX
         penalty_ms = candidates.ttft_ms(warm) - candidates.ttft_ms(best)
-        return (best, PickReason.STICKINESS_BROKEN) if penalty_ms > candidates.stickiness_ms else (warm, PickReason.CACHED_PREFIX)
+        return (
+            (best, PickReason.STICKINESS_BROKEN)
+            if penalty_ms > candidates.stickiness_ms
+            else (warm, PickReason.CACHED_PREFIX)
+        )
 
 
 def _minimum(job: Job, fitting: Sequence[Replica]) -> tuple[Replica, PickReason]:

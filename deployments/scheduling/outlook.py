@@ -1,17 +1,20 @@
-"""The base forecasts of a request's wait, from the work that waits and the measured rates. `eta.py` learns how far they are off.
+"""The base forecasts of a request's wait, from the work that waits and the measured rates. `eta.py` learns how far they
+are off.
 
-Backlogged lanes share by weight: the fluid limit of fair queueing. In virtual time v each backlogged lane g has had weight(g) * v of work placed,
-until it is empty; a lane's own work is done at v = own / weight (`work_before`).
+Backlogged lanes share by weight: the fluid limit of fair queueing. In virtual time v each backlogged lane g has had
+weight(g) * v of work placed, until it is empty; a lane's own work is done at v = own / weight (`work_before`).
 
-Who is promoted before a request, and how long it then waits among the promoted: late requests are known with the time of their promotion, and the
-rates at which work arrives at each lane are measured. So the lanes are run forward as fluids, in slices of time, until the request is promoted
-(`Promotions`). In each slice the service rate is shared by weight between what is offered: what arrives at each lane, and what waits among the
-promoted. What a lane is offered and does not get is late, and is promoted after the lane's `max_wait_s`:
+Who is promoted before a request, and how long it then waits among the promoted: late requests are known with the time
+of their promotion, and the rates at which work arrives at each lane are measured. So the lanes are run forward as
+fluids, in slices of time, until the request is promoted (`Promotions`). In each slice the service rate is shared by
+weight between what is offered: what arrives at each lane, and what waits among the promoted. What a lane is offered and
+does not get is late, and is promoted after the lane's `max_wait_s`:
 
     promoted work at the end of a slice = that at its beginning + what is promoted in it - what the promoted get
     wait after the promotion            = (promoted work then + the request's own) / what the promoted get then
 
-That sees a wave of promotions as long before it comes as the wait for a promotion is. Outcomes tell of it only when it is there.
+That sees a wave of promotions as long before it comes as the wait for a promotion is. Outcomes tell of it only when it
+is there.
 """
 
 import math
@@ -26,7 +29,8 @@ from deployments.scheduling.request import Job
 
 
 def work_before(own_ahead: float, own_weight: float, others: Iterable[tuple[float, float]]) -> float:
-    """Work placed in all until `own_ahead` of this lane is placed. `others`: (waiting work, weight) of each other lane."""
+    """Work placed in all until `own_ahead` of this lane is placed. `others`: (waiting work, weight) of each other
+    lane."""
     done_at = own_ahead / own_weight
     placed = own_ahead
     for work, weight in others:
@@ -72,7 +76,8 @@ class Queue(NamedTuple):
 
 
 class Promotions:
-    """The work of late requests by the time at which they will be promoted. `longest_s`: the longest wait for a promotion."""
+    """The work of late requests by the time at which they will be promoted. `longest_s`: the longest wait for a
+    promotion."""
 
     def __init__(self, longest_s: float) -> None:
         self._slice_s = longest_s / _SLICES
@@ -81,7 +86,8 @@ class Promotions:
         self._known: dict[float, tuple[float, Queue]] = {}
 
     def add(self, job: Job, promote_s: float) -> None:
-        """The job can no longer meet its deadline: it will be promoted then, unless it is served late or leaves before."""
+        """The job can no longer meet its deadline: it will be promoted then, unless it is served late or leaves
+        before."""
         if job not in self._slice_of:
             number = self._slice_of[job] = int(promote_s / self._slice_s)
             self._work[number] = self._work.get(number, 0.0) + job.cost
@@ -97,8 +103,11 @@ class Promotions:
         known = self._known.get(after_s)
         return known[1] if known is not None and 0 <= now - known[0] < _KEEP_S else None
 
-    def queue(self, after_s: float, rate: float, lanes: Sequence[Offered], promoted: Queue, now: float, ask_only: bool) -> Queue:
-        """The promoted `after_s` from now, at a service rate. `promoted`: what waits there now, and (as its `work_per_s`) their weight.
+    def queue(
+        self, after_s: float, rate: float, lanes: Sequence[Offered], promoted: Queue, now: float, ask_only: bool
+    ) -> Queue:
+        """The promoted `after_s` from now, at a service rate. `promoted`: what waits there now, and (as its
+        `work_per_s`) their weight.
 
         `ask_only`: not kept for `known`, since looking may change no decision.
         """
@@ -115,13 +124,17 @@ class Promotions:
         coming = dict(self._work)
         for number in range(first, int((now + after_s) / slice_s) + 1):
             waiting += coming.get(number, 0.0)
-            *served, taken = fair_rates(rate, [*((lane.work_per_s, lane.weight) for lane in lanes), (waiting / slice_s, weight)])
+            *served, taken = fair_rates(
+                rate, [*((lane.work_per_s, lane.weight) for lane in lanes), (waiting / slice_s, weight)]
+            )
             waiting -= taken * slice_s
             for lane, got in zip(lanes, served, strict=True):
                 if got < lane.work_per_s:
                     due = number + int(lane.max_wait_s / slice_s)
                     coming[due] = coming.get(due, 0.0) + (lane.work_per_s - got) * slice_s
-        return Queue(waiting, fair_rates(rate, [*((lane.work_per_s, lane.weight) for lane in lanes), (rate, weight)])[-1])
+        return Queue(
+            waiting, fair_rates(rate, [*((lane.work_per_s, lane.weight) for lane in lanes), (rate, weight)])[-1]
+        )
 
 
 class Outlooks:
@@ -143,9 +156,10 @@ class Outlooks:
     def of_lane(self, home: int, slack_s: float, cost: float, now: float, ask_only: bool = True) -> Outlook:
         """The outlook of a job of that cost in the lane of that index, `slack_s` before its latest start.
 
-        In time: the lanes drain by their shares, and those of its lane that can still meet their deadline come first. Late: behind the late ones of
-        its lane, which are served as fast as late ones were of late (while others keep coming in time, hardly at all), but at most until it is
-        promoted. Promoted: behind those that are promoted before it. Where there is no replica, all of that begins when there is.
+        In time: the lanes drain by their shares, and those of its lane that can still meet their deadline come first.
+        Late: behind the late ones of its lane, which are served as fast as late ones were of late (while others keep
+        coming in time, hardly at all), but at most until it is promoted. Promoted: behind those that are promoted
+        before it. Where there is no replica, all of that begins when there is.
         """
         rate, start_s = self._rate.per_s, self._starting.wait_s(now)
         if rate is None:
@@ -157,7 +171,9 @@ class Outlooks:
             return Outlook(timely_s, slack_s, timely_s)
         promotion_s = lanes.policy.lanes[home].max_wait_s
         late_rate = self._late_rate(lane.name).per_s
-        late_s = start_s + (promotion_s if not late_rate else min(promotion_s, slack_s + (lane.late_work + cost) / late_rate))
+        late_s = start_s + (
+            promotion_s if not late_rate else min(promotion_s, slack_s + (lane.late_work + cost) / late_rate)
+        )
         queue = self.promotions.known(promotion_s, now) or self._promoted_then(promotion_s, rate, now, ask_only)
         promoted_s = (queue.work + cost) / queue.work_per_s
         return Outlook(timely_s, slack_s, max(slack_s, late_s), max(slack_s, start_s, promotion_s), promoted_s)
@@ -171,8 +187,12 @@ class Outlooks:
         offered = []
         for lane, policy in zip(lanes.lanes, lanes.policy.lanes, strict=True):
             meter = arrivals.get(lane.name)
-            offered.append(Offered((meter.per_s or 0.0) if meter is not None else 0.0, lane.flow.weight, policy.max_wait_s))
-        return self.promotions.queue(after_s, rate, offered, Queue(lanes.promoted.work, lanes.promoted.flow.weight), now, ask_only)
+            offered.append(
+                Offered((meter.per_s or 0.0) if meter is not None else 0.0, lane.flow.weight, policy.max_wait_s)
+            )
+        return self.promotions.queue(
+            after_s, rate, offered, Queue(lanes.promoted.work, lanes.promoted.flow.weight), now, ask_only
+        )
 
     def _new_promotions(self) -> Promotions:
         return Promotions(max(lane.max_wait_s for lane in self._lanes.policy.lanes))

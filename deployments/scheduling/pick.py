@@ -34,15 +34,16 @@ class Pick(Protocol):
     """A way to choose a replica."""
 
     def load(self, replica: Replica) -> tuple[float, ...]:
-        """The score of a replica whatever the job; the least is best. May depend only on the replica's books and capacity: each change of those
-        moves it in the heap. Ties are broken by the replica's id."""
+        """The score of a replica whatever the job; the least is best. May depend only on the replica's books and
+        capacity: each change of those moves it in the heap. Ties are broken by the replica's id."""
 
     def choose(self, candidates: Candidates) -> tuple[Replica, PickReason]:
         """One of `fitting` or `cached`, and why."""
 
 
 def uncached_tokens(job: Job, replica: Replica, prefixes: PrefixIndex) -> int:
-    """Prompt tokens of `job` that `replica` must prefill, over all its sequences (which share the prompt only where they are n of one)."""
+    """Prompt tokens of `job` that `replica` must prefill, over all its sequences (which share the prompt only where
+    they are n of one)."""
     request = job.request
     credit = int(prefixes.known(request.prefix, replica.replica_id) * request.chunk_tokens * prefixes.trust)
     return max(1, request.prompt_tokens - credit) * request.sequences

@@ -1,4 +1,5 @@
-"""Places what waits: asks the lanes whose turn it is, finds a replica for each head, and books the lease. A part of the scheduler's step."""
+"""Places what waits: asks the lanes whose turn it is, finds a replica for each head, and books the lease. A part of the
+scheduler's step."""
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
@@ -33,13 +34,14 @@ class ReplicaHold:
 
 
 class Holds:
-    """The holds by the name of their lane. A hold keeps a replica free of other work until the head of the promoted fits on it, which is what bounds
-    its wait (lanes.py).
+    """The holds by the name of their lane. A hold keeps a replica free of other work until the head of the promoted
+    fits on it, which is what bounds its wait (lanes.py).
 
-    A hold names a job, which is *reserved*: it stays at the head of the promoted until it is placed or gone, so that neither another tenant's turn
-    nor a refused request passes the drained room on. A hold ends as its job is placed or gone, the lanes are reloaded, or the replica takes no work
-    any more: then the next step looks for another one. Heads of other lanes hold nothing: what keeps them off a replica (its sequences, its KV cache,
-    what it has to prefill) keeps off those behind them as well, but for the KV cache, and then promotion bounds their wait.
+    A hold names a job, which is *reserved*: it stays at the head of the promoted until it is placed or gone, so that
+    neither another tenant's turn nor a refused request passes the drained room on. A hold ends as its job is placed or
+    gone, the lanes are reloaded, or the replica takes no work any more: then the next step looks for another one. Heads
+    of other lanes hold nothing: what keeps them off a replica (its sequences, its KV cache, what it has to prefill)
+    keeps off those behind them as well, but for the KV cache, and then promotion bounds their wait.
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -51,14 +53,18 @@ class Holds:
         hold = self.by_lane.get(lane.name)
         if hold is None:
             return None
-        if hold.replica.status is not ReplicaStatus.READY or self._fleet.by_id.get(hold.replica.replica_id) is not hold.replica:
+        if (
+            hold.replica.status is not ReplicaStatus.READY
+            or self._fleet.by_id.get(hold.replica.replica_id) is not hold.replica
+        ):
             self.end(lane)
             return None
         hold.job = job
         return hold.replica
 
     def begin(self, lane: Lane, job: Job) -> None:
-        """The lane's head fits nowhere: if it is the head of the promoted, holds the replica on which it will fit soonest."""
+        """The lane's head fits nowhere: if it is the head of the promoted, holds the replica on which it will fit
+        soonest."""
         if lane.name != PROMOTED or lane.name in self.by_lane:
             return
         replica = self._soonest(job)
@@ -70,8 +76,13 @@ class Holds:
             self._fleet.touch(replica)
 
     def _soonest(self, job: Job) -> Replica | None:
-        """The replica on which the job will fit soonest, of the few that are likely to: it is asked again at each step until there is one."""
-        return min(self._fleet.likely(), key=lambda replica: (_missing(replica, job), replica.prefill_tokens, replica.replica_id), default=None)
+        """The replica on which the job will fit soonest, of the few that are likely to: it is asked again at each step
+        until there is one."""
+        return min(
+            self._fleet.likely(),
+            key=lambda replica: (_missing(replica, job), replica.prefill_tokens, replica.replica_id),
+            default=None,
+        )
 
     def end(self, lane: Lane) -> None:
         """The lane needs its hold no longer."""
@@ -97,8 +108,8 @@ _NOTHING = Step((), ())
 class Decided:
     """What is on the books and not yet handed to the shell.
 
-    A decision is added in the same moment as it changes the books, before anything is counted or learned from it. So whatever raises later in the
-    step, no lease and no request is lost: the next step hands them over.
+    A decision is added in the same moment as it changes the books, before anything is counted or learned from it. So
+    whatever raises later in the step, no lease and no request is lost: the next step hands them over.
     """
 
     placements: list[Placement] = field(default_factory=list)
@@ -115,7 +126,8 @@ class Decided:
 
 
 class Placing:
-    """The scheduler gives it its own parts. `leases` holds those that stand, with their jobs, by lease id; `decided` gets the placements."""
+    """The scheduler gives it its own parts. `leases` holds those that stand, with their jobs, by lease id; `decided`
+    gets the placements."""
 
     def __init__(
         self,
@@ -215,15 +227,23 @@ class Placing:
             return fitting
         prefixes = self._books.prefixes
         warm_ids = prefixes.longest(job.request.prefix)[1] if job.request.prefix else ()
-        warm = [r for name in warm_ids if (r := self._fleet.by_id.get(name)) is not None and r.open and r.wait_reason(job) is None]
+        warm = [
+            r
+            for name in warm_ids
+            if (r := self._fleet.by_id.get(name)) is not None and r.open and r.wait_reason(job) is None
+        ]
         return self.pick.choose(Candidates(job, fitting, warm, prefixes, self._lanes.policy.stickiness_ms))
 
-    def _place(self, lane: Lane, job: Job, replica: Replica, reason: PickReason, passed_over: list[Lane], now: float) -> None:
+    def _place(
+        self, lane: Lane, job: Job, replica: Replica, reason: PickReason, passed_over: list[Lane], now: float
+    ) -> None:
         """First all that is computed, then the books and what is handed over, then what is learned from it."""
         request, promoted = job.request, job.promoted_s is not None
         prefill = uncached_tokens(job, replica, self._books.prefixes) if request.prefix else job.prefill_tokens
         attempt, lease_id = request.attempts + job.attempt + 1, self._next_lease + 1
-        lease = Lease(lease_id, request, replica.replica_id, now, attempt, prefill, job.kv_tokens, job.output_tokens, job.home)
+        lease = Lease(
+            lease_id, request, replica.replica_id, now, attempt, prefill, job.kv_tokens, job.output_tokens, job.home
+        )
         reported = None if job.wait_estimate is None else (job.wait_estimate.p50_s, job.wait_estimate.p95_s)
         placement = Placement(request, lease, reason, lane.name, promoted, now - request.arrived_s, reported)
         learned = _Placed(job, lane.name, job.late)
@@ -237,7 +257,9 @@ class Placing:
         self.promoted += promoted and job.attempt == 1
         self._to_learn.append(learned)
         if request.prefix:
-            self._books.prefixes.add(request.prefix, replica.replica_id, replica.capacity.kv_tokens // max(1, request.chunk_tokens))
+            self._books.prefixes.add(
+                request.prefix, replica.replica_id, replica.capacity.kv_tokens // max(1, request.chunk_tokens)
+            )
 
     def _learn_from_placements(self, now: float) -> None:
         while self._to_learn:
@@ -247,7 +269,8 @@ class Placing:
 
 
 class _Placed(NamedTuple):
-    """A placement of which rates and forecasts do not know yet: of which job, from which lane, and whether it came too late for its deadline."""
+    """A placement of which rates and forecasts do not know yet: of which job, from which lane, and whether it came too
+    late for its deadline."""
 
     job: Job
     lane: str

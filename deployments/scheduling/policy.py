@@ -27,7 +27,8 @@ _ORDER = Order(_SCHEDULING.order)
 
 @dataclass(frozen=True, slots=True)
 class LanePolicy:
-    """One lane: requests of up to `up_to_tokens` (uncached prompt plus expected output; None: any), served in proportion to `weight`.
+    """One lane: requests of up to `up_to_tokens` (uncached prompt plus expected output; None: any), served in
+    proportion to `weight`.
 
     A request that has waited `max_wait_s` is promoted; more than `cap_s` seconds of work may not wait.
     """
@@ -82,14 +83,18 @@ def policy_of(spec: ClusterSpec) -> SchedulingPolicy:
     """The scheduler's policy for a cell of that spec."""
     settings = spec.scheduling
     return SchedulingPolicy(
-        lanes=tuple(LanePolicy(lane.name, lane.up_to_tokens, lane.weight, lane.max_wait_s, lane.cap_s) for lane in spec.lanes),
+        lanes=tuple(
+            LanePolicy(lane.name, lane.up_to_tokens, lane.weight, lane.max_wait_s, lane.cap_s) for lane in spec.lanes
+        ),
         order=Order(settings.order),
         promoted_share=settings.promoted_share,
         decode_weight=settings.decode_weight,
         max_waiting=spec.gateway.limits.max_waiting,
         stickiness_ms=settings.stickiness_ms,
         tenants={
-            tenant.name: TenantPolicy(tenant.weight, tenant.requests_per_minute, tenant.tokens_per_minute, tenant.max_concurrency)
+            tenant.name: TenantPolicy(
+                tenant.weight, tenant.requests_per_minute, tenant.tokens_per_minute, tenant.max_concurrency
+            )
             for tenant in spec.tenants
         },
     )

@@ -1,9 +1,10 @@
 """Where requests wait that are suspects (`suspects.py`): aside of the lanes, so that nobody waits behind them.
 
-Of each suspect one run goes on at a time, whoever sent it: another would cost another replica, and the first one's outcome settles it for all.
-Those that had no first token when their replica died are tried, one at a time in the whole model, each until its first token is there, and before all
-other suspects: then a replica that dies meanwhile is its doing. After that the others run, all at once. Who is let out waits in its lane like
-everybody else (who is tried, at its head); who is banned is turned away.
+Of each suspect one run goes on at a time, whoever sent it: another would cost another replica, and the first one's
+outcome settles it for all. Those that had no first token when their replica died are tried, one at a time in the whole
+model, each until its first token is there, and before all other suspects: then a replica that dies meanwhile is its
+doing. After that the others run, all at once. Who is let out waits in its lane like everybody else (who is tried, at
+its head); who is banned is turned away.
 """
 
 from collections.abc import Iterator
@@ -23,7 +24,15 @@ from deployments.scheduling.suspects import SuspectRun, Suspects
 class Quarantine:
     """The scheduler gives it its own parts. The jobs are in `lanes.aside`, in the order in which they came."""
 
-    def __init__(self, suspects: Suspects, lanes: Lanes, fleet: Fleet, placing: Placing, forecasts: Forecasts, admission: AdmissionControl) -> None:
+    def __init__(
+        self,
+        suspects: Suspects,
+        lanes: Lanes,
+        fleet: Fleet,
+        placing: Placing,
+        forecasts: Forecasts,
+        admission: AdmissionControl,
+    ) -> None:
         self._suspects = suspects
         self._lanes = lanes
         self._fleet = fleet
@@ -53,7 +62,8 @@ class Quarantine:
         return min((job.request.expires_s for job in self._lanes.aside.values()), default=None)
 
     def step(self, turned_away: list[TurnedAway], now: float) -> None:
-        """Takes new suspects out of the lanes, and lets out who may run. Those that are turned away are added to the list."""
+        """Takes new suspects out of the lanes, and lets out who may run. Those that are turned away are added to the
+        list."""
         self._suspects.forget(now)
         if self._suspects.doubt:
             self._suspects.doubt = False
@@ -80,7 +90,9 @@ class Quarantine:
             record = self._suspects.of(job.request.key, now)
             if record is not None and record.banned:
                 del self._lanes.aside[request_id]
-                self._admission.reject_aside(job, Rejection(RejectCause.QUERY_OF_DEATH, record.forgotten_s - now), turned_away, now)
+                self._admission.reject_aside(
+                    job, Rejection(RejectCause.QUERY_OF_DEATH, record.forgotten_s - now), turned_away, now
+                )
 
     def _let_out_untried(self, now: float) -> None:
         """The first of those that are to be tried, before all others of its lane: all suspects wait for its outcome."""

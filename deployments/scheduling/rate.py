@@ -2,8 +2,9 @@
 
     rate = sum(w_i * work_i) / integral of w over backlogged time,  w(t) = 2 ** (-(now - t) / half_life)
 
-Only time in which a request waits for room of a replica that is there counts: a cluster with little to do is not slow, nor is one that starts.
-Until there was any such time the rate is what was finished a second while anything ran, which is at most too small.
+Only time in which a request waits for room of a replica that is there counts: a cluster with little to do is not slow,
+nor is one that starts. Until there was any such time the rate is what was finished a second while anything ran, which
+is at most too small.
 """
 
 import math

@@ -1,4 +1,5 @@
-"""Every outcome that the scheduler can decide, as closed enums: their values are the words in logs, metric labels and response headers."""
+"""Every outcome that the scheduler can decide, as closed enums: their values are the words in logs, metric labels and
+response headers."""
 
 from enum import StrEnum
 
@@ -12,8 +13,8 @@ class AdmissionKind(StrEnum):
 
 
 class RejectCause(StrEnum):
-    """Why a request was turned away: before it waited, or (`STARTING`, `QUERY_OF_DEATH`) once its wait was known to be in vain. The
-    tenant's own limits are answered 429, a query of death 422, the rest 503."""
+    """Why a request was turned away: before it waited, or (`STARTING`, `QUERY_OF_DEATH`) once its wait was known to be
+    in vain. The tenant's own limits are answered 429, a query of death 422, the rest 503."""
 
     LANE_FULL = "lane_full"
     MODEL_FULL = "model_full"
@@ -28,7 +29,8 @@ class RejectCause(StrEnum):
 
 
 class Ending(StrEnum):
-    """How a lease ended. `REFUSED`: the replica turned the request away before any work (it drains), and the request waits again at the head."""
+    """How a lease ended. `REFUSED`: the replica turned the request away before any work (it drains), and the request
+    waits again at the head."""
 
     FINISHED = "finished"
     CANCELLED = "cancelled"

@@ -1,11 +1,13 @@
-"""A scheduler that writes down every input in its order, with every decision, so that a run can be replayed and checked (`replay.py`).
+"""A scheduler that writes down every input in its order, with every decision, so that a run can be replayed and checked
+(`replay.py`).
 
-A log is JSON lines. The first is a header: schema version, hash of this room's code, the time, how many inputs there were before it, and the whole
-state of the scheduler (what it had learned included), so that each file of a log replays alone. Then one line an input: `[ns, method, arguments,
-decision]`, the time in integer nanoseconds of the shell's monotonic clock. Reading a snapshot or the next wake-up changes nothing, so it is no input.
+A log is JSON lines. The first is a header: schema version, hash of this room's code, the time, how many inputs there
+were before it, and the whole state of the scheduler (what it had learned included), so that each file of a log replays
+alone. Then one line an input: `[ns, method, arguments, decision]`, the time in integer nanoseconds of the shell's
+monotonic clock. Reading a snapshot or the next wake-up changes nothing, so it is no input.
 
-A log that cannot be written costs its lines and nothing else: what the scheduler decided stands and reaches the caller. The next header makes up for
-what is missing, and tells it by its count of inputs.
+A log that cannot be written costs its lines and nothing else: what the scheduler decided stands and reaches the caller.
+The next header makes up for what is missing, and tells it by its count of inputs.
 """
 
 import base64
@@ -31,7 +33,8 @@ _Result = TypeVar("_Result")
 
 
 def _input(
-    method: Callable[Concatenate[Scheduler, _Given], _Result], recorded: Callable[_Given, tuple[float, tuple[object, ...]]]
+    method: Callable[Concatenate[Scheduler, _Given], _Result],
+    recorded: Callable[_Given, tuple[float, tuple[object, ...]]],
 ) -> Callable[Concatenate["RecordingScheduler", _Given], _Result]:
     """The method, recorded. `recorded`: the time of a call, and its arguments as the log has them."""
 
@@ -50,7 +53,8 @@ def _input(
 class RecordingScheduler(Scheduler):
     """`write` gets each line, without its end. `due` is asked before each input whether a header is wanted before it.
 
-    `lost` hears of an input whose line could not be made or written: the state and the log do not agree from there on, until the next header.
+    `lost` hears of an input whose line could not be made or written: the state and the log do not agree from there on,
+    until the next header.
     """
 
     def __init__(
@@ -70,7 +74,13 @@ class RecordingScheduler(Scheduler):
     def begin(self, now: float) -> None:
         """Writes a header: what follows replays from here."""
         state = base64.b64encode(pickle.dumps(self, protocol=5)).decode()
-        header = {"schema": SCHEMA_VERSION, "code": code_hash(), "ns": nanoseconds(now), "inputs": self._inputs, "state": state}
+        header = {
+            "schema": SCHEMA_VERSION,
+            "code": code_hash(),
+            "ns": nanoseconds(now),
+            "inputs": self._inputs,
+            "state": state,
+        }
         self._write(json.dumps(header, separators=(",", ":")))
 
     configure = _input(Scheduler.configure, lambda policy, now: (now, (policy,)))
@@ -102,7 +112,13 @@ class RecordingScheduler(Scheduler):
         finally:
             self._nested = False
             self._inputs += 1
-        self._try(lambda: self._write(json.dumps([nanoseconds(now), method, plain(arguments), decision(method, result)], separators=(",", ":"))))
+        self._try(
+            lambda: self._write(
+                json.dumps(
+                    [nanoseconds(now), method, plain(arguments), decision(method, result)], separators=(",", ":")
+                )
+            )
+        )
         return result
 
     def _try(self, note: Callable[[], None]) -> None:
@@ -128,12 +144,28 @@ def decision(method: str, result: object) -> object:
     """What of a call's result is a decision, in a form that can be compared after JSON."""
     if isinstance(result, Step):
         placed = [
-            [p.request.request_id, p.lease.lease_id, p.replica_id, p.lease.attempt, p.reason.value, p.lane, p.promoted, list(p.eta_s or ())]
+            [
+                p.request.request_id,
+                p.lease.lease_id,
+                p.replica_id,
+                p.lease.attempt,
+                p.reason.value,
+                p.lane,
+                p.promoted,
+                list(p.eta_s or ()),
+            ]
             for p in result.placements
         ]
-        away = [[gone.request.request_id, gone.admission.lane, gone.admission.retry_after_s] for gone in result.turned_away]
+        away = [
+            [gone.request.request_id, gone.admission.lane, gone.admission.retry_after_s] for gone in result.turned_away
+        ]
         reported = {"suspicions": [list(one) for one in result.suspicions]} if result.suspicions else {}
-        return {"placed": placed, "expired": [request.request_id for request in result.expired], "turned_away": away, **reported}
+        return {
+            "placed": placed,
+            "expired": [request.request_id for request in result.expired],
+            "turned_away": away,
+            **reported,
+        }
     if isinstance(result, Lease):
         return result.lease_id
     if method == "replica_lost" and isinstance(result, tuple):

@@ -1,10 +1,19 @@
-"""What can be added to the scheduler by one file and one line here (docs/extending.md): picks, by name, and rejection rules, in their order."""
+"""What can be added to the scheduler by one file and one line here (docs/extending.md): picks, by name, and rejection
+rules, in their order."""
 
 from collections.abc import Mapping
 
 from deployments.scheduling.min_ttft import MinTtft
 from deployments.scheduling.pick import Pick
-from deployments.scheduling.rejection import RejectionRule, duplicate_id, lane_full, model_full, query_of_death, starts_too_late, tenant_limits
+from deployments.scheduling.rejection import (
+    RejectionRule,
+    duplicate_id,
+    lane_full,
+    model_full,
+    query_of_death,
+    starts_too_late,
+    tenant_limits,
+)
 
 PICKS: Mapping[str, Pick] = {
     "min_ttft": MinTtft(),

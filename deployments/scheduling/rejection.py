@@ -1,4 +1,5 @@
-"""Who is rejected at submit: the contract of a rejection rule, and the built-in rules. `registry.py` has their order, `admission.py` asks them."""
+"""Who is rejected at submit: the contract of a rejection rule, and the built-in rules. `registry.py` has their order,
+`admission.py` asks them."""
 
 import math
 import zlib
@@ -42,17 +43,20 @@ class RejectionRule(Protocol):
     """One reason to reject a request at submit."""
 
     def __call__(self, job: Job, admitted: bool, facts: Facts, now: float) -> Rejection | None:
-        """None: this rule lets the job in. `admitted`: an earlier owner had taken it in, so that no limit or cap may reject it."""
+        """None: this rule lets the job in. `admitted`: an earlier owner had taken it in, so that no limit or cap may
+        reject it."""
 
 
 def jittered_s(request_id: str, wait_s: float) -> float:
-    """Whole seconds within 10 % of `wait_s`, by a hash of the request's id: no clock, no random state, the same in a replay."""
+    """Whole seconds within 10 % of `wait_s`, by a hash of the request's id: no clock, no random state, the same in a
+    replay."""
     jitter = 0.9 + 0.2 * (zlib.crc32(request_id.encode()) / 0xFFFFFFFF)
     return float(math.ceil(min(MAX_RETRY_S, max(MIN_RETRY_S, wait_s * jitter))))
 
 
 def duplicate_id(job: Job, admitted: bool, facts: Facts, now: float) -> Rejection | None:
-    """A request with that id waits or runs. Of one that an earlier owner admitted a lease may stand: it waits for the next."""
+    """A request with that id waits or runs. Of one that an earlier owner admitted a lease may stand: it waits for the
+    next."""
     request_id = job.request.request_id
     waits = request_id in facts.lanes.jobs or request_id in facts.lanes.aside
     return Rejection(RejectCause.DUPLICATE_ID) if waits or (not admitted and facts.placing.runs(request_id)) else None
@@ -61,7 +65,11 @@ def duplicate_id(job: Job, admitted: bool, facts: Facts, now: float) -> Rejectio
 def query_of_death(job: Job, admitted: bool, facts: Facts, now: float) -> Rejection | None:
     """Its body is banned (`suspects.py`), until one of the deaths is forgotten."""
     record = facts.suspects.of(job.request.key, now)
-    return Rejection(RejectCause.QUERY_OF_DEATH, record.forgotten_s - now) if record is not None and record.banned else None
+    return (
+        Rejection(RejectCause.QUERY_OF_DEATH, record.forgotten_s - now)
+        if record is not None and record.banned
+        else None
+    )
 
 
 def starts_too_late(job: Job, admitted: bool, facts: Facts, now: float) -> Rejection | None:
@@ -86,9 +94,11 @@ def model_full(job: Job, admitted: bool, facts: Facts, now: float) -> Rejection 
 
 
 def lane_full(job: Job, admitted: bool, facts: Facts, now: float) -> Rejection | None:
-    """As many seconds of work wait in its lane as may; for who holds less than its share as `model_full`. So a lane holds at most twice its cap.
+    """As many seconds of work wait in its lane as may; for who holds less than its share as `model_full`. So a lane
+    holds at most twice its cap.
 
-    Without a ready replica only a rate that was seen under load says how much is too much: what a little traffic needed is no measure of a replica.
+    Without a ready replica only a rate that was seen under load says how much is too much: what a little traffic needed
+    is no measure of a replica.
     """
     lane = facts.lanes.lanes[job.home]
     if admitted or not lane.count:

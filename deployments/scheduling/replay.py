@@ -1,7 +1,8 @@
-"""Replays a recorded scheduler (`recorder.py`): feeds the recorded inputs to the core and compares each decision with the recorded one.
+"""Replays a recorded scheduler (`recorder.py`): feeds the recorded inputs to the core and compares each decision with
+the recorded one.
 
-A header holds pickled state; it is read by an unpickler that makes nothing but this room's own classes and plain containers
-(`deployments/restricted_pickle.py`).
+A header holds pickled state; it is read by an unpickler that makes nothing but this room's own classes and plain
+containers (`deployments/restricted_pickle.py`).
 """
 
 import base64
@@ -39,7 +40,8 @@ class SchedulerDifference:
 class SchedulerReplay:
     """`inputs` fed, of which `placed` placements; `difference`: None where every decision was the recorded one.
 
-    `gaps`: so often inputs are missing, since the log could not be written; the replay goes on from the header after them.
+    `gaps`: so often inputs are missing, since the log could not be written; the replay goes on from the header after
+    them.
     """
 
     inputs: int
@@ -49,7 +51,8 @@ class SchedulerReplay:
 
 
 def replay(lines: Iterable[str], any_code: bool = False) -> SchedulerReplay:
-    """Replays a log (whole files, in order; a header in the middle must agree with the state reached, or tell of a gap). Raises ReplayError.
+    """Replays a log (whole files, in order; a header in the middle must agree with the state reached, or tell of a
+    gap). Raises ReplayError.
 
     `any_code`: also where the log was recorded by other code, to see what a change decides differently.
     """
@@ -75,7 +78,8 @@ def replay(lines: Iterable[str], any_code: bool = False) -> SchedulerReplay:
 
 
 def _entries(lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
-    """The lines, read, with their numbers. Parts of lines before a header, or at the end, are passed over: their writer was cut short."""
+    """The lines, read, with their numbers. Parts of lines before a header, or at the end, are passed over: their writer
+    was cut short."""
     torn: ReplayError | None = None
     for number, line in enumerate(lines, 1):
         try:
@@ -112,9 +116,16 @@ def _restored(header: dict[str, Any], number: int, any_code: bool) -> Scheduler:
     if header.get("schema") != SCHEMA_VERSION:
         raise ReplayError(f"line {number}: schema = {header.get('schema')!r}; allowed: {SCHEMA_VERSION}")
     if header.get("code") != code_hash() and not any_code:
-        raise ReplayError(f"line {number}: recorded by code {header.get('code')}, this is {code_hash()}: decisions may differ for that reason alone")
+        raise ReplayError(
+            f"line {number}: recorded by code {header.get('code')}, this is {code_hash()}: decisions may differ for "
+            "that reason alone"
+        )
     try:
-        state = load_state(base64.b64decode(header["state"]), ("deployments.scheduling",), (("deployments.scheduling.recorder", "_restore"),))
+        state = load_state(
+            base64.b64decode(header["state"]),
+            ("deployments.scheduling",),
+            (("deployments.scheduling.recorder", "_restore"),),
+        )
     except (KeyError, ValueError) as error:
         raise ReplayError(f"line {number}: its state cannot be read: {error}") from error
     if not isinstance(state, Scheduler):
@@ -137,14 +148,26 @@ def _call(scheduler: Scheduler, method: str, arguments: list[Any], now: float) -
             if held is None:
                 return False if method == "release" else None
             ending, usage = (Ending(rest[0]), rest[1]) if rest else (None, None)
-            given = (held[0], now) if ending is None else (held[0], ending, None if usage is None else Usage(**usage), now)
+            given = (
+                (held[0], now) if ending is None else (held[0], ending, None if usage is None else Usage(**usage), now)
+            )
         case "recall", [str(), int(), bool(), int() | float()]:
             given = (Suspicion(*arguments), now)
         case "learn", [lease, usage]:
             given = (_lease(lease), Usage(**usage), now)
         case "replica_up", [replica_id, capacity]:
             given = (replica_id, Capacity(**capacity), now)
-        case (("cancel" | "replica_unresponsive" | "replica_draining" | "replica_cordoned" | "replica_uncordoned" | "replica_lost"), [name]):
+        case (
+            (
+                "cancel"
+                | "replica_unresponsive"
+                | "replica_draining"
+                | "replica_cordoned"
+                | "replica_uncordoned"
+                | "replica_lost"
+            ),
+            [name],
+        ):
             given = (name, now)
         case "expect_replica", [ready_at_s]:
             given = (ready_at_s, now)

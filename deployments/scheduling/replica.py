@@ -1,7 +1,8 @@
 """A replica as the scheduler books it: what it can hold, what is leased on it, and whether one more job fits.
 
-Late binding is the three budgets of `wait_reason`: a replica gets a job only when its sequences, its KV blocks and its prefill backlog leave room, so
-that the engine's own queue stays near empty and the wait happens where it can be reordered, cancelled, shed and counted.
+Late binding is the three budgets of `wait_reason`: a replica gets a job only when its sequences, its KV blocks and its
+prefill backlog leave room, so that the engine's own queue stays near empty and the wait happens where it can be
+reordered, cancelled, shed and counted.
 """
 
 from dataclasses import dataclass
@@ -15,8 +16,8 @@ _WEIGHT = 0.05
 
 
 class ReplicaStatus(StrEnum):
-    """`UNRESPONSIVE`: its feed is unresponsive or broken, so nothing new is placed there, but its leases stand. `EJECTED`: far slower than the others.
-    `CORDONED`: an operator keeps new work off it."""
+    """`UNRESPONSIVE`: its feed is unresponsive or broken, so nothing new is placed there, but its leases stand.
+    `EJECTED`: far slower than the others. `CORDONED`: an operator keeps new work off it."""
 
     READY = "ready"
     UNRESPONSIVE = "unresponsive"
@@ -29,9 +30,10 @@ class ReplicaStatus(StrEnum):
 class Capacity:
     """What an engine can hold.
 
-    `sequences` run at once (vLLM's max_num_seqs), `ahead` more may be bound so that a finished one is replaced at the next step, `kv_tokens` fit
-    its KV blocks, and `step_tokens` is the token budget of one step (vLLM's max_num_batched_tokens): a prompt is bound while less than
-    `prefill_steps` steps' worth of tokens are to be prefilled.
+    `sequences` run at once (vLLM's max_num_seqs), `ahead` more may be bound so that a finished one is replaced at the
+    next step, `kv_tokens` fit its KV blocks, and `step_tokens` is the token budget of one step (vLLM's
+    max_num_batched_tokens): a prompt is bound while less than `prefill_steps` steps' worth of tokens are to be
+    prefilled.
     """
 
     sequences: int
@@ -47,10 +49,11 @@ class Capacity:
 
 
 class Replica:
-    """The books of one replica. All sums are kept, never recounted; `leases` is the truth that they can be checked against.
+    """The books of one replica. All sums are kept, never recounted; `leases` is the truth that they can be checked
+    against.
 
-    `reported` is what its feed (or a verdict of the scheduler's) made of it, `cordoned` an operator's word, which outlasts all of that; `status` is what
-    follows from both.
+    `reported` is what its feed (or a verdict of the scheduler's) made of it, `cordoned` an operator's word, which
+    outlasts all of that; `status` is what follows from both.
     """
 
     __slots__ = (
@@ -96,20 +99,28 @@ class Replica:
         )
 
     def become(self, reported: ReplicaStatus, cordoned: bool) -> None:
-        """Something was told of it. One that drains or is unresponsive is shown as that, cordoned or not: it is the worse news."""
+        """Something was told of it. One that drains or is unresponsive is shown as that, cordoned or not: it is the
+        worse news."""
         self.reported, self.cordoned = reported, cordoned
-        self.status = ReplicaStatus.CORDONED if cordoned and reported in (ReplicaStatus.READY, ReplicaStatus.EJECTED) else reported
+        self.status = (
+            ReplicaStatus.CORDONED
+            if cordoned and reported in (ReplicaStatus.READY, ReplicaStatus.EJECTED)
+            else reported
+        )
 
     @property
     def may_serve(self) -> bool:
-        """Whether it takes work, or may again without anybody's doing: an unresponsive one may speak, an ejected one is forgiven."""
+        """Whether it takes work, or may again without anybody's doing: an unresponsive one may speak, an ejected one is
+        forgiven."""
         return self.reported is not ReplicaStatus.DRAINING and not self.cordoned
 
     def wait_reason(self, job: Job) -> WaitReason | None:
-        """What keeps `job` off this replica, or None when it fits. A replica without leases takes any job that the engine accepts.
+        """What keeps `job` off this replica, or None when it fits. A replica without leases takes any job that the
+        engine accepts.
 
-        The prefill backlog is judged without the job's own prompt. So a large prompt needs no more room to begin than a small one, which would else
-        fill each gap before it; and a step is filled up, since the engine takes what is left of the step from the last prompt and goes on with it.
+        The prefill backlog is judged without the job's own prompt. So a large prompt needs no more room to begin than a
+        small one, which would else fill each gap before it; and a step is filled up, since the engine takes what is
+        left of the step from the last prompt and goes on with it.
         """
         if not self.leases:
             return None

@@ -1,4 +1,5 @@
-"""A request as the scheduler sees it (sizes, times and owner, never text), the job that the scheduler makes of it, and the lease it runs under."""
+"""A request as the scheduler sees it (sizes, times and owner, never text), the job that the scheduler makes of it, and
+the lease it runs under."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,10 +11,12 @@ from deployments.scheduling.eta import LaneEta, WaitEstimate
 class Request:
     """One request of a model.
 
-    `prompt_tokens` is known or estimated for one sequence, `max_tokens` the client's bound on a sequence's output (None: the context's end),
-    `sequences` counts prompts x n. `arrived_s` is when the gateway had it whole, `deadline_s` when its class promises the first token, `expires_s`
-    when its wait is given up, all on the shell's monotonic clock. `prefix` holds chained hashes of the prompt's first chunks of `chunk_tokens` tokens
-    each. `attempts`: how often it was placed before, under an owner that is gone. `digest`: of its body, keyed (`suspects.py`).
+    `prompt_tokens` is known or estimated for one sequence, `max_tokens` the client's bound on a sequence's output
+    (None: the context's end), `sequences` counts prompts x n. `arrived_s` is when the gateway had it whole,
+    `deadline_s` when its class promises the first token, `expires_s` when its wait is given up, all on the shell's
+    monotonic clock. `prefix` holds chained hashes of the prompt's first chunks of `chunk_tokens` tokens each.
+    `attempts`: how often it was placed before, under an owner that is gone. `digest`: of its body, keyed
+    (`suspects.py`).
     """
 
     request_id: str
@@ -46,11 +49,13 @@ class JobQueue(Protocol):
 class Job:
     """A request in the scheduler: what it is booked with. Mutable, and never seen outside.
 
-    `cost` is its work in prefill tokens (uncached prompt plus weighted output), `kv_tokens` what its KV blocks are booked with. `lane` is the lane
-    (or the promoted one) in which it waits; None once it is placed or gone. `home` is the index of its lane by length, `home_name` that lane's name;
-    both change only with the lanes, while it waits. `sequence` orders it in its lane; `pending` names this time that it waits. `limited`: it counts
-    against its tenant's limits. `late`: it waits behind those that can still meet their deadline; `came_late`: its lane's forecasts know that.
-    `wait_estimate`: the wait that was told (eta.py); `eta`: who told it, and is told of the outcome, whatever the lanes are called by then.
+    `cost` is its work in prefill tokens (uncached prompt plus weighted output), `kv_tokens` what its KV blocks are
+    booked with. `lane` is the lane (or the promoted one) in which it waits; None once it is placed or gone. `home` is
+    the index of its lane by length, `home_name` that lane's name; both change only with the lanes, while it waits.
+    `sequence` orders it in its lane; `pending` names this time that it waits. `limited`: it counts against its tenant's
+    limits. `late`: it waits behind those that can still meet their deadline; `came_late`: its lane's forecasts know
+    that. `wait_estimate`: the wait that was told (eta.py); `eta`: who told it, and is told of the outcome, whatever the
+    lanes are called by then.
     """
 
     __slots__ = (
@@ -103,10 +108,12 @@ class Job:
 class Lease:
     """The right to run one request on one replica. It ends in exactly one way (`reasons.Ending`).
 
-    `lease_id` is unique in its scheduler; `attempt` counts the placements of the request from 1 on, under whatever owner.
+    `lease_id` is unique in its scheduler; `attempt` counts the placements of the request from 1 on, under whatever
+    owner.
 
-    `prefill_tokens` (uncached prompt, over all sequences), `kv_tokens` and `sequences` are what the replica is booked with;
-    `output_tokens` is what was expected of each sequence, `home` the index of the lane by length, as the lanes were when it was placed.
+    `prefill_tokens` (uncached prompt, over all sequences), `kv_tokens` and `sequences` are what the replica is booked
+    with; `output_tokens` is what was expected of each sequence, `home` the index of the lane by length, as the lanes
+    were when it was placed.
     """
 
     lease_id: int
@@ -121,7 +128,8 @@ class Lease:
 
     @property
     def attempt_id(self) -> str:
-        """The id under which the engine gets the request: one for each placement, since an engine must never see an id twice."""
+        """The id under which the engine gets the request: one for each placement, since an engine must never see an id
+        twice."""
         return f"{self.request.request_id}-{self.attempt}"
 
     @property
@@ -137,8 +145,8 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the engine's own finished-request statistics say that a request took, over all its sequences; durations in seconds of the engine's
-    clock."""
+    """What the engine's own finished-request statistics say that a request took, over all its sequences; durations in
+    seconds of the engine's clock."""
 
     prompt_tokens: int
     cached_tokens: int

@@ -1,12 +1,12 @@
 """The scheduler: the pure core that holds the lanes and leases of one model in one cell.
 
-No clock, no I/O: `now` (seconds, monotonic) and facts come in, decisions go out. `ownership/lane_owner.py` drives it live; the simulator and
-the tests drive the very same object.
+No clock, no I/O: `now` (seconds, monotonic) and facts come in, decisions go out. `ownership/lane_owner.py` drives it
+live; the simulator and the tests drive the very same object.
 
-Order: lane (fair shares, fair.py) -> tenant (weighted fair shares) -> earliest deadline first. A request past its lane's `max_wait_s` is promoted;
-the bound on its further wait is derived in lanes.py. Invariants, held by property tests: a request is waiting, leased or ended, and only one of
-them; a lease ends exactly once; no replica holds more than its budgets, save one request alone on an empty replica; the same inputs give the same
-decisions.
+Order: lane (fair shares, fair.py) -> tenant (weighted fair shares) -> earliest deadline first. A request past its
+lane's `max_wait_s` is promoted; the bound on its further wait is derived in lanes.py. Invariants, held by property
+tests: a request is waiting, leased or ended, and only one of them; a lease ends exactly once; no replica holds more
+than its budgets, save one request alone on an empty replica; the same inputs give the same decisions.
 """
 
 from collections.abc import Collection
@@ -53,10 +53,14 @@ class Scheduler:
         self.limits.configure(policy.tenants, 0.0)
         self.suspects = Suspects()
         self._decided = Decided()
-        self.placing = Placing(self.lanes, self.fleet, self.holds, self.learned_state, self.rate, self.forecasts, self._decided, pick)
+        self.placing = Placing(
+            self.lanes, self.fleet, self.holds, self.learned_state, self.rate, self.forecasts, self._decided, pick
+        )
         facts = Facts(self.lanes, self.limits, self.placing, self.rate, self.starting, self.suspects)
         self.admission = AdmissionControl(facts, self.forecasts, self.tally)
-        self.quarantine = Quarantine(self.suspects, self.lanes, self.fleet, self.placing, self.forecasts, self.admission)
+        self.quarantine = Quarantine(
+            self.suspects, self.lanes, self.fleet, self.placing, self.forecasts, self.admission
+        )
         self.leases = self.placing.leases
         self._outliers = Outliers(self.fleet)
 
@@ -97,7 +101,11 @@ class Scheduler:
         policy = self.lanes.policy
         job = Job(reported.request, self.lanes.next_sequence())
         job.attempt = reported.attempt - reported.request.attempts
-        job.prefill_tokens, job.kv_tokens, job.output_tokens = reported.prefill_tokens, reported.kv_tokens, reported.output_tokens
+        job.prefill_tokens, job.kv_tokens, job.output_tokens = (
+            reported.prefill_tokens,
+            reported.kv_tokens,
+            reported.output_tokens,
+        )
         job.cost = job.prefill_tokens + policy.decode_weight * job.output_tokens * reported.sequences
         self.lanes.find_home(job)  # `reported.home` is an index into the lanes of its owner
         self.limits.adopt(job)
@@ -226,7 +234,8 @@ class Scheduler:
         return lost
 
     def step(self, now: float) -> Step:
-        """Gives up waits that ran out or will, promotes, then places jobs by the lanes' shares until no lane's head fits.
+        """Gives up waits that ran out or will, promotes, then places jobs by the lanes' shares until no lane's head
+        fits.
 
         What it decided is handed over whole, by the next step where this one raises (`step.Decided`).
         """
@@ -246,11 +255,21 @@ class Scheduler:
 
     def snapshot(self, now: float, etas: bool = True) -> Snapshot:
         return take_snapshot(
-            self.lanes, self.fleet, self.placing, self.forecasts, self.learned_state, self.tally, self.suspects, self.admission.rejections, now, etas
+            self.lanes,
+            self.fleet,
+            self.placing,
+            self.forecasts,
+            self.learned_state,
+            self.tally,
+            self.suspects,
+            self.admission.rejections,
+            now,
+            etas,
         )
 
     def head_waits(self) -> tuple[tuple[str, WaitReason], ...]:
-        """What the head of each lane in which something waits waits for. Where a replica is held for it: what keeps it off that one."""
+        """What the head of each lane in which something waits waits for. Where a replica is held for it: what keeps it
+        off that one."""
         waiting = [lane for lane in self.lanes.all if lane.count]
         if not waiting:
             return ()

@@ -8,10 +8,11 @@ from deployments.scheduling.suspects import Suspicion
 
 @dataclass(frozen=True, slots=True)
 class LaneStats:
-    """One lane: how many wait, their work in seconds (None: no rate yet) and prefill tokens, the age of the oldest, what the head waits for.
+    """One lane: how many wait, their work in seconds (None: no rate yet) and prefill tokens, the age of the oldest,
+    what the head waits for.
 
-    `eta_s` is what a request would be promised now (p50, p95); `covered` and `estimated` count the promises whose p95 held and all, `censored` those
-    that were cancelled before it, or that an outage spoiled.
+    `eta_s` is what a request would be promised now (p50, p95); `covered` and `estimated` count the promises whose p95
+    held and all, `censored` those that were cancelled before it, or that an outage spoiled.
     """
 
     name: str
@@ -28,8 +29,8 @@ class LaneStats:
 
 @dataclass(frozen=True, slots=True)
 class FlowStats:
-    """One class in one lane, counted since the start (`tally.py`): requests that arrived, their work and prompts (tokens), promises of a first token
-    within `slo_s` that were kept and missed."""
+    """One class in one lane, counted since the start (`tally.py`): requests that arrived, their work and prompts
+    (tokens), promises of a first token within `slo_s` that were kept and missed."""
 
     lane: str
     traffic_class: str
@@ -62,8 +63,9 @@ class ReplicaStats:
 class Snapshot:
     """The scheduler at one moment. `placed` + `adopted` = leases now + the sum of `endings`: the books balance.
 
-    `rejections` counts by lane and cause. `tokens_per_s` is the service rate in prefill tokens. `output_error` is the mean relative error of expected
-    outputs, `other_lane` the share of requests that turned out to belong elsewhere, `prefix_trust` how much of the cache credit proved real.
+    `rejections` counts by lane and cause. `tokens_per_s` is the service rate in prefill tokens. `output_error` is the
+    mean relative error of expected outputs, `other_lane` the share of requests that turned out to belong elsewhere,
+    `prefix_trust` how much of the cache credit proved real.
     """
 
     lanes: tuple[LaneStats, ...]
@@ -85,6 +87,7 @@ class Snapshot:
     """Of the `counted` among the finished requests that the engines told of."""
     counted: int
     suspects: tuple[Suspicion, ...] = ()
-    """Bodies that ran when replicas died (`suspects.py`), with `bans` so far, and how many requests wait `aside` of the lanes for it."""
+    """Bodies that ran when replicas died (`suspects.py`), with `bans` so far, and how many requests wait `aside` of the
+    lanes for it."""
     bans: int = 0
     aside: int = 0

@@ -4,16 +4,19 @@ A request is known by the digest of its body, so that a client's retry is the sa
 
     standing   what it means                        goes to
     clear      there is no record                   suspect: a replica died while it ran
-    suspect    one replica died                     banned: another one did. clear: a run of it completed, or `FORGET_S` passed
-    banned     two did: it is not placed again      suspect: `FORGET_S` passed since the last death. clear: a run of it completed
+    suspect    one replica died                     banned: another one did. clear: a run of it completed, or `FORGET_S`
+               passed
+    banned     two did: it is not placed again      suspect: `FORGET_S` passed since the last death. clear: a run of it
+               completed
 
-Two deaths must do, or a third replica would be lost, and most of those that ran at a death are bystanders. So a suspect that had no first token yet
-when its replica died, as most killers have none, is *tried*: no two of them run at the same time (`quarantine.py`). A replica that dies at a trial
-is the doing of the one that is tried; of all others that ran there nothing is noted. Without a trial all that ran there are suspects, or banned.
+Two deaths must do, or a third replica would be lost, and most of those that ran at a death are bystanders. So a suspect
+that had no first token yet when its replica died, as most killers have none, is *tried*: no two of them run at the same
+time (`quarantine.py`). A replica that dies at a trial is the doing of the one that is tried; of all others that ran
+there nothing is noted. Without a trial all that ran there are suspects, or banned.
 
-A death is told in pieces: some leases fail first, then the process is known to be gone. So an inquest is held into each replica's death, and what
-ended within `RECENT_S` before, without an answer, counts as running. A replica that is back was not dead: only a connection broke, and what was
-noted is taken back.
+A death is told in pieces: some leases fail first, then the process is known to be gone. So an inquest is held into each
+replica's death, and what ended within `RECENT_S` before, without an answer, counts as running. A replica that is back
+was not dead: only a connection broke, and what was noted is taken back.
 """
 
 import math
@@ -22,7 +25,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 FORGET_S = 600.0
-"""After so long one death is forgotten. A ban becomes a suspicion: whoever is deadly then costs one replica, not two."""
+"""After so long one death is forgotten. A ban becomes a suspicion: whoever is deadly then costs one replica, not
+two."""
 DEADLY = 2
 RECENT_S = 20.0
 """Longer than an engine that hangs is given (`health.stall_s`)."""
@@ -31,8 +35,8 @@ MAX = 4_096
 
 
 class Suspicion(NamedTuple):
-    """A record: `deaths` so far, of which the last came at `since_s`. `answered`: a run of it has got its first token, so that a long prompt or its
-    parameters alone are not deadly. `deaths` is 0 for one that is clear again."""
+    """A record: `deaths` so far, of which the last came at `since_s`. `answered`: a run of it has got its first token,
+    so that a long prompt or its parameters alone are not deadly. `deaths` is 0 for one that is clear again."""
 
     key: str
     deaths: int
@@ -68,7 +72,8 @@ class _Inquest:
 
 
 class Suspects:
-    """Of one model. `bans` counts those that were ever banned. `doubt`: there are new ones, of which some may wait in the lanes."""
+    """Of one model. `bans` counts those that were ever banned. `doubt`: there are new ones, of which some may wait in
+    the lanes."""
 
     def __init__(self) -> None:
         self.bans = 0
@@ -103,7 +108,11 @@ class Suspects:
         """The replica, or its engine, died at a run. `tried_there`: who is tried on that replica now, if anybody."""
         inquest = self._inquests.get(run.replica_id)
         if inquest is None:
-            recent = (one.key for at_s, one in self._failed if one.tried and one.replica_id == run.replica_id and at_s >= now - RECENT_S)
+            recent = (
+                one.key
+                for at_s, one in self._failed
+                if one.tried and one.replica_id == run.replica_id and at_s >= now - RECENT_S
+            )
             inquest = self._inquests[run.replica_id] = _Inquest(tried_there or next(recent, None))
         if run.key not in inquest.noted and (inquest.culprit is None or inquest.culprit == run.key):
             inquest.noted.add(run.key)

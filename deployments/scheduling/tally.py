@@ -1,8 +1,10 @@
-"""What came and what became of it, counted since the start, by lane and class: the flows that metrics and autoscaling take differences of.
+"""What came and what became of it, counted since the start, by lane and class: the flows that metrics and autoscaling
+take differences of.
 
-A promise is the request's time to first token: kept when the first token came by its deadline, missed when it came later or never (rejected for
-capacity, given up waiting, lost). A request that its client cancelled before its deadline, or that broke its own tenant's limit, is neither. All
-counts for the lane, by its name, in which the request waited last.
+A promise is the request's time to first token: kept when the first token came by its deadline, missed when it came
+later or never (rejected for capacity, given up waiting, lost). A request that its client cancelled before its deadline,
+or that broke its own tenant's limit, is neither. All counts for the lane, by its name, in which the request waited
+last.
 """
 
 from collections import Counter
@@ -22,13 +24,20 @@ from deployments.scheduling.snapshot import FlowStats, LaneStats, ReplicaStats, 
 from deployments.scheduling.suspects import Suspects
 
 _OWN_FAULT = frozenset(
-    {RejectCause.DUPLICATE_ID, RejectCause.TENANT_REQUESTS, RejectCause.TENANT_TOKENS, RejectCause.TENANT_CONCURRENCY, RejectCause.QUERY_OF_DEATH}
+    {
+        RejectCause.DUPLICATE_ID,
+        RejectCause.TENANT_REQUESTS,
+        RejectCause.TENANT_TOKENS,
+        RejectCause.TENANT_CONCURRENCY,
+        RejectCause.QUERY_OF_DEATH,
+    }
 )
 
 
 @dataclass(slots=True)
 class FlowTally:
-    """Of one lane and class: requests that arrived, their work and prompts (tokens), SLOs met and missed; `slo_s`: the last one's promise."""
+    """Of one lane and class: requests that arrived, their work and prompts (tokens), SLOs met and missed; `slo_s`: the
+    last one's promise."""
 
     arrived: int = 0
     work: float = 0.0
@@ -40,8 +49,8 @@ class FlowTally:
 
 @dataclass
 class Tally:
-    """Of one model. `adopted`: leases of an earlier owner; `endings` of leases. `finished` requests had booked `finished_work`; the engines counted
-    `output_tokens` for the `counted` of them that they told of."""
+    """Of one model. `adopted`: leases of an earlier owner; `endings` of leases. `finished` requests had booked
+    `finished_work`; the engines counted `output_tokens` for the `counted` of them that they told of."""
 
     flows: dict[tuple[str, str], FlowTally] = field(default_factory=dict)
     submitted: int = 0
@@ -104,11 +113,14 @@ def take_snapshot(
     now: float,
     etas: bool,
 ) -> Snapshot:
-    """Everything that others may know of the scheduler, at `now`. `etas`: with what would be promised, which is most of the work."""
+    """Everything that others may know of the scheduler, at `now`. `etas`: with what would be promised, which is most of
+    the work."""
     names, rate = {lane.name for lane in lanes.lanes}, placing.rate.per_s
     closed = fleet.why_none_is_open()
     return Snapshot(
-        lanes=tuple(_lane(lanes, lane, placing.waits.get(lane.name) or closed, forecasts, rate, now, etas) for lane in lanes.all),
+        lanes=tuple(
+            _lane(lanes, lane, placing.waits.get(lane.name) or closed, forecasts, rate, now, etas) for lane in lanes.all
+        ),
         replicas=tuple(_replica(replica) for replica in fleet.by_id.values()),
         submitted=tally.submitted,
         placed=placing.placed,
@@ -141,7 +153,9 @@ def _replica(r: Replica) -> ReplicaStats:
     return ReplicaStats(r.replica_id, r.status.value, *learned_state, maximum.sequences, maximum.kv_tokens, r.tpot_s)
 
 
-def _lane(lanes: Lanes, lane: Lane, waits_for: WaitReason, forecasts: Forecasts, rate: float | None, now: float, etas: bool) -> LaneStats:
+def _lane(
+    lanes: Lanes, lane: Lane, waits_for: WaitReason, forecasts: Forecasts, rate: float | None, now: float, etas: bool
+) -> LaneStats:
     oldest = lane.oldest()
     eta = forecasts.etas.get(lane.name)
     return LaneStats(

@@ -8,7 +8,8 @@ from deployments.telemetry.ledger import Ledger
 
 
 class Closing:
-    """Ledgers whose request ended and whose engine statistics may still be under way: each is handed on once, at most `patience_s` late."""
+    """Ledgers whose request ended and whose engine statistics may still be under way: each is handed on once, at most
+    `patience_s` late."""
 
     def __init__(self, hand_on: Callable[[Ledger], None], patience_s: float = 1.0) -> None:
         self._hand_on = hand_on

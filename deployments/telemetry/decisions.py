@@ -7,7 +7,8 @@ from enum import StrEnum
 class RequestVerdict(StrEnum):
     """What was decided. The first three are the scheduler's admission, the last three end a request or an attempt.
 
-    `REFUSED`: a replica took no work. `RESUBMITTED`: it died at the work, or its engine did. After either the request waits again.
+    `REFUSED`: a replica took no work. `RESUBMITTED`: it died at the work, or its engine did. After either the request
+    waits again.
     """
 
     ADMITTED = "admitted"
@@ -22,7 +23,8 @@ class RequestVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RequestDecision:
-    """`at_s` after the request's arrival. `reason` is the value of one of the closed enums; `facts` are the numbers that it rests on."""
+    """`at_s` after the request's arrival. `reason` is the value of one of the closed enums; `facts` are the numbers
+    that it rests on."""
 
     at_s: float
     verdict: RequestVerdict

@@ -30,8 +30,26 @@ class Journal:
         if self._trace is not None:
             self._trace.write(json.dumps(record))
         if self._access is not None:
-            kept = ("request_id", "arrived_s", "path", "model", "stream", "status", "outcome", "error", "replica", "digest")
-            self._access.write(json.dumps({key: record[key] for key in (*kept, "prompt_tokens", "output_tokens", "bytes_out", "ttft_s", "wall_s")}))
+            kept = (
+                "request_id",
+                "arrived_s",
+                "path",
+                "model",
+                "stream",
+                "status",
+                "outcome",
+                "error",
+                "replica",
+                "digest",
+            )
+            self._access.write(
+                json.dumps(
+                    {
+                        key: record[key]
+                        for key in (*kept, "prompt_tokens", "output_tokens", "bytes_out", "ttft_s", "wall_s")
+                    }
+                )
+            )
 
     def close(self) -> None:
         for log in (self._access, self._trace):
@@ -50,7 +68,8 @@ class Recent:
         self._ledgers: OrderedDict[str, Ledger] = OrderedDict()
 
     def add(self, ledger: Ledger) -> None:
-        """Keeps a ledger whose metrics are counted (its gaps between tokens are dropped). Of an id used twice the last use is kept."""
+        """Keeps a ledger whose metrics are counted (its gaps between tokens are dropped). Of an id used twice the last
+        use is kept."""
         ledger.itl.clear()
         self._ledgers.pop(ledger.request_id, None)
         self._ledgers[ledger.request_id] = ledger
@@ -68,7 +87,8 @@ Item = TypeVar("Item")
 
 PAUSE_S = 0.005
 _SHARE = 16
-"""At each turn a sixteenth of what waits is done, and at least one: a long backlog is soon gone, a short one is never felt."""
+"""At each turn a sixteenth of what waits is done, and at least one: a long backlog is soon gone, a short one is never
+felt."""
 
 
 class Later(Generic[Item]):

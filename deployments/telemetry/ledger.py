@@ -1,20 +1,25 @@
 """The ledger: where one request's wall time went, as stages that add up.
 
-The gateway notes moments on its own clock; the engine replica sends durations on its own (protocol.Finished). No two clocks are compared:
+The gateway notes moments on its own clock; the engine replica sends durations on its own (protocol.Finished). No two
+clocks are compared:
 
-    gateway     until the request is in its lane (upload, parsing, validation), and after the engine's part: the last write, or telling of an error
+    gateway     until the request is in its lane (upload, parsing, validation), and after the engine's part: the last
+                write, or telling of an error
     lane        waiting for a replica
-    connect     what the wait for the first byte took beyond what the replica itself saw: connection, network, both event loops; and refused attempts
+    connect     what the wait for the first byte took beyond what the replica itself saw: connection, network, both
+                event loops; and refused attempts
     engine_http what the replica spent outside its engine core before the first byte: tokenising, HTTP
     engine_queue, prefill   as the engine core measured them
-    engine      connect to prefill (of an answer that is not streamed: to decode) as one, where the replica gave no statistics or sent nothing
+    engine      connect to prefill (of an answer that is not streamed: to decode) as one, where the replica gave no
+                statistics or sent nothing
     decode      from the first byte to the last, less client_stall
     client_stall    waiting for the client to read
 
 A request that ends early, wherever it stands, adds up likewise: the stage that was running gets what it took so far.
 
-Each stage begins at the very moment at which the one before it ends, so that a process that is not scheduled for a while loses no time between two
-readings of the clock. `unaccounted_s` is the wall time less their sum: it would show a stage that was forgotten or counted twice.
+Each stage begins at the very moment at which the one before it ends, so that a process that is not scheduled for a
+while loses no time between two readings of the clock. `unaccounted_s` is the wall time less their sum: it would show a
+stage that was forgotten or counted twice.
 """
 
 from collections.abc import Iterator
@@ -131,8 +136,8 @@ class Ledger:
     def ttft_s(self) -> float | None:
         """Time to first token: until the first byte of the engine's answer was at the gateway.
 
-        An answer that is not streamed comes with its last token: the replica tells of the first. Where that word did not come, the decode time, by
-        the engine's account, is taken off; without that it is unknown.
+        An answer that is not streamed comes with its last token: the replica tells of the first. Where that word did
+        not come, the decode time, by the engine's account, is taken off; without that it is unknown.
         """
         if self.first_byte_s is None or self.placed_s is None:
             return None
@@ -191,7 +196,11 @@ class Ledger:
             f"{Stage.LANE};dur={self.lane_s * 1e3:.2f}",
         ]
         if self.placed_s is not None and self.first_byte_s is not None:
-            first = self.first_byte_s if self.stream or self.first_token_s is None else min(self.first_token_s, self.first_byte_s)
+            first = (
+                self.first_byte_s
+                if self.stream or self.first_token_s is None
+                else min(self.first_token_s, self.first_byte_s)
+            )
             known.append(f"{Stage.ENGINE};dur={(first - self.placed_s) * 1e3:.2f}")
             if first < self.first_byte_s:
                 known.append(f"{Stage.DECODE};dur={(self.first_byte_s - first) * 1e3:.2f}")
@@ -241,10 +250,11 @@ class Ledger:
         }
 
     def _first_byte_stages(self, wait_s: float) -> Iterator[tuple[Stage, float]]:
-        """Splits the wait for the first byte; without streaming that byte comes with the last token, so decode is a part of it.
+        """Splits the wait for the first byte; without streaming that byte comes with the last token, so decode is a
+        part of it.
 
-        Of several sequences the engine's durations are those of the last one, which may have run beyond the first byte: none is taken for longer than
-        what is left of the wait, so that no stage is negative.
+        Of several sequences the engine's durations are those of the last one, which may have run beyond the first byte:
+        none is taken for longer than what is left of the wait, so that no stage is negative.
         """
         done = self.finished
         if done is None or done.first_byte_s is None or done.sequences < 1:

@@ -43,8 +43,9 @@ class WholeLines:
         return True
 
     def add(self, lines: bytes, on_disk: bool = False) -> None:
-        """Adds lines, each with its end; with `on_disk` they are on the disk then. Raises OSError; nothing of them is in the file then, unless the
-        disk refuses even that: what is left of them is made a line of its own, by the next `add` that goes well."""
+        """Adds lines, each with its end; with `on_disk` they are on the disk then. Raises OSError; nothing of them is
+        in the file then, unless the disk refuses even that: what is left of them is made a line of its own, by the next
+        `add` that goes well."""
         rest = memoryview(b"\n" + lines if self._torn else lines)
         whole = len(rest)
         try:
@@ -78,7 +79,8 @@ class WholeLines:
 
 
 def rotate(path: Path, kept: int) -> None:
-    """Frees the name of a full file: it becomes `x.1`, which becomes `x.2`, and so on; the larger the number, the older. Raises OSError."""
+    """Frees the name of a full file: it becomes `x.1`, which becomes `x.2`, and so on; the larger the number, the
+    older. Raises OSError."""
     for number in range(kept, 0, -1):
         older = path.with_name(f"{path.name}.{number}")
         newer = path if number == 1 else path.with_name(f"{path.name}.{number - 1}")
@@ -109,7 +111,11 @@ class LogHealth:
         now = time.monotonic()
         if new and now - self._warned_s >= _WARN_EVERY_S:
             self._warned_s = now
-            log.warning("log %s cannot be written (%s); its lines are lost until it can, and nothing else", self.name, self.error)
+            log.warning(
+                "log %s cannot be written (%s); its lines are lost until it can, and nothing else",
+                self.name,
+                self.error,
+            )
 
     def well(self) -> None:
         if self.error is not None:
@@ -131,7 +137,9 @@ class Logs(Collector):
         return [health for health in self._known.values() if health.error is not None]
 
     def collect(self) -> Iterable[Metric]:
-        lost = CounterMetricFamily("raylane_log_lines_lost", "Lines of a log that could not be written.", labels=("log",))
+        lost = CounterMetricFamily(
+            "raylane_log_lines_lost", "Lines of a log that could not be written.", labels=("log",)
+        )
         failing = GaugeMetricFamily("raylane_log_failing", "1 while a log cannot be written.", labels=("log",))
         for health in self._known.values():
             lost.add_metric((health.name,), health.lost_lines)
@@ -173,7 +181,8 @@ class LineLog:
         self._leave()
 
     def _open(self, more: int) -> WholeLines:
-        """The file of that name, which may be another one than before: it was rotated by another process, or removed."""
+        """The file of that name, which may be another one than before: it was rotated by another process, or
+        removed."""
         if self._file is not None and self._file.is_at(self._path):
             if not self._file.size or self._file.size + more <= MAX_BYTES:
                 return self._file

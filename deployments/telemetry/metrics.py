@@ -24,38 +24,75 @@ MAX_TENANTS = 100
 
 
 class RequestMetrics:
-    """What is counted of each request. `paths` are those that have a label of their own: a client can make up any number of others."""
+    """What is counted of each request. `paths` are those that have a label of their own: a client can make up any
+    number of others."""
 
     def __init__(self, registry: CollectorRegistry, paths: Iterable[str]) -> None:
         self._paths = frozenset(paths)
 
-        def histogram(name: str, text: str, bounds: tuple[float, ...], labels: tuple[str, ...] = _BY_LENGTH) -> Histogram:
+        def histogram(
+            name: str, text: str, bounds: tuple[float, ...], labels: tuple[str, ...] = _BY_LENGTH
+        ) -> Histogram:
             return Histogram(name, text, labels, buckets=bounds, registry=registry)
 
-        self.ttft = histogram("raylane_ttft_seconds", "From arrival to the first token (of a whole answer: as the engine tells).", TTFT_BOUNDS_S)
+        self.ttft = histogram(
+            "raylane_ttft_seconds",
+            "From arrival to the first token (of a whole answer: as the engine tells).",
+            TTFT_BOUNDS_S,
+        )
         self.itl = histogram("raylane_itl_seconds", "Between two pieces of a streamed answer.", ITL_BOUNDS_S)
         self.tpot = histogram("raylane_tpot_seconds", "Per output token after the first.", ITL_BOUNDS_S)
         self.e2e = histogram("raylane_e2e_seconds", "From a request's arrival to the end of its answer.", E2E_BOUNDS_S)
         self.queue_wait = histogram("raylane_queue_wait_seconds", "In the lane, until placed.", TTFT_BOUNDS_S)
-        self.stages = histogram("raylane_stage_seconds", "Wall time by stage of the ledger.", TTFT_BOUNDS_S, ("model", "stage"))
-        self.unaccounted = histogram(
-            "raylane_unaccounted_seconds", "Wall time that no stage explains.", (0.0005, 0.001, 0.002, 0.005, 0.01, 0.1), ("model",)
+        self.stages = histogram(
+            "raylane_stage_seconds", "Wall time by stage of the ledger.", TTFT_BOUNDS_S, ("model", "stage")
         )
-        self.requests = Counter("raylane_requests", "Requests by how they ended.", ("model", "path", "outcome", "status", "error"), registry=registry)
+        self.unaccounted = histogram(
+            "raylane_unaccounted_seconds",
+            "Wall time that no stage explains.",
+            (0.0005, 0.001, 0.002, 0.005, 0.01, 0.1),
+            ("model",),
+        )
+        self.requests = Counter(
+            "raylane_requests",
+            "Requests by how they ended.",
+            ("model", "path", "outcome", "status", "error"),
+            registry=registry,
+        )
         self.tokens = Counter(
-            "raylane_tokens", "Tokens by the engine's own count: in, out, cached (a part of in).", ("model", "kind"), registry=registry
+            "raylane_tokens",
+            "Tokens by the engine's own count: in, out, cached (a part of in).",
+            ("model", "kind"),
+            registry=registry,
         )
         self.resubmitted = Counter(
-            "raylane_resubmitted", "Requests placed again since their replica or its engine had died, by why.", ("model", "reason"), registry=registry
+            "raylane_resubmitted",
+            "Requests placed again since their replica or its engine had died, by why.",
+            ("model", "reason"),
+            registry=registry,
         )
-        self.tenant_requests = Counter("raylane_tenant_requests", "Requests of each tenant.", ("tenant", "model", "outcome"), registry=registry)
-        self.tenant_tokens = Counter("raylane_tenant_tokens", "Tokens of each tenant: in, out.", ("tenant", "model", "kind"), registry=registry)
-        self.read = histogram("raylane_read_seconds", "CPU time to read a body and estimate its tokens.", _READ_BOUNDS_S, ("model",))
+        self.tenant_requests = Counter(
+            "raylane_tenant_requests", "Requests of each tenant.", ("tenant", "model", "outcome"), registry=registry
+        )
+        self.tenant_tokens = Counter(
+            "raylane_tenant_tokens", "Tokens of each tenant: in, out.", ("tenant", "model", "kind"), registry=registry
+        )
+        self.read = histogram(
+            "raylane_read_seconds", "CPU time to read a body and estimate its tokens.", _READ_BOUNDS_S, ("model",)
+        )
         self.prompt_error = histogram(
-            "raylane_prompt_estimate_error_ratio", "|estimated - counted| / counted prompt tokens.", (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1), ("model",)
+            "raylane_prompt_estimate_error_ratio",
+            "|estimated - counted| / counted prompt tokens.",
+            (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1),
+            ("model",),
         )
         self._tenants: set[str] = set()
-        self.no_usage = Counter("raylane_requests_without_usage", "Requests whose engine statistics never came.", ("model",), registry=registry)
+        self.no_usage = Counter(
+            "raylane_requests_without_usage",
+            "Requests whose engine statistics never came.",
+            ("model",),
+            registry=registry,
+        )
 
     def observe(self, ledger: Ledger) -> None:
         model = ledger.model or "unknown"
@@ -114,7 +151,8 @@ class RequestMetrics:
 
 
 def _prompt_tokens(ledger: Ledger) -> int:
-    """The length of one prompt, by the engine's count where it gave one (over all sequences), else as it was expected."""
+    """The length of one prompt, by the engine's count where it gave one (over all sequences), else as it was
+    expected."""
     done = ledger.finished
     return round(done.prompt_tokens / done.sequences) if done and done.sequences else ledger.expected_prompt_tokens
 
@@ -128,21 +166,43 @@ class LaneGauges(Collector):
     def collect(self) -> Iterable[Metric]:
         waiting = GaugeMetricFamily("raylane_waiting_requests", "Requests that wait.", labels=("model", "lane"))
         work = GaugeMetricFamily("raylane_waiting_tokens", "Work that waits, in tokens.", labels=("model", "lane"))
-        oldest = GaugeMetricFamily("raylane_oldest_wait_seconds", "How long the head has waited.", labels=("model", "lane"))
-        seconds = GaugeMetricFamily("raylane_waiting_seconds", "Work that waits, in seconds at the measured rate.", labels=("model", "lane"))
-        eta = GaugeMetricFamily("raylane_expected_wait_seconds", "The wait that a request would be told now.", labels=("model", "lane", "level"))
-        wait_estimates = CounterMetricFamily(
-            "raylane_wait_estimates", "Waits that were told, by whether their p95 held.", labels=("model", "lane", "held")
+        oldest = GaugeMetricFamily(
+            "raylane_oldest_wait_seconds", "How long the head has waited.", labels=("model", "lane")
         )
-        promoted = CounterMetricFamily("raylane_promoted", "Requests placed after their lane's max_wait_s.", labels=("model",))
-        rate = GaugeMetricFamily("raylane_service_tokens_per_second", "The measured service rate, in booked tokens.", labels=("model",))
-        error = GaugeMetricFamily("raylane_output_estimate_error_ratio", "Mean |expected - real| / real output tokens.", labels=("model",))
-        other = GaugeMetricFamily("raylane_other_lane_ratio", "Requests that turned out to belong to another lane.", labels=("model",))
-        trust = GaugeMetricFamily("raylane_prefix_trust_ratio", "How much of the cache credit proved real.", labels=("model",))
+        seconds = GaugeMetricFamily(
+            "raylane_waiting_seconds", "Work that waits, in seconds at the measured rate.", labels=("model", "lane")
+        )
+        eta = GaugeMetricFamily(
+            "raylane_expected_wait_seconds",
+            "The wait that a request would be told now.",
+            labels=("model", "lane", "level"),
+        )
+        wait_estimates = CounterMetricFamily(
+            "raylane_wait_estimates",
+            "Waits that were told, by whether their p95 held.",
+            labels=("model", "lane", "held"),
+        )
+        promoted = CounterMetricFamily(
+            "raylane_promoted", "Requests placed after their lane's max_wait_s.", labels=("model",)
+        )
+        rate = GaugeMetricFamily(
+            "raylane_service_tokens_per_second", "The measured service rate, in booked tokens.", labels=("model",)
+        )
+        error = GaugeMetricFamily(
+            "raylane_output_estimate_error_ratio", "Mean |expected - real| / real output tokens.", labels=("model",)
+        )
+        other = GaugeMetricFamily(
+            "raylane_other_lane_ratio", "Requests that turned out to belong to another lane.", labels=("model",)
+        )
+        trust = GaugeMetricFamily(
+            "raylane_prefix_trust_ratio", "How much of the cache credit proved real.", labels=("model",)
+        )
         leases = GaugeMetricFamily("raylane_leases", "Leases held now.", labels=("model", "replica", "state"))
         kv = GaugeMetricFamily("raylane_booked_kv_tokens", "KV tokens booked by leases.", labels=("model", "replica"))
         ended = CounterMetricFamily("raylane_leases_ended", "Leases that ended, by how.", labels=("model", "ending"))
-        rejected = CounterMetricFamily("raylane_rejections", "Requests turned away, by lane and cause.", labels=("model", "lane", "cause"))
+        rejected = CounterMetricFamily(
+            "raylane_rejections", "Requests turned away, by lane and cause.", labels=("model", "lane", "cause")
+        )
         snapshots = self._snapshots()
         for model, snapshot in snapshots.items():
             for lane in snapshot.lanes:
@@ -153,13 +213,21 @@ class LaneGauges(Collector):
                     seconds.add_metric((model, lane.name), lane.work_s)
                 for level, wait_s in zip(("p50", "p95"), lane.eta_s or (), strict=False):
                     eta.add_metric((model, lane.name, level), wait_s)
-                for held, count in (("yes", lane.covered), ("no", lane.estimated - lane.covered), ("cancelled", lane.censored)):
+                for held, count in (
+                    ("yes", lane.covered),
+                    ("no", lane.estimated - lane.covered),
+                    ("cancelled", lane.censored),
+                ):
                     wait_estimates.add_metric((model, lane.name, held), count)
             for replica in snapshot.replicas:
                 leases.add_metric((model, replica.replica_id, replica.status), replica.leases)
                 kv.add_metric((model, replica.replica_id), replica.kv_tokens)
             promoted.add_metric((model,), snapshot.promoted)
-            for family, value in ((rate, snapshot.tokens_per_s), (error, snapshot.output_error), (other, snapshot.other_lane)):
+            for family, value in (
+                (rate, snapshot.tokens_per_s),
+                (error, snapshot.output_error),
+                (other, snapshot.other_lane),
+            ):
                 if value is not None:
                     family.add_metric((model,), value)
             trust.add_metric((model,), snapshot.prefix_trust)
@@ -188,9 +256,15 @@ class LaneGauges(Collector):
 
 
 def _of_suspects(snapshots: Mapping[str, Snapshot]) -> Iterable[Metric]:
-    suspects = GaugeMetricFamily("raylane_suspects", "Bodies that ran when replicas died, by their standing.", labels=("model", "standing"))
-    aside = GaugeMetricFamily("raylane_waiting_aside", "Requests of suspects, which wait aside of the lanes.", labels=("model",))
-    bans = CounterMetricFamily("raylane_queries_of_death", "Bodies at which two replicas died, which are refused.", labels=("model",))
+    suspects = GaugeMetricFamily(
+        "raylane_suspects", "Bodies that ran when replicas died, by their standing.", labels=("model", "standing")
+    )
+    aside = GaugeMetricFamily(
+        "raylane_waiting_aside", "Requests of suspects, which wait aside of the lanes.", labels=("model",)
+    )
+    bans = CounterMetricFamily(
+        "raylane_queries_of_death", "Bodies at which two replicas died, which are refused.", labels=("model",)
+    )
     for model, snapshot in snapshots.items():
         banned = sum(one.banned for one in snapshot.suspects)
         suspects.add_metric((model, "banned"), banned)
@@ -207,7 +281,9 @@ class LoopLag:
     """Measures the running loop for as long as `run` is not cancelled."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._histogram = Histogram("raylane_event_loop_lag_seconds", "How late a timer fired.", buckets=LAG_BOUNDS_S, registry=registry)
+        self._histogram = Histogram(
+            "raylane_event_loop_lag_seconds", "How late a timer fired.", buckets=LAG_BOUNDS_S, registry=registry
+        )
 
     async def run(self) -> None:
         """Sleeps a period at a time and notes how much longer it took."""

@@ -1,4 +1,5 @@
-"""A deployment's published error: the file that `raylane rehearse` writes, the gateway exports as a metric, and advice quotes. JSON, version 1."""
+"""A deployment's published error: the file that `raylane rehearse` writes, the gateway exports as a metric, and advice
+quotes. JSON, version 1."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -20,9 +21,11 @@ class _Section(BaseModel):
 
 
 class Figure(_Section):
-    """One figure: seconds live and simulated (means over the runs), the error, the live runs' spread, the bound if there is one.
+    """One figure: seconds live and simulated (means over the runs), the error, the live runs' spread, the bound if
+    there is one.
 
-    `error` is what is left when each run is simulated at the speed that the machine had in it; `raw_error` is at the calibrated speed.
+    `error` is what is left when each run is simulated at the speed that the machine had in it; `raw_error` is at the
+    calibrated speed.
     """
 
     name: str
@@ -35,12 +38,14 @@ class Figure(_Section):
 
     @property
     def within(self) -> bool | None:
-        """Whether the error keeps its bound, or is no further from the live runs than these from each other, plus 3 points. None without a bound."""
+        """Whether the error keeps its bound, or is no further from the live runs than these from each other, plus 3
+        points. None without a bound."""
         return None if self.bound is None else abs(self.error) <= max(self.bound, self.spread + POINTS)
 
 
 class AtLoad(_Section):
-    """Rehearsed at one load, a share of the live capacity. `slowness`: of each run, the time of its steps over what the costs say."""
+    """Rehearsed at one load, a share of the live capacity. `slowness`: of each run, the time of its steps over what the
+    costs say."""
 
     load: Finite
     runs: Annotated[int, Field(ge=1)]
@@ -70,7 +75,10 @@ class Published(_Section):
     @property
     def worst(self) -> float:
         """The largest error of a figure that has a bound: what advice quotes."""
-        return max((abs(figure.error) for load in self.loads for figure in load.figures if figure.bound is not None), default=0.0)
+        return max(
+            (abs(figure.error) for load in self.loads for figure in load.figures if figure.bound is not None),
+            default=0.0,
+        )
 
     @property
     def within(self) -> bool:

@@ -1,6 +1,7 @@
 """What the demo model is taught: an endless, seeded stream of short texts, made by rule and from `stock.yaml`.
 
-Here: counting, sums, the alphabet, the calendar, small talk, as chat turns and plain lists. Not here: tokens and training (`make_demo_model.py`).
+Here: counting, sums, the alphabet, the calendar, small talk, as chat turns and plain lists. Not here: tokens and
+training (`make_demo_model.py`).
 """
 
 import random
@@ -11,11 +12,31 @@ import yaml
 
 END = "<|end|>"
 STOCK = yaml.safe_load(Path(__file__).with_name("stock.yaml").read_text(encoding="utf-8"))
-SMALL_TALK: list[tuple[str, str]] = [(question, entry["answer"]) for entry in STOCK["dialogues"] for question in entry["ask"]]
+SMALL_TALK: list[tuple[str, str]] = [
+    (question, entry["answer"]) for entry in STOCK["dialogues"] for question in entry["ask"]
+]
 DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
-MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"]
+MONTHS = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+]
 
-_COUNT = ("Count from {a} to {b}.", "Please count from {a} to {b}.", "Can you count from {a} to {b}?", "count from {a} to {b}")
+_COUNT = (
+    "Count from {a} to {b}.",
+    "Please count from {a} to {b}.",
+    "Can you count from {a} to {b}?",
+    "count from {a} to {b}",
+)
 _ADD = ("What is {a} + {b}?", "{a} + {b} = ?", "Please add {a} and {b}.")
 _ALPHABET = ("Say the alphabet.", "Please say the alphabet.", "What is the alphabet?")
 _WEEK = ("Name the days of the week.", "What are the days of the week?")

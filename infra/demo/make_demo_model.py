@@ -1,10 +1,11 @@
 """Makes the demo models: `python infra/demo/make_demo_model.py` writes `target/` and `draft/` beside this file.
 
-Here: the tokenizer, the two Llamas, their training and a last examination. Not here: what is taught (`corpus.py`). Run by hand, and only to change
-the models: both folders are kept in git, and whatever serves or tests them reads those. It takes five to seven minutes on two cores.
+Here: the tokenizer, the two Llamas, their training and a last examination. Not here: what is taught (`corpus.py`). Run
+by hand, and only to change the models: both folders are kept in git, and whatever serves or tests them reads those. It
+takes five to seven minutes on two cores.
 
-Seeds and the number of threads are fixed. Another processor or another torch sums floats in another order, so the bytes may differ there; the answers
-examined here should not.
+Seeds and the number of threads are fixed. Another processor or another torch sums floats in another order, so the bytes
+may differ there; the answers examined here should not.
 """
 
 import sys
@@ -23,10 +24,17 @@ VOCABULARY = 4_096
 SPECIAL = ("<|pad|>", END, "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
 ROWS, ROW_TOKENS = 32, 128
 PEAK_RATE = 3e-3
-TARGET = LlamaConfig(hidden_size=256, intermediate_size=640, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=4)
-DRAFT = LlamaConfig(hidden_size=64, intermediate_size=192, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2)
+TARGET = LlamaConfig(
+    hidden_size=256, intermediate_size=640, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=4
+)
+DRAFT = LlamaConfig(
+    hidden_size=64, intermediate_size=192, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2
+)
 QUESTIONS = {
-    **{f"Count from {a} to {b}.": counting(a, b) for a, b in ((3, 8), (1, 10), (1, 40), (5, 9), (12, 20), (60, 75), (7, 30))},
+    **{
+        f"Count from {a} to {b}.": counting(a, b)
+        for a, b in ((3, 8), (1, 10), (1, 40), (5, 9), (12, 20), (60, 75), (7, 30))
+    },
     **{f"What is {a} + {b}?": addition(a, b) for a in range(10) for b in range(10)},
     "Say the alphabet.": alphabet(),
 }
@@ -43,7 +51,10 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    plain = (text.replace("<|user|>", " ").replace("<|assistant|>", " ").replace(END, " ") for text in islice(texts(seed=1), 20_000))
+    plain = (
+        text.replace("<|user|>", " ").replace("<|assistant|>", " ").replace(END, " ")
+        for text in islice(texts(seed=1), 20_000)
+    )
     tokenizer.train_from_iterator(chain(vocabulary_texts(), plain), trainer)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
@@ -94,8 +105,12 @@ def _row(stream: object, tokenizer: PreTrainedTokenizerFast) -> list[int]:
 @torch.no_grad()
 def answer(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, question: str) -> tuple[list[int], list[int]]:
     """The ids of the prompt and of the greedy answer."""
-    prompt = tokenizer.apply_chat_template([{"role": "user", "content": question}], add_generation_prompt=True, return_dict=True)["input_ids"]
-    whole = model.generate(torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt)), max_new_tokens=160, do_sample=False)
+    prompt = tokenizer.apply_chat_template(
+        [{"role": "user", "content": question}], add_generation_prompt=True, return_dict=True
+    )["input_ids"]
+    whole = model.generate(
+        torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt)), max_new_tokens=160, do_sample=False
+    )
     return prompt, whole[0, len(prompt) :].tolist()
 
 
@@ -132,7 +147,10 @@ def main() -> None:
     for name, model in (("target", target), ("draft", draft)):
         print(f"{name}: {save(model, tokenizer, HERE / name) / 1e6:.2f} M parameters")
     size = sum(file.stat().st_size for name in ("target", "draft") for file in (HERE / name).iterdir())
-    print(f"{right} of {len(QUESTIONS)} answers right; the draft agrees on {agreed / said_in_all:.1%} of the tokens; {size / 1e6:.2f} MB in all")
+    print(
+        f"{right} of {len(QUESTIONS)} answers right; the draft agrees on {agreed / said_in_all:.1%} of the tokens; "
+        f"{size / 1e6:.2f} MB in all"
+    )
     if right < 0.95 * len(QUESTIONS):
         sys.exit("the target does not know what it should: train it longer")
 

@@ -1,8 +1,10 @@
-"""What requests take outside of the engine's steps, alone and beside others, read from the gateway's ledger (`gateway.trace_file`).
+"""What requests take outside of the engine's steps, alone and beside others, read from the gateway's ledger
+(`gateway.trace_file`).
 
-The ledger's stages `gateway`, `connect` and `engine_http` are all of a request's way to its first byte that is neither lane nor engine core: HTTP,
-tokenising, detokenising, and waiting for a processor and for the step that runs. Who comes at a random moment of a window of T seconds waits for that
-step, since the engine's core looks for new requests between steps, on average over the window,
+The ledger's stages `gateway`, `connect` and `engine_http` are all of a request's way to its first byte that is neither
+lane nor engine core: HTTP, tokenising, detokenising, and waiting for a processor and for the step that runs. Who comes
+at a random moment of a window of T seconds waits for that step, since the engine's core looks for new requests between
+steps, on average over the window,
 
     E[wait] = sum of step^2 / (2 T)                 (nobody waits while the engine is idle)
 
@@ -26,7 +28,8 @@ class LedgerError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """One request: seconds to its first byte as the gateway saw it, and the part of them that was neither lane nor engine core; and to its end."""
+    """One request: seconds to its first byte as the gateway saw it, and the part of them that was neither lane nor
+    engine core; and to its end."""
 
     ttft_s: float
     around_s: float
@@ -53,12 +56,14 @@ def read_arounds(path: Path) -> list[Around]:
 
 
 FRONT_SHARE = 0.6
-"""Of what a request alone takes around the engine's steps, the part before them: it is read, checked and tokenised there, only written after."""
+"""Of what a request alone takes around the engine's steps, the part before them: it is read, checked and tokenised
+there, only written after."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeWindow:
-    """Requests that came at random moments between two times of the monotonic clock, to `replicas` replicas that had `leases` each on average."""
+    """Requests that came at random moments between two times of the monotonic clock, to `replicas` replicas that had
+    `leases` each on average."""
 
     began_s: float
     ended_s: float
@@ -73,7 +78,8 @@ def mean_wait_s(logs: Sequence[EngineSteps], began_s: float, ended_s: float) -> 
 
 
 def front_and_back(alone_s: float, windows: Sequence[ProbeWindow], logs: Sequence[EngineSteps]) -> tuple[Curve, float]:
-    """From placement to the engine by the number of leases, never falling; and the seconds from a step's end to the client."""
+    """From placement to the engine by the number of leases, never falling; and the seconds from a step's end to the
+    client."""
     back_s = (1 - FRONT_SHARE) * alone_s
     at, seconds = [0.0], [FRONT_SHARE * alone_s]
     for window in sorted(windows, key=lambda one: one.leases):

@@ -1,9 +1,11 @@
-"""Fits costs, none of which can be negative: non-negative least squares (SciPy's `nnls`), reweighted in one of two ways.
+"""Fits costs, none of which can be negative: non-negative least squares (SciPy's `nnls`), reweighted in one of two
+ways.
 
-- `least_relative_error`, for tables: each row is divided by its own time, and few odd points weigh little (iteratively reweighted towards the least
-  sum of |relative error|).
-- `least_deviance`, for steps that were measured while they happened: the weights are those of a Poisson regression with identity link (one
-  by what is predicted), whose predictions add up to the total time that was measured. What a noisy machine adds to steps is a part of what it can do.
+- `least_relative_error`, for tables: each row is divided by its own time, and few odd points weigh little (iteratively
+  reweighted towards the least sum of |relative error|).
+- `least_deviance`, for steps that were measured while they happened: the weights are those of a Poisson regression with
+  identity link (one by what is predicted), whose predictions add up to the total time that was measured. What a noisy
+  machine adds to steps is a part of what it can do.
 """
 
 import numpy as np
@@ -18,7 +20,8 @@ _MIN_SHARE = 1e-3
 
 
 def least_relative_error(rows: Matrix, times: Matrix, relative_to: Matrix | None = None) -> Matrix:
-    """The unknowns x >= 0 with rows @ x close to `times`, errors being measured as a share of `relative_to` (default: of `times`), all above 0."""
+    """The unknowns x >= 0 with rows @ x close to `times`, errors being measured as a share of `relative_to` (default:
+    of `times`), all above 0."""
     base = times if relative_to is None else relative_to
     relative, desired = rows / base[:, None], times / base
     scale = np.abs(relative).max(axis=0)
@@ -34,7 +37,8 @@ def least_relative_error(rows: Matrix, times: Matrix, relative_to: Matrix | None
 
 
 def least_deviance(rows: Matrix, times: Matrix) -> Matrix:
-    """The unknowns x >= 0 of rows @ x close to `times`, all above 0, with the sum of the predictions that of the times (where no x is 0)."""
+    """The unknowns x >= 0 of rows @ x close to `times`, all above 0, with the sum of the predictions that of the times
+    (where no x is 0)."""
     scale = np.abs(rows).max(axis=0)
     scale[scale == 0] = 1.0
     scaled, predicted = rows / scale, times

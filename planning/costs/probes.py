@@ -1,8 +1,8 @@
 """What a calibration sends: closed loops of doubling concurrency, and lengths of two kinds in turns.
 
-Half of each level has lengths spread evenly over the orders of magnitude up to the context, so that KV caches are seen from empty to full. The other
-half has the lengths of the traffic that is expected (a trace), or else short ones: without them many sequences would always come with a full KV
-cache, and the fit could not tell what is due to which.
+Half of each level has lengths spread evenly over the orders of magnitude up to the context, so that KV caches are seen
+from empty to full. The other half has the lengths of the traffic that is expected (a trace), or else short ones:
+without them many sequences would always come with a full KV cache, and the fit could not tell what is due to which.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,8 @@ from planning.workload.lengths import IntArray
 
 MIN_TOKENS = 4
 MAX_OUTPUT, MAX_OUTPUT_SHARE = 256, 0.25
-"""Tokens, and a share of the context: longer answers would leave little time for prompts, and a step knows nothing of them but the KV cache."""
+"""Tokens, and a share of the context: longer answers would leave little time for prompts, and a step knows nothing of
+them but the KV cache."""
 SHORT_PROMPT = 256
 
 Lengths = tuple[IntArray, IntArray]

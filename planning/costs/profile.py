@@ -1,6 +1,8 @@
-"""The cost model from a profile of a model's layers: tables of times by tokens, by sequences, and of attention by what it reads.
+"""The cost model from a profile of a model's layers: tables of times by tokens, by sequences, and of attention by what
+it reads.
 
-What is not in the tables of attention alone (prompts beside decodes) is fitted, by kind of step; the rest is read off the tables.
+What is not in the tables of attention alone (prompts beside decodes) is fitted, by kind of step; the rest is read off
+the tables.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,12 +34,16 @@ def from_profile(
 ) -> CostModel:
     """The cost model of a model of `blocks` transformer blocks from a profile of its layers, times in microseconds.
 
-    `dense`: by layer, (tokens, time). `per_sequence`: by layer, (sequences, time). `attention`: (prefill chunk, its past tokens, decodes, KV tokens
-    of each, time) of one block.
+    `dense`: by layer, (tokens, time). `per_sequence`: by layer, (sequences, time). `attention`: (prefill chunk, its
+    past tokens, decodes, KV tokens of each, time) of one block.
     """
     knots = sorted({tokens for tokens, _ in dense["qkv_proj"]})
     curves = {name: table([(float(x), y) for x, y in points]) for name, points in dense.items()}
-    total = [blocks * sum(count * curves[name](x) for name, count in _BLOCK_LAYERS.items()) + sum(curves[name](x) for name in _ONCE) for x in knots]
+    total = [
+        blocks * sum(count * curves[name](x) for name, count in _BLOCK_LAYERS.items())
+        + sum(curves[name](x) for name in _ONCE)
+        for x in knots
+    ]
     samplers = [table([(float(x), y) for x, y in points]) for points in per_sequence.values()]
     counts = sorted({count for points in per_sequence.values() for count, _ in points})
     sampled = Curve(tuple(float(n) for n in counts), tuple(1e-6 * sum(curve(n) for curve in samplers) for n in counts))
@@ -47,10 +53,13 @@ def from_profile(
 
 
 def _attention(points: Matrix, scale: float) -> Attention:
-    """The costs of attention, in `scale` times the profile's unit. Decodes alone, prompts alone, and what decodes add to prompts: one fit each."""
+    """The costs of attention, in `scale` times the profile's unit. Decodes alone, prompts alone, and what decodes add
+    to prompts: one fit each."""
     chunk, past, decodes, kv, time = points.T
     alone, prompts, mixed = chunk == 0, decodes == 0, (chunk > 0) & (decodes > 0)
-    fixed, each, kv_read = scale * least_relative_error(np.column_stack([np.ones(alone.sum()), decodes[alone], (decodes * kv)[alone]]), time[alone])
+    fixed, each, kv_read = scale * least_relative_error(
+        np.column_stack([np.ones(alone.sum()), decodes[alone], (decodes * kv)[alone]]), time[alone]
+    )
     first = prompts & (past == 0)
     prompt = table(list(zip(chunk[first].tolist(), time[first].tolist(), strict=True)))
     self_time = np.array([prompt(size) if size else 0.0 for size in chunk])
@@ -61,4 +70,9 @@ def _attention(points: Matrix, scale: float) -> Attention:
     mixed_terms = np.column_stack([decodes, decodes * chunk, decodes * kv])[mixed]
     mixed_each, mixed_token, mixed_kv = least_relative_error(mixed_terms, rest[mixed], time[mixed])
     prompt_s = Curve(prompt.at, tuple(scale * us for us in prompt.value))
-    return Attention(line(fixed, each), prompt_s, kv_read, *(scale * float(us) for us in (past_read, context, mixed_each, mixed_token, mixed_kv)))
+    return Attention(
+        line(fixed, each),
+        prompt_s,
+        kv_read,
+        *(scale * float(us) for us in (past_read, context, mixed_each, mixed_token, mixed_kv)),
+    )

@@ -3,7 +3,8 @@
     step = fixed + sum over k of token[k] * min(tokens, k) + sum over k of sampled[k] * min(sequences, k)
            + prompt * prompts + context * sum of chunk * (past + chunk / 2) + kv_read * KV tokens that its decodes read
 
-Sums of min(x, k) with factors that are not negative are the concave curves: a first token costs more than the next ones, as matrix products fill up.
+Sums of min(x, k) with factors that are not negative are the concave curves: a first token costs more than the next
+ones, as matrix products fill up.
 """
 
 from collections.abc import Sequence
@@ -23,7 +24,8 @@ MIN_SAMPLES = 100
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A fitted model; `error`: the mean relative error of the steps that it was fitted to, `bias` their total time's."""
+    """A fitted model; `error`: the mean relative error of the steps that it was fitted to, `bias` their total
+    time's."""
 
     model: CostModel
     error: float
@@ -77,4 +79,10 @@ def _concave(fixed: float, factors: list[float], knees: tuple[float, ...]) -> Cu
     """fixed + sum of factor * min(x, knee), the last knee being infinite."""
     knots = (0.0, *knees, 2 * knees[-1])
     *bent, straight = factors
-    return Curve(knots, tuple(fixed + straight * x + sum(each * min(x, knee) for each, knee in zip(bent, knees, strict=True)) for x in knots))
+    return Curve(
+        knots,
+        tuple(
+            fixed + straight * x + sum(each * min(x, knee) for each, knee in zip(bent, knees, strict=True))
+            for x in knots
+        ),
+    )

@@ -1,7 +1,9 @@
-"""The steps that an engine took, read from its step log (`deployments/engine/step_log.py`), as samples that costs are fitted to.
+"""The steps that an engine took, read from its step log (`deployments/engine/step_log.py`), as samples that costs are
+fitted to.
 
-The log tells when a step's outputs arrived, so a step's time is the difference to the line before, where the engine had work left by then. What the
-decodes of a step read of the KV cache follows from how full it was before, less half a block a sequence, which is allocated and not filled.
+The log tells when a step's outputs arrived, so a step's time is the difference to the line before, where the engine had
+work left by then. What the decodes of a step read of the KV cache follows from how full it was before, less half a
+block a sequence, which is allocated and not filled.
 """
 
 import json
@@ -47,7 +49,8 @@ class StepSample:
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """The log's first line: the engine's limits, in vLLM's names, and the tokens that its KV cache and one block of it hold."""
+    """The log's first line: the engine's limits, in vLLM's names, and the tokens that its KV cache and one block of it
+    hold."""
 
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -88,17 +91,23 @@ def read_step_log(path: Path) -> EngineSteps:
 def samples(log: EngineSteps) -> Iterator[StepSample]:
     """The steps whose time is known.
 
-    A step that uses up its token budget leaves its last prompt unfinished, which goes on, first, in the next one. Where a step has several prompts,
-    their shares of its tokens are taken to be equal: the log tells their sum.
+    A step that uses up its token budget leaves its last prompt unfinished, which goes on, first, in the next one. Where
+    a step has several prompts, their shares of its tokens are taken to be equal: the log tells their sum.
     """
     before: StepLine | None = None
     past = 0
     for line in log.lines:
         if before is not None and before.running + before.waiting > 0:
             seconds = line.t_s - before.t_s
-            read = max(0.0, before.kv_usage * log.facts.kv_tokens - before.running * log.facts.block_tokens / 2) if line.decodes else 0.0
+            read = (
+                max(0.0, before.kv_usage * log.facts.kv_tokens - before.running * log.facts.block_tokens / 2)
+                if line.decodes
+                else 0.0
+            )
             if 0 < seconds < LONGEST_S:
-                yield StepSample(line.prompts, line.prompt_tokens, past if line.prompts else 0, line.decodes, read, seconds)
+                yield StepSample(
+                    line.prompts, line.prompt_tokens, past if line.prompts else 0, line.decodes, read, seconds
+                )
         unfinished = line.prompts and line.prompt_tokens + line.decodes >= log.facts.max_num_batched_tokens
         past = (past if line.prompts == 1 else 0) + line.prompt_tokens // line.prompts if unfinished else 0
         before = line

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from autoscaling.policies.settings import Value
 
 _WORTH_SHOWING = 4.0
-"""A setting that misses so many times as much as the SLO allows, or half of what it does not, is no answer, however cheap."""
+"""A setting that misses so many times as much as the SLO allows, or half of what it does not, is no answer, however
+cheap."""
 _SAFETY = 0.7
 """The share of the allowed misses that a setting may use in training: other runs will be a little worse."""
 _CALM = 1.1
@@ -15,7 +16,8 @@ _CALM = 1.1
 
 @dataclass(frozen=True, slots=True)
 class TriedSettings:
-    """Settings (what is not named is the default), and what they gave on average over the training runs. `flaps`: a run."""
+    """Settings (what is not named is the default), and what they gave on average over the training runs. `flaps`: a
+    run."""
 
     settings: Mapping[str, Value]
     attainment: float
@@ -39,8 +41,8 @@ def non_dominated(tried: Sequence[TriedSettings]) -> list[TriedSettings]:
 
 
 def pick(tried: Sequence[TriedSettings], target: float) -> TriedSettings:
-    """The one to run: the cheapest that meets the SLO with something to spare, or one that does not flap and costs little more; where none keeps
-    it, the one that misses least."""
+    """The one to run: the cheapest that meets the SLO with something to spare, or one that does not flap and costs
+    little more; where none keeps it, the one that misses least."""
     enough = 1.0 - _SAFETY * (1.0 - target)
     keeping = [one for one in tried if one.attainment >= enough]
     if keeping:
@@ -51,8 +53,8 @@ def pick(tried: Sequence[TriedSettings], target: float) -> TriedSettings:
 
 
 def frontier(tried: Sequence[TriedSettings], target: float, maximum: int) -> list[TriedSettings]:
-    """The pick, and of the non-dominated at most so many that there are `maximum` in all, the cheapest first: the ends, and those that leave the
-    smallest gaps between.
+    """The pick, and of the non-dominated at most so many that there are `maximum` in all, the cheapest first: the ends,
+    and those that leave the smallest gaps between.
 
     Those below the floor count only where nothing is above.
     """
@@ -66,7 +68,12 @@ def frontier(tried: Sequence[TriedSettings], target: float, maximum: int) -> lis
             chosen.append(end)
     low, high = worthy[0], worthy[-1]
     while len(chosen) < maximum:
-        chosen.append(max((one for one in worthy if one not in chosen), key=lambda one: min(_apart(one, other, low, high) for other in chosen)))
+        chosen.append(
+            max(
+                (one for one in worthy if one not in chosen),
+                key=lambda one: min(_apart(one, other, low, high) for other in chosen),
+            )
+        )
     return _ascending(chosen)
 
 

@@ -1,7 +1,8 @@
 """Runs a plan: jobs for processes, in the order in which they can be done, and what they found put together.
 
-For each scenario and policy: tune, then judge the frontier on the held-out runs. For each scenario: find the headroom of what knows the rate on those
-runs, then judge that. For each of them: what knows the arrivals. Otherwise jobs do not depend on each other.
+For each scenario and policy: tune, then judge the frontier on the held-out runs. For each scenario: find the headroom
+of what knows the rate on those runs, then judge that. For each of them: what knows the arrivals. Otherwise jobs do not
+depend on each other.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -64,7 +65,8 @@ class Gauntlet:
         self._runnable = [SCENARIOS[name] for name in plan.scenarios if self._can_run(SCENARIOS[name])]
 
     def run(self, reported: Progress = unresponsive, warned: Warned = unheard) -> Results:
-        """Everything of the plan. Raises TracesError at once where a recording cannot be run, and LawFailedError for a policy that never answers."""
+        """Everything of the plan. Raises TracesError at once where a recording cannot be run, and LawFailedError for a
+        policy that never answers."""
         done = 0.0
         total = self._expected()
         notes: set[str] = set()
@@ -129,10 +131,18 @@ class Gauntlet:
             size = _size(SCENARIOS[name]) * training
             for policy in plan.policies:
                 then = partial(self._tuned, name, policy, judged[name])
-                yield _Job(f"{name}: {policy} tuned", size * plan.trials, "tune", (name, policy, plan.trials, training), then)
+                yield _Job(
+                    f"{name}: {policy} tuned", size * plan.trials, "tune", (name, policy, plan.trials, training), then
+                )
         for one in sorted(self._runnable, key=lambda one: -_size(one)):
             size, runs = _size(one), self._runs(one)
-            yield _Job(f"{one.name}: known rate", size * _HEADROOM_SIMS * runs, "headroom", (one.name, runs), partial(self._headroom, one))
+            yield _Job(
+                f"{one.name}: known rate",
+                size * _HEADROOM_SIMS * runs,
+                "headroom",
+                (one.name, runs),
+                partial(self._headroom, one),
+            )
             for number in range(runs):
                 keep = partial(_kept, self._oracles, (one.name, number))
                 yield _Job(f"{one.name}: oracle", plan.sims * size, "oracle", (one.name, number, plan.sims), keep)
@@ -143,7 +153,13 @@ class Gauntlet:
             for index, point in enumerate(self._frontier(one, policy)):
                 for number in range(self._runs(one)):
                     keep = partial(_kept, self._scores, (one.name, policy, index, number))
-                    yield _Job(f"{one.name}: {policy}", _size(one), "score", (one.name, policy, dict(point.settings), number), keep)
+                    yield _Job(
+                        f"{one.name}: {policy}",
+                        _size(one),
+                        "score",
+                        (one.name, policy, dict(point.settings), number),
+                        keep,
+                    )
 
     def _headroom(self, one: Scenario, headroom: Headroom) -> Iterable[_Job]:
         for number in range(self._runs(one)):
@@ -163,12 +179,16 @@ class Gauntlet:
             for policy in plan.policies:
                 tried = self._frontier(one, policy)
                 chosen = tried.index(pick(tried, SCENARIOS[one.tuned_on or one.name].target))
-                points = [self._point(one.name, policy, index, point.settings, numbers) for index, point in enumerate(tried)]
+                points = [
+                    self._point(one.name, policy, index, point.settings, numbers) for index, point in enumerate(tried)
+                ]
                 contenders.append(PolicyResult(policy, tuple(points), chosen))
             oracle = tuple(self._oracles[one.name, number] for number in numbers)
             known = tuple(self._known[one.name, number] for number in numbers)
             contests.append(ScenarioResult(one.name, one.target, tuple(contenders), oracle, known))
-        about: dict[str, Any] = {name: getattr(plan, name) for name in ("trials", "training", "held_out", "points", "sims")}
+        about: dict[str, Any] = {
+            name: getattr(plan, name) for name in ("trials", "training", "held_out", "points", "sims")
+        }
         about |= {"version": version("raylane"), "world": world_hash(), "limits": limits_hash()}
         about["policies"] = {policy: policy_hash(POLICIES[policy]) for policy in plan.policies}
         return Results(about, tuple(contests), self._left_out)

@@ -1,10 +1,12 @@
-"""The best causal policy that knows the rate, the coming one too, but not the arrivals: what of the distance to the oracle nobody could have avoided.
+"""The best causal policy that knows the rate, the coming one too, but not the arrivals: what of the distance to the
+oracle nobody could have avoided.
 
     factor     needed(t) = ceil(h * load(t))
-    root       needed(t) = ceil(load(t) + h * sqrt(load(t)))        square-root staffing (Halfin and Whitt, Operations Research 29(3), 1981)
+    root       needed(t) = ceil(load(t) + h * sqrt(load(t)))        square-root staffing (Halfin and Whitt, Operations
+               Research 29(3), 1981)
 
-`load` is the expected load in replicas' worth (`serving.py`), scheduled as the oracle's is. h is the least with which the SLO is kept on average
-over the runs that policies are judged on; of the two forms, the cheaper one there.
+`load` is the expected load in replicas' worth (`serving.py`), scheduled as the oracle's is. h is the least with which
+the SLO is kept on average over the runs that policies are judged on; of the two forms, the cheaper one there.
 """
 
 import math
@@ -42,7 +44,8 @@ class Headroom:
 
 
 def tuned(runs: Sequence[ScenarioRun], target: float, halvings: int = HALVINGS) -> Headroom:
-    """The cheaper form with the least h that meets the SLO on average over the runs. Where none does, the most that is looked at."""
+    """The cheaper form with the least h that meets the SLO on average over the runs. Where none does, the most that is
+    looked at."""
     found = [minimum for form in Form if (minimum := _minimum(runs, form, target, halvings)) is not None]
     return min(found, key=lambda one: one[0])[1] if found else Headroom(Form.FACTOR, _MAX_H)
 
@@ -52,7 +55,8 @@ def outcome(run: ScenarioRun, headroom: Headroom, target: float) -> ScheduleOutc
 
 
 def _minimum(runs: Sequence[ScenarioRun], form: Form, target: float, halvings: int) -> tuple[float, Headroom] | None:
-    """The least h of a form that meets the SLO, and its replica-hours: the range is widened until its upper end keeps it, then halved."""
+    """The least h of a form that meets the SLO, and its replica-hours: the range is widened until its upper end keeps
+    it, then halved."""
     low, headroom = (0.8 if form is Form.FACTOR else 0.0), Headroom(form, _FIRST_H)
     kept, hours = _judged(runs, headroom, target)
     while not kept and headroom.h < _MAX_H:
@@ -73,4 +77,6 @@ def _minimum(runs: Sequence[ScenarioRun], form: Form, target: float, halvings: i
 
 def _judged(runs: Sequence[ScenarioRun], headroom: Headroom, target: float) -> tuple[bool, float]:
     tried = [outcome(run, headroom, target).score for run in runs]
-    return float(np.mean([one.attainment for one in tried])) >= target, float(np.mean([one.replica_hours for one in tried]))
+    return float(np.mean([one.attainment for one in tried])) >= target, float(
+        np.mean([one.replica_hours for one in tried])
+    )

@@ -1,5 +1,5 @@
-"""What was run before, so that a gauntlet that was broken off goes on where it was: JSON lines, a result a line, in a file
-that several processes add to. And what a result came from: one of other code, or of another recording, is none.
+"""What was run before, so that a gauntlet that was broken off goes on where it was: JSON lines, a result a line, in a
+file that several processes add to. And what a result came from: one of other code, or of another recording, is none.
 
 Hashes are of files: a change of a policy spoils only its own results.
 """
@@ -18,8 +18,8 @@ from deployments.telemetry.line_log import WholeLines
 
 
 class Memo:
-    """Results by key. `path` None: this process's own, kept nowhere. `trouble`: why nothing is written to the file any more, None where all is
-    well."""
+    """Results by key. `path` None: this process's own, kept nowhere. `trouble`: why nothing is written to the file any
+    more, None where all is well."""
 
     def __init__(self, path: Path | None) -> None:
         self.trouble: str | None = None
@@ -30,8 +30,8 @@ class Memo:
         return self._known.get(key)
 
     def put(self, key: str, about: dict[str, Any], result: Any) -> None:
-        """Keeps a result (plain JSON values); `about` tells a reader what it is of. A file that takes no more (a full disk) is let be from
-        then on: what is run goes on."""
+        """Keeps a result (plain JSON values); `about` tells a reader what it is of. A file that takes no more (a full
+        disk) is let be from then on: what is run goes on."""
         self._known[key] = result
         if self._path is None or self.trouble is not None:
             return
@@ -98,10 +98,13 @@ def module_hash(module: str) -> str:
 
 
 def policy_hash(entry: PolicyEntry) -> str:
-    """Of a policy's room: all files beside the one that holds its settings; of that one alone where it lives in no room of its own. Of the room where it
-    is made too, where that is another: a policy may take another's settings. And of Ray, whose functions some policies are."""
+    """Of a policy's room: all files beside the one that holds its settings; of that one alone where it lives in no room
+    of its own. Of the room where it is made too, where that is another: a policy may take another's settings. And of
+    Ray, whose functions some policies are."""
     make: Any = entry.make
-    rooms = dict.fromkeys(_room(module) for module in (entry.settings.__module__, getattr(make, "func", make).__module__))
+    rooms = dict.fromkeys(
+        _room(module) for module in (entry.settings.__module__, getattr(make, "func", make).__module__)
+    )
     return "-".join([*map(_hash_once, rooms), "ray", version("ray")])
 
 

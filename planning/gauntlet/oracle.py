@@ -1,21 +1,25 @@
-"""The clairvoyant: knows all that will arrive, and looks for the fewest replica-hours that meet the SLO given what a start takes.
+"""The clairvoyant: knows all that will arrive, and looks for the fewest replica-hours that meet the SLO given what a
+start takes.
 
-    work of a request    prompt * (step of a whole chunk / its tokens) + output * (step of a full batch / its sequences)      in replica-seconds
-    demand(t)            the work of what arrived, spread over the time that its answer takes on a full replica, in replicas' worth
-    needed(t, m, w)      ceil(m * mean of demand over w), by bins of 10 s; scheduled ahead by a start, without gaps shorter than one
+    work of a request    prompt * (step of a whole chunk / its tokens) + output * (step of a full batch / its sequences)
+                         in replica-seconds
+    demand(t)            the work of what arrived, spread over the time that its answer takes on a full replica, in
+                         replicas' worth
+    needed(t, m, w)      ceil(m * mean of demand over w), by bins of 10 s; scheduled ahead by a start, without gaps
+                         shorter than one
 
-For some w the least m that meets the SLO in a real simulation is found by halving. From the cheapest of these, two searches take turns as long as
-simulations are left:
+For some w the least m that meets the SLO in a real simulation is found by halving. From the cheapest of these, two
+searches take turns as long as simulations are left:
 
-    reshaping    by windows a little longer than a start. What one replica less would cost in each is seen in three simulations, each with every third
-                 window lowered (a queue is gone two windows later); what one more would save, in a fourth with all raised. The best levels of all
-                 windows together are run; as the sum of single effects is not the effect of all, the aim is corrected by what was
-                 seen.
-    trimming     many small cuts at the ends of runs, and a few additions where most is missed, tried in one simulation. Each is
-                 charged with the misses around it; the cheapest by misses are kept.
+    reshaping    by windows a little longer than a start. What one replica less would cost in each is seen in three
+                 simulations, each with every third window lowered (a queue is gone two windows later); what one more
+                 would save, in a fourth with all raised. The best levels of all windows together are run; as the sum of
+                 single effects is not the effect of all, the aim is corrected by what was seen.
+    trimming     many small cuts at the ends of runs, and a few additions where most is missed, tried in one simulation.
+                 Each is charged with the misses around it; the cheapest by misses are kept.
 
-That is a search, no proof: the true optimum may lie a little lower. No policy run that met the SLO may have been cheaper (`results.py` sees to
-that).
+That is a search, no proof: the true optimum may lie a little lower. No policy run that met the SLO may have been
+cheaper (`results.py` sees to that).
 """
 
 import math
@@ -51,7 +55,8 @@ _SMOOTHED = (3, 1, 6)
 """Bins over which demand is averaged; the first always, the others where there are simulations enough."""
 _ENOUGH = 3 * (_HALVINGS + 2)
 _LONGER = (3, 6, 1)
-"""By how many bins a window is longer than a start, by the turn: for less than a start no replica can be done without."""
+"""By how many bins a window is longer than a start, by the turn: for less than a start no replica can be done
+without."""
 _CUTS = (6, 3, 1)
 """Bins that a cut takes off, by the turn."""
 _APART = 3
@@ -106,7 +111,9 @@ class Oracle:
         return ScheduleOutcome(whole, score_of(run, out, self._target), missed)
 
     def _by_multiplier(self, demand: NDArray[np.float64], bins: int) -> ScheduleOutcome:
-        even = np.convolve(demand, np.ones(bins), mode="same") / np.convolve(np.ones(len(demand)), np.ones(bins), mode="same")
+        even = np.convolve(demand, np.ones(bins), mode="same") / np.convolve(
+            np.ones(len(demand)), np.ones(bins), mode="same"
+        )
         low, high = _LOW, _HIGH
         best = self._multiplied(even, high)
         if not best.keeps(self._target):
@@ -131,8 +138,12 @@ class Oracle:
         for turn in range(_APART):
             chosen = np.arange(len(before)) % _APART == turn
             more = _by(window, self._misses(self.run(base.needed - chosen[window]))) - before
-            lower += np.where(chosen, sum(np.concatenate([more[after:], np.zeros(after)]) for after in range(_APART)), 0)
-        shape = ScheduleShape(base.needed, window, lower, upper, self._start_up_s / BIN_S, self._bounds.minimum, self._bounds.maximum)
+            lower += np.where(
+                chosen, sum(np.concatenate([more[after:], np.zeros(after)]) for after in range(_APART)), 0
+            )
+        shape = ScheduleShape(
+            base.needed, window, lower, upper, self._start_up_s / BIN_S, self._bounds.minimum, self._bounds.maximum
+        )
         best, allowed = base, float(self._allowed(base))
         aim = allowed
         for _ in range(min(_CORRECTIONS, self._left)):
@@ -166,7 +177,9 @@ class Oracle:
 
     def _misses(self, tried: ScheduleOutcome) -> NDArray[np.float64]:
         """By bin of their arrival."""
-        misses: NDArray[np.float64] = Bins(BIN_S, len(tried.needed)).counts(self._run.workload.arrived_s[tried.missed]).astype(np.float64)
+        misses: NDArray[np.float64] = (
+            Bins(BIN_S, len(tried.needed)).counts(self._run.workload.arrived_s[tried.missed]).astype(np.float64)
+        )
         return misses
 
 

@@ -1,6 +1,8 @@
-"""Recorded traffic as a run's requests: where it lies, its halves, its lengths fitted to a small engine, its classes by length.
+"""Recorded traffic as a run's requests: where it lies, its halves, its lengths fitted to a small engine, its classes by
+length.
 
-Prompts' shared prefixes are left out, so a recording of agents asks more of an engine here than it would with a prefix cache.
+Prompts' shared prefixes are left out, so a recording of agents asks more of an engine here than it would with a prefix
+cache.
 """
 
 from collections.abc import Callable, Iterable
@@ -33,10 +35,15 @@ class NoTracesError(TracesError):
 
 
 def trace_files(folder: Path | None, names: Iterable[str]) -> tuple[Path, ...]:
-    """The files of those names in the folder of traces; a name without its ending stands for all that begin with it. Raises NoTracesError."""
+    """The files of those names in the folder of traces; a name without its ending stands for all that begin with it.
+    Raises NoTracesError."""
     files: list[Path] = []
     for name in names:
-        found = [] if folder is None else sorted(file for file in (folder / name, *folder.glob(f"{name}.*")) if file.is_file())
+        found = (
+            []
+            if folder is None
+            else sorted(file for file in (folder / name, *folder.glob(f"{name}.*")) if file.is_file())
+        )
         if not found:
             raise NoTracesError(f"{name}: not in {folder or 'any folder'}")
         files += found
@@ -58,7 +65,8 @@ def recorded(path: Path) -> Trace:
 
 
 def half(trace: Trace, first: bool) -> tuple[Trace, float]:
-    """One half of the time that a recording took, and how long that is: policies are tuned on the first, judged on the second."""
+    """One half of the time that a recording took, and how long that is: policies are tuned on the first, judged on the
+    second."""
     middle_s = trace.span_s / 2
     return (window(trace, 0.0, middle_s) if first else window(trace, middle_s, trace.span_s)), middle_s
 

@@ -1,4 +1,5 @@
-"""All scenarios. Adding one: a file in `scenarios/` that ends in `SCENARIOS` (one, or a family), and a line in `_MODULES`."""
+"""All scenarios. Adding one: a file in `scenarios/` that ends in `SCENARIOS` (one, or a family), and a line in
+`_MODULES`."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -24,5 +25,7 @@ _MODULES = (
     "servegen",
 )
 
-_ALL: tuple[Scenario, ...] = tuple(one for name in _MODULES for one in import_module(f".scenarios.{name}", __package__).SCENARIOS)
+_ALL: tuple[Scenario, ...] = tuple(
+    one for name in _MODULES for one in import_module(f".scenarios.{name}", __package__).SCENARIOS
+)
 SCENARIOS: Mapping[str, Scenario] = {one.name: one for one in _ALL}

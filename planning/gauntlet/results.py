@@ -1,5 +1,5 @@
-"""What a gauntlet runs, and what it found: every policy's frontier on the held-out runs of every scenario, beside what knows
-the future. Plain facts; `verdict.py` judges, `results_file.py` reads them again.
+"""What a gauntlet runs, and what it found: every policy's frontier on the held-out runs of every scenario, beside what
+knows the future. Plain facts; `verdict.py` judges, `results_file.py` reads them again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,9 +20,9 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class GauntletPlan:
-    """`trials` of settings a policy and scenario, each on `training` runs; at most `points` of its frontier, each judged on `held_out` runs; `sims`
-    simulations for the clairvoyant of a run; `jobs` processes. `memo`: where results are kept between runs. `traces`: the folder of recorded
-    traffic."""
+    """`trials` of settings a policy and scenario, each on `training` runs; at most `points` of its frontier, each
+    judged on `held_out` runs; `sims` simulations for the clairvoyant of a run; `jobs` processes. `memo`: where results
+    are kept between runs. `traces`: the folder of recorded traffic."""
 
     policies: tuple[str, ...]
     scenarios: tuple[str, ...]
@@ -65,7 +65,8 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class PolicyResult:
-    """A policy in one scenario: its frontier, the cheapest point first; `pick` is the one that an operator would run, chosen in training."""
+    """A policy in one scenario: its frontier, the cheapest point first; `pick` is the one that an operator would run,
+    chosen in training."""
 
     policy: str
     points: tuple[Point, ...]
@@ -105,8 +106,8 @@ class ScenarioResult:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """`about`: how it was run (trials, runs) and by which code (version; hashes of what every run goes through, of the limits, of each policy), for
-    whoever reads it later. `left_out`: scenarios that could not run, and why."""
+    """`about`: how it was run (trials, runs) and by which code (version; hashes of what every run goes through, of the
+    limits, of each policy), for whoever reads it later. `left_out`: scenarios that could not run, and why."""
 
     about: Mapping[str, Any]
     contests: tuple[ScenarioResult, ...]
@@ -134,7 +135,10 @@ def _contest_json(contest: ScenarioResult) -> dict[str, Any]:
         "policies": {
             one.policy: {
                 "pick": one.pick,
-                "points": [{"settings": dict(point.settings), "scores": [asdict(score) for score in point.scores]} for point in one.points],
+                "points": [
+                    {"settings": dict(point.settings), "scores": [asdict(score) for score in point.scores]}
+                    for point in one.points
+                ],
             }
             for one in contest.contenders
         },
@@ -145,12 +149,16 @@ _CODE = ("world", "limits", "policies")
 
 
 def merged(parts: Sequence[Results]) -> Results:
-    """All their scenarios. Raises ValueError where two hold the same scenario, or were not made by the same code with the same policies."""
+    """All their scenarios. Raises ValueError where two hold the same scenario, or were not made by the same code with
+    the same policies."""
     first = parts[0]
     for part in parts[1:]:
         for name in _CODE:
             if part.about.get(name) != first.about.get(name):
-                raise ValueError(f"{name}: {part.about.get(name)!r} and {first.about.get(name)!r}: only results of the same code go together")
+                raise ValueError(
+                    f"{name}: {part.about.get(name)!r} and {first.about.get(name)!r}: only results of the same code go "
+                    "together"
+                )
     contests = tuple(one for part in parts for one in part.contests)
     names = [one.scenario for one in contests]
     twice = sorted({name for name in names if names.count(name) > 1})

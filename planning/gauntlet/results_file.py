@@ -1,5 +1,5 @@
-"""The file that results are written to (`Results.as_json`), read again: whatever is not as a gauntlet writes it is named, with
-its key and value. Scores of the memo are checked by the same form.
+"""The file that results are written to (`Results.as_json`), read again: whatever is not as a gauntlet writes it is
+named, with its key and value. Scores of the memo are checked by the same form.
 """
 
 from collections.abc import Mapping
@@ -114,7 +114,9 @@ class _Contest(_Section):
     def _has_as_many_scores_everywhere(self) -> "_Contest":
         counts = {"known_rate": len(self.known_rate)}
         for policy, one in self.policies.items():
-            counts |= {f"policies.{policy}.points.{index}.scores": len(point.scores) for index, point in enumerate(one.points)}
+            counts |= {
+                f"policies.{policy}.points.{index}.scores": len(point.scores) for index, point in enumerate(one.points)
+            }
         for key, count in counts.items():
             if count != len(self.oracle):
                 raise ValueError(f"{key}: {count} scores; allowed: {len(self.oracle)}, one a run, as the oracle has")
@@ -122,7 +124,9 @@ class _Contest(_Section):
 
     def contest(self) -> ScenarioResult:
         contenders = tuple(
-            PolicyResult(policy, tuple(Point(dict(point.settings), _scores(point.scores)) for point in one.points), one.pick)
+            PolicyResult(
+                policy, tuple(Point(dict(point.settings), _scores(point.scores)) for point in one.points), one.pick
+            )
             for policy, one in self.policies.items()
         )
         return ScenarioResult(self.scenario, self.target, contenders, _scores(self.oracle), _scores(self.known_rate))

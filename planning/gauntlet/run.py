@@ -1,5 +1,5 @@
-"""One policy through one run; and what is said of a policy that raises: the autoscaler keeps the number then, so a policy that
-never answers has a score too, of a number that nobody chose.
+"""One policy through one run; and what is said of a policy that raises: the autoscaler keeps the number then, so a
+policy that never answers has a score too, of a number that nobody chose.
 """
 
 from autoscaling.policies.policy import ReplicaProfile, ScalingPolicy
@@ -18,7 +18,9 @@ def replica_profile_of(run: ScenarioRun) -> ReplicaProfile:
     return ReplicaProfile(serving.limits, serving.policy.decode_weight, serving.cost, run.start_up_s[0])
 
 
-def outcome_of(run: ScenarioRun, policy: ScalingPolicy, target: float, bounds: Bounds | None = None) -> SimulationOutcome:
+def outcome_of(
+    run: ScenarioRun, policy: ScalingPolicy, target: float, bounds: Bounds | None = None
+) -> SimulationOutcome:
     """What becomes of the requests, and of the replicas. `bounds`: instead of the run's."""
     scaling = SimulatedScaling(
         Autoscaler(policy, bounds or run.bounds),
@@ -28,7 +30,9 @@ def outcome_of(run: ScenarioRun, policy: ScalingPolicy, target: float, bounds: B
         faults=run.faults,
     )
     serving = run.serving
-    settings = CellSettings(run.replicas, serving.limits, serving.policy, start_up_s=run.start_up_s[-1], fleet=run.fleet, scaling=scaling)
+    settings = CellSettings(
+        run.replicas, serving.limits, serving.policy, start_up_s=run.start_up_s[-1], fleet=run.fleet, scaling=scaling
+    )
     return CellSimulator(settings, serving.cost, run.workload).run()
 
 
@@ -48,10 +52,16 @@ class PolicyFailedError(RuntimeError):
 
 
 def failure_of(out: SimulationOutcome, policy: str, scenario: str) -> str | None:
-    """What to tell of a policy that raised at times, None of one that did not. Raises LawFailedError for one that did nothing else."""
+    """What to tell of a policy that raised at times, None of one that did not. Raises LawFailedError for one that did
+    nothing else."""
     errors = [one.error for one in out.scalings if one.error is not None]
     if not errors:
         return None
     if all(one.desired is None for one in out.scalings):
-        raise PolicyFailedError(f"policy {policy!r} failed at every decision of a run of scenario {scenario!r}: {errors[0]}")
-    return f"policy {policy!r} failed at some decisions of scenario {scenario!r}, where the number of replicas stayed: {errors[0]}"
+        raise PolicyFailedError(
+            f"policy {policy!r} failed at every decision of a run of scenario {scenario!r}: {errors[0]}"
+        )
+    return (
+        f"policy {policy!r} failed at some decisions of scenario {scenario!r}, where the number of replicas stayed: "
+        f"{errors[0]}"
+    )

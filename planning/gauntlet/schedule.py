@@ -1,19 +1,19 @@
-"""A schedule of replicas, known beforehand; the policy that keeps to it, so that what knows the future runs through the same
-cell as what does not; and the two ways in which the oracle changes a schedule. Pure.
+"""A schedule of replicas, known beforehand; the policy that keeps to it, so that what knows the future runs through the
+same cell as what does not; and the two ways in which the oracle changes a schedule. Pure.
 
-A schedule is made of what is needed in each bin of `BIN_S`: level by level, a gap that is shorter than a start is filled,
-since ending a replica and starting another costs more than keeping it; and each is asked for as long before it is needed
-as a start takes.
+A schedule is made of what is needed in each bin of `BIN_S`: level by level, a gap that is shorter than a start is
+filled, since ending a replica and starting another costs more than keeping it; and each is asked for as long before it
+is needed as a start takes.
 
 Reshaping: each window one replica lower, as it is, or one higher; the cheapest choice of all, for a price of a miss.
 
     minimise  sum over windows of (replica-bins + price * misses)  +  start * sum over steps up of replicas
 
-by dynamic programming over the windows (Viterbi): what a window costs depends on the one before only by the step between
-them. The least price at which the misses foreseen are within what is allowed is found by halving.
+by dynamic programming over the windows (Viterbi): what a window costs depends on the one before only by the step
+between them. The least price at which the misses foreseen are within what is allowed is found by halving.
 
-Trimming: small changes, far enough from each other that each can be charged with the misses around it, and which of them to
-keep.
+Trimming: small changes, far enough from each other that each can be charged with the misses around it, and which of
+them to keep.
 """
 
 import math
@@ -91,7 +91,8 @@ def filled(needed: Needed, start_up_s: float, replicas: int) -> Needed:
 
 
 def scheduled(needed: Needed, start_up_s: float, replicas: int) -> ReplicaSchedule:
-    """When to ask for what, so that as many are ready as are needed. What is needed before a start can be over comes as soon as it can."""
+    """When to ask for what, so that as many are ready as are needed. What is needed before a start can be over comes as
+    soon as it can."""
     changes = [(0.0, 0)]
     for run in runs_of(filled(needed, start_up_s, replicas)):
         there = run.level <= replicas and run.begin == 0
@@ -110,8 +111,8 @@ _MIN_PRICE, _MAX_PRICE, _HALVINGS = 1e-4, 1e4, 40
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScheduleShape:
-    """`needed` by bin, the `window` of each bin; by window, the misses that one replica less adds and that one more adds (less than none). `start`:
-    what a start costs, in replica-bins. Levels stay between `minimum` and `maximum`."""
+    """`needed` by bin, the `window` of each bin; by window, the misses that one replica less adds and that one more
+    adds (less than none). `start`: what a start costs, in replica-bins. Levels stay between `minimum` and `maximum`."""
 
     needed: Needed
     window: NDArray[np.int64]
@@ -161,7 +162,9 @@ def _at_price(shape: ScheduleShape, price: float) -> tuple[Needed, float]:
 def _ends(shape: ScheduleShape) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The level of each window's first bin, and of its last."""
     edges = np.flatnonzero(np.diff(shape.window)) + 1
-    return shape.needed[np.concatenate(([0], edges))], shape.needed[np.concatenate((edges - 1, [len(shape.needed) - 1]))]
+    return shape.needed[np.concatenate(([0], edges))], shape.needed[
+        np.concatenate((edges - 1, [len(shape.needed) - 1]))
+    ]
 
 
 def _lowest(shape: ScheduleShape) -> NDArray[np.int64]:
@@ -210,7 +213,11 @@ def cuts(needed: Needed, minimum: int, width: int, rng: np.random.Generator) -> 
 def raises(needed: Needed, misses: NDArray[np.float64], maximum: int, width: int) -> list[ReplicaStep]:
     within = np.convolve(misses, np.ones(width), mode="valid")
     worst = np.argsort(-within, kind="stable")[:_RAISES]
-    return [ReplicaStep(int(at), int(at) + width, 1) for at in worst if within[at] and needed[at : at + width].max() < maximum]
+    return [
+        ReplicaStep(int(at), int(at) + width, 1)
+        for at in worst
+        if within[at] and needed[at : at + width].max() < maximum
+    ]
 
 
 def apart(changes: Sequence[ReplicaStep]) -> list[ReplicaStep]:
@@ -232,11 +239,15 @@ def changed(needed: Needed, changes: Sequence[ReplicaStep]) -> Needed:
 
 
 def affordable(costs: Sequence[int], charges: Sequence[int], allowed: int) -> list[int]:
-    """Which changes to keep: as much saved as possible (a negative cost saves) while the charges together are at most `allowed`; the best first.
+    """Which changes to keep: as much saved as possible (a negative cost saves) while the charges together are at most
+    `allowed`; the best first.
 
-    By a price of a miss: what saves more than its charge at that price is kept; the least price at which the charges fit.
+    By a price of a miss: what saves more than its charge at that price is kept; the least price at which the charges
+    fit.
     """
-    crossings = {_ABOVE * cost / -charge for cost, charge in zip(costs, charges, strict=True) if charge and cost / -charge > 0}
+    crossings = {
+        _ABOVE * cost / -charge for cost, charge in zip(costs, charges, strict=True) if charge and cost / -charge > 0
+    }
     for price in (0.0, *sorted(crossings), math.inf):
         worth = [_worth(cost, charge, price) for cost, charge in zip(costs, charges, strict=True)]
         chosen = [index for index, value in enumerate(worth) if value > 0]

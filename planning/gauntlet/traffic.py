@@ -1,5 +1,5 @@
-"""A scenario's requests: kinds of requests (classes, SLOs and lengths, drawn independently of each other), and streams of
-them at a rate that changes, laid together; with the load that was to be expected.
+"""A scenario's requests: kinds of requests (classes, SLOs and lengths, drawn independently of each other), and streams
+of them at a rate that changes, laid together; with the load that was to be expected.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,8 @@ _PROBED = 1_200
 
 @dataclass(frozen=True, slots=True)
 class RequestKind:
-    """`share` of the requests is of this class, promised a first token within `slo_s`; lengths stay within `max_prompt` and `max_output`."""
+    """`share` of the requests is of this class, promised a first token within `slo_s`; lengths stay within `max_prompt`
+    and `max_output`."""
 
     traffic_class: str
     slo_s: float
@@ -92,8 +93,8 @@ Knots = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class LoadStream:
-    """Requests of `mix`. `knots`: (second, replicas' worth of load), joined by lines; the same second twice is a jump. `shape` 1: Poisson, below 1 in
-    bursts (`renewal.py`)."""
+    """Requests of `mix`. `knots`: (second, replicas' worth of load), joined by lines; the same second twice is a jump.
+    `shape` 1: Poisson, below 1 in bursts (`renewal.py`)."""
 
     mix: RequestMix
     knots: Knots
@@ -101,7 +102,9 @@ class LoadStream:
     shape: float = 1.0
 
 
-def drawn(serving: Serving, streams: Sequence[LoadStream], until_s: float, rng: np.random.Generator) -> tuple[Workload, LoadCurve]:
+def drawn(
+    serving: Serving, streams: Sequence[LoadStream], until_s: float, rng: np.random.Generator
+) -> tuple[Workload, LoadCurve]:
     """All their requests until `until_s`, and the load that was expected."""
     parts, loads = [], []
     for stream in streams:
@@ -114,10 +117,16 @@ def drawn(serving: Serving, streams: Sequence[LoadStream], until_s: float, rng: 
     for more in loads[1:]:
         load = load.plus(more)
     names = sorted({kind.traffic_class for mix, _, _ in parts for kind in mix.kinds})
-    codes = [np.array([names.index(kind.traffic_class) for kind in mix.kinds], dtype=np.int32)[own.kind] for mix, _, own in parts]
+    codes = [
+        np.array([names.index(kind.traffic_class) for kind in mix.kinds], dtype=np.int32)[own.kind]
+        for mix, _, own in parts
+    ]
     arrived_s = np.concatenate([times for _, times, _ in parts])
     order = np.argsort(arrived_s, kind="stable")
-    prompt, output = (np.concatenate([getattr(own, name) for _, _, own in parts])[order] for name in ("prompt_tokens", "output_tokens"))
+    prompt, output = (
+        np.concatenate([getattr(own, name) for _, _, own in parts])[order]
+        for name in ("prompt_tokens", "output_tokens")
+    )
     slo_s = np.concatenate([own.slo_s for _, _, own in parts])[order]
     count = len(order)
     work = Workload(

@@ -1,7 +1,9 @@
-"""Looks for a policy's best settings in one scenario: the same number of trials for every policy, the defaults always the first of them.
+"""Looks for a policy's best settings in one scenario: the same number of trials for every policy, the defaults always
+the first of them.
 
-Optuna's multi-objective TPE (Ozaki et al., Journal of AI Research 73, 2022): more attainment, fewer replica-hours. Settings of no interest (far below
-what is promised) are constraint violations, so that no trials go there. Seeded: the same trials give the same settings.
+Optuna's multi-objective TPE (Ozaki et al., Journal of AI Research 73, 2022): more attainment, fewer replica-hours.
+Settings of no interest (far below what is promised) are constraint violations, so that no trials go there. Seeded: the
+same trials give the same settings.
 """
 
 import math
@@ -28,8 +30,11 @@ Judge = Callable[[Mapping[str, Value]], TriedSettings]
 """Settings, and what they gave over the training runs."""
 
 
-def search(entry: PolicyEntry, target: float, trials: int, seed: int, judge: Judge, slo_s: float | None = None) -> list[TriedSettings]:
-    """So many trials. `slo_s`: the tightest promise of a first token, which a policy that has a setting for it is told in its second trial."""
+def search(
+    entry: PolicyEntry, target: float, trials: int, seed: int, judge: Judge, slo_s: float | None = None
+) -> list[TriedSettings]:
+    """So many trials. `slo_s`: the tightest promise of a first token, which a policy that has a setting for it is told
+    in its second trial."""
     tried = [judge({})]
     ranges = entry.quick_search()
     if trials < 2 or not ranges:
@@ -53,7 +58,9 @@ def _study(trials: int, seed: int) -> optuna.Study:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=max(2, math.ceil(_AT_RANDOM * trials)))
+        sampler = optuna.samplers.TPESampler(
+            seed=seed, multivariate=True, n_startup_trials=max(2, math.ceil(_AT_RANDOM * trials))
+        )
     return optuna.create_study(directions=["maximize", "minimize"], sampler=sampler)
 
 

@@ -1,10 +1,10 @@
-"""Who is better where, with intervals; what the picks cost beyond the oracle; and where in a sweep a policy breaks the SLO.
-Pure.
+"""Who is better where, with intervals; what the picks cost beyond the oracle; and where in a sweep a policy breaks the
+SLO. Pure.
 
-Verdict: for each scenario and rival, is there for each of the rival's points one of ours that is not worse on either axis?
-Runs are paired: both met the same ones, so it is the differences by run whose mean has an interval (Student's t, 95 %).
-Not worse: the interval does not lie wholly on the wrong side. Points of a rival below the floor (`frontier.py`) miss so
-much that no cost would justify them: they are not asked about.
+Verdict: for each scenario and rival, is there for each of the rival's points one of ours that is not worse on either
+axis? Runs are paired: both met the same ones, so it is the differences by run whose mean has an interval (Student's t,
+95 %). Not worse: the interval does not lie wholly on the wrong side. Points of a rival below the floor (`frontier.py`)
+miss so much that no cost would justify them: they are not asked about.
 
 Regret: what a policy's picks took beyond the oracle, split at the known-rate baseline.
 
@@ -25,7 +25,8 @@ from planning.gauntlet.frontier import floor_of
 from planning.gauntlet.results import Point, PolicyResult, Results, ScenarioResult
 
 REFERENCES = frozenset({"fixed"})
-"""No rivals: a fixed number that was found on the same load knows that load, and follows none. They are drawn to compare with."""
+"""No rivals: a fixed number that was found on the same load knows that load, and follows none. They are drawn to
+compare with."""
 _LEVEL = 0.95
 _EXACT = 1e-9
 
@@ -65,7 +66,8 @@ class MeanInterval:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """`point`: the rival's that is matched worst; `attainment`, `hours`: ours less it, at the point of ours that comes nearest."""
+    """`point`: the rival's that is matched worst; `attainment`, `hours`: ours less it, at the point of ours that comes
+    nearest."""
 
     scenario: str
     rival: str
@@ -76,7 +78,8 @@ class Judgement:
 
 
 def interval(differences: NDArray[np.float64]) -> MeanInterval:
-    """The mean of paired differences, with its interval: none wide where several are all the same, without end where there is one alone."""
+    """The mean of paired differences, with its interval: none wide where several are all the same, without end where
+    there is one alone."""
     count = len(differences)
     mean = float(differences.mean())
     if count < 2:
@@ -90,7 +93,11 @@ def judge(contest: ScenarioResult, ours: str) -> list[Judgement]:
     own = contest.of(ours)
     if own is None:
         return []
-    return [_against(contest, own, rival) for rival in contest.contenders if rival.policy != ours and rival.policy not in REFERENCES]
+    return [
+        _against(contest, own, rival)
+        for rival in contest.contenders
+        if rival.policy != ours and rival.policy not in REFERENCES
+    ]
 
 
 def _against(contest: ScenarioResult, own: PolicyResult, rival: PolicyResult) -> Judgement:
@@ -113,7 +120,8 @@ def _against(contest: ScenarioResult, own: PolicyResult, rival: PolicyResult) ->
 
 
 def _nearest(own: Sequence[Point], other: Point) -> tuple[MeanInterval, MeanInterval]:
-    """The differences at the point of ours that is as good where there is one (the most better of them), else that lacks least."""
+    """The differences at the point of ours that is as good where there is one (the most better of them), else that
+    lacks least."""
     found = [(interval(one.attainments - other.attainments), interval(one.hours - other.hours)) for one in own]
     good = [pair for pair in found if not pair[0].below and not pair[1].above]
     if good:
@@ -132,8 +140,8 @@ def _hours(point: Point) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Regret:
-    """Replica-hours of a policy's pick over one or several scenarios, split: what knows the arrivals, what of the rest nobody could know, what is the
-    policy's."""
+    """Replica-hours of a policy's pick over one or several scenarios, split: what knows the arrivals, what of the rest
+    nobody could know, what is the policy's."""
 
     policy: str
     attainment: float
@@ -175,8 +183,8 @@ def regret(contests: Sequence[ScenarioResult], policy: str) -> Regret | None:
 
 
 def cliffs(results: Results, steps: Mapping[str, float], policy: str) -> tuple[list[tuple[float, float]], float]:
-    """The policy's attainment at each step of a sweep (scenario -> the swept figure), and the first at which it is under the target; infinite: none
-    is."""
+    """The policy's attainment at each step of a sweep (scenario -> the swept figure), and the first at which it is
+    under the target; infinite: none is."""
     found = []
     cliff = math.inf
     for name, value in sorted(steps.items(), key=lambda step: step[1]):

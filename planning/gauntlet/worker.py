@@ -1,8 +1,8 @@
-"""What a process of the gauntlet does: runs, scores, remembers; and the pool of these processes. Each call is one job, given
-in plain values, so that it can run anywhere.
+"""What a process of the gauntlet does: runs, scores, remembers; and the pool of these processes. Each call is one job,
+given in plain values, so that it can run anywhere.
 
-Whatever a result depends on is in its key: the code of the world, of the scenario and of the policy, the recordings, the
-settings, the draw. A process hears no Ctrl-C, and ends with the process that started it, however that ends.
+Whatever a result depends on is in its key: the code of the world, of the scenario and of the policy, the recordings,
+the settings, the draw. A process hears no Ctrl-C, and ends with the process that started it, however that ends.
 """
 
 import math
@@ -63,14 +63,20 @@ class Worker:
                 scores = [self.score(scenario, policy, settings, number, training=True) for number in range(draws)]
             except PolicyError:  # settings that do not go together
                 return TriedSettings(settings, 0.0, _NEVER_HOURS)
-            return TriedSettings(settings, *(float(np.mean([getattr(one, name) for one in scores])) for name in _JUDGED))
+            return TriedSettings(
+                settings, *(float(np.mean([getattr(one, name) for one in scores])) for name in _JUDGED)
+            )
 
         slos_s = _run(scenario, self._draw(0, True)).workload.ttft_slo_s
         return search(POLICIES[policy], target, trials, 0, judge, float(slos_s.min()) if len(slos_s) else None)
 
-    def score(self, scenario: str, policy: str, settings: Mapping[str, Value], number: int, training: bool = False) -> Score:
+    def score(
+        self, scenario: str, policy: str, settings: Mapping[str, Value], number: int, training: bool = False
+    ) -> Score:
         """One policy through one run. Raises LawFailedError."""
-        key = key_of("policy", self._code_of(scenario), policy, policy_hash(POLICIES[policy]), dict(settings), number, training)
+        key = key_of(
+            "policy", self._code_of(scenario), policy, policy_hash(POLICIES[policy]), dict(settings), number, training
+        )
         known = known_score(self._memo.get(key))
         if known is None:
             run, target = _run(scenario, self._draw(number, training)), SCENARIOS[scenario].target
@@ -80,7 +86,13 @@ class Worker:
             if failure is not None:
                 self._failures[failure] = None
                 return known  # not remembered: whoever goes on with this run is to be told again
-            about = {"scenario": scenario, "policy": policy, "settings": dict(settings), "draw": number, "training": training}
+            about = {
+                "scenario": scenario,
+                "policy": policy,
+                "settings": dict(settings),
+                "draw": number,
+                "training": training,
+            }
             self._memo.put(key, about, asdict(known))
         return known
 
@@ -89,20 +101,25 @@ class Worker:
         return self._limit(key, scenario, "oracle", number, lambda run, target: Oracle(run, target, sims).best())
 
     def headroom(self, scenario: str, draws: int) -> Headroom:
-        """What the policy that knows the rate needs on top of it to meet the SLO where policies are judged: it is a measure, no contestant."""
+        """What the policy that knows the rate needs on top of it to meet the SLO where policies are judged: it is a
+        measure, no contestant."""
         key = key_of("headroom", "judged", self._code_of(scenario), limits_hash(), draws)
         known = _known_headroom(self._memo.get(key))
         if known is None:
             runs = [_run(scenario, self._draw(number, False)) for number in range(draws)]
             known = tuned(runs, SCENARIOS[scenario].target)
-            self._memo.put(key, {"scenario": scenario, "policy": "known rate"}, {"form": known.form.value, "h": known.h})
+            self._memo.put(
+                key, {"scenario": scenario, "policy": "known rate"}, {"form": known.form.value, "h": known.h}
+            )
         return known
 
     def known_rate(self, scenario: str, headroom: Headroom, number: int) -> Score:
         key = key_of("known rate", self._code_of(scenario), limits_hash(), headroom.form, headroom.h, number)
         return self._limit(key, scenario, "known rate", number, lambda run, target: outcome(run, headroom, target))
 
-    def _limit(self, key: str, scenario: str, name: str, number: int, best: Callable[[ScenarioRun, float], ScheduleOutcome]) -> Score:
+    def _limit(
+        self, key: str, scenario: str, name: str, number: int, best: Callable[[ScenarioRun, float], ScheduleOutcome]
+    ) -> Score:
         """What a schedule made with knowledge of the future comes to on one run."""
         known = known_score(self._memo.get(key))
         if known is None:
@@ -116,7 +133,13 @@ class Worker:
     def _code_of(self, scenario: str) -> tuple[str, str, str, str, float]:
         """Of the world, and of the scenario: its file, its recordings, its SLO."""
         one = SCENARIOS[scenario]
-        return scenario, world_hash(), module_hash(one.module), recordings_hash(trace_files(self._traces, one.reads)), one.target
+        return (
+            scenario,
+            world_hash(),
+            module_hash(one.module),
+            recordings_hash(trace_files(self._traces, one.reads)),
+            one.target,
+        )
 
 
 def _known_headroom(written: Any) -> Headroom | None:
@@ -153,8 +176,8 @@ class Processes:
         self._pool = ProcessPoolExecutor(jobs, context, _begin, (memo, traces, self._reader))
 
     def submit(self, call: str, arguments: tuple[Any, ...]) -> Future[Done]:
-        """Has a worker's method called. A process that starts for it hears no Ctrl-C, which reaches every process of a terminal: what is blocked here
-        stays blocked there."""
+        """Has a worker's method called. A process that starts for it hears no Ctrl-C, which reaches every process of a
+        terminal: what is blocked here stays blocked there."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             return self._pool.submit(_do, call, arguments)
@@ -164,7 +187,9 @@ class Processes:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if kind is not None:
             self._writer.close()
             self._pool.shutdown(wait=False, cancel_futures=True)
@@ -183,7 +208,8 @@ def _begin(memo: Path | None, traces: Path | None, parent: Connection) -> None:
 
 
 def _end_with(parent: Connection) -> None:
-    """Ends this process at once when nobody holds the other end any more. A line of the memo that this cuts off is passed over by its readers."""
+    """Ends this process at once when nobody holds the other end any more. A line of the memo that this cuts off is
+    passed over by its readers."""
     parent.poll(None)
     os._exit(1)
 

@@ -1,4 +1,5 @@
-"""What a report says about a run besides its outcome: what was run, on what the costs rest, what was promised, and what an hour costs."""
+"""What a report says about a run besides its outcome: what was run, on what the costs rest, what was promised, and what
+an hour costs."""
 
 from dataclasses import dataclass
 
@@ -7,7 +8,8 @@ from deployments.telemetry.published_error import Published
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a traffic class is promised: the share `attainment` of its requests see their first token within `ttft_s`."""
+    """What a traffic class is promised: the share `attainment` of its requests see their first token within
+    `ttft_s`."""
 
     name: str
     ttft_s: float
@@ -16,7 +18,8 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """`per_replica` of what is paid for by the hour (`unit`: GPU, or replica where no GPU is known), in US dollars; None: no price is known."""
+    """`per_replica` of what is paid for by the hour (`unit`: GPU, or replica where no GPU is known), in US dollars;
+    None: no price is known."""
 
     unit: str
     per_replica: int
@@ -30,7 +33,8 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """The cost file: its name, `measured`, `profile` or `roofline`, the hardware, and the mean relative error of its step times."""
+    """The cost file: its name, `measured`, `profile` or `roofline`, the hardware, and the mean relative error of its
+    step times."""
 
     file: str
     basis: str
@@ -46,8 +50,9 @@ class Basis:
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """See the module. `sequences` is max_num_seqs of one engine; `version` that of the code, `made` when the report was (UTC). `replicas` run all the
-    time, or from the start where `scaling` tells which policy then decides, and within what."""
+    """See the module. `sequences` is max_num_seqs of one engine; `version` that of the code, `made` when the report was
+    (UTC). `replicas` run all the time, or from the start where `scaling` tells which policy then decides, and within
+    what."""
 
     spec: str
     model: str
@@ -72,8 +77,10 @@ class RunFacts:
 
 
 NOT_MODELLED = (
-    "Replicas that fail, but for those that the command names; GPUs that are not to be had; starts that take longer than the command says.",
-    "Prefix caching of what the trace does not tell: answers that come back in the next turn's prompt, and traces without prefix hashes.",
+    "Replicas that fail, but for those that the command names; GPUs that are not to be had; starts that take longer "
+    "than the command says.",
+    "Prefix caching of what the trace does not tell: answers that come back in the next turn's prompt, and traces "
+    "without prefix hashes.",
     "Speculative decoding, LoRA adapters, and the exchange between GPUs of one replica, but for what the costs say.",
     "The network, and what a request takes around the engine's steps: from the cost file, the same for all.",
     "Clients: nobody hangs up, and nobody comes back after a rejection.",
@@ -81,9 +88,11 @@ NOT_MODELLED = (
 
 _BASIS = {
     "measured": "The costs of steps were measured on this engine.",
-    "profile": "The costs of steps come from a profile of the model's layers, not from a run of the engine: times may be off by tens of per cent.",
+    "profile": "The costs of steps come from a profile of the model's layers, not from a run of the engine: times may "
+    "be off by tens of per cent.",
     "roofline": (
-        "NOT MEASURED. The costs of steps come from data sheets (a roofline). Compare policies and numbers of replicas with this report; promise no "
+        "NOT MEASURED. The costs of steps come from data sheets (a roofline). Compare policies and numbers of replicas "
+        "with this report; promise no "
         "milliseconds and no dollars from it."
     ),
 }

@@ -1,7 +1,7 @@
 """The colours, panels and empty figures that all reports share.
 
-Colours come in pairs, for a light and for a dark page: told apart by the colour-blind, with a contrast of 3 to 1 and more for lines. Figures are made
-in the light ones; the page's script swaps them by the table that `swaps` gives.
+Colours come in pairs, for a light and for a dark page: told apart by the colour-blind, with a contrast of 3 to 1 and
+more for lines. Figures are made in the light ones; the page's script swaps them by the table that `swaps` gives.
 """
 
 import math
@@ -101,8 +101,11 @@ def clock_for(length_s: float) -> TimeAxis:
     return TimeAxis("hours", 3600.0) if length_s <= 4 * 86_400 else TimeAxis("days", 86_400.0)
 
 
-def rows_figure(titles: Sequence[str], heights_px: Sequence[int], clock: TimeAxis, length_s: float, legend: bool = True) -> tuple[go.Figure, int]:
-    """An empty figure of rows that share their time axis, and its height. Each row's title says what is drawn, and in which unit."""
+def rows_figure(
+    titles: Sequence[str], heights_px: Sequence[int], clock: TimeAxis, length_s: float, legend: bool = True
+) -> tuple[go.Figure, int]:
+    """An empty figure of rows that share their time axis, and its height. Each row's title says what is drawn, and in
+    which unit."""
     top_px = _LEGEND_PX + _TITLE_PX if legend else _TITLE_PX
     inner = sum(heights_px) + _GAP_PX * (len(heights_px) - 1)
     figure = make_subplots(
@@ -136,16 +139,26 @@ def rows_figure(titles: Sequence[str], heights_px: Sequence[int], clock: TimeAxi
     )
     figure.update_annotations(x=0, xanchor="left", font={"size": 12, "color": INK.line})
     figure.update_xaxes(
-        range=[0, length_s / clock.seconds], gridcolor=GRID.line, zeroline=False, hoverformat=".2f", ticks="outside", tickcolor=GRID.line
+        range=[0, length_s / clock.seconds],
+        gridcolor=GRID.line,
+        zeroline=False,
+        hoverformat=".2f",
+        ticks="outside",
+        tickcolor=GRID.line,
     )
-    figure.update_xaxes(title={"text": f"{clock.name} since the start of the run", "standoff": 4}, row=len(titles), col=1)
-    figure.update_yaxes(gridcolor=GRID.line, zeroline=False, rangemode="tozero", fixedrange=True, nticks=5, automargin=False)
+    figure.update_xaxes(
+        title={"text": f"{clock.name} since the start of the run", "standoff": 4}, row=len(titles), col=1
+    )
+    figure.update_yaxes(
+        gridcolor=GRID.line, zeroline=False, rangemode="tozero", fixedrange=True, nticks=5, automargin=False
+    )
     return figure, height_px
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How a line is drawn. `points`: gaps are to be expected; `area`: filled down to 0; `named`: it stands in the legend."""
+    """How a line is drawn. `points`: gaps are to be expected; `area`: filled down to 0; `named`: it stands in the
+    legend."""
 
     dash: str = "solid"
     width: float = 1.8
@@ -158,7 +171,8 @@ _PLAIN = Look()
 
 
 def line_of(name: str, x: Column, y: Column, tone: Tone, form: str, look: Look = _PLAIN) -> go.Scatter:
-    """A line; `form` is d3's format of its values, with their unit after a space. Lines of one name are one entry of the legend."""
+    """A line; `form` is d3's format of its values, with their unit after a space. Lines of one name are one entry of
+    the legend."""
     number, _, unit = form.partition(" ")
     return go.Scatter(
         name=name,
@@ -176,13 +190,20 @@ def line_of(name: str, x: Column, y: Column, tone: Tone, form: str, look: Look =
 
 
 def mark_level(figure: go.Figure, row: int, y: float, text: str, tone: Tone = RED, log: bool = False) -> None:
-    """A dashed level across a row, with its name at the right end. `log`: the row's axis is, where a note's place is a power of ten."""
+    """A dashed level across a row, with its name at the right end. `log`: the row's axis is, where a note's place is a
+    power of ten."""
     figure.add_hline(
         y=y,
         row=row,
         col=1,
         line={"color": tone.line, "width": 1.4, "dash": "dash"},
-        annotation={"text": text, "font": {"color": tone.line, "size": 11}, "xanchor": "right", "yanchor": "bottom", "showarrow": False},
+        annotation={
+            "text": text,
+            "font": {"color": tone.line, "size": 11},
+            "xanchor": "right",
+            "yanchor": "bottom",
+            "showarrow": False,
+        },
         annotation_position="top right",
     )
     if log:
@@ -206,6 +227,8 @@ def empty_figure(x: str, y: str) -> go.Figure:
         template="none",
         height=HEIGHT_PX,
     )
-    figure.update_xaxes(title={"text": x, "standoff": 6}, gridcolor=GRID.line, zeroline=False, ticks="outside", tickcolor=GRID.line)
+    figure.update_xaxes(
+        title={"text": x, "standoff": 6}, gridcolor=GRID.line, zeroline=False, ticks="outside", tickcolor=GRID.line
+    )
     figure.update_yaxes(title={"text": y, "standoff": 8}, gridcolor=GRID.line, zeroline=False)
     return figure

@@ -11,7 +11,8 @@ class ReportFileError(ValueError):
 
 
 def check_place(path: Path, option: str = "--report") -> None:
-    """Raises ReportFileError where `path`, which `option` named, cannot be written: better before a long run than after it."""
+    """Raises ReportFileError where `path`, which `option` named, cannot be written: better before a long run than after
+    it."""
     folder = os.path.dirname(os.path.realpath(path))
     if os.path.isdir(path):
         raise ReportFileError(f"{option} {path}: is a folder; name a file in it, such as {path / 'report.html'}")

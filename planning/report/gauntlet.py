@@ -14,16 +14,26 @@ from planning.gauntlet.results import Results, ScenarioResult
 from planning.gauntlet.scenario import Scenario
 from planning.gauntlet.verdict import REFERENCES, Judgement, Regret, RivalVerdict, judge, regret
 from planning.report import gauntlet_tables as tables
-from planning.report.gauntlet_figures import KNOWN_RATE, ORACLE, Mark, frontier_figure, marks_of, regret_figure, sweep_figure
+from planning.report.gauntlet_figures import (
+    KNOWN_RATE,
+    ORACLE,
+    Mark,
+    frontier_figure,
+    marks_of,
+    regret_figure,
+    sweep_figure,
+)
 from planning.report.layout import in_script, laid_out
 
 _FOLDER = Path(__file__).parent
 
 NOT_MODELLED = (
-    "What the simulator does not model (docs/simulator.md): clients that retry or hang up, the network, slow first steps of a new replica.",
+    "What the simulator does not model (docs/simulator.md): clients that retry or hang up, the network, slow first "
+    "steps of a new replica.",
     "One model in one cell; replicas are all alike, and there is room for as many as the scenario allows.",
     "Shared prefixes of recorded traffic; lengths of agents' prompts are scaled down to a small engine.",
-    "Other days: the held-out runs of a recording are thinnings of the same half (six of seven requests each), so an interval covers the thinning. "
+    "Other days: the held-out runs of a recording are thinnings of the same half (six of seven requests each), so an "
+    "interval covers the thinning. "
     "Only ServeGen's are days of their own.",
     "The oracle is a search, not a proof: the true least may lie a little lower.",
 )
@@ -75,7 +85,11 @@ def render(results: Results, ours: str, facts: GauntletFacts) -> str:
         kept=not _lost(judged),
         rivals=rivals,
         verdicts=[
-            (one.contest.scenario, one.scenario.title, [tables.verdict_cell(judged[one.contest.scenario].get(rival)) for rival in rivals])
+            (
+                one.contest.scenario,
+                one.scenario.title,
+                [tables.verdict_cell(judged[one.contest.scenario].get(rival)) for rival in rivals],
+            )
             for one in sections
         ],
         regret_columns=tables.REGRET_COLUMNS,
@@ -105,7 +119,10 @@ def headline(ours: str, judged: Mapping[str, Mapping[str, Judgement]]) -> str:
     if not lost and not below:
         return f"{ours} is as good as every rival or better, in all {len(judged)} scenarios."
     where = f"; worse somewhere in: {', '.join(sorted({one.scenario for one in lost}))}" if lost else ""
-    return f"{ours} is as good as a rival or better in {count - len(lost) - below} of {count} comparisons{only_kept}{where}."
+    return (
+        f"{ours} is as good as a rival or better in {count - len(lost) - below} of {count} "
+        f"comparisons{only_kept}{where}."
+    )
 
 
 def story_of(scenario: Scenario) -> str:
@@ -131,7 +148,11 @@ def _section(contest: ScenarioResult, marks: dict[str, Mark]) -> ReportSection:
 
 def _sweep(results: Results) -> tuple[dict[str, float], str]:
     """The scenarios of the sweep, with the swept figure; and what that is."""
-    found = {contest.scenario: sweep for contest in results.contests if (sweep := SCENARIOS[contest.scenario].sweep) is not None}
+    found = {
+        contest.scenario: sweep
+        for contest in results.contests
+        if (sweep := SCENARIOS[contest.scenario].sweep) is not None
+    }
     return {name: value for name, (_, value) in found.items()}, next((what for what, _ in found.values()), "")
 
 
@@ -140,7 +161,8 @@ def _regret_line(regrets: list[Regret], ours: str) -> str:
     if own is None:
         return ""
     return (
-        f"{ours} has {100 * own.attainment:.2f} % in time with {own.hours:.2f} replica-hours. {own.oracle:.2f} are the oracle's, "
+        f"{ours} has {100 * own.attainment:.2f} % in time with {own.hours:.2f} replica-hours. {own.oracle:.2f} are the "
+        "oracle's, "
         f"{own.unavoidable:.2f} more would go to a policy that knows the rate, and {own.ours:+.2f} are its own "
         f"({100 * own.share:+.1f} % of the oracle's)."
     )

@@ -1,4 +1,5 @@
-"""The figures of the gauntlet's page: each scenario's frontiers, the regrets, and sweeps. A policy has the same colour and sign in all of them."""
+"""The figures of the gauntlet's page: each scenario's frontiers, the regrets, and sweeps. A policy has the same colour
+and sign in all of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,15 @@ from planning.report.figures import BLUE, GREEN, HEIGHT_PX, INK, ORANGE, PURPLE,
 from planning.report.words import attained
 
 _TONES = (ORANGE, PURPLE, GREEN, SLATE, RED)
-_SIGNS = (("square", "■"), ("diamond", "◆"), ("triangle-up", "▲"), ("triangle-down", "▼"), ("pentagon", "⬟"), ("hexagram", "✶"), ("cross", "✚"))
+_SIGNS = (
+    ("square", "■"),
+    ("diamond", "◆"),
+    ("triangle-up", "▲"),
+    ("triangle-down", "▼"),
+    ("pentagon", "⬟"),
+    ("hexagram", "✶"),
+    ("cross", "✚"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +77,23 @@ def _line(contender: PolicyResult, mark: Mark) -> go.Scatter:
         name=mark.name,
         x=[point.mean_hours for point in points],
         y=[100 * point.attainment for point in points],
-        error_y={"type": "data", "array": [_spread(point) for point in points], "color": mark.tone.line, "thickness": 1, "width": 2},
+        error_y={
+            "type": "data",
+            "array": [_spread(point) for point in points],
+            "color": mark.tone.line,
+            "thickness": 1,
+            "width": 2,
+        },
         mode="lines+markers",
         line={"color": mark.tone.line, "width": 3.2 if mark.ours else 1.1, "dash": "solid" if mark.ours else "dot"},
         marker={
             "symbol": mark.symbol,
             "size": size,
             "color": mark.tone.line,
-            "line": {"color": INK.line, "width": [1.5 if index == contender.pick else 0 for index in range(len(points))]},
+            "line": {
+                "color": INK.line,
+                "width": [1.5 if index == contender.pick else 0 for index in range(len(points))],
+            },
         },
         text=[_reported(contender, index) for index in range(len(points))],
         hovertemplate="%{text}<br>%{y:.2f} % in %{x:.3f} h<extra></extra>",
@@ -88,7 +106,12 @@ def _limit(mark: Mark, hours: float, attainment: float) -> go.Scatter:
         x=[hours],
         y=[100 * attainment],
         mode="markers",
-        marker={"symbol": mark.symbol, "size": 14, "color": mark.tone.line, "line": {"color": mark.tone.line, "width": 1.6}},
+        marker={
+            "symbol": mark.symbol,
+            "size": 14,
+            "color": mark.tone.line,
+            "line": {"color": mark.tone.line, "width": 1.6},
+        },
         hovertemplate=f"{mark.name}<br>%{{y:.2f}} % in %{{x:.3f}} h<extra></extra>",
     )
 
@@ -100,7 +123,9 @@ def _spread(point: Point) -> float | None:
 
 def _reported(contender: PolicyResult, index: int) -> str:
     settings = contender.points[index].settings
-    reported = "<br>".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in settings.items())
+    reported = "<br>".join(
+        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in settings.items()
+    )
     return f"<b>{contender.policy}</b>{' (picked)' if index == contender.pick else ''}<br>{reported or 'its defaults'}"
 
 
@@ -117,7 +142,8 @@ _ROW_PX, _AROUND_PX = 34, 90
 
 
 def regret_figure(regrets: Sequence[Regret], ours: str) -> go.Figure:
-    """A bar a policy, the cheapest on top; a policy under the SLO is cheap for that reason, so its attainment stands at the bar."""
+    """A bar a policy, the cheapest on top; a policy under the SLO is cheap for that reason, so its attainment stands at
+    the bar."""
     figure = empty_figure("replica-hours", "")
     ordered = sorted(regrets, key=lambda one: -one.hours)
     names = [f"<b>{one.policy}</b>" if one.policy == ours else one.policy for one in ordered]
@@ -127,12 +153,21 @@ def regret_figure(regrets: Sequence[Regret], ours: str) -> go.Figure:
         ("the policy's own", BLUE, [one.ours for one in ordered]),
     )
     for name, tone, hours in parts:
-        bar = go.Bar(name=name, y=names, x=hours, orientation="h", marker={"color": tone.line}, hovertemplate=f"{name}: %{{x:.2f}} h<extra></extra>")
+        bar = go.Bar(
+            name=name,
+            y=names,
+            x=hours,
+            orientation="h",
+            marker={"color": tone.line},
+            hovertemplate=f"{name}: %{{x:.2f}} h<extra></extra>",
+        )
         figure.add_trace(bar)
     maximum = max((one.hours for one in ordered), default=1.0)
     for name, one in zip(names, ordered, strict=True):
         text = f"{attained(one.attainment)}, {one.hours:.2f} h"
-        figure.add_annotation(x=max(one.hours, one.oracle + one.unavoidable), y=name, text=text, showarrow=False, xanchor="left", xshift=6)
+        figure.add_annotation(
+            x=max(one.hours, one.oracle + one.unavoidable), y=name, text=text, showarrow=False, xanchor="left", xshift=6
+        )
     figure.update_layout(
         barmode="relative",
         height=_ROW_PX * len(ordered) + _AROUND_PX,
@@ -144,7 +179,9 @@ def regret_figure(regrets: Sequence[Regret], ours: str) -> go.Figure:
     return figure
 
 
-def sweep_figure(results: Results, steps: Mapping[str, float], what: str, target: float, marks: Mapping[str, Mark]) -> go.Figure:
+def sweep_figure(
+    results: Results, steps: Mapping[str, float], what: str, target: float, marks: Mapping[str, Mark]
+) -> go.Figure:
     """A line a policy."""
     figure = empty_figure(what, "first tokens in time, %")
     for policy, mark in sorted(marks.items(), key=lambda one: one[1].ours):
@@ -155,7 +192,11 @@ def sweep_figure(results: Results, steps: Mapping[str, float], what: str, target
                 x=[value for value, _ in found],
                 y=[100 * attainment for _, attainment in found],
                 mode="lines+markers",
-                line={"color": mark.tone.line, "width": 3.2 if mark.ours else 1.2, "dash": "solid" if mark.ours else "dot"},
+                line={
+                    "color": mark.tone.line,
+                    "width": 3.2 if mark.ours else 1.2,
+                    "dash": "solid" if mark.ours else "dot",
+                },
                 marker={"symbol": mark.symbol, "size": 11 if mark.ours else 9, "color": mark.tone.line},
                 hovertemplate=f"<b>{policy}</b><br>%{{y:.2f}} % at %{{x:g}}<extra></extra>",
             )

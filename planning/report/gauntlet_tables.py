@@ -8,7 +8,17 @@ from planning.gauntlet.results import Point, PolicyResult, Results, ScenarioResu
 from planning.gauntlet.verdict import Judgement, Regret, RivalVerdict, cliffs, interval
 from planning.report.words import attained, duration, percent
 
-POLICY_COLUMNS = ("policy", "in time", "replica-hours", "$", "flaps", "changes", "longest broken", "TTFT p99", "settings")
+POLICY_COLUMNS = (
+    "policy",
+    "in time",
+    "replica-hours",
+    "$",
+    "flaps",
+    "changes",
+    "longest broken",
+    "TTFT p99",
+    "settings",
+)
 REGRET_COLUMNS = ("policy", "in time", "hours", "$", "oracle", "unavoidable", "its own", "of the oracle's", "flaps")
 SIGNS = {
     RivalVerdict.DOMINATES: "✓ better",
@@ -45,7 +55,15 @@ def policy_rows(contest: ScenarioResult) -> list[tuple[str, ...]]:
     rows = [_policy_row(one) for one in sorted(contest.contenders, key=lambda one: -one.picked.attainment)]
     known, oracle = Point({}, contest.known_rate), Point({}, contest.oracle)
     rows.append(("knows the rate", *_figures(known), "its headroom only"))
-    rows.append(("knows the arrivals", attained(oracle.attainment), f"{contest.oracle_hours.mean():.3f}", *_figures(oracle)[2:], ""))
+    rows.append(
+        (
+            "knows the arrivals",
+            attained(oracle.attainment),
+            f"{contest.oracle_hours.mean():.3f}",
+            *_figures(oracle)[2:],
+            "",
+        )
+    )
     return rows
 
 
@@ -72,12 +90,21 @@ def cliff_rows(results: Results, steps: Mapping[str, float], policies: Sequence[
     rows = []
     for policy in policies:
         found, cliff = cliffs(results, steps, policy)
-        rows.append((policy, *(attained(value).removesuffix(" %") for _, value in found), "never" if math.isinf(cliff) else f"{cliff:g} s"))
+        rows.append(
+            (
+                policy,
+                *(attained(value).removesuffix(" %") for _, value in found),
+                "never" if math.isinf(cliff) else f"{cliff:g} s",
+            )
+        )
     return rows
 
 
 def _policy_row(one: PolicyResult) -> tuple[str, ...]:
-    settings = ", ".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in one.picked.settings.items())
+    settings = ", ".join(
+        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in one.picked.settings.items()
+    )
     return (one.policy, *_figures(one.picked), settings or "its defaults")
 
 

@@ -1,4 +1,5 @@
-"""Lays panels, tables and text out in one HTML file that loads nothing: the page's own content security policy forbids any connection."""
+"""Lays panels, tables and text out in one HTML file that loads nothing: the page's own content security policy forbids
+any connection."""
 
 from pathlib import Path
 
@@ -12,8 +13,15 @@ _FOLDER = Path(__file__).parent
 
 
 def laid_out(template: str, **values: object) -> str:
-    """A page by its template, a file beside this one that extends `base.html`, with the style, the script and the colours of all reports."""
-    pages = Environment(loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    """A page by its template, a file beside this one that extends `base.html`, with the style, the script and the
+    colours of all reports."""
+    pages = Environment(
+        loader=FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     return pages.get_template(template).render(
         swaps=figures.swaps(),
         tones={name: getattr(figures, name) for name in ("INK", "GRID", "RED", "GREEN", "BLUE", "ORANGE")},

@@ -1,5 +1,6 @@
-"""A simulated run, as a report needs it, made once from what the run left behind: its figures, what was decided when and why, and its worst minutes,
-those in which most requests that arrived missed their SLO, with what happened then. Pure.
+"""A simulated run, as a report needs it, made once from what the run left behind: its figures, what was decided when
+and why, and its worst minutes, those in which most requests that arrived missed their SLO, with what happened then.
+Pure.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +30,8 @@ class DecisionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DecisionCount:
-    """`count` decisions of one kind at `at_s`: `what` they were about (a lane, a number of replicas), and the reason."""
+    """`count` decisions of one kind at `at_s`: `what` they were about (a lane, a number of replicas), and the
+    reason."""
 
     at_s: float
     kind: DecisionKind
@@ -44,7 +46,9 @@ def decisions(out: SimulationOutcome, lanes: Sequence[str], bins: Bins) -> tuple
     for number, lane in enumerate(lanes):
         own = out.lane == number
         for cause_number, cause in enumerate(CAUSES):
-            found += _binned(bins, out.arrived_s, own & (out.cause == cause_number), DecisionKind.REJECTED, cause.value, lane)
+            found += _binned(
+                bins, out.arrived_s, own & (out.cause == cause_number), DecisionKind.REJECTED, cause.value, lane
+            )
         found += _binned(bins, out.expired_s, own & out.expired, DecisionKind.EXPIRED, "queue_wait", lane)
         found += _binned(bins, _lost_s(out), own & out.failed, DecisionKind.FAILED, "replica_lost", lane)
         found += _binned(bins, out.placed_s, own & out.promoted, DecisionKind.PROMOTED, "max_wait", lane)
@@ -55,7 +59,11 @@ def scalings(out: SimulationOutcome) -> tuple[DecisionCount, ...]:
     """What an autoscaler decided that changed the number of replicas: how many more or fewer, and its reason."""
     return tuple(
         DecisionCount(
-            one.at_s, DecisionKind.REPLICAS, one.reason, "more" if one.requested > one.applied else "fewer", abs(one.requested - one.applied)
+            one.at_s,
+            DecisionKind.REPLICAS,
+            one.reason,
+            "more" if one.requested > one.applied else "fewer",
+            abs(one.requested - one.applied),
         )
         for one in out.scalings
         if one.changes
@@ -69,11 +77,16 @@ def _lost_s(out: SimulationOutcome) -> Column:
     return lost
 
 
-def _binned(bins: Bins, times_s: Column, chosen: Mask, kind: DecisionKind, reason: str, what: str) -> list[DecisionCount]:
+def _binned(
+    bins: Bins, times_s: Column, chosen: Mask, kind: DecisionKind, reason: str, what: str
+) -> list[DecisionCount]:
     if not chosen.any():
         return []
     count = bins.counts(times_s[chosen])
-    return [DecisionCount(float(bins.middles_s[index]), kind, reason, what, int(count[index])) for index in np.flatnonzero(count)]
+    return [
+        DecisionCount(float(bins.middles_s[index]), kind, reason, what, int(count[index]))
+        for index in np.flatnonzero(count)
+    ]
 
 
 _SLICES_S = (60.0, 300.0, 900.0, 3_600.0, 21_600.0, 86_400.0)
@@ -92,7 +105,8 @@ WAITED_FOR = {
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Of the requests that arrived in it, `missed` missed their SLO; `lane` had most of them. `happened`: in words, most important first."""
+    """Of the requests that arrived in it, `missed` missed their SLO; `lane` had most of them. `happened`: in words,
+    most important first."""
 
     from_s: float
     to_s: float
@@ -124,7 +138,8 @@ def worst(minutes: Timeline, maximum: int = 8) -> tuple[Slice, ...]:
 
 
 def held_up_by(waits: Mapping[tuple[str, WaitReason], Column]) -> WaitReason | None:
-    """What the lanes' heads waited for most. That a replica is reserved is a consequence: it counts only where there is no other reason."""
+    """What the lanes' heads waited for most. That a replica is reserved is a consequence: it counts only where there is
+    no other reason."""
     total: dict[WaitReason, float] = {}
     for (_, reason), share in waits.items():
         total[reason] = total.get(reason, 0.0) + float(share.sum())
@@ -159,7 +174,9 @@ def _happened(minutes: Timeline, lane: LaneLine, index: int) -> Iterator[str]:
         share = float(lane.queued_sum_s[index]) / ttft
         where = (share, "waiting in the lane") if share >= 0.5 else (1 - share, "in the engine")
         yield f"{percent(where[0])} of the late ones' TTFT was {where[1]}"
-    arrived = sum((one.arrived for one in minutes.lanes), np.zeros(minutes.bins.count, dtype=np.int64)).astype(np.float64)
+    arrived = sum((one.arrived for one in minutes.lanes), np.zeros(minutes.bins.count, dtype=np.int64)).astype(
+        np.float64
+    )
     for name, column in (
         ("requests", arrived),
         ("prompt tokens", minutes.cell.prompt_tokens_offered),
@@ -230,4 +247,6 @@ def _classes(out: SimulationOutcome, work: Workload) -> tuple[ClassShare, ...]:
     in_time = np.nan_to_num(out.ttft_s, nan=np.inf) <= work.ttft_slo_s
     names, number = np.unique(np.array(work.traffic_class, dtype=object).astype(str), return_inverse=True)
     shares = (in_time[number == index] for index in range(len(names)))
-    return tuple(ClassShare(str(name), len(share), float(share.mean())) for name, share in zip(names, shares, strict=True))
+    return tuple(
+        ClassShare(str(name), len(share), float(share.mean())) for name, share in zip(names, shares, strict=True)
+    )

@@ -1,4 +1,5 @@
-"""The report of a simulated run: one HTML file that stands alone, and tells a platform engineer on call what happened, when and why."""
+"""The report of a simulated run: one HTML file that stands alone, and tells a platform engineer on call what happened,
+when and why."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +10,14 @@ from planning.report.facts import NOT_MODELLED, RunFacts, Target, basis_line
 from planning.report.figures import Panel, clock_for
 from planning.report.layout import in_script, laid_out
 from planning.report.simulated_run import WAITED_FOR, ClassShare, ReportedRun, Slice, held_up_by
-from planning.report.simulation_panels import capacity_panel, events_panel, latency_panel, money_panel, queue_panel, service_panel
+from planning.report.simulation_panels import (
+    capacity_panel,
+    events_panel,
+    latency_panel,
+    money_panel,
+    queue_panel,
+    service_panel,
+)
 from planning.report.words import Card, at, attained, bound, duration, percent
 
 
@@ -27,13 +35,20 @@ def verdict(run: ReportedRun, facts: RunFacts) -> RunVerdict:
     targets = {target.name: target for target in facts.targets}
     judged = [(share, targets[share.name]) for share in run.classes if share.name in targets]
     kept = all(share.in_time >= target.attainment for share, target in judged)
-    line = ("Keeps its SLO: " if kept else "Misses its SLO: ") + "; ".join(_judged(share, target) for share, target in judged) + "."
+    line = (
+        ("Keeps its SLO: " if kept else "Misses its SLO: ")
+        + "; ".join(_judged(share, target) for share, target in judged)
+        + "."
+    )
     return RunVerdict(kept, line, _calm(run) if kept else _trouble(run, facts))
 
 
 def _judged(share: ClassShare, target: Target) -> str:
     slo_share = f"promised: {100 * target.attainment:g} %"
-    return f"{attained(share.in_time)} of {share.requests:,} {share.name} requests had their first token within {bound(target.ttft_s)} ({slo_share})"
+    return (
+        f"{attained(share.in_time)} of {share.requests:,} {share.name} requests had their first token within "
+        f"{bound(target.ttft_s)} ({slo_share})"
+    )
 
 
 def _calm(run: ReportedRun) -> str:
@@ -41,7 +56,10 @@ def _calm(run: ReportedRun) -> str:
         return "No request missed it."
     slice_ = run.worst[0]
     kv = percent(float(run.line.cell.kv_max.max()))
-    worst = f"Worst: from {at(slice_.from_s)} on, {slice_.missed:,} of {slice_.arrived:,} missed it, most in lane {slice_.lane}."
+    worst = (
+        f"Worst: from {at(slice_.from_s)} on, {slice_.missed:,} of {slice_.arrived:,} missed it, most in lane "
+        f"{slice_.lane}."
+    )
     return f"{worst} The fullest KV cache reached {kv}."
 
 
@@ -52,10 +70,17 @@ def _trouble(run: ReportedRun, facts: RunFacts) -> str:
     under = np.flatnonzero(missed > (1 - minimum) * arrived)
     slices = "minutes" if minutes.bins.width_s == 60 else f"slices of {minutes.bins.width_s:g} s"
     busy = int((arrived > 0).sum())
-    parts = [f"{len(under):,} of {busy:,} {slices} with arrivals were under the SLO, the first at {at(float(minutes.bins.edges_s[under[0]]))}"]
-    late, queued = (sum(float(getattr(lane, name).sum()) for lane in minutes.lanes) for name in ("ttft_sum_s", "queued_sum_s"))
+    parts = [
+        f"{len(under):,} of {busy:,} {slices} with arrivals were under the SLO, the first at "
+        f"{at(float(minutes.bins.edges_s[under[0]]))}"
+    ]
+    late, queued = (
+        sum(float(getattr(lane, name).sum()) for lane in minutes.lanes) for name in ("ttft_sum_s", "queued_sum_s")
+    )
     if late:
-        parts.append(f"late requests spent {percent(queued / late)} of their TTFT waiting in a lane, the rest in the engine")
+        parts.append(
+            f"late requests spent {percent(queued / late)} of their TTFT waiting in a lane, the rest in the engine"
+        )
     reason = held_up_by(run.line.waits)
     if reason is not None:
         parts.append(f"what held the lanes up most: {WAITED_FOR[reason]}")
@@ -66,7 +91,19 @@ def _sentence(text: str) -> str:
     return text[0].upper() + text[1:] + "."
 
 
-LANE_COLUMNS = ("lane", "requests", "in SLO", "TTFT p50", "p90", "p99", "TPOT p50", "mean wait", "rejected", "expired", "promoted")
+LANE_COLUMNS = (
+    "lane",
+    "requests",
+    "in SLO",
+    "TTFT p50",
+    "p90",
+    "p99",
+    "TPOT p50",
+    "mean wait",
+    "rejected",
+    "expired",
+    "promoted",
+)
 WORST_COLUMNS = (
     "from",
     "arrived",
@@ -96,7 +133,11 @@ def cards(run: ReportedRun, facts: RunFacts) -> tuple[Card, ...]:
             " / ".join(duration(v / 1e3) for v in (whole.ttft_p50_ms, whole.ttft_p90_ms, whole.ttft_p99_ms)),
             "of the answered",
         ),
-        Card("TPOT p50", duration(whole.tpot_p50_ms / 1e3), f"time between tokens p99 {duration(out.itl_s.get(0.99, np.nan))}"),
+        Card(
+            "TPOT p50",
+            duration(whole.tpot_p50_ms / 1e3),
+            f"time between tokens p99 {duration(out.itl_s.get(0.99, np.nan))}",
+        ),
         Card("Output tokens", f"{millions:,.2f} million", f"{out.preemptions:,} preemptions"),
         Card(facts.price.hours, f"{hours:,.2f}", f"{at(run.line.length_s)} simulated"),
         Card("Cost", "no price given", "--price-per-gpu-hour")
@@ -112,7 +153,10 @@ def lane_rows(run: ReportedRun) -> list[tuple[str, ...]]:
             one.name,
             f"{one.requests:,}",
             attained(one.answered_in_time),
-            *(duration(value / 1e3) for value in (one.ttft_p50_ms, one.ttft_p90_ms, one.ttft_p99_ms, one.tpot_p50_ms, one.queued_mean_ms)),
+            *(
+                duration(value / 1e3)
+                for value in (one.ttft_p50_ms, one.ttft_p90_ms, one.ttft_p99_ms, one.tpot_p50_ms, one.queued_mean_ms)
+            ),
             *(f"{value:,}" for value in (one.rejected, one.expired, one.promoted)),
         )
         for one in run.figures
@@ -127,7 +171,13 @@ def worst_rows(worst: Sequence[Slice]) -> list[tuple[Slice, tuple[str, ...]]]:
 def _worst_row(one: Slice) -> tuple[str, ...]:
     missed = f"{one.missed:,} ({percent(one.missed / one.arrived, 1)})"
     figures = (f"{one.turned_away:,}", one.lane, duration(one.ttft_p95_s), f"{one.waiting_max:,}", percent(one.kv_max))
-    return (at(one.from_s), f"{one.arrived:,}", missed, *figures, "; ".join(one.happened) or "nothing out of the ordinary")
+    return (
+        at(one.from_s),
+        f"{one.arrived:,}",
+        missed,
+        *figures,
+        "; ".join(one.happened) or "nothing out of the ordinary",
+    )
 
 
 def panels(run: ReportedRun, facts: RunFacts) -> tuple[Panel, ...]:

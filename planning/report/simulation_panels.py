@@ -1,4 +1,5 @@
-"""The panels of a simulated run's report: TTFT, queues, arrivals against service, replicas, what it took, and the decisions."""
+"""The panels of a simulated run's report: TTFT, queues, arrivals against service, replicas, what it took, and the
+decisions."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -34,7 +35,10 @@ from planning.simulator.timeline import Timeline
 def latency_panel(line: Timeline, targets: Sequence[Target], clock: TimeAxis) -> Panel:
     """(b) When, and in which lane, was the SLO missed?"""
     shown = [(number, lane) for number, lane in enumerate(line.lanes) if lane.arrived.any()]
-    titles = ["Requests in time, % of those that arrived", *(f"TTFT, lane {lane.name}, seconds (log scale)" for _, lane in shown)]
+    titles = [
+        "Requests in time, % of those that arrived",
+        *(f"TTFT, lane {lane.name}, seconds (log scale)" for _, lane in shown),
+    ]
     figure, height_px = rows_figure(titles, [110, *[140] * len(shown)], clock, line.length_s)
     x = clock(line.bins.middles_s)
     arrived, missed = (np.sum([getattr(lane, name) for lane in line.lanes], axis=0) for name in ("arrived", "missed"))
@@ -47,22 +51,32 @@ def latency_panel(line: Timeline, targets: Sequence[Target], clock: TimeAxis) ->
     figure.update_yaxes(range=[low, 100 + 0.04 * (100 - low)], rangemode="normal", row=1, col=1)
     for row, (number, lane) in enumerate(shown, start=2):
         tone = lane_tone(number)
-        figure.add_trace(line_of(f"{lane.name} p50", x, lane.ttft_p50_s, tone, ".3s s", Look(dash="dot", points=True)), row=row, col=1)
-        figure.add_trace(line_of(f"{lane.name} p95", x, lane.ttft_p95_s, tone, ".3s s", Look(points=True)), row=row, col=1)
+        figure.add_trace(
+            line_of(f"{lane.name} p50", x, lane.ttft_p50_s, tone, ".3s s", Look(dash="dot", points=True)),
+            row=row,
+            col=1,
+        )
+        figure.add_trace(
+            line_of(f"{lane.name} p95", x, lane.ttft_p95_s, tone, ".3s s", Look(points=True)), row=row, col=1
+        )
         for target in targets:
             name = f" {target.name}" if len(targets) > 1 else ""
             mark_level(figure, row, target.ttft_s, f"SLO{name} {bound(target.ttft_s)}", log=True)
         figure.update_yaxes(type="log", range=_decades(line, targets), dtick=1, row=row, col=1)
     caption = (
-        "A request counts where it arrived. Solid: p95, dotted: p50, dashed red: the SLO; where the p95 is above it, more than 1 in 20 missed it. "
-        "Rejected and expired requests have no TTFT: they show in the top row alone. A gap: nobody who arrived then was answered."
+        "A request counts where it arrived. Solid: p95, dotted: p50, dashed red: the SLO; where the p95 is above it, "
+        "more than 1 in 20 missed it. "
+        "Rejected and expired requests have no TTFT: they show in the top row alone. A gap: nobody who arrived then "
+        "was answered."
     )
     return Panel("ttft", "Time to first token", caption, figure, height_px)
 
 
 def _decades(line: Timeline, targets: Sequence[Target]) -> list[float]:
     """The powers of ten that all lanes and the SLOs lie between: one scale for all rows."""
-    known = np.concatenate([column[~np.isnan(column)] for lane in line.lanes for column in (lane.ttft_p50_s, lane.ttft_p95_s)])
+    known = np.concatenate(
+        [column[~np.isnan(column)] for lane in line.lanes for column in (lane.ttft_p50_s, lane.ttft_p95_s)]
+    )
     values = np.concatenate([known[known > 0], [target.ttft_s for target in targets]])
     low, high = (float(np.log10(value)) for value in (values.min(), values.max())) if len(values) else (-2.0, 1.0)
     return [np.floor(low * 2) / 2, np.ceil(high * 2 + 0.3) / 2]
@@ -71,7 +85,10 @@ def _decades(line: Timeline, targets: Sequence[Target]) -> list[float]:
 def queue_panel(line: Timeline, clock: TimeAxis) -> Panel:
     """(c) Where did the queue stand, and what became of it?"""
     nobody = "" if any(lane.waiting_max.any() for lane in line.lanes) else ": nobody waited"
-    titles = [f"Waiting in the lanes, requests (stacked){nobody}", f"Out of turn: rejected, expired, promoted; requests per {_width(line)}"]
+    titles = [
+        f"Waiting in the lanes, requests (stacked){nobody}",
+        f"Out of turn: rejected, expired, promoted; requests per {_width(line)}",
+    ]
     figure, height_px = rows_figure(titles, [190, 100], clock, line.length_s)
     x = clock(line.bins.middles_s)
     for number, lane in enumerate(line.lanes):
@@ -99,11 +116,17 @@ def queue_panel(line: Timeline, clock: TimeAxis) -> Panel:
         ("promoted", ORANGE, [lane.promoted for lane in line.lanes]),
     ):
         total = np.sum(columns, axis=0)
-        figure.add_trace(go.Bar(name=name, x=x, y=total, marker={"color": tone.line, "line": {"width": 0}}, hovertemplate="%{y:,}"), row=2, col=1)
+        figure.add_trace(
+            go.Bar(name=name, x=x, y=total, marker={"color": tone.line, "line": {"width": 0}}, hovertemplate="%{y:,}"),
+            row=2,
+            col=1,
+        )
     figure.update_layout(barmode="stack", bargap=0)
     caption = (
-        "Top: requests held in front of the engines at the end of each bin; a queue that only grows means more work arrives than is done. "
-        "Bottom: rejected (turned away on arrival), expired (gave up waiting), promoted (placed out of turn, having waited max_wait_s)."
+        "Top: requests held in front of the engines at the end of each bin; a queue that only grows means more work "
+        "arrives than is done. "
+        "Bottom: rejected (turned away on arrival), expired (gave up waiting), promoted (placed out of turn, having "
+        "waited max_wait_s)."
     )
     return Panel("queue", "Queue by lane", caption, figure, height_px)
 
@@ -123,10 +146,15 @@ def service_panel(line: Timeline, clock: TimeAxis) -> Panel:
         (2, cell.prompt_tokens_offered, cell.prompt_tokens),
         (3, cell.output_tokens_offered, cell.output_tokens),
     ):
-        figure.add_trace(line_of("arrived", x, came / width, SLATE, ",.3s /s", Look(width=0.6, area=True, named=row == 1)), row=row, col=1)
+        figure.add_trace(
+            line_of("arrived", x, came / width, SLATE, ",.3s /s", Look(width=0.6, area=True, named=row == 1)),
+            row=row,
+            col=1,
+        )
         figure.add_trace(line_of("served", x, done / width, BLUE, ",.3s /s", Look(named=row == 1)), row=row, col=1)
     caption = (
-        "Grey area: what arrived, by when its request arrived (output tokens: those that it would get); blue line: what was finished, prefilled "
+        "Grey area: what arrived, by when its request arrived (output tokens: those that it would get); blue line: "
+        "what was finished, prefilled "
         "and decoded then. A flat line below the top of the area is the cell at its limit."
     )
     return Panel("service", "Arrivals and service", caption, figure, height_px)
@@ -150,12 +178,16 @@ def capacity_panel(line: Timeline, facts: RunFacts, clock: TimeAxis) -> Panel:
     maximum = facts.sequences * float(cell.replicas["ready"].max())
     if float(cell.running.max()) > 0.4 * maximum:
         mark_level(figure, 2, maximum, f"max_num_seqs x replicas: {maximum:,.0f}", SLATE)
-    figure.add_trace(line_of("KV, fullest engine", x, 100 * cell.kv_max, ORANGE, ".0f %", Look(dash="dot")), row=3, col=1)
+    figure.add_trace(
+        line_of("KV, fullest engine", x, 100 * cell.kv_max, ORANGE, ".0f %", Look(dash="dot")), row=3, col=1
+    )
     figure.add_trace(line_of("KV, mean", x, 100 * cell.kv_mean, ORANGE, ".0f %"), row=3, col=1)
     figure.update_yaxes(range=[0, 105], row=3, col=1)
     caption = (
-        "A request is bound to a replica only while its sequences, KV tokens and prefill backlog have room. KV is booked ahead for the output to "
-        "come, so a full cache shows as a flat line some way below 100 %. Sequences near the dashed level: max_num_seqs is the limit; neither, "
+        "A request is bound to a replica only while its sequences, KV tokens and prefill backlog have room. KV is "
+        "booked ahead for the output to "
+        "come, so a full cache shows as a flat line some way below 100 %. Sequences near the dashed level: "
+        "max_num_seqs is the limit; neither, "
         "with a queue: prefill is."
     )
     return Panel("capacity", "Replicas and KV use", caption, figure, height_px)
@@ -184,20 +216,30 @@ def money_panel(line: Timeline, price: Price, clock: TimeAxis) -> Panel:
     hours = line.cell.replica_hours * price.per_replica
     spent = hours if usd is None else hours * usd
     unit = f"{price.hours} per million output tokens" if usd is None else "US dollars per million output tokens"
-    rows = [f"{price.hours} so far", *([] if usd is None else ["US dollars so far"]), f"{unit}, over {_WINDOW * line.bins.width_s:g} s"]
+    rows = [
+        f"{price.hours} so far",
+        *([] if usd is None else ["US dollars so far"]),
+        f"{unit}, over {_WINDOW * line.bins.width_s:g} s",
+    ]
     figure, height_px = rows_figure(rows, [100] * len(rows), clock, line.length_s, legend=False)
     x = clock(line.bins.middles_s)
     figure.add_trace(line_of(price.hours, x, hours, BLUE, f".4s {price.hours}", Look(named=False)), row=1, col=1)
     if usd is not None:
         figure.add_trace(line_of("cost", x, spent, GREEN, "$,.2f so far", Look(named=False)), row=2, col=1)
     per_million = 1e6 * _per_token(spent, line.cell.output_tokens)
-    figure.add_trace(line_of("per million output tokens", x, per_million, GREEN, ".4s per million", Look(named=False)), row=len(rows), col=1)
+    figure.add_trace(
+        line_of("per million output tokens", x, per_million, GREEN, ".4s per million", Look(named=False)),
+        row=len(rows),
+        col=1,
+    )
     known = per_million[~np.isnan(per_million)]
     if len(known):
         figure.update_yaxes(range=[0, 1.1 * float(np.quantile(known, 0.97))], row=len(rows), col=1)
     caption = (
-        f"Every replica is paid for in any state, {price.per_replica} {price.unit}{'s' if price.per_replica > 1 else ''} each. "
-        "Where tokens become dear, capacity stands idle; where they are cheapest, it is used to the full (the queue shows what that cost in waiting)."
+        f"Every replica is paid for in any state, {price.per_replica} "
+        f"{price.unit}{'s' if price.per_replica > 1 else ''} each. "
+        "Where tokens become dear, capacity stands idle; where they are cheapest, it is used to the full (the queue "
+        "shows what that cost in waiting)."
     )
     return Panel("cost", price.hours + (" and cost" if usd is not None else ""), caption, figure, height_px)
 
@@ -209,7 +251,9 @@ def _per_token(spent: Column, tokens: Column) -> Column:
     low = np.maximum(np.arange(len(spent)) - _WINDOW // 2, 0)
     high = np.minimum(low + _WINDOW, len(spent))
     with np.errstate(divide="ignore", invalid="ignore"):
-        each: Column = np.where(made[high] - made[low] >= 1, (so_far[high] - so_far[low]) / (made[high] - made[low]), np.nan)
+        each: Column = np.where(
+            made[high] - made[low] >= 1, (so_far[high] - so_far[low]) / (made[high] - made[low]), np.nan
+        )
     return each
 
 
@@ -234,12 +278,18 @@ def events_panel(line: Timeline, decided: Sequence[DecisionCount], clock: TimeAx
         if not row:
             figure.add_trace(go.Scatter(x=[None], y=[None], showlegend=False), row=number, col=1)
         names = [name for name, *_ in reversed(row)] or ["none"]
-        span = {"tickvals": list(range(len(names))), "ticktext": names, "range": [-0.5, len(names) - 0.5], "rangemode": "normal"}
+        span = {
+            "tickvals": list(range(len(names))),
+            "ticktext": names,
+            "range": [-0.5, len(names) - 0.5],
+            "rangemode": "normal",
+        }
         figure.update_yaxes(**span, row=number, col=1)
     figure.update_yaxes(automargin=True, showgrid=False, tickfont={"size": 11})
     figure.update_layout(hovermode="closest")
     caption = (
-        f"Above: stronger where more was decided within {line.bins.width_s:g} s. Below: stronger where the head of that lane waited for that for "
+        f"Above: stronger where more was decided within {line.bins.width_s:g} s. Below: stronger where the head of "
+        "that lane waited for that for "
         "more of the time. What each word means stands in docs/simulator.md."
     )
     return Panel("decisions", "Decisions and their reasons", caption, figure, height_px)
@@ -254,14 +304,24 @@ def _decided(line: Timeline, decided: Sequence[DecisionCount]) -> list[Stripe]:
     ordered = sorted(decided, key=lambda one: (list(DecisionKind).index(one.kind), one.what, one.reason, one.at_s))
     for (kind, what, reason), group in groupby(ordered, key=lambda one: (one.kind, one.what, one.reason)):
         own = list(group)
-        count = line.bins.sums(np.array([one.at_s for one in own]), np.array([one.count for one in own], dtype=np.float64))
-        stripes.append((f"{what}: {kind}, {reason}", _TONES[kind], np.sqrt(count / count.max()), [f"{number:,.0f} {kind}" for number in count]))
+        count = line.bins.sums(
+            np.array([one.at_s for one in own]), np.array([one.count for one in own], dtype=np.float64)
+        )
+        stripes.append(
+            (
+                f"{what}: {kind}, {reason}",
+                _TONES[kind],
+                np.sqrt(count / count.max()),
+                [f"{number:,.0f} {kind}" for number in count],
+            )
+        )
     return stripes
 
 
 def _waited(line: Timeline) -> list[Stripe]:
     return [
-        (f"{lane}: {reason}", SLATE, share, [f"{number:.0%} of the time" for number in share]) for (lane, reason), share in sorted(line.waits.items())
+        (f"{lane}: {reason}", SLATE, share, [f"{number:.0%} of the time" for number in share])
+        for (lane, reason), share in sorted(line.waits.items())
     ]
 
 

@@ -1,4 +1,5 @@
-"""The report of `raylane tune`: one HTML file that stands alone, with the front, the proposal, and what it would have done over the day."""
+"""The report of `raylane tune`: one HTML file that stands alone, with the front, the proposal, and what it would have
+done over the day."""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +11,22 @@ from plotly.subplots import make_subplots
 from planning.gauntlet.serving import LoadCurve
 from planning.report import tuning_text as words
 from planning.report.facts import NOT_MODELLED, Basis, basis_line
-from planning.report.figures import BLUE, GREEN, GRID, INK, ORANGE, RED, SLATE, Look, Panel, Tone, clock_for, line_of, mark_level, rows_figure
+from planning.report.figures import (
+    BLUE,
+    GREEN,
+    GRID,
+    INK,
+    ORANGE,
+    RED,
+    SLATE,
+    Look,
+    Panel,
+    Tone,
+    clock_for,
+    line_of,
+    mark_level,
+    rows_figure,
+)
 from planning.report.layout import in_script, laid_out
 from planning.report.tuning_text import mark
 from planning.report.words import attained
@@ -41,7 +57,14 @@ def front_panel(advice: Advice) -> Panel:
         plot_bgcolor="rgba(0,0,0,0)",
         font={"family": "system-ui, sans-serif", "size": 12, "color": INK.line},
         hovermode="closest",
-        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1 + 26 / inner, "yanchor": "bottom", "traceorder": "normal"},
+        legend={
+            "orientation": "h",
+            "x": 0,
+            "xanchor": "left",
+            "y": 1 + 26 / inner,
+            "yanchor": "bottom",
+            "traceorder": "normal",
+        },
         template="none",
     )
     figure.update_annotations({"font": {"size": 12, "color": INK.line}})
@@ -49,7 +72,8 @@ def front_panel(advice: Advice) -> Panel:
     figure.update_xaxes(title={"text": f"{advice.price.hours} a day", "standoff": 4}, row=len(rows), col=1)
     figure.update_yaxes(gridcolor=GRID.line, zeroline=False, fixedrange=True)
     caption = (
-        "Every point is a simulation of all of the traffic. Up: more requests in time (the scale is that of what is missed, halved or so by each "
+        "Every point is a simulation of all of the traffic. Up: more requests in time (the scale is that of what is "
+        "missed, halved or so by each "
         "line); left: cheaper. The line joins what no other settings beat; hollow points misses an SLO."
     )
     return Panel("front", "What each share of met SLOs costs", caption, figure, height_px)
@@ -86,10 +110,18 @@ def _draw(figure: go.Figure, advice: Advice, name: str, row: int) -> None:
     low, high = min(*levels, slo), max(*levels, slo)
     known = [(tick, -math.log10(1 - tick)) for tick in _TICKS[:-1]]
     ticks = [(f"{100 * tick:g} %", level) for tick, level in known if low - 0.3 <= level <= high + 0.2]
-    figure.update_yaxes(tickvals=[level for _, level in ticks], ticktext=[text for text, _ in ticks], range=[low - 0.15, high + 0.25], row=row, col=1)
+    figure.update_yaxes(
+        tickvals=[level for _, level in ticks],
+        ticktext=[text for text, _ in ticks],
+        range=[low - 0.15, high + 0.25],
+        row=row,
+        col=1,
+    )
 
 
-def _points(title: str, trials: list[TuningTrial], advice: Advice, name: str, look: tuple[Tone, str, int], row: int) -> go.Scatter:
+def _points(
+    title: str, trials: list[TuningTrial], advice: Advice, name: str, look: tuple[Tone, str, int], row: int
+) -> go.Scatter:
     tone, symbol, size = look
     return go.Scatter(
         name=title,
@@ -107,7 +139,11 @@ def _points(title: str, trials: list[TuningTrial], advice: Advice, name: str, lo
 def _said(trial: TuningTrial, advice: Advice, name: str) -> str:
     usd = advice.usd_a_day(trial)
     cost = f"{advice.hours_a_day(trial):,.1f} {advice.price.hours} a day" + ("" if usd is None else f", ${usd:,.0f}")
-    changed = {} if trial.candidate is None or advice.before.candidate is None else trial.candidate.differs_from(advice.before.candidate)
+    changed = (
+        {}
+        if trial.candidate is None or advice.before.candidate is None
+        else trial.candidate.differs_from(advice.before.candidate)
+    )
     lines = [f"<b>{trial.name}</b>: {attained(outcome(trial).attained(name))} in time", cost]
     lines += [f"{key} {old} -> {new}" for key, (old, new) in changed.items()]
     return "<br>".join(lines)
@@ -128,7 +164,16 @@ def day_panel(advice: Advice, load: LoadCurve) -> Panel:
     at_s = _middles(len(load.replicas), load.step_s)
     every = max(1, len(at_s) // 300)
     figure.add_trace(
-        line_of("load, in replicas' worth", clock(at_s[::every]), load.replicas[::every], SLATE, ".2f", Look(width=0.6, area=True)), row=1, col=1
+        line_of(
+            "load, in replicas' worth",
+            clock(at_s[::every]),
+            load.replicas[::every],
+            SLATE,
+            ".2f",
+            Look(width=0.6, area=True),
+        ),
+        row=1,
+        col=1,
     )
     for name, trial, tone in (("the spec now", advice.before, ORANGE), (mark(advice), advice.chosen.trial, GREEN)):
         exact = exact_of(trial)
@@ -136,10 +181,14 @@ def day_panel(advice: Advice, load: LoadCurve) -> Panel:
         figure.add_trace(line_of(name, clock(middles), exact.replicas, tone, ".1f replicas"), row=1, col=1)
         missed = _missed(trial)
         slots = _middles(len(missed), SLOT_S)
-        figure.add_trace(line_of(name, clock(slots), missed, tone, ",.0f missed", Look(points=True, named=False)), row=2, col=1)
+        figure.add_trace(
+            line_of(name, clock(slots), missed, tone, ",.0f missed", Look(points=True, named=False)), row=2, col=1
+        )
     caption = (
-        "Replicas that are paid for in any state, means of five minutes. The grey area is what arrived, in replicas' worth of work at full batches, "
-        "also over five minutes: nothing runs on less, and bursts, starts of replicas and promises of a first token take more."
+        "Replicas that are paid for in any state, means of five minutes. The grey area is what arrived, in replicas' "
+        "worth of work at full batches, "
+        "also over five minutes: nothing runs on less, and bursts, starts of replicas and promises of a first token "
+        "take more."
     )
     return Panel("day", "Replicas over the day, before and after", caption, figure, height_px)
 
@@ -155,7 +204,8 @@ def _middles(count: int, step_s: float) -> Column:
 
 @dataclass(frozen=True, slots=True)
 class TuningFacts:
-    """What a page says besides the proposal: what was tuned on what, by which command, and when (UTC). `diff`: of the spec."""
+    """What a page says besides the proposal: what was tuned on what, by which command, and when (UTC). `diff`: of the
+    spec."""
 
     spec: str
     trace: str
@@ -181,7 +231,10 @@ def render(advice: Advice, load: LoadCurve, facts: TuningFacts) -> str:
         rows=words.rows(advice),
         notes=words.notes(advice),
         basis_line=basis_line(facts.basis),
-        panels=[(panel, in_script(panel.as_json()), axis) for panel, axis in ((front_panel(advice), "own"), (day_panel(advice, load), "time"))],
+        panels=[
+            (panel, in_script(panel.as_json()), axis)
+            for panel, axis in ((front_panel(advice), "own"), (day_panel(advice, load), "time"))
+        ],
         clock=clock,
         not_modelled=NOT_MODELLED,
     )

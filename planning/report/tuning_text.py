@@ -11,7 +11,8 @@ from planning.tune.trial import OWN, TuningTrial
 
 _GROUNDS = {
     Ground.SURE: "the cheapest that meet every SLO, also on 9 of 10 days drawn from the half-hours of this one",
-    Ground.KEPT: "the cheapest that met every SLO on this day; on 1 of 10 days drawn from its half-hours they would not",
+    Ground.KEPT: "the cheapest that met every SLO on this day; on 1 of 10 days drawn from its half-hours they would "
+    "not",
     Ground.NEAREST: "NO settings met every SLO; these came nearest",
 }
 
@@ -31,7 +32,11 @@ def headline(advice: Advice) -> Headline:
     if not advice.worth_it:
         line = f"Nothing found that is better than what the spec says ({_effect(advice.before, advice)})."
         own = advice.chosen.trial is advice.before
-        story = f"Its settings are the best found: {ground}." if own else f"Too little would change with the best found to propose them: {ground}."
+        story = (
+            f"Its settings are the best found: {ground}."
+            if own
+            else f"Too little would change with the best found to propose them: {ground}."
+        )
         return Headline(advice.keeps, line, story)
     story = f"Proposed: {ground}."
     before, after = _effect(advice.before, advice), _effect(advice.chosen.trial, advice)
@@ -54,19 +59,27 @@ def cards(advice: Advice) -> tuple[Card, ...]:
     before, after = advice.before, advice.chosen.trial
     found = [
         Card(
-            f"{name} in time", arrow(attained(outcome(before).attained(name)), attained(outcome(after).attained(name))), f"promised {100 * share:g} %"
+            f"{name} in time",
+            arrow(attained(outcome(before).attained(name)), attained(outcome(after).attained(name))),
+            f"promised {100 * share:g} %",
         )
         for name, share in advice.slos.items()
         if name in outcome(after).classes
     ]
     old, new = advice.hours_a_day(before), advice.hours_a_day(after)
-    found.append(Card(f"{advice.price.hours} a day", arrow(f"{old:,.1f}", f"{new:,.1f}"), f"{new / old - 1:+.1%}" if old else ""))
+    found.append(
+        Card(f"{advice.price.hours} a day", arrow(f"{old:,.1f}", f"{new:,.1f}"), f"{new / old - 1:+.1%}" if old else "")
+    )
     usd = advice.usd_a_day(before), advice.usd_a_day(after)
     if usd[0] is not None and usd[1] is not None:
         found.append(Card("US dollars a day", arrow(f"{usd[0]:,.0f}", f"{usd[1]:,.0f}"), f"{usd[1] - usd[0]:+,.0f}"))
     one, other = exact_of(before).score, exact_of(after).score
     found.append(
-        Card("Replicas, mean", arrow(f"{one.mean_replicas:.2f}", f"{other.mean_replicas:.2f}"), f"{other.changes:,} changes, {other.flaps:,} flaps")
+        Card(
+            "Replicas, mean",
+            arrow(f"{one.mean_replicas:.2f}", f"{other.mean_replicas:.2f}"),
+            f"{other.changes:,} changes, {other.flaps:,} flaps",
+        )
     )
     found.append(Card("TTFT p99", arrow(duration(one.ttft_p99_s), duration(other.ttft_p99_s)), "of the answered"))
     return tuple(found)
@@ -95,7 +108,8 @@ def columns(advice: Advice, settings: bool = True) -> tuple[str, ...]:
 
 
 def rows(advice: Advice, settings: bool = True) -> list[tuple[TuningTrial, tuple[str, ...]]]:
-    """A row of `columns` each: the spec's own first, then the front, the cheapest first; the proposal is among them, or last."""
+    """A row of `columns` each: the spec's own first, then the front, the cheapest first; the proposal is among them, or
+    last."""
     shown = [advice.before, *(trial for trial in advice.front if trial is not advice.before)]
     if advice.chosen.trial not in shown:
         shown.append(advice.chosen.trial)
@@ -122,7 +136,9 @@ def _figures(trial: TuningTrial, advice: Advice) -> Sequence[str]:
 
 def _varied(advice: Advice) -> list[str]:
     """The settings in which those that are shown differ."""
-    shown = [trial.candidate for trial in (advice.before, *advice.front, advice.chosen.trial) if trial.candidate is not None]
+    shown = [
+        trial.candidate for trial in (advice.before, *advice.front, advice.chosen.trial) if trial.candidate is not None
+    ]
     first = shown[0]
     return list(dict.fromkeys(name for one in shown[1:] for name in one.differs_from(first)))
 
@@ -140,11 +156,16 @@ def notes(advice: Advice) -> list[str]:
     cut = exact_of(advice.chosen.trial).at_most
     if cut > 0.01:
         found.append(
-            f"replicas.max or the cost ceiling cut {percent(cut, 1)} of the policy's decisions: with a higher one more promises could be kept."
+            f"replicas.max or the cost ceiling cut {percent(cut, 1)} of the policy's decisions: with a higher one more "
+            "promises could be kept."
         )
     if advice.chosen.ground is Ground.KEPT:
-        found.append("SLOs are kept narrowly: run other days with the proposed spec (`raylane simulate`) before it is set.")
+        found.append(
+            "SLOs are kept narrowly: run other days with the proposed spec (`raylane simulate`) before it is set."
+        )
     if len(outcome(advice.before).classes) < len(advice.slos):
         missing = sorted(set(advice.slos) - set(outcome(advice.before).classes))
-        found.append(f"The traffic has no request of {', '.join(missing)}: nothing is known of what these settings do to it.")
+        found.append(
+            f"The traffic has no request of {', '.join(missing)}: nothing is known of what these settings do to it."
+        )
     return found

@@ -1,1 +1,2 @@
-"""The rehearsal: a simulator that runs the production scheduler (`deployments/scheduling`, imported, not copied) on simulated engines."""
+"""The rehearsal: a simulator that runs the production scheduler (`deployments/scheduling`, imported, not copied) on
+simulated engines."""

@@ -1,6 +1,8 @@
-"""Bins of time: what happened in each, from columns of times. Pure; all functions are vectorised, for runs of millions of requests.
+"""Bins of time: what happened in each, from columns of times. Pure; all functions are vectorised, for runs of millions
+of requests.
 
-A bin holds the times from its lower edge on and below its upper one. Times are seconds from the start of the run; NaN: it did not happen.
+A bin holds the times from its lower edge on and below its upper one. Times are seconds from the start of the run; NaN:
+it did not happen.
 """
 
 from dataclasses import dataclass
@@ -18,7 +20,26 @@ _SHORTEST_S = 1e-6
 """An amount that is spread over less than this counts as one that came at once."""
 _WIDTHS_S = (
     *(digit * 10.0**power for power in range(-6, 0) for digit in (1, 2, 5)),
-    *(1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1_800.0, 3_600.0, 7_200.0, 14_400.0, 21_600.0, 43_200.0, 86_400.0),
+    *(
+        1.0,
+        2.0,
+        5.0,
+        10.0,
+        15.0,
+        30.0,
+        60.0,
+        120.0,
+        300.0,
+        600.0,
+        900.0,
+        1_800.0,
+        3_600.0,
+        7_200.0,
+        14_400.0,
+        21_600.0,
+        43_200.0,
+        86_400.0,
+    ),
 )
 
 
@@ -72,7 +93,8 @@ class Bins:
         return tuple(found)
 
     def spread(self, begins_s: Column, ends_s: Column, amounts: Column) -> Column:
-        """What of the amounts falls in each bin, where each comes evenly between its begin and its end. NaN is left out."""
+        """What of the amounts falls in each bin, where each comes evenly between its begin and its end. NaN is left
+        out."""
         known = ~(np.isnan(begins_s) | np.isnan(ends_s) | np.isnan(amounts))
         begins, ends, amounts = begins_s[known], ends_s[known], amounts[known].astype(np.float64)
         at_once = ends - begins < _SHORTEST_S
@@ -84,7 +106,8 @@ class Bins:
         return summed
 
     def levels(self, ups_s: Column, downs_s: Column) -> tuple[Counts, Counts]:
-        """Of a number that goes up and down by one: what it is at the end of each bin, and the most that it was in the bin."""
+        """Of a number that goes up and down by one: what it is at the end of each bin, and the most that it was in the
+        bin."""
         times = np.concatenate((downs_s, ups_s))  # who leaves at the moment at which another comes, leaves first
         change = np.concatenate((np.full(len(downs_s), -1), np.full(len(ups_s), 1)))
         order = np.argsort(times, kind="stable")

@@ -1,8 +1,9 @@
 """A simulated cell: the production scheduler, driven as a gateway drives it, and simulated engines instead of replicas.
 
-Events are handled in the order of time, and of their making within one moment, so the same workload and the same policy give the same outcome. After
-each call the scheduler steps, as `ownership/lane_owner.py` does. Three clocks are merged: the arrivals, the engines' boundaries, and the rest (a heap
-of timed calls: a request reaches its engine, an answer its gateway, a replica starts, drains or fails).
+Events are handled in the order of time, and of their making within one moment, so the same workload and the same policy
+give the same outcome. After each call the scheduler steps, as `ownership/lane_owner.py` does. Three clocks are merged:
+the arrivals, the engines' boundaries, and the rest (a heap of timed calls: a request reaches its engine, an answer its
+gateway, a replica starts, drains or fails).
 """
 
 import heapq
@@ -15,7 +16,18 @@ from deployments.engine_model.engine import Boundary, EngineModel
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.engine_model.sequence import ItlHistogram
 from deployments.engine_model.sequence import Sequence as EngineSequence
-from deployments.scheduling import Binding, Ending, Lease, Placement, RejectCause, Request, Scheduler, SchedulerContract, SchedulingPolicy, Usage
+from deployments.scheduling import (
+    Binding,
+    Ending,
+    Lease,
+    Placement,
+    RejectCause,
+    Request,
+    Scheduler,
+    SchedulerContract,
+    SchedulingPolicy,
+    Usage,
+)
 from planning.simulator.fleet import FleetEvent, SimulatedCell, SimulatedFleet, SimulatedReplica
 from planning.simulator.outcome import CAUSES, Life, SimulationOutcome
 from planning.simulator.scaling import ScalingLoop, SimulatedScaling
@@ -26,12 +38,13 @@ _DEFAULT_BINDING = Binding()
 
 @dataclass(frozen=True, slots=True)
 class CellSettings:
-    """`replicas` engines of `limits` from the start, and what happens to them (`fleet`, in the order of time); one that starts later takes
-    `start_up_s`.
+    """`replicas` engines of `limits` from the start, and what happens to them (`fleet`, in the order of time); one that
+    starts later takes `start_up_s`.
 
-    With `scaling`, an autoscaler decides how many there are from second 0 on; then, or with `starts_reported`, the scheduler is told of starts, as live.
-    A request waits at most `queue_wait_s` in its lane, one of a class in `patience_s` at most so long. With `clients`, requests come in a closed loop
-    instead of at their times: so many at first, and the next whenever one has ended.
+    With `scaling`, an autoscaler decides how many there are from second 0 on; then, or with `starts_reported`, the
+    scheduler is told of starts, as live. A request waits at most `queue_wait_s` in its lane, one of a class in
+    `patience_s` at most so long. With `clients`, requests come in a closed loop instead of at their times: so many at
+    first, and the next whenever one has ended.
     """
 
     replicas: int
@@ -61,7 +74,8 @@ class _Running:
 
 
 class CellSimulator:
-    """One run. `progress` is told now and then which share of the requests has arrived; `sample` looks at the cell (`sampler.py`)."""
+    """One run. `progress` is told now and then which share of the requests has arrived; `sample` looks at the cell
+    (`sampler.py`)."""
 
     def __init__(
         self,
@@ -78,10 +92,15 @@ class CellSimulator:
         self._progress = progress
         longest = int((workload.prompt_tokens + workload.output_tokens).max()) if len(workload) else 0
         if longest > settings.limits.kv_tokens:
-            raise ValueError(f"a request of {longest} tokens in the workload; allowed: the {settings.limits.kv_tokens} that the KV cache holds")
+            raise ValueError(
+                f"a request of {longest} tokens in the workload; allowed: the {settings.limits.kv_tokens} that the KV "
+                "cache holds"
+            )
         self._sample = sample
         self._lanes = {lane.name: index for index, lane in enumerate(settings.policy.lanes)}
-        self._outcome = SimulationOutcome.empty(workload.arrived_s.copy(), workload.prompt_tokens, workload.output_tokens)
+        self._outcome = SimulationOutcome.empty(
+            workload.arrived_s.copy(), workload.prompt_tokens, workload.output_tokens
+        )
         self._boundaries: list[tuple[float, int]] = []
         self._calls: list[tuple[float, int, Callable[[float], None]]] = []
         self._made = 0
@@ -211,10 +230,17 @@ class CellSimulator:
         lease = placement.lease
         index, replica = int(placement.request.request_id), self.fleet.by_name[lease.replica_id]
         out = self._outcome
-        out.placed_s[index], out.replica[index], out.lane[index], out.promoted[index] = now, replica.number, lease.home, placement.promoted
+        out.placed_s[index], out.replica[index], out.lane[index], out.promoted[index] = (
+            now,
+            replica.number,
+            lease.home,
+            placement.promoted,
+        )
         work = self._workload
         running = _Running(index, replica, lease, now)
-        sequence = EngineSequence(running, int(work.prompt_tokens[index]), 0, int(work.output_tokens[index]), work.prefix[index], lease.home)
+        sequence = EngineSequence(
+            running, int(work.prompt_tokens[index]), 0, int(work.output_tokens[index]), work.prefix[index], lease.home
+        )
         replica.leases += 1
         front_s = self._cost.front(replica.leases - 1)
         if front_s:
@@ -264,7 +290,15 @@ class CellSimulator:
             if self._watch is not None and sequence.output > 1:
                 self._watch.finished(now, (now - out.first_s[running.index]) / (sequence.output - 1))
             assert sequence.begun_s is not None
-            usage = Usage(sequence.prompt, sequence.cached, sequence.output, 0, 1, first_s - sequence.begun_s, now - self._cost.back_s - first_s)
+            usage = Usage(
+                sequence.prompt,
+                sequence.cached,
+                sequence.output,
+                0,
+                1,
+                first_s - sequence.begun_s,
+                now - self._cost.back_s - first_s,
+            )
             scheduler.learn(running.lease, usage, now)
             running.replica.leases -= 1
             self.fleet.gone_if_done(running.replica, now)
@@ -283,5 +317,7 @@ class CellSimulator:
         out.ended_s = now
         out.preemptions = sum(engine.preemptions for engine in self.engines)
         out.scalings = () if self.scaling is None else tuple(self.scaling.decisions)
-        out.lifetimes = tuple(Life(one.started_s, min(one.ready_s, now), min(one.ended_s, now), one.drained_s) for one in self.replicas)
+        out.lifetimes = tuple(
+            Life(one.started_s, min(one.ready_s, now), min(one.ended_s, now), one.drained_s) for one in self.replicas
+        )
         return out

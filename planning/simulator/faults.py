@@ -1,8 +1,9 @@
-"""What goes wrong around a simulated cell's autoscaler: a replica that falls unresponsive, and another hand that writes the number of replicas.
+"""What goes wrong around a simulated cell's autoscaler: a replica that falls unresponsive, and another hand that writes
+the number of replicas.
 
-An unresponsive replica is suspect to the scheduler, as a gateway tells it when a feed ends: what runs there runs on, nothing new is placed. Where its books
-are `phantom` they stand as they were, though the requests have ended: what leaked counters and hung streams look like to those who read them. Called
-by the cell's scaling loop.
+An unresponsive replica is suspect to the scheduler, as a gateway tells it when a feed ends: what runs there runs on,
+nothing new is placed. Where its books are `phantom` they stand as they were, though the requests have ended: what
+leaked counters and hung streams look like to those who read them. Called by the cell's scaling loop.
 """
 
 import math
@@ -60,7 +61,9 @@ class FaultyFacts:
         """The signals as one sees them who believes the books."""
         if not self._phantoms:
             return signals
-        return signals.showing(replicas=tuple(self._as_shown(one) if one.replica_id in self._phantoms else one for one in signals.replicas))
+        return signals.showing(
+            replicas=tuple(self._as_shown(one) if one.replica_id in self._phantoms else one for one in signals.replicas)
+        )
 
     def _as_shown(self, replica: ReplicaStats) -> ReplicaStats:
         if replica.status != ReplicaStatus.UNRESPONSIVE:
@@ -68,7 +71,10 @@ class FaultyFacts:
         return self._kept.setdefault(replica.replica_id, replica)
 
     def _begin(self, feed_outage: FeedOutage, now: float) -> None:
-        if feed_outage.replica < len(self._cell.fleet.replicas) and self._cell.fleet.replicas[feed_outage.replica].serves:
+        if (
+            feed_outage.replica < len(self._cell.fleet.replicas)
+            and self._cell.fleet.replicas[feed_outage.replica].serves
+        ):
             name = self._cell.fleet.replicas[feed_outage.replica].name
             self._cell.scheduler.replica_unresponsive(name, now)
             if feed_outage.phantom:

@@ -1,7 +1,8 @@
 """The replicas of a simulated cell: how each comes, serves and goes.
 
-A replica starts (`WARMING` for its start-up time), is `READY`, and leaves in one of two ways: it drains (what runs ends, nothing new comes) or it
-fails (what runs is lost, and a successor starts). While it is cordoned nothing new comes, and it stays.
+A replica starts (`WARMING` for its start-up time), is `READY`, and leaves in one of two ways: it drains (what runs
+ends, nothing new comes) or it fails (what runs is lost, and a successor starts). While it is cordoned nothing new
+comes, and it stays.
 """
 
 import math
@@ -28,7 +29,8 @@ class FleetEventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FleetEvent:
-    """At `at_s`, a replica starts; or that befalls the one of that number. Numbers go by the order of starting, from 0."""
+    """At `at_s`, a replica starts; or that befalls the one of that number. Numbers go by the order of starting, from
+    0."""
 
     at_s: float
     kind: FleetEventKind
@@ -101,13 +103,20 @@ class SimulatedCell(Protocol):
 
 
 class SimulatedFleet:
-    """The replicas that there ever were, by number and by name. One that starts takes `start_up_s`, those at the beginning none.
+    """The replicas that there ever were, by number and by name. One that starts takes `start_up_s`, those at the
+    beginning none.
 
-    `starts_reported`: the scheduler is told when the next replica will be ready, as it is live where something scales (`scheduling/availability.py`).
+    `starts_reported`: the scheduler is told when the next replica will be ready, as it is live where something scales
+    (`scheduling/availability.py`).
     """
 
     def __init__(
-        self, cell: SimulatedCell, capacity: Capacity, start_up_s: float, make_engine: Callable[[], EngineModel], starts_reported: bool = False
+        self,
+        cell: SimulatedCell,
+        capacity: Capacity,
+        start_up_s: float,
+        make_engine: Callable[[], EngineModel],
+        starts_reported: bool = False,
     ) -> None:
         self.replicas: list[SimulatedReplica] = []
         self.by_name: dict[str, SimulatedReplica] = {}
@@ -129,7 +138,9 @@ class SimulatedFleet:
             self.start(now, self._start_up_s)
             return
         if event.replica >= len(self.replicas):
-            raise ValueError(f"replica {event.replica} is to {event.kind} at {now:g} s; there are {len(self.replicas)} by then")
+            raise ValueError(
+                f"replica {event.replica} is to {event.kind} at {now:g} s; there are {len(self.replicas)} by then"
+            )
         replica = self.replicas[event.replica]
         if replica.ended_s < math.inf:
             return
@@ -182,7 +193,9 @@ class SimulatedFleet:
     def _tell_starts(self, now: float) -> None:
         """The scheduler learns when the next replica will be ready."""
         if self._starts_reported:
-            due_s = min((one.due_s for one in self.replicas if one.ready_s == one.ended_s == math.inf), default=math.inf)
+            due_s = min(
+                (one.due_s for one in self.replicas if one.ready_s == one.ended_s == math.inf), default=math.inf
+            )
             self._scheduler.expect_replica(due_s if due_s < math.inf else None, now)
 
     def _ready(self, replica: SimulatedReplica, now: float) -> None:

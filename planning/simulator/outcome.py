@@ -1,4 +1,5 @@
-"""What became of each simulated request, as columns; of the cell as a whole; and the figures of some requests, as a dashboard would show them."""
+"""What became of each simulated request, as columns; of the cell as a whole; and the figures of some requests, as a
+dashboard would show them."""
 
 import math
 from dataclasses import asdict, dataclass, field
@@ -27,8 +28,9 @@ class Life:
 
 @dataclass(slots=True)
 class SimulationOutcome:
-    """Seconds from the start; NaN where it did not happen. `lane` is the index of the lane by length, -1 before any; `cause` that of `CAUSES` for a
-    request that was turned away, -1 for others; `expired_s` when one gave up waiting in its lane."""
+    """Seconds from the start; NaN where it did not happen. `lane` is the index of the lane by length, -1 before any;
+    `cause` that of `CAUSES` for a request that was turned away, -1 for others; `expired_s` when one gave up waiting in
+    its lane."""
 
     arrived_s: Column
     prompt_tokens: NDArray[np.int64]
@@ -57,7 +59,9 @@ class SimulationOutcome:
     """What the autoscaler decided: what changed the number of replicas, its reason or the policy's concern."""
 
     @classmethod
-    def empty(cls, arrived_s: Column, prompt_tokens: NDArray[np.int64], output_tokens: NDArray[np.int64]) -> "SimulationOutcome":
+    def empty(
+        cls, arrived_s: Column, prompt_tokens: NDArray[np.int64], output_tokens: NDArray[np.int64]
+    ) -> "SimulationOutcome":
         """Nothing has happened yet."""
         count = len(arrived_s)
 
@@ -67,7 +71,20 @@ class SimulationOutcome:
         lane, cause = (np.full(count, -1, dtype=np.int8) for _ in range(2))
         replica = np.full(count, -1, dtype=np.int32)
         failed, promoted = (np.zeros(count, dtype=np.bool_) for _ in range(2))
-        columns = (unknown(), unknown(), unknown(), unknown(), lane, replica, cause, unknown(), failed, promoted, unknown(), unknown())
+        columns = (
+            unknown(),
+            unknown(),
+            unknown(),
+            unknown(),
+            lane,
+            replica,
+            cause,
+            unknown(),
+            failed,
+            promoted,
+            unknown(),
+            unknown(),
+        )
         return cls(arrived_s, prompt_tokens, output_tokens, *columns)
 
     @property
@@ -111,8 +128,8 @@ class SimulationOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of some requests. Times in milliseconds over those that were answered; `answered_in_time` over all: the share whose first token came within its
-    SLO, where a rejected or expired one counts as missed."""
+    """Of some requests. Times in milliseconds over those that were answered; `answered_in_time` over all: the share
+    whose first token came within its SLO, where a rejected or expired one counts as missed."""
 
     name: str
     requests: int
@@ -129,7 +146,9 @@ class Figures:
 
     def as_json(self) -> dict[str, object]:
         """Plain values; what does not exist is None."""
-        return {key: None if isinstance(value, float) and np.isnan(value) else value for key, value in asdict(self).items()}
+        return {
+            key: None if isinstance(value, float) and np.isnan(value) else value for key, value in asdict(self).items()
+        }
 
 
 def figures(name: str, out: SimulationOutcome, slo_s: NDArray[np.float64], chosen: NDArray[np.bool_]) -> Figures:

@@ -1,7 +1,9 @@
-"""Looks at a simulated cell at even times while it runs: what cannot be told afterwards from what became of the requests.
+"""Looks at a simulated cell at even times while it runs: what cannot be told afterwards from what became of the
+requests.
 
-Nobody knows beforehand how long a run takes, so the period doubles, and every other sample is dropped, whenever there are too many: there are always
-between `FEWEST` and twice as many, once the run is long enough. A sample is the state between two events, so it holds until the next one.
+Nobody knows beforehand how long a run takes, so the period doubles, and every other sample is dropped, whenever there
+are too many: there are always between `FEWEST` and twice as many, once the run is long enough. A sample is the state
+between two events, so it holds until the next one.
 """
 
 from dataclasses import dataclass
@@ -18,8 +20,8 @@ _FIRST_PERIOD_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Columns of equal length. KV: the share of the KV tokens in use, over the engines, as of each engine's last step boundary. `waits`: what the
-    head of each lane that holds requests waits for."""
+    """Columns of equal length. KV: the share of the KV tokens in use, over the engines, as of each engine's last step
+    boundary. `waits`: what the head of each lane that holds requests waits for."""
 
     at_s: Column
     running: Column
@@ -43,7 +45,8 @@ class Sampler:
         self._waits: list[tuple[tuple[str, WaitReason], ...]] = []
 
     def take(self, cell: SimulatedCell, until_s: float) -> float:
-        """Takes the samples that are due before `until_s`, until which nothing changes. Returns when the next is due."""
+        """Takes the samples that are due before `until_s`, until which nothing changes. Returns when the next is
+        due."""
         state, waits = _state(cell), cell.scheduler.head_waits()
         ends = until_s == float("inf")
         while self._next_s < until_s:

@@ -1,6 +1,8 @@
-"""The scaling of a simulated cell: asks an autoscaler in even steps, as Ray Serve's controller does, and starts or drains replicas by its answer.
+"""The scaling of a simulated cell: asks an autoscaler in even steps, as Ray Serve's controller does, and starts or
+drains replicas by its answer.
 
-Like Serve, a step down stops replicas that have not become ready first, then the newest; a replica that drains does not come back.
+Like Serve, a step down stops replicas that have not become ready first, then the newest; a replica that drains does not
+come back.
 """
 
 from collections import Counter, deque
@@ -45,7 +47,11 @@ class LatencyWatch:
 
 
 def _quantiles(values: deque[tuple[float, float]], levels: tuple[float, ...]) -> list[float]:
-    return [float(value) for value in np.quantile([value for _, value in values], levels)] if values else [0.0] * len(levels)
+    return (
+        [float(value) for value in np.quantile([value for _, value in values], levels)]
+        if values
+        else [0.0] * len(levels)
+    )
 
 
 NO_FAULTS = Faults()
@@ -55,8 +61,9 @@ NO_FAULTS = Faults()
 class SimulatedScaling:
     """`autoscaler` decides from second 0; times of day begin at `start_unix_s`. The cell runs at least until `until_s`.
 
-    `attainment` by class. `start_up_s` of each replica that is started, in the order of starting, the last one for all further. `keep_all`: every
-    decision is kept, not only those that change the number, its reason or the concern. `faults`: what goes wrong around the autoscaler.
+    `attainment` by class. `start_up_s` of each replica that is started, in the order of starting, the last one for all
+    further. `keep_all`: every decision is kept, not only those that change the number, its reason or the concern.
+    `faults`: what goes wrong around the autoscaler.
     """
 
     autoscaler: Autoscaler
@@ -128,7 +135,10 @@ class ScalingLoop:
             self._started += 1
         if more < 0:
             staying = fleet.staying
-            leaving = [*(r for r in reversed(staying) if r.ready_s > now), *(r for r in reversed(staying) if r.ready_s <= now)]
+            leaving = [
+                *(r for r in reversed(staying) if r.ready_s > now),
+                *(r for r in reversed(staying) if r.ready_s <= now),
+            ]
             for replica in leaving[:-more]:
                 fleet.drain(replica, now)
             self._cell.step(now)

@@ -1,6 +1,8 @@
-"""What a simulated run looked like over time, in bins: by lane, of the cell, and of its replicas. Pure; computed when the run is over.
+"""What a simulated run looked like over time, in bins: by lane, of the cell, and of its replicas. Pure; computed when
+the run is over.
 
-Requests count where they arrived (TTFT, in time, late), and what happened to them where it happened (rejected, expired, promoted, tokens).
+Requests count where they arrived (TTFT, in time, late), and what happened to them where it happened (rejected, expired,
+promoted, tokens).
 """
 
 import math
@@ -31,7 +33,15 @@ class ReplicaCount:
 def counts_of(lifetimes: Sequence[Life]) -> list[ReplicaCount]:
     """What the replicas' lives add up to: a count at each of their moments, the first at 0."""
     moments = sorted(
-        {0.0, *(moment for life in lifetimes for moment in (life.started_s, life.ready_s, life.drained_s, life.ended_s) if moment < math.inf)}
+        {
+            0.0,
+            *(
+                moment
+                for life in lifetimes
+                for moment in (life.started_s, life.ready_s, life.drained_s, life.ended_s)
+                if moment < math.inf
+            ),
+        }
     )
     return [_count_at(lifetimes, moment) for moment in moments]
 
@@ -69,9 +79,11 @@ def mean_counts(counts: Sequence[ReplicaCount], state: str, bins: Bins) -> Colum
 
 @dataclass(frozen=True)
 class LaneLine:
-    """One lane, a value a bin. `missed`: those that arrived then and had no first token within their SLO, rejected and expired ones included.
+    """One lane, a value a bin. `missed`: those that arrived then and had no first token within their SLO, rejected and
+    expired ones included.
 
-    `ttft_sum_s` and `queued_sum_s` are over the answered ones among the missed: which part of their TTFT was the lane's.
+    `ttft_sum_s` and `queued_sum_s` are over the answered ones among the missed: which part of their TTFT was the
+    lane's.
     """
 
     name: str
@@ -92,8 +104,9 @@ class LaneLine:
 
 @dataclass(frozen=True)
 class CellLine:
-    """The whole cell, a value a bin. Tokens are counts, not rates: offered ones came with the requests that arrived; the others are those that the
-    engines prefilled and decoded, spread evenly over the time that each request's prefill and decode took."""
+    """The whole cell, a value a bin. Tokens are counts, not rates: offered ones came with the requests that arrived;
+    the others are those that the engines prefilled and decoded, spread evenly over the time that each request's prefill
+    and decode took."""
 
     running: Column
     inside: Column
@@ -123,7 +136,12 @@ class Timeline:
 
 
 def timeline(
-    out: SimulationOutcome, slo_s: Column, lanes: Sequence[str], samples: Samples, replicas: Sequence[ReplicaCount], bins: Bins | None = None
+    out: SimulationOutcome,
+    slo_s: Column,
+    lanes: Sequence[str],
+    samples: Samples,
+    replicas: Sequence[ReplicaCount],
+    bins: Bins | None = None,
 ) -> Timeline:
     """The run over time; `slo_s` is each request's TTFT SLO. `bins` default to some hundreds over the run."""
     length_s = run_length_s(out)
@@ -134,7 +152,11 @@ def timeline(
 
 def run_length_s(out: SimulationOutcome) -> float:
     """From the start to the last thing that happened."""
-    return max(out.ended_s, *(float(np.nanmax(column)) for column in (out.arrived_s, out.finished_s) if not np.isnan(column).all()), 0.0)
+    return max(
+        out.ended_s,
+        *(float(np.nanmax(column)) for column in (out.arrived_s, out.finished_s) if not np.isnan(column).all()),
+        0.0,
+    )
 
 
 def _lane(name: str, out: SimulationOutcome, slo_s: Column, bins: Bins, number: int) -> LaneLine:
@@ -161,10 +183,16 @@ def _lane(name: str, out: SimulationOutcome, slo_s: Column, bins: Bins, number: 
     )
 
 
-def _cell(out: SimulationOutcome, samples: Samples, replicas: Sequence[ReplicaCount], bins: Bins, length_s: float) -> CellLine:
+def _cell(
+    out: SimulationOutcome, samples: Samples, replicas: Sequence[ReplicaCount], bins: Bins, length_s: float
+) -> CellLine:
     at_s, until_s = samples.at_s, np.minimum(bins.edges_s[1:], length_s)
     so_far = bins.maximum(at_s, samples.preemptions)
-    answered, prompt, output = ~np.isnan(out.first_s), out.prompt_tokens.astype(np.float64), out.output_tokens.astype(np.float64)
+    answered, prompt, output = (
+        ~np.isnan(out.first_s),
+        out.prompt_tokens.astype(np.float64),
+        out.output_tokens.astype(np.float64),
+    )
     first_tokens = bins.counts(out.first_s[answered]).astype(np.float64)
     return CellLine(
         bins.means(at_s, samples.running),

@@ -29,8 +29,8 @@ class WorkloadColumn(Protocol[T_co]):
 class Workload:
     """Columns of equal length, ascending by `arrived_s` (seconds from the start).
 
-    `max_tokens` is the client's bound on the output, 0: none. `prefix` holds the hashes of a prompt's leading chunks of `chunk_tokens` tokens; an
-    empty tuple: nothing is shared.
+    `max_tokens` is the client's bound on the output, 0: none. `prefix` holds the hashes of a prompt's leading chunks of
+    `chunk_tokens` tokens; an empty tuple: nothing is shared.
     """
 
     arrived_s: NDArray[np.float64]
@@ -70,7 +70,10 @@ class Workload:
         return kept.at(kept.arrived_s - from_s)
 
     def _cut(self, part: slice) -> "Workload":
-        return replace(self, **{one.name: _part(getattr(self, one.name), part) for one in fields(self) if one.name != "chunk_tokens"})
+        return replace(
+            self,
+            **{one.name: _part(getattr(self, one.name), part) for one in fields(self) if one.name != "chunk_tokens"},
+        )
 
     def at(self, arrived_s: NDArray[np.float64]) -> "Workload":
         """The same requests at other times."""
@@ -78,7 +81,11 @@ class Workload:
 
 
 def _part(column: Any, part: slice) -> Any:
-    return column[part] if isinstance(column, np.ndarray) else tuple(column[index] for index in range(*part.indices(len(column))))
+    return (
+        column[part]
+        if isinstance(column, np.ndarray)
+        else tuple(column[index] for index in range(*part.indices(len(column))))
+    )
 
 
 def plain_workload(
@@ -88,7 +95,8 @@ def plain_workload(
     ttft_slo_s: float = 5.0,
     bounded: bool = True,
 ) -> Workload:
-    """A workload of one tenant and one class, without shared prefixes. `bounded`: clients ask for as many tokens as they get."""
+    """A workload of one tenant and one class, without shared prefixes. `bounded`: clients ask for as many tokens as
+    they get."""
     count = len(arrived_s)
     return Workload(
         arrived_s,
@@ -109,9 +117,10 @@ class WorkloadError(ValueError):
 def workload_of(trace: Trace, spec: ClusterSpec, model: Model) -> Workload:
     """The model's requests of the trace. Raises WorkloadError.
 
-    A class must be the spec's; a request without one is of the first class that its tenant may claim, as at the gateway. A tenant that the spec does
-    not name is the nameless one. Where the trace names models of the spec, only those of this one are taken; names that the spec knows none of are
-    somebody else's, and all requests are. Lengths shrink to fit the context.
+    A class must be the spec's; a request without one is of the first class that its tenant may claim, as at the
+    gateway. A tenant that the spec does not name is the nameless one. Where the trace names models of the spec, only
+    those of this one are taken; names that the spec knows none of are somebody else's, and all requests are. Lengths
+    shrink to fit the context.
     """
     mine = fitted(_of_model(trace, spec, model), model.settings.max_model_len)
     tenant = _tenants(mine, spec)
@@ -140,14 +149,19 @@ def _of_model(trace: Trace, spec: ClusterSpec, model: Model) -> Trace:
     mine = trace.take(np.flatnonzero(desired[named.codes]))
     if not len(mine):
         raise WorkloadError(
-            f"no request of the trace is for model {model.name!r}; it has those of {', '.join(name or '(none)' for name in named.used())}"
+            f"no request of the trace is for model {model.name!r}; it has those of "
+            f"{', '.join(name or '(none)' for name in named.used())}"
         )
     return mine
 
 
 def _tenants(trace: Trace, spec: ClusterSpec) -> Labels:
     known = ("", *(tenant.name for tenant in spec.tenants))
-    return _coded(trace.tenant or no_labels(len(trace)), known, [known.index(name) if name in known else 0 for name in _names(trace.tenant)])
+    return _coded(
+        trace.tenant or no_labels(len(trace)),
+        known,
+        [known.index(name) if name in known else 0 for name in _names(trace.tenant)],
+    )
 
 
 def _classes(trace: Trace, spec: ClusterSpec, tenant: Labels) -> Labels:
@@ -155,7 +169,10 @@ def _classes(trace: Trace, spec: ClusterSpec, tenant: Labels) -> Labels:
     given = trace.traffic_class or no_labels(len(trace))
     unknown = sorted(name for name in given.used() if name and name not in known)
     if unknown:
-        raise WorkloadError(f"class = {', '.join(map(repr, unknown))} in the trace: the spec has no such class; allowed: {', '.join(known)}")
+        raise WorkloadError(
+            f"class = {', '.join(map(repr, unknown))} in the trace: the spec has no such class; allowed: "
+            f"{', '.join(known)}"
+        )
     coded = _coded(given, known, [known.index(name) if name in known else 0 for name in given.names])
     nameless = np.array([not name for name in given.names])[given.codes]
     if not nameless.any():

@@ -1,1 +1,2 @@
-"""`raylane tune`: settings of a scaling policy that meet the SLOs for less, found on recorded traffic with the policies that run in production."""
+"""`raylane tune`: settings of a scaling policy that meet the SLOs for less, found on recorded traffic with the policies
+that run in production."""

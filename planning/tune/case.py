@@ -1,5 +1,6 @@
-"""From a spec, traffic and costs to a case: what settings are tried on (traffic, engines, SLOs, the way in which replicas are
-counted), the true load over time, the parts of the traffic that a first look takes, and where settings are looked for.
+"""From a spec, traffic and costs to a case: what settings are tried on (traffic, engines, SLOs, the way in which
+replicas are counted), the true load over time, the parts of the traffic that a first look takes, and where settings are
+looked for.
 """
 
 from dataclasses import MISSING, dataclass, fields, replace
@@ -27,7 +28,9 @@ from planning.workload.trace import Trace
 _SMOOTHED_S = 300.0
 
 
-def load_of(arrived_s: NDArray[np.float64], replica_s: NDArray[np.float64], span_s: float, step_s: float = 60.0) -> LoadCurve:
+def load_of(
+    arrived_s: NDArray[np.float64], replica_s: NDArray[np.float64], span_s: float, step_s: float = 60.0
+) -> LoadCurve:
     """From requests that each take so many seconds of a full replica; averaged over five minutes."""
     count = max(1, int(np.ceil(span_s / step_s)))
     step = np.minimum((arrived_s / step_s).astype(np.int64), count - 1)
@@ -40,7 +43,9 @@ def load_of(arrived_s: NDArray[np.float64], replica_s: NDArray[np.float64], span
 def load_on(work: Workload, replica_profile: ReplicaProfile, cost: CostModel, span_s: float) -> LoadCurve:
     prompt, output = work.prompt_tokens.astype(np.float64), work.output_tokens.astype(np.float64)
     tokens = prompt + replica_profile.decode_weight * output
-    per_replica = rate_at(replica_profile.limits, cost, max(1.0, float(prompt.mean())), max(1.0, float(output.mean()))) * float(tokens.mean())
+    per_replica = rate_at(
+        replica_profile.limits, cost, max(1.0, float(prompt.mean())), max(1.0, float(output.mean()))
+    ) * float(tokens.mean())
     return load_of(work.arrived_s, tokens / max(per_replica, 1e-9), span_s)
 
 
@@ -69,11 +74,12 @@ def whole(span_s: float) -> tuple[Part, ...]:
 def parts_of(load: LoadCurve, span_s: float) -> tuple[Part, ...]:
     """The parts for a first look, in the order of time; everything where that is too short to be cut.
 
-    Stretches at even distances, one of them around the busiest minutes: an even sample meets every time of the day as often
-    as any other, and laying it out from the peak sees to it that no peak is thinned away. Several short stretches tell the
-    cost of a day better than one long one (within 2 % instead of 5 % of its replica-hours for a quarter of the day, over
-    settings of all kinds). Each begins with a lead that is run and not counted, in which the number of replicas becomes
-    the policy's own. What is estimated so is never reported: it says which settings deserve a run of the whole.
+    Stretches at even distances, one of them around the busiest minutes: an even sample meets every time of the day as
+    often as any other, and laying it out from the peak sees to it that no peak is thinned away. Several short stretches
+    tell the cost of a day better than one long one (within 2 % instead of 5 % of its replica-hours for a quarter of the
+    day, over settings of all kinds). Each begins with a lead that is run and not counted, in which the number of
+    replicas becomes the policy's own. What is estimated so is never reported: it says which settings deserve a run of
+    the whole.
     """
     length_s, distance_s = _SHARE * span_s / _COUNT, span_s / _COUNT
     if length_s < _SHORTEST_S:
@@ -89,9 +95,9 @@ _NOTHING = History(0, ())
 
 @dataclass(frozen=True)
 class TuningCase:
-    """`cell`: with as many replicas as run at the start, and without scaling. `setup`: how the spec scales; what is tried differs in its policy's
-    settings and its least replicas. `fixed`: so many replicas run now, always, and `setup` is of the policy that is tried instead; None: the policy
-    decides already.
+    """`cell`: with as many replicas as run at the start, and without scaling. `setup`: how the spec scales; what is
+    tried differs in its policy's settings and its least replicas. `fixed`: so many replicas run now, always, and
+    `setup` is of the policy that is tried instead; None: the policy decides already.
 
     `history` is what arrived before, as far as it is known, for a forecast.
     """
@@ -115,11 +121,16 @@ class TuningCase:
 
 
 def defaults_of(policy: str) -> dict[str, Value]:
-    """The policy's settings. How often it is asked is none of them where the spec's `period_s` says so. Raises LawError for a policy that there is not."""
+    """The policy's settings. How often it is asked is none of them where the spec's `period_s` says so. Raises LawError
+    for a policy that there is not."""
     if policy not in POLICIES:
         raise PolicyError(f"autoscaling.policy = {policy!r}: no such policy; allowed: {', '.join(POLICIES)}")
     ours = {"period_s"} if is_paced(policy) else set()
-    return {field.name: field.default for field in fields(POLICIES[policy].settings) if field.name not in ours and field.default is not MISSING}
+    return {
+        field.name: field.default
+        for field in fields(POLICIES[policy].settings)
+        if field.name not in ours and field.default is not MISSING
+    }
 
 
 class CaseError(ValueError):
@@ -127,22 +138,37 @@ class CaseError(ValueError):
 
 
 def case_of(
-    spec: ClusterSpec, model: Model, cost: CostFile, work: Workload, start_up_s: float | None = None, history: History | None = None
+    spec: ClusterSpec,
+    model: Model,
+    cost: CostFile,
+    work: Workload,
+    start_up_s: float | None = None,
+    history: History | None = None,
 ) -> TuningCase:
-    """The case, in the model's first region. `start_up_s`: how long a replica takes to start, where that is known better than the spec says. A fixed
-    number of replicas is what there is now; what is tried is the backlog policy. Raises CaseError, or LawError for a policy that there is not."""
+    """The case, in the model's first region. `start_up_s`: how long a replica takes to start, where that is known
+    better than the spec says. A fixed number of replicas is what there is now; what is tried is the backlog policy.
+    Raises CaseError, or LawError for a policy that there is not."""
     if not len(work) or work.arrived_s[-1] <= 0:
-        raise CaseError(f"the traffic: {len(work)} requests, all at its second 0; allowed: requests that come over some time")
+        raise CaseError(
+            f"the traffic: {len(work)} requests, all at its second 0; allowed: requests that come over some time"
+        )
     scaling = spec.autoscaling_of(model)
     fixed = scaling.policy == FIXED
     if fixed and model.replicas.max is None:
         raise CaseError(
-            f"models.{model.name}.replicas.max: missing; needed: the most replicas that may ever run, to try autoscaling instead of a fixed count"
+            f"models.{model.name}.replicas.max: missing; needed: the most replicas that may ever run, to try "
+            "autoscaling instead of a fixed count"
         )
-    scaled = model.model_copy(update={"autoscaling": scaling.model_copy(update={"policy": BACKLOG})}) if fixed else model
+    scaled = (
+        model.model_copy(update={"autoscaling": scaling.model_copy(update={"policy": BACKLOG})}) if fixed else model
+    )
     setup = setup_of(spec, scaled, spec.regions_of(model)[0], cost, start_up_s=start_up_s)
     replica_profile = setup.replica_profile
-    chunk = work.chunk_tokens if model.settings.prefix_caching and work.chunk_tokens % replica_profile.limits.block_tokens == 0 else 0
+    chunk = (
+        work.chunk_tokens
+        if model.settings.prefix_caching and work.chunk_tokens % replica_profile.limits.block_tokens == 0
+        else 0
+    )
     replica_profile = replace(replica_profile, limits=replace(replica_profile.limits, chunk_tokens=chunk))
     cell = CellSettings(
         max(1, model.replicas.count),
@@ -175,19 +201,23 @@ def own_and_defaults(spec: ClusterSpec, model: Model) -> tuple[Candidate | None,
 
 
 def space_of(case: TuningCase, own: Candidate | None, defaults: Candidate) -> Space:
-    """Where to look. `replicas.min` is looked for up to what the mean load takes; only a spec that allows zero is offered zero. Raises CaseError for
-    a policy of which nobody knows where to look."""
+    """Where to look. `replicas.min` is looked for up to what the mean load takes; only a spec that allows zero is
+    offered zero. Raises CaseError for a policy of which nobody knows where to look."""
     minimum = min(case.setup.bounds.minimum, 1)
     maximum = max(minimum, min(case.setup.bounds.maximum, int(case.load().replicas.mean()) + 1))
     entry = POLICIES[case.setup.policy.name]
     if not entry.search:
         known = ", ".join(name for name, one in POLICIES.items() if one.search)
-        raise CaseError(f"autoscaling.policy = {case.setup.policy.name!r}: nobody knows where its settings are to be looked for; allowed: {known}")
+        raise CaseError(
+            f"autoscaling.policy = {case.setup.policy.name!r}: nobody knows where its settings are to be looked for; "
+            f"allowed: {known}"
+        )
     return Space(entry.search, (minimum, maximum), (own or defaults).settings)
 
 
 def history_of_trace(trace: Trace, decode_weight: float, start_unix_s: float) -> History:
-    """From a trace or a ledger whose second 0 was at `start_unix_s`. The work of a request is its prompt and its output times `decode_weight`: what
-    the scheduler would have booked had it known the output, and the prompt whole, since a trace does not tell what a cache held."""
+    """From a trace or a ledger whose second 0 was at `start_unix_s`. The work of a request is its prompt and its output
+    times `decode_weight`: what the scheduler would have booked had it known the output, and the prompt whole, since a
+    trace does not tell what a cache held."""
     work = trace.prompt_tokens + decode_weight * trace.output_tokens
     return history_of_requests(start_unix_s + trace.arrived_s, work.astype(np.float64))

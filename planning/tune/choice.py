@@ -1,13 +1,14 @@
-"""Which settings that were only looked at deserve a run of the whole, and which of those that were run to propose. Pure.
+"""Which settings that were only looked at deserve a run of the whole, and which of those that were run to propose.
+Pure.
 
-Propose: the cheapest that keep every class's SLO, and would have kept it had the day's half-hours fallen otherwise: what is
-chosen for a day that was seen must hold on days that were not, and the cheapest settings that just keep an SLO on one day
-break it on every other. So half-hours are drawn with replacement (a block bootstrap: misses come in bursts, so single
-requests may not be drawn), and the SLO must hold in 9 of 10 such days.
+Propose: the cheapest that keep every class's SLO, and would have kept it had the day's half-hours fallen otherwise:
+what is chosen for a day that was seen must hold on days that were not, and the cheapest settings that just keep an SLO
+on one day break it on every other. So half-hours are drawn with replacement (a block bootstrap: misses come in bursts,
+so single requests may not be drawn), and the SLO must hold in 9 of 10 such days.
 
-Run: first looks are estimates, since parts of the traffic miss some of its bursts, and one day does not make an SLO sure.
-What runs of the whole said beyond their own first looks corrects the others: hours by a factor, and the SLO by a gap g that
-is known to within d.
+Run: first looks are estimates, since parts of the traffic miss some of its bursts, and one day does not make an SLO
+sure. What runs of the whole said beyond their own first looks corrects the others: hours by a factor, and the SLO by a
+gap g that is known to within d.
 
     worth = (hours of the cheapest that surely keep every SLO - factor * hours looked at) * P(slack looked at >= g)
 
@@ -52,8 +53,12 @@ def choose(trials: Sequence[TuningTrial], slos: Mapping[str, float]) -> Chosen:
     kept = [trial for trial in able if _exact(trial).slack(slos) >= 0]
     sure = [trial for trial in kept if sure_slack(_exact(trial), slos) >= 0]
     if kept:
-        return Chosen(min(sure or kept, key=lambda trial: _exact(trial).replica_hours), Ground.SURE if sure else Ground.KEPT)
-    return Chosen(max(able, key=lambda trial: (_exact(trial).slack(slos), -_exact(trial).replica_hours)), Ground.NEAREST)
+        return Chosen(
+            min(sure or kept, key=lambda trial: _exact(trial).replica_hours), Ground.SURE if sure else Ground.KEPT
+        )
+    return Chosen(
+        max(able, key=lambda trial: (_exact(trial).slack(slos), -_exact(trial).replica_hours)), Ground.NEAREST
+    )
 
 
 def sure_slack(outcome: TrialResult, slos: Mapping[str, float]) -> float:
@@ -83,7 +88,8 @@ _MIN_DOUBT = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What runs of the whole say beyond first looks. `best`: the fewest hours that surely meet every SLO, infinite while none do."""
+    """What runs of the whole say beyond first looks. `best`: the fewest hours that surely meet every SLO, infinite
+    while none do."""
 
     factor: float
     gap: float
@@ -93,10 +99,16 @@ class Correction:
 
 def correction(trials: Sequence[TuningTrial], slos: Mapping[str, float]) -> Correction:
     """From all that was both looked at and run."""
-    runs = [(trial.draft, trial.exact) for trial in trials if trial.candidate is not None and trial.exact is not None and trial.finished]
+    runs = [
+        (trial.draft, trial.exact)
+        for trial in trials
+        if trial.candidate is not None and trial.exact is not None and trial.finished
+    ]
     best = min((exact.replica_hours for _, exact in runs if sure_slack(exact, slos) >= 0), default=math.inf)
     cheapest = min((exact.replica_hours for _, exact in runs), default=math.inf)
-    both = [(draft, exact) for draft, exact in runs if draft is not None and draft.stopped is None and draft.replica_hours]
+    both = [
+        (draft, exact) for draft, exact in runs if draft is not None and draft.stopped is None and draft.replica_hours
+    ]
     both = [(draft, exact) for draft, exact in both if exact.replica_hours < _NEAR * cheapest] or both
     gaps = [draft.slack(slos) - sure_slack(exact, slos) for draft, exact in both]
     minimum = _MIN_DOUBT * (1 - max(slos.values(), default=0.99))

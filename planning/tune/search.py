@@ -1,14 +1,18 @@
 """The search: many first looks, guided by Optuna, and runs of the whole traffic for those that deserve one.
 
     first      the spec's own settings and the defaults: runs of the whole, to the end, and first looks
-    look       some first looks (`TrialRunner.draft`). Optuna's tree-structured Parzen estimator and a surrogate (`surrogate.py`) propose in turns what to
-               look at: most merit, fewest replica-hours, each SLO a constraint, with what first looks are known to overlook (`choice.py`)
-    run        of all that was looked at, what is expected to save most: a run of the whole. Then look again, until the time is over
+    look       some first looks (`TrialRunner.draft`). Optuna's tree-structured Parzen estimator and a surrogate
+               (`surrogate.py`) propose in turns what to look at: most merit, fewest replica-hours, each SLO a
+               constraint, with what first looks are known to overlook (`choice.py`)
+    run        of all that was looked at, what is expected to save most: a run of the whole. Then look again, until the
+               time is over
 
-Only runs of the whole are reported. A look or a run ends early when it can not come to anything, and the last one when the time is over.
-Merit beyond what an SLO needs is worth nothing to the sampler, so that it looks where the SLO is just kept; the drawn front has it all.
+Only runs of the whole are reported. A look or a run ends early when it can not come to anything, and the last one when
+the time is over. Merit beyond what an SLO needs is worth nothing to the sampler, so that it looks where the SLO is just
+kept; the drawn front has it all.
 
-Estimator: S. Watanabe: Tree-Structured Parzen Estimator (arXiv 2304.11127, 2023); for several objectives Y. Ozaki et al., GECCO 2020.
+Estimator: S. Watanabe: Tree-Structured Parzen Estimator (arXiv 2304.11127, 2023); for several objectives Y. Ozaki et
+al., GECCO 2020.
 """
 
 import math
@@ -51,13 +55,15 @@ class Runs(Protocol):
 
     def draft(self, candidate: Candidate, deadline_s: float, max_hours: float = math.inf) -> TrialResult: ...
 
-    def exact(self, candidate: Candidate | None, deadline_s: float, max_hours: float = math.inf, to_the_end: bool = False) -> TrialResult: ...
+    def exact(
+        self, candidate: Candidate | None, deadline_s: float, max_hours: float = math.inf, to_the_end: bool = False
+    ) -> TrialResult: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How long to search: seconds, and at most so many settings (None: as many as there is time for). With so many settings and time enough, the
-    same search finds the same."""
+    """How long to search: seconds, and at most so many settings (None: as many as there is time for). With so many
+    settings and time enough, the same search finds the same."""
 
     seconds: float
     trials: int | None = None
@@ -95,7 +101,8 @@ class Search:
         self._distributions = space.distributions()
 
     def run(self, own: Candidate | None, defaults: Candidate) -> list[TuningTrial]:
-        """All trials, `own` (None: a fixed number of replicas) and `defaults` first. Raises SearchError without time for one with settings."""
+        """All trials, `own` (None: a fixed number of replicas) and `defaults` first. Raises SearchError without time
+        for one with settings."""
         first = [TuningTrial(OWN, own)] if own == defaults else [TuningTrial(OWN, own), TuningTrial(DEFAULTS, defaults)]
         self.trials = first
         try:
@@ -109,7 +116,8 @@ class Search:
             pass
         if not any(trial.finished and trial.candidate is not None for trial in self.trials):
             raise SearchError(
-                f"not one simulation of the traffic with settings of the policy came to its end within {self._budget.seconds / 60:g} minutes; "
+                "not one simulation of the traffic with settings of the policy came to its end within "
+                f"{self._budget.seconds / 60:g} minutes; "
                 "allowed: more time, or less traffic"
             )
         return [trial for trial in self.trials if trial.exact is not None or trial.draft is not None]
@@ -161,13 +169,21 @@ class Search:
         self.trials.append(trial)
 
     def _propose(self) -> None:
-        """Has the sampler ask for what the surrogate proposes; where no surface can be laid, it asks for what it likes."""
-        looks = [(trial.candidate, trial.draft) for trial in self.trials if trial.candidate and trial.draft and trial.draft.stopped is None]
+        """Has the sampler ask for what the surrogate proposes; where no surface can be laid, it asks for what it
+        likes."""
+        looks = [
+            (trial.candidate, trial.draft)
+            for trial in self.trials
+            if trial.candidate and trial.draft and trial.draft.stopped is None
+        ]
         if not looks:
             return
         gap = correction(self.trials, self._slos).gap
         names = sorted(self.trials[0].exact.classes if self.trials[0].exact else self._slos)
-        missed = [[(1 - draft.attained(name) + _HARDLY) / max(_HARDLY, 1 - self._slos[name] - gap) for name in names] for _, draft in looks]
+        missed = [
+            [(1 - draft.attained(name) + _HARDLY) / max(_HARDLY, 1 - self._slos[name] - gap) for name in names]
+            for _, draft in looks
+        ]
         places = np.array([self._space.place(candidate) for candidate, _ in looks])
         seen = Observations(places, np.log([max(_HARDLY, draft.replica_hours) for _, draft in looks]), np.log(missed))
         if seen.enough:
@@ -223,7 +239,14 @@ class Search:
     def _best_hours(self, of: Callable[[TuningTrial], TrialResult | None]) -> float:
         """The fewest hours that meet all SLOs, infinite where none do. A fixed number of replicas is no measure."""
         found = (of(trial) for trial in self.trials if trial.candidate is not None)
-        return min((one.replica_hours for one in found if one is not None and one.stopped is None and one.slack(self._slos) >= 0), default=math.inf)
+        return min(
+            (
+                one.replica_hours
+                for one in found
+                if one is not None and one.stopped is None and one.slack(self._slos) >= 0
+            ),
+            default=math.inf,
+        )
 
     def _say(self, text: str) -> None:
         self._tell(text, min(1.0, (self._clock() - self._began_s) / self._budget.seconds))

@@ -27,7 +27,8 @@ class Space:
         return found
 
     def candidate(self, drawn: Mapping[str, Value]) -> Candidate:
-        """The settings for what the sampler drew, rounded as a person would write them: what is tried is what is proposed."""
+        """The settings for what the sampler drew, rounded as a person would write them: what is tried is what is
+        proposed."""
         settings = dict(self.base)
         for name, span in self.ranges.items():
             settings[name] = rounded(float(drawn[name] or 0.0), span)
@@ -52,7 +53,9 @@ class Space:
 
     def at(self, place: Sequence[float]) -> dict[str, Value]:
         """What the sampler would have drawn there."""
-        found: dict[str, Value] = {name: _value(share, span) for (name, span), share in zip(self.ranges.items(), place, strict=False)}
+        found: dict[str, Value] = {
+            name: _value(share, span) for (name, span), share in zip(self.ranges.items(), place, strict=False)
+        }
         low, high = self.minimum
         if low < high:
             found[MIN] = low + round(place[-1] * (high - low))
@@ -75,7 +78,11 @@ def rounded(value: float, span: Range) -> float | int:
     """To two digits where factors count, else to a hundredth of a range of one; never out of the range."""
     if span.integer:
         return round(value)
-    digits = 1 - math.floor(math.log10(abs(value))) if span.log and value else 2 - math.floor(math.log10(span.high - span.low))
+    digits = (
+        1 - math.floor(math.log10(abs(value)))
+        if span.log and value
+        else 2 - math.floor(math.log10(span.high - span.low))
+    )
     near = round(value, digits)
     return min(span.high, max(span.low, float(near)))
 

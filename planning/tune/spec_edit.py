@@ -1,8 +1,9 @@
 """Changes values in a YAML text, and leaves every other character of it as it is.
 
-A round trip through a YAML library, even one that keeps comments (ruamel.yaml), lays quotes, lists and long lines out anew, so that a diff of three
-values would touch half of a file that people keep. So the text is edited where the parser says that a value stands. What comes out is parsed again
-and compared with what it should say; where that differs (aliases, merge keys, a layout that nobody thought of), there is an error and no text.
+A round trip through a YAML library, even one that keeps comments (ruamel.yaml), lays quotes, lists and long lines out
+anew, so that a diff of three values would touch half of a file that people keep. So the text is edited where the parser
+says that a value stands. What comes out is parsed again and compared with what it should say; where that differs
+(aliases, merge keys, a layout that nobody thought of), there is an error and no text.
 """
 
 from collections.abc import Sequence
@@ -19,8 +20,8 @@ class EditError(ValueError):
 
 
 def edited(text: str, changes: Sequence[tuple[Path, Any]]) -> str:
-    """The text with these values at these places: keys and positions from the top. Mappings on the way that are missing are made. A value is a
-    scalar, or a mapping of such where there is none yet. Raises EditError."""
+    """The text with these values at these places: keys and positions from the top. Mappings on the way that are missing
+    are made. A value is a scalar, or a mapping of such where there is none yet. Raises EditError."""
     desired = said_in(text)
     for path, value in changes:
         text = _changed(text, path, value)
@@ -30,7 +31,9 @@ def edited(text: str, changes: Sequence[tuple[Path, Any]]) -> str:
         except yaml.YAMLError:
             says = None
         if says != desired:
-            raise EditError(f"{named(path)}: stands where this text can not be edited safely; allowed: set it to {value!r} by hand")
+            raise EditError(
+                f"{named(path)}: stands where this text can not be edited safely; allowed: set it to {value!r} by hand"
+            )
     return text
 
 
@@ -69,7 +72,9 @@ def _changed(text: str, path: Path, value: Any) -> str:
     for depth, step in enumerate(path):
         if isinstance(node, yaml.SequenceNode):
             if not isinstance(step, int) or not 0 <= step < len(node.value):
-                raise EditError(f"{named(path[: depth + 1])}: there is no such item; allowed: 0 to {len(node.value) - 1}")
+                raise EditError(
+                    f"{named(path[: depth + 1])}: there is no such item; allowed: 0 to {len(node.value) - 1}"
+                )
             node = node.value[step]
             continue
         if _is_empty(node):
@@ -81,7 +86,9 @@ def _changed(text: str, path: Path, value: Any) -> str:
             return _added(text, node, _nested(path[depth:], value))
         key, below = entry
         if below.start_mark.index < key.end_mark.index:
-            raise EditError(f"{named(path[: depth + 1])}: is an alias of another part of the text; allowed: set it by hand")
+            raise EditError(
+                f"{named(path[: depth + 1])}: is an alias of another part of the text; allowed: set it by hand"
+            )
         parent_column, node = key.start_mark.column, below
     if not isinstance(node, yaml.ScalarNode):
         raise EditError(f"{named(path)}: is no single value in the text; allowed: a number, a word, true or false")

@@ -29,17 +29,20 @@ def suggest(text: str, source: Path, spec: ClusterSpec, model: Model, candidate:
     changed = next(one for one in parsed.models if one.name == model.name)
     others = [one for one in parsed.models if one.name != model.name]
     if _in_force(parsed, changed) != _desired(spec, model, candidate) or any(
-        parsed.autoscaling_of(one) != spec.autoscaling_of(before) for one, before in zip(others, _others(spec, model), strict=True)
+        parsed.autoscaling_of(one) != spec.autoscaling_of(before)
+        for one, before in zip(others, _others(spec, model), strict=True)
     ):
-        raise EditError(f"models.{model.name}: the edited spec does not say what was meant; allowed: set the values by hand")
+        raise EditError(
+            f"models.{model.name}: the edited spec does not say what was meant; allowed: set the values by hand"
+        )
     lines = difflib.unified_diff(text.splitlines(), after.splitlines(), str(source), str(source), lineterm="")
     return Suggestion(after, "".join(line + "\n" for line in lines))
 
 
 def changes(text: str, spec: ClusterSpec, model: Model, candidate: Candidate) -> list[tuple[Place, Any]]:
-    """What to set where. In the model's own section where it has one, or else in the cluster's, if no other model scales by that; if one does, the
-    model gets a section of its own that says the same, in the `text`'s own words (the parsed ones hold paths of this machine), but for what is
-    changed."""
+    """What to set where. In the model's own section where it has one, or else in the cluster's, if no other model
+    scales by that; if one does, the model gets a section of its own that says the same, in the `text`'s own words (the
+    parsed ones hold paths of this machine), but for what is changed."""
     number = next(index for index, one in enumerate(spec.models) if one.name == model.name)
     scaling = spec.autoscaling_of(model)
     policy = BACKLOG if scaling.policy == FIXED else scaling.policy

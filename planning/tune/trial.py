@@ -22,7 +22,9 @@ class Candidate:
     def differs_from(self, other: "Candidate") -> dict[str, tuple[Value, Value]]:
         """What is not the same, by name: the other's value and this one's."""
         changed: dict[str, tuple[Value, Value]] = {
-            name: (other.settings.get(name), value) for name, value in self.settings.items() if other.settings.get(name) != value
+            name: (other.settings.get(name), value)
+            for name, value in self.settings.items()
+            if other.settings.get(name) != value
         }
         if self.minimum != other.minimum:
             changed["replicas.min"] = (other.minimum, self.minimum)
@@ -41,8 +43,9 @@ class Stopped(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """A run of the whole traffic, at the policy's own pace. `slots`: of each class the requests by half-hour, and those of them in time. `replicas`: the
-    mean number that was paid for, by step of `step_s`. `at_most`: the share of the policy's decisions that `replicas.max` or the cost ceiling cut."""
+    """A run of the whole traffic, at the policy's own pace. `slots`: of each class the requests by half-hour, and those
+    of them in time. `replicas`: the mean number that was paid for, by step of `step_s`. `at_most`: the share of the
+    policy's decisions that `replicas.max` or the cost ceiling cut."""
 
     score: Score
     slots: Mapping[str, tuple[Column, Column]]
@@ -53,8 +56,9 @@ class Exact:
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """`classes`: the requests of each, and how many had their first token in time. `exact` is None for an estimate from parts of the traffic, and for
-    a run that was stopped, whose figures are those of as far as it came, stretched to the whole."""
+    """`classes`: the requests of each, and how many had their first token in time. `exact` is None for an estimate from
+    parts of the traffic, and for a run that was stopped, whose figures are those of as far as it came, stretched to the
+    whole."""
 
     classes: Mapping[str, tuple[float, float]]
     replica_hours: float
@@ -84,8 +88,8 @@ OWN, DEFAULTS = "spec", "defaults"
 
 @dataclass(slots=True)
 class TuningTrial:
-    """`name`: `spec` for the spec's own settings, `defaults`, else its number. `candidate` is None for a fixed number of replicas. `draft`: the first
-    look, `exact`: the run of the whole; None where there was none."""
+    """`name`: `spec` for the spec's own settings, `defaults`, else its number. `candidate` is None for a fixed number
+    of replicas. `draft`: the first look, `exact`: the run of the whole; None where there was none."""
 
     name: str
     candidate: Candidate | None

@@ -1,5 +1,5 @@
-"""Runs traffic with settings: the production scheduler, the production policy and autoscaler, in the simulator. Ends runs that
-are not worth their time: what they have missed or cost already can not be made good.
+"""Runs traffic with settings: the production scheduler, the production policy and autoscaler, in the simulator. Ends
+runs that are not worth their time: what they have missed or cost already can not be made good.
 """
 
 import math
@@ -42,8 +42,8 @@ class Halted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """When to end a run: at `deadline_s` of the clock; at more than `missed` broken promises of a class (by its number), at more than `hours` of
-    replicas."""
+    """When to end a run: at `deadline_s` of the clock; at more than `missed` broken promises of a class (by its
+    number), at more than `hours` of replicas."""
 
     deadline_s: float
     missed: tuple[float, ...]
@@ -51,9 +51,12 @@ class Stop:
 
 
 class Watch:
-    """Give it to a `CellSimulator` as `sample`. `codes`: the class of each request by number. Raises OutOfTime or Halted out of the run."""
+    """Give it to a `CellSimulator` as `sample`. `codes`: the class of each request by number. Raises OutOfTime or
+    Halted out of the run."""
 
-    def __init__(self, stop: Stop, clock: Callable[[], float], slo_s: NDArray[np.float64], codes: NDArray[np.int64]) -> None:
+    def __init__(
+        self, stop: Stop, clock: Callable[[], float], slo_s: NDArray[np.float64], codes: NDArray[np.int64]
+    ) -> None:
         self._stop = stop
         self._clock = clock
         self._slo_s = slo_s
@@ -134,7 +137,9 @@ class TrialRunner:
                 return replace(total, replica_hours=total.replica_hours * self.case.span_s / seen_s)
         return total
 
-    def exact(self, candidate: Candidate | None, deadline_s: float, max_hours: float = math.inf, to_the_end: bool = False) -> TrialResult:
+    def exact(
+        self, candidate: Candidate | None, deadline_s: float, max_hours: float = math.inf, to_the_end: bool = False
+    ) -> TrialResult:
         """All of it, `to_the_end` however bad it is; None: with the fixed number of replicas. Raises OutOfTime."""
         nothing = TrialResult(dict.fromkeys(self.classes, (0.0, 0.0)), 0.0)
         may_miss = (math.inf,) * len(self.classes) if to_the_end else self._may_miss(nothing, 1.0)
@@ -144,7 +149,10 @@ class TrialRunner:
         """How many requests of each class a part may miss before the whole is hopeless."""
         missed = (requests - kept for requests, kept in (so_far.classes[name] for name in self.classes))
         shares = (1.0 - self.case.setup.attainment[name] + _BEYOND for name in self.classes)
-        return tuple((share * count - gone) / weight for share, count, gone in zip(shares, self._counts.tolist(), missed, strict=True))
+        return tuple(
+            (share * count - gone) / weight
+            for share, count, gone in zip(shares, self._counts.tolist(), missed, strict=True)
+        )
 
     def _run(self, candidate: Candidate | None, part: Part, period_s: float, stop: Stop) -> TrialResult:
         case, requests = self.case, self._of(part)
@@ -156,8 +164,12 @@ class TrialRunner:
             out = cell.run()
         except Halted as halted:
             hours = hours_so_far(cell, halted.at_s) / max(halted.at_s, 1.0) * (part.to_s - part.from_s)
-            return TrialResult(self._counted(cell.outcome, requests, part.lead_s, halted.at_s), hours, stopped=halted.reason)
-        hours = sum(max(0.0, min(life.ended_s, span_s) - max(life.started_s, part.lead_s)) for life in out.lifetimes) / 3600
+            return TrialResult(
+                self._counted(cell.outcome, requests, part.lead_s, halted.at_s), hours, stopped=halted.reason
+            )
+        hours = (
+            sum(max(0.0, min(life.ended_s, span_s) - max(life.started_s, part.lead_s)) for life in out.lifetimes) / 3600
+        )
         exact = self._exact(out, cell) if part == self._whole and period_s == case.setup.period_s else None
         return TrialResult(self._counted(out, requests, part.lead_s, math.inf), hours, exact)
 
@@ -167,9 +179,13 @@ class TrialRunner:
             return replace(case.cell, replicas=case.fixed or case.cell.replicas)
         setup = tried(case.setup, candidate, period_s)
         start_up_s, bounds = setup.replica_profile.start_up_s, setup.bounds
-        scaling = SimulatedScaling(setup.autoscaler(), span_s, setup.attainment, from_s, (start_up_s,), forecaster=self._forecaster(from_s))
+        scaling = SimulatedScaling(
+            setup.autoscaler(), span_s, setup.attainment, from_s, (start_up_s,), forecaster=self._forecaster(from_s)
+        )
         begin = case.cell.replicas if from_s <= 0 else math.ceil(self.load(from_s) / _FILLED)
-        return replace(case.cell, replicas=min(bounds.maximum, max(bounds.minimum, begin)), start_up_s=start_up_s, scaling=scaling)
+        return replace(
+            case.cell, replicas=min(bounds.maximum, max(bounds.minimum, begin)), start_up_s=start_up_s, scaling=scaling
+        )
 
     def _forecaster(self, from_s: float) -> Forecaster | None:
         """With what came before, that of the traffic itself too; second 0 of the traffic is second 0 of its clock."""
@@ -179,7 +195,9 @@ class TrialRunner:
         work = case.work
         before = int(np.searchsorted(work.arrived_s, from_s))
         weighed = work.prompt_tokens[:before] + case.setup.replica_profile.decode_weight * work.output_tokens[:before]
-        today = history_of_requests(np.concatenate(([0.0], work.arrived_s[:before])), np.concatenate(([0.0], weighed)), from_s)
+        today = history_of_requests(
+            np.concatenate(([0.0], work.arrived_s[:before])), np.concatenate(([0.0], weighed)), from_s
+        )
         return make_forecaster(case.setup.forecast, case.history if not len(today) else _joined(case.history, today))
 
     def _of(self, part: Part) -> _Requests:
@@ -190,11 +208,15 @@ class TrialRunner:
             self._requests[part] = _Requests(work, self._codes[first : first + len(work)])
         return self._requests[part]
 
-    def _counted(self, out: SimulationOutcome, requests: _Requests, from_s: float, until_s: float) -> Mapping[str, tuple[float, float]]:
+    def _counted(
+        self, out: SimulationOutcome, requests: _Requests, from_s: float, until_s: float
+    ) -> Mapping[str, tuple[float, float]]:
         scored = (out.arrived_s >= from_s) & (out.arrived_s < until_s)
         kept = scored & (np.nan_to_num(out.ttft_s, nan=np.inf) <= requests.work.ttft_slo_s)
         count = len(self.classes)
-        came, in_time = (np.bincount(requests.codes, weights=chosen, minlength=count).tolist() for chosen in (scored, kept))
+        came, in_time = (
+            np.bincount(requests.codes, weights=chosen, minlength=count).tolist() for chosen in (scored, kept)
+        )
         return {name: (came[number], in_time[number]) for number, name in enumerate(self.classes)}
 
     def _exact(self, out: SimulationOutcome, cell: CellSimulator) -> Exact:
@@ -225,7 +247,8 @@ class TrialRunner:
 
 def _sum(total: TrialResult, more: TrialResult, weight: float) -> TrialResult:
     classes = {
-        name: (requests + weight * more.classes[name][0], kept + weight * more.classes[name][1]) for name, (requests, kept) in total.classes.items()
+        name: (requests + weight * more.classes[name][0], kept + weight * more.classes[name][1])
+        for name, (requests, kept) in total.classes.items()
     }
     return TrialResult(classes, total.replica_hours + weight * more.replica_hours, stopped=more.stopped)
 
@@ -235,4 +258,6 @@ def _joined(before: History, after: History) -> History:
     if not len(before):
         return after
     gap = after.first - before.first - len(before)
-    return History(before.first, (*before.rates[: len(before) + min(0, gap)], *([math.nan] * max(0, gap)), *after.rates))
+    return History(
+        before.first, (*before.rates[: len(before) + min(0, gap)], *([math.nan] * max(0, gap)), *after.rates)
+    )

@@ -1,17 +1,19 @@
 """When requests come. Pure.
 
-At an even rate, the gaps are Gamma-distributed, of which Poisson is the case `burstiness` 1: a gap's mean is 1 / rate and its squared coefficient of
-variation 1 / burstiness, so below 1 requests come in bursts, above 1 they come more evenly. It is the meaning that `vllm bench serve` gives the word,
-so that settings carry over.
+At an even rate, the gaps are Gamma-distributed, of which Poisson is the case `burstiness` 1: a gap's mean is 1 / rate
+and its squared coefficient of variation 1 / burstiness, so below 1 requests come in bursts, above 1 they come more
+evenly. It is the meaning that `vllm bench serve` gives the word, so that settings carry over.
 
-A rate that changes (`RateCurve`) is linear between breakpoints and may jump at them, so its integral Lambda(t), the expected number of requests, is known
-exactly, and so is the inverse: x seconds into a piece that begins at Lambda = L with rate r and slope s, d = Lambda - L = r x + s x^2 / 2, hence
-x = 2 d / (r + sqrt(r^2 + 2 s d)), which holds for s = 0 too.
+A rate that changes (`RateCurve`) is linear between breakpoints and may jump at them, so its integral Lambda(t), the
+expected number of requests, is known exactly, and so is the inverse: x seconds into a piece that begins at Lambda = L
+with rate r and slope s, d = Lambda - L = r x + s x^2 / 2, hence x = 2 d / (r + sqrt(r^2 + 2 s d)), which holds for s =
+0 too.
 
-Arrivals at such a rate are a renewal process of unit rate, read on the rate's own clock: if S1 < S2 < ... are its points, Lambda^-1(S1) <
-Lambda^-1(S2) < ... come at the rate Lambda'(t), and keep the gaps' burstiness (I. Gerhardt, B. L. Nelson: Transforming Renewal Processes for
-Simulation of Nonstationary Arrival Processes, INFORMS Journal on Computing 21(4), 2009). The first gap is of the equilibrium distribution, as if the
-process had been running for ever: a length-biased gap times a uniform number. Then the number of requests is Lambda on average, exactly.
+Arrivals at such a rate are a renewal process of unit rate, read on the rate's own clock: if S1 < S2 < ... are its
+points, Lambda^-1(S1) < Lambda^-1(S2) < ... come at the rate Lambda'(t), and keep the gaps' burstiness (I. Gerhardt, B.
+L. Nelson: Transforming Renewal Processes for Simulation of Nonstationary Arrival Processes, INFORMS Journal on
+Computing 21(4), 2009). The first gap is of the equilibrium distribution, as if the process had been running for ever: a
+length-biased gap times a uniform number. Then the number of requests is Lambda on average, exactly.
 """
 
 import math
@@ -56,7 +58,8 @@ class Spike:
 
 @dataclass(frozen=True, slots=True)
 class WallClock:
-    """When second 0 is: the hour of the day (0 to 24), and the weekday (0: Monday). Hours below 0 and above 24 are of the day before and after."""
+    """When second 0 is: the hour of the day (0 to 24), and the weekday (0: Monday). Hours below 0 and above 24 are of
+    the day before and after."""
 
     hour: float = 0.0
     weekday: int = 0
@@ -113,8 +116,8 @@ def day_rate(
 ) -> RateCurve:
     """The rate over `duration_s` seconds.
 
-    `knots` are (hour of the day, requests a second), ascending by hour, joined by lines, around midnight too; one knot is a constant rate. `weekdays`
-    are factors, Monday first.
+    `knots` are (hour of the day, requests a second), ascending by hour, joined by lines, around midnight too; one knot
+    is a constant rate. `weekdays` are factors, Monday first.
     """
     hours = np.array([hour for hour, _ in knots])
     rates = np.array([rate for _, rate in knots])
@@ -126,9 +129,13 @@ def day_rate(
     edges = np.unique(np.array([0.0, *inner, duration_s]))
     base = factor * np.interp((clock.hour + edges / HOUR_S) % DAY_H, hours, rates, period=DAY_H)
     middle = (edges[:-1] + edges[1:]) / 2
-    factors = np.array(weekdays)[(clock.weekday + np.floor((clock.hour + middle / HOUR_S) / DAY_H).astype(np.int64)) % 7]
+    factors = np.array(weekdays)[
+        (clock.weekday + np.floor((clock.hour + middle / HOUR_S) / DAY_H).astype(np.int64)) % 7
+    ]
     for spike in spikes:
-        factors = np.where((spike.at_s <= middle) & (middle < spike.at_s + spike.length_s), factors * spike.factor, factors)
+        factors = np.where(
+            (spike.at_s <= middle) & (middle < spike.at_s + spike.length_s), factors * spike.factor, factors
+        )
     left, right = base[:-1] * factors, base[1:] * factors
     before = np.concatenate([[0.0], np.cumsum((left + right) / 2 * np.diff(edges))])
     return RateCurve(edges, left, right, before)
@@ -138,7 +145,8 @@ GapKind = Literal["gamma", "weibull"]
 
 
 def gaps(kind: GapKind, shape: float, count: int, rng: np.random.Generator) -> FloatArray:
-    """Independent gaps of mean 1. Shape 1 is Poisson for both kinds; below 1 requests come in bursts, above 1 evenly."""
+    """Independent gaps of mean 1. Shape 1 is Poisson for both kinds; below 1 requests come in bursts, above 1
+    evenly."""
     if kind == "gamma":
         return rng.gamma(shape, 1 / shape, size=count)
     return rng.weibull(shape, size=count) / math.gamma(1 + 1 / shape)

@@ -77,7 +77,8 @@ class LogNormal:
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """Lengths by their quantiles: `percents` from 0 to 100, ascending, and the `tokens` at each. Between them, all are equally often."""
+    """Lengths by their quantiles: `percents` from 0 to 100, ascending, and the `tokens` at each. Between them, all are
+    equally often."""
 
     percents: tuple[float, ...]
     tokens: tuple[float, ...]
@@ -89,7 +90,9 @@ class Quantiles:
         return drawn
 
     def __str__(self) -> str:
-        return "quantiles:" + ",".join(f"{percent:.15g}={tokens:.15g}" for percent, tokens in zip(self.percents, self.tokens, strict=True))
+        return "quantiles:" + ",".join(
+            f"{percent:.15g}={tokens:.15g}" for percent, tokens in zip(self.percents, self.tokens, strict=True)
+        )
 
 
 def parse_lengths(text: str) -> Lengths:
@@ -141,9 +144,13 @@ def _quantiles(table: str) -> Quantiles:
     percents, tokens = (tuple(float(pair[side]) for pair in pairs if len(pair) == 2) for side in (0, 1))
     if len(percents) != len(pairs) or len(pairs) < 2:
         raise ValueError
-    ascending = all(low < high for low, high in itertools.pairwise(percents)) and all(low <= high for low, high in itertools.pairwise(tokens))
+    ascending = all(low < high for low, high in itertools.pairwise(percents)) and all(
+        low <= high for low, high in itertools.pairwise(tokens)
+    )
     if not ascending or (percents[0], percents[-1]) != (0, 100):
         raise _OutOfRangeError(f"quantiles:{table} does not ascend from 0 to 100; allowed: {ALLOWED}")
     if not (tokens[0] >= 1 and tokens[-1] <= MAX_TOKENS):
-        raise _OutOfRangeError(f"quantiles:{table} has {tokens[0]:g} to {tokens[-1]:g} tokens; allowed: 1 to {MAX_TOKENS}")
+        raise _OutOfRangeError(
+            f"quantiles:{table} has {tokens[0]:g} to {tokens[-1]:g} tokens; allowed: 1 to {MAX_TOKENS}"
+        )
     return Quantiles(percents, tokens)

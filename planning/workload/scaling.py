@@ -1,7 +1,7 @@
 """A trace made busier, quieter, shorter, or fitted to another model's context. Pure; random choices follow the seed.
 
-Two ways to more load, which are not the same: `time_scaled` squeezes the clock, so bursts and the shape of the day grow steeper; `load_scaled` lays
-copies over each other, as if there were more users, and leaves the clock alone.
+Two ways to more load, which are not the same: `time_scaled` squeezes the clock, so bursts and the shape of the day grow
+steeper; `load_scaled` lays copies over each other, as if there were more users, and leaves the clock alone.
 """
 
 from dataclasses import replace
@@ -12,7 +12,8 @@ from planning.workload.lengths import IntArray
 from planning.workload.trace import Trace, joined
 
 MAX_SHIFT_S = 600.0
-"""A copy is shifted by at most so much: enough to part it from the original's bursts, too little to move the hours of the day."""
+"""A copy is shifted by at most so much: enough to part it from the original's bursts, too little to move the hours of
+the day."""
 
 
 def window(trace: Trace, from_s: float = 0.0, to_s: float | None = None) -> Trace:
@@ -36,9 +37,10 @@ def time_scaled(trace: Trace, scale: float) -> Trace:
 def load_scaled(trace: Trace, scale: float, seed: int = 0) -> Trace:
     """`scale` times the requests in the same time.
 
-    Below 1 each request (each conversation, where there are sessions) is kept with that probability. Above 1 there are copies, the last one thinned:
-    each moved in time by one random shift of at most `MAX_SHIFT_S` and half the trace, what falls off one end coming in at the other. A copy stands
-    for other users: its sessions are others, and it shares no prefix with the original, which may understate a cache's hits but never invents any.
+    Below 1 each request (each conversation, where there are sessions) is kept with that probability. Above 1 there are
+    copies, the last one thinned: each moved in time by one random shift of at most `MAX_SHIFT_S` and half the trace,
+    what falls off one end coming in at the other. A copy stands for other users: its sessions are others, and it shares
+    no prefix with the original, which may understate a cache's hits but never invents any.
     """
     rng = np.random.default_rng([seed, 1])
     whole, rest = int(scale), scale - int(scale)
@@ -91,17 +93,24 @@ def scale_to_fit(prompt_tokens: IntArray, output_tokens: IntArray, max_model_len
 
 
 def fitted(trace: Trace, max_model_len: int) -> Trace:
-    """The trace with all lengths, the chunks of its prefixes too, shrunk by the one factor that fits it to the context."""
+    """The trace with all lengths, the chunks of its prefixes too, shrunk by the one factor that fits it to the
+    context."""
     scale = scale_to_fit(trace.prompt_tokens, trace.output_tokens, max_model_len)
     if scale == 1.0:
         return trace
     prefixes = trace.prefixes
     if prefixes is not None:  # rounded down, so that the chunks stay within the prompt
-        prefixes = replace(prefixes, chunk_tokens=int(prefixes.chunk_tokens * scale)) if prefixes.chunk_tokens * scale >= 1 else None
+        prefixes = (
+            replace(prefixes, chunk_tokens=int(prefixes.chunk_tokens * scale))
+            if prefixes.chunk_tokens * scale >= 1
+            else None
+        )
     return replace(
         trace,
         prompt_tokens=scale_lengths(trace.prompt_tokens, scale),
         output_tokens=scale_lengths(trace.output_tokens, scale),
-        max_tokens=None if trace.max_tokens is None else np.where(trace.max_tokens > 0, scale_lengths(trace.max_tokens, scale), 0),
+        max_tokens=None
+        if trace.max_tokens is None
+        else np.where(trace.max_tokens > 0, scale_lengths(trace.max_tokens, scale), 0),
         prefixes=prefixes,
     )

@@ -1,12 +1,15 @@
-"""ServeGen's description of production traffic (github.com/alibaba/ServeGen, 2025): not a trace, so requests are drawn from its tables of windows.
+"""ServeGen's description of production traffic (github.com/alibaba/ServeGen, 2025): not a trace, so requests are drawn
+from its tables of windows.
 
-servegen_client_rates_600s   model, client, t, rate, dist, p1   every 600 s: requests a second, and the gaps' distribution (Gamma or Weibull)
-                             with its shape `p1`
-servegen_client_lengths_6h   model, client, t, field, min, q1 ... q99.9, max   every 6 h: quantiles of `input_tokens` and `output_tokens`
+servegen_client_rates_600s   model, client, t, rate, dist, p1   every 600 s: requests a second, and the gaps'
+                             distribution (Gamma or Weibull) with its shape `p1`
+servegen_client_lengths_6h   model, client, t, field, min, q1 ... q99.9, max   every 6 h: quantiles of `input_tokens`
+                             and `output_tokens`
 
-The tables are Parquet or CSV. The rate of a window was counted, so the number of requests drawn in it is that count (scaled), and gaps of the
-window's shape are stretched to fill it: a renewal process at that rate would, at the recorded shapes (down to 0.01), miss the count by far.
-Prompt and output are drawn independently; a window without lengths takes those of the client's last window before it, else of its first.
+The tables are Parquet or CSV. The rate of a window was counted, so the number of requests drawn in it is that count
+(scaled), and gaps of the window's shape are stretched to fill it: a renewal process at that rate would, at the recorded
+shapes (down to 0.01), miss the count by far. Prompt and output are drawn independently; a window without lengths takes
+those of the client's last window before it, else of its first.
 """
 
 import csv
@@ -58,7 +61,9 @@ def read_tables(folder: Path, model: str) -> dict[str, ServeGenClient]:
     if model not in models:
         raise ServeGenError(f"servegen.model = {model!r}: not in {folder}; allowed: {', '.join(models)}")
     try:
-        return _clients([row for row in rates if row["model"] == model], [row for row in lengths if row["model"] == model])
+        return _clients(
+            [row for row in rates if row["model"] == model], [row for row in lengths if row["model"] == model]
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise ServeGenError(f"{folder}: its tables are not ServeGen's: {type(error).__name__}: {error}") from error
 
@@ -74,7 +79,10 @@ def _clients(rates: list[dict[str, Any]], lengths: list[dict[str, Any]]) -> dict
         tables.setdefault((int(row["client"]), str(row["field"])), []).append((float(row["t"]), _quantiles(row)))
     clients = {}
     for number in sorted(windows):
-        prompt, output = (sorted(tables.get((number, field), ()), key=lambda known: known[0]) for field in ("input_tokens", "output_tokens"))
+        prompt, output = (
+            sorted(tables.get((number, field), ()), key=lambda known: known[0])
+            for field in ("input_tokens", "output_tokens")
+        )
         if prompt and output:
             clients[f"client-{number}"] = ServeGenClient(tuple(windows[number]), tuple(prompt), tuple(output))
     return clients
@@ -87,13 +95,17 @@ def _quantiles(row: dict[str, Any]) -> Quantiles:
         if name in _PERCENTS or name[0] == "q"
     }
     percents = tuple(sorted(known))
-    return Quantiles(percents, tuple(np.maximum.accumulate([max(known[percent], 1.0) for percent in percents]).tolist()))
+    return Quantiles(
+        percents, tuple(np.maximum.accumulate([max(known[percent], 1.0) for percent in percents]).tolist())
+    )
 
 
 def _table(folder: Path, name: str) -> list[dict[str, Any]]:
     found = next((folder / (name + suffix) for suffix in _SUFFIXES if (folder / (name + suffix)).is_file()), None)
     if found is None:
-        raise ServeGenError(f"servegen.folder = {folder}: holds no {name}; allowed: a folder with it as {', '.join(_SUFFIXES)}")
+        raise ServeGenError(
+            f"servegen.folder = {folder}: holds no {name}; allowed: a folder with it as {', '.join(_SUFFIXES)}"
+        )
     try:
         return _parquet(found) if found.suffix == ".parquet" else _csv(found)
     except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
@@ -104,7 +116,9 @@ def _parquet(path: Path) -> list[dict[str, Any]]:
     try:
         from pyarrow import ArrowException, parquet
     except ImportError as error:
-        raise ServeGenError(f"{path}: reading Parquet needs the package pyarrow; allowed: install it, or the table as CSV") from error
+        raise ServeGenError(
+            f"{path}: reading Parquet needs the package pyarrow; allowed: install it, or the table as CSV"
+        ) from error
     try:
         rows: list[dict[str, Any]] = parquet.read_table(path).to_pylist()
     except ArrowException as error:
@@ -117,7 +131,14 @@ def _csv(path: Path) -> list[dict[str, Any]]:
         return list(csv.DictReader(lines))
 
 
-def drawn_trace(clients: dict[str, ServeGenClient], from_s: float, to_s: float, rate_scale: float, rng: np.random.Generator, maximum: int) -> Trace:
+def drawn_trace(
+    clients: dict[str, ServeGenClient],
+    from_s: float,
+    to_s: float,
+    rate_scale: float,
+    rng: np.random.Generator,
+    maximum: int,
+) -> Trace:
     """Requests of the seconds `from_s` to `to_s`, at `rate_scale` times the rate; `from_s` becomes second 0.
 
     Raises ServeGenError where they would be more than `maximum`.
@@ -130,9 +151,16 @@ def drawn_trace(clients: dict[str, ServeGenClient], from_s: float, to_s: float, 
     ]
     expected = sum(window.rate for _, _, window in chosen) * WINDOW_S * rate_scale
     if expected > maximum:
-        raise ServeGenError(f"servegen.rate_scale = {rate_scale:g}: {expected:.3g} requests are expected; allowed: at most {maximum}")
+        raise ServeGenError(
+            f"servegen.rate_scale = {rate_scale:g}: {expected:.3g} requests are expected; allowed: at most {maximum}"
+        )
     parts = [
-        (code, times, _lengths(client.prompt, window.at_s, len(times), rng), _lengths(client.output, window.at_s, len(times), rng))
+        (
+            code,
+            times,
+            _lengths(client.prompt, window.at_s, len(times), rng),
+            _lengths(client.output, window.at_s, len(times), rng),
+        )
         for code, client, window in chosen
         if len(times := _times(window, rate_scale, rng))
     ]
@@ -151,7 +179,9 @@ def _times(window: ClientWindow, rate_scale: float, rng: np.random.Generator) ->
     until = np.cumsum(gaps(window.kind, window.shape, count + 1, rng))
     if until[-1] <= 0:
         return np.sort(window.at_s + WINDOW_S * rng.random(count))  # gaps so uneven that all of them are 0 to a float
-    until_s = np.nextafter(window.at_s + WINDOW_S, 0)  # gaps that are 0 to a float would put the last ones on the next window's edge
+    until_s = np.nextafter(
+        window.at_s + WINDOW_S, 0
+    )  # gaps that are 0 to a float would put the last ones on the next window's edge
     times: FloatArray = np.minimum(window.at_s + WINDOW_S * (until[:-1] / until[-1]), until_s)
     return times
 

@@ -1,8 +1,9 @@
 """A trace: requests as columns, in the order of their arrival. What a format does not hold is None.
 
-Names are kept once: a million requests of ten tenants are ten texts and a million small numbers. What prompts share are the hashes of their leading
-chunks, as slices of one array, so that prompts that begin alike lie in the same place once. A hash names its whole prefix (it is chained to the
-chunks before), as in the scheduler's prefixes and in Mooncake's `hash_ids`. Only whole chunks are kept: a part of one can not be found in a cache.
+Names are kept once: a million requests of ten tenants are ten texts and a million small numbers. What prompts share are
+the hashes of their leading chunks, as slices of one array, so that prompts that begin alike lie in the same place once.
+A hash names its whole prefix (it is chained to the chunks before), as in the scheduler's prefixes and in Mooncake's
+`hash_ids`. Only whole chunks are kept: a part of one can not be found in a cache.
 
 Here too: choosing, joining. Not here: reading (`traces.py`, `formats/`), drawing (`traffic/`), scaling (`scaling.py`).
 """
@@ -60,7 +61,8 @@ _LARGEST = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Prefixes:
-    """The prompt of request i begins with the chunks `hashes[starts[i] : starts[i] + counts[i]]` of `chunk_tokens` tokens each."""
+    """The prompt of request i begins with the chunks `hashes[starts[i] : starts[i] + counts[i]]` of `chunk_tokens`
+    tokens each."""
 
     chunk_tokens: int
     hashes: IntArray
@@ -79,13 +81,16 @@ class Prefixes:
         return replace(self, starts=self.starts[index], counts=self.counts[index])
 
     def renamed(self, salt: int) -> "Prefixes":
-        """Other prompts of the same shape: every hash is moved by `salt` (modulo 2^63), so that those that were equal stay equal."""
+        """Other prompts of the same shape: every hash is moved by `salt` (modulo 2^63), so that those that were equal
+        stay equal."""
         return replace(self, hashes=(self.hashes + np.int64(salt)) & np.int64(_LARGEST))
 
 
 def no_prefixes(count: int, chunk_tokens: int) -> Prefixes:
     """A column of requests that share nothing."""
-    return Prefixes(chunk_tokens, np.zeros(0, dtype=np.int64), np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int32))
+    return Prefixes(
+        chunk_tokens, np.zeros(0, dtype=np.int64), np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int32)
+    )
 
 
 def joined_prefixes(columns: Sequence[Prefixes]) -> Prefixes:
@@ -96,7 +101,10 @@ def joined_prefixes(columns: Sequence[Prefixes]) -> Prefixes:
     shifts = np.cumsum([0, *(len(column.hashes) for column in columns)])
     starts = [column.starts + shift for column, shift in zip(columns, shifts, strict=False)]
     return Prefixes(
-        sizes[0], np.concatenate([column.hashes for column in columns]), np.concatenate(starts), np.concatenate([column.counts for column in columns])
+        sizes[0],
+        np.concatenate([column.hashes for column in columns]),
+        np.concatenate(starts),
+        np.concatenate([column.counts for column in columns]),
     )
 
 
@@ -153,8 +161,11 @@ class Trace:
 
 
 def joined(traces: Sequence[Trace]) -> Trace:
-    """All their requests, in the order of time. Sessions keep their numbers: whoever joins sees to it that they differ."""
-    columns: dict[str, Any] = {name: np.concatenate([getattr(trace, name) for trace in traces]) for name in ("prompt_tokens", "output_tokens")}
+    """All their requests, in the order of time. Sessions keep their numbers: whoever joins sees to it that they
+    differ."""
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(trace, name) for trace in traces]) for name in ("prompt_tokens", "output_tokens")
+    }
     for name, missing in (("max_tokens", 0), ("session", -1)):
         if any(getattr(trace, name) is not None for trace in traces):
             columns[name] = np.concatenate([_filled(getattr(trace, name), missing, len(trace)) for trace in traces])

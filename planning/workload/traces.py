@@ -64,7 +64,9 @@ def _rows(path: Path, lines: TextIO) -> Rows:
     first = lines.readline()
     found = next((known for known in FORMATS if known.recognises(first)), None)
     if found is None:
-        raise TraceError(f"{path}: its first line is of no known format; allowed: {', '.join(known.name for known in FORMATS)}")
+        raise TraceError(
+            f"{path}: its first line is of no known format; allowed: {', '.join(known.name for known in FORMATS)}"
+        )
     return _read(path, found, chain([first], lines))
 
 
@@ -76,13 +78,15 @@ def _read(path: Path, known: Format, lines: Iterator[str]) -> Rows:
         raise
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError, csv.Error) as error:
         place = f"after {len(rows)} requests: " if len(rows) else ""
-        raise TraceError(f"{path}: is not a whole {known.name} trace: {place}{type(error).__name__}: {error}") from error
+        raise TraceError(
+            f"{path}: is not a whole {known.name} trace: {place}{type(error).__name__}: {error}"
+        ) from error
     return rows
 
 
 def read_requests(path: Path, limit: int | None = None, seed: int | None = None) -> Trace:
-    """The requests of a traffic file (.yaml, .yml; drawn by its own seed unless another is given) or of a trace (anything else); the first `limit` of
-    them. Raises TraceError."""
+    """The requests of a traffic file (.yaml, .yml; drawn by its own seed unless another is given) or of a trace
+    (anything else); the first `limit` of them. Raises TraceError."""
     if path.suffix not in SUFFIXES:
         return read_trace(path, limit)
     drawn = draw(load_traffic(path), seed)

@@ -22,7 +22,9 @@ def replica_like(
     prefill_tokens: int,
     tpot_s: float | None,
 ) -> ReplicaStats:
-    return ReplicaStats(name, status, sequences, sequences, kv_tokens, prefill_tokens, 0.0, None, max_sequences, max_kv_tokens, tpot_s)
+    return ReplicaStats(
+        name, status, sequences, sequences, kv_tokens, prefill_tokens, 0.0, None, max_sequences, max_kv_tokens, tpot_s
+    )
 
 
 def lane_like(name: str, waiting: int, work_tokens: float, oldest_wait_s: float) -> LaneStats:
@@ -47,7 +49,11 @@ def signals_like(
     latencies: LatencySignals | None = None,
 ) -> Signals:
     counts = {"finished": finished, "finished_work": finished_work, "counted": counted, "output_tokens": output_tokens}
-    others: dict[str, Any] = {**dict.fromkeys(("submitted", "placed", "adopted", "promoted"), finished), "endings": {}, "rejections": {}}
+    others: dict[str, Any] = {
+        **dict.fromkeys(("submitted", "placed", "adopted", "promoted"), finished),
+        "endings": {},
+        "rejections": {},
+    }
     others |= {"tokens_per_s": 1_000.0, "output_error": None, "other_lane": None, "prefix_trust": 0.0}
     snapshot = Snapshot(lanes=tuple(lanes), replicas=tuple(replicas), flows=tuple(flows), **counts, **others)
     return Signals(at_s, unix_s, age_s, epoch, applied, starting, schedulable, snapshot, ATTAINMENT, latencies)

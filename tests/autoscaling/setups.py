@@ -13,12 +13,19 @@ from tests.autoscaling.facts import lane_like, signals_like
 from tests.autoscaling.scaler.moments import replicas
 
 
-def spec_of(policy: str = "backlog", count: int = 1, minimum: int = 0, maximum: int | None = 8, **scaling: Any) -> ClusterSpec:
+def spec_of(
+    policy: str = "backlog", count: int = 1, minimum: int = 0, maximum: int | None = 8, **scaling: Any
+) -> ClusterSpec:
     """One model on a pool of ten H100s."""
     return ClusterSpec.model_validate(
         {
             "name": "test",
-            "regions": [{"name": "here", "pools": [{"name": "h100", "accelerator": "H100", "gpus_per_node": 8, "price_usd_per_hour": 3.0}]}],
+            "regions": [
+                {
+                    "name": "here",
+                    "pools": [{"name": "h100", "accelerator": "H100", "gpus_per_node": 8, "price_usd_per_hour": 3.0}],
+                }
+            ],
             "models": [
                 {
                     "name": "m",
@@ -39,14 +46,20 @@ def setup(policy: str = "backlog", **given: Any) -> ScalingSetup:
 
 
 def stream(seconds: int, seed: int = 0, applied: int = 2, slo_s: float = 2.0) -> Iterator[Signals]:
-    """A moment a second of a system whose load swells and falls, as its counts tell it. Whole nanoseconds, as a shell's clock gives them."""
+    """A moment a second of a system whose load swells and falls, as its counts tell it. Whole nanoseconds, as a shell's
+    clock gives them."""
     rng = random.Random(seed)
     arrived = work = finished = done = kept = missed = 0
     for second in range(seconds):
         new = rng.randrange(0, 4 + 10 * (seconds // 3 < second < 2 * seconds // 3))
         arrived, work = arrived + new, work + 3_000 * new
         waiting = rng.randrange(0, 6) if new > 6 else 0
-        finished, done, kept, missed = finished + new, done + 3_000 * new, kept + new - (waiting > 3), missed + (waiting > 3)
+        finished, done, kept, missed = (
+            finished + new,
+            done + 3_000 * new,
+            kept + new - (waiting > 3),
+            missed + (waiting > 3),
+        )
         yield signals_like(
             (10**9 * second + 17) / 1e9,
             1_700_000_000.0 + second,

@@ -34,7 +34,12 @@ def test_the_backlog_policy_gets_its_settings_and_period() -> None:
     policy = made.policy.make(made.replica_profile)
     assert isinstance(policy, BacklogPolicy)
     assert (policy.settings.margin, policy.period_s) == (0.4, 0.5)
-    assert (made.bounds.minimum, made.bounds.maximum, made.bounds.up_per_min, made.bounds.down_per_min) == (0, 8, 6.0, math.inf)
+    assert (made.bounds.minimum, made.bounds.maximum, made.bounds.up_per_min, made.bounds.down_per_min) == (
+        0,
+        8,
+        6.0,
+        math.inf,
+    )
 
 
 def test_a_rival_goes_by_its_own_settings_and_a_shadow_beside() -> None:
@@ -71,7 +76,9 @@ def test_a_simulated_engine_has_its_own_costs_at_its_speed() -> None:
     slow = setup_of(plain, plain.models[0], plain.regions[0])
     assert made.replica_profile.cost is not None
     assert slow.replica_profile.cost is not None
-    assert made.replica_profile.cost.step_s([], 8, 1_000, 0) == pytest.approx(slow.replica_profile.cost.step_s([], 8, 1_000, 0) / 2)
+    assert made.replica_profile.cost.step_s([], 8, 1_000, 0) == pytest.approx(
+        slow.replica_profile.cost.step_s([], 8, 1_000, 0) / 2
+    )
     assert made.replica_profile.start_up_s > 30
 
 
@@ -98,5 +105,10 @@ def test_a_cost_file_that_is_missing_is_an_error_unless_none_is_read() -> None:
 
 def simulated(**given: Any) -> ClusterSpec:
     plain = spec_of().model_dump()
-    model = {**plain["models"][0], "name": "m-simulated", "engine": "simulated", "simulated": {"costs": str(COSTS), **given}}
+    model = {
+        **plain["models"][0],
+        "name": "m-simulated",
+        "engine": "simulated",
+        "simulated": {"costs": str(COSTS), **given},
+    }
     return ClusterSpec.model_validate({**plain, "models": [model]})

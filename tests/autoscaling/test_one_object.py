@@ -1,4 +1,5 @@
-"""The object that decides in the simulator is the one that decides in Serve's controller, and in a shadow: the same class, the same answers."""
+"""The object that decides in the simulator is the one that decides in Serve's controller, and in a shadow: the same
+class, the same answers."""
 
 import numpy as np
 

@@ -1,7 +1,9 @@
-"""What is tuned is what runs: from one spec, Serve's controller, its shadow, `raylane simulate` and `raylane tune` make the same thing that decides.
+"""What is tuned is what runs: from one spec, Serve's controller, its shadow, `raylane simulate` and `raylane tune` make
+the same thing that decides.
 
-The same classes out of the same code, with the same settings, bounds and knowledge, and so the same decisions. That each of them really asks it is in
-`test_one_object.py` (the simulator, Serve and a shadow on one stream) and `tune/test_runner.py`.
+The same classes out of the same code, with the same settings, bounds and knowledge, and so the same decisions. That
+each of them really asks it is in `test_one_object.py` (the simulator, Serve and a shadow on one stream) and
+`tune/test_runner.py`.
 """
 
 import dataclasses
@@ -41,7 +43,8 @@ SHADOW = "  shadow: {policy: backlog, backlog: {utilisation: 0.7, down_after_s: 
 
 @dataclass(frozen=True)
 class Made:
-    """What decides, as far as its decisions can depend on it. `code`: the hash of the modules that its classes stand in."""
+    """What decides, as far as its decisions can depend on it. `code`: the hash of the modules that its classes stand
+    in."""
 
     classes: tuple[type, ...]
     code: str
@@ -57,7 +60,13 @@ def made_of(scaler: Autoscaler) -> Made:
     classes = (type(scaler), type(policy))
     files = [Path(inspect.getsourcefile(one) or "").read_bytes() for one in classes]
     code = hashlib.sha256(b"\0".join(files)).hexdigest()
-    return Made(classes, code, vars(policy)["settings"], scaler.bounds, (dataclasses.replace(replica_profile, cost=None), steps_s))
+    return Made(
+        classes,
+        code,
+        vars(policy)["settings"],
+        scaler.bounds,
+        (dataclasses.replace(replica_profile, cost=None), steps_s),
+    )
 
 
 def _replica_profile(policy: ScalingPolicy) -> ReplicaProfile:
@@ -116,7 +125,14 @@ def _watched(patch: pytest.MonkeyPatch, module: str) -> list[Autoscaler]:
 
 def _simulated(folder: Path, patch: pytest.MonkeyPatch) -> Autoscaler:
     found = _watched(patch, "cli.simulate")
-    arguments = ["simulate", str(folder / "spec.yaml"), "--trace", str(folder / "trace.jsonl"), "--costs", str(folder / "costs.json")]
+    arguments = [
+        "simulate",
+        str(folder / "spec.yaml"),
+        "--trace",
+        str(folder / "trace.jsonl"),
+        "--costs",
+        str(folder / "costs.json"),
+    ]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     return found[0]
@@ -129,7 +145,9 @@ def _tuned(spec: ClusterSpec, patch: pytest.MonkeyPatch) -> Autoscaler:
     return found[0]
 
 
-def test_the_same_classes_out_of_the_same_code_with_the_same_settings(decides: dict[str, Callable[[], Autoscaler]]) -> None:
+def test_the_same_classes_out_of_the_same_code_with_the_same_settings(
+    decides: dict[str, Callable[[], Autoscaler]],
+) -> None:
     made = {who: made_of(make()) for who, make in decides.items()}
     assert set(made) == {"serve", "shadow", "simulate", "tune"}
     for who, one in made.items():
@@ -161,8 +179,11 @@ def test_the_log_names_the_hash_of_just_that_code(place: Path, decides: dict[str
             assert Path(inspect.getsourcefile(one) or "").relative_to(root).parts[0] in ROOMS
 
 
-def test_a_fork_is_told(decides: dict[str, Callable[[], Autoscaler]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the first test compares can differ: a subclass, a copy of the policy, a changed copy, another setting and another bound do."""
+def test_a_fork_is_told(
+    decides: dict[str, Callable[[], Autoscaler]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the first test compares can differ: a subclass, a copy of the policy, a changed copy, another setting and
+    another bound do."""
 
     def copied(policy: ScalingPolicy, more: str) -> ScalingPolicy:
         """The policy out of a copy of its module, with this at its end."""

@@ -1,4 +1,5 @@
-"""How the flags that vLLM's tests give their server become a spec and a command; the tests themselves are run by `benchmarks.conformance`."""
+"""How the flags that vLLM's tests give their server become a spec and a command; the tests themselves are run by
+`benchmarks.conformance`."""
 
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
@@ -12,13 +13,19 @@ from cluster.spec import parse_spec
 from deployments.gateway.tenants import digest_of
 
 FLAGS = [
-    "--dtype", "bfloat16", "--max-model-len", "2048", "--enforce-eager", "--enable-lora", "--lora-modules", "one=/a", "two=/b", "--max-lora-rank",
-    "64", "--no-enable-prefix-caching", "--enable-prompt-tokens-details", "--tool-call-parser=hermes", "--limit-mm-per-prompt", '{"image": 2}',
+    "--dtype", "bfloat16", "--max-model-len", "2048", "--enforce-eager", "--enable-lora", "--lora-modules", "one=/a",
+    "two=/b", "--max-lora-rank", "64", "--no-enable-prefix-caching", "--enable-prompt-tokens-details",
+    "--tool-call-parser=hermes", "--limit-mm-per-prompt", '{"image": 2}',
 ]  # fmt: skip
 
 
 def test_flags_are_read_as_vllm_reads_them() -> None:
-    assert flags_read(["--a-b", "1", "--c", "--d=x", "--e", "f", "g"]) == {"a_b": 1, "c": True, "d": "x", "e": ["f", "g"]}
+    assert flags_read(["--a-b", "1", "--c", "--d=x", "--e", "f", "g"]) == {
+        "a_b": 1,
+        "c": True,
+        "d": "x",
+        "e": ["f", "g"],
+    }
     assert flags_read([]) == {}
 
 
@@ -27,7 +34,12 @@ def test_a_spec_has_what_the_flags_say(tmp_path: Path) -> None:
     (model,) = spec.models
     assert (model.name, model.source, spec.tenants) == ("org/Some-Model", str(tmp_path), ())
     settings = model.settings
-    assert (settings.max_model_len, settings.enforce_eager, settings.prefix_caching, settings.max_lora_rank) == (2_048, True, False, 64)
+    assert (settings.max_model_len, settings.enforce_eager, settings.prefix_caching, settings.max_lora_rank) == (
+        2_048,
+        True,
+        False,
+        64,
+    )
     assert settings.tool_call_parser == "hermes"
     assert [(adapter.name, adapter.source) for adapter in model.adapters] == [("one", "/a"), ("two", "/b")]
     assert settings.extra["enable_prompt_tokens_details"] is True
@@ -40,7 +52,16 @@ def test_both_sides_are_started_from_the_spec(tmp_path: Path, side: str) -> None
         (tmp_path / name).mkdir()
         for mark in ("config.json", "adapter_config.json"):
             (tmp_path / name / mark).write_text("{}")
-    flags = ["--lora-modules", f"one={tmp_path / 'a'}", "--max-logprobs", "30", "--served-model-name", "m", "--root-path", "/llm"]
+    flags = [
+        "--lora-modules",
+        f"one={tmp_path / 'a'}",
+        "--max-logprobs",
+        "30",
+        "--served-model-name",
+        "m",
+        "--root-path",
+        "/llm",
+    ]
     spec = parse_spec(yaml.safe_dump(spec_of("other", tmp_path / "b", flags, "key")))
     assert spec.tenants[0].keys == (digest_of("key"),)
     command = command_of(side, spec, tmp_path / "spec.yaml", flags)
@@ -55,7 +76,10 @@ def test_both_sides_are_started_from_the_spec(tmp_path: Path, side: str) -> None
 
 def test_outcomes_are_read_from_pytests_report(tmp_path: Path) -> None:
     bad = f"<failure message={quoteattr('it <failed>')}>at line 1</failure>"
-    cases = f'<testcase classname="tests.a.test_b" name="x[y.z]"/><testcase classname="tests.a.test_b.TestC" name="y">{bad}</testcase>'
+    cases = (
+        '<testcase classname="tests.a.test_b" name="x[y.z]"/><testcase classname="tests.a.test_b.TestC" '
+        f'name="y">{bad}</testcase>'
+    )
     (tmp_path / "report.xml").write_text(f"<testsuites><testsuite>{cases}</testsuite></testsuites>")
     outcomes = outcomes_in(tmp_path / "report.xml")
     failed = {"node": "tests/a/test_b.py::TestC::y", "outcome": "failure", "message": "it <failed>\nat line 1"}
@@ -64,4 +88,6 @@ def test_outcomes_are_read_from_pytests_report(tmp_path: Path) -> None:
         "tests.a.test_b.TestC::y": failed,
     }
     assert differing(outcomes, outcomes) == []
-    assert differing(outcomes, {**outcomes, "tests.a.test_b.TestC::y": {**failed, "outcome": "passed"}}) == [failed["node"]]
+    assert differing(outcomes, {**outcomes, "tests.a.test_b.TestC::y": {**failed, "outcome": "passed"}}) == [
+        failed["node"]
+    ]

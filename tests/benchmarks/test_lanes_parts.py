@@ -9,7 +9,16 @@ import yaml
 
 from benchmarks.lanes.core import _SIDES, SteadyScheduler
 from benchmarks.lanes.mix import LANES, SIDES, LaneMix, LaneTraffic, lane_index
-from benchmarks.lanes.results import EngineQueue, LaneResult, SideResult, by_lane, conserved_long_mean_s, engine_queue, judge, times_to_first_token
+from benchmarks.lanes.results import (
+    EngineQueue,
+    LaneResult,
+    SideResult,
+    by_lane,
+    conserved_long_mean_s,
+    engine_queue,
+    judge,
+    times_to_first_token,
+)
 from benchmarks.lanes.simulated import Rehearsal
 from benchmarks.lanes.wait_coverage import LaneCoverage, WaitRecord, coverage, pinball, read_wait_estimates
 from cli.bench.answer import Failure, FailureKind, Sample, TokenUsage
@@ -51,14 +60,20 @@ def test_a_refused_request_is_infinitely_late() -> None:
 
 def test_what_the_short_gain_the_long_must_lose() -> None:
     def lanes(*means: float) -> list[LaneResult]:
-        return [LaneResult(name, 1, 0, 0.0, 0.0, mean, work) for name, mean, work in zip("abc", means, (10.0, 20.0, 30.0), strict=True)]
+        return [
+            LaneResult(name, 1, 0, 0.0, 0.0, mean, work)
+            for name, mean, work in zip("abc", means, (10.0, 20.0, 30.0), strict=True)
+        ]
 
     bound = conserved_long_mean_s(lanes(6.0, 6.0, 6.0), lanes(0.0, 3.0, 99.0))
     assert bound * 30 + 3 * 20 == pytest.approx(6 * 60)
 
 
 def test_promises_are_read_and_judged() -> None:
-    reported = [{"arrived_s": 100.0 + n, "eta_s": [1.0, 4.0], "lane": "a", "replica": "r", "stages_s": {"lane": float(n)}} for n in range(10)]
+    reported = [
+        {"arrived_s": 100.0 + n, "eta_s": [1.0, 4.0], "lane": "a", "replica": "r", "stages_s": {"lane": float(n)}}
+        for n in range(10)
+    ]
     reported.append({"arrived_s": 120.0, "eta_s": [1.0, 4.0], "lane": "a", "replica": None, "stages_s": {"lane": 2.0}})
     reported.append({"arrived_s": 121.0, "eta_s": [1.0, 4.0], "lane": "a", "replica": None, "stages_s": {"lane": 9.0}})
     reported.append({"arrived_s": 50.0, "eta_s": [1.0, 4.0], "lane": "a", "replica": "r", "stages_s": {"lane": 9.0}})
@@ -72,7 +87,10 @@ def test_promises_are_read_and_judged() -> None:
 
 def test_pinball_is_least_at_the_quantile() -> None:
     waits = np.random.default_rng(0).exponential(size=4_000)
-    losses = {guess: float(np.mean([pinball(guess, wait) for wait in waits])) for guess in (2.0, float(np.quantile(waits, 0.95)), 4.5)}
+    losses = {
+        guess: float(np.mean([pinball(guess, wait) for wait in waits]))
+        for guess in (2.0, float(np.quantile(waits, 0.95)), 4.5)
+    }
     assert min(losses, key=lambda guess: losses[guess]) == pytest.approx(np.quantile(waits, 0.95))
 
 
@@ -94,7 +112,10 @@ def test_the_core_holds_its_steady_state() -> None:
 
 def test_the_engines_queue_is_read_in_steps() -> None:
     served = [{"arrived_s": 100.0, "tpot_s": 0.02, "stages_s": {"engine_queue": 0.001 * n}} for n in range(101)]
-    others = [{"arrived_s": 1.0, "tpot_s": 9.0, "stages_s": {"engine_queue": 9.0}}, {"arrived_s": 100.0, "tpot_s": None, "stages_s": {"lane": 9.0}}]
+    others = [
+        {"arrived_s": 1.0, "tpot_s": 9.0, "stages_s": {"engine_queue": 9.0}},
+        {"arrived_s": 100.0, "tpot_s": None, "stages_s": {"lane": 9.0}},
+    ]
     found = engine_queue([json.dumps(record) for record in served + others], 50.0)
     assert (found.requests, found.queued_p99_s, found.step_p50_s) == (101, pytest.approx(0.099), 0.02)
     assert found.steps == pytest.approx(4.95)
@@ -103,7 +124,10 @@ def test_the_engines_queue_is_read_in_steps() -> None:
 
 def side(throughput: float, elapsed_s: float, *means: float) -> SideResult:
     """A side that run arrivals of 100 s, whose lanes' mean waits (and p99) are `means`."""
-    lanes = [LaneResult(name, 1, 0, mean, mean, mean, work) for name, mean, work in zip("abc", means, (10.0, 20.0, 30.0), strict=True)]
+    lanes = [
+        LaneResult(name, 1, 0, mean, mean, mean, work)
+        for name, mean, work in zip("abc", means, (10.0, 20.0, 30.0), strict=True)
+    ]
     reported = [LaneCoverage(lane.lane, 10, 0.5, 0.95, 0, 0.0, 0.0) for lane in lanes]
     return SideResult(lanes, reported, EngineQueue(10, 0.1, 0.05, 0.2), throughput, elapsed_s, 0.0, {}, 100.0)
 
@@ -113,7 +137,9 @@ def test_a_side_is_judged_by_what_it_gains_and_costs() -> None:
     bound = (6 * 60 - 10 * 1 - 20 * 3) / 30
     assert (verdict.short_gain, verdict.throughput, verdict.queue_steps) == (6.0, pytest.approx(0.96), 2.0)
     assert verdict.long_cost == pytest.approx(12 / bound)
-    assert verdict.long_cost_alike == pytest.approx(12 / (bound + 0.2 * 6 * 60 / 30)), "a fifth more was left when the last request had come"
+    assert verdict.long_cost_alike == pytest.approx(12 / (bound + 0.2 * 6 * 60 / 30)), (
+        "a fifth more was left when the last request had come"
+    )
     assert verdict.coverage == {"a": 0.95, "b": 0.95, "c": 0.95}
 
 
@@ -123,7 +149,10 @@ class _Uniform(LaneTraffic):
     def __init__(self) -> None:
         draw = np.random.default_rng(1)
         self._gaps = draw.exponential(size=5_000)
-        self._sources = tuple((draw.integers(*prompt, 500), draw.integers(2, 200, 500)) for prompt in ((20, 300), (100, 1_500), (3_000, 7_000)))
+        self._sources = tuple(
+            (draw.integers(*prompt, 500), draw.integers(2, 200, 500))
+            for prompt in ((20, 300), (100, 1_500), (3_000, 7_000))
+        )
         self.scales = (1.0, 1.0, 1.0)
 
 

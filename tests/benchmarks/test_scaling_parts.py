@@ -43,7 +43,17 @@ def test_changes_are_told_an_hour_with_the_closest_two() -> None:
     page.print(resting({"run": {"now": [reported(0.9, 2.0), reported(0.9, 4.0)]}}))
     assert isinstance(page.file, io.StringIO)
     row = next(line for line in page.file.getvalue().splitlines() if "run" in line and "now" in line)
-    assert [cell.strip() for cell in row.split("│")[1:-1]] == ["run", "now", "2", "90.00%", "3.00", "8", "4.0", "4", "7"]
+    assert [cell.strip() for cell in row.split("│")[1:-1]] == [
+        "run",
+        "now",
+        "2",
+        "90.00%",
+        "3.00",
+        "8",
+        "4.0",
+        "4",
+        "7",
+    ]
 
 
 def test_a_commit_that_there_is_not_is_refused_by_its_name(tmp_path: Path) -> None:

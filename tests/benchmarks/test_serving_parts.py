@@ -1,4 +1,5 @@
-"""The pure parts of the serving benchmark: intervals, points, flags, specs, and what is read from a gateway's status."""
+"""The pure parts of the serving benchmark: intervals, points, flags, specs, and what is read from a gateway's
+status."""
 
 import math
 import os
@@ -22,7 +23,12 @@ from cluster.spec import parse_spec
 STATUS: dict[str, Any] = {
     "gateway": {"pid": 12},
     "models": [
-        {"lanes": [{"waiting": 2}, {"waiting": 1}], "leases": 4, "endings": {"finished": 5, "cancelled": 1}, "replicas": [{"url": "http://a:1"}]},
+        {
+            "lanes": [{"waiting": 2}, {"waiting": 1}],
+            "leases": 4,
+            "endings": {"finished": 5, "cancelled": 1},
+            "replicas": [{"url": "http://a:1"}],
+        },
         {"lanes": [], "leases": 1, "endings": {"cancelled": 2}, "replicas": []},
     ],
 }
@@ -58,7 +64,13 @@ def test_a_round_is_whole_waves(concurrency: int, rate: float, round_s: float) -
 
 
 def test_vllms_flags_say_what_the_settings_say() -> None:
-    values = {"max_num_seqs": 64, "enforce_eager": True, "enable_prefix_caching": False, "served_model_name": ["a"], "speculative": {"k": 1}}
+    values = {
+        "max_num_seqs": 64,
+        "enforce_eager": True,
+        "enable_prefix_caching": False,
+        "served_model_name": ["a"],
+        "speculative": {"k": 1},
+    }
     expected = "--max-num-seqs 64 --enforce-eager --no-enable-prefix-caching --served-model-name a --speculative"
     assert vllm_flags(values) == [*expected.split(), '{"k": 1}']
 
@@ -76,7 +88,10 @@ def test_all_sides_start_with_the_engines_environment(tmp_path: Path, monkeypatc
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     (tmp_path / "config.json").write_text("{}")
     spec = write_spec(tmp_path, one_replica_spec(free_port(), str(tmp_path)))
-    environments = {name: make_side(name, spec, tmp_path).server._env for name in ("raylane", "bare", "serve-llm", "serve-llm-direct")}
+    environments = {
+        name: make_side(name, spec, tmp_path).server._env
+        for name in ("raylane", "bare", "serve-llm", "serve-llm-direct")
+    }
     for name, env in environments.items():
         assert "VLLM_CPU_KVCACHE_SPACE" not in env
         assert "RAY_ADDRESS" not in env
@@ -95,7 +110,13 @@ def test_another_checkout_runs_its_own_code_under_another_name_and_port(tmp_path
     assert side.url == f"http://127.0.0.1:{moved.gateway.port}"
     assert moved.models == spec.models
     there = tmp_path / "before"
-    assert side.server._command == ["env", f"--chdir={there}", f"{there}/.venv/bin/raylane", "up", str(side.folder / "spec.yaml")]
+    assert side.server._command == [
+        "env",
+        f"--chdir={there}",
+        f"{there}/.venv/bin/raylane",
+        "up",
+        str(side.folder / "spec.yaml"),
+    ]
     assert side.server._env["RAYLANE_HOME"] == str(side.folder / "home")
 
 

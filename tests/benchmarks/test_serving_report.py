@@ -9,12 +9,22 @@ from aiohttp import web
 from rich.console import Console
 
 from benchmarks.serving.__main__ import render
-from benchmarks.serving.contest import ComparisonPlan, ComparisonShape, Streamed, contender, contest_point, contest_singles
+from benchmarks.serving.contest import (
+    ComparisonPlan,
+    ComparisonShape,
+    Streamed,
+    contender,
+    contest_point,
+    contest_singles,
+)
 from cli.bench.prompts import TokenIds
 
 pytestmark = pytest.mark.whole
 
-EVENTS = b'data: {"choices":[{"text":"x"}]}\n\n' * 2 + b'data: {"choices":[],"usage":{"prompt_tokens":4,"completion_tokens":2}}\n\ndata: [DONE]\n\n'
+EVENTS = (
+    b'data: {"choices":[{"text":"x"}]}\n\n' * 2
+    + b'data: {"choices":[],"usage":{"prompt_tokens":4,"completion_tokens":2}}\n\ndata: [DONE]\n\n'
+)
 
 
 WHOLE = {"choices": [{"text": "xx"}], "usage": {"prompt_tokens": 4, "completion_tokens": 2}}
@@ -61,7 +71,9 @@ async def test_both_sides_get_the_same_prompts_and_no_prompt_twice() -> None:
 async def test_answers_come_whole_to_all_clients_or_to_every_other(stream: Streamed) -> None:
     found, asked = await _contest(stream)
     rounds = found["points"][0]["rounds"]
-    assert all(each[side]["failed"] == 0 and each[side]["tokens_per_s"] > 0 for each in rounds for side in ("ours", "rival"))
+    assert all(
+        each[side]["failed"] == 0 and each[side]["tokens_per_s"] > 0 for each in rounds for side in ("ours", "rival")
+    )
     for bodies in asked.values():
         streamed = sum(body["stream"] for body in bodies)
         assert streamed == (len(bodies) // 2 if stream is Streamed.MIXED else 0)
@@ -71,7 +83,9 @@ async def test_the_tables_show_ratios_and_machine() -> None:
     found, _ = await _contest()
     machine = {"cores": 2, "processor": "some processor", "load_average": [0.5, 0, 0], "versions": {"vllm": "0.32.0"}}
     console = Console(file=io.StringIO(), width=160)
-    console.print(render({"machine": machine, "model": "demo", "shape": dataclasses.asdict(SHAPE), "comparisons": [found]}))
+    console.print(
+        render({"machine": machine, "model": "demo", "shape": dataclasses.asdict(SHAPE), "comparisons": [found]})
+    )
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert f"{found['points'][0]['ratio']['median']:.3f}" in text
     assert "4 tokens of prompt, 2 of output, streamed" in text

@@ -33,7 +33,11 @@ class Parent:
     def __init__(self, act: str = "pass") -> None:
         program = PROGRAM.format(act=act)
         self.process = subprocess.Popen(
-            [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+            [sys.executable, "-c", program],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
         assert self.process.stdout is not None
         self.child, self.session = map(int, self.process.stdout.readline().split())

@@ -87,7 +87,12 @@ def test_spec_check_refuses_a_policy_that_there_is_not_and_notes_a_cost_file_tha
 
 MISSING = [
     (SPEC.replace("org/hub-name", "/no/model"), "/no/model"),
-    (SPEC.replace("max_model_len: 100}", "max_model_len: 100, speculative: {method: draft_model, model: /no/draft}}"), "/no/draft"),
+    (
+        SPEC.replace(
+            "max_model_len: 100}", "max_model_len: 100, speculative: {method: draft_model, model: /no/draft}}"
+        ),
+        "/no/draft",
+    ),
     (SPEC.replace("100}}", "100}, adapters: [{name: a, source: /no/adapter}]}"), "/no/adapter"),
 ]
 
@@ -133,7 +138,9 @@ def test_up_refuses_a_taken_port(spec: Path) -> None:
 def test_up_refuses_a_second_one(spec: Path) -> None:
     run_dir = RunDir("x")
     run_dir.create()
-    run_dir.write_state(State("x", os.getpid(), psutil.Process().create_time(), "http://127.0.0.1:9", "/tmp/none", ready=True))
+    run_dir.write_state(
+        State("x", os.getpid(), psutil.Process().create_time(), "http://127.0.0.1:9", "/tmp/none", ready=True)
+    )
     result = run("up", spec, "--port", free_port())
     assert result.exit_code == 1
     assert "is already up at http://127.0.0.1:9" in result.stderr
@@ -257,7 +264,10 @@ print([name for name in ("ray", "torch", "vllm", "transformers") if name in sys.
 
 @pytest.mark.whole
 def test_the_gateway_needs_neither_torch_nor_vllm() -> None:
-    code = "import sys, deployments.gateway.deployment; print([name for name in ('torch', 'vllm', 'transformers') if name in sys.modules])"
+    code = (
+        "import sys, deployments.gateway.deployment; print([name for name in ('torch', 'vllm', 'transformers') if name "
+        "in sys.modules])"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 

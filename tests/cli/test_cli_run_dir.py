@@ -18,7 +18,9 @@ from cli.private_ray import end_processes, processes_of
 from cli.run_dir import RunDir, State, known_clusters
 
 OBEDIENT = "import time; time.sleep(600)"
-STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
+STUBBORN = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -177,8 +179,12 @@ def test_processes_are_found_by_their_logs(process: subprocess.Popen[str], temp_
 
 @pytest.mark.timeout(30)
 def test_a_zombie_that_nobody_buries_is_not_waited_for() -> None:
-    program = "import subprocess, sys; child = subprocess.Popen(['true']); print(child.pid, flush=True); sys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+    program = (
+        "import subprocess, sys; child = subprocess.Popen(['true']); print(child.pid, flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
         assert parent.stdout is not None
         end_processes([psutil.Process(int(parent.stdout.readline()))], patience_s=60)
         parent.kill()

@@ -20,7 +20,10 @@ from deployments.cell.departure import DepartureCause, Ended, Lost, MemberKind, 
 from deployments.cell.lifecycle_log import FILE_NAME, LifecycleLog
 from deployments.cell.lifecycle_log import rotate as rotate_file
 
-ids = st.lists(st.text(st.characters(codec="ascii", categories=("L", "N"), include_characters="#-"), min_size=1, max_size=40), unique=True)
+ids = st.lists(
+    st.text(st.characters(codec="ascii", categories=("L", "N"), include_characters="#-"), min_size=1, max_size=40),
+    unique=True,
+)
 UUIDS = [f"engine-org-model#{uuid.UUID(int=number << 90)}" for number in range(1, 9)]
 
 
@@ -33,12 +36,16 @@ def test_short_names_tell_replicas_apart_and_are_their_ends(ids: list[str]) -> N
 
 def test_names_are_as_short_as_they_can_be() -> None:
     assert set(short_names(["engine-a#x1y2z3w4", "engine-b#y1y2z3w4"]).values()) == {"x1y2z3w4", "y1y2z3w4"}
-    assert {len(name) for name in short_names([f"engine-a#{uuid.UUID(int=number)}" for number in range(100)]).values()} == {8}
+    assert {
+        len(name) for name in short_names([f"engine-a#{uuid.UUID(int=number)}" for number in range(100)]).values()
+    } == {8}
     assert len(set(short_names(UUIDS).values())) == 8, "they differ at their beginnings alone"
     assert short_names(["a#same", "b#same"]) == {"a#same": "a#same", "b#same": "b#same"}
 
 
-def ended(who: str, at: float, cause: DepartureCause, lost: Lost | None = None, kind: MemberKind = MemberKind.REPLICA) -> Ended:
+def ended(
+    who: str, at: float, cause: DepartureCause, lost: Lost | None = None, kind: MemberKind = MemberKind.REPLICA
+) -> Ended:
     return Ended(kind, who, at, cause, "org/m" if kind is MemberKind.REPLICA else "", 7, "g1", lost or Lost())
 
 
@@ -53,12 +60,19 @@ def reported(tmp_path: Path, *events: Ready | Ended) -> LifecycleLog:
 def test_up_tells_a_loss_once_it_is_settled_and_then_what_came_instead(tmp_path: Path) -> None:
     now = time.time()
     losses = LossReporter(tmp_path, now - 100)
-    log = reported(tmp_path, ended("e#old00000", now - 200, DepartureCause.UNRESPONSIVE), ended("e#stopped0", now - 50, DepartureCause.STOPPED))
+    log = reported(
+        tmp_path,
+        ended("e#old00000", now - 200, DepartureCause.UNRESPONSIVE),
+        ended("e#stopped0", now - 50, DepartureCause.STOPPED),
+    )
     assert losses.lines(now) == []
     log.write(ended("e#aaaaaaaa", now, DepartureCause.ENGINE_DIED, Lost(5, 27, 41_000, ("d",))))
     assert losses.lines(now + SETTLE_S / 2) == [], "other gateways may tell of more"
     (line,) = losses.lines(now + SETTLE_S)
-    assert line.endswith("[red]replica aaaaaaaa of org/m lost (engine_died); requests: 5 broken, 27 placed again (41000 tokens booked)[/]")
+    assert line.endswith(
+        "[red]replica aaaaaaaa of org/m lost (engine_died); requests: 5 broken, 27 placed again (41000 tokens "
+        "booked)[/]"
+    )
     assert losses.lines(now + 9) == []
     log.write(Ready(MemberKind.REPLICA, "e#bbbbbbbb", now + 8.1, "org/m"))
     (line,) = losses.lines(now + 10)
@@ -123,9 +137,24 @@ def test_a_terminal_that_is_gone_does_not_end_the_cluster(tmp_path: Path, monkey
 
 SENTENCES = [
     (MemberKind.GATEWAY, DepartureCause.STOPPED, "gateway x ended as planned (stopped)", ""),
-    (MemberKind.CONTROLLER, DepartureCause.PROCESS_DIED, "Serve's controller lost (process_died)", "nothing in its place yet"),
-    (MemberKind.DIRECTORY, DepartureCause.PROCESS_DIED, "the directory lost (process_died)", "nothing in its place yet"),
-    (MemberKind.REPLICA, DepartureCause.SPOT_NOTICE, "replica x of org/m ended as planned (spot_notice)", "nothing in its place yet"),
+    (
+        MemberKind.CONTROLLER,
+        DepartureCause.PROCESS_DIED,
+        "Serve's controller lost (process_died)",
+        "nothing in its place yet",
+    ),
+    (
+        MemberKind.DIRECTORY,
+        DepartureCause.PROCESS_DIED,
+        "the directory lost (process_died)",
+        "nothing in its place yet",
+    ),
+    (
+        MemberKind.REPLICA,
+        DepartureCause.SPOT_NOTICE,
+        "replica x of org/m ended as planned (spot_notice)",
+        "nothing in its place yet",
+    ),
 ]
 
 
@@ -171,7 +200,11 @@ def test_explain_tells_what_ended_of_one_run_after_the_other(tmp_path: Path, run
     assert after_second.strip() == "nothing in its place yet"
     assert "gateway g1 ended as planned (stopped)" in third
     records = json.loads(run("explain", "--ended", "--json", "--log", file))
-    assert [(one["who"], one["planned"]) for one in records] == [("e#aaaaaaaa", False), ("e#bbbbbbbb", True), ("g1", True)]
+    assert [(one["who"], one["planned"]) for one in records] == [
+        ("e#aaaaaaaa", False),
+        ("e#bbbbbbbb", True),
+        ("g1", True),
+    ]
     assert [one["who"] for one in json.loads(run("explain", "other", "--ended", "--json", "--log", file))] == ["g1"]
     assert json.loads(run("explain", "--ended", "--at", "60s", "--json", "--log", file))[-1]["who"] == "e#aaaaaaaa"
     assert run("explain", "--ended", "--log", tmp_path / "nothing").strip() == "Nothing has ended."

@@ -45,8 +45,12 @@ def test_a_command_names_the_extra_that_it_lacks(monkeypatch: pytest.MonkeyPatch
     assert f"raylane {command} needs the extra 'planning': pip install 'raylane[planning]'" in result.stderr
 
 
-def test_a_report_that_could_not_be_made_ends_the_simulation_before_it_begins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_report_that_could_not_be_made_ends_the_simulation_before_it_begins(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(extras, "_PLANNING", ("no_such_package",))
-    result = CliRunner().invoke(app, ["simulate", "no-such.yaml", "--trace", "no-such.csv", "--report", str(tmp_path / "report.html")])
+    result = CliRunner().invoke(
+        app, ["simulate", "no-such.yaml", "--trace", "no-such.csv", "--report", str(tmp_path / "report.html")]
+    )
     assert result.exit_code == 1
     assert "raylane simulate --report needs the extra 'planning'" in result.stderr

@@ -31,7 +31,9 @@ def test_it_names_all_policies_and_scenarios() -> None:
 
 
 def test_what_there_is_not_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "some.json").write_text(json.dumps(results_like(contest_like({"backlog": [point_like([1.0], [1.0])]}, "idle")).as_json()))
+    (tmp_path / "some.json").write_text(
+        json.dumps(results_like(contest_like({"backlog": [point_like([1.0], [1.0])]}, "idle")).as_json())
+    )
     (tmp_path / "spoilt.json").write_text((tmp_path / "some.json").read_text().replace('"pick": 0', '"pick": 99'))
     for arguments, named in (
         (("--policies", "backlog,magic"), "magic"),
@@ -64,7 +66,18 @@ def test_a_memo_is_a_regular_file_or_nothing_yet(tmp_path: Path) -> None:
 @pytest.mark.whole
 def test_a_small_one(tmp_path: Path) -> None:
     out, report = tmp_path / "out.json", tmp_path / "report.html"
-    arguments = ("--policies", "backlog,keda", "--scenarios", "idle,azure_chat", "--trials", "1", "--seeds", "2", "--jobs", "1")
+    arguments = (
+        "--policies",
+        "backlog,keda",
+        "--scenarios",
+        "idle,azure_chat",
+        "--trials",
+        "1",
+        "--seeds",
+        "2",
+        "--jobs",
+        "1",
+    )
     files = ("--memo", str(tmp_path / "memo.jsonl"), "--out", str(out), "--report", str(report))
     shown = run(*arguments, *files)
     assert shown.exit_code == 0, shown.output
@@ -87,7 +100,18 @@ def test_a_damaged_recording_is_told_without_a_traceback(tmp_path: Path) -> None
     traces = tmp_path / "traces"
     traces.mkdir()
     (traces / "azure2023_code.csv.gz").write_bytes(b"\x1f\x8b torn")
-    shown = run("--scenarios", "azure_code", "--policies", "fixed", "--jobs", "1", "--traces", str(traces), "--memo", str(tmp_path / "memo.jsonl"))
+    shown = run(
+        "--scenarios",
+        "azure_code",
+        "--policies",
+        "fixed",
+        "--jobs",
+        "1",
+        "--traces",
+        str(traces),
+        "--memo",
+        str(tmp_path / "memo.jsonl"),
+    )
     assert shown.exit_code == 1
     assert isinstance(shown.exception, SystemExit)
     assert "azure2023_code.csv.gz" in shown.output
@@ -95,7 +119,11 @@ def test_a_damaged_recording_is_told_without_a_traceback(tmp_path: Path) -> None
 
 def test_what_cannot_be_written_in_the_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out.json"
-    monkeypatch.setattr(gauntlet, "_run", lambda plan: out.mkdir() or results_like(contest_like({"backlog": [point_like([1.0], [1.0])]}, "idle")))
+    monkeypatch.setattr(
+        gauntlet,
+        "_run",
+        lambda plan: out.mkdir() or results_like(contest_like({"backlog": [point_like([1.0], [1.0])]}, "idle")),
+    )
     report = tmp_path / "report.html"
     shown = run("--out", str(out), "--report", str(report), "--memo", str(tmp_path / "memo.jsonl"))
     assert shown.exit_code == 1
@@ -106,7 +134,11 @@ def test_what_cannot_be_written_in_the_end_is_told(tmp_path: Path, monkeypatch: 
 
 
 def test_results_are_written_in_one_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    results, kept, out = results_like(contest_like({"backlog": [point_like([1.0], [1.0])]}, "idle")), tmp_path / "kept.json", tmp_path / "out.json"
+    results, kept, out = (
+        results_like(contest_like({"backlog": [point_like([1.0], [1.0])]}, "idle")),
+        tmp_path / "kept.json",
+        tmp_path / "out.json",
+    )
     monkeypatch.setattr(gauntlet, "_run", lambda plan: results)
     out.write_text("an older one")
     os.link(out, kept)
@@ -115,7 +147,9 @@ def test_results_are_written_in_one_move(tmp_path: Path, monkeypatch: pytest.Mon
     assert read_results(out) == results
 
 
-def test_a_policy_that_never_answers_is_told_without_a_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_policy_that_never_answers_is_told_without_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(self: Gauntlet, *reported: object) -> Results:
         raise PolicyFailedError("policy 'x' failed")
 
@@ -128,7 +162,11 @@ def test_a_policy_that_never_answers_is_told_without_a_traceback(tmp_path: Path,
 
 def test_one_play_is_said_to_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policies = {"backlog": [point_like([0.96], [2.0])], "hpa": [point_like([0.99], [1.0])]}
-    monkeypatch.setattr(gauntlet, "_run", lambda plan: results_like(contest_like(policies, "idle"), contest_like(policies, "start_up_0")))
+    monkeypatch.setattr(
+        gauntlet,
+        "_run",
+        lambda plan: results_like(contest_like(policies, "idle"), contest_like(policies, "start_up_0")),
+    )
     shown = run("--memo", str(tmp_path / "memo.jsonl"))
     assert "one run alone says nothing" in shown.output
     assert "0>1=0~0<" in shown.output

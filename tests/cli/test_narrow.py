@@ -28,7 +28,9 @@ MODEL = "mistralai/Mistral-Small-3.2-24B-Instruct-2506-FP8-dynamic"
 WIDTH = 80
 
 
-def replica(number: int, state: str = "ready", why: str = "kernel update on node 7, pending request OPS-1234") -> dict[str, Any]:
+def replica(
+    number: int, state: str = "ready", why: str = "kernel update on node 7, pending request OPS-1234"
+) -> dict[str, Any]:
     return {
         "replica_id": f"engine-{MODEL.replace('/', '-')}#{uuid.UUID(int=number * 7**44)}",
         "state": state,
@@ -59,21 +61,51 @@ def lane(name: str, figure: int = 100, seconds: float = 130.9) -> dict[str, Any]
 def departure(kind: str, who: str, cause: str, planned: bool = False, by: str | None = None) -> dict[str, Any]:
     now = time.time()
     lost = {"broken": 500, "placed_again": 2_700, "tokens": 41_000_000}
-    reported = {"kind": kind, "who": who, "model": MODEL, "cause": cause, "planned": planned, "at_unix_s": now, "lost": lost, "detail": ""}
+    reported = {
+        "kind": kind,
+        "who": who,
+        "model": MODEL,
+        "cause": cause,
+        "planned": planned,
+        "at_unix_s": now,
+        "lost": lost,
+        "detail": "",
+    }
     return {**reported, "replaced_by": by, "ready_unix_s": now + 1_000.0 if by else None, "back_unix_s": None}
 
 
-def report(figure: int = 123_456, seconds: float = 54.321, replicas: list[dict[str, Any]] | None = None) -> dict[str, Any]:
-    there = replicas or [replica(number, state) for number, state in enumerate(("ready", "cordoned", "draining", "suspect"), 1)]
-    gateway = {"id": "ab12cd34", "url": "http://127.0.0.1:8000", "uptime_s": 259_277.0, "flows": 140, "failing_logs": []}
-    scaling = {"requested": 5, "applied": 4, "starting": 1, "reason": "slo_burn", "at_unix_s": time.time(), "start_up_eta_s": 42.0}
+def report(
+    figure: int = 123_456, seconds: float = 54.321, replicas: list[dict[str, Any]] | None = None
+) -> dict[str, Any]:
+    there = replicas or [
+        replica(number, state) for number, state in enumerate(("ready", "cordoned", "draining", "suspect"), 1)
+    ]
+    gateway = {
+        "id": "ab12cd34",
+        "url": "http://127.0.0.1:8000",
+        "uptime_s": 259_277.0,
+        "flows": 140,
+        "failing_logs": [],
+    }
+    scaling = {
+        "requested": 5,
+        "applied": 4,
+        "starting": 1,
+        "reason": "slo_burn",
+        "at_unix_s": time.time(),
+        "start_up_eta_s": 42.0,
+    }
     model = {
         "name": MODEL,
         "engine": "simulated",
         "desired_replicas": 4,
         "owner": "ab12cd34",
         "epoch": 17,
-        "lanes": [lane("short", figure, seconds), lane("medium-with-a-long-name", figure, seconds), lane("long", figure, seconds)],
+        "lanes": [
+            lane("short", figure, seconds),
+            lane("medium-with-a-long-name", figure, seconds),
+            lane("long", figure, seconds),
+        ],
         "leases": 52,
         "placed": 9,
         "endings": {"finished": figure, "cancelled": figure // 10, "failed": figure // 100, "refused": 3},
@@ -81,7 +113,15 @@ def report(figure: int = 123_456, seconds: float = 54.321, replicas: list[dict[s
         "tokens_per_s": 12_345.0,
         "replicas": there,
         "scaling": {**scaling, "alarms": ["stale", "unschedulable"], "overdue_s": None},
-        "controls": [{"kind": "hold", "replicas": 4, "until_unix_s": time.time() + 4_000, "by": "alice", "why": "launch day, keep it warm"}],
+        "controls": [
+            {
+                "kind": "hold",
+                "replicas": 4,
+                "until_unix_s": time.time() + 4_000,
+                "by": "alice",
+                "why": "launch day, keep it warm",
+            }
+        ],
         "ttft_ms": {"p50": seconds, "p95": 10 * seconds, "p99": 20 * seconds},
         "lost_requests": 3,
     }
@@ -91,7 +131,11 @@ def report(figure: int = 123_456, seconds: float = 54.321, replicas: list[dict[s
         departure("controller", "controller-77123", "process_died"),
         departure("replica", replica(8)["replica_id"], "stopped", planned=True),
     ]
-    head = {"cluster": "production-eu-west-1-cell-a", "gateway": gateway, "gateways": [gateway, {**gateway, "id": "ef56ab78"}]}
+    head = {
+        "cluster": "production-eu-west-1-cell-a",
+        "gateway": gateway,
+        "gateways": [gateway, {**gateway, "id": "ef56ab78"}],
+    }
     return {**head, "models": [model], "departures": ended}
 
 
@@ -119,11 +163,25 @@ def test_status_tells_replicas_apart_and_shows_each_column_whole() -> None:
     reported = report()
     lines = shown(status._view(reported))
     text = "\n".join(lines)
-    names = short_names([one["replica_id"] for one in reported["models"][0]["replicas"]] + [replica(8)["replica_id"], replica(9)["replica_id"]])
+    names = short_names(
+        [one["replica_id"] for one in reported["models"][0]["replicas"]]
+        + [replica(8)["replica_id"], replica(9)["replica_id"]]
+    )
     rows = [line.split() for line in lines]
     for one in reported["models"][0]["replicas"]:
         assert [names[one["replica_id"]], one["state"]] in [row[:2] for row in rows]
-    for column in ("replicas", "waiting", "oldest wait", "head waits for", "running", "finished", "cancelled", "failed", "rejected", "TTFT p50"):
+    for column in (
+        "replicas",
+        "waiting",
+        "oldest wait",
+        "head waits for",
+        "running",
+        "finished",
+        "cancelled",
+        "failed",
+        "rejected",
+        "TTFT p50",
+    ):
         assert column in text
     for column in ("leases", "in engine", "queued there", "KV used", "booked", "prefill_backlog", "1/4"):
         assert column in text
@@ -134,11 +192,16 @@ def test_status_tells_replicas_apart_and_shows_each_column_whole() -> None:
 def test_status_names_each_loss_with_its_cause_and_what_came_instead() -> None:
     reported = report()
     text = " ".join(" ".join(shown(status._view(reported))).split())
-    names = short_names([one["replica_id"] for one in reported["models"][0]["replicas"]] + [replica(8)["replica_id"], replica(9)["replica_id"]])
+    names = short_names(
+        [one["replica_id"] for one in reported["models"][0]["replicas"]]
+        + [replica(8)["replica_id"], replica(9)["replica_id"]]
+    )
     assert "ended: 3 lost, 1 as planned" in text
     assert f"replica {names[replica(9)['replica_id']]} lost (engine_stalled)" in text
     assert f"{names[replica(1)['replica_id']]} was ready after 1000.0 s" in text
-    assert "gateway 00ffee11 lost (process_died); requests: 500 broken, 2700 placed again (41000000 tokens booked)" in text
+    assert (
+        "gateway 00ffee11 lost (process_died); requests: 500 broken, 2700 placed again (41000000 tokens booked)" in text
+    )
     assert "Serve's controller lost (process_died)" in text
     assert f"replica {names[replica(8)['replica_id']]} ended as planned (stopped)" in text
 

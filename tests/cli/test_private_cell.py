@@ -27,8 +27,16 @@ def test_its_spec_is_the_models_own_on_ports_and_files_of_its_own(tmp_path: Path
 
 def test_nothing_scales_what_is_measured(tmp_path: Path) -> None:
     spec = load_spec(shipped("specs/local.yaml"))
-    scaled = spec.models[0].model_dump(exclude_unset=True) | {"replicas": {"count": 1, "max": 2}, "autoscaling": {"policy": "backlog"}}
-    PrivateCell(ClusterSpec.model_validate({**spec.model_dump(exclude_unset=True), "models": [scaled]}), "demo", 3, tmp_path / "cell")
+    scaled = spec.models[0].model_dump(exclude_unset=True) | {
+        "replicas": {"count": 1, "max": 2},
+        "autoscaling": {"policy": "backlog"},
+    }
+    PrivateCell(
+        ClusterSpec.model_validate({**spec.model_dump(exclude_unset=True), "models": [scaled]}),
+        "demo",
+        3,
+        tmp_path / "cell",
+    )
     private = parse_spec((tmp_path / "cell" / "spec.yaml").read_text())
     assert (private.autoscaling_of(private.models[0]).policy, private.models[0].replicas.count) == ("fixed", 3)
 

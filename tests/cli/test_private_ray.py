@@ -28,7 +28,9 @@ sys.stdin.read()
 @pytest.fixture
 def keeper() -> Iterator[tuple[subprocess.Popen[str], list[Path]]]:
     """A child with a segment and a semaphore, which nobody removes when it is killed."""
-    with subprocess.Popen([sys.executable, "-c", KEEPER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+    with subprocess.Popen(
+        [sys.executable, "-c", KEEPER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
         assert child.stdout is not None
         files = [Path("/dev/shm" + name) for name in child.stdout.readline().split()]
         yield child, files

@@ -1,4 +1,5 @@
-"""`raylane calibrate` and `rehearse` without an engine: what they refuse before anything starts, and an engine too slow for the warm-up."""
+"""`raylane calibrate` and `rehearse` without an engine: what they refuse before anything starts, and an engine too slow
+for the warm-up."""
 
 import json
 from pathlib import Path
@@ -24,7 +25,12 @@ def files(tmp_path: Path) -> dict[str, str]:
     rows = [{"timestamp": 50 * number, "input_length": 8, "output_length": 4, "hash_ids": []} for number in range(10)]
     trace.write_text("\n".join(map(json.dumps, rows)))
     costs = str(shipped("specs/simulated-h100.costs.json"))
-    return {"TRACE": str(trace), "COSTS": costs, "OUT": str(tmp_path / "out.json"), "NOWHERE": str(tmp_path / "none" / "out.json")}
+    return {
+        "TRACE": str(trace),
+        "COSTS": costs,
+        "OUT": str(tmp_path / "out.json"),
+        "NOWHERE": str(tmp_path / "none" / "out.json"),
+    }
 
 
 @pytest.mark.parametrize(

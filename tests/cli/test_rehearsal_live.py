@@ -1,4 +1,5 @@
-"""Calibrate, rehearse, replay: on a real Ray and a real vLLM, in little time. The figures of so short a run are not judged; that it tells them is.
+"""Calibrate, rehearse, replay: on a real Ray and a real vLLM, in little time. The figures of so short a run are not
+judged; that it tells them is.
 
 The engine is a small one: a calibration fills the whole context and every place of it.
 """
@@ -24,7 +25,14 @@ CONTEXT, PLACES = 512, 8
 
 def raylane(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "RAYLANE_HOME": str(folder / "home"), "COLUMNS": "200"}
-    return subprocess.run([sys.executable, "-m", "cli.main", *arguments], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=500)
+    return subprocess.run(
+        [sys.executable, "-m", "cli.main", *arguments],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -36,13 +44,30 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "spec.yaml").write_text(yaml.safe_dump(spec), encoding="utf-8")
     rng = np.random.default_rng(0)
     rows = [
-        json.dumps({"timestamp": 50 * number, "input_length": int(rng.integers(8, 300)), "output_length": int(rng.integers(4, 40)), "hash_ids": []})
+        json.dumps(
+            {
+                "timestamp": 50 * number,
+                "input_length": int(rng.integers(8, 300)),
+                "output_length": int(rng.integers(4, 40)),
+                "hash_ids": [],
+            }
+        )
         for number in range(4_000)
     ]
     (folder / "trace.jsonl").write_text("\n".join(rows))
     reported = raylane(
         folder,
-        *("calibrate", str(folder / "spec.yaml"), "--out", str(folder / "costs.json"), "--replicas", "1", "--seconds", "2", "--pin"),
+        *(
+            "calibrate",
+            str(folder / "spec.yaml"),
+            "--out",
+            str(folder / "costs.json"),
+            "--replicas",
+            "1",
+            "--seconds",
+            "2",
+            "--pin",
+        ),
         *("--trace", str(folder / "trace.jsonl")),
     )
     assert reported.returncode == 0, reported.stdout + reported.stderr
@@ -62,8 +87,27 @@ def test_the_costs_are_those_of_the_engine_that_ran(folder: Path) -> None:
 def test_a_rehearsal_publishes_its_error_and_replays_its_decisions(folder: Path) -> None:
     reported = raylane(
         folder,
-        *("rehearse", str(folder / "spec.yaml"), "--trace", str(folder / "trace.jsonl"), "--costs", str(folder / "costs.json")),
-        *("--out", str(folder / "error.json"), "--replicas", "1", "--runs", "1", "--seconds", "5", "--loads", "0.5,1.2", "--pin"),
+        *(
+            "rehearse",
+            str(folder / "spec.yaml"),
+            "--trace",
+            str(folder / "trace.jsonl"),
+            "--costs",
+            str(folder / "costs.json"),
+        ),
+        *(
+            "--out",
+            str(folder / "error.json"),
+            "--replicas",
+            "1",
+            "--runs",
+            "1",
+            "--seconds",
+            "5",
+            "--loads",
+            "0.5,1.2",
+            "--pin",
+        ),
         *("--keep", str(folder / "kept")),
     )
     assert reported.returncode == 0, reported.stdout + reported.stderr
@@ -77,7 +121,14 @@ def test_a_rehearsal_publishes_its_error_and_replays_its_decisions(folder: Path)
     assert raylane(folder, "replay", *logs).returncode == 0
     report = raylane(
         folder,
-        *("simulate", str(folder / "spec.yaml"), "--trace", str(folder / "trace.jsonl"), "--costs", str(folder / "costs.json")),
+        *(
+            "simulate",
+            str(folder / "spec.yaml"),
+            "--trace",
+            str(folder / "trace.jsonl"),
+            "--costs",
+            str(folder / "costs.json"),
+        ),
         *("--limit", "500", "--report", str(folder / "report.html"), "--published-error", str(folder / "error.json")),
     )
     assert report.returncode == 0, report.stderr

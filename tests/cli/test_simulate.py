@@ -24,7 +24,9 @@ def files(tmp_path: Path) -> tuple[str, str]:
     trace.write_text("\n".join(json.dumps(row) for row in rows))
     costs = tmp_path / "costs.json"
     model = CostModel(line(0.004, 2e-5), line(0.0, 1e-5), plain_attention(3e-8, 1e-10))
-    write_cost_file(costs, cost_file("demo", "a test", "profile", EngineModelLimits(16, 512, 30_000), model, error=0.034))
+    write_cost_file(
+        costs, cost_file("demo", "a test", "profile", EngineModelLimits(16, 512, 30_000), model, error=0.034)
+    )
     return str(trace), str(costs)
 
 
@@ -49,7 +51,11 @@ def test_more_load_waits_longer_and_more_replicas_wait_less(files: tuple[str, st
     trace, costs = files
 
     def p99(*more: str) -> float:
-        return float(json.loads(run(SPEC, "--trace", trace, "--costs", costs, "--json", *more).stdout)["lanes"][-1]["ttft_p99_ms"])
+        return float(
+            json.loads(run(SPEC, "--trace", trace, "--costs", costs, "--json", *more).stdout)["lanes"][-1][
+                "ttft_p99_ms"
+            ]
+        )
 
     assert p99("--load-scale", "4") > 2 * p99()
     assert p99("--load-scale", "4") > 2 * p99("--load-scale", "4", "--replicas", "8")
@@ -58,7 +64,8 @@ def test_more_load_waits_longer_and_more_replicas_wait_less(files: tuple[str, st
 def test_a_traffic_file_is_simulated_with_its_classes(files: tuple[str, str], tmp_path: Path) -> None:
     traffic = tmp_path / "traffic.yaml"
     text = (
-        "duration_s: 60\nstreams: [{name: a, rate: {per_s: 4}, prompt: 60, output: 9, classes: [{name: batch}], prefix: {count: 2, tokens: 128}}]\n"
+        "duration_s: 60\nstreams: [{name: a, rate: {per_s: 4}, prompt: 60, output: 9, classes: [{name: batch}], "
+        "prefix: {count: 2, tokens: 128}}]\n"
     )
     traffic.write_text(text)
     arguments = (SPEC, "--trace", str(traffic), "--costs", files[1], "--json")
@@ -107,14 +114,25 @@ def test_the_json_stays_json_beside_a_report(files: tuple[str, str], tmp_path: P
 )
 def test_bad_input_is_named(files: tuple[str, str], arguments: tuple[str, ...], named: str) -> None:
     trace, costs = files
-    given = [*arguments, *(() if "--trace" in arguments else ("--trace", trace)), *(() if "--costs" in arguments else ("--costs", costs))]
+    given = [
+        *arguments,
+        *(() if "--trace" in arguments else ("--trace", trace)),
+        *(() if "--costs" in arguments else ("--costs", costs)),
+    ]
     result = run(*given)
     assert result.exit_code == 2
     assert named in result.output + result.stderr
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("version", 2), ("kv_read_s", -1), ("basis", "guessed"), ("dense", {"at": [1, 1], "seconds": [1, 2]}), ("more", 1)]
+    ("key", "value"),
+    [
+        ("version", 2),
+        ("kv_read_s", -1),
+        ("basis", "guessed"),
+        ("dense", {"at": [1, 1], "seconds": [1, 2]}),
+        ("more", 1),
+    ],
 )
 def test_a_bad_cost_file_is_refused(files: tuple[str, str], key: str, value: object) -> None:
     trace, costs = files

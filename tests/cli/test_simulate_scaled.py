@@ -1,4 +1,5 @@
-"""`raylane simulate` of a model that scales: replicas come and go by the spec's policy, in the table, the JSON and the report."""
+"""`raylane simulate` of a model that scales: replicas come and go by the spec's policy, in the table, the JSON and the
+report."""
 
 import json
 import re
@@ -24,9 +25,16 @@ def files(tmp_path: Path) -> tuple[str, str, str]:
     """A spec that scales, a trace whose middle is busy, and a cost file."""
     spec, trace, costs = tmp_path / "spec.yaml", tmp_path / "trace.jsonl", tmp_path / "costs.json"
     spec.write_text(SCALED)
-    times = [*range(0, 200_000, 2_000), *range(200_000, 700_000, 120), *range(700_000, 1_800_000, 2_000)]  # few, for an engine that is slow
+    times = [
+        *range(0, 200_000, 2_000),
+        *range(200_000, 700_000, 120),
+        *range(700_000, 1_800_000, 2_000),
+    ]  # few, for an engine that is slow
     trace.write_text(
-        "\n".join(json.dumps({"timestamp": ms, "input_length": 50 + n % 300, "output_length": 20 + n % 60}) for n, ms in enumerate(times))
+        "\n".join(
+            json.dumps({"timestamp": ms, "input_length": 50 + n % 300, "output_length": 20 + n % 60})
+            for n, ms in enumerate(times)
+        )
     )
     model = CostModel(line(0.04, 1e-4), line(0.0, 2e-5), plain_attention(6e-8, 2e-10))
     write_cost_file(costs, cost_file("demo", "a test", "profile", EngineModelLimits(16, 512, 30_000), model))
@@ -80,7 +88,9 @@ def test_a_simulated_engine_is_played_at_its_speed_as_its_policy_thinks(files: t
     spec, trace, costs = files
 
     def outcome(speed: float) -> tuple[float, float]:
-        model = f"  - name: demo-simulated\n    engine: simulated\n    simulated: {{costs: {costs}, speed: {speed:g}}}\n"
+        model = (
+            f"  - name: demo-simulated\n    engine: simulated\n    simulated: {{costs: {costs}, speed: {speed:g}}}\n"
+        )
         Path(spec).write_text(SCALED.replace("  - name: demo\n", model))
         found = reported(spec, "--trace", trace, "--costs", costs, "--start-up", "20")
         lanes, scaled = found["lanes"], found["autoscaling"]
@@ -108,7 +118,10 @@ def test_the_report_has_the_decisions_and_the_replicas(files: tuple[str, str, st
 
 def test_a_policy_that_there_is_not_is_named(files: tuple[str, str, str]) -> None:
     spec, trace, costs = files
-    for policy, more, said in (("nonsense", "", "'nonsense'"), ("keda", "  settings: {threshold: -1}\n", "threshold=-1")):
+    for policy, more, said in (
+        ("nonsense", "", "'nonsense'"),
+        ("keda", "  settings: {threshold: -1}\n", "threshold=-1"),
+    ):
         Path(spec).write_text(SCALED.replace("policy: backlog\n", f"policy: {policy}\n{more}"))
         refused = run(spec, "--trace", trace, "--costs", costs)
         assert refused.exit_code == 2

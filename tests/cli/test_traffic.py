@@ -16,7 +16,8 @@ DAY = shipped("traffic/day.yaml")
 SMALL = """
 duration_s: 300
 streams:
-  - {name: chat, rate: {per_s: 3}, prompt: 60, output: 20, prefix: {count: 2, tokens: 128}, classes: [{name: interactive}], tenants: {count: 3}}
+  - {name: chat, rate: {per_s: 3}, prompt: 60, output: 20, prefix: {count: 2, tokens: 128},
+     classes: [{name: interactive}], tenants: {count: 3}}
   - {name: nightly, rate: {per_s: 0.5}, prompt: 400, output: 30, classes: [{name: batch}]}
 """
 
@@ -83,7 +84,15 @@ def test_the_options_are_applied_in_their_order(small: Path) -> None:
 
 def test_bench_takes_a_traffic_file(small: Path) -> None:
     given = dict.fromkeys(Settings.__slots__)
-    numbers = {"burstiness": 1.0, "warmup": 0, "shared_prefix_tokens": 0, "time_scale": 1.0, "timeout": 1.0, "seed": 0, "limit": 40}
+    numbers = {
+        "burstiness": 1.0,
+        "warmup": 0,
+        "shared_prefix_tokens": 0,
+        "time_scale": 1.0,
+        "timeout": 1.0,
+        "seed": 0,
+        "limit": 40,
+    }
     settings = Settings(**{**given, **numbers, "url": "http://x", "trace": small})  # type: ignore[arg-type]
     load = settings.load()
     assert (len(load.prompt_tokens), load.requests) == (40, 40)

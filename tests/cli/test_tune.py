@@ -1,4 +1,5 @@
-"""`raylane tune`: a proposal as a diff, its effect, its report; refused where the simulator's error is unknown; bad input is named."""
+"""`raylane tune`: a proposal as a diff, its effect, its report; refused where the simulator's error is unknown; bad
+input is named."""
 
 import json
 import resource
@@ -110,7 +111,11 @@ def test_the_history_is_scaled_as_the_traffic_is(files: tuple[str, ...], tmp_pat
     def rates(choice: TrafficOptions) -> History:
         return gathered(spec, None, given["costs"], given["trace"], choice, None, before).case.history
 
-    plain, busier, longer = rates(TrafficOptions()), rates(TrafficOptions(load_scale=3.0)), rates(TrafficOptions(time_scale=2.0))
+    plain, busier, longer = (
+        rates(TrafficOptions()),
+        rates(TrafficOptions(load_scale=3.0)),
+        rates(TrafficOptions(time_scale=2.0)),
+    )
     assert np.mean(busier.rates) == pytest.approx(3 * np.mean(plain.rates), rel=0.05)
     assert np.mean(longer.rates) == pytest.approx(np.mean(plain.rates) / 2, rel=0.05)
     assert len(longer) > 1.8 * len(plain)
@@ -173,7 +178,9 @@ def test_traffic_of_no_duration_is_named(files: tuple[str, ...]) -> None:
     assert "1 requests, all at its second 0" in refused.stderr
 
 
-def test_a_proposal_is_shown_before_its_files_are_written(files: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proposal_is_shown_before_its_files_are_written(
+    files: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out, report = tmp_path / "tuned.yaml", tmp_path / "report.html"
     out.write_text("an older proposal")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -13,7 +13,9 @@ def test_a_hub_name_is_handed_on() -> None:
 
 
 def test_a_local_folder_must_hold_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ArtifactError, match=r"holds no config\.json or adapter_config\.json; allowed: a model's folder"):
+    with pytest.raises(
+        ArtifactError, match=r"holds no config\.json or adapter_config\.json; allowed: a model's folder"
+    ):
         resolve_source(str(tmp_path))
     (tmp_path / "config.json").write_text("{}")
     assert resolve_source(str(tmp_path)) == str(tmp_path)

@@ -1,4 +1,5 @@
-"""The cluster spec: what is shipped loads, what is written comes back, and each refusal names key, value and allowed range."""
+"""The cluster spec: what is shipped loads, what is written comes back, and each refusal names key, value and allowed
+range."""
 
 import json
 from pathlib import Path
@@ -54,16 +55,28 @@ REFUSED = [
     ("gateway: {port: http}", "gateway.port = 'http': allowed: a whole number, 1 to 65535"),
     ("gateway: {port: null}", "gateway.port = None: allowed: a whole number, 1 to 65535"),
     ("gateway: {port: 8000.5}", "gateway.port = 8000.5: allowed: a whole number, 1 to 65535"),
-    ("gateway: {timeouts: {total_s: .nan}}", "gateway.timeouts.total_s = nan: allowed: a number, above 0, at most 86400"),
+    (
+        "gateway: {timeouts: {total_s: .nan}}",
+        "gateway.timeouts.total_s = nan: allowed: a number, above 0, at most 86400",
+    ),
     ("gateway: {timeouts: {total_s: -1}}", "gateway.timeouts.total_s = -1: allowed: a number, above 0, at most 86400"),
     ("gateway: {timeouts: {between_bytes_s: 700}}", "between_bytes_s = 700: allowed: at most total_s = 600"),
     ("gateway: {host: localhost}", "gateway.host = 'localhost': 'localhost' is not an IP address; allowed: 127.0.0.1"),
-    ("gateway: {host: 0.0.0.0}", "host 0.0.0.0 is reachable from other machines; allowed: a loopback address, or set allow_public: true"),
+    (
+        "gateway: {host: 0.0.0.0}",
+        "host 0.0.0.0 is reachable from other machines; allowed: a loopback address, or set allow_public: true",
+    ),
     ("gateway: {host: '::'}", "host :: is reachable from other machines; allowed: a loopback address"),
     ("gateway: {access_log: 5}", "gateway.access_log = 5: allowed: true, false"),
     ("gateway: {trace_file: 5}", "gateway.trace_file = 5: allowed: a text or null"),
-    ("gateway: {limits: {max_body_bytes: 10}}", "gateway.limits.max_body_bytes = 10: allowed: a whole number, 1024 to 1073741824"),
-    ("gateway: {tiemouts: 5}", "gateway.tiemouts = 5: unknown key; allowed: a mapping of host, port, allow_public, timeouts"),
+    (
+        "gateway: {limits: {max_body_bytes: 10}}",
+        "gateway.limits.max_body_bytes = 10: allowed: a whole number, 1024 to 1073741824",
+    ),
+    (
+        "gateway: {tiemouts: 5}",
+        "gateway.tiemouts = 5: unknown key; allowed: a mapping of host, port, allow_public, timeouts",
+    ),
     ("gateway: [1]", "gateway = [1]: allowed: a mapping of host, port"),
     ("extra: 1", "extra = 1: unknown key; allowed: a mapping of version, name, regions, models"),
     ("version: 2", "version = 2: allowed: 1"),
@@ -71,11 +84,20 @@ REFUSED = [
     ("autoscaling: {policy: backlog}", "models.m.replicas.max: missing; needed with autoscaling.policy = 'backlog'"),
     ("lanes: []", "lanes = []: allowed: a list of at least 1"),
     ("classes: [{name: a, ttft_ms: 0}]", "classes.0.ttft_ms = 0: allowed: a number, above 0, at most 3600000"),
-    ("classes: [{name: a}]", "classes.0.ttft_ms: missing, and it has no default; allowed: a number, above 0, at most 3600000"),
+    (
+        "classes: [{name: a}]",
+        "classes.0.ttft_ms: missing, and it has no default; allowed: a number, above 0, at most 3600000",
+    ),
     ("classes: [{name: a, ttft_ms: 1}, {name: a, ttft_ms: 2}]", "classes: 'a' stands there twice; names must differ"),
     ("classes: [{name: A B, ttft_ms: 1}]", "classes.0.name = 'A B': allowed: a text of the form ^[a-z0-9]"),
-    ("lanes: [{name: a, up_to_tokens: 5}]", "lanes.up_to_tokens = [5]: allowed: ascending bounds, and none for the last lane alone"),
-    ("lanes: [{name: a, up_to_tokens: 5}, {name: b, up_to_tokens: 4}, {name: c}]", "lanes.up_to_tokens = [5, 4, None]: allowed: ascending"),
+    (
+        "lanes: [{name: a, up_to_tokens: 5}]",
+        "lanes.up_to_tokens = [5]: allowed: ascending bounds, and none for the last lane alone",
+    ),
+    (
+        "lanes: [{name: a, up_to_tokens: 5}, {name: b, up_to_tokens: 4}, {name: c}]",
+        "lanes.up_to_tokens = [5, 4, None]: allowed: ascending",
+    ),
     ("lanes: [{name: promoted}]", "lanes.name = 'promoted': allowed: any other name"),
     ("lanes: [{name: a}, {name: b}]", "lanes.up_to_tokens = [None, None]: allowed: ascending bounds"),
     ("scheduling: {promoted_share: 1}", "scheduling.promoted_share = 1: allowed: a number, above 0, below 1"),
@@ -83,9 +105,15 @@ REFUSED = [
     ("gateway: {host: 0.0.0.0, allow_public: true}", "gateway.allow_public = true: allowed only with tenants"),
     ("tenants: [{name: t, keys: []}]", "tenants.0.keys = []: allowed: a list of at least 1"),
     ("tenants: [{name: t, keys: [secret]}]", "tenants.0.keys.0 = 'secret': allowed: a text of the form ^sha256:"),
-    (f"tenants: [{{name: t, keys: ['{KEY}'], classes: [gold]}}]", "tenants.t.classes = 'gold': unknown; allowed: interactive, completion, batch"),
+    (
+        f"tenants: [{{name: t, keys: ['{KEY}'], classes: [gold]}}]",
+        "tenants.t.classes = 'gold': unknown; allowed: interactive, completion, batch",
+    ),
     (f"tenants: [{{name: t, keys: ['{KEY}']}}, {{name: u, keys: ['{KEY}']}}]", "stands there twice; names must differ"),
-    (f"tenants: [{{name: t, keys: ['{KEY}'], max_concurrency: 0}}]", "tenants.0.max_concurrency = 0: allowed: a whole number, 1 to 1000000"),
+    (
+        f"tenants: [{{name: t, keys: ['{KEY}'], max_concurrency: 0}}]",
+        "tenants.0.max_concurrency = 0: allowed: a whole number, 1 to 1000000",
+    ),
 ]
 
 
@@ -96,30 +124,74 @@ def test_refusals_name_key_value_and_range(text: str, reported: str) -> None:
 
 REFUSED_MODELS = [
     ("{name: m, settings: {max_model_len: 100}}", "models.0.source: missing, and it has no default; allowed: a text"),
-    ("{name: m, source: s}", "models.0.settings: missing, and it has no default; allowed: a mapping of dtype, quantization"),
-    ("{name: m, source: s, settings: {max_model_len: 8}}", "models.0.settings.max_model_len = 8: allowed: a whole number, 16 to 10485760"),
+    (
+        "{name: m, source: s}",
+        "models.0.settings: missing, and it has no default; allowed: a mapping of dtype, quantization",
+    ),
+    (
+        "{name: m, source: s, settings: {max_model_len: 8}}",
+        "models.0.settings.max_model_len = 8: allowed: a whole number, 16 to 10485760",
+    ),
     ("{name: a b, source: s, settings: {max_model_len: 99}}", "models.0.name = 'a b': allowed: a text of the form"),
-    ("{name: m, source: s, settings: {max_model_len: 99, dtype: int8}}", "settings.dtype = 'int8': allowed: auto, bfloat16, float16, float32"),
-    ("{name: m, source: s, settings: {max_model_len: 99, kv_cache_memory_bytes: 5}}", "= 5: allowed: a whole number, at least 1048576 or null"),
-    ("{name: m, source: s, settings: {max_model_len: 99, tensor_parallel_size: 17}}", "= 17: allowed: a whole number, 1 to 16"),
-    ("{name: m, source: s, settings: {max_model_len: 99, speculative: {method: eagle}}}", "method 'eagle' needs `model`"),
-    ("{name: m, source: s, settings: {max_model_len: 99}, replicas: {count: -1}}", "replicas.count = -1: allowed: a whole number, 0 to 10000"),
-    ("{name: m, source: s, settings: {max_model_len: 99}, replicas: {count: yes}}", "replicas.count = True: allowed: a whole number, 0 to 10000"),
-    ("{name: m, source: s, settings: {max_model_len: 99}, regions: [q]}", "models.m.regions = 'q': unknown; allowed: r"),
+    (
+        "{name: m, source: s, settings: {max_model_len: 99, dtype: int8}}",
+        "settings.dtype = 'int8': allowed: auto, bfloat16, float16, float32",
+    ),
+    (
+        "{name: m, source: s, settings: {max_model_len: 99, kv_cache_memory_bytes: 5}}",
+        "= 5: allowed: a whole number, at least 1048576 or null",
+    ),
+    (
+        "{name: m, source: s, settings: {max_model_len: 99, tensor_parallel_size: 17}}",
+        "= 17: allowed: a whole number, 1 to 16",
+    ),
+    (
+        "{name: m, source: s, settings: {max_model_len: 99, speculative: {method: eagle}}}",
+        "method 'eagle' needs `model`",
+    ),
+    (
+        "{name: m, source: s, settings: {max_model_len: 99}, replicas: {count: -1}}",
+        "replicas.count = -1: allowed: a whole number, 0 to 10000",
+    ),
+    (
+        "{name: m, source: s, settings: {max_model_len: 99}, replicas: {count: yes}}",
+        "replicas.count = True: allowed: a whole number, 0 to 10000",
+    ),
+    (
+        "{name: m, source: s, settings: {max_model_len: 99}, regions: [q]}",
+        "models.m.regions = 'q': unknown; allowed: r",
+    ),
     ("{name: m, source: s, settings: {max_model_len: 99}, pool: q}", "models.m.pool: 'q' is unknown; allowed: p"),
     ("{name: m, source: s, settings: {max_model_len: 99}, adapters: [{name: m, source: t}]}", "'m' stands there twice"),
     ("5", "models.0 = 5: allowed: a mapping of name, source"),
-    ("{name: m, source: s, settings: {max_model_len: 99}, simulated: {costs: c}}", "engine = 'vllm' with a `simulated` section: allowed:"),
-    ("{name: m, source: s, settings: {max_model_len: 99}, engine: tpu}", "models.0.engine = 'tpu': allowed: vllm, simulated"),
-    ("{name: m-simulated, source: s, settings: {max_model_len: 99}}", "name = 'm-simulated': allowed: a name that does not end in -simulated"),
-    ("{name: m-simulated, source: s, settings: {max_model_len: 99}, engine: simulated}", "engine = 'simulated' without a `simulated` section"),
-    ("{name: m, source: s, settings: {max_model_len: 99}, engine: simulated, simulated: {costs: c}}", "a name that ends in -simulated"),
     (
-        "{name: m-simulated, source: s, task: embed, settings: {max_model_len: 99}, engine: simulated, simulated: {costs: c}}",
+        "{name: m, source: s, settings: {max_model_len: 99}, simulated: {costs: c}}",
+        "engine = 'vllm' with a `simulated` section: allowed:",
+    ),
+    (
+        "{name: m, source: s, settings: {max_model_len: 99}, engine: tpu}",
+        "models.0.engine = 'tpu': allowed: vllm, simulated",
+    ),
+    (
+        "{name: m-simulated, source: s, settings: {max_model_len: 99}}",
+        "name = 'm-simulated': allowed: a name that does not end in -simulated",
+    ),
+    (
+        "{name: m-simulated, source: s, settings: {max_model_len: 99}, engine: simulated}",
+        "engine = 'simulated' without a `simulated` section",
+    ),
+    (
+        "{name: m, source: s, settings: {max_model_len: 99}, engine: simulated, simulated: {costs: c}}",
+        "a name that ends in -simulated",
+    ),
+    (
+        "{name: m-simulated, source: s, task: embed, settings: {max_model_len: 99}, engine: simulated, simulated: "
+        "{costs: c}}",
         "task: embed: not with engine = 'simulated'",
     ),
     (
-        "{name: m-simulated, source: s, settings: {max_model_len: 99}, engine: simulated, simulated: {costs: c, tokens_per_chunk: 0}}",
+        "{name: m-simulated, source: s, settings: {max_model_len: 99}, engine: simulated, simulated: {costs: c, "
+        "tokens_per_chunk: 0}}",
         "models.0.simulated.tokens_per_chunk = 0: allowed: a whole number, 1 to 4096",
     ),
 ]
@@ -136,12 +208,19 @@ def test_paths_start_from_the_specs_folder_and_an_empty_one_is_none(tmp_path: Pa
     assert models != MODELS
     file.write_text(f'{HEAD}{models}\ngateway: {{trace_file: t.jsonl, decision_log: "", simulator_error: /e.json}}')
     spec = load_spec(file)
-    assert (spec.gateway.trace_file, spec.gateway.decision_log, spec.gateway.simulator_error) == (str(tmp_path / "t.jsonl"), None, "/e.json")
+    assert (spec.gateway.trace_file, spec.gateway.decision_log, spec.gateway.simulator_error) == (
+        str(tmp_path / "t.jsonl"),
+        None,
+        "/e.json",
+    )
     assert spec.models[0].step_log == str(tmp_path / "steps")
 
 
 def test_a_simulated_model(tmp_path: Path) -> None:
-    text = f"{HEAD}models: [{{name: m-simulated, source: s, engine: simulated, simulated: {{costs: c.json}}, settings: {{max_model_len: 99}}}}]"
+    text = (
+        f"{HEAD}models: [{{name: m-simulated, source: s, engine: simulated, simulated: {{costs: c.json}}, settings: "
+        f"{{max_model_len: 99}}}}]"
+    )
     (tmp_path / "spec.yaml").write_text(text)
     model = load_spec(tmp_path / "spec.yaml").models[0]
     assert model.simulated is not None
@@ -153,7 +232,9 @@ def test_a_simulated_model(tmp_path: Path) -> None:
 
 def test_a_model_that_no_node_can_hold() -> None:
     regions = "name: x\nregions: [{name: r, pools: [{name: g, accelerator: L4, gpus_per_node: 2}]}]\n"
-    reported = problem(regions + "models: [{name: m, source: s, settings: {max_model_len: 99, tensor_parallel_size: 4}}]")
+    reported = problem(
+        regions + "models: [{name: m, source: s, settings: {max_model_len: 99, tensor_parallel_size: 4}}]"
+    )
     assert "models.m.settings.tensor_parallel_size = 4" in reported
     assert "allowed: 1 to 2" in reported
 
@@ -220,7 +301,10 @@ def keys_of(section: type[BaseModel]) -> list[str]:
     return list(section.model_fields)
 
 
-@given(st.dictionaries(st.sampled_from([*keys_of(ClusterSpec), "other"]), YAMLS), st.dictionaries(st.sampled_from(keys_of(GatewaySpec)), YAMLS))
+@given(
+    st.dictionaries(st.sampled_from([*keys_of(ClusterSpec), "other"]), YAMLS),
+    st.dictionaries(st.sampled_from(keys_of(GatewaySpec)), YAMLS),
+)
 def test_any_change_is_a_spec_or_refused_with_the_key(change: dict[str, Any], gateway: dict[str, Any]) -> None:
     data = {**yaml.safe_load(HEAD + MODELS), "gateway": gateway, **change}
     refused = None
@@ -236,7 +320,14 @@ SECONDS = st.floats(0.001, 86_400)
 
 
 @given(
-    st.builds(Timeouts, queue_wait_s=SECONDS, first_byte_s=SECONDS, total_s=st.just(86_400.0), connect_s=SECONDS, between_bytes_s=SECONDS),
+    st.builds(
+        Timeouts,
+        queue_wait_s=SECONDS,
+        first_byte_s=SECONDS,
+        total_s=st.just(86_400.0),
+        connect_s=SECONDS,
+        between_bytes_s=SECONDS,
+    ),
     st.integers(1, 65_535),
     st.sampled_from(["127.0.0.1", "::1", "127.3.2.1"]),
     st.integers(0, 10_000),

@@ -40,7 +40,9 @@ def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:
         assert is_special(place)
         with pytest.raises(OSError, match="no regular file"):
             write_whole(place, "x")
-    assert {place: stat.S_IFMT(os.lstat(place).st_mode) for place in before} == {place: stat.S_IFMT(one.st_mode) for place, one in before.items()}
+    assert {place: stat.S_IFMT(os.lstat(place).st_mode) for place in before} == {
+        place: stat.S_IFMT(one.st_mode) for place, one in before.items()
+    }
     assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
 
 

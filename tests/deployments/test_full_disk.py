@@ -1,4 +1,5 @@
-"""No log takes anything with it: each writer of a log meets a full disk, a removed folder, a read-only disk, and goes on when it can.
+"""No log takes anything with it: each writer of a log meets a full disk, a removed folder, a read-only disk, and goes
+on when it can.
 
 The writers are found in the source, so that a new one is not forgotten here.
 """
@@ -160,7 +161,9 @@ class Lines:
 def access(folder: Path) -> Lines:
     logs = Logs()
     journal = Journal(folder / "logs" / "access.jsonl", None, logs)
-    return Lines(folder / "logs" / "access.jsonl", logs.named("access"), lambda: journal.write(_ledger()), journal.close)
+    return Lines(
+        folder / "logs" / "access.jsonl", logs.named("access"), lambda: journal.write(_ledger()), journal.close
+    )
 
 
 def trace(folder: Path) -> Lines:
@@ -211,7 +214,8 @@ class Arrivals:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "arrivals.json"
         self.live_forecaster = LiveForecaster(
-            SimpleNamespace(facts=None, model=SimpleNamespace(name="m"), setup=SimpleNamespace(forecast="none")), self.path
+            SimpleNamespace(facts=None, model=SimpleNamespace(name="m"), setup=SimpleNamespace(forecast="none")),
+            self.path,
         )  # type: ignore[arg-type]
         self.unix_s = 1e9
 
@@ -343,7 +347,11 @@ def test_a_folder_that_is_removed_is_made_again(name: str, tmp_path: Path) -> No
     for _ in range(3):
         writer.write()
     shutil.rmtree(folder)
-    if name in ("controls", "arrivals", "epochs"):  # in the run directory itself, or beside what is there: whoever runs the cluster makes it
+    if name in (
+        "controls",
+        "arrivals",
+        "epochs",
+    ):  # in the run directory itself, or beside what is there: whoever runs the cluster makes it
         folder.mkdir()
         if isinstance(writer, Controls):
             writer.written = 0
@@ -371,7 +379,14 @@ def test_a_read_only_disk_from_the_start(name: str, disk: SmallDisk) -> None:
     writer.check(gaps=name != "decisions")  # whose first header is the first line that there is
 
 
-ROOMS = ("deployments", "autoscaling/log", "autoscaling/serve", "autoscaling/forecast", "autoscaling/scaler", "autoscaling/policies")
+ROOMS = (
+    "deployments",
+    "autoscaling/log",
+    "autoscaling/serve",
+    "autoscaling/forecast",
+    "autoscaling/scaler",
+    "autoscaling/policies",
+)
 """What runs in a gateway, a replica, the directory or the controller."""
 SHARED = {"deployments/telemetry/line_log.py", "deployments/ownership/decision_log.py"}
 
@@ -381,13 +396,22 @@ def test_no_other_module_writes_files() -> None:
     for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and (name := ast.unparse(node.func).rpartition(".")[2]):
-                modes = {value.value for value in (*node.args, *(keyword.value for keyword in node.keywords)) if isinstance(value, ast.Constant)}
+                modes = {
+                    value.value
+                    for value in (*node.args, *(keyword.value for keyword in node.keywords))
+                    if isinstance(value, ast.Constant)
+                }
                 opens = name == "open" and (
-                    ast.unparse(node.func) == "os.open" or modes & {"w", "a", "x", "wb", "ab", "xb", "r+", "rb+", "a+", "ab+"}
+                    ast.unparse(node.func) == "os.open"
+                    or modes & {"w", "a", "x", "wb", "ab", "xb", "r+", "rb+", "a+", "ab+"}
                 )
-                writes = opens or name in ("write_text", "write_bytes", "NamedTemporaryFile") or name.endswith("FileHandler")
+                writes = (
+                    opens or name in ("write_text", "write_bytes", "NamedTemporaryFile") or name.endswith("FileHandler")
+                )
                 calls.setdefault("opens" if writes else name, set()).add(str(path.relative_to(ROOT)))
-    users = calls["opens"].union(*(calls.get(name, set()) for name in ("WholeLines", "LineLog", "DecisionLog", "write_json", "write_whole")))
+    users = calls["opens"].union(
+        *(calls.get(name, set()) for name in ("WholeLines", "LineLog", "DecisionLog", "write_json", "write_whole"))
+    )
     assert users - SHARED - BY_COMMANDS == set(USERS)
     assert sorted(name for names in USERS.values() for name in names) == sorted(WRITERS)
 
@@ -425,7 +449,8 @@ def test_what_was_decided_is_the_same_over_a_full_disk(disk: SmallDisk) -> None:
 
 
 class WornDisk:
-    """The `os` of `whole_lines.py` over a disk that refuses things at random, also in the middle of a line, and also to take it back."""
+    """The `os` of `whole_lines.py` over a disk that refuses things at random, also in the middle of a line, and also to
+    take it back."""
 
     def __init__(self, seed: int) -> None:
         self._dice = random.Random(seed)
@@ -445,7 +470,9 @@ class WornDisk:
 
     def write(self, descriptor: int, data: memoryview) -> int:
         self._refuse(0.25, errno.ENOSPC)
-        return os.write(descriptor, data[: self._dice.randrange(1, len(data) + 1)] if self._dice.random() < 0.5 else data)
+        return os.write(
+            descriptor, data[: self._dice.randrange(1, len(data) + 1)] if self._dice.random() < 0.5 else data
+        )
 
     def ftruncate(self, descriptor: int, length: int) -> None:
         self.kept += 1
@@ -472,7 +499,9 @@ def test_whatever_a_disk_refuses_the_rest_replays(seed: int, tmp_path: Path, mon
         drive(one, seed, turns=250)
     log.close()
     assert scheduler.placing.placed == twin.placing.placed > 20
-    files = sorted(tmp_path.glob("m.jsonl*"), key=lambda file: -int(file.suffix[1:]) if file.suffix[1:].isdigit() else 0)
+    files = sorted(
+        tmp_path.glob("m.jsonl*"), key=lambda file: -int(file.suffix[1:]) if file.suffix[1:].isdigit() else 0
+    )
     found = replay(line for file in files for line in file.read_text().splitlines(keepends=True))
     assert found.difference is None
     assert worn.refused > 5
@@ -546,7 +575,9 @@ def test_a_log_that_fails_is_told_once_and_counted(caplog: pytest.LogCaptureFixt
         (tmp_path / "logs").unlink()
         journal.write(_ledger())
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
-    samples = {(sample.name, sample.labels["log"]): sample.value for family in logs.collect() for sample in family.samples}
+    samples = {
+        (sample.name, sample.labels["log"]): sample.value for family in logs.collect() for sample in family.samples
+    }
     assert samples == {("raylane_log_lines_lost_total", "access"): 5, ("raylane_log_failing", "access"): 0}
     journal.close()
 

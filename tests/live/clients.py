@@ -11,12 +11,20 @@ from typing import Any
 
 import aiohttp
 
-STREAM: dict[str, Any] = {"model": "demo", "prompt": "1, 2, 3,", "max_tokens": 24, "temperature": 0, "ignore_eos": True, "stream": True}
+STREAM: dict[str, Any] = {
+    "model": "demo",
+    "prompt": "1, 2, 3,",
+    "max_tokens": 24,
+    "temperature": 0,
+    "ignore_eos": True,
+    "stream": True,
+}
 
 
 @dataclass
 class Answer:
-    """What a client got. `end`: done (the stream's proper end), error (an error, told as such), silent (an end without a word), left."""
+    """What a client got. `end`: done (the stream's proper end), error (an error, told as such), silent (an end without
+    a word), left."""
 
     end: str = "unresponsive"
     status: int = 0
@@ -34,10 +42,13 @@ class Answer:
 
 
 async def ask(session: aiohttp.ClientSession, url: str, **fields: Any) -> Answer:
-    """A streamed completion, to its end. No two have the same body, where no `user` is given: what ran when two replicas died is refused."""
+    """A streamed completion, to its end. No two have the same body, where no `user` is given: what ran when two
+    replicas died is refused."""
     answer = Answer()
     try:
-        async with session.post(url + "/v1/completions", json={**STREAM, "user": uuid.uuid4().hex, **fields}) as response:
+        async with session.post(
+            url + "/v1/completions", json={**STREAM, "user": uuid.uuid4().hex, **fields}
+        ) as response:
             answer.status = response.status
             answer.replica = response.headers.get("x-raylane-placement", "").partition(";")[0]
             answer.gateway = response.headers.get("x-raylane-gateway")
@@ -78,7 +89,9 @@ async def _read_events(response: aiohttp.ClientResponse, answer: Answer) -> None
 async def clients() -> AsyncIterator[aiohttp.ClientSession]:
     """A session without limits or time-outs."""
     connector = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None, sock_connect=30)) as session:
+    async with aiohttp.ClientSession(
+        connector=connector, timeout=aiohttp.ClientTimeout(total=None, sock_connect=30)
+    ) as session:
         yield session
 
 

@@ -32,7 +32,9 @@ PATIENCE_S = 120.0
 class LiveCluster:
     """A cluster that `raylane up` holds; `of` says which of its models is meant, else it is the first."""
 
-    def __init__(self, folder: Path, name: str, port: int, environment: dict[str, str], process: subprocess.Popen[bytes]) -> None:
+    def __init__(
+        self, folder: Path, name: str, port: int, environment: dict[str, str], process: subprocess.Popen[bytes]
+    ) -> None:
         self.folder = folder
         self.name = name
         self.url = f"http://127.0.0.1:{port}"
@@ -93,7 +95,8 @@ class LiveCluster:
         return {gateway["id"]: gateway["pid"] for gateway in self.status()["gateways"]}
 
     def owner_url(self) -> str:
-        """Where the gateway that owns the model answers, whatever else answers at `url`: it alone tells the model's metrics and books."""
+        """Where the gateway that owns the model answers, whatever else answers at `url`: it alone tells the model's
+        metrics and books."""
         report = self.status()
         owner = self._model_in(report)["owner"]
         return str(next(gateway["cell_url"] for gateway in report["gateways"] if gateway["id"] == owner))
@@ -104,13 +107,18 @@ class LiveCluster:
 
     def records(self) -> list[dict[str, Any]]:
         """The trace file's lines."""
-        return [json.loads(line) for line in self.trace_file.read_text().splitlines()] if self.trace_file.exists() else []
+        return (
+            [json.loads(line) for line in self.trace_file.read_text().splitlines()] if self.trace_file.exists() else []
+        )
 
     def quiet(self) -> bool:
         """No flow, no lease, nobody waits, and the engines say the same."""
         report = self.status()
         model = self._model_in(report)
-        idle = all((r["engine_running"], r["engine_waiting"], r["engine_exchanges"], r["kv_usage"]) == (0, 0, 0, 0) for r in model["replicas"])
+        idle = all(
+            (r["engine_running"], r["engine_waiting"], r["engine_exchanges"], r["kv_usage"]) == (0, 0, 0, 0)
+            for r in model["replicas"]
+        )
         waiting = sum(lane["waiting"] for lane in model["lanes"])
         busy = any(gateway["flows"] or gateway["open_ledgers"] for gateway in report["gateways"])
         return not busy and model["leases"] == 0 and waiting == 0 and idle
@@ -134,7 +142,11 @@ class LiveCluster:
 
     def engine_core(self, replica_pid: int) -> psutil.Process:
         """A replica's EngineCore."""
-        return next(process for process in psutil.Process(replica_pid).children(recursive=True) if "EngineCor" in " ".join(process.cmdline()))
+        return next(
+            process
+            for process in psutil.Process(replica_pid).children(recursive=True)
+            if "EngineCor" in " ".join(process.cmdline())
+        )
 
     @asynccontextmanager
     async def feeds(self) -> AsyncIterator[dict[str, Load]]:
@@ -149,7 +161,9 @@ class LiveCluster:
                         loads[url] = message
 
         timeout = aiohttp.ClientTimeout(total=None)
-        async with aiohttp.ClientSession(headers={"authorization": f"Bearer {self.secret()}"}, timeout=timeout) as session:
+        async with aiohttp.ClientSession(
+            headers={"authorization": f"Bearer {self.secret()}"}, timeout=timeout
+        ) as session:
             urls = [replica["url"] for replica in self.replicas()]
             tasks = [asyncio.create_task(follow(session, url)) for url in urls]
             try:
@@ -187,7 +201,9 @@ def begun(folder: Path, name: str, spec: dict[str, Any]) -> Iterator[LiveCluster
     spec["name"] = name
     spec["gateway"] |= {"port": port, "trace_file": str(folder / "trace.jsonl")}
     (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
-    path = os.pathsep.join(part for part in (str(ROOT), os.environ.get("PYTHONPATH")) if part)  # for faults that tests put into engines
+    path = os.pathsep.join(
+        part for part in (str(ROOT), os.environ.get("PYTHONPATH")) if part
+    )  # for faults that tests put into engines
     environment = {**os.environ, "RAYLANE_HOME": str(folder / "home"), "COLUMNS": "200", "PYTHONPATH": path}
     command = [sys.executable, "-m", "cli.main", "up", str(folder / "spec.yaml"), "--port", str(port)]
     with (folder / "up.log").open("wb") as log:
@@ -224,7 +240,12 @@ def _take_down(cluster: LiveCluster) -> None:
     """Ctrl-C, and a look at what is left: processes, ports, files in /dev/shm, Ray's temporary folder."""
     state = json.loads((cluster.run_dir / "state.json").read_text())
     family = cluster.family()
-    ports = {connection.laddr.port for process in family for connection in process.net_connections("tcp") if connection.status == "LISTEN"}
+    ports = {
+        connection.laddr.port
+        for process in family
+        for connection in process.net_connections("tcp")
+        if connection.status == "LISTEN"
+    }
     shared = shared_memory_of(family)
     cluster.process.send_signal(signal.SIGINT)
     cluster.process.wait(STOP_S)
@@ -251,7 +272,8 @@ def shared_memory_of(processes: set[psutil.Process]) -> set[str]:
 
 
 def free_port() -> int:
-    """A port that nobody listens on now, below the range from which the kernel gives ports to whoever asks for any (Ray's processes ask for many)."""
+    """A port that nobody listens on now, below the range from which the kernel gives ports to whoever asks for any
+    (Ray's processes ask for many)."""
     return next(port for port in (random.randint(20_000, 32_000) for _ in range(1_000)) if can_bind(port))
 
 

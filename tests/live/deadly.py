@@ -1,4 +1,5 @@
-"""A fault for an engine's core: a logits processor of vLLM that ends its process when a prompt holds a marker. Named in a spec's `extra`."""
+"""A fault for an engine's core: a logits processor of vLLM that ends its process when a prompt holds a marker. Named in
+a spec's `extra`."""
 
 import os
 import signal

@@ -53,17 +53,26 @@ class Replica:
 
     async def chat(self, session: aiohttp.ClientSession, name: str, **options: Any) -> dict[str, Any]:
         """The answer to a chat under that request id."""
-        body = {"model": "demo", "messages": [{"role": "user", "content": "Count from 1 to 5."}], "ignore_eos": True, **options}
+        body = {
+            "model": "demo",
+            "messages": [{"role": "user", "content": "Count from 1 to 5."}],
+            "ignore_eos": True,
+            **options,
+        }
         async with session.post("/v1/chat/completions", json=body, headers=self.named(name)) as response:
             answer: dict[str, Any] = await response.json()
             assert response.status == 200, answer
             return answer
 
     @asynccontextmanager
-    async def stream(self, session: aiohttp.ClientSession, name: str, max_tokens: int = 7_000) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def stream(
+        self, session: aiohttp.ClientSession, name: str, max_tokens: int = 7_000
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         """A stream under that request id, whose first bytes may be read."""
         body = {"model": "demo", "prompt": "1 2 3", "stream": True, "ignore_eos": True, "max_tokens": max_tokens}
-        async with session.post("/v1/completions", json=body, headers=self.named(name), read_bufsize=1 << 22) as response:
+        async with session.post(
+            "/v1/completions", json=body, headers=self.named(name), read_bufsize=1 << 22
+        ) as response:
             assert response.status == 200
             yield response
 

@@ -1,4 +1,5 @@
-"""What tests of scaling ask of a live cluster, and the runs that every kind of engine has to stand: a burst, a ramp up and down, zero and back."""
+"""What tests of scaling ask of a live cluster, and the runs that every kind of engine has to stand: a burst, a ramp up
+and down, zero and back."""
 
 import asyncio
 import time
@@ -68,8 +69,11 @@ def apply(cell: LiveCluster, **changes: Any) -> None:
 
 
 @asynccontextmanager
-async def load(cell: LiveCluster, session: aiohttp.ClientSession, at_once: int, **request: Any) -> AsyncIterator[list[Answer]]:
-    """So many clients that ask again and again, until the block ends: as much load for slow engines as for fast ones. All get their answers."""
+async def load(
+    cell: LiveCluster, session: aiohttp.ClientSession, at_once: int, **request: Any
+) -> AsyncIterator[list[Answer]]:
+    """So many clients that ask again and again, until the block ends: as much load for slow engines as for fast ones.
+    All get their answers."""
     answers: list[Answer] = []
     ended = asyncio.Event()
 
@@ -91,9 +95,13 @@ def read_header(cell: LiveCluster) -> Header:
     return [entry for entry in entries if isinstance(entry, Header)][-1]
 
 
-async def burst(cell: LiveCluster, session: aiohttp.ClientSession, requests_at_once: int, tell: list[str], **request: Any) -> None:
+async def burst(
+    cell: LiveCluster, session: aiohttp.ClientSession, requests_at_once: int, tell: list[str], **request: Any
+) -> None:
     """So many requests at once: decided on by the first books that can show them, and all answered."""
-    await asyncio.to_thread(eventually, lambda: scaling(cell)["reason"] in ("no_room", "steady", "cooling", "min_replicas"))
+    await asyncio.to_thread(
+        eventually, lambda: scaling(cell)["reason"] in ("no_room", "steady", "cooling", "min_replicas")
+    )
     began = time.time()
     asked = [asyncio.create_task(ask(session, cell.url, **request)) for _ in range(requests_at_once)]
     await eventually_async(lambda: any(one.decision.changes for one in records(cell)), every_s=0.05)
@@ -101,16 +109,21 @@ async def burst(cell: LiveCluster, session: aiohttp.ClientSession, requests_at_o
     seen = [one for one in records(cell) if one.signals.unix_s >= began and one.signals.waiting]
     tell.append(f"from burst to decision: {first.signals.unix_s - began:.2f} s")
     assert first.decision.requested > 1
-    assert len([one for one in seen if one.ns <= first.ns]) <= 2, "two readings of the books, half a second apart, are enough"
+    assert len([one for one in seen if one.ns <= first.ns]) <= 2, (
+        "two readings of the books, half a second apart, are enough"
+    )
     answers = await asyncio.gather(*asked)
     assert {(answer.status, answer.end) for answer in answers} == {(200, "done")}
 
 
-async def ramp(cell: LiveCluster, session: aiohttp.ClientSession, maximum: int, at_once: int, tell: list[str], **request: Any) -> None:
-    """Up to the most replicas and down to one again, while one client goes on: every request is answered, and the books balance.
+async def ramp(
+    cell: LiveCluster, session: aiohttp.ClientSession, maximum: int, at_once: int, tell: list[str], **request: Any
+) -> None:
+    """Up to the most replicas and down to one again, while one client goes on: every request is answered, and the books
+    balance.
 
-    `at_once` clients must be more than the replicas' seats: clients that just fill them ask more slowly while fewer replicas serve, and the policy may
-    rest at fewer."""
+    `at_once` clients must be more than the replicas' seats: clients that just fill them ask more slowly while fewer
+    replicas serve, and the policy may rest at fewer."""
     async with load(cell, session, at_once, **request) as many:
         await eventually_async(lambda: ready(cell) == maximum, _STARTS_S, every_s=0.2)
     async with load(cell, session, 1, **request) as few:

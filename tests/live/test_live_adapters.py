@@ -41,7 +41,12 @@ async def test_prompt_logprobs_beside_other_requests(tmp_path_factory: pytest.Te
         async with aiohttp.ClientSession() as session:
 
             async def status(number: int) -> int:
-                body = {"model": ("demo", "adapted")[number % 2], "prompt": f"1, 2, {number},", "max_tokens": 20, "prompt_logprobs": 1}
+                body = {
+                    "model": ("demo", "adapted")[number % 2],
+                    "prompt": f"1, 2, {number},",
+                    "max_tokens": 20,
+                    "prompt_logprobs": 1,
+                }
                 async with session.post(cluster.url + "/v1/completions", json=body) as response:
                     return response.status
 

@@ -1,4 +1,5 @@
-"""The channel between two gateways, cut again and again under load while nobody can move the ownership: no id is placed twice, no lease is left."""
+"""The channel between two gateways, cut again and again under load while nobody can move the ownership: no id is placed
+twice, no lease is left."""
 
 import asyncio
 import ctypes
@@ -29,7 +30,9 @@ _PIDFD_GETFD = 438
 async def test_no_id_is_placed_twice_while_the_channel_is_cut(tmp_path: Path, tell: list[str]) -> None:
     spec = simulated(tmp_path / "decisions")
     with held(tmp_path, "cut", spec) as cluster:
-        await asyncio.to_thread(eventually, lambda: len(cluster.gateways()) == 2 and cluster.model()["owner"] is not None)
+        await asyncio.to_thread(
+            eventually, lambda: len(cluster.gateways()) == 2 and cluster.model()["owner"] is not None
+        )
         directory = next(process for process in cluster.family() if "ray::Directory" in " ".join(process.cmdline()))
         stop = asyncio.Event()
         asking = [asyncio.create_task(client(cluster, spec["models"][0]["name"], stop)) for _ in range(CLIENTS)]
@@ -43,13 +46,18 @@ async def test_no_id_is_placed_twice_while_the_channel_is_cut(tmp_path: Path, te
         finally:
             directory.resume()
         assert cuts > CUT_FOR_S, "about a cut a second at least"
-        assert (model["owner"], model["epoch"]) == (before["owner"], before["epoch"]), "one owner all the time, or nothing was tested"
+        assert (model["owner"], model["epoch"]) == (before["owner"], before["epoch"]), (
+            "one owner all the time, or nothing was tested"
+        )
         assert {answer.end for answer in answers} == {"done"}, Counter((answer.end, answer.code) for answer in answers)
         eventually(lambda: cluster.model()["owner"] is not None)
     placed = placements(tmp_path / "decisions")  # written to the end
     assert {name: times for name, times in placed.items() if times > 1} == {}, "an id is placed once"
     raised = sum(not name.endswith("-1") for name in placed)
-    tell.append(f"{cuts} cuts of the channel: {len(answers)} requests answered, {len(placed)} placements, {raised} of them under a later attempt")
+    tell.append(
+        f"{cuts} cuts of the channel: {len(answers)} requests answered, {len(placed)} placements, {raised} of them "
+        "under a later attempt"
+    )
 
 
 def simulated(decisions: Path) -> dict[str, Any]:

@@ -45,7 +45,9 @@ def test_up_in_the_background_and_down(tmp_path_factory: pytest.TempPathFactory)
         assert "BAD" not in doctor.stdout, doctor.stdout
         assert "torch" in doctor.stdout
         body = {"model": "demo", "prompt": "1, 2, 3,", "max_tokens": 1_500, "ignore_eos": True, "stream": True}
-        stream = requests.post(f"http://127.0.0.1:{port}/v1/completions", json=body, stream=True, timeout=60).iter_content(64)
+        stream = requests.post(
+            f"http://127.0.0.1:{port}/v1/completions", json=body, stream=True, timeout=60
+        ).iter_content(64)
         next(stream)
     finally:
         with ThreadPoolExecutor(1) as pool:
@@ -74,7 +76,8 @@ def test_a_start_that_fails_says_why(tmp_path_factory: pytest.TempPathFactory) -
 def test_an_engine_core_that_fails_says_its_own_cause(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Too small a KV cache is seen in the core's process only."""
     reported = _failing(
-        tmp_path_factory.mktemp("failing"), {"settings": {"max_model_len": 8192, "enforce_eager": True, "kv_cache_memory_bytes": 1 << 20}}
+        tmp_path_factory.mktemp("failing"),
+        {"settings": {"max_model_len": 8192, "enforce_eager": True, "kv_cache_memory_bytes": 1 << 20}},
     )
     assert "model-demo could not start: RuntimeError: the engine's core did not start: ValueError: " in reported
     assert "KV cache" in reported

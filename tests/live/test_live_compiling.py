@@ -39,13 +39,18 @@ def test_what_clients_may_ask_is_compiled_before_the_replica_is_ready(
         assert compiled
         slowest_s = 0.0
         for asked in ASKED:
-            answer = requests.post(cluster.url + "/v1/completions", json={"model": "demo", "max_tokens": 4, **asked}, timeout=60)
+            answer = requests.post(
+                cluster.url + "/v1/completions", json={"model": "demo", "max_tokens": 4, **asked}, timeout=60
+            )
             assert answer.status_code == 200, answer.text
             slowest_s = max(slowest_s, answer.elapsed.total_seconds())
         assert libraries(cache) == compiled
         (after,) = cluster.replicas()
         assert after["pid"] == before["pid"]
-        tell.append(f"{len(compiled)} libraries compiled before the replica was ready; the slowest of {len(ASKED)} requests took {slowest_s:.2f} s")
+        tell.append(
+            f"{len(compiled)} libraries compiled before the replica was ready; the slowest of {len(ASKED)} requests "
+            f"took {slowest_s:.2f} s"
+        )
 
 
 def libraries(cache: Path) -> set[str]:

@@ -1,4 +1,5 @@
-"""Queries of death on real vLLM: one that the door does not recognise costs two replicas, one that it does costs none."""
+"""Queries of death on real vLLM: one that the door does not recognise costs two replicas, one that it does costs
+none."""
 
 import asyncio
 from collections.abc import Iterator
@@ -33,17 +34,27 @@ def deadly(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
 async def send_again_and_again(cluster: LiveCluster, stream: bool) -> list[Answer]:
     """A client that retries whatever it is told, with the same bytes each time."""
     async with clients() as session:
-        return [await ask(session, cluster.url, prompt=[5, 6, 7, *MARKER, 8], stream=stream, max_tokens=20, user=str(stream)) for _ in range(TRIES)]
+        return [
+            await ask(
+                session, cluster.url, prompt=[5, 6, 7, *MARKER, 8], stream=stream, max_tokens=20, user=str(stream)
+            )
+            for _ in range(TRIES)
+        ]
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-async def test_a_query_of_death_costs_two_replicas_and_nobody_else_an_answer(deadly: LiveCluster, tell: list[str], stream: bool) -> None:
+async def test_a_query_of_death_costs_two_replicas_and_nobody_else_an_answer(
+    deadly: LiveCluster, tell: list[str], stream: bool
+) -> None:
     eventually(deadly.is_whole, 180)
     before = {replica["pid"] for replica in deadly.replicas()}
     lost_before = losses(deadly)
     prompt = [9, int(stream)]
     async with clients() as session:
-        others = [asyncio.create_task(ask(session, deadly.url, stream=False, max_tokens=150, prompt=[*prompt, number])) for number in range(OTHERS)]
+        others = [
+            asyncio.create_task(ask(session, deadly.url, stream=False, max_tokens=150, prompt=[*prompt, number]))
+            for number in range(OTHERS)
+        ]
         await asyncio.to_thread(eventually, lambda: all(replica["leases"] > 2 for replica in deadly.replicas()))
         tries = await send_again_and_again(deadly, stream)
         answers = await asyncio.gather(*others)
@@ -62,7 +73,10 @@ async def test_a_query_of_death_costs_two_replicas_and_nobody_else_an_answer(dea
     (culprit,) = [digest for digest in culprits if all(digest in one["digests"] for one in lost)]
     assert f"query of death {culprit}" in deadly.cli("status", "--once").stdout
     took_s = max(answer.ended_s for answer in answers) - min(answer.started_s for answer in answers)
-    tell.append(f"{TRIES} sends of a query of death: {len(lost)} replicas lost, {OTHERS} others answered, the last after {took_s:.0f} s")
+    tell.append(
+        f"{TRIES} sends of a query of death: {len(lost)} replicas lost, {OTHERS} others answered, the last after "
+        f"{took_s:.0f} s"
+    )
 
 
 async def test_a_known_killer_is_refused_and_costs_no_replica(deadly: LiveCluster) -> None:

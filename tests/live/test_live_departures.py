@@ -1,5 +1,5 @@
-"""Everything that can end in a cell ends: status, the terminal of `raylane up`, `explain` and metrics name each loss with its cause, and take no
-planned end for one."""
+"""Everything that can end in a cell ends: status, the terminal of `raylane up`, `explain` and metrics name each loss
+with its cause, and take no planned end for one."""
 
 import asyncio
 import os
@@ -35,7 +35,10 @@ async def test_each_end_is_told_with_its_cause(tmp_path: Path, tell: list[str]) 
         drained = await drained_replica(cluster)
         status = " ".join(cluster.done("status", "--once").split())
         ended = cluster.done("explain", "--ended", "--log", str(cluster.run_dir / "logs" / "lifecycle.jsonl"))
-        metrics = [cluster.ask("/metrics", url).text for url in (gateway["cell_url"] for gateway in cluster.status()["gateways"])]
+        metrics = [
+            cluster.ask("/metrics", url).text
+            for url in (gateway["cell_url"] for gateway in cluster.status()["gateways"])
+        ]
     printed = cluster.log.read_text()
     for text in (ended, printed, status):
         assert f"replica {short(names['replica'])}" in text
@@ -48,10 +51,26 @@ async def test_each_end_is_told_with_its_cause(tmp_path: Path, tell: list[str]) 
     assert "ended as planned" not in printed, "whoever wanted an end knows of it"
     assert " lost (" not in printed.partition("Stopping:")[2]
     assert printed.count(" lost (") == 5, printed
-    for kind, cause in (("replica", "process_died"), ("gateway", "process_died"), ("controller", "process_died"), ("replica", "unresponsive")):
-        counted = [line for page in metrics for line in page.splitlines() if line.startswith("raylane_departures_total") and f'kind="{kind}"' in line]
+    for kind, cause in (
+        ("replica", "process_died"),
+        ("gateway", "process_died"),
+        ("controller", "process_died"),
+        ("replica", "unresponsive"),
+    ):
+        counted = [
+            line
+            for page in metrics
+            for line in page.splitlines()
+            if line.startswith("raylane_departures_total") and f'kind="{kind}"' in line
+        ]
         assert any(f'cause="{cause}"' in line for line in counted), (kind, cause, counted)
-    tell.append("\n".join(line for line in printed.splitlines() if " lost (" in line or " was ready after" in line or "spoke again" in line))
+    tell.append(
+        "\n".join(
+            line
+            for line in printed.splitlines()
+            if " lost (" in line or " was ready after" in line or "spoke again" in line
+        )
+    )
 
 
 def spec() -> dict[str, Any]:
@@ -75,7 +94,9 @@ def departures(cluster: LiveCluster) -> list[dict[str, Any]]:
 
 async def departed(cluster: LiveCluster, kind: str, holds: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
     """The last departure of that kind, once it is as wanted."""
-    await asyncio.to_thread(eventually, lambda: any(one["kind"] == kind and holds(one) for one in departures(cluster)), 180)
+    await asyncio.to_thread(
+        eventually, lambda: any(one["kind"] == kind and holds(one) for one in departures(cluster)), 180
+    )
     return [one for one in departures(cluster) if one["kind"] == kind][-1]
 
 
@@ -84,8 +105,13 @@ async def killed_replica(cluster: LiveCluster) -> str:
     victim = cluster.replicas()[0]
     async with clients() as session:
         tasks = [asyncio.create_task(ask(session, cluster.url, model=MODEL, max_tokens=400)) for _ in range(STREAMS)]
-        tasks += [asyncio.create_task(ask(session, cluster.url, model=MODEL, max_tokens=400, stream=False)) for _ in range(STREAMS)]
-        await asyncio.to_thread(eventually, lambda: all(replica["leases"] >= STREAMS // 2 for replica in cluster.replicas()))
+        tasks += [
+            asyncio.create_task(ask(session, cluster.url, model=MODEL, max_tokens=400, stream=False))
+            for _ in range(STREAMS)
+        ]
+        await asyncio.to_thread(
+            eventually, lambda: all(replica["leases"] >= STREAMS // 2 for replica in cluster.replicas())
+        )
         os.kill(victim["pid"], signal.SIGKILL)
         answers = await asyncio.gather(*tasks)
     one = await departed(cluster, "replica", lambda one: one["replaced_by"])

@@ -1,4 +1,5 @@
-"""`raylane up` with simulated engines whose logs lie on a disk that fills: everything is answered, and the logs go on when there is room."""
+"""`raylane up` with simulated engines whose logs lie on a disk that fills: everything is answered, and the logs go on
+when there is room."""
 
 import asyncio
 from pathlib import Path
@@ -43,8 +44,13 @@ async def test_a_full_disk_under_the_logs(tmp_path: Path, tell: list[str]) -> No
                 await load(session, cluster, spec, 100)
             cluster.settle()
         replayed = cluster.cli("replay", *map(str, (disk.path / "decisions").glob("*.jsonl*")))
-        assert (replayed.returncode, "inputs are missing in" in replayed.stdout) == (0, True), replayed.stdout + replayed.stderr
-        tell.append(f"lost {failing['lost_lines']} lines of the decision log and no request; {' '.join(replayed.stdout.split())}")
+        assert (replayed.returncode, "inputs are missing in" in replayed.stdout) == (0, True), (
+            replayed.stdout + replayed.stderr
+        )
+        tell.append(
+            f"lost {failing['lost_lines']} lines of the decision log and no request; "
+            f"{' '.join(replayed.stdout.split())}"
+        )
 
 
 async def load(session: aiohttp.ClientSession, cluster: LiveCluster, spec: dict[str, Any], requests: int) -> None:
@@ -53,7 +59,12 @@ async def load(session: aiohttp.ClientSession, cluster: LiveCluster, spec: dict[
 
     async def client() -> None:
         for number in rest:
-            body = {"model": spec["models"][0]["name"], "prompt": f"{number}: one two three", "max_tokens": 8, "stream": number % 2 == 0}
+            body = {
+                "model": spec["models"][0]["name"],
+                "prompt": f"{number}: one two three",
+                "max_tokens": 8,
+                "stream": number % 2 == 0,
+            }
             async with session.post(cluster.url + "/v1/completions", json=body) as response:
                 assert response.status == 200, await response.text()
                 await response.read()

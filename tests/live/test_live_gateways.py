@@ -37,7 +37,8 @@ def pair(held_pair: LiveCluster) -> LiveCluster:
 
 
 class Load:
-    """Clients that ask again and again, each request on a connection of its own, so that the kernel chooses the gateway."""
+    """Clients that ask again and again, each request on a connection of its own, so that the kernel chooses the
+    gateway."""
 
     def __init__(self, cluster: LiveCluster, max_tokens: int) -> None:
         self.answers: list[Answer] = []
@@ -60,7 +61,9 @@ class Load:
         broke_s: float | None = None
         while not self._stop.is_set():
             async with clients() as session:
-                answer = await ask(session, self._cluster.url, max_tokens=self._max_tokens, stream_options={"include_usage": True})
+                answer = await ask(
+                    session, self._cluster.url, max_tokens=self._max_tokens, stream_options={"include_usage": True}
+                )
             if answer.gateway is None and answer.status == 0:
                 broke_s = broke_s or answer.ended_s
                 await asyncio.sleep(0.02)
@@ -77,7 +80,9 @@ async def test_the_owner_is_killed_ten_times(pair: LiveCluster, tell: list[str])
 
     async def kill() -> None:
         for _ in range(KILLS):
-            await asyncio.to_thread(eventually, lambda: len(pair.gateways()) == 2 and pair.model()["owner"] in pair.gateways(), 180)
+            await asyncio.to_thread(
+                eventually, lambda: len(pair.gateways()) == 2 and pair.model()["owner"] in pair.gateways(), 180
+            )
             owner = (await asyncio.to_thread(pair.model))["owner"]
             dead.append(owner)
             os.kill((await asyncio.to_thread(pair.gateways))[owner], signal.SIGKILL)
@@ -93,14 +98,19 @@ async def test_the_owner_is_killed_ten_times(pair: LiveCluster, tell: list[str])
     assert {answer.end for answer in others} == {"done"}, Counter((answer.end, answer.code) for answer in others)
     assert {answer.counted for answer in others} == {48}, "nobody gets two answers, or half of one"
     reset = [answer for answer in answers if answer.end != "done"]
-    assert {answer.code is None or "Client" in answer.code or "Server" in answer.code for answer in reset} <= {True}, Counter(a.code for a in reset)
+    assert {answer.code is None or "Client" in answer.code or "Server" in answer.code for answer in reset} <= {True}, (
+        Counter(a.code for a in reset)
+    )
     model = await asyncio.to_thread(pair.settle)
     assert model["lost_requests"] > 0
-    errors = Counter(record["error"] for record in pair.records() if record["gateway"] not in dead and record["outcome"] != "ok")
+    errors = Counter(
+        record["error"] for record in pair.records() if record["gateway"] not in dead and record["outcome"] != "ok"
+    )
     assert not errors, "no engine saw an id twice, no waiting request was given up"
     max_s = max(load.refused_s, default=0.0)
     tell.append(
-        f"{KILLS} owners killed under {CLIENTS} clients: {ends['done']} answered, {len(reset)} reset with their gateway, "
+        f"{KILLS} owners killed under {CLIENTS} clients: {ends['done']} answered, {len(reset)} reset with their "
+        "gateway, "
         f"takeover {min(took):.2f} to {max(took):.2f} s, a client was without a gateway for at most {max_s:.2f} s, "
         f"lost: {model['lost_requests']} running requests ({model['lost_tokens']} tokens), as the last owner counts"
     )
@@ -132,7 +142,10 @@ async def test_a_frozen_owner_gets_its_way_no_more(pair: LiveCluster, tell: list
     assert {answer.end for answer in answers} == {"done"}, Counter((answer.end, answer.code) for answer in answers)
     model = await asyncio.to_thread(pair.settle)
     assert model["owner"] != before
-    tell.append(f"owner frozen: taken over in {frozen['takeover_s']:.2f} s; {len(answers)} answered, all of them whole, those of the frozen one too")
+    tell.append(
+        f"owner frozen: taken over in {frozen['takeover_s']:.2f} s; {len(answers)} answered, all of them whole, those "
+        "of the frozen one too"
+    )
 
 
 async def test_an_upgrade_costs_no_error(pair: LiveCluster, tell: list[str]) -> None:
@@ -142,11 +155,26 @@ async def test_an_upgrade_costs_no_error(pair: LiveCluster, tell: list[str]) -> 
 
     async def roll() -> None:
         address = ray_address(pair)
-        environment = {**pair.environment, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(pair.run_dir / "ray_token")}
-        command = [sys.executable, "-m", "tests.live.rollout", address, str(pair.folder / "spec.yaml"), str(pair.run_dir)]
-        done = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+        environment = {
+            **pair.environment,
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(pair.run_dir / "ray_token"),
+        }
+        command = [
+            sys.executable,
+            "-m",
+            "tests.live.rollout",
+            address,
+            str(pair.folder / "spec.yaml"),
+            str(pair.run_dir),
+        ]
+        done = await asyncio.to_thread(
+            subprocess.run, command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
+        )
         assert done.returncode == 0, done.stderr
-        await asyncio.to_thread(eventually, lambda: len(pair.gateways()) == 2 and not set(pair.gateways()) & set(before))
+        await asyncio.to_thread(
+            eventually, lambda: len(pair.gateways()) == 2 and not set(pair.gateways()) & set(before)
+        )
         new = set(await asyncio.to_thread(pair.gateways))
         await asyncio.to_thread(eventually, lambda: new <= {answer.gateway for answer in load.answers})
 

@@ -1,4 +1,5 @@
-"""Hostile bodies against real vLLM: through the gateway none gets a 5xx that vLLM by itself would not give it, and the replica lives on."""
+"""Hostile bodies against real vLLM: through the gateway none gets a 5xx that vLLM by itself would not give it, and the
+replica lives on."""
 
 import asyncio
 import random
@@ -29,7 +30,9 @@ async def test_no_server_error_that_vllm_does_not_give(cluster: LiveCluster, tel
                 through.append(response.status)
                 await response.read()
             if through[-1] >= 500:
-                async with session.post(engine["url"] + path, data=body, headers={"authorization": f"Bearer {cluster.secret()}"}) as response:
+                async with session.post(
+                    engine["url"] + path, data=body, headers={"authorization": f"Bearer {cluster.secret()}"}
+                ) as response:
                     bare.append((number, path, body[:200], through[-1], response.status))
                     await response.read()
         assert (await ask(session, cluster.url)).status == 200

@@ -1,4 +1,5 @@
-"""Parts that die: others are unharmed, nobody's stream ends without a word, the dead are replaced, and the books balance."""
+"""Parts that die: others are unharmed, nobody's stream ends without a word, the dead are replaced, and the books
+balance."""
 
 import asyncio
 import json
@@ -23,7 +24,10 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1_200)]
 async def under_load(cluster: LiveCluster, act: Callable[[], None], desired: int = 40) -> list[Answer]:
     """The answers of long streams during which `act` is done."""
     async with clients() as session:
-        tasks = [asyncio.create_task(ask(session, cluster.url, max_tokens=600, prompt=f"{number}, 2, 3,")) for number in range(desired)]
+        tasks = [
+            asyncio.create_task(ask(session, cluster.url, max_tokens=600, prompt=f"{number}, 2, 3,"))
+            for number in range(desired)
+        ]
         await asyncio.to_thread(eventually, lambda: all(replica["leases"] > 0 for replica in cluster.replicas()))
         await asyncio.sleep(1.0)  # into the streams
         await asyncio.to_thread(act)
@@ -63,16 +67,22 @@ async def test_kill_9_of_a_replica(cluster: LiveCluster, tell: list[str]) -> Non
     back_s = time.monotonic() - killed[0]
     assert victim["replica_id"] not in {replica["replica_id"] for replica in cluster.replicas()}
     after = (await asyncio.to_thread(cluster.settle))["endings"]
-    assert after["failed"] - before["failed"] >= len(reported)  # a lease whose request was placed again may have ended so, too
+    assert after["failed"] - before["failed"] >= len(
+        reported
+    )  # a lease whose request was placed again may have ended so, too
     tell.append(
-        f"kill -9 of a replica: {len(reported)} told, {len(others)} unharmed, its children gone in {gone_s:.2f} s, two replicas again in {back_s:.0f} s"
+        f"kill -9 of a replica: {len(reported)} told, {len(others)} unharmed, its children gone in {gone_s:.2f} s, two "
+        f"replicas again in {back_s:.0f} s"
     )
 
 
 async def test_a_replica_killed_before_the_first_byte_costs_no_request(cluster: LiveCluster, tell: list[str]) -> None:
     victim = cluster.replicas()[0]
     async with clients() as session:
-        whole = [asyncio.create_task(ask(session, cluster.url, stream=False, max_tokens=400, prompt=f"{number}, 2, 3,")) for number in range(16)]
+        whole = [
+            asyncio.create_task(ask(session, cluster.url, stream=False, max_tokens=400, prompt=f"{number}, 2, 3,"))
+            for number in range(16)
+        ]
         await asyncio.to_thread(eventually, lambda: all(replica["leases"] > 2 for replica in cluster.replicas()))
         os.kill(victim["pid"], signal.SIGKILL)
         answers = await asyncio.gather(*whole)
@@ -86,12 +96,17 @@ async def test_a_replica_killed_before_the_first_byte_costs_no_request(cluster: 
     await asyncio.to_thread(eventually, cluster.is_whole, 180)
 
 
-async def test_an_engine_core_killed_before_the_first_byte_costs_no_request(cluster: LiveCluster, tell: list[str]) -> None:
+async def test_an_engine_core_killed_before_the_first_byte_costs_no_request(
+    cluster: LiveCluster, tell: list[str]
+) -> None:
     victim = cluster.replicas()[0]
     core = cluster.engine_core(victim["pid"])
     before = len(cluster.records())
     async with clients() as session:
-        whole = [asyncio.create_task(ask(session, cluster.url, stream=False, max_tokens=400, prompt=f"{number}, 4, 5,")) for number in range(16)]
+        whole = [
+            asyncio.create_task(ask(session, cluster.url, stream=False, max_tokens=400, prompt=f"{number}, 4, 5,"))
+            for number in range(16)
+        ]
         await asyncio.to_thread(eventually, lambda: all(replica["leases"] > 2 for replica in cluster.replicas()))
         core.kill()
         answers = await asyncio.gather(*whole)
@@ -99,8 +114,13 @@ async def test_an_engine_core_killed_before_the_first_byte_costs_no_request(clus
     again = [record["resubmitted"] for record in cluster.records()[before:] if record["resubmitted"]]
     assert set(again) <= {"engine_died", "replica_lost"}
     assert again
-    tell.append(f"kill -9 of an engine's core with {len(again)} whole answers under way ({', '.join(sorted(set(again)))}): all of them came")
-    await asyncio.to_thread(eventually, lambda: victim["replica_id"] not in {r["replica_id"] for r in cluster.replicas()}, 180)
+    tell.append(
+        f"kill -9 of an engine's core with {len(again)} whole answers under way ({', '.join(sorted(set(again)))}): all "
+        "of them came"
+    )
+    await asyncio.to_thread(
+        eventually, lambda: victim["replica_id"] not in {r["replica_id"] for r in cluster.replicas()}, 180
+    )
     await asyncio.to_thread(eventually, cluster.is_whole, 180)
 
 
@@ -136,7 +156,9 @@ async def test_an_engine_core_alone(cluster: LiveCluster, tell: list[str], numbe
     assert {(answer.end, answer.code) for answer in dead} <= {("error", "replica_lost"), ("done", None)}
     dead = [answer for answer in dead if answer.end == "error"]
     reported_s = max(answer.ended_s for answer in dead) - at[0]
-    await asyncio.to_thread(eventually, lambda: victim["replica_id"] not in {r["replica_id"] for r in cluster.replicas()}, 180)
+    await asyncio.to_thread(
+        eventually, lambda: victim["replica_id"] not in {r["replica_id"] for r in cluster.replicas()}, 180
+    )
     await asyncio.to_thread(eventually, cluster.is_whole, 180)
     back_s = time.monotonic() - at[0]
     _, alive = await asyncio.to_thread(psutil.wait_procs, family, 60)
@@ -144,20 +166,28 @@ async def test_an_engine_core_alone(cluster: LiveCluster, tell: list[str], numbe
     after = (await asyncio.to_thread(cluster.settle))["endings"]
     assert after["failed"] - before["failed"] >= len(dead) > 0
     tell.append(
-        f"EngineCore {number.name}: {len(dead)} told within {reported_s:.1f} s, its replica gone in {at[1] - at[0]:.1f} s, replaced in {back_s:.1f} s"
+        f"EngineCore {number.name}: {len(dead)} told within {reported_s:.1f} s, its replica gone in "
+        f"{at[1] - at[0]:.1f} s, replaced in {back_s:.1f} s"
     )
 
 
 async def test_a_stopped_core_as_its_replica_tells(cluster: LiveCluster) -> None:
-    """At the replica's own door: its feed says that it is unhealthy, and then its streams end with an error within 5 s."""
+    """At the replica's own door: its feed says that it is unhealthy, and then its streams end with an error within 5
+    s."""
     replica = Replica(cluster, cluster.replicas()[0])
-    async with replica.session() as session, replica.feed(session) as messages, replica.stream(session, "stopped-1") as response:
+    async with (
+        replica.session() as session,
+        replica.feed(session) as messages,
+        replica.stream(session, "stopped-1") as response,
+    ):
         await response.content.readline()
         cluster.engine_core(replica.pid).send_signal(signal.SIGSTOP)
         await until(messages, lambda message: isinstance(message, Load) and message.state is ReplicaState.UNHEALTHY)
         rest = await asyncio.wait_for(response.content.read(), 5)
         assert b'"error"' in rest
-    await asyncio.to_thread(eventually, lambda: replica.replica_id not in {r["replica_id"] for r in cluster.replicas()}, 180)
+    await asyncio.to_thread(
+        eventually, lambda: replica.replica_id not in {r["replica_id"] for r in cluster.replicas()}, 180
+    )
     await asyncio.to_thread(eventually, cluster.is_whole, 180)
     _, alive = await asyncio.to_thread(psutil.wait_procs, replica.family, 60)
     assert not alive
@@ -165,25 +195,32 @@ async def test_a_stopped_core_as_its_replica_tells(cluster: LiveCluster) -> None
 
 
 async def test_a_stopped_replica(cluster: LiveCluster, tell: list[str]) -> None:
-    """SIGSTOP of the replica's own process: its feed falls unresponsive, so nothing new goes there, and Serve replaces it."""
+    """SIGSTOP of the replica's own process: its feed falls unresponsive, so nothing new goes there, and Serve replaces
+    it."""
     victim = cluster.replicas()[0]
     at = time.monotonic()
     os.kill(victim["pid"], signal.SIGSTOP)
     await asyncio.to_thread(
-        eventually, lambda: not any(r["replica_id"] == victim["replica_id"] and r["state"] == "ready" for r in cluster.replicas())
+        eventually,
+        lambda: not any(r["replica_id"] == victim["replica_id"] and r["state"] == "ready" for r in cluster.replicas()),
     )
     aside_s = time.monotonic() - at
     async with clients() as session:
         answers = await asyncio.gather(*(ask(session, cluster.url) for _ in range(20)))
     assert {answer.end for answer in answers} == {"done"}
     assert victim["replica_id"] not in {answer.replica for answer in answers}
-    await asyncio.to_thread(eventually, lambda: victim["replica_id"] not in {r["replica_id"] for r in cluster.replicas()}, 240)
+    await asyncio.to_thread(
+        eventually, lambda: victim["replica_id"] not in {r["replica_id"] for r in cluster.replicas()}, 240
+    )
     await asyncio.to_thread(eventually, cluster.is_whole, 240)
-    tell.append(f"SIGSTOP of a replica: set aside in {aside_s:.1f} s, two replicas again in {time.monotonic() - at:.0f} s")
+    tell.append(
+        f"SIGSTOP of a replica: set aside in {aside_s:.1f} s, two replicas again in {time.monotonic() - at:.0f} s"
+    )
 
 
 async def test_kill_9_of_the_gateway(cluster: LiveCluster, tell: list[str]) -> None:
-    """Its own clients see a reset, none a proper end; a new one serves, and the engines drop the work of the old one."""
+    """Its own clients see a reset, none a proper end; a new one serves, and the engines drop the work of the old
+    one."""
     pid = cluster.gateway_pid()
     at: list[float] = []
 
@@ -203,7 +240,8 @@ async def test_kill_9_of_the_gateway(cluster: LiveCluster, tell: list[str]) -> N
 
 @pytest.mark.parametrize("name", ["ray::Directory", "ray::ServeController"])
 async def test_kill_9_of_an_actor_that_no_request_needs(cluster: LiveCluster, tell: list[str], name: str) -> None:
-    """Requests go on as if nothing were, no replica is replaced, and when the actor is back, a lost replica is found again."""
+    """Requests go on as if nothing were, no replica is replaced, and when the actor is back, a lost replica is found
+    again."""
     before = replica_pids(cluster)
     (actor,) = named(cluster, name)
     at: list[float] = []
@@ -216,8 +254,13 @@ async def test_kill_9_of_an_actor_that_no_request_needs(cluster: LiveCluster, te
     assert {answer.end for answer in answers} == {"done"}
     await asyncio.to_thread(eventually, lambda: named(cluster, name) - {actor})
     if name == "ray::ServeController":
-        await asyncio.to_thread(eventually, lambda: controller_knows(cluster, before) or replica_pids(cluster) != before)
-    tell.append(f"kill -9 of {name}: {len(answers)} of {len(answers)} unharmed; it works again after {time.monotonic() - at[0]:.1f} s at most")
+        await asyncio.to_thread(
+            eventually, lambda: controller_knows(cluster, before) or replica_pids(cluster) != before
+        )
+    tell.append(
+        f"kill -9 of {name}: {len(answers)} of {len(answers)} unharmed; it works again after "
+        f"{time.monotonic() - at[0]:.1f} s at most"
+    )
     assert replica_pids(cluster) == before
     victim, *others = before
     os.kill(before[victim], signal.SIGKILL)
@@ -235,7 +278,10 @@ def replica_pids(cluster: LiveCluster) -> dict[str, int]:
 def controller_knows(cluster: LiveCluster, pids: dict[str, int]) -> bool:
     """Whether the Serve controller that runs now has asked each of the replicas who it is, and goes on with it."""
     temp_dir = Path(json.loads((cluster.run_dir / "state.json").read_text())["ray_temp_dir"])
-    logs = [temp_dir / f"session_latest/logs/serve/controller_{one.pid}.log" for one in named(cluster, "ray::ServeController")]
+    logs = [
+        temp_dir / f"session_latest/logs/serve/controller_{one.pid}.log"
+        for one in named(cluster, "ray::ServeController")
+    ]
     text = "".join(log.read_text() for log in logs if log.exists())
     return all(f"(PID: {pid})" in text for pid in pids.values())
 

@@ -29,7 +29,8 @@ async def in_the_lane(session: aiohttp.ClientSession, cluster: LiveCluster) -> t
 
 
 async def test_lane_entries_are_gone_with_their_clients(cluster: LiveCluster, tell: list[str]) -> None:
-    """With all replicas full, a hundred clients wait and leave one by one; the gateway is asked every few milliseconds how many wait."""
+    """With all replicas full, a hundred clients wait and leave one by one; the gateway is asked every few milliseconds
+    how many wait."""
     async with clients() as session, clients() as waiters:
         submitted = (await in_the_lane(session, cluster))[1]
 
@@ -62,7 +63,8 @@ async def test_lane_entries_are_gone_with_their_clients(cluster: LiveCluster, te
 
 
 async def test_engine_work_is_gone_with_its_client(cluster: LiveCluster, tell: list[str]) -> None:
-    """Two hundred clients leave at random moments, one after the other, while four others stream on. Timed are those that the engine was running."""
+    """Two hundred clients leave at random moments, one after the other, while four others stream on. Timed are those
+    that the engine was running."""
     before = cluster.model()["endings"]
     tokens = min(replica["kv_tokens"] for replica in cluster.replicas()) // 6  # so that none has to wait for KV blocks
     took: list[float] = []
@@ -71,14 +73,18 @@ async def test_engine_work_is_gone_with_its_client(cluster: LiveCluster, tell: l
             staying = [await stream(session, cluster, max_tokens=tokens) for _ in range(4)]
             await eventually_async(lambda: running(loads) == 4)
             for number in range(20):
-                leaver = asyncio.create_task(stream(session, cluster, max_tokens=tokens, prompt=f"{random.random()}, 2,"))
+                leaver = asyncio.create_task(
+                    stream(session, cluster, max_tokens=tokens, prompt=f"{random.random()}, 2,")
+                )
                 if number % 4:
                     await eventually_async(lambda: running(loads) == 5, every_s=0.002)
                 await asyncio.sleep(random.uniform(0, 0.2))
                 was_running = running(loads) == 5
                 left = time.monotonic()
                 await leave(leaver)
-                await eventually_async(lambda: running(loads) == 4 and sum(load.waiting for load in loads.values()) == 0, every_s=0.002)
+                await eventually_async(
+                    lambda: running(loads) == 4 and sum(load.waiting for load in loads.values()) == 0, every_s=0.002
+                )
                 if was_running:
                     took.append(time.monotonic() - left)
                 await asyncio.sleep(0.15)  # one that left before it ran may show only now
@@ -87,7 +93,10 @@ async def test_engine_work_is_gone_with_its_client(cluster: LiveCluster, tell: l
                 response.close()
             await eventually_async(lambda: running(loads) == 0 and all(load.kv_usage == 0 for load in loads.values()))
     p50, p99 = quantile(took, 0.5) * 1e3, quantile(took, 0.99) * 1e3
-    tell.append(f"engine work gone after a client left: p50 {p50:.0f} ms, p99 {p99:.0f} ms, max {max(took) * 1e3:.0f} ms ({len(took)} that ran)")
+    tell.append(
+        f"engine work gone after a client left: p50 {p50:.0f} ms, p99 {p99:.0f} ms, max {max(took) * 1e3:.0f} ms "
+        f"({len(took)} that ran)"
+    )
     after = (await asyncio.to_thread(cluster.settle))["endings"]
     assert len(took) >= 150
     assert after["cancelled"] - before["cancelled"] >= 40 + 150
@@ -103,7 +112,9 @@ async def test_kv_is_free_when_the_last_one_left(cluster: LiveCluster, tell: lis
             await asyncio.sleep(random.uniform(0, 0.1))
             left = time.monotonic()
             response.close()
-            await eventually_async(lambda: running(loads) == 0 and all(load.kv_usage == 0 for load in loads.values()), every_s=0.002)
+            await eventually_async(
+                lambda: running(loads) == 0 and all(load.kv_usage == 0 for load in loads.values()), every_s=0.002
+            )
             took.append(time.monotonic() - left)
     p50, p99 = quantile(took, 0.5) * 1e3, quantile(took, 0.99) * 1e3
     tell.append(f"KV blocks free after the only client left: p50 {p50:.0f} ms, p99 {p99:.0f} ms")

@@ -1,4 +1,5 @@
-"""Storms: every request is answered, every lease ends, the engines come to rest, and the gateway's memory stays flat."""
+"""Storms: every request is answered, every lease ends, the engines come to rest, and the gateway's memory stays
+flat."""
 
 import asyncio
 import time
@@ -17,13 +18,23 @@ async def test_2000_streams_at_64(cluster: LiveCluster, tell: list[str]) -> None
     before = cluster.model()["endings"]
     start = time.monotonic()
     async with clients() as session:
-        answers = await at_once(2_000, 64, lambda number: ask(session, cluster.url, prompt=f"{number}, 2, 3,", max_tokens=8 + number % 32))
+        answers = await at_once(
+            2_000, 64, lambda number: ask(session, cluster.url, prompt=f"{number}, 2, 3,", max_tokens=8 + number % 32)
+        )
     took_s = time.monotonic() - start
     assert [answer for answer in answers if (answer.end, answer.status) != ("done", 200)] == []
     after = (await asyncio.to_thread(cluster.settle))["endings"]
-    assert {ending: after[ending] - before[ending] for ending in after} == {"finished": 2_000, "cancelled": 0, "failed": 0, "refused": 0}
+    assert {ending: after[ending] - before[ending] for ending in after} == {
+        "finished": 2_000,
+        "cancelled": 0,
+        "failed": 0,
+        "refused": 0,
+    }
     assert len({answer.replica for answer in answers}) == 2
-    tell.append(f"2,000 streams at 64: {2_000 / took_s:.0f} requests/s, {sum(answer.tokens for answer in answers) / took_s:.0f} events/s")
+    tell.append(
+        f"2,000 streams at 64: {2_000 / took_s:.0f} requests/s, "
+        f"{sum(answer.tokens for answer in answers) / took_s:.0f} events/s"
+    )
 
 
 async def test_the_ledgers_add_up(cluster: LiveCluster, tell: list[str]) -> None:
@@ -44,7 +55,11 @@ async def test_memory_is_flat_over_10000_requests(cluster: LiveCluster, tell: li
     gateway = psutil.Process(cluster.gateway_pid())
 
     async def burst(session: aiohttp.ClientSession, count: int) -> int:
-        answers = await at_once(count, 64, lambda number: ask(session, cluster.url, prompt=f"{number},", max_tokens=1, stream=number % 2 == 0))
+        answers = await at_once(
+            count,
+            64,
+            lambda number: ask(session, cluster.url, prompt=f"{number},", max_tokens=1, stream=number % 2 == 0),
+        )
         assert {answer.end for answer in answers} == {"done"}
         await asyncio.to_thread(cluster.settle)
         return gateway.memory_info().rss
@@ -52,7 +67,10 @@ async def test_memory_is_flat_over_10000_requests(cluster: LiveCluster, tell: li
     async with clients() as session:
         rss = [await burst(session, 2_000) for _ in range(6)]  # the first one warms up
     growth = rss[-1] - rss[0]
-    tell.append(f"gateway: {rss[-1] / 2**20:.0f} MiB, grown by {growth / 2**20:.1f} MiB over 10,000 requests after 2,000 ({[r >> 20 for r in rss]})")
+    tell.append(
+        f"gateway: {rss[-1] / 2**20:.0f} MiB, grown by {growth / 2**20:.1f} MiB over 10,000 requests after 2,000 "
+        f"({[r >> 20 for r in rss]})"
+    )
     assert growth < 8 << 20
 
 

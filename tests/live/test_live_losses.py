@@ -1,7 +1,7 @@
 """One cell under 32 clients that never stop asking, while each of its parts dies or hangs in turn.
 
-No replica but the one that was killed is replaced. No answer ends without a word. What had no byte of its answer is answered all the same, but for
-what a killed gateway had taken. Each loss is named with its cause.
+No replica but the one that was killed is replaced. No answer ends without a word. What had no byte of its answer is
+answered all the same, but for what a killed gateway had taken. Each loss is named with its cause.
 """
 
 import asyncio
@@ -23,7 +23,8 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 CLIENTS = 32
 STOPPED_S = 30.0
 Act = Callable[["Drill"], str | None]
-"""Does something to the cell, and returns when that is corrected; returns the replica that was to be replaced, if one was."""
+"""Does something to the cell, and returns when that is corrected; returns the replica that was to be replaced, if one
+was."""
 
 
 class Drill:
@@ -43,7 +44,9 @@ class Drill:
         while not self._over:
             async with clients() as session:
                 while not self._over:
-                    answer = await ask(session, self.cluster.url, prompt=f"{number}, 2, 3,", max_tokens=150, stream=stream)
+                    answer = await ask(
+                        session, self.cluster.url, prompt=f"{number}, 2, 3,", max_tokens=150, stream=stream
+                    )
                     self.answers.append(answer)
                     if answer.end == "unresponsive":
                         await asyncio.sleep(0.2)
@@ -70,7 +73,9 @@ class Drill:
         stayed = {one: pid for one, pid in before.items() if one != replaced}
         assert stayed.items() <= after.items(), name
         assert replaced not in after
-        tell.append("; ".join([f"{name}: whole again after {took_s:.1f} s", *self.notes, outcome(self.answers[first:])]))
+        tell.append(
+            "; ".join([f"{name}: whole again after {took_s:.1f} s", *self.notes, outcome(self.answers[first:])])
+        )
         self.notes.clear()
 
     def is_whole(self) -> bool:
@@ -81,9 +86,14 @@ class Drill:
 def outcome(answers: list[Answer]) -> str:
     """How many requests ended how, and the longest wait for a first token."""
     codes = [answer.code for answer in answers if answer.end == "error"]
-    slowest_s = max((answer.first_s - answer.started_s for answer in answers if answer.first_s is not None), default=0.0)
+    slowest_s = max(
+        (answer.first_s - answer.started_s for answer in answers if answer.first_s is not None), default=0.0
+    )
     cut = sum(answer.end == "unresponsive" for answer in answers)
-    return f"of {len(answers)} requests {len(codes)} were told an error ({set(codes) or 'none'}), {cut} cut; slowest TTFT {slowest_s:.1f} s"
+    return (
+        f"of {len(answers)} requests {len(codes)} were told an error ({set(codes) or 'none'}), {cut} cut; slowest TTFT "
+        f"{slowest_s:.1f} s"
+    )
 
 
 def engine_core_killed(drill: Drill) -> str:
@@ -148,10 +158,18 @@ async def test_every_part_dies_in_turn(tmp_path: Path, tell: list[str]) -> None:
     with held(tmp_path, "losses", spec()) as cluster:
         await asyncio.to_thread(eventually, lambda: cluster.is_whole() and len(cluster.gateways()) == 2)
         drill = Drill(cluster)
-        await drill.run([engine_core_killed, replica_killed, gateway_killed, controller_killed, directory_killed, replica_stopped], tell)
+        await drill.run(
+            [engine_core_killed, replica_killed, gateway_killed, controller_killed, directory_killed, replica_stopped],
+            tell,
+        )
         check_answers(drill)
         reported = departures(cluster)
-    for kind, cause in (("replica", "engine_died"), ("replica", "process_died"), ("gateway", "process_died"), ("controller", "process_died")):
+    for kind, cause in (
+        ("replica", "engine_died"),
+        ("replica", "process_died"),
+        ("gateway", "process_died"),
+        ("controller", "process_died"),
+    ):
         assert (kind, cause) in reported
     assert ("directory", "process_died") in reported
     printed = cluster.log.read_text()

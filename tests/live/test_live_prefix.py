@@ -1,4 +1,5 @@
-"""Tenants beside each other on one engine: what one sent is in nobody else's prefix cache, by the engine's own counts and by the clock."""
+"""Tenants beside each other on one engine: what one sent is in nobody else's prefix cache, by the engine's own counts
+and by the clock."""
 
 import asyncio
 import random
@@ -48,7 +49,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
 async def ask(session: aiohttp.ClientSession, cluster: LiveCluster, who: str, path: str, body: dict[str, Any]) -> int:
     """Asks, and returns how many tokens of the prompt the engine had cached, by its own count."""
     name = uuid.uuid4().hex
-    async with session.post(cluster.url + path, json={"model": "demo", **body}, headers={**KEYS[who], "x-request-id": name}) as response:
+    async with session.post(
+        cluster.url + path, json={"model": "demo", **body}, headers={**KEYS[who], "x-request-id": name}
+    ) as response:
         assert response.status == 200, await response.read()
         await response.read()
     await eventually_async(lambda: any(record["request_id"] == name for record in cluster.records()), every_s=0.05)
@@ -99,7 +102,8 @@ def interval(quick: Any, slow: Any, seed: int = 0) -> tuple[float, float]:
 
 
 async def test_no_clock_tells_what_another_tenant_sent(cluster: LiveCluster, tell: list[str]) -> None:
-    """The attack: send a prompt that somebody may have sent, and see whether it is quick. Against the victim's own second time, which is."""
+    """The attack: send a prompt that somebody may have sent, and see whether it is quick. Against the victim's own
+    second time, which is."""
     draw = random.Random(2)
     prompt = lambda: [draw.randrange(10, 4_000) for _ in range(PROMPT_TOKENS)]  # noqa: E731
     sent, fresh, own = [], [], []
@@ -119,8 +123,12 @@ async def test_no_clock_tells_what_another_tenant_sent(cluster: LiveCluster, tel
     others, others_range = auc(sent, fresh), interval(sent, fresh)
     mine, mine_range = auc(own, fresh), interval(own, fresh)
     tell.append(
-        f"another tenant's: AUC {others:.3f} ({others_range[0]:.3f} to {others_range[1]:.3f}); its own: {mine:.3f} (from {mine_range[0]:.3f})"
+        f"another tenant's: AUC {others:.3f} ({others_range[0]:.3f} to {others_range[1]:.3f}); its own: {mine:.3f} "
+        f"(from {mine_range[0]:.3f})"
     )
-    tell.append(f"medians: fresh {np.median(fresh) * 1e3:.1f} ms, another's {np.median(sent) * 1e3:.1f} ms, its own {np.median(own) * 1e3:.1f} ms")
+    tell.append(
+        f"medians: fresh {np.median(fresh) * 1e3:.1f} ms, another's {np.median(sent) * 1e3:.1f} ms, its own "
+        f"{np.median(own) * 1e3:.1f} ms"
+    )
     assert 0.4 <= others_range[0] <= others_range[1] <= 0.6
     assert mine_range[0] > 0.9

@@ -1,4 +1,5 @@
-"""Other people's clients, unchanged, against a real engine: each in an environment of its own, as its users install it from the package index."""
+"""Other people's clients, unchanged, against a real engine: each in an environment of its own, as its users install it
+from the package index."""
 
 import json
 import os
@@ -24,7 +25,8 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 @dataclass(frozen=True)
 class Client:
-    """What is installed, the program that uses it, and the errors that it raises: for a wrong key, an unknown model, and a prompt too long."""
+    """What is installed, the program that uses it, and the errors that it raises: for a wrong key, an unknown model,
+    and a prompt too long."""
 
     packages: tuple[str, ...]
     program: str
@@ -45,7 +47,10 @@ ANTHROPIC_ERRORS = [
 CLIENTS = {
     "openai": Client(("openai==3.54.0",), "openai_client.py", OPENAI_ERRORS, {"response": COUNTED}),
     "litellm": Client(
-        ("litellm==1.106.2", "mcp==2.3.0"),  # it imports the second as soon as there are tools, and does not say so to pip
+        (
+            "litellm==1.106.2",
+            "mcp==2.3.0",
+        ),  # it imports the second as soon as there are tools, and does not say so to pip
         "litellm_client.py",
         [["AuthenticationError", 401], ["NotFoundError", 404], ["ContextWindowExceededError", 400]],
         {},
@@ -107,7 +112,20 @@ def installed(client: Client, folder: Path) -> list[str]:
     program.write_text(source)
     asked = f"{' '.join(client.packages)} could not be installed; this test needs the package index"
     if program.suffix == ".mjs":
-        run(["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(folder), *client.packages], folder, asked)
+        run(
+            [
+                "npm",
+                "install",
+                "--no-audit",
+                "--no-fund",
+                "--ignore-scripts",
+                "--prefix",
+                str(folder),
+                *client.packages,
+            ],
+            folder,
+            asked,
+        )
         return ["node", str(program)]
     run([sys.executable, "-m", "venv", str(folder / "venv")], folder, "no virtual environment could be made")
     python = str(folder / "venv/bin/python")
@@ -116,11 +134,16 @@ def installed(client: Client, folder: Path) -> list[str]:
 
 
 def run(command: list[str], folder: Path, reported: str) -> str:
-    """The output of a command, which must succeed. Nothing of our own environment is imported by it, and no key of another service is known to it."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH" and not name.endswith("_API_KEY")}
+    """The output of a command, which must succeed. Nothing of our own environment is imported by it, and no key of
+    another service is known to it."""
+    environment = {
+        name: value for name, value in os.environ.items() if name != "PYTHONPATH" and not name.endswith("_API_KEY")
+    }
     environment["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # its prices would be fetched from elsewhere
     try:
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
     except FileNotFoundError:
         pytest.fail(f"{reported}: there is no {command[0]}")
     assert done.returncode == 0, f"{reported}:\n{done.stdout[-3_000:]}\n{done.stderr[-3_000:]}"

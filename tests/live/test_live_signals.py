@@ -84,7 +84,10 @@ async def answers_during(cluster: LiveCluster, act: object) -> tuple[list[Answer
     """How eight streams of some seconds end when the service is stopped under them, and how long that takes."""
     assert callable(act)
     async with clients() as session:
-        tasks = [asyncio.create_task(ask(session, cluster.url, max_tokens=500, prompt=f"{number}, 2, 3,")) for number in range(8)]
+        tasks = [
+            asyncio.create_task(ask(session, cluster.url, max_tokens=500, prompt=f"{number}, 2, 3,"))
+            for number in range(8)
+        ]
         await asyncio.to_thread(eventually, lambda: cluster.model()["leases"] == 8)
         begun = time.monotonic()
         act(cluster)
@@ -94,7 +97,9 @@ async def answers_during(cluster: LiveCluster, act: object) -> tuple[list[Answer
         return list(await asyncio.gather(*tasks)), took_s
 
 
-def check_nothing_is_left(cluster: LiveCluster, family: set[psutil.Process], shared: set[str], ports: set[int], temp_dir: Path) -> None:
+def check_nothing_is_left(
+    cluster: LiveCluster, family: set[psutil.Process], shared: set[str], ports: set[int], temp_dir: Path
+) -> None:
     """But for the compiler's cache, which is meant to stay."""
     _, alive = psutil.wait_procs(family, timeout=5)
     assert not alive
@@ -104,15 +109,25 @@ def check_nothing_is_left(cluster: LiveCluster, family: set[psutil.Process], sha
     assert sorted(path.name for path in temp_dir.iterdir() if not path.name.startswith("torchinductor_")) == []
 
 
-@pytest.mark.parametrize(("signalled", "unharmed"), [(to_the_group, True), (to_each_process, False)], ids=["group", "each"])
-async def test_sigterm_to_the_service(tmp_path: Path, temp_dir: Path, signalled: object, unharmed: bool, tell: list[str]) -> None:
-    """The group: as Ctrl-C, so that what runs may end. Each process, which kills Ray: streams break, and nothing else is different."""
+@pytest.mark.parametrize(
+    ("signalled", "unharmed"), [(to_the_group, True), (to_each_process, False)], ids=["group", "each"]
+)
+async def test_sigterm_to_the_service(
+    tmp_path: Path, temp_dir: Path, signalled: object, unharmed: bool, tell: list[str]
+) -> None:
+    """The group: as Ctrl-C, so that what runs may end. Each process, which kills Ray: streams break, and nothing else
+    is different."""
     assert (SERVICE["KillMode"], SERVICE.get("KillSignal", "SIGTERM")) == ("mixed", "SIGTERM")
     assert float(SERVICE["TimeoutStopSec"]) > DOWN_S
     with service(tmp_path, temp_dir) as cluster:
         family = cluster.family()
         shared = shared_memory_of(family)
-        ports = {connection.laddr.port for process in family for connection in process.net_connections("tcp") if connection.status == "LISTEN"}
+        ports = {
+            connection.laddr.port
+            for process in family
+            for connection in process.net_connections("tcp")
+            if connection.status == "LISTEN"
+        }
         answers, took_s = await answers_during(cluster, signalled)
     assert took_s < DOWN_S
     if unharmed:

@@ -1,9 +1,10 @@
-"""Draws mutants of the scheduler's core and of ownership by a seed, lets mutmut run the tests against each, and says how many died.
+"""Draws mutants of the scheduler's core and of ownership by a seed, lets mutmut run the tests against each, and says
+how many died.
 
     python -m tests.mutation [--seed N] [--count 300] [--only deployments/scheduling/lanes.py] [--keep]
 
-Exit status 1 when fewer than 90 % of the mutants that are not equivalent die, or when the list of survivors (survivors.toml) is not true. A mutant
-that times out counts as dead: whoever runs the tests would notice.
+Exit status 1 when fewer than 90 % of the mutants that are not equivalent die, or when the list of survivors
+(survivors.toml) is not true. A mutant that times out counts as dead: whoever runs the tests would notice.
 """
 
 import argparse
@@ -60,7 +61,12 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation")
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="which mutants are drawn (default: any)")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=random.SystemRandom().randrange(10**6),
+        help="which mutants are drawn (default: any)",
+    )
     parser.add_argument("--count", type=int, default=300, help="how many are drawn")
     parser.add_argument("--only", default=None, help="of one file alone, as deployments/scheduling/lanes.py")
     parser.add_argument("--keep", action="store_true", help="leave the copy of the tree on disk")
@@ -70,8 +76,18 @@ def _options() -> argparse.Namespace:
 def _fates(tree: Path, drawn: list[Mutant]) -> dict[str, str]:
     """What became of each drawn mutant, by its name: mutmut's own words."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": ""}
-    command = [sys.executable, "-c", "from mutmut.__main__ import cli; cli()", "run", "--max-children", "2", *(mutant.name for mutant in drawn)]
-    ran = subprocess.run(command, cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    command = [
+        sys.executable,
+        "-c",
+        "from mutmut.__main__ import cli; cli()",
+        "run",
+        "--max-children",
+        "2",
+        *(mutant.name for mutant in drawn),
+    ]
+    ran = subprocess.run(
+        command, cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
     codes: dict[str, int | None] = {}
     for file in {mutant.file for mutant in drawn}:
         found = tree / "mutants" / f"{file}.meta"
@@ -80,7 +96,9 @@ def _fates(tree: Path, drawn: list[Mutant]) -> dict[str, str]:
     fates = {mutant.name: status_by_exit_code[codes.get(mutant.name)] for mutant in drawn}
     if ran.returncode != 0 or "not checked" in fates.values():
         said = "\n".join(line for line in ran.stdout.splitlines() if line[:1] not in _SPINNER)
-        raise SystemExit(f"mutmut failed with exit status {ran.returncode} (do the tests pass without a mutant?):\n{said[-8_000:]}")
+        raise SystemExit(
+            f"mutmut failed with exit status {ran.returncode} (do the tests pass without a mutant?):\n{said[-8_000:]}"
+        )
     return fates
 
 
@@ -98,11 +116,17 @@ def _report(drawn: list[Mutant], fates: dict[str, str], known: Known) -> float:
 
 def _line(name: str, drawn: list[Mutant], fates: dict[str, str], known: Known) -> float:
     equivalent = {mutant.name for mutant in drawn if fates[mutant.name] not in _DEAD and known.is_equivalent(mutant)}
-    count = Counter("equivalent" if mutant.name in equivalent else "dead" if fates[mutant.name] in _DEAD else "survived" for mutant in drawn)
+    count = Counter(
+        "equivalent" if mutant.name in equivalent else "dead" if fates[mutant.name] in _DEAD else "survived"
+        for mutant in drawn
+    )
     late = sum(fates[mutant.name] == "timeout" for mutant in drawn)
     judged = len(drawn) - count["equivalent"]
     score = count["dead"] / judged if judged else 1.0
-    words = f"{count['dead']} killed ({late} of them timed out), {count['survived']} survived, {count['equivalent']} equivalent"
+    words = (
+        f"{count['dead']} killed ({late} of them timed out), {count['survived']} survived, {count['equivalent']} "
+        "equivalent"
+    )
     print(f"{name}: {len(drawn)} mutants, {words}: {100 * score:.1f} % of {judged}")
     return score
 

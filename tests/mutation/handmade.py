@@ -1,6 +1,8 @@
-"""Mutants made by hand: faults of meaning that no operator of a tool makes, as a wrong order, forgotten bookkeeping, a bound that is off by one.
+"""Mutants made by hand: faults of meaning that no operator of a tool makes, as a wrong order, forgotten bookkeeping, a
+bound that is off by one.
 
-Each replaces one piece of text, which must stand in its file exactly once: where the code has moved, the patch is written anew, never dropped.
+Each replaces one piece of text, which must stand in its file exactly once: where the code has moved, the patch is
+written anew, never dropped.
 """
 
 from dataclasses import dataclass
@@ -24,10 +26,13 @@ class Patch:
         return f"tests/{self.file.rpartition('/')[0]}"
 
     def applied(self) -> str:
-        """The mutated file. ValueError where the text does not stand in it exactly once, or where the result is no Python."""
+        """The mutated file. ValueError where the text does not stand in it exactly once, or where the result is no
+        Python."""
         code = (ROOT / self.file).read_text()
         if (count := code.count(self.was)) != 1:
-            raise ValueError(f"{self.fault!r}: {self.file} holds {self.was!r} {count} times, must be once: write the patch anew")
+            raise ValueError(
+                f"{self.fault!r}: {self.file} holds {self.was!r} {count} times, must be once: write the patch anew"
+            )
         mutated = code.replace(self.was, self.now)
         compile(mutated, self.file, "exec")
         return mutated
@@ -53,8 +58,16 @@ SCHEDULING = [
             "self.lanes.leave(job)",
         ),
         ("an adopted lease is not counted among its tenant's", "self.limits.adopt(job)", "pass"),
-        ("a first token leaves the fleet's order of load as it was", "self.fleet.touch(replica)\n                self.tally", "self.tally"),
-        ("time without any replica counts as time under load", "bool(self.lanes.jobs) and self.fleet.any_ready, now", "bool(self.lanes.jobs), now"),
+        (
+            "a first token leaves the fleet's order of load as it was",
+            "self.fleet.touch(replica)\n                self.tally",
+            "self.tally",
+        ),
+        (
+            "time without any replica counts as time under load",
+            "bool(self.lanes.jobs) and self.fleet.any_ready, now",
+            "bool(self.lanes.jobs), now",
+        ),
     ),
     *_in(
         "deployments/scheduling/placing.py",
@@ -64,7 +77,11 @@ SCHEDULING = [
     ),
     *_in(
         "deployments/scheduling/lanes.py",
-        ("the promoted: last in, first out", "job.sequence = self.next_sequence()", "job.sequence = -self.next_sequence()"),
+        (
+            "the promoted: last in, first out",
+            "job.sequence = self.next_sequence()",
+            "job.sequence = -self.next_sequence()",
+        ),
         ("the promoted keep their order of arrival", "            job.sequence = self.next_sequence()\n", ""),
         ("a refused job goes to the back", "if job.attempt or first:", "if first:"),
         (
@@ -74,13 +91,25 @@ SCHEDULING = [
         ),
         ("a refused job is charged twice", "if job.attempt == 1:", "if job.attempt:"),
         ("lanes passed over keep no claim", "self._clock.passed_over(other.flow, self.largest_cost)", "pass"),
-        ("the lane that had maximum is served next", "lane.flow.start < best.flow.start", "lane.flow.start > best.flow.start"),
+        (
+            "the lane that had maximum is served next",
+            "lane.flow.start < best.flow.start",
+            "lane.flow.start > best.flow.start",
+        ),
         ("work that waits forgets the promoted", "self.promoted.work + sum(", "sum("),
     ),
     *_in(
         "deployments/scheduling/suspects.py",
-        ("a death is held against whoever ran beside a trial", " and (inquest.culprit is None or inquest.culprit == run.key):", ":"),
-        ("a replica that is back is held against those who ran there", "self._note(record._replace(deaths=record.deaths - 1))", "pass"),
+        (
+            "a death is held against whoever ran beside a trial",
+            " and (inquest.culprit is None or inquest.culprit == run.key):",
+            ":",
+        ),
+        (
+            "a replica that is back is held against those who ran there",
+            "self._note(record._replace(deaths=record.deaths - 1))",
+            "pass",
+        ),
         ("a death that is reported in pieces counts several times", "if run.key not in inquest.noted and", "if"),
         ("a ban is never forgotten", "deaths=max(0, record.deaths - times)", "deaths=record.deaths"),
     ),
@@ -88,36 +117,68 @@ SCHEDULING = [
         "deployments/scheduling/quarantine.py",
         ("suspects are tried all at once", "        if self._is_trying():\n            return\n", ""),
         ("the others do not wait for the trials", "record.answered and not tried and", "record.answered and"),
-        ("of one suspect several run at once", "return (out is None or out.lane is None) and not self._placing.runs_of[key]", "return True"),
+        (
+            "of one suspect several run at once",
+            "return (out is None or out.lane is None) and not self._placing.runs_of[key]",
+            "return True",
+        ),
     ),
     *_in(
         "deployments/scheduling/fair.py",
         ("past service is forgotten when a flow becomes active", "max(self.virtual, flow.finish)", "self.virtual"),
         ("idleness earns a share", "max(self.virtual, flow.finish)", "flow.finish"),
-        ("the claim of a flow passed over has no bound", "flow.start = max(flow.start, self.virtual - largest / flow.weight)", "pass"),
+        (
+            "the claim of a flow passed over has no bound",
+            "flow.start = max(flow.start, self.virtual - largest / flow.weight)",
+            "pass",
+        ),
     ),
     *_in(
         "deployments/scheduling/learned_state.py",
-        ("KV is booked without output", "(request.prompt_tokens + p90) * sequences", "request.prompt_tokens * sequences"),
-        ("KV is booked at the mean of the output", "(request.prompt_tokens + p90) * sequences", "(request.prompt_tokens + mean) * sequences"),
+        (
+            "KV is booked without output",
+            "(request.prompt_tokens + p90) * sequences",
+            "request.prompt_tokens * sequences",
+        ),
+        (
+            "KV is booked at the mean of the output",
+            "(request.prompt_tokens + p90) * sequences",
+            "(request.prompt_tokens + mean) * sequences",
+        ),
     ),
     *_in(
         "deployments/scheduling/rejection.py",
-        ("the fair share of a full lane is not enforced", "claim.work + job.cost > claim.share * maximum", "claim.work + job.cost > maximum"),
+        (
+            "the fair share of a full lane is not enforced",
+            "claim.work + job.cost > claim.share * maximum",
+            "claim.work + job.cost > maximum",
+        ),
         ("the model's cap lets one too many in", "len(lanes.aside) < maximum", "len(lanes.aside) <= maximum"),
     ),
     *_in(
         "deployments/scheduling/forecasts.py",
-        ("one that gives up leaves its wait_estimate open", "job.eta.gave_up(job.wait_estimate, now - job.request.arrived_s)", "pass"),
+        (
+            "one that gives up leaves its wait_estimate open",
+            "job.eta.gave_up(job.wait_estimate, now - job.request.arrived_s)",
+            "pass",
+        ),
     ),
     *_in(
         "deployments/scheduling/lane.py",
-        ("the hopeless come first", "while viable:\n            entry", "while viable and not late:\n            entry"),
+        (
+            "the hopeless come first",
+            "while viable:\n            entry",
+            "while viable and not late:\n            entry",
+        ),
         ("late work is never taken off", "lane.late_work = lane.late_work - job.cost if lane.late else 0.0", "pass"),
     ),
     *_in(
         "deployments/scheduling/replica.py",
-        ("one sequence fewer than fits", "> capacity.sequences + capacity.ahead", ">= capacity.sequences + capacity.ahead"),
+        (
+            "one sequence fewer than fits",
+            "> capacity.sequences + capacity.ahead",
+            ">= capacity.sequences + capacity.ahead",
+        ),
         ("KV of an ended lease stays booked", "self.kv_tokens -= lease.kv_tokens", "pass"),
         (
             "a large prompt waits until all of it fits the prefill budget",
@@ -128,7 +189,11 @@ SCHEDULING = [
     *_in(
         "deployments/scheduling/placing.py",
         ("a hold outlives what waited for it", "if not hold.lane.count or hold.lane.reserved is None:", "if False:"),
-        ("what drained for a promoted job goes to whoever comes first", "lane.reserved = job\n", "lane.reserved = None\n"),
+        (
+            "what drained for a promoted job goes to whoever comes first",
+            "lane.reserved = job\n",
+            "lane.reserved = None\n",
+        ),
         ("a replica is reserved for ever", "self._fleet.reserved -= 1", "pass"),
     ),
     *_in(
@@ -136,11 +201,21 @@ SCHEDULING = [
         ("a minute's worth grows without end", "min(self._per_minute, self._level + (now", "(self._level + (now"),
         ("what was booked too much is taken again", "use.tokens.take(used - booked)", "use.tokens.take(booked - used)"),
     ),
-    *_in("deployments/scheduling/fleet.py", ("a replica that comes back is cordoned no more", "replica_id in self.cordoned)", "False)")),
-    *_in("deployments/scheduling/learned_state.py", ("the newest prefix is evicted", "known.popitem(last=False)", "known.popitem(last=True)")),
+    *_in(
+        "deployments/scheduling/fleet.py",
+        ("a replica that comes back is cordoned no more", "replica_id in self.cordoned)", "False)"),
+    ),
+    *_in(
+        "deployments/scheduling/learned_state.py",
+        ("the newest prefix is evicted", "known.popitem(last=False)", "known.popitem(last=True)"),
+    ),
     *_in(
         "deployments/scheduling/admission.py",
-        ("all rejected callers come back together", "self._booked_until_s = min(start + cost / rate, now + MAX_RETRY_S)", "pass"),
+        (
+            "all rejected callers come back together",
+            "self._booked_until_s = min(start + cost / rate, now + MAX_RETRY_S)",
+            "pass",
+        ),
     ),
     *_in(
         "deployments/scheduling/lanes.py",
@@ -167,23 +242,44 @@ SCHEDULING = [
 OWNERSHIP = [
     *_in(
         "deployments/ownership/owner_tracker.py",
-        ("an older word of the directory is followed", " or (known is not None and ownership.epoch < known.epoch):", ":"),
+        (
+            "an older word of the directory is followed",
+            " or (known is not None and ownership.epoch < known.epoch):",
+            ":",
+        ),
         (
             "the late claim of an owner that is gone gives it a replica",
-            "            if self.dispatcher.own is owner and self.dispatcher.replicas.is_ready(facts.replica_id):\n                owner.replica_up",
+            "            if self.dispatcher.own is owner and self.dispatcher.replicas.is_ready(facts.replica_id):\n    "
+            "            owner.replica_up",
             "            if True:\n                owner.replica_up",
         ),
-        ("whoever was overtaken goes on as the owner", "self._let_go()\n        self._registrar.overtaken", "self._registrar.overtaken"),
+        (
+            "whoever was overtaken goes on as the owner",
+            "self._let_go()\n        self._registrar.overtaken",
+            "self._registrar.overtaken",
+        ),
     ),
     *_in(
         "deployments/ownership/entries.py",
-        ("a lease that ended is adopted again", "entry.state in OVER and entry.attempt < attempt", "entry.state in OVER"),
+        (
+            "a lease that ended is adopted again",
+            "entry.state in OVER and entry.attempt < attempt",
+            "entry.state in OVER",
+        ),
         ("what ended is remembered for ever", "if len(self._over) > REMEMBERED:", "if False:"),
-        ("what runs is forgotten with what ended before it", "if oldest is not None and oldest.state in OVER and", "if oldest is not None and"),
+        (
+            "what runs is forgotten with what ended before it",
+            "if oldest is not None and oldest.state in OVER and",
+            "if oldest is not None and",
+        ),
     ),
     *_in(
         "deployments/ownership/channel.py",
-        ("a cancel crosses the admission", "self._send(Cancel(request_id))\n            case", "pass\n            case"),
+        (
+            "a cancel crosses the admission",
+            "self._send(Cancel(request_id))\n            case",
+            "pass\n            case",
+        ),
         ("a cancel crosses the placement", "self._send(Release(attempt_id, Ending.CANCELLED))", "pass"),
         ("a placement that is said twice ends its lease", "if attempt_id not in self._leased:", "if True:"),
     ),
@@ -193,7 +289,11 @@ OWNERSHIP = [
     ),
     *_in(
         "deployments/ownership/dispatcher.py",
-        ("what was placed as it was given up keeps its lease", "self._owner.release(placement.lease.attempt_id, Ending.CANCELLED)", "pass"),
+        (
+            "what was placed as it was given up keeps its lease",
+            "self._owner.release(placement.lease.attempt_id, Ending.CANCELLED)",
+            "pass",
+        ),
         (
             "what was admitted is asked for as if it were new",
             "owner.submit(self, pending.request, pending.admitted)",
@@ -233,15 +333,27 @@ OWNERSHIP = [
         ),
         ("a lower epoch that is seen makes the next one lower", "max(epoch, self.epochs.get(model, 0))", "epoch"),
         ("an epoch is issued twice", "self.epochs.get(model, 0) + 1, chosen", "self.epochs.get(model, 1), chosen"),
-        ("models go to the gateway that has maximum", "(load[gateway_id], gateway_id)", "(-load[gateway_id], gateway_id)"),
+        (
+            "models go to the gateway that has maximum",
+            "(load[gateway_id], gateway_id)",
+            "(-load[gateway_id], gateway_id)",
+        ),
     ),
-    *_in("deployments/ownership/roles.py", ("an overtaken channel is opened after all", "if number < last:", "if False:")),
-    *_in("deployments/ownership/channel.py", ("a channel that broke leaves what waits behind", "self._owner.left(self)", "pass")),
+    *_in(
+        "deployments/ownership/roles.py", ("an overtaken channel is opened after all", "if number < last:", "if False:")
+    ),
+    *_in(
+        "deployments/ownership/channel.py",
+        ("a channel that broke leaves what waits behind", "self._owner.left(self)", "pass"),
+    ),
     *_in(
         "deployments/ownership/channel.py",
         ("a closed outbox drops what is in it", "while not self._closed or self._lines:", "while not self._closed:"),
     ),
-    *_in("deployments/ownership/booking.py", ("a death is counted again at every word of it", "dead - self._dead, dead", "dead, dead")),
+    *_in(
+        "deployments/ownership/booking.py",
+        ("a death is counted again at every word of it", "dead - self._dead, dead", "dead, dead"),
+    ),
 ]
 
 PATCHES = SCHEDULING + OWNERSHIP

@@ -39,11 +39,19 @@ class Known:
     def without_mutant(self, population: list[Mutant]) -> list[str]:
         """Complaints: entries whose code is gone."""
         there = {mutant.identity for mutant in population}
-        return [f"no such mutant (did its code change?): {' | '.join(identity)}" for identity in self.survivors if identity not in there]
+        return [
+            f"no such mutant (did its code change?): {' | '.join(identity)}"
+            for identity in self.survivors
+            if identity not in there
+        ]
 
     def but_dead(self, drawn: list[Mutant], fates: dict[str, str]) -> list[str]:
         """Complaints: entries that the tests kill."""
-        return [f"listed, but killed: {mutant}" for mutant in drawn if mutant.identity in self.survivors and fates[mutant.name] == "killed"]
+        return [
+            f"listed, but killed: {mutant}"
+            for mutant in drawn
+            if mutant.identity in self.survivors and fates[mutant.name] == "killed"
+        ]
 
 
 def read_known() -> Known:

@@ -1,4 +1,5 @@
-"""A pytest plugin: the tests that are quick and in one process come first, so that most mutants die early. The order is the same every time."""
+"""A pytest plugin: the tests that are quick and in one process come first, so that most mutants die early. The order is
+the same every time."""
 
 import inspect
 
@@ -6,7 +7,8 @@ import pytest
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sorts what mutmut hands over as a set: examples of the pure core, its properties, what needs a loop, whole gateways."""
+    """Sorts what mutmut hands over as a set: examples of the pure core, its properties, what needs a loop, whole
+    gateways."""
     items.sort(key=lambda item: (_cost(item), item.nodeid))
 
 

@@ -1,4 +1,5 @@
-"""All mutants that mutmut makes of the mutated packages, each with a stable identity: file, function, the lines before and after."""
+"""All mutants that mutmut makes of the mutated packages, each with a stable identity: file, function, the lines before
+and after."""
 
 import ast
 import difflib
@@ -14,7 +15,8 @@ from tests.mutation.tree import ROOT
 
 @dataclass(frozen=True)
 class Mutant:
-    """One mutant. `name` is mutmut's, `number`ed within its function; `was` and `now` are the lines that differ, without indentation."""
+    """One mutant. `name` is mutmut's, `number`ed within its function; `was` and `now` are the lines that differ,
+    without indentation."""
 
     name: str
     file: str
@@ -53,7 +55,11 @@ def _mutant(file: str, name: str, mutated: MutatedFile, lines: list[str]) -> Mut
     function = function.rpartition(".")[2]
     qualified = f"{class_name}.{function}" if class_name else function
     before, after = body(f"{name.partition('__mutmut_')[0]}__mutmut_orig"), body(name)
-    changes = [change for change in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes() if change[0] != "equal"]
+    changes = [
+        change
+        for change in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+        if change[0] != "equal"
+    ]
     was = [line.strip() for _, start, end, _, _ in changes for line in before[start:end]]
     now = [line.strip() for _, _, _, start, end in changes for line in after[start:end]]
     return Mutant(key, file, qualified, _first_lines(file)[qualified] + changes[0][1], "\n".join(was), "\n".join(now))
@@ -67,5 +73,9 @@ def _first_lines(file: str) -> dict[str, int]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             found[node.name] = node.lineno
         elif isinstance(node, ast.ClassDef):
-            found |= {f"{node.name}.{inner.name}": inner.lineno for inner in node.body if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef)}
+            found |= {
+                f"{node.name}.{inner.name}": inner.lineno
+                for inner in node.body
+                if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef)
+            }
     return found

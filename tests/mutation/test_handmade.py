@@ -10,7 +10,15 @@ import pytest
 from tests.mutation.handmade import PATCHES, Patch
 from tests.mutation.tree import TESTS, copy_tree
 
-PLUGINS = ("-p", "no:cacheprovider", "-p", "tests.mutation.order", "--hypothesis-profile=mutants", "--timeout=30", "--timeout-method=thread")
+PLUGINS = (
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "tests.mutation.order",
+    "--hypothesis-profile=mutants",
+    "--timeout=30",
+    "--timeout-method=thread",
+)
 CHOICE = ("-x", "-q", "-m", "not live and not long", "--tb=line")
 
 
@@ -18,7 +26,12 @@ def run_tests(tree: Path, *paths: str) -> subprocess.CompletedProcess[str]:
     """Runs tests in a copy of the tree, with the code that lies there."""
     environment = {**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     return subprocess.run(
-        [sys.executable, "-m", "pytest", *PLUGINS, *CHOICE, *paths], cwd=tree, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "pytest", *PLUGINS, *CHOICE, *paths],
+        cwd=tree,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -40,4 +53,6 @@ def test_the_tests_pass_without_a_mutant(tmp_path: Path) -> None:
 def test_the_tests_kill_it(patch: Patch, tmp_path: Path) -> None:
     patch.apply(copy_tree(tmp_path))
     ran = run_tests(tmp_path, patch.tests)
-    assert ran.returncode == 1, f"{patch.fault}: survived, or no test ran (exit status {ran.returncode})\n{ran.stdout[-2_000:]}"
+    assert ran.returncode == 1, (
+        f"{patch.fault}: survived, or no test ran (exit status {ran.returncode})\n{ran.stdout[-2_000:]}"
+    )

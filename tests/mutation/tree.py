@@ -24,16 +24,23 @@ def copy_tree(to: Path) -> Path:
 
 def sources() -> list[str]:
     """The modules that are mutated, as paths from the root, sorted."""
-    return sorted(str(path.relative_to(ROOT)) for package in MUTATED for path in (ROOT / package).glob("*.py") if path.name != "__init__.py")
+    return sorted(
+        str(path.relative_to(ROOT))
+        for package in MUTATED
+        for path in (ROOT / package).glob("*.py")
+        if path.name != "__init__.py"
+    )
 
 
 def without_property_decorators(code: str) -> str:
-    """The same code with each `@property` written as a call after its function: mutmut mutates no decorated function but static and class methods."""
+    """The same code with each `@property` written as a call after its function: mutmut mutates no decorated function
+    but static and class methods."""
     lines = code.splitlines()
     found = [
         node
         for node in ast.walk(ast.parse(code))
-        if isinstance(node, ast.FunctionDef) and [ast.unparse(decorator) for decorator in node.decorator_list] == ["property"]
+        if isinstance(node, ast.FunctionDef)
+        and [ast.unparse(decorator) for decorator in node.decorator_list] == ["property"]
     ]
     for node in sorted(found, key=lambda node: -node.lineno):
         assert node.end_lineno is not None

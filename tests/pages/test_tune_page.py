@@ -1,4 +1,5 @@
-"""The report of a proposal in a real browser: no error in its console, both figures drawn, in light and dark, on a wide and a narrow screen."""
+"""The report of a proposal in a real browser: no error in its console, both figures drawn, in light and dark, on a wide
+and a narrow screen."""
 
 import re
 from pathlib import Path
@@ -20,7 +21,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("options", [("--window-size=1280,2000",), ("--window-size=500,2000", "--blink-settings=preferredColorScheme=0")])
+@pytest.mark.parametrize(
+    "options", [("--window-size=1280,2000",), ("--window-size=500,2000", "--blink-settings=preferredColorScheme=0")]
+)
 def test_both_figures_are_drawn_and_the_console_is_clean(page: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
     seen = browse(tmp_path, page, *options, "--dump-dom")
     assert "CONSOLE" not in seen.stderr

@@ -10,13 +10,34 @@ import pytest
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.scheduling import LanePolicy, SchedulingPolicy
-from deployments.telemetry.published_error import AtLoad, Figure, Published, PublishedError, read_published, write_published
-from planning.rehearsal import BOUNDS, RehearsalRun, as_run, at_rate, compare, rehearsed, simulated_capacity, simulated_run, throughput
+from deployments.telemetry.published_error import (
+    AtLoad,
+    Figure,
+    Published,
+    PublishedError,
+    read_published,
+    write_published,
+)
+from planning.rehearsal import (
+    BOUNDS,
+    RehearsalRun,
+    as_run,
+    at_rate,
+    compare,
+    rehearsed,
+    simulated_capacity,
+    simulated_run,
+    throughput,
+)
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.workload.trace import Trace
 
 COST = CostModel(line(0.004, 2e-5), line(0.0, 1e-5), plain_attention(3e-8, 1e-10), line(0.003, 1e-4), 0.002)
-SETTINGS = CellSettings(2, EngineModelLimits(16, 512, 30_000), SchedulingPolicy((LanePolicy("short", 256, 8, 10), LanePolicy("long", None, 1, 30))))
+SETTINGS = CellSettings(
+    2,
+    EngineModelLimits(16, 512, 30_000),
+    SchedulingPolicy((LanePolicy("short", 256, 8, 10), LanePolicy("long", None, 1, 30))),
+)
 
 
 def trace(count: int = 2_000) -> Trace:
@@ -30,7 +51,15 @@ def test_a_simulated_run_has_all_figures() -> None:
     assert len(work) == 1_200
     assert work.arrived_s[-1] == pytest.approx(60.0)
     figures = simulated_run(SETTINGS, COST, work).figures(("short", "long"))
-    assert {"ttft/all/p50", "ttft/short/p99", "ttft/long/p50", "stage/lane/mean", "stage/decode/mean", "itl/p50", "itl/mean"} <= set(figures)
+    assert {
+        "ttft/all/p50",
+        "ttft/short/p99",
+        "ttft/long/p50",
+        "stage/lane/mean",
+        "stage/decode/mean",
+        "itl/p50",
+        "itl/mean",
+    } <= set(figures)
     assert figures["ttft/all/p50"] <= figures["ttft/all/p90"] <= figures["ttft/all/p99"]
     assert figures == simulated_run(SETTINGS, COST, work).figures(("short", "long"))
 
@@ -77,16 +106,36 @@ def test_errors_are_judged_by_bound_and_spread() -> None:
 
 
 def test_few_requests_have_no_tail() -> None:
-    few = RehearsalRun(np.linspace(0.1, 1.0, 50), {name: np.ones(50) for name in ("lane", "engine", "decode")}, np.zeros(50, dtype=np.int64), {}, 0)
+    few = RehearsalRun(
+        np.linspace(0.1, 1.0, 50),
+        {name: np.ones(50) for name in ("lane", "engine", "decode")},
+        np.zeros(50, dtype=np.int64),
+        {},
+        0,
+    )
     figures = few.figures(("short",))
     assert math.isnan(figures["ttft/all/p99"])
     assert figures["ttft/all/p90"] == pytest.approx(0.91)
 
 
 def published(**changes: object) -> dict[str, object]:
-    figure = {"name": "itl/p50", "live_s": 1.0, "simulated_s": 1.05, "error": 0.05, "raw_error": 0.1, "spread": 0.0, "bound": BOUNDS["itl/p50"]}
+    figure = {
+        "name": "itl/p50",
+        "live_s": 1.0,
+        "simulated_s": 1.05,
+        "error": 0.05,
+        "raw_error": 0.1,
+        "spread": 0.0,
+        "bound": BOUNDS["itl/p50"],
+    }
     loads = [{"load": 0.9, "runs": 3, "slowness": [1.0, 1.1, 1.0], "requests": 100, "failed": 0, "figures": [figure]}]
-    whole: dict[str, object] = {"model": "m", "replicas": 1, "costs": "measured", "measured_at": "2026-11-20T10:00:00+00:00", "loads": loads}
+    whole: dict[str, object] = {
+        "model": "m",
+        "replicas": 1,
+        "costs": "measured",
+        "measured_at": "2026-11-20T10:00:00+00:00",
+        "loads": loads,
+    }
     return whole | {"capacity_live": 10.0, "capacity_simulated": 9.0} | changes
 
 
@@ -98,11 +147,15 @@ def test_the_published_error_is_written_and_read(tmp_path: Path) -> None:
     assert read.worst == 0.05
     assert read.within
     worse = Figure(name="itl/p50", live_s=1.0, simulated_s=1.2, error=0.2, raw_error=0.2, spread=0.0, bound=0.07)
-    assert not read.model_copy(update={"loads": (AtLoad(load=1.2, runs=1, slowness=(1.0,), requests=1, failed=0, figures=(worse,)),)}).within
+    assert not read.model_copy(
+        update={"loads": (AtLoad(load=1.2, runs=1, slowness=(1.0,), requests=1, failed=0, figures=(worse,)),)}
+    ).within
     assert worse.within is False
 
 
-@pytest.mark.parametrize(("key", "value"), [("version", 2), ("replicas", 0), ("capacity_live", "much"), ("more", 1), ("loads", 3)])
+@pytest.mark.parametrize(
+    ("key", "value"), [("version", 2), ("replicas", 0), ("capacity_live", "much"), ("more", 1), ("loads", 3)]
+)
 def test_a_bad_file_is_refused(tmp_path: Path, key: str, value: object) -> None:
     path = tmp_path / "error.json"
     path.write_text(json.dumps(published(**{key: value})))

@@ -1,4 +1,5 @@
-"""Clients and leases of a pretended cell that drives a scheduler and keeps every input with its decision (`operations.py` has the rest of it)."""
+"""Clients and leases of a pretended cell that drives a scheduler and keeps every input with its decision
+(`operations.py` has the rest of it)."""
 
 import heapq
 import random
@@ -11,7 +12,17 @@ from tests.recorded.scheduler_adapter import Plain, RecordedScheduler
 
 CHUNK_TOKENS = 64
 GATEWAYS = ("g1", "g2", "g3")
-LEASE_FIELDS = ("lease", "request", "replica", "placed_s", "attempt", "prefill_tokens", "kv_tokens", "output_tokens", "home")
+LEASE_FIELDS = (
+    "lease",
+    "request",
+    "replica",
+    "placed_s",
+    "attempt",
+    "prefill_tokens",
+    "kv_tokens",
+    "output_tokens",
+    "home",
+)
 
 
 @dataclass
@@ -98,7 +109,12 @@ class Cell:
             return
         tenant = dice.choices(settings.tenants, settings.tenant_weights)[0]
         interactive = dice.random() < 0.7
-        prompt = int(min(settings.longest_prompt, max(1.0, dice.lognormvariate(0.0, settings.prompt_sigma) * settings.prompt_median)))
+        prompt = int(
+            min(
+                settings.longest_prompt,
+                max(1.0, dice.lognormvariate(0.0, settings.prompt_sigma) * settings.prompt_median),
+            )
+        )
         prefix: list[int] = []
         if settings.sessions and dice.random() < 0.7:
             session = min(int(dice.paretovariate(0.8)), settings.sessions)
@@ -146,7 +162,11 @@ class Cell:
 
     def _again(self, request: Plain) -> Plain:
         patience, slo = request["expires_s"] - request["arrived_s"], request["deadline_s"] - request["arrived_s"]
-        times = {"arrived_s": self.now, "deadline_s": round(self.now + slo, 3), "expires_s": round(self.now + patience, 3)}
+        times = {
+            "arrived_s": self.now,
+            "deadline_s": round(self.now + slo, 3),
+            "expires_s": round(self.now + patience, 3),
+        }
         return {**request, "id": request["id"] + "r", "attempts": 0, **times}
 
     def _ask_twice(self) -> None:
@@ -186,7 +206,12 @@ class Cell:
             self._of(scheduler, prefill_s * 1.5, number, lambda: self._dies(one.lease["replica"]))
             return
         if dice.random() < settings.failures:
-            self._of(scheduler, dice.choice((0.3, 1.0)) * (prefill_s + decode_s), number, lambda: self._release(number, "failed"))
+            self._of(
+                scheduler,
+                dice.choice((0.3, 1.0)) * (prefill_s + decode_s),
+                number,
+                lambda: self._release(number, "failed"),
+            )
             return
         if dice.random() >= settings.whole_answers and not one.started:
             self._of(scheduler, prefill_s, number, lambda: self._first_token(number))

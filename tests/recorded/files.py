@@ -18,5 +18,11 @@ def recorded(name: str) -> Iterator[dict[str, Any]]:
 
 def write(path: Path, lines: Iterable[dict[str, Any]]) -> int:
     """Writes a recording, without the time of day. Returns how many lines."""
-    with path.open("wb") as file, gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=9, mtime=0) as packed:
-        return sum(packed.write(json.dumps(line, separators=(",", ":"), allow_nan=False).encode() + b"\n") > 0 for line in lines)
+    with (
+        path.open("wb") as file,
+        gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=9, mtime=0) as packed,
+    ):
+        return sum(
+            packed.write(json.dumps(line, separators=(",", ":"), allow_nan=False).encode() + b"\n") > 0
+            for line in lines
+        )

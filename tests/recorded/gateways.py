@@ -1,7 +1,8 @@
 """Gateways, replicas and clients around owners that follow one another: the writer of `owners.jsonl.gz`.
 
-Three gateways reach the owner over channels that break; replicas come, drain, fall silent and die; owners are replaced, and the next one hears from
-holders and replicas what stands, in any order. What happens is drawn from a seed, mostly as a cell does it, and sometimes twice or too late.
+Three gateways reach the owner over channels that break; replicas come, drain, fall silent and die; owners are replaced,
+and the next one hears from holders and replicas what stands, in any order. What happens is drawn from a seed, mostly as
+a cell does it, and sometimes twice or too late.
 """
 
 import random
@@ -23,7 +24,8 @@ BINDINGS = ({"ahead": 0.0, "prefill_steps": 1.0}, {"ahead": 0.5, "prefill_steps"
 
 
 class Gateways:
-    """See the module's docstring. `requests` are those whose clients wait; `runs` is what each replica runs, by engine id."""
+    """See the module's docstring. `requests` are those whose clients wait; `runs` is what each replica runs, by engine
+    id."""
 
     def __init__(self, seed: int, inputs: int) -> None:
         self.dice = random.Random(f"gateways {seed}")
@@ -87,14 +89,19 @@ class Gateways:
             del self.requests[rest[0]]
         elif word == "placed" and self.dice.random() < 0.98:  # now and then the word is lost with its channel
             placed = rest[1]
-            request.update(attempt_id=placed["engine_id"], attempt=placed["attempt"], replica=placed["replica"], started=False)
+            request.update(
+                attempt_id=placed["engine_id"], attempt=placed["attempt"], replica=placed["replica"], started=False
+            )
             if placed["replica"] in self.runs and placed["replica"] not in self.drains:
                 asked = request["asked"]
                 self.runs[placed["replica"]][placed["engine_id"]] = {
                     "gateway": channel.partition("/")[0],
                     "request": asked["id"],
                     **{name: asked[name] for name in ("tenant", "prompt_tokens", "max_tokens", "sequences", "digest")},
-                    **{name: placed[name] for name in ("attempt", "prefill_tokens", "kv_tokens", "output_tokens", "home")},
+                    **{
+                        name: placed[name]
+                        for name in ("attempt", "prefill_tokens", "kv_tokens", "output_tokens", "home")
+                    },
                     "started": False,
                 }
 
@@ -121,7 +128,14 @@ class Gateways:
             "attempts": 0,
             "digest": f"body{dice.randrange(400)}",
         }
-        self.requests[asked["id"]] = {"asked": asked, "gateway": gateway, "engine_id": None, "attempt": 0, "replica": "", "started": False}
+        self.requests[asked["id"]] = {
+            "asked": asked,
+            "gateway": gateway,
+            "engine_id": None,
+            "attempt": 0,
+            "replica": "",
+            "started": False,
+        }
         self._tell("submit", gateway=self._channel(gateway), request=asked, admitted=False)
 
     def _channel(self, gateway: str) -> str:

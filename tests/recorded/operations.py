@@ -1,8 +1,10 @@
-"""A pretended cell that drives a scheduler and writes down every input with its decision: the writer of `scheduler.jsonl.gz`.
+"""A pretended cell that drives a scheduler and writes down every input with its decision: the writer of
+`scheduler.jsonl.gz`.
 
-Clients, replicas and operators in virtual time, drawn from a seed: mostly what a busy cell sees, and now and then what it should not (a lease that
-ends twice, a request that asks twice, a replica that dies while it ran a deadly prompt). What the cell does next depends on what the scheduler
-decided, so it is only run to record; the replay feeds the recorded inputs alone.
+Clients, replicas and operators in virtual time, drawn from a seed: mostly what a busy cell sees, and now and then what
+it should not (a lease that ends twice, a request that asks twice, a replica that dies while it ran a deadly prompt).
+What the cell does next depends on what the scheduler decided, so it is only run to record; the replay feeds the
+recorded inputs alone.
 """
 
 import heapq
@@ -64,7 +66,11 @@ class OperatedCell(Cell):
         self._tell(
             "replica_ready",
             replica=replica.name,
-            engine={"sequences": replica.seats, "kv_tokens": replica.kv_tokens, "step_tokens": self.settings.step_tokens},
+            engine={
+                "sequences": replica.seats,
+                "kv_tokens": replica.kv_tokens,
+                "step_tokens": self.settings.step_tokens,
+            },
             binding={"ahead": ahead, "prefill_steps": prefill_steps},
         )
 
@@ -78,7 +84,8 @@ class OperatedCell(Cell):
             self._dies(replica.name)
 
     def _dies(self, name: str) -> None:
-        """In pieces, as a cell hears of it: some leases break, the feed ends, the process is gone. Or it only looked so, and it is back."""
+        """In pieces, as a cell hears of it: some leases break, the feed ends, the process is gone. Or it only looked
+        so, and it is back."""
         dice, replica = self.dice, self.replicas.get(name)
         if replica is None:
             return
@@ -120,7 +127,9 @@ class OperatedCell(Cell):
             return
         replica.status = "silent"
         self._tell("replica_silent", replica=replica.name)
-        self._after(self.dice.choice((0.2, 3.0)), lambda: self._ready(replica) if replica.name in self.replicas else None)
+        self._after(
+            self.dice.choice((0.2, 3.0)), lambda: self._ready(replica) if replica.name in self.replicas else None
+        )
 
     def _cordon(self) -> None:
         name = self.dice.choice([*self.replicas, "r9999"])
@@ -154,7 +163,12 @@ class OperatedCell(Cell):
             self._after(3.0, lambda name=replica.name: self._gone(name))  # type: ignore[misc]
         in_s = self.dice.choice((2.0, 15.0, 90.0))
         self._after(1.0, lambda: self._tell("replica_expected", ready_at_s=round(self.now + in_s, 3)))
-        self._after(5.0, lambda: self._tell("replica_expected", ready_at_s=self.dice.choice((None, round(self.now + 1.5 * in_s, 3)))))
+        self._after(
+            5.0,
+            lambda: self._tell(
+                "replica_expected", ready_at_s=self.dice.choice((None, round(self.now + 1.5 * in_s, 3)))
+            ),
+        )
         for number in range(self.settings.replicas):
             self._after(min(in_s, 20.0) + number, self._new_replica)
 

@@ -1,7 +1,8 @@
-"""The owner of a model and the gateways that hold its requests, behind the recorded words: plain JSON in, plain JSON out.
+"""The owner of a model and the gateways that hold its requests, behind the recorded words: plain JSON in, plain JSON
+out.
 
-This module alone knows the names of the ownership layer (`scheduler_adapter.py` knows the scheduler's). No event loop runs: time is what an input
-says, and the owner's timer rings when an input says so.
+This module alone knows the names of the ownership layer (`scheduler_adapter.py` knows the scheduler's). No event loop
+runs: time is what an input says, and the owner's timer rings when an input says so.
 """
 
 from collections.abc import Callable
@@ -74,7 +75,9 @@ class _Gateway:
         self._reported.append([self._name, "owner_gone"])
 
     def suspected(self, reported: tuple[Suspicion, ...]) -> None:
-        self._reported.append([self._name, "suspects", [[one.key, one.deaths, one.answered, one.since_s] for one in reported]])
+        self._reported.append(
+            [self._name, "suspects", [[one.key, one.deaths, one.answered, one.since_s] for one in reported]]
+        )
 
 
 class RecordedOwner:
@@ -114,7 +117,9 @@ class RecordedOwner:
                 if ring is not None:
                     ring()
             case "reload":
-                self._owner.configure(policy_from(given["policy"]), Binding(given["binding"]["ahead"], given["binding"]["prefill_steps"]))
+                self._owner.configure(
+                    policy_from(given["policy"]), Binding(given["binding"]["ahead"], given["binding"]["prefill_steps"])
+                )
             case "submit":
                 self._owner.submit(self._gateway(given["gateway"]), request_from(given["request"]), given["admitted"])
             case "cancel":
@@ -149,7 +154,10 @@ class RecordedOwner:
             case "account":
                 owner.finished(_finished(given))
             case "replica_ready":
-                owner.replica_up(_facts(given["replica"], given["seats"]), [_running(one, given["replica"], now) for one in given["runs"]])
+                owner.replica_up(
+                    _facts(given["replica"], given["seats"]),
+                    [_running(one, given["replica"], now) for one in given["runs"]],
+                )
             case "replica_state":
                 owner.replica_state(given["replica"], None if given["state"] is None else ReplicaState(given["state"]))
             case "replica_gone":

@@ -1,8 +1,9 @@
 """Pretended replicas under an autoscaler: the writer of `scaling.jsonl.gz`.
 
-Arrivals, lanes and replicas as fluids in virtual time, one reading every few seconds. The number that is decided is applied; around it happens what
-an autoscaler must stand: replicas that fall silent, are cordoned or reclaimed (spot), no room for more, another hand that writes the number, books
-that are old or gone, a new owner with new counts, operators' words, changed bounds, a forecast that fails.
+Arrivals, lanes and replicas as fluids in virtual time, one reading every few seconds. The number that is decided is
+applied; around it happens what an autoscaler must stand: replicas that fall silent, are cordoned or reclaimed (spot),
+no room for more, another hand that writes the number, books that are old or gone, a new owner with new counts,
+operators' words, changed bounds, a forecast that fails.
 """
 
 import math
@@ -20,7 +21,8 @@ CLASSES = (("short", "interactive", 0.7, 2.0, 0.95), ("long", "batch", 0.3, 30.0
 
 @dataclass(frozen=True)
 class ScalingRun:
-    """One run. `load`: arrivals in replicas' worth at a time of the run. `troubles`: what goes wrong, so many times an hour each."""
+    """One run. `load`: arrivals in replicas' worth at a time of the run. `troubles`: what goes wrong, so many times an
+    hour each."""
 
     name: str
     policy: str
@@ -49,7 +51,11 @@ def load_of(kind: str, at_s: float) -> float:
         case "day":
             return 2.5 + 2.0 * math.sin(at_s / 600.0)
         case "ramp":
-            return 0.8 + 3.2 * max(0.0, min(1.0, (at_s - 600.0) / 300.0)) - 3.5 * max(0.0, min(1.0, (at_s - 1_800.0) / 300.0))
+            return (
+                0.8
+                + 3.2 * max(0.0, min(1.0, (at_s - 600.0) / 300.0))
+                - 3.5 * max(0.0, min(1.0, (at_s - 1_800.0) / 300.0))
+            )
         case "silence":
             return 0.0 if at_s % 2_400.0 > 900.0 else 2.2
         case "bursts":
@@ -120,7 +126,12 @@ class Replicas:
     def _decide(self) -> None:
         applied = len(self._applied())
         if self.now < self.unseen_until_s:
-            given: Plain = {"at_s": self.now, "unix_s": UNIX_S + self.now, "applied": applied, "controls": self.controls}
+            given: Plain = {
+                "at_s": self.now,
+                "unix_s": UNIX_S + self.now,
+                "applied": applied,
+                "controls": self.controls,
+            }
             decision = self.autoscaler.decide_unseen(self.now, UNIX_S + self.now, applied, self.controls)
             self.lines.append({"unseen": given, "decision": decision})
         else:
@@ -150,7 +161,9 @@ class Replicas:
             if one.ready_s > self.now and one.state == "draining":
                 one.until_s = self.now
         self.replicas = [one for one in self.replicas if one.until_s > self.now]
-        serving = [one for one in self.replicas if one.ready_s <= self.now and one.state in ("ready", "cordoned", "draining")]
+        serving = [
+            one for one in self.replicas if one.ready_s <= self.now and one.state in ("ready", "cordoned", "draining")
+        ]
         open_ = sum(one.state == "ready" for one in serving)
         rate = load_of(self.run.load, self.now) * SEATS / SERVICE_S
         done = min(self.running, len(serving) * SEATS) * (1.0 - math.exp(-every_s / SERVICE_S))
@@ -239,8 +252,15 @@ class Replicas:
 
     def _forecast(self, work: float) -> Plain:
         start_s = UNIX_S + self.now // 60.0 * 60.0
-        rates = [load_of(self.run.load, start_s - UNIX_S + 60.0 * step) * SEATS / SERVICE_S * work for step in range(12)]
-        return {"at_s": start_s, "step_s": 60.0, "work_per_s": [round(one, 1) for one in rates], "error": [round(0.1 * one, 1) for one in rates]}
+        rates = [
+            load_of(self.run.load, start_s - UNIX_S + 60.0 * step) * SEATS / SERVICE_S * work for step in range(12)
+        ]
+        return {
+            "at_s": start_s,
+            "step_s": 60.0,
+            "work_per_s": [round(one, 1) for one in rates],
+            "error": [round(0.1 * one, 1) for one in rates],
+        }
 
     def _trouble(self) -> None:
         dice = self.dice
@@ -269,13 +289,19 @@ class Replicas:
             self._reset()
         elif kind in ("hold", "pin"):
             until_unix_s = UNIX_S + self.now + dice.choice((30.0, 300.0))
-            self.controls = [*self.controls[-1:], {"kind": kind, "replicas": dice.randint(0, 9), "until_unix_s": until_unix_s}]
+            self.controls = [
+                *self.controls[-1:],
+                {"kind": kind, "replicas": dice.randint(0, 9), "until_unix_s": until_unix_s},
+            ]
         elif kind == "other hand":
             self._apply(dice.randint(1, 6))
         elif kind == "forecast fails" and self.run.forecast:
             self.failed_until_s = self.now + 120.0
         elif kind == "bounds":
-            self.bounds = {**self.bounds, **dice.choice(({"max": 5}, {"max": 8}, {"ceiling": 4}, {"ceiling": None}, {"up_per_min": 1.0}))}
+            self.bounds = {
+                **self.bounds,
+                **dice.choice(({"max": 5}, {"max": 8}, {"ceiling": 4}, {"ceiling": None}, {"up_per_min": 1.0})),
+            }
             self.autoscaler.rebound(self.bounds)
             self.lines.append({"bounds": self.bounds})
 
@@ -292,11 +318,27 @@ SCALING_RUNS = (
     ScalingRun("backlog, a ramp", "backlog", 1_200, 2.0, load="ramp"),
     ScalingRun("backlog, bursts with rates", "backlog", load="bursts", bounds=RATED),
     ScalingRun("backlog, silence", "backlog", 700, load="silence", bounds=ZERO),
-    ScalingRun("backlog, unmeasured, to zero", "backlog", load="silence", bounds=ZERO, measured=False, settings={"zero_after_s": 120.0}),
+    ScalingRun(
+        "backlog, unmeasured, to zero",
+        "backlog",
+        load="silence",
+        bounds=ZERO,
+        measured=False,
+        settings={"zero_after_s": 120.0},
+    ),
     ScalingRun("backlog, a trickle", "backlog", 400, load="trickle"),
     ScalingRun("backlog, forecast", "backlog", forecast=True, start_up_s=180.0),
-    ScalingRun("backlog, forecast, troubles", "backlog", 800, forecast=True, troubles=60.0, settings={"period_s": 15.0}),
-    ScalingRun("backlog, troubles", "backlog", 1_200, bounds=RATED, troubles=90.0, settings={"short_cost": 50.0, "down_after_s": 60.0, "burn": 4.0}),
+    ScalingRun(
+        "backlog, forecast, troubles", "backlog", 800, forecast=True, troubles=60.0, settings={"period_s": 15.0}
+    ),
+    ScalingRun(
+        "backlog, troubles",
+        "backlog",
+        1_200,
+        bounds=RATED,
+        troubles=90.0,
+        settings={"short_cost": 50.0, "down_after_s": 60.0, "burn": 4.0},
+    ),
     ScalingRun("fixed", "fixed", 300, settings={"replicas": 3}, troubles=90.0),
     *(ScalingRun(f"{name}, a day", name, 240, 10.0, load="day" if name != "knative" else "silence") for name in RIVALS),
     *(ScalingRun(f"{name}, troubles", name, 200, 10.0, load="bursts", bounds=RATED, troubles=60.0) for name in RIVALS),

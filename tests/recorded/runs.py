@@ -1,4 +1,5 @@
-"""The runs that are recorded of the scheduler: how many replicas, which load, which policies, and what goes wrong how often."""
+"""The runs that are recorded of the scheduler: how many replicas, which load, which policies, and what goes wrong how
+often."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +51,11 @@ def lane(name: str, up_to_tokens: int | None, weight: float, max_wait_s: float, 
 
 
 def tenant(
-    name: str, weight: float, requests_per_minute: float | None = None, tokens_per_minute: float | None = None, at_once: int | None = None
+    name: str,
+    weight: float,
+    requests_per_minute: float | None = None,
+    tokens_per_minute: float | None = None,
+    at_once: int | None = None,
 ) -> Plain:
     return {
         "name": name,
@@ -71,14 +76,29 @@ POLICY: Plain = {
     "stickiness_ms": 100.0,
     "tenants": [],
 }
-TENANTS = [tenant("gold", 4.0), tenant("free", 0.5, 150.0), tenant("busy", 1.0, None, 200_000.0), tenant("other", 1.0, None, None, 8)]
+TENANTS = [
+    tenant("gold", 4.0),
+    tenant("free", 0.5, 150.0),
+    tenant("busy", 1.0, None, 200_000.0),
+    tenant("other", 1.0, None, None, 8),
+]
 POLICIES = (
     POLICY,
     {**POLICY, "tenants": TENANTS},
     {**POLICY, "lanes": [lane("all", None, 1.0, 6.0, 20.0)], "order": "arrival", "promoted_share": 0.5},
     {**POLICY, "lanes": [lane("tiny", 150, 9.0, 2.0, 5.0), *LANES], "decode_weight": 8.0, "tenants": TENANTS[:2]},
-    {**POLICY, "lanes": [lane("short", 2_000, 1.0, 3.0, 8.0), lane("long", None, 0.2, 9.0, 8.0)], "max_waiting": 90, "stickiness_ms": 10.0},
-    {**POLICY, "promoted_share": 0.05, "stickiness_ms": 2.0, "tenants": [tenant("gold", 0.5), tenant("free", 2.0, 2_000.0, None, 60)]},
+    {
+        **POLICY,
+        "lanes": [lane("short", 2_000, 1.0, 3.0, 8.0), lane("long", None, 0.2, 9.0, 8.0)],
+        "max_waiting": 90,
+        "stickiness_ms": 10.0,
+    },
+    {
+        **POLICY,
+        "promoted_share": 0.05,
+        "stickiness_ms": 2.0,
+        "tenants": [tenant("gold", 0.5), tenant("free", 2.0, 2_000.0, None, 60)],
+    },
 )
 SHARED: dict[str, Any] = {"tenants": ("gold", "free", "busy", "other"), "tenant_weights": (3.0, 2.0, 4.0, 1.0)}
 RUNS = (
@@ -105,12 +125,34 @@ RUNS = (
         **SHARED,
     ),
     Settings("steady", 6_000, 8, 0.6, POLICIES[:1], sessions=60, bursts=0.05, **SHARED),
-    Settings("overload with tenants", 8_000, 4, 1.7, (POLICIES[1],), patience_s=40.0, sessions=40, bursts=0.05, **SHARED),
+    Settings(
+        "overload with tenants", 8_000, 4, 1.7, (POLICIES[1],), patience_s=40.0, sessions=40, bursts=0.05, **SHARED
+    ),
     Settings("full lanes", 6_000, 3, 2.0, (POLICIES[4], POLICIES[3]), reloads=0.02, patience_s=20.0, **SHARED),
     Settings(
-        "replicas die", 7_000, 5, 0.9, ({**POLICY, "stickiness_ms": 1.0}, POLICIES[1]), sessions=20, deaths=0.24, silences=0.24, bursts=0.02, **SHARED
+        "replicas die",
+        7_000,
+        5,
+        0.9,
+        ({**POLICY, "stickiness_ms": 1.0}, POLICIES[1]),
+        sessions=20,
+        deaths=0.24,
+        silences=0.24,
+        bursts=0.02,
+        **SHARED,
     ),
-    Settings("deadly prompts", 7_000, 8, 0.7, POLICIES[:2], deadly=0.02, silences=0.09, owners=0.03, gateways_leave=0.06, **SHARED),
+    Settings(
+        "deadly prompts",
+        7_000,
+        8,
+        0.7,
+        POLICIES[:2],
+        deadly=0.02,
+        silences=0.09,
+        owners=0.03,
+        gateways_leave=0.06,
+        **SHARED,
+    ),
     Settings(
         "unequal replicas, long prompts",
         7_000,
@@ -126,8 +168,53 @@ RUNS = (
         reloads=0.05,
         drains=0.06,
     ),
-    Settings("reloads", 7_000, 4, 1.2, POLICIES, reloads=0.3, bindings=((0.0, 1.0), (0.5, 0.5), (0.1, 4.0)), drains=0.06, cordons=0.15, **SHARED),
-    Settings("owners change", 8_000, 4, 1.1, POLICIES[:4], owners=0.24, gateways_leave=0.15, reloads=0.02, deaths=0.06, drains=0.06, **SHARED),
-    Settings("an hour with little traffic", 6_000, 2, 0.06, POLICIES[:2], deadly=0.03, deaths=0.004, silences=0.004, bursts=0.005, **SHARED),
-    Settings("none left, one expected", 6_000, 3, 1.0, POLICIES[:3], empties=0.18, drains=0.15, reloads=0.01, cordons=0.24, **SHARED),
+    Settings(
+        "reloads",
+        7_000,
+        4,
+        1.2,
+        POLICIES,
+        reloads=0.3,
+        bindings=((0.0, 1.0), (0.5, 0.5), (0.1, 4.0)),
+        drains=0.06,
+        cordons=0.15,
+        **SHARED,
+    ),
+    Settings(
+        "owners change",
+        8_000,
+        4,
+        1.1,
+        POLICIES[:4],
+        owners=0.24,
+        gateways_leave=0.15,
+        reloads=0.02,
+        deaths=0.06,
+        drains=0.06,
+        **SHARED,
+    ),
+    Settings(
+        "an hour with little traffic",
+        6_000,
+        2,
+        0.06,
+        POLICIES[:2],
+        deadly=0.03,
+        deaths=0.004,
+        silences=0.004,
+        bursts=0.005,
+        **SHARED,
+    ),
+    Settings(
+        "none left, one expected",
+        6_000,
+        3,
+        1.0,
+        POLICIES[:3],
+        empties=0.18,
+        drains=0.15,
+        reloads=0.01,
+        cordons=0.24,
+        **SHARED,
+    ),
 )

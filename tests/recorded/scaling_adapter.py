@@ -1,6 +1,7 @@
 """The autoscaler behind the recorded words: plain JSON in, plain JSON out.
 
-This module alone knows the names of the classes and fields that decide on the number of replicas (`scheduler_adapter.py` does so for the scheduler).
+This module alone knows the names of the classes and fields that decide on the number of replicas
+(`scheduler_adapter.py` does so for the scheduler).
 """
 
 from typing import Any
@@ -32,7 +33,9 @@ class RecordedAutoscaler:
     """One autoscaler with a new policy, asked at each reading as a live one is."""
 
     def __init__(self, policy: Plain, bounds: Plain, replica: Plain) -> None:
-        self._autoscaler = Autoscaler(make_policy(policy["name"], policy["settings"], _replica_profile(replica)), _bounds(bounds))
+        self._autoscaler = Autoscaler(
+            make_policy(policy["name"], policy["settings"], _replica_profile(replica)), _bounds(bounds)
+        )
         self._paced = PacedScaler(self._autoscaler)
 
     @property
@@ -105,10 +108,22 @@ def _snapshot(given: Plain) -> Snapshot:
         for one in given["replicas"]
     )
     return Snapshot(
-        lanes=tuple(LaneStats(one["name"], one["waiting"], one["work"], None, one["oldest_wait_s"], None, None, 0, 0, 0) for one in given["lanes"]),
+        lanes=tuple(
+            LaneStats(one["name"], one["waiting"], one["work"], None, one["oldest_wait_s"], None, None, 0, 0, 0)
+            for one in given["lanes"]
+        ),
         replicas=tuple(replicas),
         flows=tuple(
-            FlowStats(one["lane"], one["class"], one["arrived"], one["work"], one["prompt_tokens"], one["in_time"], one["late"], one["slo_s"])
+            FlowStats(
+                one["lane"],
+                one["class"],
+                one["arrived"],
+                one["work"],
+                one["prompt_tokens"],
+                one["in_time"],
+                one["late"],
+                one["slo_s"],
+            )
             for one in given["flows"]
         ),
         submitted=0,

@@ -1,6 +1,7 @@
 """The scheduler behind the recorded words: plain JSON in, plain JSON out.
 
-This module alone knows the names of the scheduler's classes, methods and fields. A rename changes it and nothing else here; the recording stays.
+This module alone knows the names of the scheduler's classes, methods and fields. A rename changes it and nothing else
+here; the recording stays.
 """
 
 import math
@@ -36,7 +37,8 @@ def _recorded(word: str) -> str:
 
 
 class RecordedScheduler:
-    """One scheduler from an empty state. Leases are named by their number; the adapter keeps the objects, of ended ones too."""
+    """One scheduler from an empty state. Leases are named by their number; the adapter keeps the objects, of ended ones
+    too."""
 
     def __init__(self, policy: Plain) -> None:
         self._scheduler = Scheduler(policy_from(policy))
@@ -65,7 +67,9 @@ class RecordedScheduler:
             case "died_under":
                 return scheduler.died(self._leases[given["lease"]], now)
             case "recall_suspect":
-                return scheduler.recall(Suspicion(given["key"], given["deaths"], given["answered"], given["since_s"]), now)
+                return scheduler.recall(
+                    Suspicion(given["key"], given["deaths"], given["answered"], given["since_s"]), now
+                )
             case "snapshot":
                 return _snapshot(scheduler.snapshot(now, given["etas"]))
             case "reload":
@@ -116,7 +120,9 @@ class RecordedScheduler:
         if step.expired:
             decided["expired"] = [request.request_id for request in step.expired]
         if step.turned_away:
-            decided["turned_away"] = [[gone.request.request_id, plain_admission(gone.admission)] for gone in step.turned_away]
+            decided["turned_away"] = [
+                [gone.request.request_id, plain_admission(gone.admission)] for gone in step.turned_away
+            ]
         if step.suspicions:
             decided["suspects"] = [_suspect(one) for one in step.suspicions]
         return decided
@@ -134,14 +140,19 @@ class RecordedScheduler:
 
 def policy_from(given: Plain) -> SchedulingPolicy:
     return SchedulingPolicy(
-        lanes=tuple(LanePolicy(lane["name"], lane["up_to_tokens"], lane["weight"], lane["max_wait_s"], lane["cap_s"]) for lane in given["lanes"]),
+        lanes=tuple(
+            LanePolicy(lane["name"], lane["up_to_tokens"], lane["weight"], lane["max_wait_s"], lane["cap_s"])
+            for lane in given["lanes"]
+        ),
         order=Order(given["order"]),
         promoted_share=given["promoted_share"],
         decode_weight=given["decode_weight"],
         max_waiting=given["max_waiting"],
         stickiness_ms=given["stickiness_ms"],
         tenants={
-            tenant["name"]: TenantPolicy(tenant["weight"], tenant["requests_per_minute"], tenant["tokens_per_minute"], tenant["max_concurrency"])
+            tenant["name"]: TenantPolicy(
+                tenant["weight"], tenant["requests_per_minute"], tenant["tokens_per_minute"], tenant["max_concurrency"]
+            )
             for tenant in given["tenants"]
         },
     )
@@ -245,7 +256,17 @@ def _snapshot(snapshot: Snapshot) -> Plain:
             for replica in snapshot.replicas
         ],
         "flows": [
-            [flow.lane, flow.traffic_class, flow.arrived, flow.work, flow.prompt_tokens, flow.met, flow.missed, flow.slo_s] for flow in snapshot.flows
+            [
+                flow.lane,
+                flow.traffic_class,
+                flow.arrived,
+                flow.work,
+                flow.prompt_tokens,
+                flow.met,
+                flow.missed,
+                flow.slo_s,
+            ]
+            for flow in snapshot.flows
         ],
         "submitted": snapshot.submitted,
         "placed": snapshot.placed,

@@ -1,4 +1,5 @@
-"""Every word of a model's owner to its gateways is the recorded one (`write.py` says by what it was recorded, and when it may be recorded anew)."""
+"""Every word of a model's owner to its gateways is the recorded one (`write.py` says by what it was recorded, and when
+it may be recorded anew)."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -39,7 +40,22 @@ def test_owners_tell_their_gateways_what_is_recorded() -> None:
 
 
 EXPECTED = (
-    *("begin", "close", "submit", "cancel", "hold", "join", "left", "first_token", "release", "refused", "again", "account", "died_under", "ring"),
+    *(
+        "begin",
+        "close",
+        "submit",
+        "cancel",
+        "hold",
+        "join",
+        "left",
+        "first_token",
+        "release",
+        "refused",
+        "again",
+        "account",
+        "died_under",
+        "ring",
+    ),
     *("replica_ready", "replica_state", "replica_gone", "cordon", "expect", "reload"),
     *("admission", "placed", "expired", "owner_gone", "suspects"),
 )

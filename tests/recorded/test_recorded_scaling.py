@@ -1,4 +1,5 @@
-"""Every decision on the number of replicas is the recorded one (`write.py` says by what it was recorded, and when it may be recorded anew)."""
+"""Every decision on the number of replicas is the recorded one (`write.py` says by what it was recorded, and when it
+may be recorded anew)."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -12,8 +13,32 @@ from tests.recorded.scaling_adapter import RecordedAutoscaler
 
 IN_SHORT = 500
 EXPECTED = (
-    *("steady", "backlog", "demand", "forecast", "latency", "slo_burn", "lull", "wake", "consolidate", "idle", "cooling", "no_room"),
-    *("min_replicas", "max_replicas", "cost_ceiling", "unschedulable", "up_rate", "down_rate", "held", "pinned", "stale", "silent"),
+    *(
+        "steady",
+        "backlog",
+        "demand",
+        "forecast",
+        "latency",
+        "slo_burn",
+        "lull",
+        "wake",
+        "consolidate",
+        "idle",
+        "cooling",
+        "no_room",
+    ),
+    *(
+        "min_replicas",
+        "max_replicas",
+        "cost_ceiling",
+        "unschedulable",
+        "up_rate",
+        "down_rate",
+        "held",
+        "pinned",
+        "stale",
+        "silent",
+    ),
     "forecast_failed",
 )
 

@@ -1,4 +1,5 @@
-"""Every decision of the scheduler is the recorded one (`write.py` says by what it was recorded, and when it may be recorded anew)."""
+"""Every decision of the scheduler is the recorded one (`write.py` says by what it was recorded, and when it may be
+recorded anew)."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -62,9 +63,59 @@ def test_the_scheduler_decides_as_recorded() -> None:
 
 
 EXPECTED = (
-    *("submit", "cancel", "first_token", "release", "learn", "adopt", "died_under", "recall_suspect", "reload", "snapshot", "schedulers"),
-    *("replica_ready", "replica_silent", "replica_draining", "replica_cordoned", "replica_uncordoned", "replica_gone", "replica_expected"),
-    *("admit", "queue", "lane_full", "model_full", "duplicate_id", "tenant_requests", "tenant_tokens", "tenant_concurrency", "starting"),
-    *("query_of_death", "finished", "failed", "cancelled", "refused", "expired", "promoted", "away: starting", "deaths: 1", "deaths: 2"),
-    *("only_fit", "cached_prefix", "stickiness_broken", "least_prefill", "least_decode", "apart_from_short", "held", "away: query_of_death"),
+    *(
+        "submit",
+        "cancel",
+        "first_token",
+        "release",
+        "learn",
+        "adopt",
+        "died_under",
+        "recall_suspect",
+        "reload",
+        "snapshot",
+        "schedulers",
+    ),
+    *(
+        "replica_ready",
+        "replica_silent",
+        "replica_draining",
+        "replica_cordoned",
+        "replica_uncordoned",
+        "replica_gone",
+        "replica_expected",
+    ),
+    *(
+        "admit",
+        "queue",
+        "lane_full",
+        "model_full",
+        "duplicate_id",
+        "tenant_requests",
+        "tenant_tokens",
+        "tenant_concurrency",
+        "starting",
+    ),
+    *(
+        "query_of_death",
+        "finished",
+        "failed",
+        "cancelled",
+        "refused",
+        "expired",
+        "promoted",
+        "away: starting",
+        "deaths: 1",
+        "deaths: 2",
+    ),
+    *(
+        "only_fit",
+        "cached_prefix",
+        "stickiness_broken",
+        "least_prefill",
+        "least_decode",
+        "apart_from_short",
+        "held",
+        "away: query_of_death",
+    ),
 )

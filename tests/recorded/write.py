@@ -1,8 +1,10 @@
-"""Records what this version of raylane decides, for later versions to be held against: `python -m tests.recorded.write FOLDER`.
+"""Records what this version of raylane decides, for later versions to be held against: `python -m tests.recorded.write
+FOLDER`.
 
-The files hold inputs and decisions as plain JSON lines, from an empty state, and are the same whenever the same version writes them. They are not
-written anew to make a test pass: a test that fails here has found a change of behaviour. Where that change is wanted, write them anew in the
-commit that makes it, and let its message name the change and say which decisions differ, and why.
+The files hold inputs and decisions as plain JSON lines, from an empty state, and are the same whenever the same version
+writes them. They are not written anew to make a test pass: a test that fails here has found a change of behaviour.
+Where that change is wanted, write them anew in the commit that makes it, and let its message name the change and say
+which decisions differ, and why.
 """
 
 import argparse

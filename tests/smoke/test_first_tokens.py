@@ -1,4 +1,5 @@
-"""Answers that are not streamed, on real vLLM: the engine tells of their first tokens, so that they hold no prefill budget until their last."""
+"""Answers that are not streamed, on real vLLM: the engine tells of their first tokens, so that they hold no prefill
+budget until their last."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -20,8 +21,17 @@ def ask(cluster: LiveCluster, number: int) -> requests.Response:
     prompt: Any = list(range(number, number + 900))
     if number % 4 == 0:
         prompt = [prompt, prompt[::-1]]
-    body = {"model": "demo", "prompt": prompt, "n": 2 if number % 4 == 0 else 1, "max_tokens": 48, "min_tokens": 48, "stream": number % 3 == 0}
-    return requests.post(cluster.url + "/v1/completions", json=body, headers={"x-request-id": f"whole-{number}"}, timeout=120)
+    body = {
+        "model": "demo",
+        "prompt": prompt,
+        "n": 2 if number % 4 == 0 else 1,
+        "max_tokens": 48,
+        "min_tokens": 48,
+        "stream": number % 3 == 0,
+    }
+    return requests.post(
+        cluster.url + "/v1/completions", json=body, headers={"x-request-id": f"whole-{number}"}, timeout=120
+    )
 
 
 def test_first_tokens_of_whole_answers_are_told_before_their_end(cluster: LiveCluster) -> None:

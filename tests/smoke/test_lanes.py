@@ -72,7 +72,11 @@ def test_tenants_are_applied_and_taken_away_without_a_restart(cluster: LiveClust
     try:
         assert cluster.cli("apply", str(desired)).returncode == 0
         assert requests.post(url, json=SHORT, timeout=60).status_code == 401
-        assert [requests.post(url, json=SHORT, headers=headers, timeout=60).status_code for _ in range(3)] == [200, 200, 429]
+        assert [requests.post(url, json=SHORT, headers=headers, timeout=60).status_code for _ in range(3)] == [
+            200,
+            200,
+            429,
+        ]
     finally:
         assert cluster.cli("apply", str(before)).returncode == 0
     assert requests.post(url, json=SHORT, timeout=60).status_code == 200

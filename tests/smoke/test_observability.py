@@ -31,12 +31,19 @@ def prometheus(held_cluster: LiveCluster) -> Iterator[str]:
     scrape = {
         "job_name": "raylane",
         "scrape_interval": "1s",
-        "http_sd_configs": [{"url": held_cluster.url + "/raylane/http_sd", "refresh_interval": "1s", "authorization": authorization}],
+        "http_sd_configs": [
+            {"url": held_cluster.url + "/raylane/http_sd", "refresh_interval": "1s", "authorization": authorization}
+        ],
         "authorization": authorization,
     }
     (folder / "config.yaml").write_text(yaml.safe_dump({"scrape_configs": [scrape]}))
     address = f"127.0.0.1:{free_port()}"
-    command = [PROMETHEUS, f"--config.file={folder}/config.yaml", f"--storage.tsdb.path={folder}/data", f"--web.listen-address={address}"]
+    command = [
+        PROMETHEUS,
+        f"--config.file={folder}/config.yaml",
+        f"--storage.tsdb.path={folder}/data",
+        f"--web.listen-address={address}",
+    ]
     with (folder / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log, cwd=folder) as process:
         yield f"http://{address}"
         process.terminate()
@@ -51,7 +58,10 @@ def values(prometheus: str, query: str) -> dict[str, float]:
     except requests.RequestException:
         return {}
     found = answer.get("data", {}).get("result", [])
-    return {sample["metric"].get("raylane_role") or sample["metric"].get("kind", ""): float(sample["value"][1]) for sample in found}
+    return {
+        sample["metric"].get("raylane_role") or sample["metric"].get("kind", ""): float(sample["value"][1])
+        for sample in found
+    }
 
 
 def eventually(prometheus: str, query: str, desired: dict[str, float]) -> None:
@@ -79,5 +89,9 @@ def test_metric_names_are_prometheus_own_way(cluster: LiveCluster) -> None:
         pytest.skip("promtool is not installed: apt-get install prometheus")
     metrics = cluster.ask("/metrics").content
     checked = subprocess.run([PROMTOOL, "check", "metrics"], input=metrics, capture_output=True, timeout=60)
-    complaints = [line for line in checked.stdout.decode().splitlines() + checked.stderr.decode().splitlines() if line.startswith("raylane")]
+    complaints = [
+        line
+        for line in checked.stdout.decode().splitlines() + checked.stderr.decode().splitlines()
+        if line.startswith("raylane")
+    ]
     assert complaints == []

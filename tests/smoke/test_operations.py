@@ -39,7 +39,9 @@ def test_the_books_balance_after_a_burst_and_use_both_replicas(cluster: LiveClus
 def test_clients_that_leave_free_the_engine(cluster: LiveCluster) -> None:
     before = cluster.model()["endings"]["cancelled"]
     for _ in range(12):
-        answer = requests.post(cluster.url + "/v1/completions", json={**BODY, "max_tokens": 4_000, "stream": True}, stream=True, timeout=60)
+        answer = requests.post(
+            cluster.url + "/v1/completions", json={**BODY, "max_tokens": 4_000, "stream": True}, stream=True, timeout=60
+        )
         next(answer.iter_content(64))
         answer.close()
     assert cluster.settle()["endings"]["cancelled"] - before == 12
@@ -98,7 +100,19 @@ def test_the_command_line(cluster: LiveCluster) -> None:
     assert "2/2" in once.stdout
     assert json.loads(cluster.cli("status", "--json").stdout)["cluster"] == "smoke"
     bench = cluster.cli(
-        "bench", "--url", cluster.url, "--concurrency", "4", "--requests", "20", "--input-tokens", "16", "--output-tokens", "8", "--json", "-"
+        "bench",
+        "--url",
+        cluster.url,
+        "--concurrency",
+        "4",
+        "--requests",
+        "20",
+        "--input-tokens",
+        "16",
+        "--output-tokens",
+        "8",
+        "--json",
+        "-",
     )
     assert bench.returncode == 0, bench.stderr
 

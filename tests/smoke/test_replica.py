@@ -1,4 +1,5 @@
-"""A replica of a real vLLM, asked at its own door as a gateway does: secret, ports, feed, metrics, a client that leaves."""
+"""A replica of a real vLLM, asked at its own door as a gateway does: secret, ports, feed, metrics, a client that
+leaves."""
 
 import asyncio
 import time
@@ -14,7 +15,18 @@ from tests.live.replica import Replica, until
 
 pytestmark = pytest.mark.live
 
-PATHS = ("/", "/docs", "/openapi.json", "/metrics", "/health", "/ping", "/load", "/v1/models", "/v1/completions", "/tokenize")
+PATHS = (
+    "/",
+    "/docs",
+    "/openapi.json",
+    "/metrics",
+    "/health",
+    "/ping",
+    "/load",
+    "/v1/models",
+    "/v1/completions",
+    "/tokenize",
+)
 OURS = ("/raylane/feed", "/raylane/drain", "/nowhere")
 
 
@@ -39,13 +51,28 @@ async def test_every_path_asks_for_the_secret(cluster: LiveCluster) -> None:
 
 def test_nothing_of_ours_listens_beyond_loopback(cluster: LiveCluster) -> None:
     family = cluster.family()
-    ours = {int(cluster.url.rsplit(":", 1)[1]), *(int(replica["url"].rsplit(":", 1)[1]) for replica in cluster.replicas())}
-    bound = [connection.laddr for process in family for connection in process.net_connections("tcp") if connection.status == psutil.CONN_LISTEN]
+    ours = {
+        int(cluster.url.rsplit(":", 1)[1]),
+        *(int(replica["url"].rsplit(":", 1)[1]) for replica in cluster.replicas()),
+    }
+    bound = [
+        connection.laddr
+        for process in family
+        for connection in process.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    ]
     assert {address.port for address in bound if address.port in ours} == ours
     assert all(address.ip == "127.0.0.1" for address in bound if address.port in ours)
     # A replica's own process also has Ray's ports, which are open to all by Ray's design (and ask for Ray's token).
-    children = {child for replica in cluster.replicas() for child in psutil.Process(replica["pid"]).children(recursive=True)}
-    inner = [connection.laddr for child in children for connection in child.net_connections("tcp") if connection.status == psutil.CONN_LISTEN]
+    children = {
+        child for replica in cluster.replicas() for child in psutil.Process(replica["pid"]).children(recursive=True)
+    }
+    inner = [
+        connection.laddr
+        for child in children
+        for connection in child.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    ]
     assert {cluster.engine_core(replica["pid"]) for replica in cluster.replicas()} <= children
     assert inner
     assert {address.ip for address in inner} == {"127.0.0.1"}
@@ -58,7 +85,9 @@ async def test_the_feed_tells_load_and_tokens(replica: Replica) -> None:
         assert hello.state is ReplicaState.READY
         assert hello.facts.kv_tokens >= 8192
         answer = await replica.chat(session, "feed-1", max_tokens=12, n=2)
-        finished = await until(messages, lambda message: isinstance(message, Finished) and message.request_id == "feed-1")
+        finished = await until(
+            messages, lambda message: isinstance(message, Finished) and message.request_id == "feed-1"
+        )
         assert (finished.status, finished.sequences) == (200, 2)
         assert finished.output_tokens == answer["usage"]["completion_tokens"] == 24
         assert finished.prompt_tokens == 2 * answer["usage"]["prompt_tokens"]
@@ -67,13 +96,21 @@ async def test_the_feed_tells_load_and_tokens(replica: Replica) -> None:
         body: dict[str, Any] = {"model": "demo", "input": "hi", "max_output_tokens": 5}
         async with session.post("/v1/responses", json=body, headers=replica.named("feed-2")) as response:
             assert response.status == 200
-        finished = await until(messages, lambda message: isinstance(message, Finished) and message.request_id == "feed-2")
+        finished = await until(
+            messages, lambda message: isinstance(message, Finished) and message.request_id == "feed-2"
+        )
         assert (finished.sequences, finished.output_tokens) == (1, 5)
         await until(messages, lambda message: isinstance(message, Load) and message.running == message.exchanges == 0)
 
 
 async def test_the_feed_tells_of_first_tokens_once_before_the_end(replica: Replica) -> None:
-    many: dict[str, Any] = {"model": "demo", "max_tokens": 40, "min_tokens": 40, "prompt": [[7, 8, 9], list(range(300)), [5] * 700], "n": 2}
+    many: dict[str, Any] = {
+        "model": "demo",
+        "max_tokens": 40,
+        "min_tokens": 40,
+        "prompt": [[7, 8, 9], list(range(300)), [5] * 700],
+        "n": 2,
+    }
     whole = {**many, "prompt": list(range(900)), "n": 1}
     bodies = {
         "first-many": many,
@@ -123,7 +160,11 @@ async def test_a_client_that_leaves_frees_the_engine(replica: Replica) -> None:
                 await until(messages, lambda message: isinstance(message, Load) and message.running == 1)
                 response.close()
             left = time.monotonic()
-            await until(messages, lambda message: isinstance(message, Load) and message.running == 0 and message.kv_usage == 0)
+            await until(
+                messages, lambda message: isinstance(message, Load) and message.running == 0 and message.kv_usage == 0
+            )
             assert time.monotonic() - left < 2
-        finished = await until(messages, lambda message: isinstance(message, Finished) and message.request_id == "leave-4")
+        finished = await until(
+            messages, lambda message: isinstance(message, Finished) and message.request_id == "leave-4"
+        )
         assert finished.sequences == 0

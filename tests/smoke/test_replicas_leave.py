@@ -1,4 +1,5 @@
-"""A real vLLM whose parts die: its clients are told, the other replica's notice nothing, no process is left, and another takes its place.
+"""A real vLLM whose parts die: its clients are told, the other replica's notice nothing, no process is left, and
+another takes its place.
 
 And one that Serve stops, last: nobody has to wait for its successor.
 """
@@ -31,7 +32,9 @@ async def streams(cluster: LiveCluster) -> list[asyncio.Task[Answer]]:
             return await ask(session, cluster.url, prompt=f"{number}, 2, 3,", max_tokens=400)
 
     tasks = [asyncio.create_task(one(number)) for number in range(STREAMS)]
-    await asyncio.to_thread(eventually, lambda: all(replica["leases"] and replica["engine_running"] for replica in cluster.replicas()))
+    await asyncio.to_thread(
+        eventually, lambda: all(replica["leases"] and replica["engine_running"] for replica in cluster.replicas())
+    )
     return tasks
 
 
@@ -49,7 +52,9 @@ async def check_the_others(victim: Replica, tasks: list[asyncio.Task[Answer]]) -
 
 async def check_replaced(cluster: LiveCluster, victim: Replica, known: set[str], cause: str) -> None:
     """Nothing of the victim is left, a new replica serves, and the end is told with its cause."""
-    await asyncio.to_thread(eventually, lambda: victim.replica_id not in {replica["replica_id"] for replica in cluster.replicas()})
+    await asyncio.to_thread(
+        eventually, lambda: victim.replica_id not in {replica["replica_id"] for replica in cluster.replicas()}
+    )
     await asyncio.to_thread(eventually, cluster.is_whole, 180)
     _, alive = await asyncio.to_thread(psutil.wait_procs, victim.family, 60)
     assert not alive
@@ -73,7 +78,9 @@ async def test_a_killed_engine_core_is_replaced(cluster: LiveCluster) -> None:
     assert max(answer.ended_s for answer in hit) - killed < 5
     assert {answer.code for answer in hit} == {"replica_lost"}
     await check_replaced(cluster, victim, known, "engine_died")
-    assert cluster.settle()["endings"]["failed"] - before >= len(hit)  # a lease whose request was placed again may have ended so, too
+    assert cluster.settle()["endings"]["failed"] - before >= len(
+        hit
+    )  # a lease whose request was placed again may have ended so, too
 
 
 async def test_a_killed_replica_leaves_no_child_and_is_replaced(cluster: LiveCluster) -> None:
@@ -88,7 +95,9 @@ async def test_a_killed_replica_leaves_no_child_and_is_replaced(cluster: LiveClu
     hit = await check_the_others(victim, tasks)
     assert {answer.code for answer in hit} == {"replica_lost"}
     await check_replaced(cluster, victim, known, "process_died")
-    assert cluster.settle()["endings"]["failed"] - before >= len(hit)  # a lease whose request was placed again may have ended so, too
+    assert cluster.settle()["endings"]["failed"] - before >= len(
+        hit
+    )  # a lease whose request was placed again may have ended so, too
 
 
 async def test_a_replica_that_serve_stops_finishes_what_runs(cluster: LiveCluster) -> None:
@@ -96,23 +105,37 @@ async def test_a_replica_that_serve_stops_finishes_what_runs(cluster: LiveCluste
     both = [Replica(cluster, shown) for shown in cluster.replicas()]
     async with AsyncExitStack() as stack:
         sessions = [await stack.enter_async_context(replica.session()) for replica in both]
-        feeds = [await stack.enter_async_context(replica.feed(session)) for replica, session in zip(both, sessions, strict=True)]
-        streams = [await stack.enter_async_context(one.stream(session, "kept", TOKENS)) for one, session in zip(both, sessions, strict=True)]
+        feeds = [
+            await stack.enter_async_context(replica.feed(session))
+            for replica, session in zip(both, sessions, strict=True)
+        ]
+        streams = [
+            await stack.enter_async_context(one.stream(session, "kept", TOKENS))
+            for one, session in zip(both, sessions, strict=True)
+        ]
         for answer in streams:
             await answer.content.readline()
         await asyncio.to_thread(cluster.done, "pin", "demo", "1", "--for", "10m", "--why", "a test")
         try:
             index = await first_to_drain(feeds)
             leaving, session = both[index], sessions[index]
-            async with session.post("/v1/completions", json={"model": "demo", "prompt": "hi"}, headers=leaving.named("late")) as refused:
+            async with session.post(
+                "/v1/completions", json={"model": "demo", "prompt": "hi"}, headers=leaving.named("late")
+            ) as refused:
                 assert refused.status == 503
                 assert (await refused.json())["error"]["code"] == DRAINING_CODE
             await asyncio.to_thread(
-                eventually, lambda: [r["replica_id"] for r in cluster.replicas() if r["state"] == "ready"] == [both[1 - index].replica_id]
+                eventually,
+                lambda: (
+                    [r["replica_id"] for r in cluster.replicas() if r["state"] == "ready"]
+                    == [both[1 - index].replica_id]
+                ),
             )
             for answer in streams:
                 assert (await answer.content.read()).endswith(b"data: [DONE]\n\n")
-            finished = await until(feeds[index], lambda message: isinstance(message, Finished) and message.request_id == "kept")
+            finished = await until(
+                feeds[index], lambda message: isinstance(message, Finished) and message.request_id == "kept"
+            )
             assert finished.output_tokens == TOKENS
             _, alive = await asyncio.to_thread(psutil.wait_procs, leaving.family, PATIENCE_S)
             assert not alive
@@ -123,7 +146,10 @@ async def test_a_replica_that_serve_stops_finishes_what_runs(cluster: LiveCluste
 async def first_to_drain(feeds: list[asyncio.Queue[Message]]) -> int:
     """Which of the replicas Serve stops."""
     watches = [
-        asyncio.create_task(until(feed, lambda message: isinstance(message, Load) and message.state is ReplicaState.DRAINING)) for feed in feeds
+        asyncio.create_task(
+            until(feed, lambda message: isinstance(message, Load) and message.state is ReplicaState.DRAINING)
+        )
+        for feed in feeds
     ]
     done, pending = await asyncio.wait(watches, return_when=asyncio.FIRST_COMPLETED)
     for watch in pending:

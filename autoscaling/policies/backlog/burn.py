@@ -1,9 +1,12 @@
-"""How fast the SLO's budget burns: SLOs missed, against those that the attainment allows to miss, over five minutes and over the last one.
+"""How fast the SLO's budget burns: SLOs missed, against those that the attainment allows to miss, over five minutes and
+over the last one.
 
-Both have to be too fast, so that neither a few misses among few requests nor what is over already adds a replica (multi-window burn rates: The Site
-Reliability Workbook, chapter 5). What was missed before the last replica became ready is no argument for a further one, so both begin anew then.
+Both have to be too fast, so that neither a few misses among few requests nor what is over already adds a replica
+(multi-window burn rates: The Site Reliability Workbook, chapter 5). What was missed before the last replica became
+ready is no argument for a further one, so both begin anew then.
 
-How long requests of the class waited comes from Little's law: waiting requests, summed over the seconds, by the requests that came to its lanes.
+How long requests of the class waited comes from Little's law: waiting requests, summed over the seconds, by the
+requests that came to its lanes.
 """
 
 from collections import deque
@@ -19,7 +22,8 @@ _MIN_MISSED = 5
 
 @dataclass(frozen=True, slots=True)
 class _Class:
-    """Counts of one class; `waited`: seconds that requests spent in the lanes that it uses, `came`: how many came to those lanes."""
+    """Counts of one class; `waited`: seconds that requests spent in the lanes that it uses, `came`: how many came to
+    those lanes."""
 
     met: int
     missed: int
@@ -31,8 +35,8 @@ class _Class:
 
 @dataclass(frozen=True, slots=True)
 class Burning:
-    """The class whose SLOs are missed fastest, as a multiple of what its SLO allows (the slower of the two windows), and how long a request of
-    its lanes waited on average, as a share of its SLO."""
+    """The class whose SLOs are missed fastest, as a multiple of what its SLO allows (the slower of the two windows),
+    and how long a request of its lanes waited on average, as a share of its SLO."""
 
     traffic_class: str
     rate: float
@@ -69,7 +73,9 @@ class Burn:
         while len(self._seen) > 1 and self._seen[1][0] <= now - LONG_S:
             self._seen.popleft()
         self.seen_s = now - self._seen[0][0]
-        short = next(before for at_s, before in reversed(self._seen) if at_s <= now - SHORT_S or at_s == self._seen[0][0])
+        short = next(
+            before for at_s, before in reversed(self._seen) if at_s <= now - SHORT_S or at_s == self._seen[0][0]
+        )
         long, last = self._seen[0][1], self._seen[-1][1]
         burning = [_burning(name, long.get(name), short.get(name), one) for name, one in last.items()]
         self.worst = max(burning, key=lambda one: one.rate, default=_NONE)

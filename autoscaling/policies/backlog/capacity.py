@@ -1,9 +1,12 @@
-"""How much work one replica does in a second when it is full: calibrated where somebody measured, and corrected by what it does when it is full.
+"""How much work one replica does in a second when it is full: calibrated where somebody measured, and corrected by what
+it does when it is full.
 
     calibrated   rate_at(limits, costs, the prompts and answers of late) * what such a request is booked with
-    seen         work finished a second and replica, over moments in which requests waited and the replicas were full, until LEAST_FINISHED have
+    seen         work finished a second and replica, over moments in which requests waited and the replicas were full,
+                 until LEAST_FINISHED have
     capacity     calibrated * EWMA(seen / calibrated), within a factor of LARGEST; without a calibration, EWMA(seen)
-    unknown      before both: work finished a second / share of the sequences that are booked, an upper bound, since larger batches are slower
+    unknown      before both: work finished a second / share of the sequences that are booked, an upper bound, since
+                 larger batches are slower
 
 "Of late" is the last few hundred requests: lengths have long tails, and the mean of fifty is wrong by a fifth.
 """
@@ -25,7 +28,8 @@ _GUESS_S = 15.0
 
 
 class CapacityEstimate:
-    """`per_s`: work a second and replica; None while nothing at all is known. `calibrated`: whether it rests on a calibration."""
+    """`per_s`: work a second and replica; None while nothing at all is known. `calibrated`: whether it rests on a
+    calibration."""
 
     def __init__(self, replica_profile: ReplicaProfile) -> None:
         self._replica_profile = replica_profile
@@ -65,9 +69,16 @@ class CapacityEstimate:
             self._guess_from_share(signals, len(ready))
 
     def _calibrate(self, signals: Signals) -> None:
-        """By the lengths of late: prompts that arrived, answers that the engines counted. Work as it is booked, since demand is told in that."""
+        """By the lengths of late: prompts that arrived, answers that the engines counted. Work as it is booked, since
+        demand is told in that."""
         prompt_tokens = float(sum(flow.prompt_tokens for flow in signals.flows))
-        now = (float(signals.arrived), prompt_tokens, signals.arrived_work, float(signals.snapshot.counted), float(signals.snapshot.output_tokens))
+        now = (
+            float(signals.arrived),
+            prompt_tokens,
+            signals.arrived_work,
+            float(signals.snapshot.counted),
+            float(signals.snapshot.output_tokens),
+        )
         new = [value - before for value, before in zip(now, self._last, strict=True)]
         if min(new) < 0 or self._epoch != signals.epoch:
             self._last, self._epoch = now, signals.epoch  # the counts began anew
@@ -78,7 +89,11 @@ class CapacityEstimate:
         kept = 0.5 ** (new[0] / _MIX_REQUESTS)
         self._mix = [kept * old + value for old, value in zip(self._mix, new, strict=True)]
         arrived, prompts, work, counted, output = self._mix
-        self._base = rate_at(self._replica_profile.limits, self._replica_profile.cost, prompts / arrived, output / counted) * work / arrived
+        self._base = (
+            rate_at(self._replica_profile.limits, self._replica_profile.cost, prompts / arrived, output / counted)
+            * work
+            / arrived
+        )
         self._last, self._mix_s = now, signals.at_s
 
     def _measure(self, signals: Signals, ready: int) -> None:

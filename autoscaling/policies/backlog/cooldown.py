@@ -1,13 +1,17 @@
-"""How often the number may change: the one rule, for live clusters, shadows and the simulator, since all of them ask the policy.
+"""How often the number may change: the one rule, for live clusters, shadows and the simulator, since all of them ask
+the policy.
 
-    reversal   within `within_s` of a step up none down, unless the load has fallen by a whole replica's worth from its peak since: a reversal that
-               the load does not ask for is a flap. A step down that is taken back within `within_s`, though the load is no more than the replicas
-               carried before it, was taken too early: the next ones wait twice as long, at most MOST times, and half of that is forgotten every hour
-    rest       a step of less than SMALL_UP or SMALL_DOWN of the replicas waits until the number has rested for `within_s`, unless the load fills
-               PRESSING of them; for a small step down, fewer must have sufficed for as long as that. Larger ones are worth a change at any time
+    reversal   within `within_s` of a step up none down, unless the load has fallen by a whole replica's worth from its
+               peak since: a reversal that the load does not ask for is a flap. A step down that is taken back within
+               `within_s`, though the load is no more than the replicas carried before it, was taken too early: the next
+               ones wait twice as long, at most MOST times, and half of that is forgotten every hour
+    rest       a step of less than SMALL_UP or SMALL_DOWN of the replicas waits until the number has rested for
+               `within_s`, unless the load fills PRESSING of them; for a small step down, fewer must have sufficed for
+               as long as that. Larger ones are worth a change at any time
     settling   several steps down that follow each other within SETTLE_S are taken as one, at the last one's time
 
-Whoever waits and promises that are missed wait for nothing of this. A step that is under way, slowed down by a rate limit, is none of its own.
+Whoever waits and promises that are missed wait for nothing of this. A step that is under way, slowed down by a rate
+limit, is none of its own.
 """
 
 import math
@@ -20,7 +24,8 @@ _FORGOTTEN_S = 3_600.0
 
 
 class Cooldown:
-    """`load` is in replicas' worth of work a second, as far as it is known. `within_s` may be changed at any time; 0: nothing rests."""
+    """`load` is in replicas' worth of work a second, as far as it is known. `within_s` may be changed at any time; 0:
+    nothing rests."""
 
     def __init__(self, within_s: float = 0.0) -> None:
         self.within_s = within_s
@@ -38,7 +43,8 @@ class Cooldown:
         self._fits = False
 
     def look(self, now: float, applied: int, load: float) -> None:
-        """Takes a moment into account. Only steps that the policy itself wanted count: another hand's are no flaps of its."""
+        """Takes a moment into account. Only steps that the policy itself wanted count: another hand's are no flaps of
+        its."""
         old, desired = self._applied, self._desired
         if old is not None and desired is not None:
             if applied > old and desired > old:
@@ -62,11 +68,13 @@ class Cooldown:
         return 1.0 + self._regret * 0.5 ** ((now - self._regret_s) / _FORGOTTEN_S) if self._regret else 1.0
 
     def minimum(self, now: float, max_load: float) -> int:
-        """Fewer would be a flap at this moment; what another hand put on top may go. `max_load`: the largest of the time in which fewer sufficed."""
+        """Fewer would be a flap at this moment; what another hand put on top may go. `max_load`: the largest of the
+        time in which fewer sufficed."""
         return self._reached if now - self._up_s < self.within_s and max_load > self._peak - 1.0 else 0
 
     def small(self, replicas: int) -> bool:
-        """Whether a step to so many is a small one: it frees or adds little, so it can wait. Not where it is under way already."""
+        """Whether a step to so many is a small one: it frees or adds little, so it can wait. Not where it is under way
+        already."""
         applied, desired = self._applied, self._desired
         if applied is None or not self.within_s:
             return False
@@ -84,8 +92,8 @@ class Cooldown:
         return self._applied is not None and self._load >= PRESSING * self._applied
 
     def settled(self, now: float, fewer: int, soon: int) -> bool:
-        """Whether a step down to `fewer`, which is asked for at every moment that would allow it, need not wait for the one to `soon`: what will fit
-        in SETTLE_S, as it looks."""
+        """Whether a step down to `fewer`, which is asked for at every moment that would allow it, need not wait for the
+        one to `soon`: what will fit in SETTLE_S, as it looks."""
         self._fits = True
         if self._fits_since_s is None:
             self._fits_since_s = now

@@ -1,15 +1,17 @@
 """How much work arrives: its rate, its noise, its trend. From cumulative counts, in buckets of a few seconds.
 
-    noise    D = mean((x[i] - x[i-1])^2) / 2 / mean(x),  x: work by bucket           index of dispersion, blind to slow change (von Neumann, 1941);
-             of ten minutes, averaged over the last hours: how bursty clients are changes slowly, and one measurement of it is rough
-    r(s)     work of the last s seconds / s, with half-width h(s) = DOUBT * (sqrt(r * D / s) + D / s)              s: 5, 10, 15 ... 600 s
+    noise    D = mean((x[i] - x[i-1])^2) / 2 / mean(x),  x: work by bucket           index of dispersion, blind to slow
+             change (von Neumann, 1941); of ten minutes, averaged over the last hours: how bursty clients are changes
+             slowly, and one measurement of it is rough
+    r(s)     work of the last s seconds / s, with half-width h(s) = DOUBT * (sqrt(r * D / s) + D / s)              s: 5,
+             10, 15 ... 600 s
     span     the longest s whose interval r(s) +- h(s) meets those of all shorter ones
     rate     r(span), with standard error sqrt(rate * D / span)
-    trend    slope of the line through the buckets, where they climb or fall evenly (`trend.py`), else 0; of the last two and of the last four
-             minutes, the one nearer to zero
+    trend    slope of the line through the buckets, where they climb or fall evenly (`trend.py`), else 0; of the last
+             two and of the last four minutes, the one nearer to zero
 
-The span is chosen by the intersection of confidence intervals (Goldenshluger and Nemirovski, 1997): long while nothing changes, so that the rate is
-steady, and short at once when something does, up or down.
+The span is chosen by the intersection of confidence intervals (Goldenshluger and Nemirovski, 1997): long while nothing
+changes, so that the rate is steady, and short at once when something does, up or down.
 """
 
 import math

@@ -1,4 +1,5 @@
-"""When fewer are enough: only if they were for long, by a margin, and if they carry what the busiest moment of that time brought."""
+"""When fewer are enough: only if they were for long, by a margin, and if they carry what the busiest moment of that
+time brought."""
 
 from collections import deque
 
@@ -20,7 +21,8 @@ class Stabiliser:
         self._needed.append((now, needed))
 
     def maximum(self, now: float, span_s: float) -> float | None:
-        """The largest of the last `span_s` seconds; None while less than that was seen. Spans may differ from call to call."""
+        """The largest of the last `span_s` seconds; None while less than that was seen. Spans may differ from call to
+        call."""
         if self._since_s is None or now - self._since_s < span_s:
             return None
         self._longest_s = max(self._longest_s, span_s)

@@ -31,7 +31,8 @@ class LaneTargets:
         self._next_s = -math.inf
 
     def look(self, signals: Signals) -> None:
-        """Takes a moment into account; a class counts where it is at least a hundredth of a lane's arrivals of a minute."""
+        """Takes a moment into account; a class counts where it is at least a hundredth of a lane's arrivals of a
+        minute."""
         if signals.at_s < self._next_s:
             return
         self._next_s = signals.at_s + 60.0 if self._slo_s else signals.at_s
@@ -48,7 +49,11 @@ class LaneTargets:
 
     def waits(self, signals: Signals) -> tuple[LaneWait, ...]:
         """The lanes in which something waits, the tightest first."""
-        waiting = sorted((self._target_s(lane.name, signals), lane.name, lane.work_tokens) for lane in signals.lanes if lane.work_tokens > 0)
+        waiting = sorted(
+            (self._target_s(lane.name, signals), lane.name, lane.work_tokens)
+            for lane in signals.lanes
+            if lane.work_tokens > 0
+        )
         ahead, found = 0.0, []
         for target_s, name, work in waiting:
             ahead += work
@@ -67,5 +72,8 @@ class LaneTargets:
 
 def worst(waits: Iterable[LaneWait], work_per_s: float) -> tuple[float, LaneWait] | None:
     """The lane whose wait is the largest multiple of its target, with that multiple; None where nothing waits."""
-    found = [((wait.work_ahead / work_per_s if work_per_s > 0 else math.inf) / max(1e-6, wait.target_s), wait) for wait in waits]
+    found = [
+        ((wait.work_ahead / work_per_s if work_per_s > 0 else math.inf) / max(1e-6, wait.target_s), wait)
+        for wait in waits
+    ]
     return max(found, key=lambda one: one[0], default=None)

@@ -1,4 +1,5 @@
-"""How many replicas' worth of sequences or KV blocks are booked, averaged over the time that a request stays: a shorter burst is no need."""
+"""How many replicas' worth of sequences or KV blocks are booked, averaged over the time that a request stays: a shorter
+burst is no need."""
 
 from autoscaling.signals.signals import Signals
 from deployments.scheduling.replica import ReplicaStatus
@@ -19,7 +20,10 @@ class Occupied:
         live = [replica for replica in signals.replicas if replica.max_sequences and replica.status not in _GONE]
         if live:
             sequences, kv = sum(r.sequences for r in live), sum(r.kv_tokens for r in live)
-            each_sequences, each_kv = sum(r.max_sequences for r in live) / len(live), sum(r.max_kv_tokens for r in live) / len(live)
+            each_sequences, each_kv = (
+                sum(r.max_sequences for r in live) / len(live),
+                sum(r.max_kv_tokens for r in live) / len(live),
+            )
             now = max(sequences / each_sequences, kv / each_kv if each_kv else 0.0)
         else:
             now = 0.0

@@ -1,12 +1,17 @@
-"""How much of a surge is still there when a replica that was asked for at its sight takes work: learned from the surges that there were.
+"""How much of a surge is still there when a replica that was asked for at its sight takes work: learned from the surges
+that there were.
 
-    e       rate over the chosen span - rate over ten minutes, where it is more                              the surge, as the policy sees it
-    a       rate of the minute that begins a start-up time later - rate over the same ten minutes            what came of it
-    share   (P + sum e * a) / (P + sum e^2), within 0 .. 1: least squares through the origin                 one for short spans, one for longer
+    e       rate over the chosen span - rate over ten minutes, where it is more                              the surge,
+            as the policy sees it
+    a       rate of the minute that begins a start-up time later - rate over the same ten minutes            what came
+            of it
+    share   (P + sum e * a) / (P + sum e^2), within 0 .. 1: least squares through the origin                 one for
+            short spans, one for longer
 
-A salvo of one client is over in half a minute, and whoever starts replicas for it pays for them after it is gone; a new crowd stays. Nobody can tell
-one from the other while it begins, but the same service has the same kind again and again. P is a belief that they stay, worth one replica's surge
-of some minutes; sums are forgotten by half a day. Samples overlap, so each counts for the share of a start-up time that it covers.
+A salvo of one client is over in half a minute, and whoever starts replicas for it pays for them after it is gone; a new
+crowd stays. Nobody can tell one from the other while it begins, but the same service has the same kind again and again.
+P is a belief that they stay, worth one replica's surge of some minutes; sums are forgotten by half a day. Samples
+overlap, so each counts for the share of a start-up time that it covers.
 """
 
 from collections import deque
@@ -30,7 +35,8 @@ class Persistence:
         self._sums = {True: (0.0, 0.0), False: (0.0, 0.0)}
 
     def look(self, signals: Signals, demand: Demand, start_s: float, replica_per_s: float | None) -> None:
-        """`start_s`: what a start takes; `replica_per_s`: a replica's capacity, the unit of all sums (None: unknown, and nothing is learned)."""
+        """`start_s`: what a start takes; `replica_per_s`: a replica's capacity, the unit of all sums (None: unknown,
+        and nothing is learned)."""
         now, work = signals.at_s, signals.arrived_work
         if self._epoch != signals.epoch or (self._work and work < self._work[-1][1]):
             self._epoch = signals.epoch

@@ -1,21 +1,26 @@
 """The backlog policy. In replicas' worth of work, with c the work that a full replica does in a second:
 
-    demand     (rate + max(0, trend) * (S + span / 2) + z * error) / (utilisation * c)       S: what a start takes; z: settings.sigmas(S)
-               rate: of a surge over the last ten minutes' only the share that is known to stay (`persistence.py`)
-               error^2 = rate * D / span + rate * D / R                            of the rate's estimate, and of bursts over a residence time R
+    demand     (rate + max(0, trend) * (S + span / 2) + z * error) / (utilisation * c)       S: what a start takes; z:
+               settings.sigmas(S) rate: of a surge over the last ten minutes' only the share that is known to stay
+               (`persistence.py`)
+               error^2 = rate * D / span + rate * D / R                            of the rate's estimate, and of bursts
+                                                                                   over a residence time R
     forecast   (forecast over the next S + down span + z * its error) / (utilisation * c)
-    backlog    (rate + B(S) / max(recover_s, S)) / c, only where a lane's wait is over its target
-               B(S) = what waits, plus what arrives, less what the replicas there and those due until then do, in S seconds
+    backlog    (rate + B(S) / max(recover_s, S)) / c, only where a lane's wait is over its target B(S) = what waits,
+               plus what arrives, less what the replicas there and those due until then do, in S seconds
     occupancy  sequences or KV blocks booked, averaged over R / (occupancy * what a replica holds)
-    burn       one more than there are, if none is due and nothing else brings one, while SLOs are missed `burn` times too fast
+    burn       one more than there are, if none is due and nothing else brings one, while SLOs are missed `burn` times
+               too fast
 
-    up         the largest of them, if it is more than applied by `margin` (what is starting is in it: credited on the way up only); what waits, and
-               promises that are missed, need no margin
-    down       the largest over the last max(down_after_s, down_starts * S), plus `margin`: what then still carries the busiest moment
-    pace       not back and forth, small steps after a rest, steps down together (`cooldown.py`); while next to nothing comes, by halves (`traffic_drop.py`)
+    up         the largest of them, if it is more than applied by `margin` (what is starting is in it: credited on the
+               way up only); what waits, and promises that are missed, need no margin
+    down       the largest over the last max(down_after_s, down_starts * S), plus `margin`: what then still carries the
+               busiest moment
+    pace       not back and forth, small steps after a rest, steps down together (`cooldown.py`); while next to nothing
+               comes, by halves (`traffic_drop.py`)
 
-Replicas that have been unresponsive for long are left out of all this, and put on top at the end (`unresponsive.py`). Everything is per model and cell. Nothing
-here knows bounds, operators or broken signals (`scaler/`).
+Replicas that have been unresponsive for long are left out of all this, and put on top at the end (`unresponsive.py`).
+Everything is per model and cell. Nothing here knows bounds, operators or broken signals (`scaler/`).
 """
 
 import math
@@ -74,7 +79,8 @@ class BacklogPolicy:
         self._targets.settings = self.settings
 
     def assume_start_up(self, factor: float) -> None:
-        """Believes from now on that starts take so many times as long: for whoever asks what would be different then."""
+        """Believes from now on that starts take so many times as long: for whoever asks what would be different
+        then."""
         self._start_ups.assume(factor)
 
     def decide(self, signals: Signals) -> DesiredReplicas:
@@ -88,7 +94,11 @@ class BacklogPolicy:
         desired = self._decide(replace(signals, applied=signals.applied - unresponsive) if unresponsive else signals)
         self._cooldown.wants(desired.replicas)
         return (
-            replace(desired, replicas=desired.replicas + unresponsive, terms={**desired.terms, "unresponsive": float(unresponsive)})
+            replace(
+                desired,
+                replicas=desired.replicas + unresponsive,
+                terms={**desired.terms, "unresponsive": float(unresponsive)},
+            )
             if unresponsive
             else desired
         )
@@ -116,7 +126,9 @@ class BacklogPolicy:
         if more > signals.applied:
             desired = DesiredReplicas(more, policy_reason, terms)
         else:
-            desired = DesiredReplicas(more, PolicyReason.RESTING, terms) if rests else self._fewer(signals, needed, terms)
+            desired = (
+                DesiredReplicas(more, PolicyReason.RESTING, terms) if rests else self._fewer(signals, needed, terms)
+            )
         return desired if concern is None else replace(desired, concern=concern)
 
     def _concern(self, signals: Signals) -> Concern | None:
@@ -132,7 +144,8 @@ class BacklogPolicy:
         return True
 
     def _load_of(self, terms: dict[str, float]) -> float:
-        """What there is to do, in replicas' worth, without any headroom: by what arrives or by what is booked, whichever is more."""
+        """What there is to do, in replicas' worth, without any headroom: by what arrives or by what is booked,
+        whichever is more."""
         arriving = self._demand.rate / terms["replica_work_per_s"] if "replica_work_per_s" in terms else 0.0
         return max(arriving, terms.get(PolicyReason.OCCUPANCY.value, 0.0) * self.settings.occupancy)
 
@@ -148,13 +161,21 @@ class BacklogPolicy:
             terms[PolicyReason.OCCUPANCY.value] = occupied / settings.occupancy
         if c is None:
             if signals.backlog and signals.ready:
-                terms[PolicyReason.BACKLOG.value] = signals.applied + 1.0 if not signals.starting else float(signals.applied)
+                terms[PolicyReason.BACKLOG.value] = (
+                    signals.applied + 1.0 if not signals.starting else float(signals.applied)
+                )
             return terms
         per_replica = settings.utilisation * c
         trend = self._demand.trend if settings.trend else 0.0
         burst = math.sqrt(rate * self._demand.noise / self._residence.seconds)
         error = math.hypot(burst, rate_error)
-        terms |= {"replica_work_per_s": c, "trend": trend, "error": error, "span_s": self._demand.span_s, "residence_s": self._residence.seconds}
+        terms |= {
+            "replica_work_per_s": c,
+            "trend": trend,
+            "error": error,
+            "span_s": self._demand.span_s,
+            "residence_s": self._residence.seconds,
+        }
         terms[PolicyReason.DEMAND.value] = (
             rate + max(0.0, trend) * (start_s + self._demand.span_s / 2) + settings.sigmas(start_s) * error
         ) / per_replica
@@ -162,12 +183,15 @@ class BacklogPolicy:
             expected = signals.forecast.most_between(signals.unix_s, signals.unix_s + start_s + self._span_s)
             if expected is not None:
                 terms["forecast_rate"], terms["forecast_error"] = expected
-                terms[PolicyReason.FORECAST.value] = (expected[0] + settings.sigmas(start_s) * expected[1]) / per_replica
+                terms[PolicyReason.FORECAST.value] = (
+                    expected[0] + settings.sigmas(start_s) * expected[1]
+                ) / per_replica
         self._add_backlog(signals, rate, c, start_s, terms)
         return terms
 
     def _expected(self) -> tuple[float, float, float]:
-        """The share of a surge that stays until what is asked for now is there; the rate that is left then, and its error."""
+        """The share of a surge that stays until what is asked for now is there; the rate that is left then, and its
+        error."""
         demand = self._demand
         if demand.rate <= demand.usual or demand.trend:
             return 1.0, demand.rate, demand.error
@@ -182,7 +206,9 @@ class BacklogPolicy:
         terms["wait_of_target"], terms["target_s"] = min(found[0], 1e9), found[1].target_s
         if found[0] <= 1.0:
             return
-        done = c * signals.ready * start_s + sum(c * max(0.0, start_s - due_s) for due_s in self._start_ups.due_in_s(signals.at_s))
+        done = c * signals.ready * start_s + sum(
+            c * max(0.0, start_s - due_s) for due_s in self._start_ups.due_in_s(signals.at_s)
+        )
         left = max(0.0, signals.backlog + rate * start_s - done)
         terms["backlog_then"] = left
         terms[PolicyReason.BACKLOG.value] = (rate + left / max(self.settings.recover_s, start_s)) / c
@@ -203,7 +229,9 @@ class BacklogPolicy:
         if applied == 1 and self._is_idle(signals, terms):
             return DesiredReplicas(0, PolicyReason.IDLE, terms)
         if needed + margin > applied - 1 + _ROUNDING:
-            return DesiredReplicas(applied, PolicyReason.STEADY if needed > applied - 1 or applied == 1 else PolicyReason.NO_ROOM, terms)
+            return DesiredReplicas(
+                applied, PolicyReason.STEADY if needed > applied - 1 or applied == 1 else PolicyReason.NO_ROOM, terms
+            )
         span_s = self._span_s * self._cooldown.patience(now)
         found = self._sufficed(now, span_s)
         if found is None:
@@ -211,7 +239,9 @@ class BacklogPolicy:
         maximum, fewer = found
         terms["needed_most"] = maximum
         if fewer >= applied:
-            return DesiredReplicas(applied, PolicyReason.COOLING if maximum < applied - 1 else PolicyReason.NO_ROOM, terms)
+            return DesiredReplicas(
+                applied, PolicyReason.COOLING if maximum < applied - 1 else PolicyReason.NO_ROOM, terms
+            )
         if self._cooldown.small(fewer):
             span_s += max(0.0, self._cooldown.within_s - self._span_s)
             found = None if self._cooldown.rests(now) else self._sufficed(now, span_s)
@@ -222,20 +252,27 @@ class BacklogPolicy:
         if soon is not None and not self._cooldown.settled(now, fewer, soon[1]):
             return DesiredReplicas(applied, PolicyReason.COOLING, terms)
         allowed = self._traffic_drop.allowed(now, self._cooldown.within_s, fewer)
-        return DesiredReplicas(allowed, PolicyReason.CONSOLIDATE if allowed == fewer else PolicyReason.TRAFFIC_DROP, terms)
+        return DesiredReplicas(
+            allowed, PolicyReason.CONSOLIDATE if allowed == fewer else PolicyReason.TRAFFIC_DROP, terms
+        )
 
     def _sufficed(self, now: float, span_s: float) -> tuple[float, int] | None:
         """The largest need of the last `span_s` seconds, and how few carry it; None where less was seen."""
         maximum, max_load = self._down.maximum(now, span_s), self._load.maximum(now, span_s)
         if maximum is None or max_load is None:
             return None
-        return maximum, max(1, math.ceil(maximum + self.settings.margin - _ROUNDING), self._cooldown.minimum(now, max_load))
+        return maximum, max(
+            1, math.ceil(maximum + self.settings.margin - _ROUNDING), self._cooldown.minimum(now, max_load)
+        )
 
     def _may_wait(self, now: float, policy_reason: PolicyReason, more: int) -> bool:
         """Whether a step up is not worth a change of the number so soon after another."""
         cooldown = self._cooldown
         return (
-            policy_reason in (PolicyReason.DEMAND, PolicyReason.OCCUPANCY) and cooldown.small(more) and cooldown.rests(now) and not cooldown.presses
+            policy_reason in (PolicyReason.DEMAND, PolicyReason.OCCUPANCY)
+            and cooldown.small(more)
+            and cooldown.rests(now)
+            and not cooldown.presses
         )
 
     def _is_idle(self, signals: Signals, terms: dict[str, float]) -> bool:

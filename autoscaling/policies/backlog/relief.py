@@ -1,12 +1,13 @@
-"""Whether one more replica can help against missed SLOs: only what waits is served sooner by it, and a step that has changed nothing is not
-repeated.
+"""Whether one more replica can help against missed SLOs: only what waits is served sooner by it, and a step that has
+changed nothing is not repeated.
 
     nothing waits     a request of the class that burns waits in its lanes for less than WAITS of its SLO, on average
-    helped nothing    JUDGED_S after the replica of the last such step became ready, promises of the same class are missed at KEPT or more of the rate
-                      of then, and no replica has more work than each had then
+    helped nothing    JUDGED_S after the replica of the last such step became ready, promises of the same class are
+                      missed at KEPT or more of the rate of then, and no replica has more work than each had then
 
-What helped nothing is not tried again for AGAIN_S, unless the work that arrives has grown by GROWN. An SLO that is shorter than an idle engine
-takes to its first token is kept by no number of replicas: that is for the operator to change.
+What helped nothing is not tried again for AGAIN_S, unless the work that arrives has grown by GROWN. An SLO that is
+shorter than an idle engine takes to its first token is kept by no number of replicas: that is for the operator to
+change.
 """
 
 import math

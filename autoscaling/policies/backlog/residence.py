@@ -1,4 +1,5 @@
-"""How long a request stays in a replica, by Little's law: running / finished a second. Bursts shorter than that share the engine's slots."""
+"""How long a request stays in a replica, by Little's law: running / finished a second. Bursts shorter than that share
+the engine's slots."""
 
 from autoscaling.signals.signals import Signals
 

@@ -1,4 +1,5 @@
-"""The knobs of the backlog policy, with units. `docs/autoscaling.md` tells what each does to attainment and to GPU-hours.
+"""The knobs of the backlog policy, with units. `docs/autoscaling.md` tells what each does to attainment and to
+GPU-hours.
 
 The ranges are those of the spec's section `Backlog`, whose fields these are.
 """
@@ -17,18 +18,20 @@ USUAL_START_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class BacklogSettings:
-    """`target_wait`: the share of a class's TTFT SLO that its requests may spend in the lane. `long_wait_s`: what the lane without a bound may
-    wait at least, whatever its classes promise, since its prompts alone take that long.
+    """`target_wait`: the share of a class's TTFT SLO that its requests may spend in the lane. `long_wait_s`: what the
+    lane without a bound may wait at least, whatever its classes promise, since its prompts alone take that long.
 
-    `utilisation`: the share of a replica's capacity that demand may fill. `short_cost`: what a replica too few costs, in replicas too many, where a
-    start takes a minute or less (in proportion where it takes longer): how much of the demand's noise is covered. `recover_s`: in how many seconds
-    a backlog over its target shall be gone, once the replicas are there. `occupancy`: the share of sequences or KV blocks that may be booked.
-    `level_s`: over how many seconds demand is averaged at most. `trend`: whether demand is extrapolated by the time that a start takes.
+    `utilisation`: the share of a replica's capacity that demand may fill. `short_cost`: what a replica too few costs,
+    in replicas too many, where a start takes a minute or less (in proportion where it takes longer): how much of the
+    demand's noise is covered. `recover_s`: in how many seconds a backlog over its target shall be gone, once the
+    replicas are there. `occupancy`: the share of sequences or KV blocks that may be booked. `level_s`: over how many
+    seconds demand is averaged at most. `trend`: whether demand is extrapolated by the time that a start takes.
 
-    `down_after_s`: for so long fewer must have sufficed before any is taken away, and never for less than `down_starts` times what a start takes.
-    `margin`: by how much of a replica they must have sufficed, and by how much more must be needed. `reversal_spans`: within so many times as long
-    a step that is reversed is a flap, and a small step rests (`cooldown.py`). `zero_after_s`: idle for so long, the last replica goes, where zero is
-    allowed. `burn`: SLOs missed so many times as fast as the SLO allows add a replica whatever the rest says.
+    `down_after_s`: for so long fewer must have sufficed before any is taken away, and never for less than `down_starts`
+    times what a start takes. `margin`: by how much of a replica they must have sufficed, and by how much more must be
+    needed. `reversal_spans`: within so many times as long a step that is reversed is a flap, and a small step rests
+    (`cooldown.py`). `zero_after_s`: idle for so long, the last replica goes, where zero is allowed. `burn`: SLOs missed
+    so many times as fast as the SLO allows add a replica whatever the rest says.
     """
 
     target_wait: float = 0.5
@@ -56,8 +59,9 @@ class BacklogSettings:
         require_positive(self, "period_s")
 
     def sigmas(self, start_s: float) -> float:
-        """How many standard deviations of the demand's noise are covered where a start takes so long: the newsvendor's quantile, cost of short /
-        (cost of short + 1). Who is short stays so for a start: where that is longer than usual, the cost is more in proportion."""
+        """How many standard deviations of the demand's noise are covered where a start takes so long: the newsvendor's
+        quantile, cost of short / (cost of short + 1). Who is short stays so for a start: where that is longer than
+        usual, the cost is more in proportion."""
         cost = self.short_cost * max(1.0, start_s / USUAL_START_S)
         return NormalDist().inv_cdf(cost / (cost + 1.0))
 

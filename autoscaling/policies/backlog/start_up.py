@@ -1,4 +1,5 @@
-"""How long a replica takes to start, learned from when it was asked for and when it took work. Starts are matched in order."""
+"""How long a replica takes to start, learned from when it was asked for and when it took work. Starts are matched in
+order."""
 
 from collections import deque
 
@@ -8,8 +9,9 @@ _KEPT = 20
 
 
 class StartUps:
-    """`expected_s`: the third quartile of the last starts; what was thought beforehand while there was none. A start that takes longer counts as it
-    goes, so that an image that has become slow is noticed before the first one is there."""
+    """`expected_s`: the third quartile of the last starts; what was thought beforehand while there was none. A start
+    that takes longer counts as it goes, so that an image that has become slow is noticed before the first one is
+    there."""
 
     def __init__(self, first_s: float) -> None:
         self._first_s = first_s

@@ -1,12 +1,15 @@
-"""Whether next to nothing comes of what usually does. Whatever sends the requests may be out; then all of it comes back at once.
+"""Whether next to nothing comes of what usually does. Whatever sends the requests may be out; then all of it comes back
+at once.
 
-    usual    requests a second, averaged with a half-life of HALF_S: a burst of minutes is not usual, and what has gone for hours is not either
+    usual    requests a second, averaged with a half-life of HALF_S: a burst of minutes is not usual, and what has gone
+             for hours is not either
     traffic drop     fewer than BEGINS of what is usual came in the last span; it is over when ENDS of it came
     span     a minute, or as long as LEAST requests usually take, up to five; where they take longer nobody can tell
 
-Nobody knows whether the load comes back in minutes. So the number follows the silence, but no faster than by half at a time, and rests between two
-steps for as long as a reversal must wait (`cooldown.py`). The load's peak does not matter for that, as it does there: it has fallen, whatever it was.
-What is needed falls bit by bit while the silence is averaged in, so a step waits until half fits, for at most twice as long as that.
+Nobody knows whether the load comes back in minutes. So the number follows the silence, but no faster than by half at a
+time, and rests between two steps for as long as a reversal must wait (`cooldown.py`). The load's peak does not matter
+for that, as it does there: it has fallen, whatever it was. What is needed falls bit by bit while the silence is
+averaged in, so a step waits until half fits, for at most twice as long as that.
 """
 
 from collections import deque
@@ -58,8 +61,8 @@ class TrafficDrop:
         self._judge(now, arrived)
 
     def allowed(self, now: float, within_s: float, fewer: int) -> int:
-        """To how many a step down may go at this moment, where `fewer` would carry the load. What a rate limit makes of it may take its time: until
-        the next step is due, the number may go as low as this one."""
+        """To how many a step down may go at this moment, where `fewer` would carry the load. What a rate limit makes of
+        it may take its time: until the next step is due, the number may go as low as this one."""
         if not self.lasts or self._applied is None:
             self._level = None
             return fewer

@@ -1,6 +1,8 @@
-"""Whether values climb or fall evenly, and how fast. A step is no trend: it has happened, and to go on in its direction would be twice too much.
+"""Whether values climb or fall evenly, and how fast. A step is no trend: it has happened, and to go on in its direction
+would be twice too much.
 
-line    the least squares line through the values; telling where its slope is more than TELLING standard errors from zero
+line    the least squares line through the values; telling where its slope is more than TELLING standard errors from
+        zero
 step    the two levels, with the change between them wherever it fits best
 trend   the line's slope where the line explains at least as much of the values' variance as the step does, else 0
 """

@@ -1,4 +1,5 @@
-"""Replicas that have been unresponsive for so long that nobody may count on them: what the others cannot carry is asked for beside them."""
+"""Replicas that have been unresponsive for so long that nobody may count on them: what the others cannot carry is asked
+for beside them."""
 
 from autoscaling.signals.signals import Signals
 from deployments.scheduling.replica import ReplicaStatus

@@ -1,22 +1,27 @@
-"""AIBrix' application-specific pod autoscaler: a gauge of each pod against a target, with a tolerance on either side and caps on a step.
+"""AIBrix' application-specific pod autoscaler: a gauge of each pod against a target, with a tolerance on either side
+and caps on a step.
 
     use = mean over window_s of the mean over the ready replicas;   q = use / target;   n replicas are told to run
     q > 1 + up_tolerance:      min(ceil(n * q), ceil(n * max_scale_up_rate))
     q < 1 - down_tolerance:    max(ceil(n * q), floor(n / max_scale_down_rate))
     else n;   of several gauges the largest number counts
-    answer = on the way down the largest wish of the last down_cooldown_s, on the way up the least of the last up_cooldown_s
+    answer = on the way down the largest wish of the last down_cooldown_s, on the way up the least of the last
+    up_cooldown_s
 
-Every 10 s. Follows vllm-project/aibrix, commit e3e10f9e4aebe9aac5e7d992fb87d2648e01628b, `pkg/controller/podautoscaler/`: `algorithm/apa.go`,
-`context/context.go`, `metrics/client.go`, `stabilizeRecommendation` in `podautoscaler_controller.go`. Gauges and targets are those of its samples:
-KV usage at 0.5 (`samples/autoscaling/apa.yaml`), and with `waiting_target` also waiting requests (100 a pod in `multimetrics-apa.yaml`). The
-tolerances are those samples' 0.1 and 0.2; their annotations have old names, which that commit does not read, so that it would run with 0.1 and 0.1.
+Every 10 s. Follows vllm-project/aibrix, commit e3e10f9e4aebe9aac5e7d992fb87d2648e01628b,
+`pkg/controller/podautoscaler/`: `algorithm/apa.go`, `context/context.go`, `metrics/client.go`,
+`stabilizeRecommendation` in `podautoscaler_controller.go`. Gauges and targets are those of its samples: KV usage at 0.5
+(`samples/autoscaling/apa.yaml`), and with `waiting_target` also waiting requests (100 a pod in
+`multimetrics-apa.yaml`). The tolerances are those samples' 0.1 and 0.2; their annotations have old names, which that
+commit does not read, so that it would run with 0.1 and 0.1.
 
-Its documentation calls the cooldowns stabilisation windows, as Kubernetes has them. The code of that commit picks the other end: the *least* wish of
-the window on the way down, the largest on the way up, so that a fleet that has grown falls back at once to what it was before. `cooldown` has both;
-the default is what is documented, which does the policy more justice.
+Its documentation calls the cooldowns stabilisation windows, as Kubernetes has them. The code of that commit picks the
+other end: the *least* wish of the window on the way down, the largest on the way up, so that a fleet that has grown
+falls back at once to what it was before. `cooldown` has both; the default is what is documented, which does the policy
+more justice.
 
-A scale of zero is left alone, and the last replica is kept (its scale_to_zero is off). Left out: the circuit breaker and the predictor of later
-commits, schedules, external metrics.
+A scale of zero is left alone, and the last replica is kept (its scale_to_zero is off). Left out: the circuit breaker
+and the predictor of later commits, schedules, external metrics.
 """
 
 import math
@@ -44,7 +49,8 @@ class ScaleCooldown(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AibrixSettings:
-    """`kv_target`: of the share of KV tokens that are booked; `waiting_target`: requests that wait a replica, None: not looked at."""
+    """`kv_target`: of the share of KV tokens that are booked; `waiting_target`: requests that wait a replica, None: not
+    looked at."""
 
     kv_target: float = 0.5
     waiting_target: float | None = None

@@ -33,8 +33,11 @@ class SampleWindow:
         return sum(value for _, value in self._samples) / len(self._samples) if self._samples else 0.0
 
 
-def answer(replicas: int, applied: int, before_delays: float, up: PolicyReason, terms: Mapping[str, float]) -> DesiredReplicas:
-    """`replicas`, where `applied` are told to run and the policy's equation alone says `before_delays`; `up` is why it adds some."""
+def answer(
+    replicas: int, applied: int, before_delays: float, up: PolicyReason, terms: Mapping[str, float]
+) -> DesiredReplicas:
+    """`replicas`, where `applied` are told to run and the policy's equation alone says `before_delays`; `up` is why it
+    adds some."""
     if replicas > applied:
         policy_reason = up if applied else PolicyReason.WAKE
     elif replicas < applied:

@@ -1,28 +1,33 @@
-"""Dynamo's planner with both of its loops, for engines that prefill and decode: a forecast sets a floor, the load steps above it.
+"""Dynamo's planner with both of its loops, for engines that prefill and decode: a forecast sets a floor, the load steps
+above it.
 
 Every 180 s, with requests, isl and osl of the next interval as predicted from those before (`dynamo_throughput.py`):
 
     floor = ceil(demand / rate),    demand = requests / 180 s,  at most 8 away from what runs
-    rate  = the largest B / (osl * t) with t(B) <= itl_s and the TTFT of a prompt beside B others <= ttft_s;  that of B = 1 where none is
+    rate  = the largest B / (osl * t) with t(B) <= itl_s and the TTFT of a prompt beside B others <= ttft_s;  that of B
+          = 1 where none is
 
 Every 5 s, unless a change is under way (replicas told to run != replicas ready: it waits), over all n replicas:
 
-    TTFT = time to prefill what is queued there and one more prompt;    ITL = a step with its KV, one request more, and the usual prompts beside it
+    TTFT = time to prefill what is queued there and one more prompt;    ITL = a step with its KV, one request more, and
+    the usual prompts beside it
     up:    n + 1 where every replica's TTFT > ttft_s, or every one's ITL > itl_s
     down:  n - 1 where on every replica, with its load times n / (n - 1), all of these hold:
-               TTFT - own < 0.8 * (ttft_s - own), own: a prompt's TTFT behind an empty queue;    ITL < 0.8 * itl_s;    KV + queue < what fits
+               TTFT - own < 0.8 * (ttft_s - own), own: a prompt's TTFT behind an empty queue;    ITL < 0.8 * itl_s;
+               KV + queue < what fits
     never below the floor
 
-Follows ai-dynamo/dynamo, `components/src/dynamo/planner/core/`: `load_scaling.py` (commit 0c6da1ec762c848fe31cef804e70d171eef4d622, mode `agg`,
-optimization target `sla`), `throughput_scaling.py` and `perf_model/agg.py` (commit 518a70279da932774915f3b039b6978f9b1057f8 and later), with the
-carrying on of lengths through idle intervals of `plugins/builtins/local_planner.py` (commit 8504b503ecde9be823908be664508b3e95acf01d); defaults of
-`config/defaults.py`, except that both loops are on and the target is the SLA: by default the target is throughput there, which leaves the load loop
-alone with thresholds of KV usage.
+Follows ai-dynamo/dynamo, `components/src/dynamo/planner/core/`: `load_scaling.py` (commit
+0c6da1ec762c848fe31cef804e70d171eef4d622, mode `agg`, optimization target `sla`), `throughput_scaling.py` and
+`perf_model/agg.py` (commit 518a70279da932774915f3b039b6978f9b1057f8 and later), with the carrying on of lengths through
+idle intervals of `plugins/builtins/local_planner.py` (commit 8504b503ecde9be823908be664508b3e95acf01d); defaults of
+`config/defaults.py`, except that both loops are on and the target is the SLA: by default the target is throughput
+there, which leaves the load loop alone with thresholds of KV usage.
 
-Its regression of step times on prompts and KV, seeded by a profile and tuned by what engines report, is our calibrated cost model here. Its engines
-hold the queue: requests in our lanes are spread evenly over the replicas that are ready. Where no costs are known it changes nothing, as it does
-before its model is fitted. Left out: separate prefill and decode pools, budgets of GPUs and power, the hit rate of the prefix cache, speculative
-decoding.
+Its regression of step times on prompts and KV, seeded by a profile and tuned by what engines report, is our calibrated
+cost model here. Its engines hold the queue: requests in our lanes are spread evenly over the replicas that are ready.
+Where no costs are known it changes nothing, as it does before its model is fitted. Left out: separate prefill and
+decode pools, budgets of GPUs and power, the hit rate of the prefix cache, speculative decoding.
 """
 
 import math
@@ -40,7 +45,8 @@ from deployments.engine_model.replica_rate import best_point, working_point
 
 @dataclass(frozen=True, slots=True)
 class DynamoSettings:
-    """`ttft_s` and `itl_s`: the SLA. `down_sensitivity`: the part of it that the replicas which stay may use up after a step down."""
+    """`ttft_s` and `itl_s`: the SLA. `down_sensitivity`: the part of it that the replicas which stay may use up after a
+    step down."""
 
     ttft_s: float = 0.5
     itl_s: float = 0.05
@@ -60,7 +66,13 @@ class DynamoSettings:
         require(self, "0 to 1", 0 <= self.down_sensitivity <= 1, "down_sensitivity")
         require(self, "1 or more", self.min_replicas >= 1, "min_replicas")
         longer = self.throughput_interval_s > self.load_interval_s
-        require(self, "throughput_interval_s longer than load_interval_s", longer, "throughput_interval_s", "load_interval_s")
+        require(
+            self,
+            "throughput_interval_s longer than load_interval_s",
+            longer,
+            "throughput_interval_s",
+            "load_interval_s",
+        )
 
 
 class Dynamo:
@@ -85,10 +97,19 @@ class Dynamo:
             self._forecast(signals)
         applied, minimum = signals.applied, self._settings.min_replicas
         if applied < minimum:
-            return DesiredReplicas(minimum, PolicyReason.WAKE if applied == 0 else PolicyReason.STEADY, self._floor_terms)
+            return DesiredReplicas(
+                minimum, PolicyReason.WAKE if applied == 0 else PolicyReason.STEADY, self._floor_terms
+            )
         if self._replica_profile.cost is None or signals.ready != applied:
             return DesiredReplicas(applied, PolicyReason.STEADY, self._floor_terms)
-        step = step_wish(self._load, self._replica_profile.limits, self._replica_profile.cost, signals, self._traffic.isl, self._traffic.osl)
+        step = step_wish(
+            self._load,
+            self._replica_profile.limits,
+            self._replica_profile.cost,
+            signals,
+            self._traffic.isl,
+            self._traffic.osl,
+        )
         number = max(applied + step.change, minimum, self._floor)
         terms = {**self._floor_terms, "floor": float(self._floor), "ttft_s": step.ttft_s, "itl_s": step.itl_s}
         return DesiredReplicas(number, _policy_reason(number, applied, step), terms)
@@ -110,7 +131,8 @@ class Dynamo:
         self._floor_terms = {"demand_per_s": demand, "rate_per_s": rate}
 
     def _rate(self, isl: float, osl: float) -> float:
-        """Requests a second of one replica at the SLA, or of one request at a time where the SLA cannot be kept; 0: unknown."""
+        """Requests a second of one replica at the SLA, or of one request at a time where the SLA cannot be kept; 0:
+        unknown."""
         limits, cost = self._replica_profile.limits, self._replica_profile.cost
         if cost is None:
             return 0.0

@@ -20,7 +20,8 @@ class LoadSettings:
 
 @dataclass(frozen=True, slots=True)
 class LoadStep:
-    """`change` of the number of replicas, -1 to 1; `refused`: one less would not carry the load. The worst TTFT and ITL that are expected now."""
+    """`change` of the number of replicas, -1 to 1; `refused`: one less would not carry the load. The worst TTFT and ITL
+    that are expected now."""
 
     change: int
     refused: bool
@@ -64,7 +65,9 @@ class _Engine:
         return self._cost.step_s(chunks, decodes, load.kv_tokens, len(chunks)) if chunks or decodes else 0.0
 
 
-def step_wish(settings: LoadSettings, limits: EngineModelLimits, cost: CostModel, signals: Signals, isl: float, osl: float) -> LoadStep:
+def step_wish(
+    settings: LoadSettings, limits: EngineModelLimits, cost: CostModel, signals: Signals, isl: float, osl: float
+) -> LoadStep:
     """What the load says, where `isl` and `osl` are the lengths of late. All replicas are ready."""
     replicas = signals.ready_replicas
     if not replicas:

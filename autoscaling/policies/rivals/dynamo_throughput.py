@@ -2,10 +2,10 @@
 predictors of the next interval.
 
 The predictors follow ai-dynamo/dynamo, `components/src/dynamo/planner/core/load/predictors.py` (commit
-260b6ae9412cea46626b25b11407fbebd30e5cb0), as far as they need no library: the last value, and a Kalman filter of a level
-with a trend. The default there is pmdarima's automatic ARIMA, which predicts the last value itself until it has five,
-whenever they are all alike, and whenever its fit fails; prophet is the other that needs a library. Leading zeros are
-skipped, so that a deployment that nobody uses yet does not count as history.
+260b6ae9412cea46626b25b11407fbebd30e5cb0), as far as they need no library: the last value, and a Kalman filter of a
+level with a trend. The default there is pmdarima's automatic ARIMA, which predicts the last value itself until it has
+five, whenever they are all alike, and whenever its fit fails; prophet is the other that needs a library. Leading zeros
+are skipped, so that a deployment that nobody uses yet does not count as history.
 """
 
 from dataclasses import dataclass
@@ -58,7 +58,8 @@ class TrafficWindow:
         )
 
     def close(self, signals: Signals) -> TrafficInterval | None:
-        """Ends the interval and opens the next; None where it has no length. Requests of an idle one are taken to be as long as the last."""
+        """Ends the interval and opens the next; None where it has no length. Requests of an idle one are taken to be as
+        long as the last."""
         since, now = self._opened, _counts(signals)
         self._opened = now
         if since is None or now.at_s <= since.at_s:
@@ -77,7 +78,14 @@ class TrafficWindow:
 
 def _counts(signals: Signals) -> _Counts:
     prompt_tokens = sum(flow.prompt_tokens for flow in signals.flows)
-    return _Counts(signals.at_s, signals.epoch, signals.arrived, prompt_tokens, signals.snapshot.counted, signals.snapshot.output_tokens)
+    return _Counts(
+        signals.at_s,
+        signals.epoch,
+        signals.arrived,
+        prompt_tokens,
+        signals.snapshot.counted,
+        signals.snapshot.output_tokens,
+    )
 
 
 class Predictor(StrEnum):
@@ -88,8 +96,8 @@ class Predictor(StrEnum):
 
 
 class Series:
-    """One quantity, interval by interval. `q_level`, `q_trend` and `r` are the variances of the level's and the trend's steps and of a
-    measurement."""
+    """One quantity, interval by interval. `q_level`, `q_trend` and `r` are the variances of the level's and the trend's
+    steps and of a measurement."""
 
     def __init__(self, predictor: Predictor, q_level: float, q_trend: float, r: float) -> None:
         self._predictor = predictor

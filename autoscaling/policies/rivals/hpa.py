@@ -1,7 +1,8 @@
-"""Kubernetes' HorizontalPodAutoscaler on the requests that wait in each pod; and its two parts, which other policies share.
+"""Kubernetes' HorizontalPodAutoscaler on the requests that wait in each pod; and its two parts, which other policies
+share.
 
-    wish = ceil(n * waiting / (n * target)), n pods that report;  as many as there are while the ratio is within 10 % of 1
-    answer = the wish after 300 s without a larger one on the way down, by max(100 %, 4 pods) every 15 s on the way up
+    wish = ceil(n * waiting / (n * target)), n pods that report;  as many as there are while the ratio is within 10 % of
+    1 answer = the wish after 300 s without a larger one on the way down, by max(100 %, 4 pods) every 15 s on the way up
 
 Between a wish and the scale that is written (`Normaliser`): stabilisation, then rates.
 
@@ -49,10 +50,11 @@ def ceil(value: float) -> int:
 def by_pod_metric(current: int, ready: int, missing: int, total: float, target: float, tolerance: float) -> int:
     """For a metric of each pod: `total` of the `ready` pods, wanted to average `target`; `missing` ones do not report.
 
-        ratio = total / (target * ready);   as many as there are where it is within the tolerance of 1, else ceil(ratio * ready)
+        ratio = total / (target * ready);   as many as there are where it is within the tolerance of 1, else ceil(ratio
+                                            * ready)
 
-    Pods that do not report count as idle on the way up and as on target on the way down, unless that would turn the direction around. Without a pod
-    that reports nothing is changed.
+    Pods that do not report count as idle on the way up and as on target on the way down, unless that would turn the
+    direction around. Without a pod that reports nothing is changed.
     """
     if ready == 0:
         return current
@@ -70,7 +72,8 @@ def by_pod_metric(current: int, ready: int, missing: int, total: float, target: 
 
 
 def by_external_metric(current: int, total: float, target: float, tolerance: float) -> int:
-    """For a metric of the whole (`AverageValue`): ceil(total / target), where total / (target * current) is beyond the tolerance of 1."""
+    """For a metric of the whole (`AverageValue`): ceil(total / target), where total / (target * current) is beyond the
+    tolerance of 1."""
     if current and abs(1 - total / (target * current)) <= tolerance:
         return current
     return ceil(total / target)
@@ -96,7 +99,8 @@ class Behaviour:
 
 
 def shipped(down_stabilisation_s: float = 300.0) -> Behaviour:
-    """The default of `autoscaling/v2`: up at once, by max(100 %, 4 pods) in 15 s; down by anything, after five minutes of lower wishes."""
+    """The default of `autoscaling/v2`: up at once, by max(100 %, 4 pods) in 15 s; down by anything, after five minutes
+    of lower wishes."""
     return Behaviour(0.0, down_stabilisation_s, ScalingRate(15.0, 4, 100.0), ScalingRate(15.0, None, 100.0))
 
 
@@ -115,7 +119,9 @@ class Normaliser:
         if not self._started:  # the controller begins with what it finds, so that a restart does not scale down
             self._wishes.add(now, current)
             self._started = True
-        if self._asked is not None and current != self._asked[1]:  # what came of it: our bounds, which lie behind, may have left less of the step
+        if (
+            self._asked is not None and current != self._asked[1]
+        ):  # what came of it: our bounds, which lie behind, may have left less of the step
             self._steps.append((self._asked[0], current - self._asked[1]))
         number = max(minimum, self._rated(now, current, self.stabilise(now, current, wish)))
         self._asked = None if number == current else (now, current)
@@ -134,9 +140,17 @@ class Normaliser:
         while self._steps and self._steps[0][0] <= now - longest:
             self._steps.popleft()
         if number > current:
-            return min(number, max(current, up_limit(self._behaviour.up, self._start(now, current, self._behaviour.up.period_s))))
+            return min(
+                number,
+                max(current, up_limit(self._behaviour.up, self._start(now, current, self._behaviour.up.period_s))),
+            )
         if number < current:
-            return max(number, min(current, down_limit(self._behaviour.down, self._start(now, current, self._behaviour.down.period_s))))
+            return max(
+                number,
+                min(
+                    current, down_limit(self._behaviour.down, self._start(now, current, self._behaviour.down.period_s))
+                ),
+            )
         return number
 
     def _start(self, now: float, current: int, period_s: float) -> int:

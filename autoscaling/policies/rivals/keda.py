@@ -1,14 +1,18 @@
-"""KEDA on waiting requests: it wakes the first replica and stops the last, and leaves the rest to a HorizontalPodAutoscaler that it makes.
+"""KEDA on waiting requests: it wakes the first replica and stops the last, and leaves the rest to a
+HorizontalPodAutoscaler that it makes.
 
     0 -> 1:  every 30 s, while waiting > activation_threshold
     1 -> 0:  after 300 s without that (scale_to_zero), from however many there are
-    else:    the HorizontalPodAutoscaler on the sum: ceil(waiting / threshold), every 15 s, with its tolerance, stabilisation and rates
+    else:    the HorizontalPodAutoscaler on the sum: ceil(waiting / threshold), every 15 s, with its tolerance,
+             stabilisation and rates
 
-Follows kedacore/keda, commit 8b4f083ca8c8c2baf8477e322bd4d16ac4dfa09a: `pkg/scaling/executor/scale_scaledobjects.go` and `scale_executor.go`,
-`apis/keda/v1alpha1/withtriggers_types.go` (polling 30 s, cooldown 300 s), a Prometheus trigger of type AverageValue; and for what to trigger on,
-vllm-project/production-stack, `docs/source/use_cases/autoscaling-keda.rst` (commit 183a136abb5f7d3a41e2ee9e96b2c33cd20aad30): num_requests_waiting
-with threshold 5 and minReplicaCount 1, which is why `scale_to_zero` is off by default. With it, as in that document, a keep-alive trigger is on too,
-active for a minute after any request came: KEDA would else stop replicas that are busy while nothing waits.
+Follows kedacore/keda, commit 8b4f083ca8c8c2baf8477e322bd4d16ac4dfa09a: `pkg/scaling/executor/scale_scaledobjects.go`
+and `scale_executor.go`, `apis/keda/v1alpha1/withtriggers_types.go` (polling 30 s, cooldown 300 s), a Prometheus trigger
+of type AverageValue; and for what to trigger on, vllm-project/production-stack,
+`docs/source/use_cases/autoscaling-keda.rst` (commit 183a136abb5f7d3a41e2ee9e96b2c33cd20aad30): num_requests_waiting
+with threshold 5 and minReplicaCount 1, which is why `scale_to_zero` is off by default. With it, as in that document, a
+keep-alive trigger is on too, active for a minute after any request came: KEDA would else stop replicas that are busy
+while nothing waits.
 
 Left out: fallbacks for a trigger that errs, paused objects, idleReplicaCount.
 """
@@ -28,8 +32,8 @@ _KEEP_ALIVE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class KedaSettings:
-    """`threshold` waiting requests a replica; more than `activation_threshold` in all wake the first. `polling_s` and `cooldown_s` are of waking and
-    stopping only."""
+    """`threshold` waiting requests a replica; more than `activation_threshold` in all wake the first. `polling_s` and
+    `cooldown_s` are of waking and stopping only."""
 
     threshold: float = 5.0
     activation_threshold: float = 0.0

@@ -1,18 +1,22 @@
-"""Knative's pod autoscaler: as many replicas as the mean concurrency needs, over a long window, and over a short one in a panic.
+"""Knative's pod autoscaler: as many replicas as the mean concurrency needs, over a long window, and over a short one in
+a panic.
 
     stable, panic = mean of (running + waiting) over stable_window_s and over panic_window_percentage of it
     target = target_concurrency * target_utilisation;   n = max(1, ready)
     wish(v) = ceil(v / target), within [floor(n / max_scale_down_rate), ceil(n * max_scale_up_rate)]
     panic begins, and goes on for stable_window_s, where ceil(panic / target) / n >= panic_threshold
-    answer = wish(stable);   in a panic the largest of wish(stable), wish(panic) and all answers of this panic: nothing is taken away
+    answer = wish(stable);   in a panic the largest of wish(stable), wish(panic) and all answers of this panic: nothing
+                             is taken away
     then the largest of the last scale_down_delay_s, and 0 only after scale_to_zero_grace_s of wishing for it
 
-Every 2 s. Follows knative/serving, `pkg/autoscaler/scaling/autoscaler.go` (commit 00a4a55cd385aab53717b357aed7e1f9459b349e), with the defaults of
-`pkg/autoscaler/config/config.go`: 100 requests at 70 %, 60 s, 10 %, 200 %, rates of 1000 and 2, no delay, 30 s of grace. It begins in a panic where
-it finds several replicas, as that file does after a restart, so that a short history takes nothing away.
+Every 2 s. Follows knative/serving, `pkg/autoscaler/scaling/autoscaler.go` (commit
+00a4a55cd385aab53717b357aed7e1f9459b349e), with the defaults of `pkg/autoscaler/config/config.go`: 100 requests at 70 %,
+60 s, 10 %, 200 %, rates of 1000 and 2, no delay, 30 s of grace. It begins in a panic where it finds several replicas,
+as that file does after a restart, so that a short history takes nothing away.
 
-Left out: the activator and its burst capacity (our lanes hold requests for replicas that are not there), the scrape of a sample of the pods, requests
-per second as the metric, the activation scale (1 by default), the retention of the last pod (0 by default).
+Left out: the activator and its burst capacity (our lanes hold requests for replicas that are not there), the scrape of
+a sample of the pods, requests per second as the metric, the activation scale (1 by default), the retention of the last
+pod (0 by default).
 """
 
 import math
@@ -29,8 +33,8 @@ _TICK_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class KnativeSettings:
-    """`target_concurrency` requests in flight a replica, of which `target_utilisation` are aimed at; `panic_threshold` is a ratio to what is
-    ready."""
+    """`target_concurrency` requests in flight a replica, of which `target_utilisation` are aimed at; `panic_threshold`
+    is a ratio to what is ready."""
 
     target_concurrency: float = 100.0
     target_utilisation: float = 0.7

@@ -1,20 +1,21 @@
 """llm-d's scaling by SLO: tail latency over its target is a saturation, and the fleet is scaled in proportion to it.
 
-    s = mean over 45 s of min(max(P90 TTFT / S_ttft, P90 TPOT / S_tpot), 2), every 15 s; the P90 of the last minute, 0 without traffic
+    s = mean over 45 s of min(max(P90 TTFT / S_ttft, P90 TPOT / S_tpot), 2), every 15 s; the P90 of the last minute, 0
+    without traffic
     n are provisioned, r of them ready;  c = r / n while some start, else 1
     s > 0.55:   n + ceil(n * (s * c / 0.55 - 1))        replicas that start count as if they helped already; n at least
     s < 0.40:   n - floor(n * (1 - s / 0.40))           the measured s, without that credit
-    else n
-    answer = a HorizontalPodAutoscaler on that number: up max(100 %, 4) per 60 s after 30 s, down 1 per 120 s after 180 s
+    else n answer = a HorizontalPodAutoscaler on that number: up max(100 %, 4) per 60 s after 30 s, down 1 per 120 s
+    after 180 s
 
-Follows llm-d/llm-d, `guides/workload-autoscaling/README.slo-aware.md` (commit d38c9f0c81e9cbaf60b06eb2819147f5acdf982a; its manifests by their
-values in that guide), and Kubernetes for the HorizontalPodAutoscaler behind KEDA, whose 10 % tolerance applies to the computed number too. The
-guide's SLOs are 3 s and 100 ms. It prefers latencies that a router's trained model predicts, and takes the measured ones, as this port does, where
-there is no such model.
+Follows llm-d/llm-d, `guides/workload-autoscaling/README.slo-aware.md` (commit d38c9f0c81e9cbaf60b06eb2819147f5acdf982a;
+its manifests by their values in that guide), and Kubernetes for the HorizontalPodAutoscaler behind KEDA, whose 10 %
+tolerance applies to the computed number too. The guide's SLOs are 3 s and 100 ms. It prefers latencies that a router's
+trained model predicts, and takes the measured ones, as this port does, where there is no such model.
 
-The guide runs between 3 and 8 replicas; bounds are ours to set, one is the least. Left out: the histograms' buckets, whose interpolation rounds the
-percentiles. With much credit the formula by its letter falls below n while s is over its threshold; the guide's text says that replicas go only while
-the measured s has room, so n is taken there.
+The guide runs between 3 and 8 replicas; bounds are ours to set, one is the least. Left out: the histograms' buckets,
+whose interpolation rounds the percentiles. With much credit the formula by its letter falls below n while s is over its
+threshold; the guide's text says that replicas go only while the measured s has room, so n is taken there.
 """
 
 import math
@@ -34,8 +35,8 @@ _TOLERANCE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class LlmdSettings:
-    """`ttft_slo_s` and `tpot_slo_s`: what the 90th percentiles are divided by. `up_threshold` and `down_threshold` bound where nothing happens;
-    `clamp` bounds one sample of the saturation."""
+    """`ttft_slo_s` and `tpot_slo_s`: what the 90th percentiles are divided by. `up_threshold` and `down_threshold`
+    bound where nothing happens; `clamp` bounds one sample of the saturation."""
 
     ttft_slo_s: float = 3.0
     tpot_slo_s: float = 0.1
@@ -49,7 +50,13 @@ class LlmdSettings:
 
     def __post_init__(self) -> None:
         require_positive(self, "ttft_slo_s", "tpot_slo_s", "down_threshold", "smoothing_s", "down_period_s")
-        require(self, "up_threshold above down_threshold", self.up_threshold > self.down_threshold, "up_threshold", "down_threshold")
+        require(
+            self,
+            "up_threshold above down_threshold",
+            self.up_threshold > self.down_threshold,
+            "up_threshold",
+            "down_threshold",
+        )
         require(self, "clamp above up_threshold", self.clamp > self.up_threshold, "clamp", "up_threshold")
         require_not_negative(self, "up_stabilisation_s", "down_stabilisation_s")
 
@@ -63,7 +70,10 @@ class Llmd:
         self._settings = settings
         self._samples = SampleWindow(settings.smoothing_s)
         behaviour = Behaviour(
-            settings.up_stabilisation_s, settings.down_stabilisation_s, ScalingRate(60.0, 4, 100.0), ScalingRate(settings.down_period_s, 1)
+            settings.up_stabilisation_s,
+            settings.down_stabilisation_s,
+            ScalingRate(60.0, 4, 100.0),
+            ScalingRate(settings.down_period_s, 1),
         )
         self._normaliser = Normaliser(behaviour)
 

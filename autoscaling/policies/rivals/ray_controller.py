@@ -1,7 +1,9 @@
-"""What Ray Serve's controller does around an autoscaling policy, with Ray's own functions: factors, then delays; the start from zero skips both.
+"""What Ray Serve's controller does around an autoscaling policy, with Ray's own functions: factors, then delays; the
+start from zero skips both.
 
-Follows `_apply_autoscaling_config` of ray 2.60.0, `python/ray/serve/autoscaling_policy.py`, function by function, because that wrapper reads the
-clock: here the delays get the time of the signals. Ray is imported when the first decision is asked for.
+Follows `_apply_autoscaling_config` of ray 2.60.0, `python/ray/serve/autoscaling_policy.py`, function by function,
+because that wrapper reads the clock: here the delays get the time of the signals. Ray is imported when the first
+decision is asked for.
 """
 
 from dataclasses import dataclass
@@ -19,8 +21,8 @@ _MANY = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class RayDelays:
-    """A wish to add must stand for `upscale_delay_s`, one to remove for `downscale_delay_s` (the last replica for `downscale_to_zero_delay_s`, None:
-    as long); what is added or removed is multiplied by its factor."""
+    """A wish to add must stand for `upscale_delay_s`, one to remove for `downscale_delay_s` (the last replica for
+    `downscale_to_zero_delay_s`, None: as long); what is added or removed is multiplied by its factor."""
 
     upscale_delay_s: float = 30.0
     downscale_delay_s: float = 600.0
@@ -36,7 +38,8 @@ class RayDelays:
 
 
 class RayController:
-    """The controller's part for one deployment. Its memory is Ray's policy state: when and in which direction the number was first wished away."""
+    """The controller's part for one deployment. Its memory is Ray's policy state: when and in which direction the
+    number was first wished away."""
 
     def __init__(self, delays: RayDelays, target_ongoing_requests: float = 1.0) -> None:
         self._delays = delays
@@ -44,7 +47,8 @@ class RayController:
         self._state: dict[str, Any] = {}
 
     def context(self, signals: Signals, total_requests: float) -> Any:
-        """Ray's `AutoscalingContext` of this moment: replicas that run are those that take requests or would if they reported."""
+        """Ray's `AutoscalingContext` of this moment: replicas that run are those that take requests or would if they
+        reported."""
         from ray.serve.config import AutoscalingContext
 
         running = running_replicas(signals)
@@ -88,7 +92,9 @@ class RayController:
         scaled = ray._apply_scaling_factors(desired, running, self.config)
         if running == 0 and scaled > 0:
             return int(scaled)
-        number, self._state = ray._apply_delay_logic(max(0, scaled), signals.applied, self.config, self._state, signals.at_s)
+        number, self._state = ray._apply_delay_logic(
+            max(0, scaled), signals.applied, self.config, self._state, signals.at_s
+        )
         return max(0, int(number))
 
 
@@ -120,14 +126,15 @@ _NOTES_A_LOOK_BACK = 5
 
 
 class RayMeter:
-    """How Ray Serve's controller comes to know the requests in flight of one deployment with one handle: late, as a mean.
+    """How Ray Serve's controller comes to know the requests in flight of one deployment with one handle: late, as a
+    mean.
 
     Handles note their requests every min(look_back_period_s / 5, metrics_interval_s), send the notes every
     metrics_interval_s (at once while no replica runs), and the controller takes the mean over time of what it was sent
     last, the last note standing until now.
 
-    Follows ray 2.60.0, `python/ray/serve/_private/router.py` and `_private/autoscaling_state.py`. Left out: that several
-    handles send at different moments.
+    Follows ray 2.60.0, `python/ray/serve/_private/router.py` and `_private/autoscaling_state.py`. Left out: that
+    several handles send at different moments.
     """
 
     def __init__(self, look_back_s: float = LOOK_BACK_S, metrics_interval_s: float = METRICS_INTERVAL_S) -> None:

@@ -1,10 +1,12 @@
 """Ray Serve's default: as many replicas as the requests in flight need at a target each.
 
-    wish = n * (requests / (target * n))        n replicas run, `requests` run or wait: the mean of the last look_back_period_s
+    wish = n * (requests / (target * n))        n replicas run, `requests` run or wait: the mean of the last
+                                                look_back_period_s
     answer = factors and delays on the wish; from zero, one request is enough (`ray_controller.py`)
 
-Follows ray 2.60.0 by calling its `replica_queue_length_autoscaling_policy` and the functions that wrap it (`python/ray/serve/autoscaling_policy.py`).
-How the mean comes about is rebuilt in `RayMeter`. Left out: its bounds (ours are the same).
+Follows ray 2.60.0 by calling its `replica_queue_length_autoscaling_policy` and the functions that wrap it
+(`python/ray/serve/autoscaling_policy.py`). How the mean comes about is rebuilt in `RayMeter`. Left out: its bounds
+(ours are the same).
 """
 
 from dataclasses import dataclass
@@ -12,7 +14,13 @@ from typing import ClassVar
 
 from autoscaling.policies.policy import DesiredReplicas, PolicyEntry, PolicyReason
 from autoscaling.policies.rivals.common import answer
-from autoscaling.policies.rivals.ray_controller import LOOK_BACK_S, METRICS_INTERVAL_S, RayController, RayDelays, RayMeter
+from autoscaling.policies.rivals.ray_controller import (
+    LOOK_BACK_S,
+    METRICS_INTERVAL_S,
+    RayController,
+    RayDelays,
+    RayMeter,
+)
 from autoscaling.policies.settings import Range, require, require_positive
 from autoscaling.signals.signals import Signals
 
@@ -28,7 +36,13 @@ class RayDefaultSettings(RayDelays):
     def __post_init__(self) -> None:
         RayDelays.__post_init__(self)
         require_positive(self, "target_ongoing_requests", "metrics_interval_s")
-        require(self, "longer than metrics_interval_s", self.look_back_period_s > self.metrics_interval_s, "look_back_period_s", "metrics_interval_s")
+        require(
+            self,
+            "longer than metrics_interval_s",
+            self.look_back_period_s > self.metrics_interval_s,
+            "look_back_period_s",
+            "metrics_interval_s",
+        )
 
 
 class RayDefault:

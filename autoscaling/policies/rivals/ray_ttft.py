@@ -1,16 +1,18 @@
-"""Ray Serve LLM's step by TTFT: one replica more while its 99th percentile is over a bound, one less while it is not and replicas idle.
+"""Ray Serve LLM's step by TTFT: one replica more while its 99th percentile is over a bound, one less while it is not
+and replicas idle.
 
     p99 TTFT of the last minute > ttft_target_s:                  n + 1
     else, requests in flight / n < idle_threshold:                max(1, n - 1)
     else, or where nobody knows the TTFT:                         n
     answer = Ray's factors and delays on that (`ray_controller.py`): 30 s up, 600 s down
 
-n are the replicas that run. Follows `TTFTAutoscalingPolicy` in `python/ray/serve/llm/autoscaling.py` of ray-project/ray, commit
-10b66af15e47c1b6fc465bcddfe0577dd66a1f05 and pull request 64725; ray 2.60.0 ships the Prometheus reader it builds on, and not yet the policy.
-Requests in flight are those of Ray's default policy (`RayMeter`); the TTFT is read every 5 s, as its Prometheus reader does.
+n are the replicas that run. Follows `TTFTAutoscalingPolicy` in `python/ray/serve/llm/autoscaling.py` of
+ray-project/ray, commit 10b66af15e47c1b6fc465bcddfe0577dd66a1f05 and pull request 64725; ray 2.60.0 ships the Prometheus
+reader it builds on, and not yet the policy. Requests in flight are those of Ray's default policy (`RayMeter`); the TTFT
+is read every 5 s, as its Prometheus reader does.
 
-Left out: the histogram's buckets, whose interpolation rounds the percentile; ours is exact. That the query there is not restricted to the deployment
-(a finding of the pull request's review) does not show with one model.
+Left out: the histogram's buckets, whose interpolation rounds the percentile; ours is exact. That the query there is not
+restricted to the deployment (a finding of the pull request's review) does not show with one model.
 """
 
 from dataclasses import dataclass
@@ -27,7 +29,8 @@ _SPAN_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class RayTtftSettings(RayDelays):
-    """`ttft_target_s`: of the 99th percentile. Fewer requests in flight than `idle_threshold` a replica mean that it idles."""
+    """`ttft_target_s`: of the 99th percentile. Fewer requests in flight than `idle_threshold` a replica mean that it
+    idles."""
 
     ttft_target_s: float = 2.0
     idle_threshold: float = 1.0

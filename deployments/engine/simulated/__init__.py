@@ -1,1 +1,2 @@
-"""A simulated engine with vLLM's HTTP face: filler words, in the time that `engine_model` says. It imports neither vLLM nor torch."""
+"""A simulated engine with vLLM's HTTP face: filler words, in the time that `engine_model` says. It imports neither vLLM
+nor torch."""

@@ -12,7 +12,8 @@ from typing import Any
 from deployments.openai.endpoints import BodyKind
 
 _SENTENCE = (
-    "simulated answer with no meaning at all it only takes the time that a real one would have taken and every word of it stands for one token "
+    "simulated answer with no meaning at all it only takes the time that a real one would have taken and every word of "
+    "it stands for one token "
     "so that a count of words is a count of tokens nothing was computed here and nothing should be read into it"
 )
 _WORDS = _SENTENCE.split()
@@ -38,7 +39,8 @@ def words(start: int, end: int) -> str:
 
 
 def token_ids(text: str, count: int) -> list[int]:
-    """Ids for a text of `count` tokens: any will do, so it is their number that counts, and that equal texts have equal ones."""
+    """Ids for a text of `count` tokens: any will do, so it is their number that counts, and that equal texts have equal
+    ones."""
     return [1 + sum(text[at * _PIECE_CHARS : (at + 1) * _PIECE_CHARS].encode()) for at in range(count)]
 
 
@@ -55,7 +57,12 @@ DONE = b"data: [DONE]\n\n"
 
 def usage(prompt: int, output: int, cached: int) -> dict[str, Any]:
     details = {"cached_tokens": cached}
-    return {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output, "prompt_tokens_details": details}
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": output,
+        "total_tokens": prompt + output,
+        "prompt_tokens_details": details,
+    }
 
 
 class AnswerEvents:
@@ -63,7 +70,10 @@ class AnswerEvents:
 
     def __init__(self, kind: BodyKind, answer_id: str, created: int, model: str) -> None:
         self._is_chat = kind is BodyKind.CHAT
-        frame = {**_frame("chat.completion.chunk" if self._is_chat else "text_completion", answer_id, created, model), "choices": []}
+        frame = {
+            **_frame("chat.completion.chunk" if self._is_chat else "text_completion", answer_id, created, model),
+            "choices": [],
+        }
         self._head = b"data: " + _dumped(frame)[:-2]
 
     def tokens(self, index: int, start: int, end: int, finish: str | None) -> bytes:
@@ -72,7 +82,12 @@ class AnswerEvents:
         text = words(start, end).encode()
         if self._is_chat:
             role = b'"role":"assistant",' if start == 0 else b""
-            choice = b'{"index":%d,"delta":{%s"content":"%s"},"logprobs":null,"finish_reason":%s}' % (index, role, text, reason)
+            choice = b'{"index":%d,"delta":{%s"content":"%s"},"logprobs":null,"finish_reason":%s}' % (
+                index,
+                role,
+                text,
+                reason,
+            )
         else:
             choice = b'{"index":%d,"text":"%s","logprobs":null,"finish_reason":%s}' % (index, text, reason)
         return self._head + choice + b"]}\n\n"
@@ -82,7 +97,9 @@ class AnswerEvents:
         return self._head + b'],"usage":' + _dumped(usage(prompt, output, cached)) + b"}\n\n"
 
 
-def whole(kind: BodyKind, answer_id: str, created: int, model: str, choices: list[tuple[int, str]], prompt: int, cached: int) -> bytes:
+def whole(
+    kind: BodyKind, answer_id: str, created: int, model: str, choices: list[tuple[int, str]], prompt: int, cached: int
+) -> bytes:
     """A whole answer. `choices`: the tokens of each, and why it ended."""
     is_chat = kind is BodyKind.CHAT
     listed: list[dict[str, Any]] = []

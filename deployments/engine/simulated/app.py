@@ -1,4 +1,5 @@
-"""vLLM's HTTP face over a simulated engine: chats and completions, streamed and whole, the tokenizer, models, health and metrics. Raw ASGI.
+"""vLLM's HTTP face over a simulated engine: chats and completions, streamed and whole, the tokenizer, models, health
+and metrics. Raw ASGI.
 
 The replica's `Guard` stands in front of it, as in front of vLLM's own app.
 """
@@ -28,7 +29,8 @@ _JSON = b"application/json"
 
 
 class SimulatedApp:
-    """The ASGI app. `around_s`: what a request takes around the engine's steps, beside so many others, by the cost file.
+    """The ASGI app. `around_s`: what a request takes around the engine's steps, beside so many others, by the cost
+    file.
 
     All of it is taken before the engine sees the request: the replica's own HTTP already takes some time after.
     """
@@ -87,7 +89,13 @@ class SimulatedApp:
                 if outbox.broken:
                     raise AskError("the simulated engine has died", status=500)
                 if outbox.done:
-                    await _respond(send, 200, whole(kind, answer_id, created, self._model.name, outbox.choices, sum(ask.prompts), outbox.cached))
+                    await _respond(
+                        send,
+                        200,
+                        whole(
+                            kind, answer_id, created, self._model.name, outbox.choices, sum(ask.prompts), outbox.cached
+                        ),
+                    )
         finally:
             gone.cancel()
             for job in outbox.jobs:
@@ -118,11 +126,27 @@ class SimulatedApp:
         given = read_tokenizing(body)
         ids = token_ids(given.text, given.count)
         strings = [given.text[at * 3 : at * 3 + 3] for at in range(given.count)] if given.with_strings else None
-        return _dumped({"count": given.count, "max_model_len": self._model.settings.max_model_len, "tokens": ids, "token_strs": strings})
+        return _dumped(
+            {
+                "count": given.count,
+                "max_model_len": self._model.settings.max_model_len,
+                "tokens": ids,
+                "token_strs": strings,
+            }
+        )
 
     def _models(self) -> dict[str, Any]:
-        card = {"id": self._model.name, "object": "model", "created": self._started, "owned_by": FINGERPRINT, "root": self._model.source}
-        return {"object": "list", "data": [{**card, "parent": None, "max_model_len": self._model.settings.max_model_len, "simulated": True}]}
+        card = {
+            "id": self._model.name,
+            "object": "model",
+            "created": self._started,
+            "owned_by": FINGERPRINT,
+            "root": self._model.source,
+        }
+        return {
+            "object": "list",
+            "data": [{**card, "parent": None, "max_model_len": self._model.settings.max_model_len, "simulated": True}],
+        }
 
 
 def _detokenized(body: bytes) -> bytes:
@@ -130,7 +154,8 @@ def _detokenized(body: bytes) -> bytes:
 
 
 async def _stream(send: Send, outbox: AnswerOutbox, events: AnswerEvents, ask: Ask) -> None:
-    """Sends what the outbox has, until all is said or nobody is there to hear it. The head goes out with the first token, as vLLM's does."""
+    """Sends what the outbox has, until all is said or nobody is there to hear it. The head goes out with the first
+    token, as vLLM's does."""
     begun = False
     while not outbox.left:
         piece = await outbox.take()
@@ -139,7 +164,13 @@ async def _stream(send: Send, outbox: AnswerOutbox, events: AnswerEvents, ask: A
         if not piece and not outbox.broken:
             continue
         if not begun:
-            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream; charset=utf-8"), _MARK]})
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": 200,
+                    "headers": [(b"content-type", b"text/event-stream; charset=utf-8"), _MARK],
+                }
+            )
             begun = True
         if outbox.broken:
             piece += b"data: " + error("the simulated engine has died", None, 500) + b"\n\n" + DONE

@@ -1,7 +1,7 @@
 """Reads a request's body: what is asked, and how long the simulated answer will be. Pure.
 
-Prompts are counted as the gateway estimates them (`openai/prompt.py`), so that the two agree. What only a real engine can do (tools, guided output,
-log probabilities, stop words) is read over: the answer is filler whatever is asked.
+Prompts are counted as the gateway estimates them (`openai/prompt.py`), so that the two agree. What only a real engine
+can do (tools, guided output, log probabilities, stop words) is read over: the answer is filler whatever is asked.
 """
 
 import math
@@ -49,7 +49,8 @@ class _StreamOptions(msgspec.Struct):
 
 
 class _Body(msgspec.Struct):
-    """vLLM's fields of a chat and of a completion that matter here. Its numbers may be given as texts, as vLLM's may."""
+    """vLLM's fields of a chat and of a completion that matter here. Its numbers may be given as texts, as vLLM's
+    may."""
 
     model: str | None = None
     messages: Raw = ABSENT
@@ -76,7 +77,8 @@ class _Tokenize(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request to generate. `prompts`: the tokens of each; `max_tokens` None: as many as fit; `seed`: what the lengths are drawn by.
+    """A request to generate. `prompts`: the tokens of each; `max_tokens` None: as many as fit; `seed`: what the lengths
+    are drawn by.
 
     `prefixes`: the hashes of each prompt's chunks of `CHUNK_TOKENS`, salted as vLLM's are.
     """
@@ -99,16 +101,23 @@ def read_ask(kind: BodyKind, body: bytes, model: str, request_id: str) -> Ask:
         raise AskError("max_tokens: Expected `int` >= 1; 0 is for `echo`", "max_tokens")
     hashing = Hashing((_salt(form.cache_salt) or "").encode(), _CHUNK_CHARS)
     if kind is BodyKind.CHAT:
-        return _ask(form, [_chat_prompt(form.messages, len(body), hashing)], form.max_completion_tokens or form.max_tokens, model, request_id)
+        return _ask(
+            form,
+            [_chat_prompt(form.messages, len(body), hashing)],
+            form.max_completion_tokens or form.max_tokens,
+            model,
+            request_id,
+        )
     limit = max(_COMPLETION_TOKENS, form.min_tokens or 0) if form.max_tokens is None else max(form.max_tokens, 1)
     return _ask(form, _prompts(form.prompt, hashing), limit, model, request_id)
 
 
 def answer_tokens(ask: Ask, number: int, room: int, simulated: Simulated) -> tuple[int, bool]:
-    """How many tokens the answer number `number` has where `room` fit the context, and whether it ended by itself (and not at its bound).
+    """How many tokens the answer number `number` has where `room` fit the context, and whether it ended by itself (and
+    not at its bound).
 
-    With `min_tokens` it ends there: as soon as vLLM would let it, so that a client can set a length that the gateway is not told. Else with
-    `max_tokens` it ends there; without either its length is drawn.
+    With `min_tokens` it ends there: as soon as vLLM would let it, so that a client can set a length that the gateway is
+    not told. Else with `max_tokens` it ends there; without either its length is drawn.
     """
     maximum = room if ask.max_tokens is None else min(room, ask.max_tokens)
     if ask.min_tokens and not ask.ignore_eos:
@@ -116,7 +125,9 @@ def answer_tokens(ask: Ask, number: int, room: int, simulated: Simulated) -> tup
     elif ask.max_tokens is not None or ask.ignore_eos:
         desired = maximum
     else:
-        drawn = random.Random(f"{ask.seed}/{number}").lognormvariate(math.log(simulated.answer_tokens), simulated.answer_sigma)
+        drawn = random.Random(f"{ask.seed}/{number}").lognormvariate(
+            math.log(simulated.answer_tokens), simulated.answer_sigma
+        )
         desired = max(1, round(drawn))
     return min(maximum, desired), desired < maximum
 
@@ -173,7 +184,11 @@ def _prompts(prompt: Raw, hashing: Hashing) -> list[_Prompt]:
         return [_text_prompt(given, hashing)]
     if given and isinstance(given[0], int):
         return [_ids_prompt([one for one in given if isinstance(one, int)], hashing)]
-    found = [_text_prompt(one, hashing) if isinstance(one, str) else _ids_prompt(one, hashing) for one in given if not isinstance(one, int)]
+    found = [
+        _text_prompt(one, hashing) if isinstance(one, str) else _ids_prompt(one, hashing)
+        for one in given
+        if not isinstance(one, int)
+    ]
     if not found:
         raise AskError("prompt: an empty list", "prompt")
     return found

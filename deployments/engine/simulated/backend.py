@@ -1,4 +1,5 @@
-"""A simulated engine as a replica's backend: the engine's model, its driver, and the app in front of it, all in the replica's own process."""
+"""A simulated engine as a replica's backend: the engine's model, its driver, and the app in front of it, all in the
+replica's own process."""
 
 import asyncio
 import contextlib
@@ -20,7 +21,11 @@ from deployments.telemetry.buckets import LAG_BOUNDS_S
 
 logger = logging.getLogger(__name__)
 
-LATE = Histogram("raylane_simulated_late_seconds", "How late a turn of the simulated engine came: what its times are off by.", buckets=LAG_BOUNDS_S)
+LATE = Histogram(
+    "raylane_simulated_late_seconds",
+    "How late a turn of the simulated engine came: what its times are off by.",
+    buckets=LAG_BOUNDS_S,
+)
 RUNNING = Gauge("vllm:num_requests_running", "Sequences in execution batches.", ["model_name"])
 WAITING = Gauge("vllm:num_requests_waiting", "Sequences waiting in the engine.", ["model_name"])
 KV_USAGE = Gauge("vllm:kv_cache_usage_perc", "KV cache usage, 1: full.", ["model_name"])
@@ -92,6 +97,8 @@ async def start_simulated(model: Model, load: EngineLoad, exchanges: Exchanges) 
     KV_USAGE.labels(model.name).set_function(lambda: load.kv_usage)
     app = SimulatedApp(model, driver, exchanges, lambda others: cost.front(others) + cost.back_s)
     settings = model.settings
-    capacity = EngineCapacity(settings.max_model_len, settings.max_num_seqs, settings.max_num_batched_tokens, costs.engine.kv_tokens)
+    capacity = EngineCapacity(
+        settings.max_model_len, settings.max_num_seqs, settings.max_num_batched_tokens, costs.engine.kv_tokens
+    )
     calm_garbage_collector()
     return SimulatedBackend(driver, app, capacity)

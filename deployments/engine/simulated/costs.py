@@ -7,18 +7,23 @@ from deployments.engine_model.cost_file import CostFile, CostFileError, read_cos
 
 
 def read_costs(model: Model) -> CostFile:
-    """The costs of a simulated model. Raises CostFileError, also where they are of an engine with other limits: times would be taken of one engine,
-    and placements made for another."""
+    """The costs of a simulated model. Raises CostFileError, also where they are of an engine with other limits: times
+    would be taken of one engine, and placements made for another."""
     assert model.simulated is not None
     costs = read_cost_file(Path(model.simulated.costs))
     settings, engine = model.settings, costs.engine
     for key in ("max_num_seqs", "max_num_batched_tokens"):
         desired, known = getattr(settings, key), getattr(engine, key)
         if desired != known:
-            raise CostFileError(f"models.{model.name}.settings.{key} = {desired}: allowed: {known}, as in its cost file {model.simulated.costs}")
+            raise CostFileError(
+                f"models.{model.name}.settings.{key} = {desired}: allowed: {known}, as in its cost file "
+                f"{model.simulated.costs}"
+            )
     if settings.max_model_len > engine.kv_tokens:
         reported = f"models.{model.name}.settings.max_model_len = {settings.max_model_len}"
-        raise CostFileError(f"{reported}: allowed: at most the {engine.kv_tokens} KV tokens of its cost file {model.simulated.costs}")
+        raise CostFileError(
+            f"{reported}: allowed: at most the {engine.kv_tokens} KV tokens of its cost file {model.simulated.costs}"
+        )
     return costs
 
 

@@ -37,9 +37,23 @@ class Listener(Protocol):
 class SequenceJob:
     """One sequence. Times are the engine's seconds; `began_s`: when it left the engine's own queue first."""
 
-    __slots__ = ("added_s", "began_s", "ended_s", "first_s", "first_step", "is_prefilling", "listener", "open", "order", "sequence", "stepwise")
+    __slots__ = (
+        "added_s",
+        "began_s",
+        "ended_s",
+        "first_s",
+        "first_step",
+        "is_prefilling",
+        "listener",
+        "open",
+        "order",
+        "sequence",
+        "stepwise",
+    )
 
-    def __init__(self, listener: Listener, prompt: int, output: int, stepwise: bool, prefix: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, listener: Listener, prompt: int, output: int, stepwise: bool, prefix: tuple[int, ...] = ()
+    ) -> None:
         self.listener = listener
         self.sequence = Sequence(self, prompt, 0, output, prefix)
         self.stepwise = stepwise
@@ -82,7 +96,8 @@ class Driver:
         self._jobs: set[SequenceJob] = set()
         self._queued: deque[SequenceJob] = deque()
         self._due: list[tuple[int, int, int, SequenceJob]] = []
-        """When tokens of streams come due: the engine's count of steps, a tie-breaker, how many tokens there are then, whose."""
+        """When tokens of streams come due: the engine's count of steps, a tie-breaker, how many tokens there are then,
+        whose."""
         self._ties = 0
         self._began_s = 0.0
         self._steps = 0

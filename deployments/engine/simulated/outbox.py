@@ -1,4 +1,5 @@
-"""What a simulated engine has to say to one client: the listener of its jobs, which turns tokens into bytes for the task that sends them."""
+"""What a simulated engine has to say to one client: the listener of its jobs, which turns tokens into bytes for the
+task that sends them."""
 
 import asyncio
 
@@ -82,7 +83,8 @@ class AnswerOutbox:
             cached_tokens=sequence.cached,
             output_tokens=sequence.output,
             preemptions=int(sequence.order != job.order),
-            queued_s=max(0.0, job.began_s - job.added_s) / speed,  # it may begin with a step that was due before it came
+            queued_s=max(0.0, job.began_s - job.added_s)
+            / speed,  # it may begin with a step that was due before it came
             prefill_s=(job.first_s - job.began_s) / speed,
             decode_s=(job.ended_s - job.first_s) / speed,
         )

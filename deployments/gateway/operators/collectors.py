@@ -18,16 +18,20 @@ _WORDS = ("kind", "model", "cause")
 
 
 class DepartureMetrics(Collector):
-    """Read when Prometheus asks. The directory counts for the whole cell, so one gateway tells it: the first of `gateways` by id, of which this one's
-    own comes first."""
+    """Read when Prometheus asks. The directory counts for the whole cell, so one gateway tells it: the first of
+    `gateways` by id, of which this one's own comes first."""
 
     def __init__(self, announced: Announced, gateways: Callable[[], list[str]]) -> None:
         self._announced = announced
         self._gateways = gateways
 
     def collect(self) -> Iterable[Metric]:
-        ended = CounterMetricFamily("raylane_departures", "What ended, by cause; planned: somebody wanted it.", labels=(*_WORDS, "planned"))
-        requests = CounterMetricFamily("raylane_departed_requests", "Requests that ran there, by what became of them.", labels=(*_WORDS, "fate"))
+        ended = CounterMetricFamily(
+            "raylane_departures", "What ended, by cause; planned: somebody wanted it.", labels=(*_WORDS, "planned")
+        )
+        requests = CounterMetricFamily(
+            "raylane_departed_requests", "Requests that ran there, by what became of them.", labels=(*_WORDS, "fate")
+        )
         tokens = CounterMetricFamily("raylane_departed_tokens", "...and their booked tokens.", labels=_WORDS)
         gateways = self._gateways()
         for tally in self._announced.departures.tallies if gateways[0] == min(gateways) else ():
@@ -45,8 +49,9 @@ def _words(tally: DepartureTally) -> tuple[str, str, str]:
 
 @dataclass(frozen=True, slots=True)
 class OwnershipStatus:
-    """One model at one gateway. `epoch`: under which it owns the model; None: it does not. `lost_requests` and `lost_tokens` are what gateways that
-    died took with them, `reconciled` how often a replica's word disagreed with the books."""
+    """One model at one gateway. `epoch`: under which it owns the model; None: it does not. `lost_requests` and
+    `lost_tokens` are what gateways that died took with them, `reconciled` how often a replica's word disagreed with the
+    books."""
 
     epoch: int | None
     follows: bool
@@ -63,7 +68,13 @@ def standing_of(owner_tracker: OwnerTracker) -> OwnershipStatus:
     losses = dispatcher.losses
     reconciled = own.reconciled if own is not None else 0
     return OwnershipStatus(
-        owner_tracker.epoch, dispatcher.owner is not None, owner_tracker.taken_over, dispatcher.handed_on, reconciled, losses.requests, losses.tokens
+        owner_tracker.epoch,
+        dispatcher.owner is not None,
+        owner_tracker.taken_over,
+        dispatcher.handed_on,
+        reconciled,
+        losses.requests,
+        losses.tokens,
     )
 
 
@@ -74,12 +85,24 @@ class OwnershipMetrics(Collector):
         self._standings = standings
 
     def collect(self) -> Iterable[Metric]:
-        epoch = GaugeMetricFamily("raylane_owner_epoch", "The epoch under which this gateway owns the model; 0: it does not.", labels=("model",))
-        follows = GaugeMetricFamily("raylane_owner_known", "1 while this gateway knows an owner that answers.", labels=("model",))
+        epoch = GaugeMetricFamily(
+            "raylane_owner_epoch",
+            "The epoch under which this gateway owns the model; 0: it does not.",
+            labels=("model",),
+        )
+        follows = GaugeMetricFamily(
+            "raylane_owner_known", "1 while this gateway knows an owner that answers.", labels=("model",)
+        )
         taken = CounterMetricFamily("raylane_takeovers", "How often this gateway became the owner.", labels=("model",))
-        handed = CounterMetricFamily("raylane_handed_on", "Waiting requests that were handed to another owner.", labels=("model",))
-        reconciled = CounterMetricFamily("raylane_reconciled_leases", "Leases corrected after a replica's own word.", labels=("model",))
-        lost = CounterMetricFamily("raylane_lost_requests", "Running requests that died with their gateway.", labels=("model",))
+        handed = CounterMetricFamily(
+            "raylane_handed_on", "Waiting requests that were handed to another owner.", labels=("model",)
+        )
+        reconciled = CounterMetricFamily(
+            "raylane_reconciled_leases", "Leases corrected after a replica's own word.", labels=("model",)
+        )
+        lost = CounterMetricFamily(
+            "raylane_lost_requests", "Running requests that died with their gateway.", labels=("model",)
+        )
         tokens = CounterMetricFamily("raylane_lost_tokens", "...and their booked tokens.", labels=("model",))
         for model, standing in self._standings().items():
             epoch.add_metric((model,), standing.epoch or 0)
@@ -108,10 +131,18 @@ class ScalingMetrics(Collector):
 
     def _orders(self, owned: frozenset[str]) -> Iterable[Metric]:
         orders = self._announced.orders
-        number = GaugeMetricFamily("raylane_control", "Replicas that an operator holds (at least) or pins (exactly).", labels=("model", "kind"))
-        until = GaugeMetricFamily("raylane_control_until_seconds", "When that ends, as a Unix time.", labels=("model", "kind"))
-        cordoned = GaugeMetricFamily("raylane_cordoned_replicas", "Replicas that an operator keeps new work off.", labels=("model",))
-        acts = CounterMetricFamily("raylane_operator_acts", "What operators did, by kind, as the audit has it.", labels=("model", "kind"))
+        number = GaugeMetricFamily(
+            "raylane_control", "Replicas that an operator holds (at least) or pins (exactly).", labels=("model", "kind")
+        )
+        until = GaugeMetricFamily(
+            "raylane_control_until_seconds", "When that ends, as a Unix time.", labels=("model", "kind")
+        )
+        cordoned = GaugeMetricFamily(
+            "raylane_cordoned_replicas", "Replicas that an operator keeps new work off.", labels=("model",)
+        )
+        acts = CounterMetricFamily(
+            "raylane_operator_acts", "What operators did, by kind, as the audit has it.", labels=("model", "kind")
+        )
         for model in sorted(owned):
             cordoned.add_metric((model,), len(orders.cordoned(model)))
             for control in self._announced.controls_of(model):
@@ -124,10 +155,18 @@ class ScalingMetrics(Collector):
 
     def _scaling(self, owned: frozenset[str]) -> Iterable[Metric]:
         scaling = self._announced.scaling
-        replicas = GaugeMetricFamily("raylane_replicas", "Replicas as their autoscaler sees them.", labels=("model", "state"))
-        decided = GaugeMetricFamily("raylane_scaling_decided_seconds", "When it last decided something new, as a Unix time.", labels=("model",))
-        decisions = CounterMetricFamily("raylane_scaling_decisions", "Its decisions, by reason.", labels=("model", "reason"))
-        alarms = CounterMetricFamily("raylane_scaling_alarms", "What was wrong when it decided, by kind.", labels=("model", "kind"))
+        replicas = GaugeMetricFamily(
+            "raylane_replicas", "Replicas as their autoscaler sees them.", labels=("model", "state")
+        )
+        decided = GaugeMetricFamily(
+            "raylane_scaling_decided_seconds", "When it last decided something new, as a Unix time.", labels=("model",)
+        )
+        decisions = CounterMetricFamily(
+            "raylane_scaling_decisions", "Its decisions, by reason.", labels=("model", "reason")
+        )
+        alarms = CounterMetricFamily(
+            "raylane_scaling_alarms", "What was wrong when it decided, by kind.", labels=("model", "kind")
+        )
         for state in scaling.states:
             if state.model in owned:
                 decided.add_metric((state.model,), state.at_unix_s)
@@ -152,14 +191,26 @@ class SimulatorErrorMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         published = self._read()
-        yield GaugeMetricFamily("raylane_simulator_error_known", "1: a rehearsal has published its error.", value=float(published is not None))
+        yield GaugeMetricFamily(
+            "raylane_simulator_error_known",
+            "1: a rehearsal has published its error.",
+            value=float(published is not None),
+        )
         if published is None:
             return
-        capacity = GaugeMetricFamily("raylane_simulator_capacity_error_ratio", "Simulated / live capacity - 1.", labels=("model",))
+        capacity = GaugeMetricFamily(
+            "raylane_simulator_capacity_error_ratio", "Simulated / live capacity - 1.", labels=("model",)
+        )
         capacity.add_metric((published.model,), published.capacity_error)
         yield capacity
-        errors = GaugeMetricFamily("raylane_simulator_error_ratio", "Simulated / live - 1, by load and figure.", labels=("model", "load", "figure"))
-        spreads = GaugeMetricFamily("raylane_simulator_live_spread_ratio", "How far live runs were apart.", labels=("model", "load", "figure"))
+        errors = GaugeMetricFamily(
+            "raylane_simulator_error_ratio",
+            "Simulated / live - 1, by load and figure.",
+            labels=("model", "load", "figure"),
+        )
+        spreads = GaugeMetricFamily(
+            "raylane_simulator_live_spread_ratio", "How far live runs were apart.", labels=("model", "load", "figure")
+        )
         for at in published.loads:
             for figure in at.figures:
                 labels = (published.model, f"{at.load:g}", figure.name)

@@ -86,7 +86,8 @@ class DrainForm(OrderForm):
 
 
 class ShadowForm(OrderForm):
-    """Makes the shadow policy of a model the active one, or takes that back; with `force` also where a changed spec did it, not an order."""
+    """Makes the shadow policy of a model the active one, or takes that back; with `force` also where a changed spec did
+    it, not an order."""
 
     model: Named
     kind: Literal["promote", "rollback"]
@@ -99,11 +100,16 @@ def read_form(kind: type[Form], body: bytes) -> Form:
         return kind.model_validate_json(body)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-        raise ApiError(ErrorCode.INVALID_VALUE, "; ".join(problem_lines(error, kind)), param=".".join(map(str, problem["loc"])) or None) from None
+        raise ApiError(
+            ErrorCode.INVALID_VALUE,
+            "; ".join(problem_lines(error, kind)),
+            param=".".join(map(str, problem["loc"])) or None,
+        ) from None
 
 
 def chosen(what: str, name: str, known: Iterable[str]) -> str:
-    """The one of the `known` ids that is `name`, or else begins or ends with it. Raises ApiError, which lists what there is."""
+    """The one of the `known` ids that is `name`, or else begins or ends with it. Raises ApiError, which lists what
+    there is."""
     ids = sorted(set(known))
     if name in ids:
         return name
@@ -111,9 +117,14 @@ def chosen(what: str, name: str, known: Iterable[str]) -> str:
     if len(found) == 1:
         return found[0]
     if found:
-        message = f"{what} = {shown(name)}: several begin or end so; allowed: a part that is one's alone, of {', '.join(found)}"
+        message = (
+            f"{what} = {shown(name)}: several begin or end so; allowed: a part that is one's alone, of "
+            f"{', '.join(found)}"
+        )
         raise ApiError(ErrorCode.INVALID_VALUE, message, param=what)
-    raise ApiError(ErrorCode.NOT_FOUND, f"{what} = {shown(name)}: unknown; there are: {', '.join(ids) or 'none'}", param=what)
+    raise ApiError(
+        ErrorCode.NOT_FOUND, f"{what} = {shown(name)}: unknown; there are: {', '.join(ids) or 'none'}", param=what
+    )
 
 
 log = logging.getLogger("raylane.controls")
@@ -123,7 +134,8 @@ _MAX_BYTES = 64 << 10
 
 
 class OrderPages:
-    """`order` has an act written down and put in force by the directory. `feeds` are those of the cell's replicas, by their ids."""
+    """`order` has an act written down and put in force by the directory. `feeds` are those of the cell's replicas, by
+    their ids."""
 
     def __init__(
         self,
@@ -157,7 +169,15 @@ class OrderPages:
             message = f"replicas = {form.replicas}: allowed: at most {maximum}, the model's replicas.max"
             raise ApiError(ErrorCode.INVALID_VALUE, message, param="replicas")
         now = time.time()
-        act = Act(now, ActKind(form.kind), form.model, form.by, form.why, replicas=form.replicas, until_unix_s=now + form.for_s)
+        act = Act(
+            now,
+            ActKind(form.kind),
+            form.model,
+            form.by,
+            form.why,
+            replicas=form.replicas,
+            until_unix_s=now + form.for_s,
+        )
         return await self._in_force(act)
 
     async def release(self, request: Request) -> Response:
@@ -174,7 +194,9 @@ class OrderPages:
             models = {replica_id: feed.facts.model for replica_id, feed in self._feeds.items()}
         replica_id = chosen("replica", form.replica, models)
         kind = ActKind.UNCORDON if form.undo else ActKind.CORDON
-        return await self._in_force(Act(time.time(), kind, models[replica_id], form.by, form.why, replica_id), replica=replica_id)
+        return await self._in_force(
+            Act(time.time(), kind, models[replica_id], form.by, form.why, replica_id), replica=replica_id
+        )
 
     async def drain(self, request: Request) -> Response:
         """Has replicas drain: they finish what they have, take nothing new, and are replaced."""
@@ -190,12 +212,17 @@ class OrderPages:
         failed = {facts.replica_id: error for facts, error in zip(meant, answers, strict=True) if error is not None}
         draining = [facts for facts in meant if facts.replica_id not in failed]
         audited = await self._audited(form, draining)
-        return JSONResponse({"draining": [facts.replica_id for facts in draining], "failed": failed, "audited": audited})
+        return JSONResponse(
+            {"draining": [facts.replica_id for facts in draining], "failed": failed, "audited": audited}
+        )
 
     async def _drain(self, facts: ReplicaFacts, reason: DrainReason) -> str | None:
         """Tells one replica; what went wrong, if anything."""
         try:
-            async with asyncio.timeout(_ANSWER_S), self._session.post(facts.url + DRAIN_PATH, json={"reason": reason}) as response:
+            async with (
+                asyncio.timeout(_ANSWER_S),
+                self._session.post(facts.url + DRAIN_PATH, json={"reason": reason}) as response,
+            ):
                 return None if response.status == 202 else f"it answered {response.status}"
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             return f"it does not answer: {error!r}"
@@ -203,7 +230,11 @@ class OrderPages:
     async def _audited(self, form: DrainForm, drained: list[ReplicaFacts]) -> bool:
         try:
             for facts in drained:
-                await self._reported(Act(time.time(), ActKind.DRAIN, facts.model, form.by, form.why, facts.replica_id, reason=form.reason))
+                await self._reported(
+                    Act(
+                        time.time(), ActKind.DRAIN, facts.model, form.by, form.why, facts.replica_id, reason=form.reason
+                    )
+                )
         except ApiError as error:
             log.warning("a drain by %s was not written down: %s", form.by, error.message)
             return False
@@ -217,7 +248,9 @@ class OrderPages:
             async with asyncio.timeout(_ANSWER_S):
                 return await self._order(act)
         except Exception as error:  # any failure of Ray, or of the disk under the audit
-            raise ApiError(ErrorCode.NO_DIRECTORY, f"the directory did not take the order, nothing is in force: {error!r}") from error
+            raise ApiError(
+                ErrorCode.NO_DIRECTORY, f"the directory did not take the order, nothing is in force: {error!r}"
+            ) from error
 
     def _model(self, name: str) -> Model:
         dispatcher = self._service.dispatchers.get(name)

@@ -63,19 +63,24 @@ class OperatorPages:
         return JSONResponse(self._status.targets())
 
     async def request(self, request: Request) -> Response:
-        """The record of one of the last requests, here or at another gateway, and which of its replicas have ended: what `raylane why` shows."""
+        """The record of one of the last requests, here or at another gateway, and which of its replicas have ended:
+        what `raylane why` shows."""
         request_id = request.path_params["request_id"]
         ledger = self._recent.get(request_id)
         if ledger is None:
             if not _here(request) and (found := await self._elsewhere(request_id)) is not None:
                 return found
-            message = f"request {shown(request_id)} is not among the last {len(self._recent)} that ended here; older ones are in the trace file"
+            message = (
+                f"request {shown(request_id)} is not among the last {len(self._recent)} that ended here; older ones "
+                "are in the trace file"
+            )
             raise ApiError(ErrorCode.NOT_FOUND, message)
         placed_on = {str(decision.facts["replica"]) for decision in ledger.decisions if "replica" in decision.facts}
         return JSONResponse({**ledger.record(), "departures": self._status.departures_of(placed_on)})
 
     async def spec(self, request: Request) -> Response:
-        """The spec in force; PUT changes what can change without a restart, all of it or nothing. `?dry_run=1` only says what would change."""
+        """The spec in force; PUT changes what can change without a restart, all of it or nothing. `?dry_run=1` only
+        says what would change."""
         if request.method != "PUT":
             return Response(self._service.spec.model_dump_json(), media_type="application/json")
         body = await body_of(request, _MAX_SPEC_BYTES)
@@ -84,15 +89,22 @@ class OperatorPages:
         except ValidationError as error:
             problem = error.errors(include_url=False)[0]
             key = ".".join(str(part) for part in problem["loc"])
-            raise ApiError(ErrorCode.INVALID_VALUE, f"{key} = {shown(problem['input'])}: {problem['msg']}", param=key) from None
+            raise ApiError(
+                ErrorCode.INVALID_VALUE, f"{key} = {shown(problem['input'])}: {problem['msg']}", param=key
+            ) from None
         changes = changes_between(self._service.spec, desired)
         frozen = [change for change in changes if not change.is_live]
         if frozen:
             keys = ", ".join(change.key for change in frozen)
-            raise ApiError(ErrorCode.NEEDS_RESTART, f"{keys}: needs a restart of the cluster; allowed to change while it runs: {', '.join(LIVE)}")
+            raise ApiError(
+                ErrorCode.NEEDS_RESTART,
+                f"{keys}: needs a restart of the cluster; allowed to change while it runs: {', '.join(LIVE)}",
+            )
         if changes and request.query_params.get("dry_run") != "1":
             await self._apply(desired)
-        return JSONResponse({"changes": [{"key": change.key, "from": change.old, "to": change.new} for change in changes]})
+        return JSONResponse(
+            {"changes": [{"key": change.key, "from": change.old, "to": change.new} for change in changes]}
+        )
 
     async def _elsewhere(self, request_id: str) -> JSONResponse | None:
         answers = await self._peers.ask(f"/raylane/requests/{quote(request_id, safe='')}?here=1")

@@ -70,7 +70,11 @@ def merged(here: dict[str, Any], others: list[dict[str, Any]]) -> dict[str, Any]
     """The report of the cell, as the gateway sees it that made `here`. `gateways` holds all of their own lines."""
     reports = [here, *others]
     names = [model["name"] for model in here["models"]]
-    return {**here, "gateways": [report["gateway"] for report in reports], "models": [_model(name, reports) for name in names]}
+    return {
+        **here,
+        "gateways": [report["gateway"] for report in reports],
+        "models": [_model(name, reports) for name in names],
+    }
 
 
 def _model(name: str, reports: list[dict[str, Any]]) -> dict[str, Any]:
@@ -88,6 +92,10 @@ def _quantiles(ttfts: list[dict[str, Any]]) -> dict[str, float] | None:
     if not known:
         return None
     values = np.concatenate([ttft["percentiles_s"] for ttft in known])
-    weights = np.concatenate([np.full(len(ttft["percentiles_s"]), ttft["requests"] / len(ttft["percentiles_s"])) for ttft in known])
-    p50, p95, p99 = (1e3 * float(value) for value in np.quantile(values, (0.5, 0.95, 0.99), weights=weights, method="inverted_cdf"))
+    weights = np.concatenate(
+        [np.full(len(ttft["percentiles_s"]), ttft["requests"] / len(ttft["percentiles_s"])) for ttft in known]
+    )
+    p50, p95, p99 = (
+        1e3 * float(value) for value in np.quantile(values, (0.5, 0.95, 0.99), weights=weights, method="inverted_cdf")
+    )
     return {"p50": p50, "p95": p95, "p99": p99, "requests": sum(ttft["requests"] for ttft in known)}

@@ -1,4 +1,5 @@
-"""Where a model's shadow policy is made the active one, and that is taken back: a change of the spec for the whole cell, written down as orders are.
+"""Where a model's shadow policy is made the active one, and that is taken back: a change of the spec for the whole
+cell, written down as orders are.
 
 An autoscaler that finds a promoted policy wanting takes it back here, too.
 """
@@ -35,8 +36,8 @@ class ShadowExchange:
 
 
 class ShadowPage:
-    """`exchange` makes the change of the spec that is in force at that moment, has it written down and puts it in force in the whole cell; it returns
-    None where the spec was changed meanwhile."""
+    """`exchange` makes the change of the spec that is in force at that moment, has it written down and puts it in force
+    in the whole cell; it returns None where the spec was changed meanwhile."""
 
     def __init__(
         self,
@@ -52,7 +53,8 @@ class ShadowPage:
         return Route(SHADOW_PATH, OwnPage(self.exchange, self._service, ("POST",)))
 
     async def exchange(self, request: Request) -> Response:
-        """Promotes the shadow, or takes the last promotion back. It is written down and done, or neither; which, is unknown where no answer comes."""
+        """Promotes the shadow, or takes the last promotion back. It is written down and done, or neither; which, is
+        unknown where no answer comes."""
         form = read_form(ShadowForm, await body_of(request, _MAX_BYTES))
         try:
             async with asyncio.timeout(_ANSWER_S):
@@ -60,17 +62,24 @@ class ShadowPage:
         except ApiError:
             raise
         except TimeoutError as error:
-            late = f"the directory has not answered for {_ANSWER_S:g} s, and may do it still: see which policy is active (`raylane explain`)"
+            late = (
+                f"the directory has not answered for {_ANSWER_S:g} s, and may do it still: see which policy is active "
+                "(`raylane explain`)"
+            )
             raise ApiError(ErrorCode.NO_DIRECTORY, late) from error
         except Exception as error:  # any failure of Ray, or of the disk under the audit
             raise ApiError(ErrorCode.NO_DIRECTORY, f"the directory did not take the order: {error!r}") from error
         if done is None:
-            raise ApiError(ErrorCode.SPEC_CHANGED, "the spec was changed at the same moment; nothing was done: try again")
+            raise ApiError(
+                ErrorCode.SPEC_CHANGED, "the spec was changed at the same moment; nothing was done: try again"
+            )
         spec = done.spec
         section = spec.autoscaling_of(spec.model(form.model))
         assert section.shadow is not None
         reported = {"policy": section.policy, **section.model_dump(exclude_defaults=True)}
-        return JSONResponse({"model": form.model, "active": section.policy, "shadow": section.shadow.policy, "autoscaling": reported})
+        return JSONResponse(
+            {"model": form.model, "active": section.policy, "shadow": section.shadow.policy, "autoscaling": reported}
+        )
 
     def _exchanged(self, spec: ClusterSpec, form: ShadowForm) -> ShadowExchange:
         try:
@@ -80,5 +89,11 @@ class ShadowPage:
         assert now is not None  # else it could not be exchanged
         kind = ActKind(form.kind)
         if kind is ActKind.ROLLBACK and not form.force and self._announced.orders.promotion_of(form.model) != now:
-            raise ApiError(ErrorCode.INVALID_VALUE, f"model {form.model!r}: no promotion is in force that could be taken back", param="model")
-        return ShadowExchange(Act(time.time(), kind, form.model, form.by, form.why, policy=now.over, over=now.policy), desired)
+            raise ApiError(
+                ErrorCode.INVALID_VALUE,
+                f"model {form.model!r}: no promotion is in force that could be taken back",
+                param="model",
+            )
+        return ShadowExchange(
+            Act(time.time(), kind, form.model, form.by, form.why, policy=now.over, over=now.policy), desired
+        )

@@ -58,7 +58,11 @@ class Status:
     def models_without_replica(self) -> list[str]:
         """Models that should have a ready replica and an owner, and lack one."""
         spec = self._service.spec
-        return [name for name, dispatcher in self._service.dispatchers.items() if spec.min_replicas(spec.model(name)) > 0 and not dispatcher.is_ready]
+        return [
+            name
+            for name, dispatcher in self._service.dispatchers.items()
+            if spec.min_replicas(spec.model(name)) > 0 and not dispatcher.is_ready
+        ]
 
     def departures_of(self, replica_ids: Collection[str]) -> list[dict[str, Any]]:
         """Records of the ends of those replicas, as far as they ended and are remembered."""
@@ -69,7 +73,8 @@ class Status:
         cell = {"__metrics_path__": "/metrics", "cell": self._spec.name}
         gateways = {self._peers.gateway_id: self._peers.own_url, **self._peers.urls}
         groups = [
-            {"targets": [_address(url)], "labels": {**cell, "raylane_role": "gateway", "gateway": gateway_id}} for gateway_id, url in gateways.items()
+            {"targets": [_address(url)], "labels": {**cell, "raylane_role": "gateway", "gateway": gateway_id}}
+            for gateway_id, url in gateways.items()
         ]
         for feed in self._feeds.by_replica.values():
             labels = {**cell, "raylane_role": "engine", "model": feed.facts.model, "replica": feed.facts.replica_id}
@@ -93,7 +98,9 @@ class Status:
                 "flows": len(self._service.flows),
                 "open_ledgers": self._open_ledgers(),
                 "draining": self._service.leaving,
-                "failing_logs": [{"name": one.name, "error": one.error, "lost_lines": one.lost_lines} for one in self._logs.failing()],
+                "failing_logs": [
+                    {"name": one.name, "error": one.error, "lost_lines": one.lost_lines} for one in self._logs.failing()
+                ],
             },
             "run_dir": self._run_dir,
             "models": [self._model(name, dispatcher) for name, dispatcher in self._service.dispatchers.items()],
@@ -181,7 +188,12 @@ class Status:
 
 
 def _suspect(one: Suspicion) -> dict[str, Any]:
-    return {"digest": one.key, "deaths": one.deaths, "banned": one.banned, "forgotten_in_s": max(0.0, one.forgotten_s - time.monotonic())}
+    return {
+        "digest": one.key,
+        "deaths": one.deaths,
+        "banned": one.banned,
+        "forgotten_in_s": max(0.0, one.forgotten_s - time.monotonic()),
+    }
 
 
 def _address(url: str) -> str:

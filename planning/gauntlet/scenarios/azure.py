@@ -1,8 +1,9 @@
 """Azure's recorded hours: a chat service, and code completion.
 
-The hours of 2023 (AzurePublicDataset; Splitwise, ISCA 2024), time as recorded. Policies are tuned on the first half and judged on the second; a run
-leaves out a random seventh of the requests. Chat is steady with a slow swell; code comes in salvos with silent minutes between, on an engine half as
-fast. A good policy holds what the noise needs, and no more; in code nobody can foresee a salvo, so the SLO costs idle replicas.
+The hours of 2023 (AzurePublicDataset; Splitwise, ISCA 2024), time as recorded. Policies are tuned on the first half and
+judged on the second; a run leaves out a random seventh of the requests. Chat is steady with a slow swell; code comes in
+salvos with silent minutes between, on an engine half as fast. A good policy holds what the noise needs, and no more; in
+code nobody can foresee a salvo, so the SLO costs idle replicas.
 """
 
 from autoscaling.scaler.decision import Bounds
@@ -31,5 +32,7 @@ def _code(draw: Draw) -> ScenarioRun:
 
 SCENARIOS = (
     Scenario("azure_chat", "Azure 2023: an hour of chat", "a recorded day", 0.99, _chat, reads=(_CHAT,), day=True),
-    Scenario("azure_code", "Azure 2023: an hour of code completion", "a recorded day", 0.99, _code, reads=(_CODE,), day=True),
+    Scenario(
+        "azure_code", "Azure 2023: an hour of code completion", "a recorded day", 0.99, _code, reads=(_CODE,), day=True
+    ),
 )

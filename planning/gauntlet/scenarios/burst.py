@@ -1,9 +1,10 @@
 """A burst whose queue nobody sees.
 
-Complaint: Dynamo #10528. A burst waited in front of the engines, where the planner did not look: time to first token about 160 s against an SLO of
-3 s, goodput 9 %, and one replica held. Run: chat at 1.6 replicas' worth; twice, without warning, several times as much for some minutes. Requests
-wait in lanes, so that engines look full, not overfull. A good policy sees the seconds of work that wait, asks at once for as many as the burst needs and
-not one by one, and does not hold them for ever.
+Complaint: Dynamo #10528. A burst waited in front of the engines, where the planner did not look: time to first token
+about 160 s against an SLO of 3 s, goodput 9 %, and one replica held. Run: chat at 1.6 replicas' worth; twice, without
+warning, several times as much for some minutes. Requests wait in lanes, so that engines look full, not overfull. A good
+policy sees the seconds of work that wait, asks at once for as many as the burst needs and not one by one, and does not
+hold them for ever.
 """
 
 from autoscaling.scaler.decision import Bounds
@@ -18,7 +19,15 @@ def _run(draw: Draw) -> ScenarioRun:
     rng = draw.rng("burst")
     first, second = rng.uniform(420, 600), rng.uniform(1_100, 1_300)
     high, higher = rng.uniform(3.2, 3.8), rng.uniform(4.2, 4.8)
-    knots = [(0, 1.6), (first, 1.6), (first, higher), (first + 240, higher), (first + 240, 1.6), (second, 1.6), (second, high)]
+    knots = [
+        (0, 1.6),
+        (first, 1.6),
+        (first, higher),
+        (first + 240, higher),
+        (first + 240, 1.6),
+        (second, 1.6),
+        (second, high),
+    ]
     knots += [(second + 180, high), (second + 180, 1.6)]
     work, load = drawn(CHAT, [LoadStream(CHATS, knots)], UNTIL_S, rng)
     return ScenarioRun(CHAT, work, load, Bounds(1, 12), 3, UNTIL_S, start_up_s=(30.0,))

@@ -1,8 +1,8 @@
 """A constant load near a whole number of replicas.
 
-Complaints: Ray #18925 (up and down, for ever, at small n), Dynamo #9294 (2 to 1 and back, for want of asking whether one less would carry the load).
-Run: the same load for half an hour, just where n replicas are too few and n + 1 look half idle; plain Poisson noise. A good policy takes the larger
-number and stays: every reversal is a flap.
+Complaints: Ray #18925 (up and down, for ever, at small n), Dynamo #9294 (2 to 1 and back, for want of asking whether
+one less would carry the load). Run: the same load for half an hour, just where n replicas are too few and n + 1 look
+half idle; plain Poisson noise. A good policy takes the larger number and stays: every reversal is a flap.
 """
 
 from autoscaling.scaler.decision import Bounds
@@ -20,4 +20,6 @@ def _run(draw: Draw) -> ScenarioRun:
     return ScenarioRun(CHAT, work, load, Bounds(1, 8), 2 + draw.number % 3, UNTIL_S)
 
 
-SCENARIOS = (Scenario("flapping", "A constant load near a whole number of replicas", "Ray #18925, Dynamo #9294", 0.98, _run),)
+SCENARIOS = (
+    Scenario("flapping", "A constant load near a whole number of replicas", "Ray #18925, Dynamo #9294", 0.98, _run),
+)

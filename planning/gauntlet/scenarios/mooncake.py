@@ -1,9 +1,10 @@
 """Mooncake's tool-agent trace: as recorded, and as a wave on which the start-up time is swept.
 
-Where it is from: Dynamo's own replay of this trace fell off a cliff when replicas took 100 to 120 s to start. The recording has 17 minutes at an even
-rate: policies are tuned on its first half and judged on its second, each laid end to end, prompts at a fifth of their length (they are of 15,000 tokens).
-The sweep thins it to a wave between a quarter and all of it, climbing in four minutes, with starts of 0 to 300 s; policies keep the settings that they
-found at 60 s, and are told what a start takes. A good policy looks as far ahead as a start takes.
+Where it is from: Dynamo's own replay of this trace fell off a cliff when replicas took 100 to 120 s to start. The
+recording has 17 minutes at an even rate: policies are tuned on its first half and judged on its second, each laid end
+to end, prompts at a fifth of their length (they are of 15,000 tokens). The sweep thins it to a wave between a quarter
+and all of it, climbing in four minutes, with starts of 0 to 300 s; policies keep the settings that they found at 60 s,
+and are told what a start takes. A good policy looks as far ahead as a start takes.
 """
 
 from functools import partial
@@ -11,7 +12,17 @@ from functools import partial
 import numpy as np
 
 from autoscaling.scaler.decision import Bounds
-from planning.gauntlet.recorded import end_to_end, fitted, half, kept, load_of_recorded, rate_of_recorded, recorded, trace_file, workload_of
+from planning.gauntlet.recorded import (
+    end_to_end,
+    fitted,
+    half,
+    kept,
+    load_of_recorded,
+    rate_of_recorded,
+    recorded,
+    trace_file,
+    workload_of,
+)
 from planning.gauntlet.scenario import Draw, Scenario, ScenarioRun
 from planning.gauntlet.serving import CHAT, STEP_S, LoadCurve
 from planning.workload.arrivals import FloatArray

@@ -1,10 +1,11 @@
 """ServeGen's days: the shape of a real service's day, with the long answers of a reasoning model.
 
-ServeGen (Alibaba, 2025) describes two weeks of a small chat model by client, and one day of deepseek-r1. Both are scaled to some 45,000 requests a
-day on a slow engine, which are three to four replicas' worth on average and twice that in the evening. Rates and gaps are those of the description
-(10-minute counts, bursts by client); lengths are those of deepseek-r1's day, for all days, cut at 8,000 and 4,000 tokens. Policies are tuned on day 1 of
-the small model, which has enough of everything, and judged on days 4 to 9 and on deepseek-r1's own. A good policy follows the day, keeps what the noise
-needs, and takes nothing away that it needs again before it would have started.
+ServeGen (Alibaba, 2025) describes two weeks of a small chat model by client, and one day of deepseek-r1. Both are
+scaled to some 45,000 requests a day on a slow engine, which are three to four replicas' worth on average and twice that
+in the evening. Rates and gaps are those of the description (10-minute counts, bursts by client); lengths are those of
+deepseek-r1's day, for all days, cut at 8,000 and 4,000 tokens. Policies are tuned on day 1 of the small model, which
+has enough of everything, and judged on days 4 to 9 and on deepseek-r1's own. A good policy follows the day, keeps what
+the noise needs, and takes nothing away that it needs again before it would have started.
 """
 
 import zlib
@@ -50,8 +51,8 @@ def _run(draw: Draw, model: str, day: int, rng: np.random.Generator) -> Scenario
 
 
 def day_of(folder: Path, rates: Path, model: str, mean: float, from_s: float, rng: np.random.Generator) -> ScenarioRun:
-    """A day from that second on of the model whose rates lie in `rates` (`mean`: requests a second there), with the lengths of the reasoning model in
-    `folder`. Raises TracesError."""
+    """A day from that second on of the model whose rates lie in `rates` (`mean`: requests a second there), with the
+    lengths of the reasoning model in `folder`. Raises TracesError."""
     try:
         clients, lengths = _tables(rates, model), _lengths(folder)
         scale = _PER_S / mean
@@ -59,10 +60,20 @@ def day_of(folder: Path, rates: Path, model: str, mean: float, from_s: float, rn
     except ServeGenError as error:
         raise TracesError(str(error)) from error
     like = rng.integers(0, len(lengths), len(trace))
-    trace = replace(trace, prompt_tokens=lengths.prompt_tokens[like], output_tokens=lengths.output_tokens[like], tenant=None)
+    trace = replace(
+        trace, prompt_tokens=lengths.prompt_tokens[like], output_tokens=lengths.output_tokens[like], tenant=None
+    )
     trace = fitted(trace, 1.0, 8_000, 4_000)
     work = workload_of(trace, 5_000, (5.0, 15.0))
-    return ScenarioRun(REASONING, work, _load(clients, from_s, scale, rate_of_recorded(REASONING, work)), Bounds(1, 16), 4, DAY_S, start_up_s=(90.0,))
+    return ScenarioRun(
+        REASONING,
+        work,
+        _load(clients, from_s, scale, rate_of_recorded(REASONING, work)),
+        Bounds(1, 16),
+        4,
+        DAY_S,
+        start_up_s=(90.0,),
+    )
 
 
 def _load(clients: dict[str, ServeGenClient], from_s: float, scale: float, per_replica: float) -> LoadCurve:
@@ -91,7 +102,22 @@ def _reasoner(draw: Draw) -> ScenarioRun:
 
 
 _WEEK = Scenario(
-    "servegen_week", "ServeGen: days of a chat service", "a recorded day", 0.99, _week, len(HELD_OUT_DAYS), (RATES, LENGTHS), long=True, day=True
+    "servegen_week",
+    "ServeGen: days of a chat service",
+    "a recorded day",
+    0.99,
+    _week,
+    len(HELD_OUT_DAYS),
+    (RATES, LENGTHS),
+    long=True,
+    day=True,
 )
-_REASONER = replace(_WEEK, name="servegen_r1", title="ServeGen: a day of deepseek-r1", runs=_reasoner, held_out=2, tuned_on="servegen_week")
+_REASONER = replace(
+    _WEEK,
+    name="servegen_r1",
+    title="ServeGen: a day of deepseek-r1",
+    runs=_reasoner,
+    held_out=2,
+    tuned_on="servegen_week",
+)
 SCENARIOS = (_WEEK, _REASONER)

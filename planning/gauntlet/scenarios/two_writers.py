@@ -1,8 +1,8 @@
 """Two hands on one number.
 
-Complaint: AIBrix #1661. Two controllers wrote the number of replicas of one deployment, and each undid what the other had done. Run: 2.8 replicas'
-worth, slowly swaying; now and then somebody else sets the number, mostly one too low. A good policy starts from what is there, not from what it
-remembers, puts it right once, and does not swing.
+Complaint: AIBrix #1661. Two controllers wrote the number of replicas of one deployment, and each undid what the other
+had done. Run: 2.8 replicas' worth, slowly swaying; now and then somebody else sets the number, mostly one too low. A
+good policy starts from what is there, not from what it remembers, puts it right once, and does not swing.
 """
 
 from autoscaling.scaler.decision import Bounds
@@ -16,7 +16,9 @@ UNTIL_S = 1_800.0
 
 def _run(draw: Draw) -> ScenarioRun:
     rng = draw.rng("two_writers")
-    writes = tuple(Write(at_s + rng.uniform(-40, 40), replicas) for at_s, replicas in ((350, 3), (700, 3), (1_000, 7), (1_350, 3)))
+    writes = tuple(
+        Write(at_s + rng.uniform(-40, 40), replicas) for at_s, replicas in ((350, 3), (700, 3), (1_000, 7), (1_350, 3))
+    )
     work, load = drawn(CHAT, [LoadStream(CHATS, [(0, 2.8), (450, 3.1), (900, 2.6), (1_350, 3.1)])], UNTIL_S, rng)
     return ScenarioRun(CHAT, work, load, Bounds(1, 10), 4, UNTIL_S, start_up_s=(30.0,), faults=Faults(writes=writes))
 

@@ -1,8 +1,8 @@
 """One replica that does not report, while the load grows.
 
-Complaint: AIBrix #1032. The metrics of one replica could not be read, and nothing was scaled any more. Run: from 1.5 to 4 replicas' worth in ten
-minutes; one of three replicas is unresponsive during most of the climb, so that nothing new is placed there. A good policy scales up for what the others have
-to carry.
+Complaint: AIBrix #1032. The metrics of one replica could not be read, and nothing was scaled any more. Run: from 1.5 to
+4 replicas' worth in ten minutes; one of three replicas is unresponsive during most of the climb, so that nothing new is
+placed there. A good policy scales up for what the others have to carry.
 """
 
 from autoscaling.scaler.decision import Bounds
@@ -18,7 +18,15 @@ def _run(draw: Draw) -> ScenarioRun:
     rng = draw.rng("unresponsive")
     unresponsive_s = rng.uniform(200, 280)
     work, load = drawn(CHAT, [LoadStream(CHATS, [(0, 1.5), (300, 1.5), (900, 4.0)])], UNTIL_S, rng)
-    return ScenarioRun(CHAT, work, load, Bounds(1, 10), 3, UNTIL_S, faults=Faults((FeedOutage(1, unresponsive_s, unresponsive_s + 600),)))
+    return ScenarioRun(
+        CHAT,
+        work,
+        load,
+        Bounds(1, 10),
+        3,
+        UNTIL_S,
+        faults=Faults((FeedOutage(1, unresponsive_s, unresponsive_s + 600),)),
+    )
 
 
 SCENARIOS = (Scenario("unresponsive", "One silent replica while the load grows", "AIBrix #1032", 0.95, _run),)

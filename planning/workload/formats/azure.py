@@ -1,6 +1,7 @@
 """Azure's LLM inference traces of 2023 and 2024 (github.com/Azure/AzurePublicDataset): CSV of times and lengths.
 
-The two years have the same columns. The times of 2024 carry an offset from UTC; those of 2023 carry none, and are taken for UTC.
+The two years have the same columns. The times of 2024 carry an offset from UTC; those of 2023 carry none, and are taken
+for UTC.
 """
 
 import csv
@@ -27,5 +28,6 @@ AZURE = Format(
     "nothing more",
     lambda first: first.strip() == _COLUMNS,
     _read,
-    f"{_COLUMNS}\n2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,0\n2024-05-10 00:00:00+00:00,2162,5\n",
+    f"{_COLUMNS}\n2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,0\n2024-05-10 "
+    "00:00:00+00:00,2162,5\n",
 )

@@ -1,7 +1,7 @@
 """BurstGPT (github.com/HPMLL/BurstGPT): CSV of times, models and lengths; newer releases with sessions.
 
-A row without response tokens is a request that failed: there is nothing to replay. The log type (API or conversation) is not kept: it is no class of
-service.
+A row without response tokens is a request that failed: there is nothing to replay. The log type (API or conversation)
+is not kept: it is no class of service.
 """
 
 import csv
@@ -19,7 +19,9 @@ def _recognises(first: str) -> bool:
 def _read(lines: Iterable[str], rows: Rows) -> None:
     records = csv.reader(lines)
     columns = next(records)
-    at, model, prompt, output = (columns.index(name) for name in ("Timestamp", "Model", "Request tokens", "Response tokens"))
+    at, model, prompt, output = (
+        columns.index(name) for name in ("Timestamp", "Model", "Request tokens", "Response tokens")
+    )
     session = columns.index("Session ID") if "Session ID" in columns else None
     for record in records:
         if len(record) not in (0, len(columns)):
@@ -40,5 +42,6 @@ BURSTGPT = Format(
     _recognises,
     _read,
     "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
-    "5,1,2.5,ChatGPT,472,18,490,Conversation log\n45,,0,GPT-4,1087,230,1317,API log\n118,1,1.0,ChatGPT,417,276,693,Conversation log\n",
+    "5,1,2.5,ChatGPT,472,18,490,Conversation log\n45,,0,GPT-4,1087,230,1317,API "
+    "log\n118,1,1.0,ChatGPT,417,276,693,Conversation log\n",
 )

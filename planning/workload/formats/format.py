@@ -15,7 +15,8 @@ from planning.workload.trace import LABELS, Labels, Prefixes, Trace
 
 
 class Rows:
-    """Requests of one trace, in any order of time. A reader adds what it knows, and says in `chunk_tokens` how large a prefix's chunks are."""
+    """Requests of one trace, in any order of time. A reader adds what it knows, and says in `chunk_tokens` how large a
+    prefix's chunks are."""
 
     def __init__(self) -> None:
         self.chunk_tokens = 0
@@ -33,8 +34,17 @@ class Rows:
     def __len__(self) -> int:
         return len(self._arrived)
 
-    def add(self, arrived_s: float, prompt_tokens: int, output_tokens: int, prefix: Sequence[int] = (), max_tokens: int = 0, **labels: str) -> None:
-        """One request; `labels` are names of the columns in LABELS and `session`. Raises ValueError and TypeError for values of no sense."""
+    def add(
+        self,
+        arrived_s: float,
+        prompt_tokens: int,
+        output_tokens: int,
+        prefix: Sequence[int] = (),
+        max_tokens: int = 0,
+        **labels: str,
+    ) -> None:
+        """One request; `labels` are names of the columns in LABELS and `session`. Raises ValueError and TypeError for
+        values of no sense."""
         if prompt_tokens < 0 or output_tokens < 0 or max_tokens < 0:
             raise ValueError(f"{min(prompt_tokens, output_tokens, max_tokens)} tokens; allowed: 0 or more")
         number = len(self._arrived)
@@ -61,7 +71,11 @@ class Rows:
         for column in (*self._codes.values(), self._starts, self._counts):
             _pad(column, len(arrived))
         maximum = np.array(self._maximum, dtype=np.int64)
-        labels = {name: Labels(tuple(self._numbers[name]), np.array(self._codes[name], dtype=np.int32)) for name in LABELS if self._given(name)}
+        labels = {
+            name: Labels(tuple(self._numbers[name]), np.array(self._codes[name], dtype=np.int32))
+            for name in LABELS
+            if self._given(name)
+        }
         prefixes = None
         if self._hashes:
             hashes, starts = (np.array(column, dtype=np.int64) for column in (self._hashes, self._starts))
@@ -99,9 +113,10 @@ def _pad(column: "array[int]", count: int) -> None:
 class Format:
     """A trace format.
 
-    `recognises` says whether a first line is of it; no two formats recognise the same line. `read` adds the requests in the lines (the first one
-    included) to the rows; it may raise KeyError, TypeError, ValueError or OverflowError where a line is not of the format. `holds` says in words what
-    it holds beyond times and lengths. `sample` is a small file of it, of three requests or more.
+    `recognises` says whether a first line is of it; no two formats recognise the same line. `read` adds the requests in
+    the lines (the first one included) to the rows; it may raise KeyError, TypeError, ValueError or OverflowError where
+    a line is not of the format. `holds` says in words what it holds beyond times and lengths. `sample` is a small file
+    of it, of three requests or more.
     """
 
     name: str

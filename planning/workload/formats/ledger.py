@@ -1,4 +1,5 @@
-"""raylane's own ledger: the trace file that a gateway writes (`gateway.trace_file`, `deployments/telemetry/ledger.py`), JSON lines.
+"""raylane's own ledger: the trace file that a gateway writes (`gateway.trace_file`, `deployments/telemetry/ledger.py`),
+JSON lines.
 
 It holds no prefix hashes: a gateway writes nothing down that a prompt could be known by.
 """
@@ -28,8 +29,10 @@ LEDGER = Format(
     "tenant, class, model, max_tokens",
     has_keys("request_id", "arrived_s", "prompt_tokens", "output_tokens"),
     _read,
-    '{"request_id": "a", "arrived_s": 1000.5, "prompt_tokens": 7, "output_tokens": 3, "tenant": "t", "class": "batch", "max_tokens": 9}\n'
+    '{"request_id": "a", "arrived_s": 1000.5, "prompt_tokens": 7, "output_tokens": 3, "tenant": "t", "class": "batch", '
+    '"max_tokens": 9}\n'
     '{"request_id": "b", "arrived_s": 1000.2, "prompt_tokens": null, "output_tokens": null}\n'
-    '{"request_id": "c", "arrived_s": 1000.0, "prompt_tokens": 5, "output_tokens": 2, "tenant": "", "class": "interactive", "model": "m"}\n'
+    '{"request_id": "c", "arrived_s": 1000.0, "prompt_tokens": 5, "output_tokens": 2, "tenant": "", "class": '
+    '"interactive", "model": "m"}\n'
     '{"request_id": "d", "arrived_s": 1000.7, "prompt_tokens": 8, "output_tokens": 1}\n',
 )

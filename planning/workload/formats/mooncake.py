@@ -1,4 +1,5 @@
-"""Mooncake (github.com/kvcache-ai/Mooncake): JSON lines with times in milliseconds, and hashes of the prompt's blocks of 512 tokens.
+"""Mooncake (github.com/kvcache-ai/Mooncake): JSON lines with times in milliseconds, and hashes of the prompt's blocks
+of 512 tokens.
 
 A hash names its block and all before it. The last one of a prompt may be of a part of a block, and is then left out.
 """
@@ -13,7 +14,12 @@ BLOCK_TOKENS = 512
 def _read(lines: Iterable[str], rows: Rows) -> None:
     rows.chunk_tokens = BLOCK_TOKENS
     for record in objects(lines):
-        rows.add(record["timestamp"] / 1_000, int(record["input_length"]), int(record["output_length"]), record.get("hash_ids", ()))
+        rows.add(
+            record["timestamp"] / 1_000,
+            int(record["input_length"]),
+            int(record["output_length"]),
+            record.get("hash_ids", ()),
+        )
 
 
 MOONCAKE = Format(

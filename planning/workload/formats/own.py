@@ -1,8 +1,10 @@
-"""raylane's trace: JSON lines that hold all that a `Trace` does, version 1. `raylane traffic FILE --out TRACE` writes it.
+"""raylane's trace: JSON lines that hold all that a `Trace` does, version 1. `raylane traffic FILE --out TRACE` writes
+it.
 
-The first line is the head: `raylane_trace` (the version) and `chunk_tokens`, the tokens of a prefix's chunk (0: no prefixes). Each further line is a
-request: `arrived_s`, `prompt_tokens`, `output_tokens` and, where known, `max_tokens`, `tenant`, `class`, `model`, `region`, `session` (a number) and
-`prefix`: the hashes of its leading chunks, as runs [first, count, first, count, ...] of numbers that follow each other.
+The first line is the head: `raylane_trace` (the version) and `chunk_tokens`, the tokens of a prefix's chunk (0: no
+prefixes). Each further line is a request: `arrived_s`, `prompt_tokens`, `output_tokens` and, where known, `max_tokens`,
+`tenant`, `class`, `model`, `region`, `session` (a number) and `prefix`: the hashes of its leading chunks, as runs
+[first, count, first, count, ...] of numbers that follow each other.
 """
 
 import json
@@ -18,13 +20,20 @@ _KEYS = {name: "class" if name == "traffic_class" else name for name in LABELS}
 def lines_of(trace: Trace) -> Iterator[str]:
     """The trace's lines, each with its end."""
     prefixes = trace.prefixes
-    yield json.dumps({"raylane_trace": VERSION, "chunk_tokens": prefixes.chunk_tokens if prefixes is not None else 0}) + "\n"
+    yield (
+        json.dumps({"raylane_trace": VERSION, "chunk_tokens": prefixes.chunk_tokens if prefixes is not None else 0})
+        + "\n"
+    )
     arrived, prompt, output = trace.arrived_s.tolist(), trace.prompt_tokens.tolist(), trace.output_tokens.tolist()
     maximum = None if trace.max_tokens is None else trace.max_tokens.tolist()
     session = None if trace.session is None else trace.session.tolist()
     labels = [(key, column) for name, key in _KEYS.items() if (column := getattr(trace, name)) is not None]
     for index in range(len(trace)):
-        record: dict[str, object] = {"arrived_s": round(arrived[index], 6), "prompt_tokens": prompt[index], "output_tokens": output[index]}
+        record: dict[str, object] = {
+            "arrived_s": round(arrived[index], 6),
+            "prompt_tokens": prompt[index],
+            "output_tokens": output[index],
+        }
         if maximum is not None and maximum[index]:
             record["max_tokens"] = maximum[index]
         for key, column in labels:
@@ -81,7 +90,9 @@ OWN = Format(
     has_keys("raylane_trace"),
     _read,
     '{"raylane_trace": 1, "chunk_tokens": 64}\n'
-    '{"arrived_s": 0.0, "prompt_tokens": 200, "output_tokens": 6, "tenant": "t", "class": "batch", "session": 0, "prefix": [5, 2, 90, 1]}\n'
-    '{"arrived_s": 1.5, "prompt_tokens": 70, "output_tokens": 9, "model": "m", "region": "eu", "max_tokens": 99, "prefix": [5, 1]}\n'
+    '{"arrived_s": 0.0, "prompt_tokens": 200, "output_tokens": 6, "tenant": "t", "class": "batch", "session": 0, '
+    '"prefix": [5, 2, 90, 1]}\n'
+    '{"arrived_s": 1.5, "prompt_tokens": 70, "output_tokens": 9, "model": "m", "region": "eu", "max_tokens": 99, '
+    '"prefix": [5, 1]}\n'
     '{"arrived_s": 1.5, "prompt_tokens": 30, "output_tokens": 9}\n',
 )

@@ -1,7 +1,7 @@
 """Draws the requests of a traffic file. Pure but for ServeGen's tables, which are read.
 
-Every stream in every region is drawn by itself, from a seed of its own, and their requests are laid together in time: a stream that is added or taken
-out leaves the others as they were.
+Every stream in every region is drawn by itself, from a seed of its own, and their requests are laid together in time: a
+stream that is added or taken out leaves the others as they were.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,9 @@ def zipf_weights(count: int, exponent: float) -> FloatArray:
 def drawn_numbers(weights: FloatArray, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """`count` positions in `weights`, each as often as its weight says."""
     edges = np.cumsum(weights)
-    drawn: NDArray[np.int64] = np.minimum(np.searchsorted(edges, rng.random(count) * edges[-1], side="right"), len(weights) - 1)
+    drawn: NDArray[np.int64] = np.minimum(
+        np.searchsorted(edges, rng.random(count) * edges[-1], side="right"), len(weights) - 1
+    )
     return drawn
 
 
@@ -61,7 +63,8 @@ _HERE = TrafficRegion(name="-")
 
 
 def draw(traffic: TrafficFile, seed: int | None = None) -> Trace:
-    """The requests of a traffic file, by its own seed or another one. Raises TrafficError where there would be none, or far too many."""
+    """The requests of a traffic file, by its own seed or another one. Raises TrafficError where there would be none, or
+    far too many."""
     seed = traffic.seed if seed is None else seed
     regions = traffic.regions or (_HERE,)
     whole = sum(region.share for region in regions)
@@ -72,10 +75,17 @@ def draw(traffic: TrafficFile, seed: int | None = None) -> Trace:
     }
     expected = sum(rate.expected_requests for rate in rates.values())
     if expected > MAX_REQUESTS:
-        raise TrafficError("the traffic", [f"streams: {expected:.3g} requests are expected; allowed: at most {MAX_REQUESTS}"])
-    parts = [_drawn(traffic, number, place, rate, np.random.default_rng([seed, number, place])) for (number, place), rate in rates.items()]
+        raise TrafficError(
+            "the traffic", [f"streams: {expected:.3g} requests are expected; allowed: at most {MAX_REQUESTS}"]
+        )
+    parts = [
+        _drawn(traffic, number, place, rate, np.random.default_rng([seed, number, place]))
+        for (number, place), rate in rates.items()
+    ]
     if traffic.servegen is not None:
-        parts.append(_described(traffic.servegen, traffic.duration_s, np.random.default_rng([seed, len(traffic.streams)])))
+        parts.append(
+            _described(traffic.servegen, traffic.duration_s, np.random.default_rng([seed, len(traffic.streams)]))
+        )
     return _together([part for part in parts if len(part)])
 
 
@@ -99,7 +109,9 @@ def _drawn(traffic: TrafficFile, number: int, place: int, rate: RateCurve, rng: 
     talks = len(starts)
     text = _texts(stream.prefix, talks, rng)
     prefix_tokens = np.where(text >= 0, stream.prefix.tokens if stream.prefix else 0, 0)
-    turns = drawn_turns(starts, prefix_tokens, parse_lengths(stream.prompt), parse_lengths(stream.output), sessions, rng)
+    turns = drawn_turns(
+        starts, prefix_tokens, parse_lengths(stream.prompt), parse_lengths(stream.output), sessions, rng
+    )
     classes, tenants = drawn_labels(stream.classes, talks, rng), drawn_tenants(stream.tenants, talks, rng)
     text_chunks = stream.prefix.tokens // traffic.chunk_tokens if stream.prefix else 0
     count = len(turns.talk)
@@ -132,7 +144,9 @@ def _all(name: str, count: int) -> Labels:
 def _described(desired: ServeGen, duration_s: float, rng: np.random.Generator) -> Trace:
     try:
         tables = read_tables(desired.folder, desired.model)
-        trace = drawn_trace(tables, desired.from_s, desired.from_s + duration_s, desired.rate_scale, rng, maximum=MAX_REQUESTS)
+        trace = drawn_trace(
+            tables, desired.from_s, desired.from_s + duration_s, desired.rate_scale, rng, maximum=MAX_REQUESTS
+        )
     except ServeGenError as error:
         raise TrafficError("servegen", [str(error)]) from error
     return replace(trace, traffic_class=_all(desired.traffic_class, len(trace))) if desired.traffic_class else trace
@@ -141,7 +155,10 @@ def _described(desired: ServeGen, duration_s: float, rng: np.random.Generator) -
 def _together(parts: list[Trace]) -> Trace:
     """The parts as one trace, with sessions that differ between parts."""
     if not parts:
-        raise TrafficError("the traffic", ["duration_s, streams.rate: not one request was drawn; allowed: a longer time or a higher rate"])
+        raise TrafficError(
+            "the traffic",
+            ["duration_s, streams.rate: not one request was drawn; allowed: a longer time or a higher rate"],
+        )
     numbered, first = [], 0
     for part in parts:
         if part.session is not None:

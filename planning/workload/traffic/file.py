@@ -1,4 +1,5 @@
-"""The sections of a traffic file (pydantic, closed): what each key means, its unit and its range; and reading one. Drawing is in `draw.py`."""
+"""The sections of a traffic file (pydantic, closed): what each key means, its unit and its range; and reading one.
+Drawing is in `draw.py`."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -77,7 +78,8 @@ class DayCurve(Section):
 
 
 class Burst(Section):
-    """A spike: `factor` times the rate for `length_s` seconds from second `at_s` of the traffic on, in all regions at once."""
+    """A spike: `factor` times the rate for `length_s` seconds from second `at_s` of the traffic on, in all regions at
+    once."""
 
     at_s: Second
     length_s: Annotated[float, Field(gt=0, le=31_622_400)]
@@ -92,7 +94,8 @@ class Share(Section):
 
 
 class Tenants(Section):
-    """Whose requests they are: the `names` with their shares, or `count` tenants (`tenant-1`, ...) whose shares fall as 1 / rank^zipf."""
+    """Whose requests they are: the `names` with their shares, or `count` tenants (`tenant-1`, ...) whose shares fall as
+    1 / rank^zipf."""
 
     names: tuple[Share, ...] = ()
     count: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
@@ -107,7 +110,8 @@ class Tenants(Section):
 
 
 class SharedPrefix(Section):
-    """System prompts: `share` of the conversations begin with one of `count` texts of `tokens` tokens, chosen with weights 1 / rank^zipf.
+    """System prompts: `share` of the conversations begin with one of `count` texts of `tokens` tokens, chosen with
+    weights 1 / rank^zipf.
 
     They come before what `prompt` draws.
     """
@@ -119,8 +123,9 @@ class SharedPrefix(Section):
 
 
 class Sessions(Section):
-    """Conversations: `turns` requests on average (a geometric number), each with the whole talk so far as its prompt, `pause_s` seconds on average
-    (exponential) after the one before. A conversation ends before a turn that would not fit `context_tokens`."""
+    """Conversations: `turns` requests on average (a geometric number), each with the whole talk so far as its prompt,
+    `pause_s` seconds on average (exponential) after the one before. A conversation ends before a turn that would not
+    fit `context_tokens`."""
 
     turns: Annotated[float, Field(ge=1, le=1_000)]
     pause_s: Annotated[float, Field(gt=0, le=86_400)]
@@ -130,8 +135,9 @@ class Sessions(Section):
 class TrafficStream(Section):
     """One kind of traffic, drawn by itself.
 
-    `gaps` and `shape`: how requests (with `sessions`: conversations) follow each other; shape 1 is Poisson, below 1 comes in bursts, above 1 evenly.
-    `prompt`, `output`: lengths in tokens, as in `raylane bench`; with `sessions`, of what each turn adds. `rate` counts requests, all turns.
+    `gaps` and `shape`: how requests (with `sessions`: conversations) follow each other; shape 1 is Poisson, below 1
+    comes in bursts, above 1 evenly. `prompt`, `output`: lengths in tokens, as in `raylane bench`; with `sessions`, of
+    what each turn adds. `rate` counts requests, all turns.
     """
 
     name: Name
@@ -168,7 +174,8 @@ class TrafficRegion(Section):
 
 
 class ServeGen(Section):
-    """Traffic as ServeGen's tables describe it (`planning/workload/servegen/`): those of `model` in `folder`, from their second `from_s` on.
+    """Traffic as ServeGen's tables describe it (`planning/workload/servegen/`): those of `model` in `folder`, from
+    their second `from_s` on.
 
     `rate_scale`: so many times the recorded rate. Each of its clients is a tenant.
     """
@@ -181,7 +188,8 @@ class ServeGen(Section):
 
 
 class TrafficFile(Section):
-    """`duration_s` seconds of traffic: the streams, each in every region, and what ServeGen describes. The same file and seed give the same requests.
+    """`duration_s` seconds of traffic: the streams, each in every region, and what ServeGen describes. The same file
+    and seed give the same requests.
 
     `chunk_tokens`: the tokens that one hash of a shared prefix stands for.
     """

@@ -1,6 +1,7 @@
 """Conversations: which turns they have, when, and how long the prompts grow. Pure.
 
-A request without sessions is a conversation of one turn. All turns of all conversations are drawn at once, as flat columns.
+A request without sessions is a conversation of one turn. All turns of all conversations are drawn at once, as flat
+columns.
 """
 
 from dataclasses import dataclass
@@ -26,7 +27,12 @@ class Turns:
 
 
 def drawn_turns(
-    starts_s: FloatArray, prefix_tokens: IntArray, prompt: Lengths, output: Lengths, sessions: Sessions | None, rng: np.random.Generator
+    starts_s: FloatArray,
+    prefix_tokens: IntArray,
+    prompt: Lengths,
+    output: Lengths,
+    sessions: Sessions | None,
+    rng: np.random.Generator,
 ) -> Turns:
     """The turns of the conversations that start at `starts_s` with system prompts of `prefix_tokens`."""
     talks = len(starts_s)
@@ -40,7 +46,8 @@ def drawn_turns(
     pauses = rng.exponential(sessions.pause_s, size=len(talk))
     prompts = prefix_tokens[talk] + history + added
     fits = prompts + answers <= sessions.context_tokens
-    # `_before` sums what precedes a turn, so the pause that belongs to it is the one drawn with the turn before: equally distributed.
+    # `_before` sums what precedes a turn, so the pause that belongs to it is the one drawn with the turn before:
+    # equally distributed.
     arrived = starts_s[talk] + _before(pauses, first)
     return Turns(talk[fits], arrived[fits], prompts[fits], answers[fits])
 
@@ -61,10 +68,13 @@ _TALKS_BITS = 36
 _REGIONS = 64
 
 
-def hashed(turns: Turns, text: IntArray, text_chunks: int, chunk_tokens: int, stream: int, region: int, *, talks: bool) -> Prefixes | None:
+def hashed(
+    turns: Turns, text: IntArray, text_chunks: int, chunk_tokens: int, stream: int, region: int, *, talks: bool
+) -> Prefixes | None:
     """The prefixes of the turns.
 
-    `text` is the system prompt of each conversation (-1: none), of `text_chunks` whole chunks; `talks`: turns share what was said before.
+    `text` is the system prompt of each conversation (-1: none), of `text_chunks` whole chunks; `talks`: turns share
+    what was said before.
     """
     chunks_of_text = np.where(text >= 0, text_chunks, 0)
     if talks:
@@ -74,10 +84,14 @@ def hashed(turns: Turns, text: IntArray, text_chunks: int, chunk_tokens: int, st
     texts = int(text.max()) + 1
     hashes = (stream << _TEXTS_BITS) + (np.arange(texts)[:, None] << _TEXT_BITS) + np.arange(text_chunks)
     mine = text[turns.talk]
-    return Prefixes(chunk_tokens, hashes.ravel(), np.maximum(mine, 0) * text_chunks, chunks_of_text[turns.talk].astype(np.int32))
+    return Prefixes(
+        chunk_tokens, hashes.ravel(), np.maximum(mine, 0) * text_chunks, chunks_of_text[turns.talk].astype(np.int32)
+    )
 
 
-def _of_talks(turns: Turns, text: IntArray, chunks_of_text: IntArray, chunk_tokens: int, stream: int, region: int) -> Prefixes:
+def _of_talks(
+    turns: Turns, text: IntArray, chunks_of_text: IntArray, chunk_tokens: int, stream: int, region: int
+) -> Prefixes:
     """Each conversation is one chain of hashes, as long as its last prompt, of which its turns are beginnings."""
     counts = turns.prompt_tokens // chunk_tokens
     length = np.zeros(len(text), dtype=np.int64)
@@ -87,4 +101,6 @@ def _of_talks(turns: Turns, text: IntArray, chunks_of_text: IntArray, chunk_toke
     place = np.arange(len(talk)) - start[talk]
     own = _TALKS_FROM + ((stream * _REGIONS + region) << _TALKS_BITS) + np.arange(len(talk))
     shared = (stream << _TEXTS_BITS) + (text[talk] << _TEXT_BITS) + place
-    return Prefixes(chunk_tokens, np.where(place < chunks_of_text[talk], shared, own), start[turns.talk], counts.astype(np.int32))
+    return Prefixes(
+        chunk_tokens, np.where(place < chunks_of_text[talk], shared, own), start[turns.talk], counts.astype(np.int32)
+    )

@@ -24,7 +24,8 @@ PIN = Control(ControlKind.PIN, 1, 1_700_000_100.0, "ada", "a visit")
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[DecisionMoment]:
-    """Of ten minutes of the backlog policy, with a pin for some seconds, what is applied following what was asked for."""
+    """Of ten minutes of the backlog policy, with a pin for some seconds, what is applied following what was asked
+    for."""
     folder = tmp_path_factory.mktemp("log")
     pair, applied = Pair(setup(maximum=6, shadow={"policy": "fixed"})), 2
     log = ScalingLog(folder, "m", "here")
@@ -100,7 +101,9 @@ def test_every_reason_has_its_words(limit: Limit | None, found: list[DecisionMom
 
 
 @pytest.mark.parametrize("concern", list(Concern))
-def test_every_concern_has_its_words_and_stands_beside_the_reason(concern: Concern, found: list[DecisionMoment]) -> None:
+def test_every_concern_has_its_words_and_stands_beside_the_reason(
+    concern: Concern, found: list[DecisionMoment]
+) -> None:
     decision = ScalingDecision(0.0, 2, 2, 2, 2, PolicyReason.STEADY, None, {})
     without, reported = words(decision, found[0].bounds), words(replace(decision, concern=concern), found[0].bounds)
     assert reported.startswith(without + "; SLOs are missed")
@@ -108,7 +111,11 @@ def test_every_concern_has_its_words_and_stands_beside_the_reason(concern: Conce
 
 def test_a_concern_alone_is_worth_a_word(found: list[DecisionMoment]) -> None:
     moment = found[-1]
-    before = replace(moment, before=replace(moment.decision, concern=None), decision=replace(moment.decision, concern=Concern.NOTHING_WAITS))
+    before = replace(
+        moment,
+        before=replace(moment.decision, concern=None),
+        decision=replace(moment.decision, concern=Concern.NOTHING_WAITS),
+    )
     assert before.before is not None
     assert why(before.before) != why(before.decision)
     assert explain(before).as_json()["concern"] == "nothing_waits"

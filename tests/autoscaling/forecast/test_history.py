@@ -78,7 +78,14 @@ def test_readings_seldom_or_often_give_the_same_steps() -> None:
 
 def test_a_restart_of_the_counts_loses_nothing_and_a_long_absence_is_unknown() -> None:
     recorder = Recorder()
-    for at_s, epoch, work in ((0, 1, 0.0), (300, 1, 300.0), (600, 2, 300.0), (8_000, 2, 9e9), (8_400, 2, 9e9 + 400), (9_000, 2, 9e9 + 1_000)):
+    for at_s, epoch, work in (
+        (0, 1, 0.0),
+        (300, 1, 300.0),
+        (600, 2, 300.0),
+        (8_000, 2, 9e9),
+        (8_400, 2, 9e9 + 400),
+        (9_000, 2, 9e9 + 1_000),
+    ):
         recorder.look(MONDAY + at_s, epoch, work)
     rates = recorder.history.rates
     assert rates[0] == pytest.approx(1.0)

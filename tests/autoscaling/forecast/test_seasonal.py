@@ -1,4 +1,5 @@
-"""The seasonal forecast: better than naive ones on a day and a week, honest about its error, silent where it cannot know, and never an exception."""
+"""The seasonal forecast: better than naive ones on a day and a week, honest about its error, silent where it cannot
+know, and never an exception."""
 
 import pickle
 
@@ -38,7 +39,9 @@ def test_the_fit_is_that_of_a_reference_implementation(steps: int) -> None:
     rates = recorded(steps, seed=steps)
     seasons = [Fourier(A_DAY, 6), *([Fourier(A_WEEK, 6)] if steps >= 2 * A_WEEK else [])]
     shape = DeterministicProcess(pd.RangeIndex(steps), constant=True, additional_terms=seasons)
-    reported = AutoReg(np.sqrt(rates), lags=3, trend="n", deterministic=shape).fit().get_prediction(steps, steps + STEPS - 1)
+    reported = (
+        AutoReg(np.sqrt(rates), lags=3, trend="n", deterministic=shape).fit().get_prediction(steps, steps + STEPS - 1)
+    )
     root, spread = np.asarray(reported.predicted_mean), np.asarray(reported.se_mean)
     mean, error = foretell(rates, STEPS)
     assert mean == pytest.approx(root**2 + spread**2, rel=1e-9)
@@ -138,7 +141,11 @@ def test_a_failing_library_is_a_condition_and_no_exception() -> None:
     now = MONDAY + 2 * A_DAY * STEP_S
     assert forecaster.forecast(now) is None
     assert forecaster.forecast(now + 1) is None
-    assert (forecaster.state, forecaster.failures, forecaster.error) == (ForecastState.FAILED, 1, "LinAlgError: did not converge")
+    assert (forecaster.state, forecaster.failures, forecaster.error) == (
+        ForecastState.FAILED,
+        1,
+        "LinAlgError: did not converge",
+    )
     fail[0] = False
     for at_s in (now, now + STEP_S):
         forecaster.look(moment(at_s, at_s - now))

@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaling.log.codec import as_kept, controls_from, controls_tree, decision_from, decision_tree, signals_from, signals_tree
+from autoscaling.log.codec import (
+    as_kept,
+    controls_from,
+    controls_tree,
+    decision_from,
+    decision_tree,
+    signals_from,
+    signals_tree,
+)
 from autoscaling.log.reader import LogError, lines_of, log_files, remembered, replay
 from autoscaling.log.writer import ScalingLog
 from autoscaling.policies.policy import Concern
@@ -152,7 +160,13 @@ def test_a_header_makes_nothing_but_its_own_classes(tmp_path: Path) -> None:
         def __reduce__(self) -> tuple[object, tuple[str]]:
             return Path, ("/",)
 
-    for state in (pickle.dumps(Evil.__reduce__(Evil())[0]), pickle.dumps(setup), pickle.dumps({"a": 1}), b"", b"\x80\x04."):
+    for state in (
+        pickle.dumps(Evil.__reduce__(Evil())[0]),
+        pickle.dumps(setup),
+        pickle.dumps({"a": 1}),
+        b"",
+        b"\x80\x04.",
+    ):
         header = {**json.loads(log[0]), "state": base64.b64encode(zlib.compress(state)).decode()}
         with pytest.raises(LogError, match="state cannot be read"):
             replay([json.dumps(header) + "\n", *log[1:]])
@@ -166,10 +180,21 @@ def test_signals_come_back_bit_by_bit(ns: int, unix_ns: int, age_s: float, work:
     base = next(stream(1))
     latencies, forecast = LatencySignals(45.0, 3, 0.1, 0.2, 0.3, 0.04), Forecast(1.0, 60.0, tuple(work), tuple(work))
     facts = replace(
-        base, at_s=ns / 1e9, unix_s=unix_ns / 1e9, age_s=age_s, latencies=latencies, forecast=forecast, forecast_failed=True, schedulable=None
+        base,
+        at_s=ns / 1e9,
+        unix_s=unix_ns / 1e9,
+        age_s=age_s,
+        latencies=latencies,
+        forecast=forecast,
+        forecast_failed=True,
+        schedulable=None,
     )
     signals = as_kept(facts)
-    assert (signals.replicas[0].sequences, signals.flows, signals.backlog) == (facts.replicas[0].sequences, facts.flows, facts.backlog)
+    assert (signals.replicas[0].sequences, signals.flows, signals.backlog) == (
+        facts.replicas[0].sequences,
+        facts.flows,
+        facts.backlog,
+    )
     tree = json.loads(json.dumps(signals_tree(signals)))
     assert signals_from(tree, ns, unix_ns) == signals
 
@@ -194,7 +219,9 @@ DAMAGE = (b"\xff\xfe\n", b"[" * 100_000 + b"\n", b"\0" * 100 + b"\n", b"7\n", b'
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_log_is_refused_and_a_restart_begins_anew(damage: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_log_is_refused_and_a_restart_begins_anew(
+    damage: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     recorded(tmp_path)
     (file,) = log_files(tmp_path, "org/m")
     with file.open("ab") as log:
@@ -215,7 +242,9 @@ def test_state_that_this_code_cannot_go_on_with_is_begun_anew(
     assert "a_new_attribute" in caplog.text
 
 
-def test_what_is_old_or_of_another_model_is_not_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_old_or_of_another_model_is_not_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     recorded(tmp_path)
     (file,) = log_files(tmp_path, "org/m")
     (tmp_path / "scaling-other.jsonl").write_text(file.read_text())

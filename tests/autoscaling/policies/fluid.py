@@ -1,8 +1,9 @@
-"""A small plant for tests of policies: a queue and replicas as fluids, which makes signals from a rate of arrivals. No engine, no scheduler.
+"""A small plant for tests of policies: a queue and replicas as fluids, which makes signals from a rate of arrivals. No
+engine, no scheduler.
 
-    arrivals flow into one lane; a replica takes up to `slots` requests and has each for `service_s`; so it serves slots / service_s a second at most
-    a replica that is asked for is ready after `start_up_s`; one that is taken away goes at once, those that start first, and its requests with it
-    into the others, or back to the lane
+    arrivals flow into one lane; a replica takes up to `slots` requests and has each for `service_s`; so it serves slots
+    / service_s a second at most a replica that is asked for is ready after `start_up_s`; one that is taken away goes at
+    once, those that start first, and its requests with it into the others, or back to the lane
 
 Far from an engine, and enough to see whether a policy sees what it should, moves the right way, and comes to rest.
 """
@@ -60,8 +61,11 @@ class Fluid:
         """Requests a second that one replica serves at most."""
         return self.slots / self.service_s
 
-    def run_through(self, policy: ScalingPolicy, until_s: float, minimum: int = 1, maximum: int = 400) -> list[tuple[float, int]]:
-        """Lets the policy decide at its period until then, within bounds; each change of the number of replicas, with its time."""
+    def run_through(
+        self, policy: ScalingPolicy, until_s: float, minimum: int = 1, maximum: int = 400
+    ) -> list[tuple[float, int]]:
+        """Lets the policy decide at its period until then, within bounds; each change of the number of replicas, with
+        its time."""
         changes = []
         while self.now < until_s:
             desired = policy.decide(self.signals(policy.latency_span_s)).replicas
@@ -110,16 +114,38 @@ class Fluid:
         each, over = divmod(round(self.running), max(1, self.ready))
         replicas = tuple(self._replica(index, each + (index < over)) for index in range(self.ready))
         waiting, work = round(self.waiting), self.isl + self.decode_weight * self.osl
-        lanes = (lane_like("all", waiting, work * waiting, self.waiting / max(self.ready * self.replica_rate, 0.1) if waiting else 0.0),)
+        lanes = (
+            lane_like(
+                "all",
+                waiting,
+                work * waiting,
+                self.waiting / max(self.ready * self.replica_rate, 0.1) if waiting else 0.0,
+            ),
+        )
         arrived, ended = math.floor(self.arrived), math.floor(self.ended)
         flows = (FlowStats("all", "interactive", arrived, work * arrived, self.isl * arrived, ended, 0, 1.0),)
         latencies = self._latencies(latency_span_s) if latency_span_s else None
         counts = (ended, work * ended, ended, self.osl * ended)
-        return signals_like(self.now, 1.8e9 + self.now, 0.0, 1, self.replicas, len(self._ready_s), None, replicas, lanes, flows, *counts, latencies)
+        return signals_like(
+            self.now,
+            1.8e9 + self.now,
+            0.0,
+            1,
+            self.replicas,
+            len(self._ready_s),
+            None,
+            replicas,
+            lanes,
+            flows,
+            *counts,
+            latencies,
+        )
 
     def _replica(self, index: int, requests: int) -> ReplicaStats:
         kv_tokens = requests * (self.isl + self.osl)
-        return replica_like(f"r{index}", ReplicaStatus.READY, requests, self.slots, kv_tokens, LIMITS.kv_tokens, 0, self._tpot_s)
+        return replica_like(
+            f"r{index}", ReplicaStatus.READY, requests, self.slots, kv_tokens, LIMITS.kv_tokens, 0, self._tpot_s
+        )
 
     @property
     def _tpot_s(self) -> float:

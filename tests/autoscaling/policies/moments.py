@@ -1,4 +1,5 @@
-"""Signals of one moment, written by hand, for the unit cases of policies; and a replica's limits and costs to go with them."""
+"""Signals of one moment, written by hand, for the unit cases of policies; and a replica's limits and costs to go with
+them."""
 
 from autoscaling.policies.policy import ReplicaProfile
 from autoscaling.signals.signals import Signals
@@ -34,9 +35,13 @@ def moment(
     epoch: int = 1,
     latencies: LatencySignals | None = None,
 ) -> Signals:
-    """`running`, `queued_tokens` and `kv_share` (of what fits) are those of each replica that is not starting; `applied`: all but those that
-    drain."""
-    states = (ReplicaStatus.READY,) * ready + (ReplicaStatus.UNRESPONSIVE,) * unresponsive + (ReplicaStatus.DRAINING,) * draining
+    """`running`, `queued_tokens` and `kv_share` (of what fits) are those of each replica that is not starting;
+    `applied`: all but those that drain."""
+    states = (
+        (ReplicaStatus.READY,) * ready
+        + (ReplicaStatus.UNRESPONSIVE,) * unresponsive
+        + (ReplicaStatus.DRAINING,) * draining
+    )
     kv_tokens = round(kv_share * LIMITS.kv_tokens)
     replicas = tuple(
         replica_like(f"r{index}", state, running, LIMITS.sequences, kv_tokens, LIMITS.kv_tokens, queued_tokens, None)
@@ -45,7 +50,23 @@ def moment(
     reported = ready + starting + unresponsive if applied is None else applied
     lanes = (lane_like("all", waiting, 1_000.0 * waiting, float(waiting > 0)),)
     flows = (FlowStats("all", "interactive", arrived, 1_000.0 * arrived, prompt_tokens, arrived, 0, 1.0),)
-    return signals_like(at_s, 1e9 + at_s, 0.0, epoch, reported, starting, None, replicas, lanes, flows, ended, 0.0, ended, output_tokens, latencies)
+    return signals_like(
+        at_s,
+        1e9 + at_s,
+        0.0,
+        epoch,
+        reported,
+        starting,
+        None,
+        replicas,
+        lanes,
+        flows,
+        ended,
+        0.0,
+        ended,
+        output_tokens,
+        latencies,
+    )
 
 
 def latencies(ttft_s: float, tpot_s: float = 0.0, requests: int = 100, span_s: float = 60.0) -> LatencySignals:

@@ -1,10 +1,13 @@
-"""What every scaling policy owes to those who ask it, whatever it decides. All policies of `registry.py` are tested here, by their name.
+"""What every scaling policy owes to those who ask it, whatever it decides. All policies of `registry.py` are tested
+here, by their name.
 
-To add a policy: write its file with its settings (a frozen dataclass that refuses what it cannot work with), a class that fulfils
-`autoscaling/policies/policy.py:ScalingPolicy`, and an `ENTRY`; name the entry in `registry.py`. This suite then tests it with its default settings: it
-needs no change here. What the policy decides is tested beside it, in `tests/autoscaling/policies/`.
+To add a policy: write its file with its settings (a frozen dataclass that refuses what it cannot work with), a class
+that fulfils `autoscaling/policies/policy.py:ScalingPolicy`, and an `ENTRY`; name the entry in `registry.py`. This suite
+then tests it with its default settings: it needs no change here. What the policy decides is tested beside it, in
+`tests/autoscaling/policies/`.
 
-Most of it runs policies against a small fluid plant (`fluid.py`). The bounds are loose: they say what no policy may do, not what a good one does.
+Most of it runs policies against a small fluid plant (`fluid.py`). The bounds are loose: they say what no policy may do,
+not what a good one does.
 """
 
 import math
@@ -29,7 +32,8 @@ from tests.autoscaling.policies.moments import REPLICA_PROFILE, latencies, momen
 
 HOUR_S = 3_600.0
 MAX_REVERSALS = 24
-"""Of direction, in an hour of steady load. A policy on waiting requests alone shrinks whatever does not queue, and comes back."""
+"""Of direction, in an hour of steady load. A policy on waiting requests alone shrinks whatever does not queue, and
+comes back."""
 
 every_policy = pytest.mark.parametrize("name", list(POLICIES))
 every_policy_that_scales = pytest.mark.parametrize("name", [name for name in POLICIES if name != "fixed"])
@@ -50,7 +54,8 @@ def asked(policy: ScalingPolicy, signals: Signals) -> DesiredReplicas:
 
 
 def day(seed: int, count: int = 60) -> list[Signals]:
-    """Moments of a bad day: anything may be zero or huge, counters restart, hours are missing, latencies are not always there."""
+    """Moments of a bad day: anything may be zero or huge, counters restart, hours are missing, latencies are not always
+    there."""
     rng = random.Random(seed)
     at_s, epoch, arrived, ended = rng.uniform(0, 1e6), 1, 0, 0
     moments = []
@@ -61,7 +66,9 @@ def day(seed: int, count: int = 60) -> list[Signals]:
         arrived += rng.choice([0, 1, 30, 5_000])
         ended = min(arrived, ended + rng.choice([0, 1, 30, 5_000]))
         ready, starting, unresponsive, draining = (rng.choice([0, 0, 1, 3, maximum]) for maximum in (1_000, 40, 2, 5))
-        found = latencies(rng.choice([0.0, 0.05, 1.0, 90.0]), rng.choice([0.0, 0.03, 2.0]), requests=rng.choice([0, 1, 400]))
+        found = latencies(
+            rng.choice([0.0, 0.05, 1.0, 90.0]), rng.choice([0.0, 0.03, 2.0]), requests=rng.choice([0, 1, 400])
+        )
         moments.append(
             moment(
                 at_s,
@@ -126,7 +133,9 @@ def test_whatever_comes_it_answers_and_a_policy_that_was_pickled_answers_the_sam
     rest, rest_again = ([asked(one, signals) for signals in moments[cut:]] for one in (policy, again))
     assert rest == rest_again
     another = new(name)
-    assert [asked(another, as_kept(signals)) for signals in moments] == before + rest  # it reads nothing that a log does not keep
+    assert [
+        asked(another, as_kept(signals)) for signals in moments
+    ] == before + rest  # it reads nothing that a log does not keep
 
 
 @every_policy
@@ -198,11 +207,22 @@ def test_a_burst_makes_it_want_more(name: str) -> None:
 def test_a_thousand_replicas_under_a_backlog_of_millions(name: str) -> None:
     policy = new(name)
     for step in range(50):
-        crowd = moment(step * policy.period_s, ready=1_000, waiting=10_000_000, running=128, kv_share=1.0, arrived=20_000_000, prompt_tokens=1 << 40)
+        crowd = moment(
+            step * policy.period_s,
+            ready=1_000,
+            waiting=10_000_000,
+            running=128,
+            kv_share=1.0,
+            arrived=20_000_000,
+            prompt_tokens=1 << 40,
+        )
         assert asked(policy, crowd).replicas >= 1
 
 
 def test_policies_are_listed_without_what_they_need_to_run() -> None:
-    code = "import sys, autoscaling.policies.registry; print([name for name in ('ray', 'vllm', 'numpy', 'fastapi') if name in sys.modules])"
+    code = (
+        "import sys, autoscaling.policies.registry; print([name for name in ('ray', 'vllm', 'numpy', 'fastapi') if "
+        "name in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"

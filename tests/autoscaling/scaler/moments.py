@@ -12,11 +12,19 @@ from tests.autoscaling.facts import lane_like, replica_like, signals_like
 
 def replicas(count: int, state: ReplicaStatus = ReplicaStatus.READY, sequences: int = 0) -> tuple[ReplicaStats, ...]:
     """So many, alike."""
-    return tuple(replica_like(f"{state}{number}", state, sequences, 32, 100 * sequences, 100_000, 0, 0.03) for number in range(count))
+    return tuple(
+        replica_like(f"{state}{number}", state, sequences, 32, 100 * sequences, 100_000, 0, 0.03)
+        for number in range(count)
+    )
 
 
 def moment(
-    at_s: float = 0.0, ready: int = 2, applied: int | None = None, waiting_work: float = 0.0, arrived_work: float = 0.0, **other: Any
+    at_s: float = 0.0,
+    ready: int = 2,
+    applied: int | None = None,
+    waiting_work: float = 0.0,
+    arrived_work: float = 0.0,
+    **other: Any,
 ) -> Signals:
     """All that is applied is ready, unless told otherwise."""
     applied = ready if applied is None else applied
@@ -31,7 +39,11 @@ def moment(
         None,
         replicas(ready),
         (lane_like("short", waiting, waiting_work, 0.0), lane_like("long", 0, 0.0, 0.0)),
-        (FlowStats("short", "interactive", int(arrived_work // 1_000), arrived_work, int(arrived_work // 2), 0, 0, 2.0),),
+        (
+            FlowStats(
+                "short", "interactive", int(arrived_work // 1_000), arrived_work, int(arrived_work // 2), 0, 0, 2.0
+            ),
+        ),
         0,
         0.0,
         0,

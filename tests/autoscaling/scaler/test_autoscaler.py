@@ -98,7 +98,10 @@ def test_nothing_is_taken_away_while_a_replica_is_unresponsive_but_not_for_ever(
 
 
 def test_more_may_be_asked_for_while_a_replica_is_unresponsive() -> None:
-    assert scaler(5).decide(moment(applied=3, replicas=replicas(2) + replicas(1, ReplicaStatus.UNRESPONSIVE))).requested == 5
+    assert (
+        scaler(5).decide(moment(applied=3, replicas=replicas(2) + replicas(1, ReplicaStatus.UNRESPONSIVE))).requested
+        == 5
+    )
 
 
 def test_nothing_is_taken_away_while_a_forecast_failed_and_more_may_be_asked_for() -> None:
@@ -142,7 +145,9 @@ def test_what_cannot_be_scheduled_is_not_asked_for() -> None:
 
 def test_what_does_not_start_is_given_up_for_a_while() -> None:
     limited = scaler(6, unschedulable_s=900.0, retry_s=300.0)
-    requested = [limited.decide(moment(10.0 * tick, ready=2, applied=2 if tick == 0 else 6)).requested for tick in range(91)]
+    requested = [
+        limited.decide(moment(10.0 * tick, ready=2, applied=2 if tick == 0 else 6)).requested for tick in range(91)
+    ]
     assert requested[:91] == [6] * 91
     given_up = limited.decide(moment(910.0, ready=2, applied=6))
     assert (given_up.requested, given_up.limit) == (2, Limit.UNSCHEDULABLE)

@@ -1,4 +1,5 @@
-"""One model's scaling turn by turn: with the production scheduler as the cell that it looks at, Serve's part run by a handover that obeys."""
+"""One model's scaling turn by turn: with the production scheduler as the cell that it looks at, Serve's part run by a
+handover that obeys."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""What the controller foretells: nothing unless the spec in force wants it; what arrived is kept over a restart; a broken file is no obstacle."""
+"""What the controller foretells: nothing unless the spec in force wants it; what arrived is kept over a restart; a
+broken file is no obstacle."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""The policy class as Serve's controller makes and asks it, with Ray's own context class, in a process that is in no Ray cluster."""
+"""The policy class as Serve's controller makes and asks it, with Ray's own context class, in a process that is in no
+Ray cluster."""
 
 import gc
 import json

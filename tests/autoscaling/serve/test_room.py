@@ -7,8 +7,13 @@ from deployments.protocol import ReplicaFacts
 
 def spec(pool: dict[str, Any], *models: dict[str, Any]) -> ClusterSpec:
     engine = {"max_model_len": 100}
-    reported = [{"source": "s", "name": f"m{number}", "settings": {**engine, **model}} for number, model in enumerate(models or ({},))]
-    return ClusterSpec.model_validate({"name": "x", "regions": [{"name": "r", "pools": [{"name": "p", **pool}]}], "models": reported})
+    reported = [
+        {"source": "s", "name": f"m{number}", "settings": {**engine, **model}}
+        for number, model in enumerate(models or ({},))
+    ]
+    return ClusterSpec.model_validate(
+        {"name": "x", "regions": [{"name": "r", "pools": [{"name": "p", **pool}]}], "models": reported}
+    )
 
 
 def room(spec: ClusterSpec, nodes: list[Node], replicas: tuple[ReplicaFacts, ...] = ()) -> int | None:
@@ -42,10 +47,17 @@ def test_a_whole_pool_is_held_to_what_is_there() -> None:
     broken = [gpu_node("a", 8), gpu_node("b", 7)]
     assert room(spec(pool), broken) == 15
     assert room(spec(pool, {"tensor_parallel_size": 4}), broken) == 3
-    assert room(spec(pool), [gpu_node("a", 8), Node("b", {"CPU": 32.0, "GPU": 8.0, "accelerator_type:L40S": 1.0})]) == 16
+    assert (
+        room(spec(pool), [gpu_node("a", 8), Node("b", {"CPU": 32.0, "GPU": 8.0, "accelerator_type:L40S": 1.0})]) == 16
+    )
 
 
 def test_what_other_models_hold_is_not_there() -> None:
     pool = {"accelerator": "H100", "gpus_per_node": 8}
     both = spec(pool, {}, {"tensor_parallel_size": 4})
-    assert room(both, [gpu_node("a", 8)], (facts("m1", "a"), facts("m0", "a"), facts("m1", "elsewhere"), facts("gone", "a"))) == 4
+    assert (
+        room(
+            both, [gpu_node("a", 8)], (facts("m1", "a"), facts("m0", "a"), facts("m1", "elsewhere"), facts("gone", "a"))
+        )
+        == 4
+    )

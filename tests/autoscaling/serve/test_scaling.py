@@ -60,7 +60,9 @@ def test_a_cordoned_replica_is_not_one_that_starts(run: Callable[..., ScalingHar
 
 
 @pytest.mark.whole
-def test_a_long_period_keeps_no_operator_and_no_apply_waiting(run: Callable[..., ScalingHarness], tmp_path: Path) -> None:
+def test_a_long_period_keeps_no_operator_and_no_apply_waiting(
+    run: Callable[..., ScalingHarness], tmp_path: Path
+) -> None:
     given = {"policy": "fixed", "period_s": 600.0}
     harness = run(ready=2, count=2, **given)
     harness.turn()
@@ -106,7 +108,9 @@ def test_books_that_could_not_be_read_are_not_waited_for_a_whole_period(run: Cal
 def test_what_no_number_mends_is_an_alarm_beside_any_other(concern: Concern) -> None:
     decision = ScalingDecision(0.0, 2, 2, 2, 2, PolicyReason.STEADY, None, {}, concern=concern)
     assert alarms_of(decision) == ("out_of_reach",)
-    assert alarms_of(ScalingDecision(0.0, 2, 2, 2, 3, PolicyReason.DEMAND, Limit.UNSCHEDULABLE, {}, concern=concern)) == (
+    assert alarms_of(
+        ScalingDecision(0.0, 2, 2, 2, 3, PolicyReason.DEMAND, Limit.UNSCHEDULABLE, {}, concern=concern)
+    ) == (
         "unschedulable",
         "out_of_reach",
     )

@@ -47,7 +47,9 @@ def test_a_spec_that_cannot_be_followed_leaves_all_as_it_was(run: Callable[..., 
     assert (state.requested, state.alarms) == (3, ())
 
 
-def test_a_spec_that_cannot_be_followed_is_told_at_once_however_seldom_the_policy_is_asked(run: Callable[..., ScalingHarness]) -> None:
+def test_a_spec_that_cannot_be_followed_is_told_at_once_however_seldom_the_policy_is_asked(
+    run: Callable[..., ScalingHarness],
+) -> None:
     harness = run(ready=2, policy="fixed", count=2, period_s=600.0)
     harness.turn()
     harness.apply(policy="magic")

@@ -33,7 +33,9 @@ def test_a_forecast_is_an_input_and_stands_in_the_log(run: Callable[..., Scaling
     assert "1000000.0" in log_files(tmp_path, "m")[0].read_text()
 
 
-def test_a_failing_forecast_holds_the_number_and_is_an_alarm(run: Callable[..., ScalingHarness], tmp_path: Path) -> None:
+def test_a_failing_forecast_holds_the_number_and_is_an_alarm(
+    run: Callable[..., ScalingHarness], tmp_path: Path
+) -> None:
     forecaster = Foretold()
     harness = run(ready=3, policy="fixed", count=1, forecaster=forecaster)
     forecaster.failed = True

@@ -1,4 +1,5 @@
-"""An active policy and its shadow: what is obeyed, what is scored, what a changed spec does, and how a promotion ends."""
+"""An active policy and its shadow: what is obeyed, what is scored, what a changed spec does, and how a promotion
+ends."""
 
 import pickle
 from collections.abc import Iterable

@@ -44,7 +44,11 @@ def test_a_cordoned_replica_is_there_and_not_ready() -> None:
     scheduler.replica_cordoned("r0", 0.0)
     scheduler.replica_draining("r1", 0.0)
     signals = signals_of(scheduler.snapshot(1.0), 50.0, 1e9, 4, {})
-    assert [replica.status for replica in signals.replicas] == [ReplicaStatus.CORDONED, ReplicaStatus.DRAINING, ReplicaStatus.READY]
+    assert [replica.status for replica in signals.replicas] == [
+        ReplicaStatus.CORDONED,
+        ReplicaStatus.DRAINING,
+        ReplicaStatus.READY,
+    ]
     assert (signals.ready, signals.starting) == (1, 2)
     scheduler.replica_up("r1", CAPACITY, 2.0)
     assert signals_of(scheduler.snapshot(2.0), 50.0, 1e9, 4, {}).starting == 1

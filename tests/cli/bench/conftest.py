@@ -1,4 +1,5 @@
-"""A real HTTP server on a free loopback port that answers as OpenAI-compatible servers do, and as they fail: the model's name picks how."""
+"""A real HTTP server on a free loopback port that answers as OpenAI-compatible servers do, and as they fail: the
+model's name picks how."""
 
 import asyncio
 import json
@@ -19,7 +20,8 @@ def token(text: str = "x", index: int = 0) -> bytes:
 
 def usage(prompt: int, output: int) -> bytes:
     """The event with the usage that closes a stream."""
-    return f"data: {json.dumps({'choices': [], 'usage': {'prompt_tokens': prompt, 'completion_tokens': output}})}\n\n".encode()
+    event = {"choices": [], "usage": {"prompt_tokens": prompt, "completion_tokens": output}}
+    return f"data: {json.dumps(event)}\n\n".encode()
 
 
 @dataclass
@@ -56,13 +58,21 @@ async def good(request: web.Request, body: dict[str, Any]) -> web.StreamResponse
     prompt = body["prompt"] if "prompt" in body else body["messages"][0]["content"]
     prompt_tokens = len(prompt) if isinstance(prompt, list) else len(prompt.split())
     if not body["stream"]:
-        counts = {"prompt_tokens": prompt_tokens, "completion_tokens": body["max_tokens"], "prompt_tokens_details": {"cached_tokens": 3}}
+        counts = {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": body["max_tokens"],
+            "prompt_tokens_details": {"cached_tokens": 3},
+        }
         return web.json_response({"choices": [{"text": "x"}], "usage": counts})
-    return await _pieces(request, *[token() for _ in range(body["max_tokens"])], usage(prompt_tokens, body["max_tokens"]), DONE)
+    return await _pieces(
+        request, *[token() for _ in range(body["max_tokens"])], usage(prompt_tokens, body["max_tokens"]), DONE
+    )
 
 
 async def refused(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
-    return web.json_response({"error": {"message": "the queue is full", "code": "queue_full", "type": "overloaded"}}, status=503)
+    return web.json_response(
+        {"error": {"message": "the queue is full", "code": "queue_full", "type": "overloaded"}}, status=503
+    )
 
 
 async def bare_error(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
@@ -106,7 +116,9 @@ async def packed(request: web.Request, body: dict[str, Any]) -> web.StreamRespon
 
 async def split(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
     stream = token("é") * 3 + usage(3, 3) + DONE
-    return await _pieces(request, *[part for cut in range(0, len(stream), 7) for part in (stream[cut : cut + 7], 0.001)])
+    return await _pieces(
+        request, *[part for cut in range(0, len(stream), 7) for part in (stream[cut : cut + 7], 0.001)]
+    )
 
 
 async def hanging(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
@@ -115,7 +127,20 @@ async def hanging(request: web.Request, body: dict[str, Any]) -> web.StreamRespo
 
 BEHAVIOURS: dict[str, Behaviour] = {
     behaviour.__name__: behaviour
-    for behaviour in (good, refused, bare_error, error_event, named_error_event, silent_end, cut_off, no_tokens, slow, packed, split, hanging)
+    for behaviour in (
+        good,
+        refused,
+        bare_error,
+        error_event,
+        named_error_event,
+        silent_end,
+        cut_off,
+        no_tokens,
+        slow,
+        packed,
+        split,
+        hanging,
+    )
 }
 
 
@@ -141,7 +166,10 @@ async def server() -> AsyncIterator[FakeServer]:
         fake.tokenized += 1
         body = await request.json()
         words = (body["prompt"] if "prompt" in body else body["messages"][0]["content"]).split()
-        answer = {"count": len(words) + (5 if "messages" in body else 0), "tokens": [1_000 + position for position in range(len(words))]}
+        answer = {
+            "count": len(words) + (5 if "messages" in body else 0),
+            "tokens": [1_000 + position for position in range(len(words))],
+        }
         return web.json_response(answer | {"token_strs": [f"Ġ{word}" for word in words]})
 
     async def models(request: web.Request) -> web.StreamResponse:

@@ -30,9 +30,13 @@ def fed(*chunks: bytes) -> StreamedAnswer:
     newline=st.sampled_from([b"\n", b"\r\n"]),
     spacing=st.sampled_from([(",", ":"), (", ", ": ")]),
 )
-def test_every_cut_of_a_stream_reads_the_same(texts: list[str], cuts: list[int], newline: bytes, spacing: tuple[str, str]) -> None:
+def test_every_cut_of_a_stream_reads_the_same(
+    texts: list[str], cuts: list[int], newline: bytes, spacing: tuple[str, str]
+) -> None:
     events = [event({"choices": [{"text": text}]}, spacing) for text in texts]
-    stream = (b": ping\n\n" + b"".join(events) + event({"choices": [], "usage": USAGE}) + b"data: [DONE]\n\n").replace(b"\n", newline)
+    stream = (b": ping\n\n" + b"".join(events) + event({"choices": [], "usage": USAGE}) + b"data: [DONE]\n\n").replace(
+        b"\n", newline
+    )
     borders = [0, *sorted(cut for cut in cuts if cut < len(stream)), len(stream)]
     answer = fed(*(stream[start:end] for start, end in itertools.pairwise(borders)))
     assert answer.end() is None
@@ -43,19 +47,28 @@ def test_every_cut_of_a_stream_reads_the_same(texts: list[str], cuts: list[int],
 
 def test_a_chats_opening_event_is_no_token() -> None:
     opening = event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
-    answer = fed(opening, event({"choices": [{"delta": {"content": "a"}}]}), event({"choices": [{"delta": {"content": "b"}}]}))
+    answer = fed(
+        opening, event({"choices": [{"delta": {"content": "a"}}]}), event({"choices": [{"delta": {"content": "b"}}]})
+    )
     assert answer.token_times == [1.0, 2.0]
 
 
 def test_usage_may_come_with_the_last_choice() -> None:
-    answer = fed(event({"choices": [{"text": "a"}], "usage": None}), event({"choices": [{"text": "b"}], "usage": USAGE}), b"data: [DONE]\n\n")
+    answer = fed(
+        event({"choices": [{"text": "a"}], "usage": None}),
+        event({"choices": [{"text": "b"}], "usage": USAGE}),
+        b"data: [DONE]\n\n",
+    )
     assert answer.end() is None
     assert answer.usage == TokenUsage(7, 2, 5)
 
 
 def test_an_error_before_done_wins_and_the_first_one_is_kept() -> None:
     answer = fed(
-        event({"choices": [{"text": "a"}]}), event({"error": {"message": "m", "type": "t"}}), event({"error": {"message": "n"}}), b"data: [DONE]\n\n"
+        event({"choices": [{"text": "a"}]}),
+        event({"error": {"message": "m", "type": "t"}}),
+        event({"error": {"message": "n"}}),
+        b"data: [DONE]\n\n",
     )
     failure = answer.end()
     assert failure is not None

@@ -21,7 +21,13 @@ MAIN = "import typer; from cli.bench import bench; typer.run(bench)"
 async def start(*options: str, env: dict[str, str] | None = None) -> asyncio.subprocess.Process:
     pipe = asyncio.subprocess.PIPE
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-c", MAIN, *options, stdout=pipe, stderr=pipe, env={"COLUMNS": "300", "PATH": "/usr/bin:/bin"} | (env or {})
+        sys.executable,
+        "-c",
+        MAIN,
+        *options,
+        stdout=pipe,
+        stderr=pipe,
+        env={"COLUMNS": "300", "PATH": "/usr/bin:/bin"} | (env or {}),
     )
 
 
@@ -34,7 +40,18 @@ async def run(*options: str, env: dict[str, str] | None = None) -> tuple[int, st
 
 async def test_json_on_standard_output_and_the_table_beside_it(server: Any) -> None:
     code, out, err = await run(
-        "--url", server.url, "--concurrency", "4", "--requests", "20", "--warmup", "3", "--input-tokens", "uniform:4:9", "--json", "-"
+        "--url",
+        server.url,
+        "--concurrency",
+        "4",
+        "--requests",
+        "20",
+        "--warmup",
+        "3",
+        "--input-tokens",
+        "uniform:4:9",
+        "--json",
+        "-",
     )
     assert code == 0
     report = json.loads(out)
@@ -62,7 +79,9 @@ async def test_a_trace_is_replayed(server: Any, tmp_path: Path) -> None:
     rows = [f"2023-11-16 18:15:{second:02}.0,{10 * (second + 1)},{second + 1}" for second in range(10)]
     trace = tmp_path / "trace.csv"
     trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "\n".join(rows))
-    code, out, _ = await run("--url", server.url, "--trace", str(trace), "--limit", "5", "--time-scale", "0.05", "--json", "-")
+    code, out, _ = await run(
+        "--url", server.url, "--trace", str(trace), "--limit", "5", "--time-scale", "0.05", "--json", "-"
+    )
     assert code == 0
     assert json.loads(out)["tokens"] == {"prompt": 150, "cached": None, "output": 15, "requests_without_usage": 0}
 
@@ -85,7 +104,9 @@ async def test_the_key_comes_from_the_environment(server: Any) -> None:
 
 
 async def test_ctrl_c_prints_what_there_is(server: Any) -> None:
-    process = await start("--url", server.url, "--model", "slow", "--concurrency", "2", "--requests", "1000", "--json", "-")
+    process = await start(
+        "--url", server.url, "--model", "slow", "--concurrency", "2", "--requests", "1000", "--json", "-"
+    )
     while len(server.bodies) < 7:  # noqa: ASYNC110
         await asyncio.sleep(0.05)
     process.send_signal(signal.SIGINT)
@@ -120,7 +141,9 @@ async def test_ctrl_c_prints_what_there_is(server: Any) -> None:
         (("--rate", "1e6", "--duration", "1e6"), ("--duration", "1e+06", "at most")),
     ],
 )
-def test_bad_input_names_the_option_the_value_and_what_is_allowed(options: tuple[str, ...], words: tuple[str, ...]) -> None:
+def test_bad_input_names_the_option_the_value_and_what_is_allowed(
+    options: tuple[str, ...], words: tuple[str, ...]
+) -> None:
     """In this process: all of it is refused before anything begins."""
     app = typer.Typer()
     app.command()(bench)

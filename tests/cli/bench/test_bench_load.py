@@ -38,7 +38,9 @@ def test_a_trace_keeps_its_times_stretched() -> None:
 
 
 def test_a_trace_can_be_cut_by_number_and_by_time() -> None:
-    by_number, by_time = (traced_load(TRACE, 1.0, RequestPace(), extent, seed=0) for extent in (Extent(requests=2), Extent(duration_s=3)))
+    by_number, by_time = (
+        traced_load(TRACE, 1.0, RequestPace(), extent, seed=0) for extent in (Extent(requests=2), Extent(duration_s=3))
+    )
     assert by_number.arrivals_s is not None
     assert by_time.arrivals_s is not None
     assert list(by_number.arrivals_s) == list(by_time.arrivals_s) == [0, 1]
@@ -52,7 +54,9 @@ def test_a_trace_gives_only_its_lengths_to_a_rate_or_a_concurrency() -> None:
 
 
 def test_the_same_seed_gives_the_same_load() -> None:
-    first, second = (drawn_load(Uniform(1, 99), Uniform(1, 99), RequestPace(rate=5), Extent(requests=20), seed=7) for _ in range(2))
+    first, second = (
+        drawn_load(Uniform(1, 99), Uniform(1, 99), RequestPace(rate=5), Extent(requests=20), seed=7) for _ in range(2)
+    )
     assert first.arrivals_s is not None
     assert second.arrivals_s is not None
     assert (first.prompt_tokens == second.prompt_tokens).all()

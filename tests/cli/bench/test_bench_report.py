@@ -60,7 +60,11 @@ def test_the_record_sums_what_the_server_counted() -> None:
     figures = summary(record)
     assert figures["elapsed_s"] == 3.0
     assert figures["tokens"] == {"prompt": 150, "cached": 64, "output": 8, "requests_without_usage": 0}
-    assert figures["throughput"] == {"requests_per_s": 0.667, "output_tokens_per_s": 2.667, "total_tokens_per_s": 52.667}
+    assert figures["throughput"] == {
+        "requests_per_s": 0.667,
+        "output_tokens_per_s": 2.667,
+        "total_tokens_per_s": 52.667,
+    }
     assert figures["latency_ms"]["ttft"]["p50"] == 500
     assert figures["latency_ms"]["tpot"]["max"] == 500
     assert figures["latency_ms"]["tpot"]["mean"] == 375

@@ -22,7 +22,9 @@ async def outcome(url: str, load: BenchLoad, model: str = "good", stop: asyncio.
 
 
 async def test_a_closed_loop_sends_every_request_once(server: Any) -> None:
-    record = await outcome(server.url, drawn_load(Fixed(6), Fixed(3), RequestPace(concurrency=8), Extent(requests=50), 0))
+    record = await outcome(
+        server.url, drawn_load(Fixed(6), Fixed(3), RequestPace(concurrency=8), Extent(requests=50), 0)
+    )
     assert (record.ok, record.failed, record.unfinished) == (50, 0, 0)
     assert (record.prompt_tokens, record.output_tokens) == (300, 150)
     assert len(server.bodies) == 50
@@ -30,13 +32,17 @@ async def test_a_closed_loop_sends_every_request_once(server: Any) -> None:
 
 @pytest.mark.whole
 async def test_a_closed_loop_holds_its_concurrency(server: Any) -> None:
-    await outcome(server.url, drawn_load(Fixed(1), Fixed(3), RequestPace(concurrency=4), Extent(requests=12), 0), model="slow")
+    await outcome(
+        server.url, drawn_load(Fixed(1), Fixed(3), RequestPace(concurrency=4), Extent(requests=12), 0), model="slow"
+    )
     assert server.max_open == 4
 
 
 @pytest.mark.whole
 async def test_a_duration_stops_the_sending_and_lets_requests_end(server: Any) -> None:
-    record = await outcome(server.url, drawn_load(Fixed(1), Fixed(3), RequestPace(concurrency=2), Extent(duration_s=0.6), 0), model="slow")
+    record = await outcome(
+        server.url, drawn_load(Fixed(1), Fixed(3), RequestPace(concurrency=2), Extent(duration_s=0.6), 0), model="slow"
+    )
     assert 2 <= record.ok <= 4
     assert record.unfinished == 0
     assert record.elapsed_s > 0.5
@@ -52,7 +58,11 @@ async def test_an_open_loop_does_not_wait_for_answers(server: Any) -> None:
 
 
 async def test_failures_do_not_end_a_run(server: Any) -> None:
-    record = await outcome(server.url, drawn_load(Fixed(1), Fixed(1), RequestPace(concurrency=3), Extent(requests=9), 0), model="silent_end")
+    record = await outcome(
+        server.url,
+        drawn_load(Fixed(1), Fixed(1), RequestPace(concurrency=3), Extent(requests=9), 0),
+        model="silent_end",
+    )
     assert (record.ok, record.failed) == (0, 9)
 
 
@@ -60,7 +70,12 @@ async def test_stopping_cuts_open_requests_off_and_counts_them(server: Any) -> N
     stop = asyncio.Event()
     asyncio.get_running_loop().call_later(0.3, stop.set)
     started = time.monotonic()
-    record = await outcome(server.url, drawn_load(Fixed(1), Fixed(1), RequestPace(concurrency=5), Extent(requests=50), 0), model="hanging", stop=stop)
+    record = await outcome(
+        server.url,
+        drawn_load(Fixed(1), Fixed(1), RequestPace(concurrency=5), Extent(requests=50), 0),
+        model="hanging",
+        stop=stop,
+    )
     assert time.monotonic() - started < 3
     assert (record.ended, record.unfinished) == (0, 5)
 

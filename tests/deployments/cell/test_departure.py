@@ -14,7 +14,18 @@ times = st.floats(1.0, 4e9)
 losts = st.builds(Lost, counts, counts, counts, st.lists(texts, max_size=3).map(tuple))
 events: st.SearchStrategy[Event] = st.one_of(
     st.builds(Ready, st.sampled_from(MemberKind), texts, times, texts, counts),
-    st.builds(Ended, st.sampled_from(MemberKind), texts, times, st.sampled_from(DepartureCause), texts, counts, texts, losts, texts),
+    st.builds(
+        Ended,
+        st.sampled_from(MemberKind),
+        texts,
+        times,
+        st.sampled_from(DepartureCause),
+        texts,
+        counts,
+        texts,
+        losts,
+        texts,
+    ),
 )
 
 
@@ -25,8 +36,14 @@ def test_a_line_gives_its_event_back(event: Event) -> None:
 
 
 def test_a_line_says_whether_an_end_was_planned() -> None:
-    planned = {cause: json.loads(line_of(Ended(MemberKind.REPLICA, "r", 1.0, cause)))["planned"] for cause in DepartureCause}
-    assert [cause for cause in DepartureCause if planned[cause]] == [DepartureCause.STOPPED, DepartureCause.DRAINED, DepartureCause.SPOT_NOTICE]
+    planned = {
+        cause: json.loads(line_of(Ended(MemberKind.REPLICA, "r", 1.0, cause)))["planned"] for cause in DepartureCause
+    }
+    assert [cause for cause in DepartureCause if planned[cause]] == [
+        DepartureCause.STOPPED,
+        DepartureCause.DRAINED,
+        DepartureCause.SPOT_NOTICE,
+    ]
 
 
 BAD = [

@@ -16,7 +16,12 @@ def ready(who: str, at: float, model: str = "demo", kind: MemberKind = MemberKin
 
 
 def ended(
-    who: str, at: float, cause: DepartureCause = DepartureCause.PROCESS_DIED, reported_by: str = "g1", lost: Lost | None = None, model: str = "demo"
+    who: str,
+    at: float,
+    cause: DepartureCause = DepartureCause.PROCESS_DIED,
+    reported_by: str = "g1",
+    lost: Lost | None = None,
+    model: str = "demo",
 ) -> Ended:
     return Ended(MemberKind.REPLICA, who, at, cause, model, 7, reported_by, lost or Lost())
 
@@ -34,7 +39,14 @@ def only(history: DepartureHistory) -> Departure:
 
 
 def test_what_comes_in_its_place_is_the_next_of_its_model_to_be_ready() -> None:
-    history = history_of(ready("r1", 1.0), ready("r2", 2.0), ended("r1", 10.0), ready("x1", 11.0, "other"), ready("r3", 19.5), ready("r4", 30.0))
+    history = history_of(
+        ready("r1", 1.0),
+        ready("r2", 2.0),
+        ended("r1", 10.0),
+        ready("x1", 11.0, "other"),
+        ready("r3", 19.5),
+        ready("r4", 30.0),
+    )
     assert (only(history).replaced_by, only(history).ready_unix_s) == ("r3", 19.5)
 
 
@@ -50,7 +62,16 @@ def test_a_replacement_may_be_heard_of_before_the_end() -> None:
     assert only(history_of(ready("r1", 1.0), ready("r2", 9.0), ended("r1", 10.0))).replaced_by is None
 
 
-@given(st.permutations([ready("r1", 1.0), ended("r1", 10.0, lost=Lost(1, 2, 30, ("a",))), ended("r1", 10.1, reported_by="g2"), ready("r2", 15.0)]))
+@given(
+    st.permutations(
+        [
+            ready("r1", 1.0),
+            ended("r1", 10.0, lost=Lost(1, 2, 30, ("a",))),
+            ended("r1", 10.1, reported_by="g2"),
+            ready("r2", 15.0),
+        ]
+    )
+)
 def test_the_order_in_which_it_is_heard_of_does_not_matter(events: list[Event]) -> None:
     """But for a beginning that is heard of after the end, which is a return."""
     if events.index(ready("r1", 1.0)) > min(events.index(event) for event in events if isinstance(event, Ended)):
@@ -65,8 +86,14 @@ def test_the_order_in_which_it_is_heard_of_does_not_matter(events: list[Event]) 
 
 
 def test_nothing_is_awaited_in_the_place_of_what_serve_stopped() -> None:
-    assert only(history_of(ready("r1", 1.0), ended("r1", 10.0, DepartureCause.STOPPED), ready("r2", 11.0))).replaced_by is None
-    assert only(history_of(ready("r1", 1.0), ended("r1", 10.0, DepartureCause.DRAINED), ready("r2", 11.0))).replaced_by == "r2"
+    assert (
+        only(history_of(ready("r1", 1.0), ended("r1", 10.0, DepartureCause.STOPPED), ready("r2", 11.0))).replaced_by
+        is None
+    )
+    assert (
+        only(history_of(ready("r1", 1.0), ended("r1", 10.0, DepartureCause.DRAINED), ready("r2", 11.0))).replaced_by
+        == "r2"
+    )
 
 
 def test_the_first_word_on_the_cause_stands_and_each_tells_its_losses_once() -> None:
@@ -75,7 +102,11 @@ def test_the_first_word_on_the_cause_stands_and_each_tells_its_losses_once() -> 
     assert history.take(ended("r1", 10.2, DepartureCause.UNRESPONSIVE, "g2", Lost(0, 2, 50, ("a", "b"))))
     assert not history.take(ended("r1", 10.0, DepartureCause.ENGINE_DIED, "g1", Lost(1, 0, 100, ("a",))))
     departure = only(history)
-    assert (departure.cause, departure.at_unix_s, departure.lost) == (DepartureCause.ENGINE_DIED, 10.0, Lost(1, 2, 150, ("a", "b")))
+    assert (departure.cause, departure.at_unix_s, departure.lost) == (
+        DepartureCause.ENGINE_DIED,
+        10.0,
+        Lost(1, 2, 150, ("a", "b")),
+    )
     (tally,) = history.departures().tallies
     assert (tally.count, tally.cause, tally.lost) == (1, DepartureCause.ENGINE_DIED, Lost(1, 2, 150))
 
@@ -106,7 +137,9 @@ def test_the_model_and_the_process_are_known_from_the_beginning() -> None:
 
 
 def test_those_that_live_are_told_from_those_that_ended() -> None:
-    history = history_of(ready("g1", 1.0, "", MemberKind.GATEWAY), ready("g2", 1.0, "", MemberKind.GATEWAY), ready("r1", 1.0))
+    history = history_of(
+        ready("g1", 1.0, "", MemberKind.GATEWAY), ready("g2", 1.0, "", MemberKind.GATEWAY), ready("r1", 1.0)
+    )
     history.take(Ended(MemberKind.GATEWAY, "g1", 2.0, DepartureCause.PROCESS_DIED))
     assert [one.who for one in history.living(MemberKind.GATEWAY)] == ["g2"]
     assert history.get(MemberKind.GATEWAY, "g2") is None
@@ -119,8 +152,12 @@ def test_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(200):
         history.take(ready(f"r{number}", number))
         history.take(ended(f"r{number}", number + 0.5, lost=Lost(1, 0, 1, (f"d{number}",))))
-    assert [departure.who for departure in history.departures().last] == [f"r{number}" for number in range(200 - module.KEPT, 200)]
-    assert max(len(kept) for kept in (history._known, history._reported_by, history._last, history._spare)) <= module.KEPT
+    assert [departure.who for departure in history.departures().last] == [
+        f"r{number}" for number in range(200 - module.KEPT, 200)
+    ]
+    assert (
+        max(len(kept) for kept in (history._known, history._reported_by, history._last, history._spare)) <= module.KEPT
+    )
     (tally,) = history.departures().tallies
     assert (tally.count, tally.lost) == (200, Lost(200, 0, 200))
 

@@ -22,7 +22,9 @@ class Heard:
         self.news = 0
         self.heard = asyncio.Event()
         self.died: list[tuple[MemberKind, str]] = []
-        self.departure_tracker = DepartureTracker(folder, began_unix_s, self._changed, lambda kind, who: self.died.append((kind, who)))
+        self.departure_tracker = DepartureTracker(
+            folder, began_unix_s, self._changed, lambda kind, who: self.died.append((kind, who))
+        )
 
     def _changed(self) -> None:
         self.news += 1
@@ -59,7 +61,9 @@ def written(folder: Path) -> list[Event]:
     return [read_event(line) for line in (folder / FILE_NAME).read_text().splitlines()]
 
 
-async def test_a_process_that_is_killed_is_noticed_at_once_with_what_it_held(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
+async def test_a_process_that_is_killed_is_noticed_at_once_with_what_it_held(
+    tmp_path: Path, process: subprocess.Popen[bytes]
+) -> None:
     heard = Heard(tmp_path)
     heard.departure_tracker.process(MemberKind.GATEWAY, "g1", there(process, Lost(broken=1)))
     heard.departure_tracker.process(MemberKind.GATEWAY, "g1", there(process, Lost(broken=3, tokens=70)))
@@ -73,7 +77,9 @@ async def test_a_process_that_is_killed_is_noticed_at_once_with_what_it_held(tmp
     assert (last.who, last.cause, last.lost.broken) == ("g1", DepartureCause.PROCESS_DIED, 3)
 
 
-async def test_one_that_leaves_is_no_loss_however_its_process_ends(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
+async def test_one_that_leaves_is_no_loss_however_its_process_ends(
+    tmp_path: Path, process: subprocess.Popen[bytes]
+) -> None:
     heard = Heard(tmp_path)
     heard.departure_tracker.process(MemberKind.GATEWAY, "g1", there(process))
     heard.departure_tracker.ended(Ended(MemberKind.GATEWAY, "g1", time.time(), DepartureCause.STOPPED))
@@ -117,7 +123,11 @@ async def test_there_is_one_controller(tmp_path: Path) -> None:
     for who in ("controller-1", "controller-1", "controller-2"):
         heard.departure_tracker.process(MemberKind.CONTROLLER, who, Presence(1, "another machine"))
     (departure,) = heard.departure_tracker.departures().last
-    assert (departure.kind, departure.who, departure.cause) == (MemberKind.CONTROLLER, "controller-1", DepartureCause.PROCESS_DIED)
+    assert (departure.kind, departure.who, departure.cause) == (
+        MemberKind.CONTROLLER,
+        "controller-1",
+        DepartureCause.PROCESS_DIED,
+    )
     assert departure.replaced_by == "controller-2"
 
 
@@ -125,13 +135,17 @@ async def test_a_directory_that_comes_in_another_s_place_knows_all_and_tells_of_
     began = time.time()
     first = Heard(tmp_path, began)
     first.departure_tracker.replica("r1", "demo", 7)
-    first.departure_tracker.ended(Ended(MemberKind.REPLICA, "r1", time.time(), DepartureCause.ENGINE_DIED, "demo", 7, "g1", Lost(1, 2, 3, ("d",))))
+    first.departure_tracker.ended(
+        Ended(MemberKind.REPLICA, "r1", time.time(), DepartureCause.ENGINE_DIED, "demo", 7, "g1", Lost(1, 2, 3, ("d",)))
+    )
     second = Heard(tmp_path, began)
     lost_replica, lost_directory = second.departure_tracker.departures().last
     assert (lost_replica.cause, lost_replica.lost) == (DepartureCause.ENGINE_DIED, Lost(1, 2, 3, ("d",)))
     assert (lost_directory.kind, lost_directory.cause) == (MemberKind.DIRECTORY, DepartureCause.PROCESS_DIED)
     assert lost_directory.replaced_by is not None
-    second.departure_tracker.ended(Ended(MemberKind.REPLICA, "r1", time.time(), DepartureCause.ENGINE_DIED, "demo", 7, "g1", Lost(1, 2, 3, ("d",))))
+    second.departure_tracker.ended(
+        Ended(MemberKind.REPLICA, "r1", time.time(), DepartureCause.ENGINE_DIED, "demo", 7, "g1", Lost(1, 2, 3, ("d",)))
+    )
     assert second.departure_tracker.departures().last[0].lost.requests == 3, "told again to the next directory"
     second.departure_tracker.replica("r2", "demo", 8)
     assert second.departure_tracker.departures().last[0].replaced_by == "r2"
@@ -139,7 +153,9 @@ async def test_a_directory_that_comes_in_another_s_place_knows_all_and_tells_of_
 
 async def test_a_gateway_whose_clock_is_ahead_hides_no_replacement(tmp_path: Path) -> None:
     heard = Heard(tmp_path)
-    heard.departure_tracker.ended(Ended(MemberKind.REPLICA, "r1", time.time() + 100, DepartureCause.UNRESPONSIVE, "demo"))
+    heard.departure_tracker.ended(
+        Ended(MemberKind.REPLICA, "r1", time.time() + 100, DepartureCause.UNRESPONSIVE, "demo")
+    )
     heard.departure_tracker.replica("r2", "demo", 8)
     assert heard.departure_tracker.departures().last[0].replaced_by == "r2"
 
@@ -149,7 +165,9 @@ async def test_another_cell_s_lives_are_not_this_one_s(tmp_path: Path) -> None:
     assert not Heard(tmp_path, time.time() + 1).reported()
 
 
-async def test_who_ended_while_there_was_no_directory_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_ended_while_there_was_no_directory_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = Heard(tmp_path)
     first.departure_tracker.process(MemberKind.GATEWAY, "g1", own_presence())
     first.departure_tracker.process(MemberKind.GATEWAY, "g2", own_presence())

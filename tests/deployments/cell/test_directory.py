@@ -99,7 +99,9 @@ async def test_orders_are_heard_and_outlive_the_actor(tmp_path: Path) -> None:
     version = (await one.watch(-1, 1.0)).version
     await one.register(facts())
     await one.order(cordon())
-    reported = await one.order(Act(time.time(), ActKind.PIN, "demo", "me", "because", replicas=4, until_unix_s=time.time() + 60))
+    reported = await one.order(
+        Act(time.time(), ActKind.PIN, "demo", "me", "because", replicas=4, until_unix_s=time.time() + 60)
+    )
     listing = await one.watch(version, 1.0)
     assert listing.orders == reported
     assert listing.orders.cordoned("demo") == {"r1"}
@@ -169,7 +171,9 @@ async def test_an_epoch_is_on_the_disk_before_anyone_hears_of_it(tmp_path: Path)
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"demo": -1}', '{"demo": "2"}', '{"demo"'])
-async def test_where_the_epochs_are_lost_replicas_and_gateways_know_them(tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_where_the_epochs_are_lost_replicas_and_gateways_know_them(
+    tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "epochs.json").write_text(content)
     one = Directory("secret", run_dir=str(tmp_path))
     assert "epochs.json" in caplog.text

@@ -78,7 +78,9 @@ def test_what_has_ended_is_forgotten() -> None:
 
 
 def test_cordons() -> None:
-    history = OperatorOrders([Act(1.0, ActKind.CORDON, "m", "me", "odd", "r1"), Act(2.0, ActKind.CORDON, "n", "you", "", "r2")])
+    history = OperatorOrders(
+        [Act(1.0, ActKind.CORDON, "m", "me", "odd", "r1"), Act(2.0, ActKind.CORDON, "n", "you", "", "r2")]
+    )
     orders = history.orders(3.0)
     assert (orders.cordoned("m"), orders.cordoned("n"), orders.cordoned("none")) == ({"r1"}, {"r2"}, frozenset())
     cordon = orders.cordon_of("r1")
@@ -97,7 +99,9 @@ def test_a_drain_leaves_nothing_in_force() -> None:
 
 
 @given(st.lists(acts, max_size=12), st.floats(0, 1e10))
-def test_the_file_gives_the_same_book_back(tmp_path_factory: pytest.TempPathFactory, done: list[Act], now: float) -> None:
+def test_the_file_gives_the_same_book_back(
+    tmp_path_factory: pytest.TempPathFactory, done: list[Act], now: float
+) -> None:
     path = tmp_path_factory.mktemp("audit") / "controls.jsonl"
     for act in done:
         Audit(path).write(act)

@@ -43,7 +43,9 @@ def test_what_waits_says_for_what() -> None:
 
 
 def test_fields_of_a_newer_gateway_are_left_out() -> None:
-    content = json.loads(ScalingFacts("m", 1, 0.0, driven(1), {}, LatencySignals(30.0, 7, 0.1, 0.2, 0.3, 0.01)).encode())
+    content = json.loads(
+        ScalingFacts("m", 1, 0.0, driven(1), {}, LatencySignals(30.0, 7, 0.1, 0.2, 0.3, 0.01)).encode()
+    )
     expected = read_scaling_facts(json.dumps(content).encode())
     for table in ("lanes", "replicas", "flows"):
         content["snapshot"][table]["fields"].append("news")
@@ -53,7 +55,10 @@ def test_fields_of_a_newer_gateway_are_left_out() -> None:
     assert read_scaling_facts(json.dumps(content).encode()) == expected
 
 
-@pytest.mark.parametrize("payload", [b"", b"{", b"[]", b"{}", b"7", b'{"model": "m", "epoch": 1, "age_s": 0, "latencies": null, "snapshot": {}}'])
+@pytest.mark.parametrize(
+    "payload",
+    [b"", b"{", b"[]", b"{}", b"7", b'{"model": "m", "epoch": 1, "age_s": 0, "latencies": null, "snapshot": {}}'],
+)
 def test_what_is_no_page_is_refused(payload: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         read_scaling_facts(payload)
@@ -74,7 +79,11 @@ def test_latencies_of_the_last_seconds() -> None:
     window.ended(1.0, 11, 99.0)
     window.ended(1.0, 1, 99.0)
     reported = window.over(10.0, 100.0)
-    assert (reported.requests, reported.ttft_p50_s, reported.tpot_p90_s) == (11, pytest.approx(0.95), pytest.approx(0.1))
+    assert (reported.requests, reported.ttft_p50_s, reported.tpot_p90_s) == (
+        11,
+        pytest.approx(0.95),
+        pytest.approx(0.1),
+    )
     assert window.over(1e9, 100.0).requests == 100
     assert window.over(5.0, 1_000.0).requests == 0
 
@@ -82,5 +91,10 @@ def test_latencies_of_the_last_seconds() -> None:
 def test_reading_costs_little() -> None:
     """A thousand replicas: some 100 kB, not a megabyte."""
     snapshot = driven(1)
-    many = replace(snapshot, replicas=tuple(replace(snapshot.replicas[0], replica_id=f"engine-model#{number:08}") for number in range(1_000)))
+    many = replace(
+        snapshot,
+        replicas=tuple(
+            replace(snapshot.replicas[0], replica_id=f"engine-model#{number:08}") for number in range(1_000)
+        ),
+    )
     assert len(ScalingFacts("m", 1, 0.0, many, {}).encode()) < 120_000

@@ -34,17 +34,30 @@ def test_a_start_that_moves_slowly_is_told_in_the_end() -> None:
     """Each decision expects it a little later than the one before: what was told last is what counts."""
     scaling_states = ScalingStates()
     scaling_states.take(STATE)
-    reported = [scaling_states.take(replace(STATE, at_unix_s=1_000.0 + second, start_up_eta_s=40.0 - 0.9 * second)) for second in range(1, 12)]
+    reported = [
+        scaling_states.take(replace(STATE, at_unix_s=1_000.0 + second, start_up_eta_s=40.0 - 0.9 * second))
+        for second in range(1, 12)
+    ]
     assert sum(reported) == 2
 
 
 def test_everything_is_counted() -> None:
     scaling_states = ScalingStates()
-    for reason, alarms in (("backlog", ()), ("stale", ("stale",)), ("stale", ("stale", "unresponsive")), ("steady", ())):
+    for reason, alarms in (
+        ("backlog", ()),
+        ("stale", ("stale",)),
+        ("stale", ("stale", "unresponsive")),
+        ("steady", ()),
+    ):
         scaling_states.take(replace(STATE, reason=reason, alarms=alarms))
     scaling_states.take(replace(STATE, model="other"))
     scaling = scaling_states.scaling()
-    assert set(scaling.decisions) == {("m", "backlog", 1), ("m", "stale", 2), ("m", "steady", 1), ("other", "backlog", 1)}
+    assert set(scaling.decisions) == {
+        ("m", "backlog", 1),
+        ("m", "stale", 2),
+        ("m", "steady", 1),
+        ("other", "backlog", 1),
+    }
     assert set(scaling.alarms) == {("m", "stale", 2), ("m", "unresponsive", 1)}
     state = scaling.of("m")
     assert state is not None
@@ -58,9 +71,13 @@ def test_nobody_knows_when_what_does_not_start_is_ready() -> None:
 
 def test_a_decision_that_does_not_come_is_told() -> None:
     scaling_states = ScalingStates()
-    assert scaling_states.scaling().overdue_s("m", 1.0, 2_000.0) is None, "nothing is known: the directory may just have begun"
+    assert scaling_states.scaling().overdue_s("m", 1.0, 2_000.0) is None, (
+        "nothing is known: the directory may just have begun"
+    )
     scaling_states.take(STATE)
-    assert not scaling_states.take(replace(STATE, at_unix_s=1_020.0, start_up_eta_s=20.0)), "no news, and heard all the same"
+    assert not scaling_states.take(replace(STATE, at_unix_s=1_020.0, start_up_eta_s=20.0)), (
+        "no news, and heard all the same"
+    )
     scaling = scaling_states.scaling()
     assert scaling.overdue_s("m", 1.0, 1_050.0) is None
     assert scaling.overdue_s("m", 1.0, 1_060.0) == 40.0

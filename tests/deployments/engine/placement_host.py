@@ -30,7 +30,12 @@ def given(ranks: int, accelerator: str, patience_s: float) -> str | None:
 
     model = Model(name="m", source="org/m", settings=EngineSettings(max_model_len=4096, tensor_parallel_size=ranks))
     options = place(model, Pool(name="gpus", accelerator=accelerator, gpus_per_node=8)).serve_options({})
-    handle = serve._run(serve.deployment(graceful_shutdown_timeout_s=0, **options)(Given).bind(), name="given", route_prefix=None, _blocking=False)
+    handle = serve._run(
+        serve.deployment(graceful_shutdown_timeout_s=0, **options)(Given).bind(),
+        name="given",
+        route_prefix=None,
+        _blocking=False,
+    )
     limit = time.monotonic() + patience_s
     while serve.status().applications["given"].status != "RUNNING":
         if time.monotonic() > limit:

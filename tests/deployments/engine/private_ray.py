@@ -1,7 +1,7 @@
 """A private Ray with token authentication and Serve, for the processes that live tests start.
 
-Ray reads its authentication settings when it is imported, and a test process may have imported it before: so only scripts that import this first, in
-a process of their own, use Ray here. Answers go to stdout, one JSON value a line.
+Ray reads its authentication settings when it is imported, and a test process may have imported it before: so only
+scripts that import this first, in a process of their own, use Ray here. Answers go to stdout, one JSON value a line.
 """
 
 import json
@@ -26,7 +26,9 @@ def private_ray(folder: Path, **resources: Any) -> Iterator[None]:
     from ray import serve
 
     namespace = f"test-{secrets.token_hex(4)}"
-    ray.init(include_dashboard=False, _temp_dir=str(folder / "ray"), namespace=namespace, log_to_driver=False, **resources)
+    ray.init(
+        include_dashboard=False, _temp_dir=str(folder / "ray"), namespace=namespace, log_to_driver=False, **resources
+    )
     try:
         serve.start(proxy_location="Disabled")
         yield

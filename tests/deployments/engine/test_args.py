@@ -32,7 +32,15 @@ def test_the_specs_names_become_vllms() -> None:
 
 
 def test_none_leaves_vllms_default() -> None:
-    left_out = {"quantization", "kv_cache_memory_bytes", "reasoning_parser", "tool_call_parser", "chat_template", "speculative_config", "runner"}
+    left_out = {
+        "quantization",
+        "kv_cache_memory_bytes",
+        "reasoning_parser",
+        "tool_call_parser",
+        "chat_template",
+        "speculative_config",
+        "runner",
+    }
     assert not left_out & set(arguments(model()))
 
 
@@ -44,9 +52,18 @@ def test_a_tool_parser_turns_automatic_tool_choice_on() -> None:
 
 def test_speculative_decoding_passes_through(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    values = arguments(model(speculative={"method": "draft_model", "model": str(tmp_path), "num_speculative_tokens": 4}))
-    assert values["speculative_config"] == {"method": "draft_model", "model": str(tmp_path), "num_speculative_tokens": 4}
-    assert arguments(model(speculative={"method": "ngram"}))["speculative_config"] == {"method": "ngram", "num_speculative_tokens": 3}
+    values = arguments(
+        model(speculative={"method": "draft_model", "model": str(tmp_path), "num_speculative_tokens": 4})
+    )
+    assert values["speculative_config"] == {
+        "method": "draft_model",
+        "model": str(tmp_path),
+        "num_speculative_tokens": 4,
+    }
+    assert arguments(model(speculative={"method": "ngram"}))["speculative_config"] == {
+        "method": "ngram",
+        "num_speculative_tokens": 3,
+    }
 
 
 def test_an_embedding_model_runs_as_a_pooler() -> None:

@@ -1,4 +1,5 @@
-"""Engines that compile, as real processes: torch's own compiler, a compiler that is a child program, one that hangs, and none."""
+"""Engines that compile, as real processes: torch's own compiler, a compiler that is a child program, one that hangs,
+and none."""
 
 import os
 import signal
@@ -68,8 +69,12 @@ def test_an_engine_that_says_so_and_spends_time_compiles(start: Start, tmp_path:
     assert not compilers.at_work()
 
 
-@pytest.mark.parametrize(("act", "at_work"), [("while :; do :; done", True), ("sleep 600", False)], ids=["busy", "hangs"])
-def test_a_program_of_the_engine_s_is_a_compiler_while_it_spends_time(start: Start, tmp_path: Path, act: str, at_work: bool) -> None:
+@pytest.mark.parametrize(
+    ("act", "at_work"), [("while :; do :; done", True), ("sleep 600", False)], ids=["busy", "hangs"]
+)
+def test_a_program_of_the_engine_s_is_a_compiler_while_it_spends_time(
+    start: Start, tmp_path: Path, act: str, at_work: bool
+) -> None:
     engine = start(WITH_A_CHILD.format(act=act))
     compilers = Compilers(tmp_path, lambda: [engine.pid])
     assert compilers.at_work()  # it has just begun
@@ -109,6 +114,11 @@ print("after:", mark.exists(), flush=True)
 @pytest.mark.whole
 def test_torch_tells_when_it_compiles(tmp_path: Path) -> None:
     result = subprocess.run(
-        [sys.executable, "-c", TORCH], env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", TORCH],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
     )
     assert result.stdout.splitlines() == ["before: False", "in the compiler: True", "after: False"]

@@ -28,7 +28,9 @@ async def test_each_registration_tells_the_highest_epoch_seen(monkeypatch: pytes
     monkeypatch.setattr(registration, "REGISTER_EVERY_S", 0.01)
     replica = SimpleNamespace(facts=SimpleNamespace(replica_id="r1"), epoch=0, left_ready=asyncio.Event())
     directory = Listens()
-    registered = asyncio.create_task(registration.keep_registered(cast(ReplicaServer, replica), Handle(cast(Any, directory))))
+    registered = asyncio.create_task(
+        registration.keep_registered(cast(ReplicaServer, replica), Handle(cast(Any, directory)))
+    )
     await until(lambda: ("register", "r1", "0") in directory.reported)
     replica.epoch = 7
     await until(lambda: ("register", "r1", "7") in directory.reported)

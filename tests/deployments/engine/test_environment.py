@@ -47,7 +47,9 @@ def test_the_ranks_share_the_booked_cores(ranks: int, threads: str, workers: str
 
 
 def test_a_gpu_replica_keeps_vllms_threads() -> None:
-    assert "OMP_NUM_THREADS" not in replica_environment(model("org/m"), Pool(name="gpu", accelerator="H100", gpus_per_node=8))
+    assert "OMP_NUM_THREADS" not in replica_environment(
+        model("org/m"), Pool(name="gpu", accelerator="H100", gpus_per_node=8)
+    )
 
 
 def test_what_the_node_has_set_for_others_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +60,8 @@ def test_what_the_node_has_set_for_others_is_forgotten(monkeypatch: pytest.Monke
 
 
 def test_serves_log_stays_open_when_vllm_configures_logging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a controller that recovers asks for it: by the handler's file. `dictConfig` closes what `_handlerList` has, here nothing but ours."""
+    """As a controller that recovers asks for it: by the handler's file. `dictConfig` closes what `_handlerList` has,
+    here nothing but ours."""
     file = RotatingFileHandler(tmp_path / "replica.log")
     handler = MemoryHandler(1, target=file)
     serve = logging.getLogger("ray.serve")
@@ -73,7 +76,9 @@ def test_serves_log_stays_open_when_vllm_configures_logging(tmp_path: Path, monk
     file.close()
 
 
-def test_a_replica_has_a_temporary_folder_and_shares_the_compilers_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replica_has_a_temporary_folder_and_shares_the_compilers_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv(INDUCTOR_CACHE, "")
@@ -104,9 +109,19 @@ def test_an_adapter_is_a_folder_with_its_config_or_a_hub_name(folders: tuple[str
         resolve_adapter(folders[0])
 
 
-@pytest.mark.parametrize(("draft", "adapter", "local"), [("local", "local", True), ("org/draft", "local", False), ("local", "org/adapter", False)])
-def test_one_file_from_a_hub_makes_the_whole_not_local(folders: tuple[str, str], draft: str, adapter: str, local: bool) -> None:
+@pytest.mark.parametrize(
+    ("draft", "adapter", "local"),
+    [("local", "local", True), ("org/draft", "local", False), ("local", "org/adapter", False)],
+)
+def test_one_file_from_a_hub_makes_the_whole_not_local(
+    folders: tuple[str, str], draft: str, adapter: str, local: bool
+) -> None:
     speculative = Speculative(method="draft_model", model=folders[0] if draft == "local" else draft)
     adapters = (LoraAdapter(name="a", source=folders[1] if adapter == "local" else adapter),)
-    model = Model(name="m", source=folders[0], settings=EngineSettings(max_model_len=64, speculative=speculative), adapters=adapters)
+    model = Model(
+        name="m",
+        source=folders[0],
+        settings=EngineSettings(max_model_len=64, speculative=speculative),
+        adapters=adapters,
+    )
     assert all_local(model) is local

@@ -35,7 +35,15 @@ class Sequence:
 
 
 def stats(output_tokens: int, decode_s: float = 0.0) -> SequenceStats:
-    return SequenceStats(prompt_tokens=5, cached_tokens=2, output_tokens=output_tokens, preemptions=1, queued_s=0.1, prefill_s=0.2, decode_s=decode_s)
+    return SequenceStats(
+        prompt_tokens=5,
+        cached_tokens=2,
+        output_tokens=output_tokens,
+        preemptions=1,
+        queued_s=0.1,
+        prefill_s=0.2,
+        decode_s=decode_s,
+    )
 
 
 def test_an_exchange_is_the_sum_of_its_sequences_and_the_times_of_the_last() -> None:
@@ -48,7 +56,8 @@ def test_an_exchange_is_the_sum_of_its_sequences_and_the_times_of_the_last() -> 
     assert dispatcher.reports == []
     assert dispatcher.books.end(exchange, now=12.0)
     assert dispatcher.reports == [
-        Finished("r", 200, sequences=3, prompt_tokens=15, cached_tokens=6, output_tokens=12, preemptions=3, queued_s=0.1, prefill_s=0.2, decode_s=3.0,
+        Finished("r", 200, sequences=3, prompt_tokens=15, cached_tokens=6, output_tokens=12, preemptions=3,
+                 queued_s=0.1, prefill_s=0.2, decode_s=3.0,
                  first_byte_s=0.5, wall_s=2.0)
     ]  # fmt: skip
 
@@ -71,7 +80,9 @@ def test_an_aborted_exchange_is_reported_with_what_is_known() -> None:
     dispatcher.books.record("a", stats(3))
     dispatcher.books.end(exchange, now=11.0)
     dispatcher.books.settle(exchange)
-    assert [(report.status, report.sequences, report.output_tokens) for report in dispatcher.reports] == [(CLIENT_LEFT, 1, 3)]
+    assert [(report.status, report.sequences, report.output_tokens) for report in dispatcher.reports] == [
+        (CLIENT_LEFT, 1, 3)
+    ]
     dispatcher.books.record("a", stats(9))
     assert len(dispatcher.reports) == 1
 
@@ -81,7 +92,9 @@ def test_an_exchange_that_asked_the_engine_for_nothing_is_reported_at_its_end() 
     exchange = dispatcher.begin("r")
     exchange.status = 400
     assert dispatcher.books.end(exchange, now=10.25)
-    assert [(report.status, report.sequences, report.first_byte_s, report.wall_s) for report in dispatcher.reports] == [(400, 0, None, 0.25)]
+    assert [(report.status, report.sequences, report.first_byte_s, report.wall_s) for report in dispatcher.reports] == [
+        (400, 0, None, 0.25)
+    ]
 
 
 def test_a_request_that_the_engine_refused_is_not_waited_for() -> None:
@@ -105,7 +118,9 @@ def test_what_no_exchange_asked_for_is_ignored() -> None:
 def test_every_exchange_is_reported_once_and_no_token_is_lost(data: st.DataObject) -> None:
     dispatcher = Desk()
     sizes = data.draw(st.lists(st.lists(st.integers(1, 3), max_size=3), min_size=1, max_size=6))
-    exchanges = [dispatcher.begin(f"r{i}", **{f"{i}-{j}": n for j, n in enumerate(size)}) for i, size in enumerate(sizes)]
+    exchanges = [
+        dispatcher.begin(f"r{i}", **{f"{i}-{j}": n for j, n in enumerate(size)}) for i, size in enumerate(sizes)
+    ]
     events = [("record", f"{i}-{j}") for i, size in enumerate(sizes) for j, n in enumerate(size) for _ in range(n)]
     events += [("end", i) for i in range(len(sizes))]
     for kind, which in data.draw(st.permutations(events)):
@@ -115,7 +130,9 @@ def test_every_exchange_is_reported_once_and_no_token_is_lost(data: st.DataObjec
             dispatcher.books.end(exchanges[int(which)], now=11.0)
     assert dispatcher.books.idle
     assert sorted(report.request_id for report in dispatcher.reports) == sorted(f"r{i}" for i in range(len(sizes)))
-    assert {report.request_id: report.output_tokens for report in dispatcher.reports} == {f"r{i}": sum(size) for i, size in enumerate(sizes)}
+    assert {report.request_id: report.output_tokens for report in dispatcher.reports} == {
+        f"r{i}": sum(size) for i, size in enumerate(sizes)
+    }
 
 
 def expect(dispatcher: Desk, exchange: EngineExchange, count: int, *sequences: Sequence) -> None:

@@ -8,7 +8,18 @@ from dataclasses import replace
 import pytest
 
 from deployments.engine.feed import Feed, Subscription
-from deployments.protocol import HEARTBEAT_S, LOAD_INTERVAL_S, Finished, FirstTokens, Hello, Load, Message, ReplicaFacts, ReplicaState, decode
+from deployments.protocol import (
+    HEARTBEAT_S,
+    LOAD_INTERVAL_S,
+    Finished,
+    FirstTokens,
+    Hello,
+    Load,
+    Message,
+    ReplicaFacts,
+    ReplicaState,
+    decode,
+)
 
 FACTS = ReplicaFacts("r", "m", "http://127.0.0.1:1", 1, "n", "generate", 4096, 8, 2048, 65_536)
 FIRST = FirstTokens(("id", "other"))

@@ -88,7 +88,9 @@ async def session(behind: Behind) -> AsyncIterator[aiohttp.ClientSession]:
     server = HttpServer(behind.guard, "127.0.0.1", 0, keep_alive_s=5)
     await server.start()
     headers = {"Authorization": f"Bearer {SECRET}"}
-    async with aiohttp.ClientSession(f"http://127.0.0.1:{server.port}", headers=headers, timeout=aiohttp.ClientTimeout(total=20)) as session:
+    async with aiohttp.ClientSession(
+        f"http://127.0.0.1:{server.port}", headers=headers, timeout=aiohttp.ClientTimeout(total=20)
+    ) as session:
         yield session
     behind.go.set()
     behind.feed.close()
@@ -96,8 +98,13 @@ async def session(behind: Behind) -> AsyncIterator[aiohttp.ClientSession]:
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/docs", "/v1/completions", FEED_PATH, DRAIN_PATH, CLAIM_PATH])
-@pytest.mark.parametrize("given", [None, "Bearer wrong", "bearer s3cret", f"Bearer {SECRET}x", "Basic s3cret", "Bearer ", f"Bearer {SECRET}, x"])
-async def test_without_the_secret_every_path_is_closed(behind: Behind, session: aiohttp.ClientSession, path: str, given: str | None) -> None:
+@pytest.mark.parametrize(
+    "given",
+    [None, "Bearer wrong", "bearer s3cret", f"Bearer {SECRET}x", "Basic s3cret", "Bearer ", f"Bearer {SECRET}, x"],
+)
+async def test_without_the_secret_every_path_is_closed(
+    behind: Behind, session: aiohttp.ClientSession, path: str, given: str | None
+) -> None:
     headers = {} if given is None else {"Authorization": given}
     async with aiohttp.ClientSession(session._base_url) as stranger, stranger.post(path, headers=headers) as response:
         assert response.status == 401
@@ -128,7 +135,9 @@ async def test_reading_is_not_booked(behind: Behind, session: aiohttp.ClientSess
     assert behind.books.idle
 
 
-async def test_a_client_that_leaves_is_reported_without_statistics(behind: Behind, session: aiohttp.ClientSession) -> None:
+async def test_a_client_that_leaves_is_reported_without_statistics(
+    behind: Behind, session: aiohttp.ClientSession
+) -> None:
     behind.go.clear()
     async with session.post("/v1/completions", headers={"X-Request-Id": "left"}) as response:
         await response.content.readany()
@@ -163,7 +172,9 @@ async def test_draining_refuses_new_work_and_lets_the_old_end(behind: Behind, se
         assert (await running.read()).endswith(b"!")
 
 
-async def test_an_unhealthy_replica_refuses_work_by_another_code(behind: Behind, session: aiohttp.ClientSession) -> None:
+async def test_an_unhealthy_replica_refuses_work_by_another_code(
+    behind: Behind, session: aiohttp.ClientSession
+) -> None:
     behind.state = ReplicaState.UNHEALTHY
     async with session.post("/v1/completions") as response:
         assert (response.status, (await response.json())["error"]["code"]) == (503, UNHEALTHY_CODE)
@@ -218,7 +229,9 @@ async def test_an_overtaken_epoch_gets_no_work_done(behind: Behind, session: aio
             await behind.reports.get()
 
 
-async def test_a_live_request_id_is_refused_and_a_dead_one_is_not(behind: Behind, session: aiohttp.ClientSession) -> None:
+async def test_a_live_request_id_is_refused_and_a_dead_one_is_not(
+    behind: Behind, session: aiohttp.ClientSession
+) -> None:
     behind.go.clear()
     named = {REQUEST_ID_HEADER: "one"}
     async with session.post("/v1/completions", headers=named) as first:
@@ -233,12 +246,19 @@ async def test_a_live_request_id_is_refused_and_a_dead_one_is_not(behind: Behind
         assert third.status == 200
 
 
-async def test_a_claim_tells_what_runs_and_shuts_out_the_owner_before(behind: Behind, session: aiohttp.ClientSession) -> None:
+async def test_a_claim_tells_what_runs_and_shuts_out_the_owner_before(
+    behind: Behind, session: aiohttp.ClientSession
+) -> None:
     behind.go.clear()
-    async with session.post("/v1/completions", headers={REQUEST_ID_HEADER: "one", EPOCH_HEADER: "5", BOOKING_HEADER: "10,20,1"}) as running:
+    async with session.post(
+        "/v1/completions", headers={REQUEST_ID_HEADER: "one", EPOCH_HEADER: "5", BOOKING_HEADER: "10,20,1"}
+    ) as running:
         await running.content.readany()
         async with session.post(CLAIM_PATH, json={"epoch": 6}) as claim:
-            assert await claim.json() == {"epoch": 6, "running": [{"request_id": "one", "booking": "10,20,1", "started": True}]}
+            assert await claim.json() == {
+                "epoch": 6,
+                "running": [{"request_id": "one", "booking": "10,20,1", "started": True}],
+            }
         async with session.post(CLAIM_PATH, json={"epoch": 5}) as claim:
             assert await code_of(claim) == (409, STALE_EPOCH_CODE)
         async with session.post("/v1/completions", headers={EPOCH_HEADER: "5"}) as late:
@@ -247,7 +267,9 @@ async def test_a_claim_tells_what_runs_and_shuts_out_the_owner_before(behind: Be
         assert (await running.read()).endswith(b"!"), "what ran before goes on"
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"epoch": 0}', b'{"epoch": "7"}', b'{"epoch": true}', b'{"epoch": 7}' + b" " * 10_000])
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b'{"epoch": 0}', b'{"epoch": "7"}', b'{"epoch": true}', b'{"epoch": 7}' + b" " * 10_000]
+)
 async def test_a_claim_that_is_none(session: aiohttp.ClientSession, body: bytes) -> None:
     async with session.post(CLAIM_PATH, data=body) as response:
         assert response.status == 400
@@ -280,7 +302,9 @@ async def through(behind: Behind, app: Any) -> list[Any]:
         (ReplicaState.DRAINING, 500, b"{}", False),
     ],
 )
-async def test_an_error_of_a_dead_engine_is_marked_as_such(state: ReplicaState, status: int, body: bytes, marked: bool) -> None:
+async def test_an_error_of_a_dead_engine_is_marked_as_such(
+    state: ReplicaState, status: int, body: bytes, marked: bool
+) -> None:
     behind = Behind()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -296,7 +320,10 @@ async def test_an_error_of_a_dead_engine_is_marked_as_such(state: ReplicaState, 
 
 
 @pytest.mark.parametrize("state", ReplicaState)
-@pytest.mark.parametrize("reported", [b'data: {"error": {"message": "EngineCore", "code": 500}}\n\n', b'event: error\ndata: {"type":"error"}\n\n'])
+@pytest.mark.parametrize(
+    "reported",
+    [b'data: {"error": {"message": "EngineCore", "code": 500}}\n\n', b'event: error\ndata: {"type":"error"}\n\n'],
+)
 async def test_an_engine_that_dies_within_a_stream_is_told_in_our_words(reported: bytes, state: ReplicaState) -> None:
     behind = Behind()
 

@@ -23,7 +23,9 @@ CPU = EngineBuild("0.32.0", "cpu", 2_048)
         (RequestTraits(2_049, 7), dataclasses.replace(CPU, version="0.320.0"), False),
     ],
 )
-def test_a_seed_with_a_prompt_of_several_steps_kills_vllm_0_32_on_a_cpu(asked: RequestTraits, engine: EngineBuild, kills: bool) -> None:
+def test_a_seed_with_a_prompt_of_several_steps_kills_vllm_0_32_on_a_cpu(
+    asked: RequestTraits, engine: EngineBuild, kills: bool
+) -> None:
     assert (killer_of(asked, engine) is not None) == kills
 
 
@@ -31,7 +33,8 @@ def test_a_client_reads_what_is_at_fault_and_what_is_allowed() -> None:
     killer = killer_of(RequestTraits(3_000, 7), CPU)
     assert killer is not None
     assert killer.reported(RequestTraits(3_000, 7), CPU) == (
-        "seed with a prompt of 3000 tokens: vLLM 0.32.0 on cpu ends when a prompt with a seed is prefilled in several steps; "
+        "seed with a prompt of 3000 tokens: vLLM 0.32.0 on cpu ends when a prompt with a seed is prefilled in several "
+        "steps; "
         "allowed: at most 2048 tokens (max_num_batched_tokens), temperature 0, or no seed"
     )
 

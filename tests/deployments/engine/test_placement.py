@@ -44,6 +44,10 @@ def test_the_environment_rides_on_the_actors_options() -> None:
 
 def test_a_simulated_replica_books_a_sliver_of_a_core_and_no_gpu() -> None:
     simulated = Model(
-        name="m-simulated", source="org/m", engine="simulated", simulated=Simulated(costs="c"), settings=EngineSettings(max_model_len=4096)
+        name="m-simulated",
+        source="org/m",
+        engine="simulated",
+        simulated=Simulated(costs="c"),
+        settings=EngineSettings(max_model_len=4096),
     )
     assert place(simulated, GPUS).serve_options({}) == {"ray_actor_options": {"num_cpus": 0.01}}

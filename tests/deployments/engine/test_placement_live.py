@@ -22,9 +22,14 @@ def folder() -> Iterator[Path]:
 
 def test_a_replica_gets_all_its_gpus_of_its_kind_on_one_node_or_none(folder: Path) -> None:
     script = Path(__file__).with_name("placement_host.py")
-    done = subprocess.run([sys.executable, str(script), str(folder)], capture_output=True, text=True, cwd=folder, check=False)
+    done = subprocess.run(
+        [sys.executable, str(script), str(folder)], capture_output=True, text=True, cwd=folder, check=False
+    )
     assert done.returncode == 0, done.stderr[-2000:]
-    given = {(ranks, kind): gpus for ranks, kind, gpus in map(json.loads, filter(lambda line: line.startswith("["), done.stdout.splitlines()))}
+    given = {
+        (ranks, kind): gpus
+        for ranks, kind, gpus in map(json.loads, filter(lambda line: line.startswith("["), done.stdout.splitlines()))
+    }
     assert [len(given[ranks, "L40S"].split(",")) for ranks in (1, 2, 4)] == [1, 2, 4]
     assert given[8, "L40S"] is None
     assert given[2, "H100"] is None

@@ -1,4 +1,5 @@
-"""A replica whose engine dies or hangs: its clients are told, its feed says why, and it ends by itself. The engine is a stand-in for vLLM."""
+"""A replica whose engine dies or hangs: its clients are told, its feed says why, and it ends by itself. The engine is a
+stand-in for vLLM."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,10 +13,22 @@ from deployments.engine import replica as replica_module
 from deployments.engine.backend import EngineCapacity, EngineLoad
 from deployments.engine.exchanges import Exchanges
 from deployments.engine.replica import Identity, ReplicaServer
-from deployments.protocol import ENGINE_DIED_CODE, EPOCH_HEADER, FEED_PATH, EngineFault, Failed, Load, ReplicaState, decode
+from deployments.protocol import (
+    ENGINE_DIED_CODE,
+    EPOCH_HEADER,
+    FEED_PATH,
+    EngineFault,
+    Failed,
+    Load,
+    ReplicaState,
+    decode,
+)
 
 SECRET = "s3cret"
-VLLMS_WORDS = b'data: {"error": {"message": "EngineCore encountered an issue. See stack trace (above) for the root cause.", "code": 500}}\n\n'
+VLLMS_WORDS = (
+    b'data: {"error": {"message": "EngineCore encountered an issue. See stack trace (above) for the root cause.", '
+    b'"code": 500}}\n\n'
+)
 
 
 class Engine:
@@ -87,7 +100,9 @@ def session(replica: ReplicaServer) -> aiohttp.ClientSession:
 
 
 @pytest.mark.parametrize("fault", EngineFault)
-async def test_clients_are_told_the_feed_says_why_and_the_replica_ends(engine: Engine, replica: ReplicaServer, fault: EngineFault) -> None:
+async def test_clients_are_told_the_feed_says_why_and_the_replica_ends(
+    engine: Engine, replica: ReplicaServer, fault: EngineFault
+) -> None:
     async with session(replica) as client, client.get(FEED_PATH) as feed, client.post("/v1/completions") as answer:
         assert await answer.content.readuntil(b"\n\n") == b"data: {}\n\n"
         if fault is EngineFault.DEAD:

@@ -82,9 +82,12 @@ async def test_a_token_that_has_run_out_is_renewed(metadata: Metadata) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "body"), [(200, "FALSE"), (200, "<html>welcome</html>"), (200, "{}"), (200, "[]"), (200, ""), (500, "{"), (403, "")]
+    ("status", "body"),
+    [(200, "FALSE"), (200, "<html>welcome</html>"), (200, "{}"), (200, "[]"), (200, ""), (500, "{"), (403, "")],
 )
-async def test_whatever_else_is_said_is_no_notice(metadata: Metadata, status: int, body: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_whatever_else_is_said_is_no_notice(
+    metadata: Metadata, status: int, body: str, caplog: pytest.LogCaptureFixture
+) -> None:
     metadata.status, metadata.body = status, body
     with caplog.at_level(logging.WARNING):
         waits = asyncio.create_task(spot_notice(metadata.url, every_s=0.01))

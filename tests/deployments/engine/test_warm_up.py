@@ -47,7 +47,9 @@ def test_an_embedding_model_embeds_and_nothing_else() -> None:
 
 def test_tools_are_asked_for_where_they_are_parsed() -> None:
     for parser in (None, "xlam"):
-        assert any("tools" in asked.body for asked in requests_of(model({"tool_call_parser": parser}))) is (parser is not None)
+        assert any("tools" in asked.body for asked in requests_of(model({"tool_call_parser": parser}))) is (
+            parser is not None
+        )
 
 
 def test_what_speculation_excludes_is_not_asked() -> None:

@@ -35,7 +35,9 @@ def test_work_without_a_step_stalls_after_the_limit_and_not_before(gaps: list[fl
     watchdog.check(0.0, 1, 0.0, dead=False)
     for now in accumulate(gaps):
         verdict = watchdog.check(now, 1, 0.0, dead=False)
-        assert verdict is (EngineVerdict.STALLED if now > STALL_S else EngineVerdict.HEALTHY) or abs(now - STALL_S) < 1e-6
+        assert (
+            verdict is (EngineVerdict.STALLED if now > STALL_S else EngineVerdict.HEALTHY) or abs(now - STALL_S) < 1e-6
+        )
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 1.0), st.integers(0, 3), st.booleans()), max_size=200))
@@ -71,12 +73,17 @@ def test_time_in_a_compiler_does_not_count_up_to_its_bound(history: list[tuple[f
         else:
             owed += gap
         verdict = watchdog.check(now, 1, 0.0, dead=False, compiling=compiling)
-        assert verdict is (EngineVerdict.STALLED if owed > STALL_S else EngineVerdict.HEALTHY) or abs(owed - STALL_S) < 1e-6
+        assert (
+            verdict is (EngineVerdict.STALLED if owed > STALL_S else EngineVerdict.HEALTHY)
+            or abs(owed - STALL_S) < 1e-6
+        )
 
 
 def test_a_compiler_that_never_ends_is_a_stall_after_all() -> None:
     watchdog = Watchdog(STALL_S, COMPILE_S)
-    verdicts = [watchdog.check(float(now), 1, 0.0, dead=False, compiling=True) for now in range(int(COMPILE_S + STALL_S) + 3)]
+    verdicts = [
+        watchdog.check(float(now), 1, 0.0, dead=False, compiling=True) for now in range(int(COMPILE_S + STALL_S) + 3)
+    ]
     assert verdicts[int(COMPILE_S + STALL_S)] is EngineVerdict.HEALTHY
     assert verdicts[-1] is EngineVerdict.STALLED
 
@@ -109,7 +116,10 @@ def test_the_cores_own_error_is_found() -> None:
 
 
 def test_of_several_the_last_counts() -> None:
-    assert root_cause(LOG + "(EngineCore pid=124) ERROR [core.py:1] torch.OutOfMemoryError: no room\n") == "torch.OutOfMemoryError: no room"
+    assert (
+        root_cause(LOG + "(EngineCore pid=124) ERROR [core.py:1] torch.OutOfMemoryError: no room\n")
+        == "torch.OutOfMemoryError: no room"
+    )
 
 
 def test_where_the_core_said_nothing_nothing_is_found() -> None:

@@ -1,4 +1,5 @@
-"""The engine's rules once more, step by step, block by block and without any closed form: slow, and simple enough to be believed."""
+"""The engine's rules once more, step by step, block by block and without any closed form: slow, and simple enough to be
+believed."""
 
 from dataclasses import dataclass, field
 

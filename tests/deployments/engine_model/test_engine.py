@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from deployments.engine_model.cost_model import Attention, Chunk, CostModel, Curve, half_square, line, plain_attention, table
+from deployments.engine_model.cost_model import (
+    Attention,
+    Chunk,
+    CostModel,
+    Curve,
+    half_square,
+    line,
+    plain_attention,
+    table,
+)
 from deployments.engine_model.engine import EngineModel
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.engine_model.sequence import Sequence
@@ -15,17 +24,35 @@ from tests.deployments.engine_model.naive_engine import NaiveEngine
 
 COST = CostModel(line(0.004, 2e-5), line(0.0, 1e-5), plain_attention(3e-8, 1e-10))
 PREFIXES = st.sampled_from([(), (1,), (1, 2), (1, 2, 3), (1, 4), (5, 6, 7, 8, 9), tuple(range(20, 45))])
-REQUESTS = st.lists(st.tuples(st.floats(0, 0.3), st.integers(1, 900), st.integers(1, 120), PREFIXES, st.integers(0, 2)), min_size=1, max_size=40)
+REQUESTS = st.lists(
+    st.tuples(st.floats(0, 0.3), st.integers(1, 900), st.integers(1, 120), PREFIXES, st.integers(0, 2)),
+    min_size=1,
+    max_size=40,
+)
 
 
 @pytest.mark.whole
 @settings(max_examples=300, deadline=None)
-@given(REQUESTS, st.integers(1, 12), st.integers(64, 700), st.integers(1_100, 6_000), st.sampled_from([0.0, 3e-8, 1e-5]), st.sampled_from([0, 32]))
+@given(
+    REQUESTS,
+    st.integers(1, 12),
+    st.integers(64, 700),
+    st.integers(1_100, 6_000),
+    st.sampled_from([0.0, 3e-8, 1e-5]),
+    st.sampled_from([0, 32]),
+)
 def test_closed_forms_are_the_steps_that_they_stand_for(
-    requests: list[tuple[float, int, int, tuple[int, ...], int]], sequences: int, budget: int, kv: int, kv_read: float, chunk: int
+    requests: list[tuple[float, int, int, tuple[int, ...], int]],
+    sequences: int,
+    budget: int,
+    kv: int,
+    kv_read: float,
+    chunk: int,
 ) -> None:
     cost = CostModel(
-        line(0.004, 2e-5), line(0.0, 1e-5), Attention(line(1e-4, 2e-6), half_square(1e-10), kv_read, 1e-8, 1e-10, 3e-6, 1e-8, 2 * kv_read)
+        line(0.004, 2e-5),
+        line(0.0, 1e-5),
+        Attention(line(1e-4, 2e-6), half_square(1e-10), kv_read, 1e-8, 1e-10, 3e-6, 1e-8, 2 * kv_read),
     )
     limits = EngineModelLimits(sequences, budget, kv, chunk_tokens=chunk)
     arrived = np.cumsum([gap for gap, *_ in requests]).tolist()
@@ -50,7 +77,9 @@ def test_closed_forms_are_the_steps_that_they_stand_for(
         assert set(finish) == set(naive.finish)
         return
     assert engine.preemptions == naive.preempted
-    assert [sequence.first_s for sequence in made] == pytest.approx([naive.first[index] for index in range(len(requests))], rel=1e-9, abs=1e-7)
+    assert [sequence.first_s for sequence in made] == pytest.approx(
+        [naive.first[index] for index in range(len(requests))], rel=1e-9, abs=1e-7
+    )
     assert [finish[index] for index in range(len(requests))] == pytest.approx(
         [naive.finish[index] for index in range(len(requests))], rel=1e-9, abs=1e-7
     )
@@ -72,7 +101,9 @@ def test_steps_in_is_the_inverse_of_a_run(steps: int, decodes: int, kv: float, k
 def test_a_prompt_is_prefilled_in_chunks_and_samples_at_the_end_of_the_last() -> None:
     engine = EngineModel(EngineModelLimits(8, 100, 10_000), COST)
     engine.add(Sequence("a", 250, 0, 5), 0.0)
-    expected = sum(COST.step_s([Chunk(size, past)], 0, 0, size == 50) for size, past in ((100, 0), (100, 100), (50, 200)))
+    expected = sum(
+        COST.step_s([Chunk(size, past)], 0, 0, size == 50) for size, past in ((100, 0), (100, 100), (50, 200))
+    )
     assert engine.advance().first == ()
     assert engine.advance().first == ()
     at = engine.next_s
@@ -92,7 +123,12 @@ def test_cached_tokens_are_not_prefilled() -> None:
     assert times[1] < times[0] / 2
 
 
-@given(st.lists(st.tuples(st.integers(1, 400), st.integers(1, 60), st.floats(0, 0.2), st.booleans()), min_size=1, max_size=25), st.integers(2, 8))
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 400), st.integers(1, 60), st.floats(0, 0.2), st.booleans()), min_size=1, max_size=25
+    ),
+    st.integers(2, 8),
+)
 def test_aborted_ones_leave_nothing(requests: list[tuple[int, int, float, bool]], sequences: int) -> None:
     engine = EngineModel(EngineModelLimits(sequences, 256, 4_000), COST)
     made, now = [], 0.0

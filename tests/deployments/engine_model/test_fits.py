@@ -30,14 +30,20 @@ def test_a_file_of_this_engine_fits(fitting: tuple[Model, Pool, CostFile]) -> No
 def test_what_the_spec_lowers_is_simulated_and_what_it_raises_is_said(fitting: tuple[Model, Pool, CostFile]) -> None:
     model, pool, file = fitting
     lower = with_settings(model, max_num_seqs=64, max_num_batched_tokens=2_048)
-    assert (limits_for(lower, file).sequences, limits_for(lower, file).step_tokens, misfits(lower, pool, file)) == (64, 2_048, ())
+    assert (limits_for(lower, file).sequences, limits_for(lower, file).step_tokens, misfits(lower, pool, file)) == (
+        64,
+        2_048,
+        (),
+    )
     higher = with_settings(model, max_num_batched_tokens=16_384)
     assert limits_for(higher, file).step_tokens == 8_192
     assert "max_num_batched_tokens = 16384: the costs are known up to 8192" in misfits(higher, pool, file)[0]
     assert "KV tokens" in misfits(with_settings(model, max_model_len=1 << 20), pool, file)[0]
 
 
-@pytest.mark.parametrize(("accelerator", "fits"), [("H100", True), ("H100-80G", True), ("L40S", False), ("L4", False), ("cpu", True)])
+@pytest.mark.parametrize(
+    ("accelerator", "fits"), [("H100", True), ("H100-80G", True), ("L40S", False), ("L4", False), ("cpu", True)]
+)
 def test_another_accelerator_is_said(fitting: tuple[Model, Pool, CostFile], accelerator: str, fits: bool) -> None:
     model, pool, file = fitting
     other = pool.model_copy(update={"accelerator": accelerator})

@@ -1,4 +1,5 @@
-"""The rate of a replica: what the simulated engine does with the same costs, and within what its limits and bounds allow."""
+"""The rate of a replica: what the simulated engine does with the same costs, and within what its limits and bounds
+allow."""
 
 from dataclasses import replace
 
@@ -47,7 +48,9 @@ def test_a_full_engine_serves_that_many(cost: CostModel, limits: EngineModelLimi
     full = slice(len(work) // 5, 4 * len(work) // 5)  # neither while it fills nor while it runs dry
     ends = np.sort(out.finished_s)[full]
     measured = (len(ends) - 1) / (ends[-1] - ends[0])
-    assert rate_at(limits, cost, float(work.prompt_tokens.mean()), float(work.output_tokens.mean())) == pytest.approx(measured, rel=0.15)
+    assert rate_at(limits, cost, float(work.prompt_tokens.mean()), float(work.output_tokens.mean())) == pytest.approx(
+        measured, rel=0.15
+    )
 
 
 @pytest.mark.parametrize(("isl", "osl"), [(500.0, 250.0), (3_000.0, 150.0)])
@@ -64,7 +67,12 @@ def test_what_the_bound_on_itl_leaves_is_kept_in_an_open_loop(isl: float, osl: f
     assert np.nanmean(tpot[500:]) < bound_s
 
 
-@given(st.floats(1, 20_000), st.floats(1, 2_000), st.floats(0.001, 0.5) | st.none(), st.sampled_from([(CPU, SMALL), (H100, LARGE)]))
+@given(
+    st.floats(1, 20_000),
+    st.floats(1, 2_000),
+    st.floats(0.001, 0.5) | st.none(),
+    st.sampled_from([(CPU, SMALL), (H100, LARGE)]),
+)
 def test_it_keeps_the_limits_and_falls_with_tighter_bounds(
     isl: float, osl: float, itl_s: float | None, engine: tuple[CostModel, EngineModelLimits]
 ) -> None:

@@ -1,4 +1,5 @@
-"""Fixtures of the gateway's tests. The loop is uvloop, as it is in a Serve replica: how it writes and closes is a part of what is tested."""
+"""Fixtures of the gateway's tests. The loop is uvloop, as it is in a Serve replica: how it writes and closes is a part
+of what is tested."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -14,17 +15,22 @@ from tests.deployments.gateway.fake_engine import FakeEngine
 from tests.deployments.gateway.rig import SECRET, Handle, Rig, free_port, make_spec
 
 
-def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """The loop of these tests."""
     return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture
 async def make_rig(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Rig]]]:
-    """Starts a gateway with that many engines; other arguments go into the spec. At the end the books of each must balance."""
+    """Starts a gateway with that many engines; other arguments go into the spec. At the end the books of each must
+    balance."""
     rigs: list[Rig] = []
 
-    async def make(engines: int = 1, timeouts: dict[str, float] | None = None, limits: dict[str, int] | None = None, **spec: Any) -> Rig:
+    async def make(
+        engines: int = 1, timeouts: dict[str, float] | None = None, limits: dict[str, int] | None = None, **spec: Any
+    ) -> Rig:
         port = free_port()
         cluster = make_spec(port, timeouts or {}, limits or {}, **spec)
         gateway = Gateway(cluster, cluster.regions[0], SECRET, tmp_path)

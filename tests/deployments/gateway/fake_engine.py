@@ -1,6 +1,8 @@
-"""A real HTTP server on a loopback port that stands in for an engine replica, since an engine does not misbehave on command.
+"""A real HTTP server on a loopback port that stands in for an engine replica, since an engine does not misbehave on
+command.
 
-It speaks the replica's feed (deployments/protocol.py) and answers requests as `behave` says; the behaviours below cover how engines fail.
+It speaks the replica's feed (deployments/protocol.py) and answers requests as `behave` says; the behaviours below cover
+how engines fail.
 """
 
 import asyncio
@@ -46,7 +48,8 @@ class Seen:
 
 
 class FakeEngine:
-    """One replica. Its feed speaks while `speaks` is set; each end of a request is told as Finished while `tells` is."""
+    """One replica. Its feed speaks while `speaks` is set; each end of a request is told as Finished while `tells`
+    is."""
 
     def __init__(self, model: str = "demo", task: Any = "generate", max_num_seqs: int = 4) -> None:
         self.behave: Behaviour = good
@@ -64,7 +67,9 @@ class FakeEngine:
         self.drained: list[str] = []
         self.running: dict[str, str] = {}
         self.twice: list[str] = []
-        self.facts = ReplicaFacts(f"engine-{model}#{next(_numbers)}", model, "", 1, "node", task, 1_024, max_num_seqs, 2_048, 65_536)
+        self.facts = ReplicaFacts(
+            f"engine-{model}#{next(_numbers)}", model, "", 1, "node", task, 1_024, max_num_seqs, 2_048, 65_536
+        )
         self._feeds: set[web.StreamResponse] = set()
         self._runner: web.AppRunner | None = None
 
@@ -84,7 +89,8 @@ class FakeEngine:
         return self
 
     async def kill(self) -> None:
-        """Ends as a killed process does: every connection breaks at once, and no new one is made. One that has ended is no error."""
+        """Ends as a killed process does: every connection breaks at once, and no new one is made. One that has ended is
+        no error."""
         if self._runner is None:
             return
         for site in list(self._runner.sites):
@@ -153,7 +159,13 @@ class FakeEngine:
         return web.json_response({"state": "draining"}, status=202)
 
     def _overtaken(self) -> web.Response:
-        error = {"message": "overtaken", "type": "invalid_request_error", "param": None, "code": STALE_EPOCH_CODE, "highest": self.fence.highest}
+        error = {
+            "message": "overtaken",
+            "type": "invalid_request_error",
+            "param": None,
+            "code": STALE_EPOCH_CODE,
+            "highest": self.fence.highest,
+        }
         return web.json_response({"error": error}, status=409)
 
     async def _work(self, request: web.Request) -> web.StreamResponse:
@@ -183,7 +195,21 @@ class FakeEngine:
     def _tell(self, request_id: str, ended: bool, booking: str) -> None:
         sequences, status = int(ended), 200 if ended else 499
         reported = "" if ended else booking
-        message = Finished(request_id, status, sequences, 8 * sequences, 2 * sequences, 3 * sequences, 0, 0.001, 0.002, 0.003, 0.004, 0.01, reported)
+        message = Finished(
+            request_id,
+            status,
+            sequences,
+            8 * sequences,
+            2 * sequences,
+            3 * sequences,
+            0,
+            0.001,
+            0.002,
+            0.003,
+            0.004,
+            0.01,
+            reported,
+        )
         self._say_task = asyncio.ensure_future(self.say(encode(message)))
 
     def _load(self) -> Load:
@@ -251,7 +277,10 @@ def refusing(code: str, times: int = 1 << 30, then: Behaviour | None = None) -> 
     async def behave(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         if next(left) <= 0:
             return await (then or good)(request, body)
-        return web.json_response({"error": {"message": "nothing was done", "type": "unavailable_error", "param": None, "code": code}}, status=503)
+        return web.json_response(
+            {"error": {"message": "nothing was done", "type": "unavailable_error", "param": None, "code": code}},
+            status=503,
+        )
 
     return behave
 
@@ -279,7 +308,13 @@ async def good(request: web.Request, body: dict[str, Any]) -> web.StreamResponse
     """Three tokens, streamed or not."""
     if body.get("stream"):
         return await pieces(event("a"), event("b"), event("c"), DONE)(request, body)
-    return web.json_response({"id": "cmpl-1", "choices": [{"index": 0, "text": "abc"}], "usage": {"prompt_tokens": 8, "completion_tokens": 3}})
+    return web.json_response(
+        {
+            "id": "cmpl-1",
+            "choices": [{"index": 0, "text": "abc"}],
+            "usage": {"prompt_tokens": 8, "completion_tokens": 3},
+        }
+    )
 
 
 def _break(request: web.Request, response: web.StreamResponse) -> web.StreamResponse:

@@ -91,7 +91,9 @@ class Rig:
         async with self.post(path, ASK if body is None else body, **options) as response:
             return response.status, await response.read()
 
-    async def error(self, body: Any = None, path: str = "/v1/completions", **options: Any) -> tuple[int, dict[str, Any]]:
+    async def error(
+        self, body: Any = None, path: str = "/v1/completions", **options: Any
+    ) -> tuple[int, dict[str, Any]]:
         """The error that a request gets, which must be in OpenAI's form."""
         status, payload = await self.ask(body, path, **options)
         return status, openai_error(payload)
@@ -140,9 +142,10 @@ class Rig:
             assert not own.entries.live
             assert sum(lane.waiting for lane in snapshot.lanes) == 0
             assert sum(lane.work_tokens for lane in snapshot.lanes) == 0
-            assert all(replica.leases == replica.sequences == replica.kv_tokens == replica.prefill_tokens == 0 for replica in snapshot.replicas), (
-                snapshot
-            )
+            assert all(
+                replica.leases == replica.sequences == replica.kv_tokens == replica.prefill_tokens == 0
+                for replica in snapshot.replicas
+            ), snapshot
             assert snapshot.placed + snapshot.adopted == sum(snapshot.endings.values())
         for ledger in self.closed:
             assert abs(ledger.unaccounted_s) < max(0.002, 0.01 * ledger.wall_s), ledger
@@ -151,7 +154,8 @@ class Rig:
 
 
 class RawClient:
-    """A client at the level of sockets. `small`: with the smallest receive buffer, so that little is on its way when it does not read."""
+    """A client at the level of sockets. `small`: with the smallest receive buffer, so that little is on its way when it
+    does not read."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -209,7 +213,12 @@ class RawClient:
 
 def head(method: str, path: str, length: int, **headers: str) -> bytes:
     """A request's head."""
-    lines = [f"{method} {path} HTTP/1.1", "host: gateway", f"content-length: {length}", *(f"{name}: {value}" for name, value in headers.items())]
+    lines = [
+        f"{method} {path} HTTP/1.1",
+        "host: gateway",
+        f"content-length: {length}",
+        *(f"{name}: {value}" for name, value in headers.items()),
+    ]
     return "\r\n".join(lines).encode() + b"\r\n\r\n"
 
 

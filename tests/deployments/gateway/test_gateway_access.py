@@ -21,7 +21,12 @@ KEY = "the-tenant's-key"
 TENANTS = [{"name": "search", "keys": [digest_of(KEY)], "classes": ["interactive"]}]
 GIVEN: dict[str, dict[str, str]] = {
     "nothing": {},
-    "a proxy's word": {"x-forwarded-for": "127.0.0.1", "x-forwarded-proto": "http", "forwarded": "for=127.0.0.1", "x-real-ip": "127.0.0.1"},
+    "a proxy's word": {
+        "x-forwarded-for": "127.0.0.1",
+        "x-forwarded-proto": "http",
+        "forwarded": "for=127.0.0.1",
+        "x-real-ip": "127.0.0.1",
+    },
     "a wrong secret": {"authorization": "Bearer wrong"},
     "an empty secret": {"authorization": "Bearer "},
     "no secret at all": {"authorization": ""},
@@ -45,7 +50,9 @@ def servers(rig: Rig) -> dict[int, HttpServer]:
 
 async def status_of(port: int, path: str, method: str, headers: dict[str, str]) -> tuple[int, bytes]:
     client = await RawClient.connect(port)
-    await client.request(re.sub(r"{\w+:path}", "demo", path), json.dumps(ASK).encode() if method == "POST" else b"", method, **headers)
+    await client.request(
+        re.sub(r"{\w+:path}", "demo", path), json.dumps(ASK).encode() if method == "POST" else b"", method, **headers
+    )
     status, _, body = await client.answer()
     client.leave()
     return status, body
@@ -74,7 +81,11 @@ async def test_every_path_asks_for_what_the_table_says(make_rig: MakeRig, subtes
 
 async def test_with_what_it_asks_for_each_opens(make_rig: MakeRig, subtests: pytest.Subtests) -> None:
     rig = await make_rig(tenants=TENANTS)
-    given: dict[Access, dict[str, str]] = {Access.OPEN: {}, Access.KEY: {"authorization": f"Bearer {KEY}"}, Access.SECRET: CREDENTIALS}
+    given: dict[Access, dict[str, str]] = {
+        Access.OPEN: {},
+        Access.KEY: {"authorization": f"Bearer {KEY}"},
+        Access.SECRET: CREDENTIALS,
+    }
     for port, server in servers(rig).items():
         for path in paths(server):
             with subtests.test(path=path, cell=port != rig.port):

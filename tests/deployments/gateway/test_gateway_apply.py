@@ -35,7 +35,11 @@ async def test_lanes_and_tenants_change_while_requests_wait(make_rig: Callable[.
     asks = [asyncio.ensure_future(rig.ask(ASK)) for _ in range(8)]
     await until(lambda: rig.owner.snapshot().submitted == 8 and rig.engines[0].open == 4)
     queued = sum(lane.waiting for lane in rig.owner.snapshot().lanes)
-    desired = changed(rig, lanes=[{"name": "brief", "up_to_tokens": 8}, {"name": "rest"}], tenants=[{"name": "t", "keys": [digest_of("k")]}])
+    desired = changed(
+        rig,
+        lanes=[{"name": "brief", "up_to_tokens": 8}, {"name": "rest"}],
+        tenants=[{"name": "t", "keys": [digest_of("k")]}],
+    )
     status, answer = await put(rig, desired, dry_run="1")
     assert status == 200
     assert {change["key"].split(".")[0] for change in answer["changes"]} == {"lanes", "tenants"}

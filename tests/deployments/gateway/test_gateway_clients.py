@@ -160,7 +160,13 @@ async def test_an_offered_upgrade_is_ignored(rig: Rig) -> None:
     """Java's HTTP client offers h2c with every request, and keeps the connection."""
     client = await rig.connect()
     for _ in range(3):
-        await client.request("/v1/completions", ASK, upgrade="h2c", connection="Upgrade, HTTP2-Settings", **{"http2-settings": "AAMAAABk"})
+        await client.request(
+            "/v1/completions",
+            ASK,
+            upgrade="h2c",
+            connection="Upgrade, HTTP2-Settings",
+            **{"http2-settings": "AAMAAABk"},
+        )
         assert (await client.answer())[0] == 200
     client.leave()
 
@@ -205,7 +211,18 @@ async def test_head(rig: Rig) -> None:
 
 
 async def test_unknown_paths(rig: Rig) -> None:
-    for path in ("/", "/v1", "/v1/completions/", "/v1/chat", "//v1/models", "/v1/models%2f", "/raylane/", "/..", "/v1/responses/resp_1", "/docs"):
+    for path in (
+        "/",
+        "/v1",
+        "/v1/completions/",
+        "/v1/chat",
+        "//v1/models",
+        "/v1/models%2f",
+        "/raylane/",
+        "/..",
+        "/v1/responses/resp_1",
+        "/docs",
+    ):
         client = await rig.connect()
         await client.request(path, b"", "GET")
         status, headers, body = await client.answer()
@@ -228,7 +245,12 @@ IDS = [
 
 
 async def test_request_ids(rig: Rig, subtests: pytest.Subtests) -> None:
-    asks = (("/v1/completions", "POST", ASK), ("/v1/completions", "POST", b"{"), ("/v1/models", "GET", b""), ("/no", "GET", b""))
+    asks = (
+        ("/v1/completions", "POST", ASK),
+        ("/v1/completions", "POST", b"{"),
+        ("/v1/models", "GET", b""),
+        ("/no", "GET", b""),
+    )
     for given, kept in IDS:
         with subtests.test(given=given):
             for path, method, body in asks:
@@ -337,7 +359,9 @@ async def test_what_is_not_http(rig: Rig) -> None:
         assert await client.is_cut()
 
 
-@pytest.mark.parametrize("more", [b"".join(b"x-%d: " % number + b"y" * 1_000 + b"\r\n" for number in range(80)), b"x: " + b"y" * 80_000])
+@pytest.mark.parametrize(
+    "more", [b"".join(b"x-%d: " % number + b"y" * 1_000 + b"\r\n" for number in range(80)), b"x: " + b"y" * 80_000]
+)
 async def test_a_head_that_does_not_end(rig: Rig, more: bytes) -> None:
     client = await rig.connect()
     client.writer.write(b"GET /health HTTP/1.1\r\n" + more)

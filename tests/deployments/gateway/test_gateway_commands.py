@@ -57,7 +57,9 @@ async def test_what_is_refused(make_rig: MakeRig) -> None:
     assert "--for 'soon': allowed: a number and its unit" in await run(rig, "hold", "demo", 2, "--for", "soon", code=2)
     assert "at most 7d" in await run(rig, "pin", "demo", 2, "--for", "8d", code=2)
     assert "allowed: at least 1 for a hold" in await run(rig, "hold", "demo", 0, "--for", "1h", code=1)
-    assert "replicas = 9: allowed: at most 4, the model's replicas.max" in await run(rig, "pin", "demo", 9, "--for", "1h", code=1)
+    assert "replicas = 9: allowed: at most 4, the model's replicas.max" in await run(
+        rig, "pin", "demo", 9, "--for", "1h", code=1
+    )
     assert "model = 'other': not served here; allowed: demo" in await run(rig, "pin", "other", 1, "--for", "1h", code=1)
     assert rig.engines[0].facts.replica_id in await run(rig, "cordon", "nobody", code=1)
     assert "replica = 'nobody': unknown; there are: engine-demo#" in await run(rig, "drain", "nobody", code=1)

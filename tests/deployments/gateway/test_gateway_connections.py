@@ -1,4 +1,5 @@
-"""Connections end, whatever state a client leaves them in; what is ambiguous is refused. Raw sockets against the gateway's real servers."""
+"""Connections end, whatever state a client leaves them in; what is ambiguous is refused. Raw sockets against the
+gateway's real servers."""
 
 import asyncio
 import json
@@ -67,10 +68,14 @@ async def ends(client: RawClient, sent: bytes, drip: bytes) -> None:
 async def test_whatever_state_a_client_stops_in_is_ended(make_rig: MakeRig, subtests: pytest.Subtests) -> None:
     rig = await make_rig(timeouts=QUICK, limits={"min_body_bytes_per_s": 100_000})
     cases = {
-        (name, port, drips): sent for name, sent in STATES.items() for port in (rig.port, rig.gateway._cell_server.port) for drips in (False, True)
+        (name, port, drips): sent
+        for name, sent in STATES.items()
+        for port in (rig.port, rig.gateway._cell_server.port)
+        for drips in (False, True)
     }
     results = await asyncio.gather(
-        *(_ends(port, sent, drip if drips else b"") for (_, port, drips), (sent, drip) in cases.items()), return_exceptions=True
+        *(_ends(port, sent, drip if drips else b"") for (_, port, drips), (sent, drip) in cases.items()),
+        return_exceptions=True,
     )
     for (name, port, drips), result in zip(cases, results, strict=True):
         with subtests.test(name=name, cell=port != rig.port, drips=drips):
@@ -119,8 +124,11 @@ async def test_a_body_that_trickles_is_told_that_it_is_too_slow(make_rig: MakeRi
     ],
     ids=["a body over the limit", "bad chunks", "no HTTP"],
 )
-async def test_a_client_that_is_still_sending_reads_why_it_is_refused(rig: Rig, sent: bytes, status: int, code: str) -> None:
-    """It sends more than the kernel keeps for anybody: had nobody read that, a reset would have taken the answer away."""
+async def test_a_client_that_is_still_sending_reads_why_it_is_refused(
+    rig: Rig, sent: bytes, status: int, code: str
+) -> None:
+    """It sends more than the kernel keeps for anybody: had nobody read that, a reset would have taken the answer
+    away."""
     client = await rig.connect()
     client.writer.write(sent)
     await asyncio.wait_for(client.reader._wait_for_data("answer"), PATIENCE_S)  # type: ignore[attr-defined]  # the answer is there, and unread
@@ -256,7 +264,12 @@ async def test_an_http_1_0_client_gets_no_chunks(rig: Rig) -> None:
     body = json.dumps({**ASK, "stream": True}).encode()
     client.writer.write(b"POST /v1/completions HTTP/1.0\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
     status, headers = await client.answer_head()
-    assert (status, headers["connection"], "transfer-encoding" in headers, "content-length" in headers) == (200, "close", False, False)
+    assert (status, headers["connection"], "transfer-encoding" in headers, "content-length" in headers) == (
+        200,
+        "close",
+        False,
+        False,
+    )
     assert await client.reader.read() == event("a") + event("b") + DONE
     assert (await rig.last()).outcome is RequestOutcome.OK
 

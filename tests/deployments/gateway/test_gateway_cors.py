@@ -1,4 +1,5 @@
-"""Web pages of other origins: none may read anything where the spec says nothing; where it names some, they may, but never operators' pages."""
+"""Web pages of other origins: none may read anything where the spec says nothing; where it names some, they may, but
+never operators' pages."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -18,10 +19,15 @@ MakeRig = Callable[..., Awaitable[Rig]]
 PAGE, OTHER = "https://chat.example.org", "https://evil.example.org"
 KEY = "the-tenant's-key"
 TENANTS = [{"name": "search", "keys": [digest_of(KEY)]}]
-PREFLIGHT = {"access-control-request-method": "POST", "access-control-request-headers": "authorization,content-type,x-stainless-lang"}
+PREFLIGHT = {
+    "access-control-request-method": "POST",
+    "access-control-request-headers": "authorization,content-type,x-stainless-lang",
+}
 
 
-async def asked(rig: Rig, path: str, method: str, port: int = 0, body: Any = b"", **headers: str) -> tuple[int, dict[str, str]]:
+async def asked(
+    rig: Rig, path: str, method: str, port: int = 0, body: Any = b"", **headers: str
+) -> tuple[int, dict[str, str]]:
     client = await RawClient.connect(port or rig.port)
     await client.request(re.sub(r"{\w+:path}", "demo", path), body, method, **headers)
     status, answer = await client.answer_head()
@@ -105,7 +111,10 @@ async def test_any_page_may_ask_where_keys_are_asked_for(make_rig: MakeRig) -> N
         make_spec(8_000, {}, {}, cors={"origins": ["*"]})
 
 
-@pytest.mark.parametrize("origin", ["chat.example.org", "https://chat.example.org/", "https://Chat.example.org", "null", "", "https://*.example.org"])
+@pytest.mark.parametrize(
+    "origin",
+    ["chat.example.org", "https://chat.example.org/", "https://Chat.example.org", "null", "", "https://*.example.org"],
+)
 def test_what_is_no_origin_is_refused(origin: str) -> None:
     with pytest.raises(ValidationError):
         Settings(origins=(origin,))
@@ -114,7 +123,11 @@ def test_what_is_no_origin_is_refused(origin: str) -> None:
 @pytest.mark.parametrize("names", ["a\r\nset-cookie: x", "a" * 3_000, "a;b", "a,,b"])
 def test_names_that_are_none_are_not_repeated(names: str) -> None:
     rules = CorsRules(Settings(origins=(PAGE,)))
-    asking = {b"origin": PAGE.encode(), b"access-control-request-method": b"GET", b"access-control-request-headers": names.encode()}
+    asking = {
+        b"origin": PAGE.encode(),
+        b"access-control-request-method": b"GET",
+        b"access-control-request-headers": names.encode(),
+    }
     answer = rules.preflight(asking)
     assert answer is not None
     assert b"access-control-allow-headers" not in dict(answer)

@@ -16,7 +16,17 @@ from deployments.gateway.reader import Digests
 from deployments.protocol import ENGINE_DIED_HEADER, ReplicaState
 from deployments.telemetry.decisions import RequestVerdict
 from deployments.telemetry.ledger import RequestOutcome
-from tests.deployments.gateway.fake_engine import DONE, Behaviour, FakeEngine, dying, event, good, pieces, waiting, whole
+from tests.deployments.gateway.fake_engine import (
+    DONE,
+    Behaviour,
+    FakeEngine,
+    dying,
+    event,
+    good,
+    pieces,
+    waiting,
+    whole,
+)
 from tests.deployments.gateway.rig import ASK, CREDENTIALS, Rig, until
 
 MakeRig = Callable[..., Awaitable[Rig]]
@@ -26,7 +36,9 @@ both = pytest.mark.parametrize("ask", [ASK, STREAM], ids=["whole", "stream"])
 
 def with_dead_engine(ask: dict[str, Any], engine: FakeEngine | None = None) -> Behaviour:
     """What a replica's guard lets through of an engine that has died."""
-    error = b'{"error":{"message":"EngineCore encountered an issue.","type":"InternalServerError","param":null,"code":500}}'
+    error = (
+        b'{"error":{"message":"EngineCore encountered an issue.","type":"InternalServerError","param":null,"code":500}}'
+    )
 
     async def behave(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         mark = {ENGINE_DIED_HEADER: "true"}
@@ -98,7 +110,9 @@ async def test_a_killed_replica_s_request_is_placed_again(make_rig: MakeRig, ask
     ledger = await rig.last()
     assert (ledger.outcome, ledger.attempts, ledger.resubmitted) == (RequestOutcome.OK, 2, "replica_lost")
     again = [decision for decision in ledger.decisions if decision.verdict is RequestVerdict.RESUBMITTED]
-    assert [(decision.reason, decision.facts["replica"]) for decision in again] == [("replica_lost", victim.facts.replica_id)]
+    assert [(decision.reason, decision.facts["replica"]) for decision in again] == [
+        ("replica_lost", victim.facts.replica_id)
+    ]
     ids = [seen.headers["x-request-id"] for engine in (victim, survivor) for seen in engine.seen]
     assert [one.rpartition("-")[2] for one in ids] == ["1", "2"]
     async with aiohttp.ClientSession() as session, session.get(rig.url + "/metrics", headers=CREDENTIALS) as response:
@@ -254,7 +268,11 @@ async def test_the_same_request_comes_back_with_its_times(make_rig: MakeRig) -> 
     rig.dispatcher.replica_lost(victim.facts.replica_id)
     await until(lambda: survivor.open)
     (after,) = [lease.request for lease, _ in rig.owner.scheduler.leases.values()]
-    assert (after.arrived_s, after.deadline_s, after.expires_s) == (before.arrived_s, before.deadline_s, before.expires_s)
+    assert (after.arrived_s, after.deadline_s, after.expires_s) == (
+        before.arrived_s,
+        before.deadline_s,
+        before.expires_s,
+    )
     hold.set()
     await task
 

@@ -54,7 +54,13 @@ CAUSES = [
     (last_words(DRAINING, DrainReason.STOP), None, True, False, DepartureCause.STOPPED),
     (last_words(DRAINING, DrainReason.OPERATOR), None, True, False, DepartureCause.DRAINED),
     (last_words(DRAINING, DrainReason.SPOT_NOTICE), None, True, False, DepartureCause.SPOT_NOTICE),
-    (last_words(DRAINING, DrainReason.STOP), None, False, False, DepartureCause.PROCESS_DIED),  # killed while it drained
+    (
+        last_words(DRAINING, DrainReason.STOP),
+        None,
+        False,
+        False,
+        DepartureCause.PROCESS_DIED,
+    ),  # killed while it drained
     (last_words(READY), DEAD, True, False, DepartureCause.ENGINE_DIED),
     (last_words(DRAINING, DrainReason.STOP), STALLED, True, True, DepartureCause.ENGINE_STALLED),
     (last_words(UNHEALTHY, DrainReason.STOP), None, True, False, DepartureCause.ENGINE_DIED),
@@ -72,12 +78,17 @@ async def test_a_killed_replica_is_told_with_what_was_lost_and_what_came_instead
     rig = await make_rig(engines=1)
     victim, hold = rig.engines[0], asyncio.Event()
     broken, spared = {**ASK, "stream": True, "prompt": "broken"}, {**ASK, "prompt": "spared"}
-    behaviours: dict[str, Behaviour] = {"broken": pieces(b"data: 1\n\n", asyncio.Event()), "spared": waiting(asyncio.Event())}
+    behaviours: dict[str, Behaviour] = {
+        "broken": pieces(b"data: 1\n\n", asyncio.Event()),
+        "spared": waiting(asyncio.Event()),
+    }
     victim.behave = lambda request, body: behaviours[body["prompt"]](request, body)
     asked = [asyncio.create_task(rig.ask(body)) for body in (broken, spared)]
     await until(lambda: victim.open == 2)
     async with rig.post("/v1/completions", {**broken, "prompt": "broken"}) as response:
-        assert await response.content.read(4) == b"data"  # its client has read a part of the answer, and so has the first one
+        assert (
+            await response.content.read(4) == b"data"
+        )  # its client has read a part of the answer, and so has the first one
         survivor = await rig.add(FakeEngine())
         survivor.behave = waiting(hold)
         await victim.kill()
@@ -95,7 +106,9 @@ async def test_a_killed_replica_is_told_with_what_was_lost_and_what_came_instead
     assert (await departure_of(rig, victim)).replaced_by == third.facts.replica_id
 
 
-@pytest.mark.parametrize(("reason", "cause"), [(DrainReason.STOP, DepartureCause.STOPPED), (DrainReason.OPERATOR, DepartureCause.DRAINED)])
+@pytest.mark.parametrize(
+    ("reason", "cause"), [(DrainReason.STOP, DepartureCause.STOPPED), (DrainReason.OPERATOR, DepartureCause.DRAINED)]
+)
 async def test_a_drained_replica_is_no_loss(make_rig: MakeRig, reason: DrainReason, cause: DepartureCause) -> None:
     rig = await make_rig(engines=2)
     engine = rig.engines[0]
@@ -108,7 +121,9 @@ async def test_a_drained_replica_is_no_loss(make_rig: MakeRig, reason: DrainReas
 
 
 @pytest.mark.whole
-async def test_a_unresponsive_replica_is_told_and_that_it_spoke_again(make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_unresponsive_replica_is_told_and_that_it_spoke_again(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(feeds, "UNRESPONSIVE_AFTER_S", 0.1)
     monkeypatch.setattr(feeds, "LOST_AFTER_S", 0.4)
     rig = await make_rig(engines=1)
@@ -120,7 +135,9 @@ async def test_a_unresponsive_replica_is_told_and_that_it_spoke_again(make_rig: 
     assert (await departure_of(rig, engine)).back_unix_s is not None
 
 
-async def test_the_end_is_told_as_soon_as_there_is_a_directory_again(make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_end_is_told_as_soon_as_there_is_a_directory_again(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rig = await make_rig(engines=1)
     reported, refused = rig.directory.ended, 0
 
@@ -185,7 +202,9 @@ async def test_why_tells_of_the_replica_that_a_request_lost(make_rig: MakeRig, m
     monkeypatch.setenv("RAYLANE_SECRET", SECRET)
     result = await asyncio.to_thread(CliRunner().invoke, app, ["why", "mine", "--url", rig.url])
     end = victim.facts.replica_id.rpartition("#")[2]
-    assert f"replica {end} of demo lost (engine_died: killed by SIGKILL); requests: 1 placed again" in " ".join(result.stdout.split())
+    assert f"replica {end} of demo lost (engine_died: killed by SIGKILL); requests: 1 placed again" in " ".join(
+        result.stdout.split()
+    )
 
 
 async def test_a_gateway_says_what_would_be_lost_with_it(rig: Rig) -> None:

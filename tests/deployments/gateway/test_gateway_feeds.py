@@ -41,7 +41,9 @@ async def test_a_replica_that_is_not_ready_gets_nothing(make_rig: MakeRig) -> No
     await until(lambda: rig.dispatcher.replicas.ready)
 
 
-@pytest.mark.parametrize(("state", "status"), [(ReplicaState.DRAINING, "draining"), (ReplicaState.UNHEALTHY, "unresponsive")])
+@pytest.mark.parametrize(
+    ("state", "status"), [(ReplicaState.DRAINING, "draining"), (ReplicaState.UNHEALTHY, "unresponsive")]
+)
 async def test_states_are_followed(rig: Rig, state: ReplicaState, status: str) -> None:
     engine = rig.engines[0]
     await engine.become(state)
@@ -97,7 +99,15 @@ async def test_a_broken_feed_alone_is_no_loss(rig: Rig) -> None:
 
 
 async def test_a_line_that_is_none_only_costs_the_connection(rig: Rig, subtests: pytest.Subtests) -> None:
-    nonsense = (b"nonsense\n", b"{}\n", b'{"type":"load"}\n', b"[1]\n", b"\xff\n", b'{"type":"unknown"}\n', b"x" * 1_000_000 + b"\n")
+    nonsense = (
+        b"nonsense\n",
+        b"{}\n",
+        b'{"type":"load"}\n',
+        b"[1]\n",
+        b"\xff\n",
+        b'{"type":"unknown"}\n',
+        b"x" * 1_000_000 + b"\n",
+    )
     for line in nonsense:
         with subtests.test(line=line[:20]):
             await rig.engines[0].say(line)

@@ -1,4 +1,5 @@
-"""The engine's word of first tokens: what it does for answers that are not streamed, whose first byte comes after their last token."""
+"""The engine's word of first tokens: what it does for answers that are not streamed, whose first byte comes after their
+last token."""
 
 import asyncio
 import time

@@ -1,4 +1,5 @@
-"""How many Python functions the gateway enters or resumes for one piece of a stream: each takes time of the event loop, and there are many pieces."""
+"""How many Python functions the gateway enters or resumes for one piece of a stream: each takes time of the event loop,
+and there are many pieces."""
 
 import asyncio
 import sys
@@ -9,12 +10,14 @@ from tests.deployments.gateway.fake_engine import DONE, event, pieces
 from tests.deployments.gateway.rig import ASK, Rig
 
 OURS = 10
-"""From uvicorn's `run_asgi` down to its `send`, without what aiohttp does to read; 25 when a router and a doorstep stood in between."""
+"""From uvicorn's `run_asgi` down to its `send`, without what aiohttp does to read; 25 when a router and a doorstep
+stood in between."""
 ALL = 26
 
 
 async def entered(rig: Rig, count: int) -> Counter[tuple[str, str]]:
-    """The functions (module, name) that the task of a request enters or resumes while its answer of so many pieces is streamed."""
+    """The functions (module, name) that the task of a request enters or resumes while its answer of so many pieces is
+    streamed."""
     parts = [part for _ in range(count) for part in (event(), 0.002)]
     rig.engines[0].behave = pieces(*parts, DONE)
     seen: Counter[tuple[str, str]] = Counter()

@@ -1,4 +1,5 @@
-"""A stream that waits says so, with SSE comments, in the lane and before the engine's first byte; and never once its answer has begun."""
+"""A stream that waits says so, with SSE comments, in the lane and before the engine's first byte; and never once its
+answer has begun."""
 
 import asyncio
 import json
@@ -95,7 +96,9 @@ async def test_expiry_after_a_comment_is_an_error_event(make_rig: MakeRig) -> No
         (200, b'{"id": "whole"}', "engine_error"),
     ],
 )
-async def test_an_answer_that_is_no_stream_becomes_an_error_event(rig: Rig, status: int, payload: bytes, code: str) -> None:
+async def test_an_answer_that_is_no_stream_becomes_an_error_event(
+    rig: Rig, status: int, payload: bytes, code: str
+) -> None:
     rig.engines[0].behave = waiting(hold := asyncio.Event(), whole(payload, status))
     async with commented(rig, lambda: rig.engines[0].open) as response:
         assert await events(response) == PLACED

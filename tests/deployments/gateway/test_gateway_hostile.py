@@ -22,7 +22,8 @@ from deployments.openai.prompt import MAX_MESSAGES, MAX_OTHER_VALUES
 
 KINDS = {endpoint.path: endpoint.body for endpoint in ENDPOINTS}
 FIXED_BYTES = 6 << 20
-"""What a reading may take whatever the body's size: for the messages and texts that it looks at one by one, of which there is a bounded number."""
+"""What a reading may take whatever the body's size: for the messages and texts that it looks at one by one, of which
+there is a bounded number."""
 
 
 def peak_of(kind: BodyKind, body: bytes) -> tuple[Inquiry | ApiError, int]:
@@ -101,9 +102,9 @@ def test_long_prompts_pass() -> None:
     embedding = {"model": "m", "input": [ids[at : at + 512] for at in range(0, len(ids), 512)]}
     assert read_inquiry(BodyKind.EMBEDDING, json.dumps(embedding).encode()).sequences == 256
     for text in ('1,"a,b",[x],{y}\n' * 60_000, 'if (a[1] == "\\\\") { b = [c, {d}]; }\n' * 20_000):
-        assert read_inquiry(BodyKind.COMPLETION, json.dumps({"model": "m", "prompt": text}).encode()).prompt_chars == pytest.approx(
-            len(text), rel=1e-4
-        )
+        assert read_inquiry(
+            BodyKind.COMPLETION, json.dumps({"model": "m", "prompt": text}).encode()
+        ).prompt_chars == pytest.approx(len(text), rel=1e-4)
         chat = {"model": "m", "messages": [{"role": "user", "content": text}]}
         assert read_inquiry(BodyKind.CHAT, json.dumps(chat).encode()).prompt_chars == pytest.approx(len(text), rel=1e-4)
 
@@ -144,7 +145,9 @@ def test_the_bounds_are_named() -> None:
     with pytest.raises(ApiError, match=r"gateway\.limits\.max_values = 1024"):
         read_inquiry(BodyKind.COMPLETION, b'{"model":"m","prompt":[%s1]}' % (b"1," * 1_024), 1_024)
     other = b'{"model":"m","prompt":"x","stop":[%s1]}' % (b"1," * MAX_OTHER_VALUES)
-    assert f"not token ids of a prompt; allowed: at most {MAX_OTHER_VALUES}" in refusal(BodyKind.COMPLETION, other).message
+    assert (
+        f"not token ids of a prompt; allowed: at most {MAX_OTHER_VALUES}" in refusal(BodyKind.COMPLETION, other).message
+    )
     chat = b'{"model":"m","messages":[%s{}]}' % (b"{}," * MAX_MESSAGES)
     assert f"allowed: at most {MAX_MESSAGES}" in refusal(BodyKind.CHAT, chat).message
     parts = b'{"model":"m","messages":[{"content":[%s{}]}]}' % (b"{}," * MAX_MESSAGES)

@@ -38,5 +38,9 @@ async def test_a_full_disk_ends_no_request(make_rig: MakeRig, tmp_path: Path, mo
         assert rig.gateway._status.here()["gateway"]["failing_logs"] == []
         placed = rig.owner.snapshot().placed
         await rig.gateway.stop()
-        found = replay(line for file in (disk.path / "decisions").glob("*.jsonl") for line in file.read_text().splitlines(keepends=True))
+        found = replay(
+            line
+            for file in (disk.path / "decisions").glob("*.jsonl")
+            for line in file.read_text().splitlines(keepends=True)
+        )
         assert (found.difference, found.gaps > 0, 20 < found.placed < placed == 80) == (None, True, True)

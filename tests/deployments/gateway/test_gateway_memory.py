@@ -13,7 +13,8 @@ from tests.deployments.gateway.rig import ASK, Rig, until
 
 @pytest.mark.whole
 async def test_memory_is_flat(rig: Rig) -> None:
-    """Over rounds of all kinds of requests: served, failed, refused, left. A leak of a kilobyte a request would show."""
+    """Over rounds of all kinds of requests: served, failed, refused, left. A leak of a kilobyte a request would
+    show."""
     process = psutil.Process(os.getpid())
 
     async def round_(count: int) -> None:
@@ -29,7 +30,9 @@ async def test_memory_is_flat(rig: Rig) -> None:
         rig.clients.clear()
         rig.engines[0].seen.clear()
 
-    rig.gateway._recent._kept = 8  # soon full: what is kept for `raylane why` is bounded, and is not what is looked for here
+    rig.gateway._recent._kept = (
+        8  # soon full: what is kept for `raylane why` is bounded, and is not what is looked for here
+    )
     for _ in range(2):
         await round_(30)
     gc.collect()

@@ -1,4 +1,5 @@
-"""Anthropic's API, through the whole gateway: its clients' headers, leases and salts as for others; errors, streams and waits in its own form."""
+"""Anthropic's API, through the whole gateway: its clients' headers, leases and salts as for others; errors, streams and
+waits in its own form."""
 
 import asyncio
 import json
@@ -22,7 +23,10 @@ STREAM = {**MESSAGE, "stream": True}
 START = b'event: message_start\ndata: {"type":"message_start"}\n\n'
 STOP = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
 FAILED = b'event: error\ndata: {"type":"error","error":{"type":"internal_error","message":"boom"}}\n\n'
-DEAD = b'event: error\ndata: {"error":{"message":"the engine died","type":"server_error","param":null,"code":"engine_died"}}\n\n'
+DEAD = (
+    b'event: error\ndata: {"error":{"message":"the engine '
+    b'died","type":"server_error","param":null,"code":"engine_died"}}\n\n'
+)
 """What a replica says in a stream of an engine that has died."""
 MESSAGES, COUNT = "/v1/messages", "/v1/messages/count_tokens"
 KEY = "the-tenant's-key"
@@ -55,9 +59,17 @@ async def test_answers_pass_untouched_under_a_lease(rig: Rig) -> None:
     rig.engines[0].behave = pieces(START, STOP)
     assert await rig.ask(STREAM, MESSAGES + "?beta=true") == (200, START + STOP)
     ledger = await rig.last(2)
-    assert (ledger.path, ledger.outcome, ledger.max_tokens, ledger.prompt_chars) == (MESSAGES, RequestOutcome.OK, 8, len("userone two three"))
+    assert (ledger.path, ledger.outcome, ledger.max_tokens, ledger.prompt_chars) == (
+        MESSAGES,
+        RequestOutcome.OK,
+        8,
+        len("userone two three"),
+    )
     assert rig.owner.snapshot().placed == 2
-    assert [(seen.path, json.loads(seen.body)) for seen in rig.engines[0].seen] == [(MESSAGES, MESSAGE), (MESSAGES, STREAM)]
+    assert [(seen.path, json.loads(seen.body)) for seen in rig.engines[0].seen] == [
+        (MESSAGES, MESSAGE),
+        (MESSAGES, STREAM),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -82,13 +94,25 @@ async def test_bad_input(rig: Rig, body: Any, status: int, kind: str, named: str
 
 async def test_the_key_may_come_as_anthropics_clients_send_it(make_rig: MakeRig) -> None:
     rig = await make_rig(tenants=TENANTS)
-    for headers in ({}, {"x-api-key": "wrong"}, {"x-api-key": ""}, {"authorization": "Bearer wrong", "x-api-key": KEY}, {"authorization": KEY}):
+    for headers in (
+        {},
+        {"x-api-key": "wrong"},
+        {"x-api-key": ""},
+        {"authorization": "Bearer wrong", "x-api-key": KEY},
+        {"authorization": KEY},
+    ):
         for path in (MESSAGES, COUNT):
             status, payload = await rig.ask(MESSAGE, path, headers=headers)
             assert (status, anthropic_error(payload)["type"]) == (401, "authentication_error")
-    assert "Incorrect API key provided" in (await rig.error(MESSAGE, headers={"x-api-key": "wrong"}))[1]["message"], "litellm knows it by these words"
+    assert "Incorrect API key provided" in (await rig.error(MESSAGE, headers={"x-api-key": "wrong"}))[1]["message"], (
+        "litellm knows it by these words"
+    )
     assert not rig.engines[0].seen
-    for headers in ({"x-api-key": KEY}, {"authorization": f"Bearer {KEY}"}, {"authorization": f"Bearer {KEY}", "x-api-key": "wrong"}):
+    for headers in (
+        {"x-api-key": KEY},
+        {"authorization": f"Bearer {KEY}"},
+        {"authorization": f"Bearer {KEY}", "x-api-key": "wrong"},
+    ):
         assert (await rig.ask(MESSAGE, MESSAGES, headers=headers))[0] == 200
     assert {len(json.loads(seen.body)["cache_salt"]) for seen in rig.engines[0].seen} == {64}, "salted for its tenant"
     assert (await rig.ask(MESSAGE, COUNT, headers={"x-api-key": KEY}))[0] == 200
@@ -164,8 +188,12 @@ async def test_a_stream_that_breaks_ends_with_an_error_event(rig: Rig, behave: A
 
 
 async def test_what_an_engine_says_of_its_own_parts_is_not_passed_on(rig: Rig) -> None:
-    """vLLM makes its stream of a chat's; an error event in that one it cannot read, and says so with all that it read."""
-    said = "1 validation error for ChatCompletionStreamResponse\nid\n  Field required [type=missing, input_value={'error': {...}}]"
+    """vLLM makes its stream of a chat's; an error event in that one it cannot read, and says so with all that it
+    read."""
+    said = (
+        "1 validation error for ChatCompletionStreamResponse\nid\n  Field required [type=missing, "
+        "input_value={'error': {...}}]"
+    )
     reported = json.dumps({"type": "error", "error": {"type": "internal_error", "message": said}}).encode()
     rig.engines[0].behave = pieces(START, b"event: error\ndata: " + reported + b"\n\n")
     error = ended_by((await rig.ask(STREAM, MESSAGES))[1])
@@ -190,10 +218,22 @@ def test_what_is_read_of_messages() -> None:
     ]
     call = [{"type": "thinking", "thinking": "hm"}, {"type": "tool_use", "id": "t1", "name": "look", "input": {"a": 1}}]
     messages = [{"role": "assistant", "content": call}, {"role": "user", "content": blocks}]
-    body = {**MESSAGE, "messages": messages, "system": [{"type": "text", "text": "be"}], "cache_salt": "mine", "stream": True}
+    body = {
+        **MESSAGE,
+        "messages": messages,
+        "system": [{"type": "text", "text": "be"}],
+        "cache_salt": "mine",
+        "stream": True,
+    }
     inquiry = read_inquiry(BodyKind.MESSAGES, json.dumps(body).encode())
     assert inquiry.prompt_chars == len("be" + "assistant" + "hm" + "look" + '{"a": 1}' + "user" + "abc" + "defg" + "hi")
-    assert (inquiry.kind, inquiry.max_tokens, inquiry.stream, inquiry.cache_salt, inquiry.sequences) == (BodyKind.MESSAGES, 8, True, "mine", 1)
+    assert (inquiry.kind, inquiry.max_tokens, inquiry.stream, inquiry.cache_salt, inquiry.sequences) == (
+        BodyKind.MESSAGES,
+        8,
+        True,
+        "mine",
+        1,
+    )
     text = read_inquiry(BodyKind.MESSAGES, json.dumps({**MESSAGE, "system": "x" * 300}).encode())
     other = read_inquiry(BodyKind.MESSAGES, json.dumps({**MESSAGE, "system": "y" * 300}).encode())
     assert text.prefix

@@ -142,7 +142,9 @@ WRONG: list[tuple[str, Any, str | None]] = [
 ]
 
 
-async def test_wrong_orders_change_nothing_and_say_what_is_allowed(make_rig: MakeRig, subtests: pytest.Subtests) -> None:
+async def test_wrong_orders_change_nothing_and_say_what_is_allowed(
+    make_rig: MakeRig, subtests: pytest.Subtests
+) -> None:
     rig = await make_rig(models=SCALED)
     for path, body, param in WRONG:
         with subtests.test(path=path, body=body):
@@ -161,7 +163,9 @@ async def test_wrong_orders_change_nothing_and_say_what_is_allowed(make_rig: Mak
 
 async def test_holds_and_pins_are_in_force_shown_and_counted(make_rig: MakeRig) -> None:
     rig = await make_rig(models=SCALED)
-    status, answer = await post(rig, "/raylane/controls", {**BY, "model": "demo", "kind": "hold", "replicas": 2, "for_s": 600})
+    status, answer = await post(
+        rig, "/raylane/controls", {**BY, "model": "demo", "kind": "hold", "replicas": 2, "for_s": 600}
+    )
     assert status == 200
     assert "note" not in answer
     await post(rig, "/raylane/controls", {**BY, "model": "demo", "kind": "pin", "replicas": 3, "for_s": 60})
@@ -196,7 +200,9 @@ async def test_a_control_ends_by_itself(make_rig: MakeRig) -> None:
 
 
 async def test_a_model_of_a_fixed_count_is_held_like_any_other(rig: Rig) -> None:
-    status, answer = await post(rig, "/raylane/controls", {**BY, "model": "demo", "kind": "hold", "replicas": 2, "for_s": 600})
+    status, answer = await post(
+        rig, "/raylane/controls", {**BY, "model": "demo", "kind": "hold", "replicas": 2, "for_s": 600}
+    )
     assert (status, answer["controls"][0]["replicas"]) == (200, 2)
 
 

@@ -22,7 +22,10 @@ STREAM = {**ASK, "stream": True}
 
 
 async def get(rig: Rig, path: str, **headers: str) -> tuple[int, Any]:
-    async with aiohttp.ClientSession() as session, session.get(rig.url + path, headers={**CREDENTIALS, **headers}) as response:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(rig.url + path, headers={**CREDENTIALS, **headers}) as response,
+    ):
         assert response.headers["x-request-id"]
         payload = await response.read()
         return response.status, json.loads(payload) if response.content_type == "application/json" else payload.decode()
@@ -30,7 +33,10 @@ async def get(rig: Rig, path: str, **headers: str) -> tuple[int, Any]:
 
 async def test_models(make_rig: MakeRig) -> None:
     adapters = [{"name": "org/tuned", "source": "/nowhere"}]
-    rig = await make_rig(engines=0, models=[{"name": "demo", "source": "/nowhere", "settings": {"max_model_len": 99}, "adapters": adapters}])
+    rig = await make_rig(
+        engines=0,
+        models=[{"name": "demo", "source": "/nowhere", "settings": {"max_model_len": 99}, "adapters": adapters}],
+    )
     status, models = await get(rig, "/v1/models")
     assert (status, models["object"]) == (200, "list")
     assert [(card["id"], card["object"], card["parent"], card["max_model_len"]) for card in models["data"]] == [
@@ -75,7 +81,10 @@ async def test_version_is_that_of_vllm(make_rig: MakeRig) -> None:
 
 
 async def test_ready_does_not_wait_for_a_model_of_no_replicas(make_rig: MakeRig) -> None:
-    rig = await make_rig(engines=0, models=[{"name": "demo", "source": "/nowhere", "settings": {"max_model_len": 99}, "replicas": {"count": 0}}])
+    rig = await make_rig(
+        engines=0,
+        models=[{"name": "demo", "source": "/nowhere", "settings": {"max_model_len": 99}, "replicas": {"count": 0}}],
+    )
     assert (await get(rig, "/ready"))[0] == 200
 
 
@@ -104,18 +113,28 @@ async def test_metrics_and_status_tell_what_happened(rig: Rig) -> None:
     await rig.last(4)
     _, text = await get(rig, "/metrics")
     samples = {
-        (sample.name, *sorted(sample.labels.items())): sample.value for family in text_string_to_metric_families(text) for sample in family.samples
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
     }
     by_length = (("model", "demo"), ("prompt_bucket", "le_64"))
     for name in ("ttft", "e2e", "queue_wait"):
         assert samples[(f"raylane_{name}_seconds_count", *by_length)] == 3
     assert samples[("raylane_tpot_seconds_count", *by_length)] == 2
     assert samples[("raylane_itl_seconds_count", *by_length)] == 6
-    assert [samples[("raylane_tokens_total", ("kind", kind), ("model", "demo"))] for kind in ("in", "cached", "out")] == [24, 6, 9]
+    assert [
+        samples[("raylane_tokens_total", ("kind", kind), ("model", "demo"))] for kind in ("in", "cached", "out")
+    ] == [24, 6, 9]
     assert samples[("raylane_leases_ended_total", ("ending", "finished"), ("model", "demo"))] == 3
     ok = (("error", ""), ("model", "demo"), ("outcome", "ok"), ("path", "/v1/completions"), ("status", "200"))
     assert samples[("raylane_requests_total", *ok)] == 3
-    refused = (("error", "invalid_json"), ("model", "unknown"), ("outcome", "refused"), ("path", "/v1/completions"), ("status", "400"))
+    refused = (
+        ("error", "invalid_json"),
+        ("model", "unknown"),
+        ("outcome", "refused"),
+        ("path", "/v1/completions"),
+        ("status", "400"),
+    )
     assert samples[("raylane_requests_total", *refused)] == 1
     assert ("raylane_event_loop_lag_seconds_count",) in samples
     assert "process_resident_memory_bytes" in text
@@ -157,7 +176,11 @@ async def test_the_access_log_has_a_line_a_request_and_no_text(make_rig: MakeRig
     for path in (tmp_path / "logs" / "access.jsonl", tmp_path / "trace" / "t.jsonl"):
         text = path.read_text()
         lines = [json.loads(line) for line in text.splitlines()]
-        assert sorted((line["status"], line["outcome"]) for line in lines) == [(200, "ok"), (400, "refused"), (404, "refused")]
+        assert sorted((line["status"], line["outcome"]) for line in lines) == [
+            (200, "ok"),
+            (400, "refused"),
+            (404, "refused"),
+        ]
         assert "mine" in [line["request_id"] for line in lines]
         assert "confidential" not in text
     for line in (json.loads(line) for line in (tmp_path / "trace" / "t.jsonl").read_text().splitlines()):
@@ -165,7 +188,16 @@ async def test_the_access_log_has_a_line_a_request_and_no_text(make_rig: MakeRig
 
 
 async def test_own_pages_are_in_the_access_log_but_probes_are_not(rig: Rig) -> None:
-    for path in ("/v1/models", "/v1/chat", "/health", "/ready", "/metrics", "/raylane/status", "/raylane/http_sd", "/" + "x" * 5_000):
+    for path in (
+        "/v1/models",
+        "/v1/chat",
+        "/health",
+        "/ready",
+        "/metrics",
+        "/raylane/status",
+        "/raylane/http_sd",
+        "/" + "x" * 5_000,
+    ):
         await get(rig, path)
     await rig.last(3)
     lines = [json.loads(line) for line in (rig.run_dir / "logs" / "access.jsonl").read_text().splitlines()]

@@ -10,7 +10,18 @@ from aiohttp import web
 
 from deployments.protocol import ReplicaState
 from deployments.telemetry.ledger import RequestOutcome
-from tests.deployments.gateway.fake_engine import DONE, FakeEngine, dying, event, good, pieces, raw, refusing, waiting, whole
+from tests.deployments.gateway.fake_engine import (
+    DONE,
+    FakeEngine,
+    dying,
+    event,
+    good,
+    pieces,
+    raw,
+    refusing,
+    waiting,
+    whole,
+)
 from tests.deployments.gateway.rig import ASK, CHAT, Rig, openai_error, until
 from tests.deployments.gateway.test_gateway_timeouts import last_events
 
@@ -58,7 +69,9 @@ async def test_death_in_a_stream_is_never_unresponsive_nor_inside_an_event(rig: 
 
 
 async def test_death_in_a_response_stream_has_the_named_form(rig: Rig) -> None:
-    rig.engines[0].behave = dying(b'event: response.created\ndata: {"type":"response.created"}\n\n', b"event: respon", 0.05)
+    rig.engines[0].behave = dying(
+        b'event: response.created\ndata: {"type":"response.created"}\n\n', b"event: respon", 0.05
+    )
     async with rig.post("/v1/responses", {"model": "demo", "input": "x", "stream": True}) as response:
         payload = await response.read()
     first, last = payload.split(b"\n\n", 1)
@@ -135,7 +148,13 @@ async def test_a_draining_replica_gets_nothing_new_but_finishes(make_rig: MakeRi
 
 async def test_nothing_else_counts_as_a_refusal(rig: Rig) -> None:
     code = b'{"error": {"code": ["draining"]}}'
-    for payload in (b'{"error": {"message": "draining", "code": 503}}', b"draining", b'{"error": "draining"}', b"[]", code):
+    for payload in (
+        b'{"error": {"message": "draining", "code": 503}}',
+        b"draining",
+        b'{"error": "draining"}',
+        b"[]",
+        code,
+    ):
         rig.engines[0].behave = whole(payload, status=503)
         status, error = await rig.error()
         assert (status, error["code"], error["type"]) == (503, "engine_error", "server_error")
@@ -162,8 +181,12 @@ async def test_an_error_of_the_engine_comes_in_openais_form(rig: Rig) -> None:
 
 
 async def test_an_error_in_the_engines_stream(rig: Rig) -> None:
-    """vLLM's event when its core has died: the client gets it in the one form, and the books know that the request failed."""
-    reported = b'data: {"error": {"message": "EngineCore died", "type": "InternalServerError", "param": null, "code": 500}}\n\n'
+    """vLLM's event when its core has died: the client gets it in the one form, and the books know that the request
+    failed."""
+    reported = (
+        b'data: {"error": {"message": "EngineCore died", "type": "InternalServerError", "param": null, "code": '
+        b"500}}\n\n"
+    )
     rig.engines[0].behave = pieces(event("a") + reported[:20], 0.02, reported[20:] + DONE)
     before, error = last_events((await rig.ask(STREAM))[1])
     assert before == event("a")
@@ -204,7 +227,8 @@ async def test_a_huge_question(make_rig: MakeRig) -> None:
 
 @pytest.mark.parametrize("ask", [ASK, STREAM], ids=["whole", "stream"])
 async def test_a_killed_replica(make_rig: MakeRig, ask: dict[str, Any]) -> None:
-    """Those to whom it streamed are told at once, those who have no byte of their answer wait again; the others, and those who wait, are unharmed."""
+    """Those to whom it streamed are told at once, those who have no byte of their answer wait again; the others, and
+    those who wait, are unharmed."""
     rig = await make_rig(engines=2)
     release = asyncio.Event()
     for engine in rig.engines:
@@ -222,7 +246,9 @@ async def test_a_killed_replica(make_rig: MakeRig, ask: dict[str, Any]) -> None:
             before, error = last_events(payload)
             assert (status, before, error["code"]) == (200, event("a"), "replica_lost")
     else:
-        await until(lambda: rig.owner.snapshot().aside == 6 + 4)  # all have one body: what runs on the survivor settles it for all
+        await until(
+            lambda: rig.owner.snapshot().aside == 6 + 4
+        )  # all have one body: what runs on the survivor settles it for all
         assert not any(task.done() for task in running)
     survivor.behave = good
     release.set()
@@ -305,7 +331,16 @@ async def test_the_engines_statistics_reach_the_ledger(rig: Rig) -> None:
     for ledger in rig.closed:
         assert ledger.finished is not None
         assert ledger.finished.output_tokens == 3
-        assert set(ledger.stages()) >= {"gateway", "lane", "connect", "engine_http", "engine_queue", "prefill", "decode", "client_stall"}
+        assert set(ledger.stages()) >= {
+            "gateway",
+            "lane",
+            "connect",
+            "engine_http",
+            "engine_queue",
+            "prefill",
+            "decode",
+            "client_stall",
+        }
 
 
 @pytest.mark.whole

@@ -1,4 +1,5 @@
-"""Bad input, through the whole gateway: each a 4xx in OpenAI's format that names the field, and nothing reaches a lane or an engine."""
+"""Bad input, through the whole gateway: each a 4xx in OpenAI's format that names the field, and nothing reaches a lane
+or an engine."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -108,7 +109,12 @@ async def test_several_conversations_are_as_many_sequences(rig: Rig) -> None:
 
 @pytest.mark.parametrize("model", [{}, {"model": None}, {"model": ""}])
 async def test_the_only_model_need_not_be_named(rig: Rig, model: dict[str, Any]) -> None:
-    for path, ask in (("/v1/completions", ASK), ("/v1/chat/completions", CHAT), ("/v1/responses", RESPONSE), ("/tokenize", {"prompt": "x"})):
+    for path, ask in (
+        ("/v1/completions", ASK),
+        ("/v1/chat/completions", CHAT),
+        ("/v1/responses", RESPONSE),
+        ("/tokenize", {"prompt": "x"}),
+    ):
         body = {key: value for key, value in ask.items() if key != "model"} | model
         assert (await rig.ask(body, path))[0] == 200
         assert (await rig.last(len(rig.engines[0].seen))).model == "demo"
@@ -131,8 +137,13 @@ async def test_an_invocation_goes_where_its_body_belongs(make_rig: MakeRig) -> N
         assert rig.engines[0].seen[-1].path == path
         assert (await rig.last(len(rig.engines[0].seen))).path == "/invocations"
     status, error = await rig.error(CHAT, "/invocations", headers={"X-Amzn-SageMaker-Adapter-Identifier": "tuned"})
-    assert (status, error["code"]) == (400, "unsupported"), "an answer of the base model would be taken for the adapter's"
-    vectors = await make_rig(engines=0, models=[{"name": "demo", "source": "/nowhere", "task": "embed", "settings": {"max_model_len": 1_024}}])
+    assert (status, error["code"]) == (400, "unsupported"), (
+        "an answer of the base model would be taken for the adapter's"
+    )
+    vectors = await make_rig(
+        engines=0,
+        models=[{"name": "demo", "source": "/nowhere", "task": "embed", "settings": {"max_model_len": 1_024}}],
+    )
     engine = await vectors.add(FakeEngine("demo", "embed"))
     assert (await vectors.ask({"input": "x"}, "/invocations"))[0] == 200
     assert engine.seen[-1].path == "/v1/embeddings"
@@ -141,7 +152,12 @@ async def test_an_invocation_goes_where_its_body_belongs(make_rig: MakeRig) -> N
 async def test_several_models_and_an_adapter(make_rig: MakeRig) -> None:
     settings = {"max_model_len": 1_024}
     models = [
-        {"name": "chat", "source": "/nowhere", "settings": settings, "adapters": [{"name": "chat-tuned", "source": "/nowhere"}]},
+        {
+            "name": "chat",
+            "source": "/nowhere",
+            "settings": settings,
+            "adapters": [{"name": "chat-tuned", "source": "/nowhere"}],
+        },
         {"name": "vectors", "source": "/nowhere", "task": "embed", "settings": settings},
     ]
     rig = await make_rig(engines=0, models=models)

@@ -1,4 +1,5 @@
-"""Tenants and the engines' prefix cache: a salt of its own for each, which no client can choose, and hashes for the scheduler's credit to match."""
+"""Tenants and the engines' prefix cache: a salt of its own for each, which no client can choose, and hashes for the
+scheduler's credit to match."""
 
 import json
 import re
@@ -69,7 +70,12 @@ async def test_each_tenants_requests_reach_the_engine_with_a_salt_of_its_own(mak
 
 async def test_every_endpoint_that_runs_on_the_engine_is_salted(make_rig: MakeRig) -> None:
     rig = await make_rig(tenants=TENANTS)
-    bodies = {BodyKind.CHAT: CHAT, BodyKind.COMPLETION: ASK, BodyKind.RESPONSE: {"model": "demo", "input": "x"}, BodyKind.TOKENIZER: ASK}
+    bodies = {
+        BodyKind.CHAT: CHAT,
+        BodyKind.COMPLETION: ASK,
+        BodyKind.RESPONSE: {"model": "demo", "input": "x"},
+        BodyKind.TOKENIZER: ASK,
+    }
     for endpoint in ENDPOINTS:
         if endpoint.body in bodies:
             body = await sent(rig, "key-a", json.dumps(bodies[endpoint.body]).encode(), endpoint.path)
@@ -146,5 +152,8 @@ async def test_no_credit_across_tenants(make_rig: MakeRig) -> None:
     await sent(rig, "key-a", body)
     index = rig.owner.scheduler.learned_state.prefixes
     salts = Salts(rig.service.spec, "the-secret")
-    chunks = [index.longest(read_inquiry(BodyKind.COMPLETION, body, salt_of=salts.of(one)).prefix)[0] for one in rig.service.spec.tenants]
+    chunks = [
+        index.longest(read_inquiry(BodyKind.COMPLETION, body, salt_of=salts.of(one)).prefix)[0]
+        for one in rig.service.spec.tenants
+    ]
     assert chunks == [1_400 // 256, 0]

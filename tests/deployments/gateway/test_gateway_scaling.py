@@ -17,8 +17,16 @@ from tests.deployments.gateway.rig import ASK, SECRET, Rig, until
 from tests.deployments.gateway.test_gateway_orders import get, model, samples
 
 MakeRig = Callable[..., Awaitable[Rig]]
-ZERO = {"name": "demo", "source": "/nowhere", "settings": {"max_model_len": 1_024}, "autoscaling": {"policy": "backlog"}}
-PATIENT = [{"name": "interactive", "ttft_ms": 500}, {"name": "hasty", "ttft_ms": 500, "attainment": 0.9, "patience_s": 5}]
+ZERO = {
+    "name": "demo",
+    "source": "/nowhere",
+    "settings": {"max_model_len": 1_024},
+    "autoscaling": {"policy": "backlog"},
+}
+PATIENT = [
+    {"name": "interactive", "ttft_ms": 500},
+    {"name": "hasty", "ttft_ms": 500, "attainment": 0.9, "patience_s": 5},
+]
 
 
 async def page(rig: Rig, name: str = "demo", secret: str = SECRET, **query: str) -> tuple[int, bytes]:
@@ -45,7 +53,9 @@ async def test_the_books_are_the_schedulers(make_rig: MakeRig) -> None:
     for _ in range(3):
         assert (await rig.ask())[0] == 200
     rig.engines[0].behave = waiting(go)
-    asks = [asyncio.create_task(rig.ask({**ASK, "stream": True}, headers={"x-raylane-class": "hasty"})) for _ in range(8)]
+    asks = [
+        asyncio.create_task(rig.ask({**ASK, "stream": True}, headers={"x-raylane-class": "hasty"})) for _ in range(8)
+    ]
     await until(lambda: sum(lane.waiting for lane in rig.owner.snapshot().lanes) == 4)
     reported = await books(rig, latency_span_s="60")
     assert (reported.model, reported.epoch, reported.age_s) == ("demo", 1, 0.0)
@@ -99,11 +109,16 @@ async def test_what_an_autoscaler_says_is_shown(make_rig: MakeRig) -> None:
     rig = await make_rig()
     before = await model(rig)
     assert (before["scaling"], before["desired_replicas"]) == (None, 1)
-    await rig.directory.scaling(state(requested=4, applied=3, ready=1, starting=2, reason="backlog", alarms=("stale",), shadow={"requested": 5}))
+    await rig.directory.scaling(
+        state(requested=4, applied=3, ready=1, starting=2, reason="backlog", alarms=("stale",), shadow={"requested": 5})
+    )
     await until(lambda: rig.gateway._announced.scaling.states)
     shown = await model(rig)
     assert shown["desired_replicas"] == 3
-    assert {key: shown["scaling"][key] for key in ("requested", "applied", "ready", "starting", "reason", "alarms", "shadow")} == {
+    assert {
+        key: shown["scaling"][key]
+        for key in ("requested", "applied", "ready", "starting", "reason", "alarms", "shadow")
+    } == {
         "requested": 4,
         "applied": 3,
         "ready": 1,
@@ -123,7 +138,9 @@ async def test_what_an_autoscaler_says_is_shown(make_rig: MakeRig) -> None:
 
 
 async def test_a_start_that_is_too_far_off_is_told(make_rig: MakeRig) -> None:
-    rig = await make_rig(engines=0, models=[{**ZERO, "replicas": {"count": 0, "min": 0, "max": 2}}], timeouts={"queue_wait_s": 60})
+    rig = await make_rig(
+        engines=0, models=[{**ZERO, "replicas": {"count": 0, "min": 0, "max": 2}}], timeouts={"queue_wait_s": 60}
+    )
     await until(lambda: rig.dispatcher.own is not None)
     assert (await get(rig, "/ready"))["status"] == "ready"
     first = asyncio.create_task(rig.error())

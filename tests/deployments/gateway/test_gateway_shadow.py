@@ -13,7 +13,9 @@ from tests.deployments.gateway.rig import SECRET, Rig
 from tests.deployments.gateway.test_gateway_apply import changed, put
 from tests.deployments.gateway.test_gateway_orders import BY, SCALED, MakeRig, post, samples
 
-SHADOWED: list[dict[str, Any]] = [{**SCALED[0], "autoscaling": {"policy": "backlog", "shadow": {"policy": "hpa", "settings": {"target": 5}}}}]
+SHADOWED: list[dict[str, Any]] = [
+    {**SCALED[0], "autoscaling": {"policy": "backlog", "shadow": {"policy": "hpa", "settings": {"target": 5}}}}
+]
 
 
 def policies(rig: Rig) -> tuple[str, str | None]:
@@ -36,7 +38,9 @@ async def test_a_promotion_is_in_force_everywhere_and_taken_back(make_rig: MakeR
     assert ClusterSpec.model_validate_json(listing.spec_json or "") == rig.service.spec
     assert listing.orders.promotion_of("demo") == standing(rig.service.spec, "demo")
     text = yaml.safe_dump({"autoscaling": answer["autoscaling"]})
-    again = ClusterSpec.model_validate({**rig.service.spec.model_dump(), "models": [{**SHADOWED[0], **yaml.safe_load(text)}]})
+    again = ClusterSpec.model_validate(
+        {**rig.service.spec.model_dump(), "models": [{**SHADOWED[0], **yaml.safe_load(text)}]}
+    )
     assert again.models[0].autoscaling == rig.service.spec.models[0].autoscaling
     status, answer = await ask(rig, "rollback")
     assert (status, policies(rig)) == (200, ("backlog", "hpa"))
@@ -68,7 +72,10 @@ async def test_without_a_shadow_there_is_nothing_to_promote(make_rig: MakeRig) -
 
 async def test_what_an_apply_has_put_back_is_no_promotion_to_take_back(make_rig: MakeRig) -> None:
     rig = await make_rig(models=SHADOWED)
-    own, knob = changed(rig), changed(rig, models=[{**SHADOWED[0], "autoscaling": {**SHADOWED[0]["autoscaling"], "up_per_minute": 3}}])
+    own, knob = (
+        changed(rig),
+        changed(rig, models=[{**SHADOWED[0], "autoscaling": {**SHADOWED[0]["autoscaling"], "up_per_minute": 3}}]),
+    )
     assert (await ask(rig, "promote"))[0] == 200
     assert (await put(rig, own))[0] == 200
     status, answer = await ask(rig, "rollback")

@@ -1,4 +1,5 @@
-"""The gateway before a simulated engine: the scheduler is given the same facts as in the simulator, whether answers are streamed or not."""
+"""The gateway before a simulated engine: the scheduler is given the same facts as in the simulator, whether answers are
+streamed or not."""
 
 import asyncio
 import json
@@ -30,7 +31,9 @@ SPEED = 2.0
 
 
 @asynccontextmanager
-async def simulated(make_rig: Callable[..., Awaitable[Rig]], folder: Path, speed: float, **gateway: Any) -> AsyncIterator[Rig]:
+async def simulated(
+    make_rig: Callable[..., Awaitable[Rig]], folder: Path, speed: float, **gateway: Any
+) -> AsyncIterator[Rig]:
     """A gateway with one simulated engine of 64 seats."""
     costs = folder / "costs.json"
     write_cost_file(costs, cost_file("m-simulated", "nothing", "roofline", LIMITS, COST))
@@ -39,7 +42,11 @@ async def simulated(make_rig: Callable[..., Awaitable[Rig]], folder: Path, speed
         "source": "org/m",
         "engine": "simulated",
         "simulated": {"costs": str(costs), "tokens_per_chunk": 64, "speed": speed},
-        "settings": {"max_model_len": 4_096, "max_num_seqs": LIMITS.sequences, "max_num_batched_tokens": LIMITS.step_tokens},
+        "settings": {
+            "max_model_len": 4_096,
+            "max_num_seqs": LIMITS.sequences,
+            "max_num_batched_tokens": LIMITS.step_tokens,
+        },
     }
     rig = await make_rig(engines=0, models=[model], **gateway)
     replica = ReplicaServer(Model.model_validate(model), Identity("r", "node", "127.0.0.1"), SECRET, start_simulated)
@@ -61,7 +68,12 @@ async def rig(make_rig: Callable[..., Awaitable[Rig]], tmp_path: Path) -> AsyncI
 
 async def ask(rig: Rig, stream: bool, output_tokens: int, number: int = 0) -> None:
     """Asks with a prompt that shares its beginning with no other number's."""
-    body = {"model": "m-simulated", "prompt": list(range(number, number + PROMPT_TOKENS)), "max_tokens": output_tokens, "stream": stream}
+    body = {
+        "model": "m-simulated",
+        "prompt": list(range(number, number + PROMPT_TOKENS)),
+        "max_tokens": output_tokens,
+        "stream": stream,
+    }
     status, _ = await rig.ask(body)
     assert status == 200
 
@@ -70,7 +82,9 @@ async def ask(rig: Rig, stream: bool, output_tokens: int, number: int = 0) -> No
 async def test_the_scheduler_is_given_the_same_facts_as_in_the_simulator(rig: Rig, stream: bool) -> None:
     output_tokens = 200
     cell = CellSimulator(
-        CellSettings(1, LIMITS, SchedulingPolicy()), COST, plain_workload(np.array([0.0]), np.array([PROMPT_TOKENS]), np.array([output_tokens]))
+        CellSettings(1, LIMITS, SchedulingPolicy()),
+        COST,
+        plain_workload(np.array([0.0]), np.array([PROMPT_TOKENS]), np.array([output_tokens])),
     )
     simulated = facts_of(cell.scheduler)
     cell.run()
@@ -79,13 +93,20 @@ async def test_the_scheduler_is_given_the_same_facts_as_in_the_simulator(rig: Ri
     await until(lambda: len(live) == 4)
     assert [name for name, _ in simulated] == ["submit", "first_token", "release", "learn"]
     assert [name for name, _ in live[:2]] == ["submit", "first_token"]
-    assert {name for name, _ in live[2:]} == {"release", "learn"}  # the answer and the engine's account of it come by two connections
+    assert {name for name, _ in live[2:]} == {
+        "release",
+        "learn",
+    }  # the answer and the engine's account of it come by two connections
     assert first_token_at(simulated) < 0.1
     assert first_token_at(live) < 0.5  # a busy machine is late; at the answer's end it would be 1
 
 
-async def test_a_stream_that_waits_at_a_simulated_engine_says_so(make_rig: Callable[..., Awaitable[Rig]], tmp_path: Path) -> None:
-    async with simulated(make_rig, tmp_path, speed=0.05, heartbeat_s=0.1) as rig:  # a step of prefill takes half a second
+async def test_a_stream_that_waits_at_a_simulated_engine_says_so(
+    make_rig: Callable[..., Awaitable[Rig]], tmp_path: Path
+) -> None:
+    async with simulated(
+        make_rig, tmp_path, speed=0.05, heartbeat_s=0.1
+    ) as rig:  # a step of prefill takes half a second
         body = {"model": "m-simulated", "prompt": list(range(PROMPT_TOKENS)), "max_tokens": 2, "stream": True}
         async with rig.post("/v1/completions", body) as response:
             assert response.headers["x-raylane-simulated"] == "true"
@@ -132,7 +153,9 @@ def first_token_at(facts: list[tuple[str, float]]) -> float:
 
 
 @pytest.mark.parametrize(("sharing", "others"), [("tenant", 0), ("cluster", PROMPT_TOKENS // 64 * 64)])
-async def test_what_a_tenant_finds_cached(make_rig: Callable[..., Awaitable[Rig]], tmp_path: Path, sharing: str, others: int) -> None:
+async def test_what_a_tenant_finds_cached(
+    make_rig: Callable[..., Awaitable[Rig]], tmp_path: Path, sharing: str, others: int
+) -> None:
     """By the engine's own count, and by the scheduler's credit."""
     tenants = [{"name": name, "keys": [digest_of(f"key-{name}")]} for name in ("a", "b")]
     async with simulated(make_rig, tmp_path, SPEED, tenants=tenants, prefix_sharing=sharing) as rig:
@@ -146,5 +169,7 @@ async def test_what_a_tenant_finds_cached(make_rig: Callable[..., Awaitable[Rig]
         mine = PROMPT_TOKENS // 64 * 64
         assert cached == [0, mine, others, mine]
         assert [ledger.finished.cached_tokens for ledger in rig.closed if ledger.finished] == cached
-        placed = [next(one for one in ledger.decisions if one.verdict is RequestVerdict.PLACED) for ledger in rig.closed]
+        placed = [
+            next(one for one in ledger.decisions if one.verdict is RequestVerdict.PLACED) for ledger in rig.closed
+        ]
         assert [one.facts["booked_prefill_tokens"] for one in placed] == [PROMPT_TOKENS - tokens for tokens in cached]

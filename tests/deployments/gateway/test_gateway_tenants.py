@@ -53,7 +53,12 @@ async def test_each_key_of_a_tenant_works_and_never_reaches_an_engine(make_rig: 
 async def test_models_ask_for_a_key_and_probes_do_not(make_rig: MakeRig) -> None:
     rig = await make_rig(tenants=TENANTS)
     async with aiohttp.ClientSession() as session:
-        for path, key, desired in (("/v1/models", "", 401), ("/v1/models", "key-b", 200), ("/ready", "", 200), ("/health", "", 200)):
+        for path, key, desired in (
+            ("/v1/models", "", 401),
+            ("/v1/models", "key-b", 200),
+            ("/ready", "", 200),
+            ("/health", "", 200),
+        ):
             async with session.get(rig.url + path, headers={"authorization": f"Bearer {key}"}) as response:
                 assert response.status == desired, path
 
@@ -81,7 +86,10 @@ async def test_requests_at_once_are_counted_until_they_end(make_rig: MakeRig) ->
     rig.engines[0].behave = waiting(asyncio.Event())
     authorization = {"authorization": "Bearer key-a"}
     sessions = [aiohttp.ClientSession() for _ in range(2)]
-    tasks = [asyncio.ensure_future(session.post(rig.url + "/v1/completions", json=ASK, headers=authorization)) for session in sessions]
+    tasks = [
+        asyncio.ensure_future(session.post(rig.url + "/v1/completions", json=ASK, headers=authorization))
+        for session in sessions
+    ]
     await until(lambda: rig.engines[0].open == 2)
     status, error, _ = await ask(rig, "key-a")
     assert (status, error["code"]) == (429, "concurrency_limit_exceeded")

@@ -62,7 +62,9 @@ async def test_connect(make_rig: MakeRig) -> None:
         hole.bind(("127.0.0.1", 0))
         hole.listen(0)
         filler.connect(hole.getsockname())  # the backlog is full now: the kernel drops who comes next
-        dead = replace(rig.engines[0].facts, replica_id="a-first-in-order", url=f"http://127.0.0.1:{hole.getsockname()[1]}")
+        dead = replace(
+            rig.engines[0].facts, replica_id="a-first-in-order", url=f"http://127.0.0.1:{hole.getsockname()[1]}"
+        )
         take(rig, dead)
         start = time.monotonic()
         status, _ = await rig.ask()
@@ -142,7 +144,9 @@ async def test_total_while_streaming(make_rig: MakeRig) -> None:
 
 
 async def test_total_in_the_lane(make_rig: MakeRig) -> None:
-    rig = await make_rig(engines=0, timeouts={"total_s": 0.5, "connect_s": 0.5, "between_bytes_s": 0.5, "client_stall_s": 0.5})
+    rig = await make_rig(
+        engines=0, timeouts={"total_s": 0.5, "connect_s": 0.5, "between_bytes_s": 0.5, "client_stall_s": 0.5}
+    )
     status, error = await rig.error()
     assert (status, error["code"]) == (504, "total_timeout")
 
@@ -172,7 +176,8 @@ async def test_a_steady_upload_may_take_longer(make_rig: MakeRig) -> None:
 
 async def test_an_upload_is_bounded_by_the_total(make_rig: MakeRig) -> None:
     rig = await make_rig(
-        timeouts={"total_s": 0.8, "connect_s": 0.5, "between_bytes_s": 0.5, "client_stall_s": 0.5}, limits={"min_body_bytes_per_s": 1}
+        timeouts={"total_s": 0.8, "connect_s": 0.5, "between_bytes_s": 0.5, "client_stall_s": 0.5},
+        limits={"min_body_bytes_per_s": 1},
     )
     client = await rig.connect()
     client.writer.write(head("POST", "/v1/completions", 1_000))

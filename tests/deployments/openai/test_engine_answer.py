@@ -57,12 +57,22 @@ def test_servers_errors() -> None:
     assert engine_error(500, b"", BodyKind.CHAT, b"{}").message == "the engine answered 500"
 
 
-ANYTHING = st.recursive(st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
+ANYTHING = st.recursive(
+    st.none() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
 ERRORS = st.dictionaries(st.sampled_from(["message", "type", "param", "code"]), ANYTHING)
-ANSWERS = st.binary() | ANYTHING.map(json.dumps).map(str.encode) | ERRORS.map(lambda error: json.dumps({"error": error}).encode())
+ANSWERS = (
+    st.binary()
+    | ANYTHING.map(json.dumps).map(str.encode)
+    | ERRORS.map(lambda error: json.dumps({"error": error}).encode())
+)
 
 
-@given(st.integers(400, 599), ANSWERS, st.sampled_from(BodyKind), st.binary() | ANYTHING.map(json.dumps).map(str.encode))
+@given(
+    st.integers(400, 599), ANSWERS, st.sampled_from(BodyKind), st.binary() | ANYTHING.map(json.dumps).map(str.encode)
+)
 def test_any_answer_becomes_an_error_in_form(status: int, payload: bytes, kind: BodyKind, body: bytes) -> None:
     error = json.loads(engine_error(status, payload, kind, body).payload())["error"]
     assert isinstance(error["message"], str)
@@ -71,7 +81,9 @@ def test_any_answer_becomes_an_error_in_form(status: int, payload: bytes, kind: 
     assert isinstance(error["code"], str)
 
 
-LINES = st.lists(st.sampled_from([b"data: {}", b"event: x", b": note", b"data: a\xc3\xa4", b"id"]), min_size=1, max_size=3)
+LINES = st.lists(
+    st.sampled_from([b"data: {}", b"event: x", b": note", b"data: a\xc3\xa4", b"id"]), min_size=1, max_size=3
+)
 
 
 @st.composite
@@ -79,7 +91,9 @@ def streams(draw: st.DrawFn) -> tuple[bytes, bytes, list[bytes]]:
     """A stream, its ends of lines, and the pieces in which it comes."""
     newline = draw(st.sampled_from([b"\n", b"\r\n", b"\r"]))
     events = draw(st.lists(LINES, max_size=5))
-    stream = b"".join(newline.join(lines) + newline * 2 for lines in events) + draw(st.sampled_from([b"", b"data: half", b"d"]))
+    stream = b"".join(newline.join(lines) + newline * 2 for lines in events) + draw(
+        st.sampled_from([b"", b"data: half", b"d"])
+    )
     cuts = sorted(draw(st.lists(st.integers(0, len(stream)), max_size=12)))
     return stream, newline, [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
 

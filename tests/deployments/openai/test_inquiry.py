@@ -17,9 +17,22 @@ ANYTHING = st.recursive(
     max_leaves=12,
 )
 KEYS = st.sampled_from(
-    ["model", "prompt", "messages", "input", "instructions", "max_tokens", "max_completion_tokens", "max_output_tokens", "n", "stream"]
+    [
+        "model",
+        "prompt",
+        "messages",
+        "input",
+        "instructions",
+        "max_tokens",
+        "max_completion_tokens",
+        "max_output_tokens",
+        "n",
+        "stream",
+    ]
 ) | st.sampled_from(["store", "background", "previous_response_id"])
-LIKELY = ANYTHING | st.sampled_from(["demo", 1, 5, "text", ["a", "b"], [1, 2], [[1], [2, 3]], [{"role": "user", "content": "x"}], True, False])
+LIKELY = ANYTHING | st.sampled_from(
+    ["demo", 1, 5, "text", ["a", "b"], [1, 2], [[1], [2, 3]], [{"role": "user", "content": "x"}], True, False]
+)
 
 
 def read(kind: BodyKind, body: Any) -> Inquiry:
@@ -58,7 +71,9 @@ def test_any_bytes_are_read_or_refused(kind: BodyKind, body: bytes) -> None:
 
 
 @pytest.mark.parametrize("kind", BodyKind)
-@pytest.mark.parametrize("deep", [b"[" * 100_000, b'{"a":' * 100_000, b'{"model":"demo","prompt":' + b"[" * 5_000, b"1" * 10_000])
+@pytest.mark.parametrize(
+    "deep", [b"[" * 100_000, b'{"a":' * 100_000, b'{"model":"demo","prompt":' + b"[" * 5_000, b"1" * 10_000]
+)
 def test_depth_and_size_break_nothing(kind: BodyKind, deep: bytes) -> None:
     holds(kind, deep)
 
@@ -69,14 +84,24 @@ def test_what_is_read_of_completions() -> None:
     assert read(kind, {**ask, "stream": True, "n": 2, "max_tokens": 5}) == Inquiry(
         BodyKind.COMPLETION, "demo", True, 4, 0, 5, "max_tokens", "prompt", 2
     )
-    assert read(kind, {**ask, "prompt": ["a", "bcd"], "n": 3}) == Inquiry(BodyKind.COMPLETION, "demo", False, 3, 0, 16, "max_tokens", "prompt", 6)
+    assert read(kind, {**ask, "prompt": ["a", "bcd"], "n": 3}) == Inquiry(
+        BodyKind.COMPLETION, "demo", False, 3, 0, 16, "max_tokens", "prompt", 6
+    )
     assert read(kind, {**ask, "prompt": [1, 2, 3]}) == Inquiry(kind, "demo", False, 0, 3, 16, "max_tokens", "prompt", 1)
-    assert read(kind, {**ask, "prompt": [[1], [2, 3]]}) == Inquiry(BodyKind.COMPLETION, "demo", False, 0, 2, 16, "max_tokens", "prompt", 2)
+    assert read(kind, {**ask, "prompt": [[1], [2, 3]]}) == Inquiry(
+        BodyKind.COMPLETION, "demo", False, 0, 2, 16, "max_tokens", "prompt", 2
+    )
 
 
 def test_what_is_read_of_chats() -> None:
     parts = [{"type": "text", "text": "abc"}, {"type": "image_url", "image_url": {"url": "data:" + "x" * 1_000}}]
-    chat = {"model": "demo", "messages": [{"role": "user", "content": parts}, {"role": "assistant", "content": None, "tool_calls": [{"id": "12"}]}]}
+    chat = {
+        "model": "demo",
+        "messages": [
+            {"role": "user", "content": parts},
+            {"role": "assistant", "content": None, "tool_calls": [{"id": "12"}]},
+        ],
+    }
     inquiry = read(BodyKind.CHAT, chat)
     assert (inquiry.prompt_chars, inquiry.max_tokens) == (len("userabcassistant" + '[{"id": "12"}]'), None)
     assert read(BodyKind.CHAT, {**chat, "max_tokens": 3, "max_completion_tokens": 4}).max_tokens == 4
@@ -84,8 +109,19 @@ def test_what_is_read_of_chats() -> None:
 
 
 def test_what_is_read_of_the_others() -> None:
-    assert read(BodyKind.EMBEDDING, {"model": "demo", "input": ["ab", "c"]}) == Inquiry(BodyKind.EMBEDDING, "demo", False, 2, 0, 0, "", "input", 2)
-    response = {"model": "demo", "input": "abc", "instructions": "de", "store": False, "background": None, "max_output_tokens": 9}
-    assert read(BodyKind.RESPONSE, response) == Inquiry(BodyKind.RESPONSE, "demo", False, 5, 0, 9, "max_output_tokens", "input", 1)
+    assert read(BodyKind.EMBEDDING, {"model": "demo", "input": ["ab", "c"]}) == Inquiry(
+        BodyKind.EMBEDDING, "demo", False, 2, 0, 0, "", "input", 2
+    )
+    response = {
+        "model": "demo",
+        "input": "abc",
+        "instructions": "de",
+        "store": False,
+        "background": None,
+        "max_output_tokens": 9,
+    }
+    assert read(BodyKind.RESPONSE, response) == Inquiry(
+        BodyKind.RESPONSE, "demo", False, 5, 0, 9, "max_output_tokens", "input", 1
+    )
     assert read(BodyKind.TOKENIZER, {"prompt": "x"}).model == ""
     assert read(BodyKind.TOKENIZER, {"model": None}).model == ""

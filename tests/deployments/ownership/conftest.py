@@ -14,13 +14,16 @@ from tests.deployments.gateway.fake_engine import FakeEngine
 from tests.deployments.gateway.rig import SECRET, Handle, Rig, free_port, make_spec, until
 
 
-def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """The loop of these tests."""
     return {"uvloop": uvloop.new_event_loop}
 
 
 class Cell:
-    """Gateways with one directory and the same engines. Each has a client port of its own, so that a test can choose whom it asks."""
+    """Gateways with one directory and the same engines. Each has a client port of its own, so that a test can choose
+    whom it asks."""
 
     def __init__(self, directory: Directory) -> None:
         self.directory = directory
@@ -48,7 +51,8 @@ class Cell:
         return next(rig for rig in self.rigs if rig.dispatcher.own is None)
 
     async def crash(self, rig: Rig) -> None:
-        """Ends a gateway as a killed process does: every connection of its breaks at once, it says goodbye to nobody."""
+        """Ends a gateway as a killed process does: every connection of its breaks at once, it says goodbye to
+        nobody."""
         self.rigs.remove(rig)
         self.crashed.append(rig)
         gateway = rig.gateway

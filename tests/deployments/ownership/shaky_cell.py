@@ -1,5 +1,6 @@
-"""A cell in virtual time, whose connections break, delay and repeat: the real dispatcher, owner tracker, channel, page and owner; a network, engines, clients
-and a directory's shell that are none. What it does is drawn from its dice, so one seed gives one run.
+"""A cell in virtual time, whose connections break, delay and repeat: the real dispatcher, owner tracker, channel, page
+and owner; a network, engines, clients and a directory's shell that are none. What it does is drawn from its dice, so
+one seed gives one run.
 """
 
 import asyncio
@@ -31,7 +32,8 @@ TICK_S = 1e-6
 
 
 class Wire:
-    """One direction of a channel: lines arrive in order, late, and now and then twice. Once it is cut, what is under way arrives in part."""
+    """One direction of a channel: lines arrive in order, late, and now and then twice. Once it is cut, what is under
+    way arrives in part."""
 
     def __init__(self, cell: "Cell", break_it: Callable[[], None]) -> None:
         self._cell = cell
@@ -96,7 +98,11 @@ class Channel:
 
         async def receive() -> Any:
             line = await self.up.read()
-            return {"type": "http.disconnect"} if line is None else {"type": "http.request", "body": line, "more_body": True}
+            return (
+                {"type": "http.disconnect"}
+                if line is None
+                else {"type": "http.request", "body": line, "more_body": True}
+            )
 
         async def send(message: Any) -> None:
             if message["type"] == "http.response.start":
@@ -149,13 +155,30 @@ class Engine:
         if not self.fence.admits(epoch):
             raise Overtaken(self.fence.highest)
         reported = [(name, booking) for name, booking in self.running.items()]
-        return [Running(read_booking(booking).lease(self.name, self.cell.now), name in self.started) for name, booking in reported]
+        return [
+            Running(read_booking(booking).lease(self.name, self.cell.now), name in self.started)
+            for name, booking in reported
+        ]
 
     def end(self, attempt_id: str, whole: bool) -> None:
         """The exchange is over: every gateway's feed says so."""
         booking = self.running.pop(attempt_id, None)
         if booking is not None and self.alive:
-            reported = Finished(attempt_id, 200 if whole else 499, int(whole), 10, 0, 5, 0, 0.0, 0.1, 0.1, 0.1, 0.2, "" if whole else booking)
+            reported = Finished(
+                attempt_id,
+                200 if whole else 499,
+                int(whole),
+                10,
+                0,
+                5,
+                0,
+                0.0,
+                0.1,
+                0.1,
+                0.1,
+                0.2,
+                "" if whole else booking,
+            )
             self.cell.tell_all(self, lambda gateway: gateway.dispatcher.finished(reported))
 
 
@@ -184,7 +207,9 @@ class Gateway:
         while True:
             epoch, highest = self.owner_tracker.epoch, self.owner_tracker.highest
             owned = {} if epoch is None else {"demo": epoch}
-            self.cell.directory_hears(lambda owners, now, owned=owned, highest=highest: self._register(owners, now, owned, highest))
+            self.cell.directory_hears(
+                lambda owners, now, owned=owned, highest=highest: self._register(owners, now, owned, highest)
+            )
             await asyncio.sleep(JOIN_EVERY_S)
 
     def _register(self, owners: Owners, now: float, owned: dict[str, int], highest: int) -> None:
@@ -268,9 +293,12 @@ class Gateway:
 
 
 class Cell:
-    """All of it. `doubles` is how likely a line arrives twice, `breaks` how likely its channel breaks then; `deaf`: the directory hears nothing."""
+    """All of it. `doubles` is how likely a line arrives twice, `breaks` how likely its channel breaks then; `deaf`: the
+    directory hears nothing."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, seed: int, gateways: int, doubles: float, breaks: float) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, seed: int, gateways: int, doubles: float, breaks: float
+    ) -> None:
         self.loop = loop
         self.dice = random.Random(seed)
         self.doubles = doubles
@@ -356,7 +384,11 @@ class Cell:
         """Its feed is unresponsive for one gateway, then back."""
         gateway = self.dice.choice(self.gateways)
         self._tell(engine, gateway, lambda one: one.dispatcher.replica_state(engine.name, None))
-        self._tell(engine, gateway, lambda one: one.dispatcher.replica_up(engine.facts) if engine.alive and not engine.drains else None)
+        self._tell(
+            engine,
+            gateway,
+            lambda one: one.dispatcher.replica_up(engine.facts) if engine.alive and not engine.drains else None,
+        )
 
     def tell_all(self, engine: Engine, what: Callable[[Gateway], None]) -> None:
         """Each gateway's feed of that engine brings it, in order."""
@@ -384,7 +416,10 @@ class Cell:
         self.owners.assign(self.now)
         word = self.owners.owned.get("demo")
         for gateway in self.gateways:
-            self.loop.call_later(self.delay(), lambda one=gateway, word=word: one.owner_tracker.reported(word) if one in self.gateways else None)
+            self.loop.call_later(
+                self.delay(),
+                lambda one=gateway, word=word: one.owner_tracker.reported(word) if one in self.gateways else None,
+            )
 
     def restart_directory(self) -> None:
         self.owners = Owners(self.now, len(self.gateways), self.owners.epochs)

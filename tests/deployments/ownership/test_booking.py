@@ -9,7 +9,9 @@ from deployments.scheduling import Lease, Request
 
 BOOKING = Booking("g1", "q", 4, "b", 70, 30, 2, 140, 300, 31, 1, "d1")
 FIELDS = ["g1", "q", 4, "b", 70, 30, 2, 140, 300, 31, 1, "d1"]
-LEASE = Lease(9, Request("q", 70, 30, 90.0, 105.0, 160.0, 2, "batch", "b", (7, 8), 64, 3, "d1"), "r1", 100.0, 4, 140, 300, 31, 1)
+LEASE = Lease(
+    9, Request("q", 70, 30, 90.0, 105.0, 160.0, 2, "batch", "b", (7, 8), 64, 3, "d1"), "r1", 100.0, 4, 140, 300, 31, 1
+)
 
 
 def test_a_lease_is_booked_and_comes_back() -> None:

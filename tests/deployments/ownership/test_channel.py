@@ -49,9 +49,13 @@ REQUESTS = st.builds(
     COUNTS,
 )
 ETAS = st.none() | st.tuples(TIMES, TIMES)
-LEASES = st.builds(Lease, st.just(0), REQUESTS, st.text(max_size=20), TIMES, st.integers(1, 99), COUNTS, COUNTS, COUNTS, COUNTS)
+LEASES = st.builds(
+    Lease, st.just(0), REQUESTS, st.text(max_size=20), TIMES, st.integers(1, 99), COUNTS, COUNTS, COUNTS, COUNTS
+)
 MESSAGES = st.one_of(
-    st.builds(lambda request, now, admitted: Submit(waiting_of(request, now), admitted), REQUESTS, TIMES, st.booleans()),
+    st.builds(
+        lambda request, now, admitted: Submit(waiting_of(request, now), admitted), REQUESTS, TIMES, st.booleans()
+    ),
     st.builds(Cancel, st.text()),
     st.builds(Hold, st.text()),
     st.builds(FirstToken, st.text()),
@@ -72,7 +76,9 @@ MESSAGES = st.one_of(
         ),
     ),
     st.builds(
-        lambda lease, reason, lane, promoted, waited, eta, url: placed_of(Placement(lease.request, lease, reason, lane, promoted, waited, eta), url),
+        lambda lease, reason, lane, promoted, waited, eta, url: placed_of(
+            Placement(lease.request, lease, reason, lane, promoted, waited, eta), url
+        ),
         LEASES,
         st.sampled_from(PickReason),
         st.text(),
@@ -119,14 +125,26 @@ def test_a_booking_goes_through_a_header(lease: Lease, gateway: str) -> None:
     assert all(getattr(again, name) == getattr(lease, name) for name in names)
 
 
-@pytest.mark.parametrize("text", ["", "x", "{}", "[]", "[1,2]", '["g","r",0,"t",1,1,1,1,1,1,1]', '["g","r",1,"t",-1,1,1,1,1,1,1]', "[" * 3_000, "1"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "{}", "[]", "[1,2]", '["g","r",0,"t",1,1,1,1,1,1,1]', '["g","r",1,"t",-1,1,1,1,1,1,1]', "[" * 3_000, "1"],
+)
 def test_what_is_no_booking_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         read_booking(text)
 
 
 @pytest.mark.parametrize(
-    "line", [b"", b"x", b"[]", b"{}", b'{"type":"nothing"}', b'{"type":"cancel"}', b'{"type":"release","attempt_id":"a","ending":"no"}']
+    "line",
+    [
+        b"",
+        b"x",
+        b"[]",
+        b"{}",
+        b'{"type":"nothing"}',
+        b'{"type":"cancel"}',
+        b'{"type":"release","attempt_id":"a","ending":"no"}',
+    ],
 )
 def test_what_is_no_message_is_refused(line: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
@@ -176,7 +194,9 @@ async def test_a_unresponsive_owner_is_noticed(monkeypatch: pytest.MonkeyPatch) 
     try:
         async with aiohttp.ClientSession() as session:
             with pytest.raises(TimeoutError):
-                await RemoteOwner(Ownership("demo", 1, "other", url)).run(session, "me", lambda: opened.append(time.monotonic()))
+                await RemoteOwner(Ownership("demo", 1, "other", url)).run(
+                    session, "me", lambda: opened.append(time.monotonic())
+                )
         assert time.monotonic() - opened[0] > beats * 0.1, "while it spoke it was listened to"
     finally:
         await runner.cleanup()

@@ -37,7 +37,9 @@ async def claimed(asked: list[object]) -> AsyncIterator[Claim]:
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    facts = ReplicaFacts("r1", "demo", f"http://127.0.0.1:{runner.addresses[0][1]}", 1, "n", "generate", 1_024, 8, 2_048, 65_536)
+    facts = ReplicaFacts(
+        "r1", "demo", f"http://127.0.0.1:{runner.addresses[0][1]}", 1, "n", "generate", 1_024, 8, 2_048, 65_536
+    )
     async with aiohttp.ClientSession() as session:
 
         async def ask(response: web.Response) -> list[Running]:
@@ -87,7 +89,9 @@ async def test_any_other_answer_is_a_failed_claim(claimed: Claim, status: int, b
         await claimed(web.Response(status=status, text=body))
 
 
-async def test_a_replica_that_cannot_be_reached_or_says_nothing_is_a_failed_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_replica_that_cannot_be_reached_or_says_nothing_is_a_failed_claim(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(owner_tracker, "_ANSWER_S", 0.05)
 
     async def says_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

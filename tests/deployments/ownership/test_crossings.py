@@ -6,7 +6,18 @@ from dataclasses import replace
 import pytest
 
 from deployments.ownership.channel import RemoteOwner
-from deployments.ownership.messages import Admitted, Cancel, Message, Placed, Refused, Release, Submit, admitted_of, decode, placed_of
+from deployments.ownership.messages import (
+    Admitted,
+    Cancel,
+    Message,
+    Placed,
+    Refused,
+    Release,
+    Submit,
+    admitted_of,
+    decode,
+    placed_of,
+)
 from deployments.ownership.owners import Ownership
 from deployments.scheduling import Admission, AdmissionKind, Ending, Lease, PickReason, Placement, Request
 

@@ -134,7 +134,9 @@ def test_each_line_that_is_lost_is_counted_once(tmp_path: Path) -> None:
         log.write(f"line {number}")
     (tmp_path / "m.jsonl").unlink()
     log.lost(ValueError("no JSON"))
-    assert (health.lost_lines, log.broken) == (3 + 1, True), "those that waited for the file, and the one that could not be made"
+    assert (health.lost_lines, log.broken) == (3 + 1, True), (
+        "those that waited for the file, and the one that could not be made"
+    )
     assert health.error == "ValueError: no JSON"
     log.write("while it is broken")
     assert health.lost_lines == 5
@@ -150,7 +152,9 @@ def test_a_line_of_any_text_is_written(tmp_path: Path) -> None:
     assert (tmp_path / "m.jsonl").read_text() == "header\nhalf a pair: \\ud800\n"
 
 
-def test_a_log_whose_folder_was_removed_goes_on_in_a_new_one_and_says_why_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_whose_folder_was_removed_goes_on_in_a_new_one_and_says_why_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(decision_log, "RETRY_S", 0.0)
     folder = tmp_path / "run" / "decisions"
     health = LogHealth("m")

@@ -1,4 +1,5 @@
-"""The dispatcher's races with its owner: whatever happens in one moment, no lease, no lane entry and no pending request is left."""
+"""The dispatcher's races with its owner: whatever happens in one moment, no lease, no lane entry and no pending request
+is left."""
 
 import asyncio
 import dataclasses
@@ -141,7 +142,8 @@ async def test_cancelled_in_the_moment_of_the_time_out(dispatcher: Dispatcher) -
 
 
 async def test_refused_waits_again_and_first(dispatcher: Dispatcher) -> None:
-    """It waits again, and comes before two that wait with earlier deadlines: the next replica has room for one of these beside it."""
+    """It waits again, and comes before two that wait with earlier deadlines: the next replica has room for one of these
+    beside it."""
     dispatcher.replica_up(facts("r1", max_num_seqs=2))
     patient = request("a")
     patient = dataclasses.replace(patient, deadline_s=patient.deadline_s + 30.0)
@@ -293,7 +295,8 @@ def finished(placement: Placement, sequences: int = 1) -> Finished:
 
 
 async def test_an_answer_that_was_sent_as_a_whole_outlives_its_replica(dispatcher: Dispatcher) -> None:
-    """A replica that has drained goes while a slow client still reads: that is no loss, neither for the client nor in the books."""
+    """A replica that has drained goes while a slow client still reads: that is no loss, neither for the client nor in
+    the books."""
     dispatcher.replica_up(facts(max_num_seqs=4))
     whole, cut = await wait(dispatcher, request("whole")), await wait(dispatcher, request("cut"))
     lost: list[str] = []
@@ -310,7 +313,10 @@ async def test_an_answer_that_was_sent_as_a_whole_outlives_its_replica(dispatche
 
 
 async def test_one_that_waits_in_vain_is_turned_away(dispatcher: Dispatcher) -> None:
-    hasty, patient = asyncio.create_task(wait(dispatcher, request("hasty", 10.0))), asyncio.create_task(wait(dispatcher, request("patient", 500.0)))
+    hasty, patient = (
+        asyncio.create_task(wait(dispatcher, request("hasty", 10.0))),
+        asyncio.create_task(wait(dispatcher, request("patient", 500.0))),
+    )
     await asyncio.sleep(0)
     dispatcher.expect_replica(time.monotonic() + 60.0)
     with pytest.raises(Rejected) as rejected:
@@ -389,7 +395,9 @@ async def test_a_replicas_word_of_first_tokens_reaches_an_owner_elsewhere_once()
     assert owner.answered == ["runs-2"]
 
 
-async def test_a_replicas_word_of_first_tokens_frees_its_prefill_budget_whoever_holds_the_lease(dispatcher: Dispatcher) -> None:
+async def test_a_replicas_word_of_first_tokens_frees_its_prefill_budget_whoever_holds_the_lease(
+    dispatcher: Dispatcher,
+) -> None:
     dispatcher.replica_up(facts(max_num_seqs=4))
     own = dispatcher.own
     assert own is not None

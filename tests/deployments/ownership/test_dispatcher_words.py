@@ -1,4 +1,5 @@
-"""What a dispatcher says to its owner, to engines and to those who wait, word by word: the owner here keeps what it is told and decides nothing."""
+"""What a dispatcher says to its owner, to engines and to those who wait, word by word: the owner here keeps what it is
+told and decides nothing."""
 
 import asyncio
 import time
@@ -13,7 +14,17 @@ from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.pending_request import QueueTimeout, Rejected
 from deployments.ownership.roles import Submitter
 from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, FirstTokens, ReplicaFacts, ReplicaState
-from deployments.scheduling import Admission, AdmissionKind, Ending, Lease, PickReason, Placement, RejectCause, Request, SchedulingPolicy
+from deployments.scheduling import (
+    Admission,
+    AdmissionKind,
+    Ending,
+    Lease,
+    PickReason,
+    Placement,
+    RejectCause,
+    Request,
+    SchedulingPolicy,
+)
 
 MODEL = Model(name="demo", source="/nowhere", settings=EngineSettings(max_model_len=1_024))
 FACTS = ReplicaFacts("r1", "demo", "http://r1", 1, "n", "generate", 1_024, 8, 2_048, 65_536)
@@ -146,7 +157,10 @@ async def test_a_refused_lease_waits_for_the_next_attempt(at: Counter) -> None:
     at.dispatcher.first_token(lease)
     at.owner.reported.clear()
     at.dispatcher.refused(lease, ReplicaState.DRAINING)
-    assert (at.owner.reported, at.dispatcher.replicas.is_ready("r1")) == ([("refused", "q-1", ReplicaState.DRAINING)], False)
+    assert (at.owner.reported, at.dispatcher.replicas.is_ready("r1")) == (
+        [("refused", "q-1", ReplicaState.DRAINING)],
+        False,
+    )
     at.dispatcher.placed(placement(lease.request, 2), "http://there")
     again = (await at.dispatcher.placement(lease.request)).lease
     at.dispatcher.first_token(again)
@@ -218,7 +232,9 @@ async def test_who_gives_up_is_cancelled_at_the_owner_or_releases_what_it_never_
     at.dispatcher.placed(placement(placed), "http://there")
     await asyncio.wait(tasks)
     released = ("release", "placed-1", Ending.CANCELLED)
-    assert at.owner.reported == [released, ("cancel", "waits"), ("cancel", "placed")], "the last of which finds nothing that waits"
+    assert at.owner.reported == [released, ("cancel", "waits"), ("cancel", "placed")], (
+        "the last of which finds nothing that waits"
+    )
     at.dispatcher.placed(placement(waits), "http://there")
     assert at.owner.reported[3:] == [("release", "waits-1", Ending.CANCELLED)]
 

@@ -84,7 +84,13 @@ def test_a_placement_is_the_next_attempt() -> None:
     assert (entry.state, entry.attempt, entry.lease) == (S.RUNNING, 1, lease(1))
     assert (table.counts[S.WAITING], table.counts[S.RUNNING]) == (0, 1)
     assert table.of_attempt_id("q-1") is entry
-    assert table.of_attempt_id("q-2") is table.of_attempt_id("q-0") is table.of_attempt_id("q") is table.of_attempt_id("p-1") is None
+    assert (
+        table.of_attempt_id("q-2")
+        is table.of_attempt_id("q-0")
+        is table.of_attempt_id("q")
+        is table.of_attempt_id("p-1")
+        is None
+    )
 
 
 def test_only_a_later_attempt_of_what_is_over_is_news() -> None:
@@ -103,7 +109,13 @@ def test_a_new_beginning_starts_afresh_and_never_with_an_earlier_attempt() -> No
     table.move(entry, S.CLOSED)
     submitter = Nobody()
     assert table.begin("q", 2, S.WAITING, submitter) is entry
-    assert (entry.attempt, entry.submitter, entry.lease, entry.adopted, entry.answered) == (2, submitter, None, False, False)
+    assert (entry.attempt, entry.submitter, entry.lease, entry.adopted, entry.answered) == (
+        2,
+        submitter,
+        None,
+        False,
+        False,
+    )
     assert list(table) == [entry]
     assert table.live == 1
     table.move(entry, S.CLOSED)
@@ -137,7 +149,17 @@ def test_the_last_that_ended_are_remembered(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize(
     ("attempt_id", "named"),
-    [("q-1", ("q", 1)), ("a-b-12", ("a-b", 12)), ("q-", None), ("-1", None), ("q", None), ("q-x", None), ("q-²", None), ("q-٣", None), ("", None)],
+    [
+        ("q-1", ("q", 1)),
+        ("a-b-12", ("a-b", 12)),
+        ("q-", None),
+        ("-1", None),
+        ("q", None),
+        ("q-x", None),
+        ("q-²", None),
+        ("q-٣", None),
+        ("", None),
+    ],
 )
 def test_an_engines_id_names_request_and_attempt(attempt_id: str, named: tuple[str, int] | None) -> None:
     assert split(attempt_id) == named

@@ -1,4 +1,5 @@
-"""The highest epochs on the disk: what one directory wrote the next one reads, and nothing wrong in the file ends it."""
+"""The highest epochs on the disk: what one directory wrote the next one reads, and nothing wrong in the file ends
+it."""
 
 import json
 from pathlib import Path
@@ -16,7 +17,9 @@ def test_what_one_directory_wrote_the_next_one_reads(tmp_path: Path) -> None:
     assert EpochFile(path).read() == {"demo": 3, "org/mödel": 0}
     first.write({"demo": 4})
     assert json.loads(path.read_text()) == {"demo": 4}
-    assert [file.name for file in tmp_path.iterdir()] == ["epochs.json"], "written beside it first, and put in its place"
+    assert [file.name for file in tmp_path.iterdir()] == ["epochs.json"], (
+        "written beside it first, and put in its place"
+    )
 
 
 def test_the_same_epochs_are_not_written_again(tmp_path: Path) -> None:
@@ -48,8 +51,13 @@ def test_without_a_path_nothing_is_kept() -> None:
     assert file.read() == {}
 
 
-@pytest.mark.parametrize("content", ["", "{", "3", "[1]", '{"demo": -1}', '{"demo": true}', '{"demo": 1.5}', '{"demo": 1, "other": "2"}', b"\xff"])
-def test_a_file_that_is_no_map_of_epochs_is_logged_and_left_out(content: str | bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "3", "[1]", '{"demo": -1}', '{"demo": true}', '{"demo": 1.5}', '{"demo": 1, "other": "2"}', b"\xff"],
+)
+def test_a_file_that_is_no_map_of_epochs_is_logged_and_left_out(
+    content: str | bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "epochs.json"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     file = EpochFile(path)

@@ -1,4 +1,5 @@
-"""Two gateways and one model: whoever holds the client, and whatever happens to the owner, a request is answered once."""
+"""Two gateways and one model: whoever holds the client, and whatever happens to the owner, a request is answered
+once."""
 
 import asyncio
 import io
@@ -74,7 +75,8 @@ async def test_a_planned_stop_costs_nothing(make_cell: MakeCell) -> None:
     stop = asyncio.Event()
 
     async def client(rig: Rig) -> None:
-        """Asks again and again on one connection; goes to the other gateway when its own tells it to, as behind one port."""
+        """Asks again and again on one connection; goes to the other gateway when its own tells it to, as behind one
+        port."""
         async with aiohttp.ClientSession() as session:
             while not stop.is_set():
                 async with session.post(rig.url + "/v1/completions", json=STREAM) as response:
@@ -108,7 +110,9 @@ async def test_the_owner_dies(make_cell: MakeCell) -> None:
     kept = [asyncio.create_task(staying.ask(STREAM)) for _ in range(12)]
     await until(lambda: sum(lane.waiting for lane in dying.owner.snapshot().lanes) == 20 - 2 * 4)
     await cell.crash(dying)
-    assert all(isinstance(result, aiohttp.ClientError) for result in await asyncio.gather(*lost, return_exceptions=True))
+    assert all(
+        isinstance(result, aiohttp.ClientError) for result in await asyncio.gather(*lost, return_exceptions=True)
+    )
     await until(lambda: staying.dispatcher.own is not None)
     assert staying.owner.epoch == 2
     await until(lambda: staying.dispatcher.losses.requests == 8)
@@ -117,7 +121,9 @@ async def test_the_owner_dies(make_cell: MakeCell) -> None:
     answers = await asyncio.gather(*kept)
     assert {status for status, _ in answers} == {200}
     assert {body for _, body in answers} == {event("a") + event("b") + DONE}
-    assert 1 <= staying.dispatcher.handed_on <= 12  # what the dying one's own end made room for may have been placed before it was gone
+    assert (
+        1 <= staying.dispatcher.handed_on <= 12
+    )  # what the dying one's own end made room for may have been placed before it was gone
 
 
 async def test_streams_outlive_the_owner(make_cell: MakeCell) -> None:
@@ -150,8 +156,8 @@ async def test_a_holder_dies(make_cell: MakeCell) -> None:
 
 
 async def test_one_that_was_given_up_wrongly_places_nothing_more(make_cell: MakeCell) -> None:
-    """The old owner did not hear of it, as if it had been stopped: the engines refuse its leases, its clients are served under the new owner, and its
-    late report does not depose that one."""
+    """The old owner did not hear of it, as if it had been stopped: the engines refuse its leases, its clients are
+    served under the new owner, and its late report does not depose that one."""
     cell = await make_cell()
     old, new = cell.owner, cell.other
     owner_tracker = old.gateway._owner_trackers["demo"]
@@ -229,7 +235,11 @@ async def test_status_is_the_cells_whoever_is_asked(make_cell: MakeCell) -> None
             async with session.get(rig.url + "/raylane/status", headers=CREDENTIALS) as response:
                 report = await response.json()
             model = report["models"][0]
-            assert (model["placed"], model["endings"]["finished"], model["owner"]) == (2, 2, cell.owner.gateway.gateway_id)
+            assert (model["placed"], model["endings"]["finished"], model["owner"]) == (
+                2,
+                2,
+                cell.owner.gateway.gateway_id,
+            )
             assert model["ttft_ms"]["requests"] == 2
             assert {line["id"] for line in report["gateways"]} == {rig.gateway.gateway_id for rig in cell.rigs}
             for asked in cell.rigs:
@@ -257,7 +267,9 @@ async def test_the_channel_is_closed_to_strangers(make_cell: MakeCell) -> None:
         for headers, query, status in cases:
             async with session.post(url, params=query, headers=headers) as response:
                 assert response.status == status
-        async with session.post(cell.other.gateway.peers.own_url + messages.LANES_PATH, params=good, headers=cases[2][0]) as response:
+        async with session.post(
+            cell.other.gateway.peers.own_url + messages.LANES_PATH, params=good, headers=cases[2][0]
+        ) as response:
             assert response.status == 409
         async with session.post(cell.owner.url + messages.LANES_PATH, params=good, headers=cases[2][0]) as response:
             assert response.status == 404, "it is not served on the clients' port"

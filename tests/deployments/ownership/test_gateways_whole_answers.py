@@ -1,4 +1,5 @@
-"""Answers that are not streamed, held by a gateway that does not own the model: their first tokens, and the death of their replica."""
+"""Answers that are not streamed, held by a gateway that does not own the model: their first tokens, and the death of
+their replica."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

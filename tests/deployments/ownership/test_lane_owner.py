@@ -1,4 +1,5 @@
-"""The live shell of the scheduler, event by event: who is told what, which lease stands, what a replica's word changes."""
+"""The live shell of the scheduler, event by event: who is told what, which lease stands, what a replica's word
+changes."""
 
 import asyncio
 import json
@@ -13,7 +14,18 @@ from deployments.ownership.decision_log import DecisionLog
 from deployments.ownership.entries import EntryState
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.protocol import Finished, ReplicaFacts, ReplicaState
-from deployments.scheduling import Admission, Binding, Capacity, Ending, LanePolicy, Lease, Placement, RejectCause, Request, SchedulingPolicy
+from deployments.scheduling import (
+    Admission,
+    Binding,
+    Capacity,
+    Ending,
+    LanePolicy,
+    Lease,
+    Placement,
+    RejectCause,
+    Request,
+    SchedulingPolicy,
+)
 from deployments.scheduling.replica import ReplicaStatus
 from deployments.telemetry.line_log import LogHealth
 from tests.deployments.gateway.rig import until
@@ -100,7 +112,11 @@ async def test_a_request_is_admitted_placed_answered_and_ended(owner: LaneOwner,
     owner.release("q-1", Ending.FINISHED)
     owner.release("q-1", Ending.FAILED)
     owner.release("nobody-1", Ending.FAILED)
-    assert (state(owner), owner.snapshot().endings["finished"], owner.snapshot().endings["failed"]) == (EntryState.ENDED, 1, 0)
+    assert (state(owner), owner.snapshot().endings["finished"], owner.snapshot().endings["failed"]) == (
+        EntryState.ENDED,
+        1,
+        0,
+    )
     owner.finished(account("q-1"))
     assert (state(owner), owner.snapshot().counted, owner.snapshot().output_tokens) == (EntryState.CLOSED, 1, 6)
     owner.finished(account("q-1"))
@@ -116,11 +132,15 @@ async def test_latencies_are_of_first_tokens_and_of_whole_answers(owner: LaneOwn
     owner.finished(account("b-1", sequences=0))
     found = owner.latencies(60.0)
     assert (found.span_s, found.requests) == (60.0, 2)
-    assert found.tpot_p90_s == pytest.approx(0.1), "half a second for the five tokens after the first; of the other nothing is told"
+    assert found.tpot_p90_s == pytest.approx(0.1), (
+        "half a second for the five tokens after the first; of the other nothing is told"
+    )
     assert 0 < found.ttft_p50_s < 60
 
 
-async def test_an_account_before_the_end_tells_whether_the_answer_was_whole(owner: LaneOwner, submitter: Submitter) -> None:
+async def test_an_account_before_the_end_tells_whether_the_answer_was_whole(
+    owner: LaneOwner, submitter: Submitter
+) -> None:
     for name, sequences in (("whole", 1), ("cut", 0)):
         owner.submit(submitter, request(name))
         owner.finished(account(f"{name}-1", sequences))
@@ -206,7 +226,9 @@ async def test_a_refused_lease_waits_again_first_under_the_next_attempt(owner: L
     assert owner.scheduler.fleet.by_id["r1"].status is ReplicaStatus.READY, "that was not its replica's fault"
 
 
-async def test_a_replica_that_died_gets_nothing_new_until_it_speaks_and_its_requests_are_looked_into(owner: LaneOwner, submitter: Submitter) -> None:
+async def test_a_replica_that_died_gets_nothing_new_until_it_speaks_and_its_requests_are_looked_into(
+    owner: LaneOwner, submitter: Submitter
+) -> None:
     owner.replicas.up(facts("r2"))
     owner.replica_up(facts("r2"))
     owner.submit(submitter, request())
@@ -227,7 +249,9 @@ async def test_a_request_that_comes_with_attempts_gets_the_next_one(owner: LaneO
     assert submitter.attempt_ids == ["q-5"]
 
 
-async def test_a_lease_of_an_owner_before_is_booked_when_both_have_said_so(owner: LaneOwner, submitter: Submitter) -> None:
+async def test_a_lease_of_an_owner_before_is_booked_when_both_have_said_so(
+    owner: LaneOwner, submitter: Submitter
+) -> None:
     owner.hold(submitter, "q-3")
     assert (state(owner), owner.snapshot().adopted) == (EntryState.DECLARED, 0)
     owner.replica_up(facts(), [running(attempt=3), running("r", 1, started=True)])
@@ -237,7 +261,9 @@ async def test_a_lease_of_an_owner_before_is_booked_when_both_have_said_so(owner
     owner.hold(submitter, "r-1")
     assert (state(owner, "r"), owner.replicas_of_orphans) == (EntryState.RUNNING, set())
     owner.replica_up(facts(), [running(attempt=3)])
-    assert (owner.snapshot().adopted, state(owner, "r")) == (2, EntryState.RUNNING), "what is held is not a replica's to take away"
+    assert (owner.snapshot().adopted, state(owner, "r")) == (2, EntryState.RUNNING), (
+        "what is held is not a replica's to take away"
+    )
 
 
 async def test_an_orphan_that_its_replica_does_not_run_is_ended(owner: LaneOwner) -> None:
@@ -268,7 +294,9 @@ async def test_a_declared_lease_ends_unbooked(owner: LaneOwner, submitter: Submi
     assert owner.snapshot().endings == {"finished": 0, "cancelled": 0, "failed": 0, "refused": 0}
 
 
-async def test_a_holder_that_is_gone_leaves_what_runs_and_nothing_that_waits(owner: LaneOwner, submitter: Submitter) -> None:
+async def test_a_holder_that_is_gone_leaves_what_runs_and_nothing_that_waits(
+    owner: LaneOwner, submitter: Submitter
+) -> None:
     stays = Submitter()
     for name in ("runs", "whole", "cut"):
         owner.submit(submitter, request(name))
@@ -279,7 +307,13 @@ async def test_a_holder_that_is_gone_leaves_what_runs_and_nothing_that_waits(own
     owner.submit(submitter, request("waits"))
     owner.left(submitter)
     states = {name: state(owner, name) for name in ("runs", "whole", "cut", "waits", "other")}
-    assert states == {"runs": EntryState.ORPHANED, "whole": EntryState.CLOSED, "cut": EntryState.CLOSED, "waits": None, "other": EntryState.RUNNING}
+    assert states == {
+        "runs": EntryState.ORPHANED,
+        "whole": EntryState.CLOSED,
+        "cut": EntryState.CLOSED,
+        "waits": None,
+        "other": EntryState.RUNNING,
+    }
     endings = owner.snapshot().endings
     assert (endings["finished"], endings["failed"]) == (1, 1)
     assert owner.scheduler.lanes.jobs == {}
@@ -297,7 +331,11 @@ async def test_a_lost_replicas_leases_end_and_others_stand(owner: LaneOwner, sub
 
 async def test_what_a_replica_says_of_itself(owner: LaneOwner) -> None:
     replica = owner.scheduler.fleet.by_id["r1"]
-    for said, shown in ((ReplicaState.DRAINING, "draining"), (ReplicaState.UNHEALTHY, "unresponsive"), (None, "unresponsive")):
+    for said, shown in (
+        (ReplicaState.DRAINING, "draining"),
+        (ReplicaState.UNHEALTHY, "unresponsive"),
+        (None, "unresponsive"),
+    ):
         owner.replicas.up(facts())
         owner.replica_state("r1", said)
         assert (replica.status.value, owner.replicas.is_ready("r1")) == (shown, False)
@@ -349,7 +387,15 @@ async def test_every_input_is_written_with_its_time(tmp_path: Path) -> None:
     owner.close()
     lines = [json.loads(line) for line in (tmp_path / "demo.jsonl").read_text().splitlines()][1:]
     methods = [line[1] for line in lines if line[1] != "step"]
-    changes = ["replica_cordoned", "replica_uncordoned", "expect_replica", "replica_unresponsive", "replica_draining", "replica_lost", "configure"]
+    changes = [
+        "replica_cordoned",
+        "replica_uncordoned",
+        "expect_replica",
+        "replica_unresponsive",
+        "replica_draining",
+        "replica_lost",
+        "configure",
+    ]
     assert methods == ["replica_up", *changes]
     assert all(type(line[0]) is int for line in lines)
     assert (health.lost_lines, health.error) == (0, None)

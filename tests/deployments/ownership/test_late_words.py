@@ -1,4 +1,5 @@
-"""Whom a dispatcher follows: an older word moves nobody, and what an owner before had under way changes nothing under the next."""
+"""Whom a dispatcher follows: an older word moves nobody, and what an owner before had under way changes nothing under
+the next."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -61,7 +62,9 @@ def registrar() -> Registrar:
 @pytest.fixture
 async def one(registrar: Registrar) -> OwnerTracker:
     dispatcher = Dispatcher(make_dispatcher().model, MINE)
-    return OwnerTracker(dispatcher, MINE, cast(aiohttp.ClientSession, None), registrar, lambda: (SchedulingPolicy(), Binding()))
+    return OwnerTracker(
+        dispatcher, MINE, cast(aiohttp.ClientSession, None), registrar, lambda: (SchedulingPolicy(), Binding())
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +97,9 @@ async def test_an_older_word_of_the_directory_moves_nobody(one: OwnerTracker) ->
     one.close()
 
 
-async def test_a_late_refusal_of_an_owner_before_does_not_depose_the_next(one: OwnerTracker, claims: Claims, registrar: Registrar) -> None:
+async def test_a_late_refusal_of_an_owner_before_does_not_depose_the_next(
+    one: OwnerTracker, claims: Claims, registrar: Registrar
+) -> None:
     one.dispatcher.replica_up(facts())
     one.reported(word(1))
     await soon(lambda: 1 in claims.answers)
@@ -123,7 +128,9 @@ async def test_a_late_claim_of_an_owner_before_brings_it_nothing(one: OwnerTrack
     one.close()
 
 
-async def test_an_engines_refusal_is_told_with_the_epoch_that_it_has_seen(one: OwnerTracker, claims: Claims, registrar: Registrar) -> None:
+async def test_an_engines_refusal_is_told_with_the_epoch_that_it_has_seen(
+    one: OwnerTracker, claims: Claims, registrar: Registrar
+) -> None:
     one.dispatcher.replica_up(facts())
     one.reported(word(1))
     await soon(lambda: 1 in claims.answers)

@@ -63,10 +63,20 @@ async def test_it_registers_again_and_again_with_what_it_owns_then(monkeypatch: 
     here = own_presence()
     assert here.pid == os.getpid()
     assert directory.calls[0] == ("join", "g1", "http://g1", ("m1", "m2"), {"m1": 3}, {"m1": 3, "m2": 2}, here)
-    assert directory.calls[-1] == ("join", "g1", "http://g1", ("m1", "m2"), {"m1": 3, "m2": 4}, {"m1": 3, "m2": 4}, here)
+    assert directory.calls[-1] == (
+        "join",
+        "g1",
+        "http://g1",
+        ("m1", "m2"),
+        {"m1": 3, "m2": 4},
+        {"m1": 3, "m2": 4},
+        here,
+    )
 
 
-async def test_a_directory_that_fails_or_is_slow_is_asked_again(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_directory_that_fails_or_is_slow_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(membership, "JOIN_EVERY_S", 0.001)
     monkeypatch.setattr(membership, "_ANSWER_S", 0.01)
     directory = Directory()
@@ -92,7 +102,12 @@ async def test_one_call_at_a_time_about_one_thing() -> None:
         member.overtaken("m1", 9)
         member.overtaken("m2", 8)
     await directory.until(4)
-    assert sorted(directory.calls, key=str) == [("give_up", "g2"), ("give_up", "g3"), ("overtaken", "m1", 9), ("overtaken", "m2", 8)]
+    assert sorted(directory.calls, key=str) == [
+        ("give_up", "g2"),
+        ("give_up", "g3"),
+        ("overtaken", "m1", 9),
+        ("overtaken", "m2", 8),
+    ]
     directory.answers.set()
     await asyncio.gather(*member._reported.values())
     member.doubt("g2")

@@ -21,7 +21,16 @@ from deployments.ownership.messages import (
     suspected_of,
     waiting_of,
 )
-from deployments.scheduling import Admission, AdmissionKind, Lease, PickReason, Placement, RejectCause, Request, Suspicion
+from deployments.scheduling import (
+    Admission,
+    AdmissionKind,
+    Lease,
+    PickReason,
+    Placement,
+    RejectCause,
+    Request,
+    Suspicion,
+)
 
 REQUEST = Request("q", 70, 30, 90.0, 105.0, 160.0, 2, "batch", "b", (7, 8), 64, 3, "d1")
 WAITING = Waiting("q", 70, 30, 10.0, 5.0, 60.0, 2, "batch", "b", [7, 8], 64, 3, "d1")
@@ -34,13 +43,17 @@ SUSPECTED = Suspected("d1", 2, True, 30.0)
 
 def test_a_request_is_sent_with_ages_and_spans() -> None:
     assert waiting_of(REQUEST, 100.0) == WAITING
-    assert WAITING.request(1_000.0) == dataclasses.replace(REQUEST, arrived_s=990.0, deadline_s=1_005.0, expires_s=1_060.0)
+    assert WAITING.request(1_000.0) == dataclasses.replace(
+        REQUEST, arrived_s=990.0, deadline_s=1_005.0, expires_s=1_060.0
+    )
 
 
 def test_a_placement_is_sent_whole() -> None:
     placement = Placement(REQUEST, LEASE, PickReason.LEAST_DECODE, "long", True, 3.5, (1.0, 2.0))
     assert placed_of(placement, "http://r1") == PLACED
-    assert PLACED.placement(REQUEST, 100.0) == dataclasses.replace(placement, lease=dataclasses.replace(LEASE, lease_id=0))
+    assert PLACED.placement(REQUEST, 100.0) == dataclasses.replace(
+        placement, lease=dataclasses.replace(LEASE, lease_id=0)
+    )
     untold = dataclasses.replace(placement, eta_s=None)
     assert placed_of(untold, "http://r1").eta_s is None
     assert dataclasses.replace(PLACED, eta_s=None).placement(REQUEST, 100.0).eta_s is None
@@ -66,13 +79,18 @@ MESSAGES = [Submit(WAITING, True), PLACED, ADMITTED, REFUSED, Died("q-4"), SUSPE
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_a_line_holds_the_type_and_every_field(message: Message) -> None:
     line = encode(message)
-    assert json.loads(line) == json.loads(json.dumps({"type": type(message).__name__.lower(), **dataclasses.asdict(message)}))
+    assert json.loads(line) == json.loads(
+        json.dumps({"type": type(message).__name__.lower(), **dataclasses.asdict(message)})
+    )
     assert b": " not in line
     assert b", " not in line
     assert decode(line) == message
 
 
-@pytest.mark.parametrize("line", [b"[]", b"{}", b'{"type":"nothing"}', b'{"type":"cancel"}', b'{"type":"submit","waiting":{},"admitted":true}'])
+@pytest.mark.parametrize(
+    "line",
+    [b"[]", b"{}", b'{"type":"nothing"}', b'{"type":"cancel"}', b'{"type":"submit","waiting":{},"admitted":true}'],
+)
 def test_a_refusal_quotes_what_was_read(line: bytes) -> None:
     with pytest.raises(ValueError, match=r"^not a message of a lane's channel: b'") as refused:
         decode(line)

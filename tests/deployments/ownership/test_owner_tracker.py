@@ -55,7 +55,18 @@ class Replica:
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        return ReplicaFacts("r1", "demo", f"http://127.0.0.1:{self._runner.addresses[0][1]}", 1, "n", "generate", 1_024, 8, 2_048, 65_536)
+        return ReplicaFacts(
+            "r1",
+            "demo",
+            f"http://127.0.0.1:{self._runner.addresses[0][1]}",
+            1,
+            "n",
+            "generate",
+            1_024,
+            8,
+            2_048,
+            65_536,
+        )
 
     async def stop(self) -> None:
         assert self._runner is not None
@@ -75,11 +86,15 @@ class Replica:
 class World:
     """A dispatcher, its owner tracker, a replica, a directory."""
 
-    def __init__(self, session: aiohttp.ClientSession, facts: ReplicaFacts, replica: Replica, log_folder: Path | None = None) -> None:
+    def __init__(
+        self, session: aiohttp.ClientSession, facts: ReplicaFacts, replica: Replica, log_folder: Path | None = None
+    ) -> None:
         self.dispatcher = Dispatcher(MODEL, "me")
         self.registrar, self.facts, self.replica = Registrar(), facts, replica
         self.policy = SchedulingPolicy()
-        self.owner_tracker = OwnerTracker(self.dispatcher, "me", session, self.registrar, lambda: (self.policy, Binding()), log_folder)
+        self.owner_tracker = OwnerTracker(
+            self.dispatcher, "me", session, self.registrar, lambda: (self.policy, Binding()), log_folder
+        )
 
     def reported(self, epoch: int, gateway: str = "me") -> None:
         self.owner_tracker.reported(Ownership(MODEL.name, epoch, gateway, NOBODY))
@@ -125,7 +140,12 @@ async def test_an_older_word_of_the_directory_is_ignored(world: World) -> None:
     assert world.dispatcher.own is owner
     assert world.owner_tracker.highest == 3
     world.reported(4, "other")
-    assert (world.dispatcher.own, world.owner_tracker.epoch, world.owner_tracker.highest, world.owner_tracker.taken_over) == (None, None, 4, 1)
+    assert (
+        world.dispatcher.own,
+        world.owner_tracker.epoch,
+        world.owner_tracker.highest,
+        world.owner_tracker.taken_over,
+    ) == (None, None, 4, 1)
     world.reported(3)
     assert world.dispatcher.own is None
     world.reported(5)
@@ -133,7 +153,9 @@ async def test_an_older_word_of_the_directory_is_ignored(world: World) -> None:
 
 
 async def test_a_replica_is_used_once_it_knows_the_epoch(world: World) -> None:
-    world.replica.runs = [{"request_id": "q-1", "booking": Booking("g", "q", 1, "", 10, 20, 1, 10, 30, 20, 0).encode(), "started": False}]
+    world.replica.runs = [
+        {"request_id": "q-1", "booking": Booking("g", "q", 1, "", 10, 20, 1, 10, 30, 20, 0).encode(), "started": False}
+    ]
     world.dispatcher.replica_up(world.facts)
     world.reported(3)
     assert world.dispatcher.own is not None
@@ -237,7 +259,9 @@ async def test_new_settings_reach_the_owner(world: World) -> None:
 
 async def test_replicas_of_orphans_are_asked_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ASK_ORPHANS_S", 0.005)
-    world.replica.runs = [{"request_id": "q-1", "booking": Booking("g", "q", 1, "", 10, 20, 1, 10, 30, 20, 0).encode(), "started": False}]
+    world.replica.runs = [
+        {"request_id": "q-1", "booking": Booking("g", "q", 1, "", 10, 20, 1, 10, 30, 20, 0).encode(), "started": False}
+    ]
     world.dispatcher.replica_up(world.facts)
     world.reported(3)
     await world.claimed()
@@ -250,7 +274,9 @@ async def test_replicas_of_orphans_are_asked_again(world: World, monkeypatch: py
     assert len(world.replica.epochs) <= asked + 1, "nobody is asked where there are none"
 
 
-def test_a_channel_that_breaks_at_once_is_opened_ever_more_seldom_and_one_that_stood_a_second_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_channel_that_breaks_at_once_is_opened_ever_more_seldom_and_one_that_stood_a_second_soon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     stood = [0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.5, 0.0]
     opened: list[float] = []
     loop = VirtualLoop()

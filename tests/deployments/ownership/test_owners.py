@@ -1,4 +1,5 @@
-"""Owners: an epoch is issued once, a stale gateway deposes nobody, and every model gets a living owner whom the others follow."""
+"""Owners: an epoch is issued once, a stale gateway deposes nobody, and every model gets a living owner whom the others
+follow."""
 
 import hypothesis.strategies as st
 from hypothesis import settings
@@ -33,8 +34,8 @@ class Member:
 
 
 class OwnersMachine(RuleBasedStateMachine):
-    """Gateways come, stop, fall silent, hear late or never; directories restart with the epochs that they kept; engines remember the highest epoch
-    that they were shown."""
+    """Gateways come, stop, fall silent, hear late or never; directories restart with the epochs that they kept; engines
+    remember the highest epoch that they were shown."""
 
     KEEPS = True
 
@@ -50,7 +51,8 @@ class OwnersMachine(RuleBasedStateMachine):
         self.reported = dict.fromkeys(MODELS, 0)
 
     def changed(self, reported: dict[str, int] | None = None) -> None:
-        """What the directory decided is written down, then heard of. `reported`: the epochs that somebody told it just before."""
+        """What the directory decided is written down, then heard of. `reported`: the epochs that somebody told it just
+        before."""
         for model, epoch in (reported or {}).items():
             self.reported[model] = max(epoch, self.reported[model])
         for model, owner in self.owners.owned.items():
@@ -58,7 +60,9 @@ class OwnersMachine(RuleBasedStateMachine):
             if owner != self.before.get(model) and not believed:
                 assert owner.epoch > self.reported[model], "a new epoch is above all that anyone reported"
             if self.KEEPS:
-                assert self.issued.setdefault((model, owner.epoch), owner.gateway_id) == owner.gateway_id, "an epoch has one owner"
+                assert self.issued.setdefault((model, owner.epoch), owner.gateway_id) == owner.gateway_id, (
+                    "an epoch has one owner"
+                )
         self.before = dict(self.owners.owned)
         self.kept = dict(self.owners.epochs)
 
@@ -81,15 +85,24 @@ class OwnersMachine(RuleBasedStateMachine):
             return
         highest = self.engine[model]
         if epoch >= highest:
-            assert not self.KEEPS or self.issued[model, epoch] == gateway, "an engine never takes the word of two owners under one epoch"
+            assert not self.KEEPS or self.issued[model, epoch] == gateway, (
+                "an engine never takes the word of two owners under one epoch"
+            )
             self.engine[model] = epoch
             return
         member.deposed[model] = epoch
         member.highest[model] = max(highest, member.highest[model])
         before = self.owners.owned.get(model)
         self.owners.overtaken(model, highest, self.now)
-        if before is not None and before.epoch >= highest and self.now >= SETTLE_S and before.epoch == self.kept.get(model):
-            assert self.owners.owned.get(model) == before or before.gateway_id not in self.owners.gateways, "a stale gateway deposes nobody"
+        if (
+            before is not None
+            and before.epoch >= highest
+            and self.now >= SETTLE_S
+            and before.epoch == self.kept.get(model)
+        ):
+            assert self.owners.owned.get(model) == before or before.gateway_id not in self.owners.gateways, (
+                "a stale gateway deposes nobody"
+            )
         self.changed({model: highest})
 
     @rule(model=ONE_MODEL)
@@ -145,7 +158,8 @@ class OwnersMachine(RuleBasedStateMachine):
 
 
 class ForgetfulMachine(OwnersMachine):
-    """The same where what a directory kept is lost with it: it issues nothing that anyone has reported to it, and in the end all follow one owner."""
+    """The same where what a directory kept is lost with it: it issues nothing that anyone has reported to it, and in
+    the end all follow one owner."""
 
     KEEPS = False
 
@@ -266,7 +280,12 @@ def test_a_model_goes_to_the_gateway_that_owns_the_fewest_of_those_that_can() ->
     owners.register("g3", "u3", ("m1", "m2", "m3", "m4"), {}, 1.0)
     owners.register("g2", "u2", ("m1", "m2", "m3"), {}, 1.0)
     owners.register("g1", "u1", ("m4",), {}, 1.0)
-    assert {model: owner.gateway_id for model, owner in owners.owned.items()} == {"m1": "g2", "m2": "g3", "m3": "g2", "m4": "g1"}
+    assert {model: owner.gateway_id for model, owner in owners.owned.items()} == {
+        "m1": "g2",
+        "m2": "g3",
+        "m3": "g2",
+        "m4": "g1",
+    }
 
 
 def test_one_that_is_unresponsive_for_just_so_long_still_lives() -> None:

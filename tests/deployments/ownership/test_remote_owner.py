@@ -1,4 +1,5 @@
-"""This end of a channel, against an owner that says what the test tells it: what is sent, who is told, what crosses on the wire."""
+"""This end of a channel, against an owner that says what the test tells it: what is sent, who is told, what crosses on
+the wire."""
 
 import asyncio
 import dataclasses
@@ -162,7 +163,9 @@ async def test_everything_that_an_owner_is_told_is_sent(channel: Channel) -> Non
     assert isinstance(submit, Submit)
     assert submit.admitted
     assert dataclasses.replace(submit.waiting.request(0.0), arrived_s=0.0, deadline_s=5.0, expires_s=60.0) == REQUEST
-    assert rest == [Cancel("q"), Hold("q-1"), FirstToken("q-2"), Release("q-3", Ending.CANCELLED)], "what is given up already is not again"
+    assert rest == [Cancel("q"), Hold("q-1"), FirstToken("q-2"), Release("q-3", Ending.CANCELLED)], (
+        "what is given up already is not again"
+    )
     for message, state in ((drained, "draining"), (unreachable, None)):
         assert isinstance(message, Refused)
         assert (message.waiting.request_id, message.replica_id, message.attempt, message.state) == ("q", "r1", 4, state)

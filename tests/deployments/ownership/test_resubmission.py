@@ -1,4 +1,5 @@
-"""A submitter that lost its channel to the owner comes back to the same one, whatever was on its way: no id is placed twice, no lease is left."""
+"""A submitter that lost its channel to the owner comes back to the same one, whatever was on its way: no id is placed
+twice, no lease is left."""
 
 import time
 from collections.abc import Iterator
@@ -11,7 +12,18 @@ from deployments.ownership.booking import Running
 from deployments.ownership.channel import Session
 from deployments.ownership.entries import Entries, EntryState
 from deployments.ownership.lane_owner import LaneOwner
-from deployments.ownership.messages import Admitted, Cancel, Hold, Message, Placed, Refused, Release, Submit, decode, waiting_of
+from deployments.ownership.messages import (
+    Admitted,
+    Cancel,
+    Hold,
+    Message,
+    Placed,
+    Refused,
+    Release,
+    Submit,
+    decode,
+    waiting_of,
+)
 from deployments.protocol import Finished, ReplicaFacts
 from deployments.scheduling import Ending, Lease, RejectCause, Request, SchedulingPolicy
 
@@ -202,7 +214,8 @@ async def test_a_lease_without_a_holder_ends_with_its_engines_account(owner: Lan
 
 
 async def test_what_ended_is_not_adopted_again(owner: LaneOwner) -> None:
-    """A claim was answered before the lease ended, and is heard of after that; also of a lease that only its submitter had told of."""
+    """A claim was answered before the lease ended, and is heard of after that; also of a lease that only its submitter
+    had told of."""
     owner.replica_up(FACTS)
     channel = Channel(owner)
     channel.say(submit())

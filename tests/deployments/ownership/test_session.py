@@ -1,4 +1,5 @@
-"""The owner's end of a channel: what another gateway asks is done, what is decided is sent, and what is left when it breaks."""
+"""The owner's end of a channel: what another gateway asks is done, what is decided is sent, and what is left when it
+breaks."""
 
 import asyncio
 import time
@@ -58,7 +59,9 @@ class Line:
 
     async def rest(self) -> list[Message]:
         """All that is still to come, once it has ended."""
-        return self._read + [m async for piece in self._lines for line in piece.splitlines() if not isinstance(m := decode(line), Beat)]
+        return self._read + [
+            m async for piece in self._lines for line in piece.splitlines() if not isinstance(m := decode(line), Beat)
+        ]
 
 
 @pytest.fixture
@@ -150,7 +153,9 @@ async def test_a_channel_that_broke_leaves_nothing_waiting_and_takes_nothing_mor
     assert [type(message) for message in await line.rest()] == [Admitted]
 
 
-async def test_a_later_channel_ends_the_one_before_and_an_earlier_one_is_closed_from_the_start(owner: LaneOwner) -> None:
+async def test_a_later_channel_ends_the_one_before_and_an_earlier_one_is_closed_from_the_start(
+    owner: LaneOwner,
+) -> None:
     first, second = Line(owner, channel=1), Line(owner, channel=3)
     assert (first.session.is_open, second.session.is_open, second.session.gateway_id) == (False, True, "other")
     overtaken = Line(owner, channel=2)

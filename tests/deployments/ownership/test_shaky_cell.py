@@ -1,7 +1,8 @@
-"""Dispatcher, owner and channel together, over connections that break, delay and repeat, while owners, replicas and clients come and go.
+"""Dispatcher, owner and channel together, over connections that break, delay and repeat, while owners, replicas and
+clients come and go.
 
-Whatever happens: an engine's id reaches an engine once; each request ends once, at its submitter; and when all is quiet no lease stands that no replica
-runs, and nothing waits that no client waits for.
+Whatever happens: an engine's id reaches an engine once; each request ends once, at its submitter; and when all is quiet
+no lease stands that no replica runs, and nothing waits that no client waits for.
 """
 
 import asyncio
@@ -80,7 +81,9 @@ class ShakyCell(RuleBasedStateMachine):
 
         self.loop.run_until_complete(go())
         assert not self.errors, self.errors[0]
-        assert not [name for name, times in self.cell.reached.items() if times > 1], "an engine's id reaches an engine once"
+        assert not [name for name, times in self.cell.reached.items() if times > 1], (
+            "an engine's id reaches an engine once"
+        )
 
     def gateway(self, data: st.DataObject) -> Gateway:
         return self.cell.gateways[data.draw(st.integers(0, len(self.cell.gateways) - 1), label="gateway")]

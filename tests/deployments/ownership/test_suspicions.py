@@ -41,20 +41,27 @@ async def cause(dispatcher: Dispatcher, name: str) -> RejectCause | None:
     return (await dispatcher.submit(of_body(name))).cause
 
 
-async def test_the_owner_tells_its_own_gateway_those_that_are_there_and_those_that_come(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_owner_tells_its_own_gateway_those_that_are_there_and_those_that_come(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     dispatcher = make_dispatcher()
     assert dispatcher.own is not None
     there = Session(dispatcher.own, "g2")
     await killed(dispatcher, "a", "r1")
     await killed(dispatcher, "b", "r2")
-    assert [(reported.key, reported.deaths) for reported in heard(there) if isinstance(reported, Suspected)] == [("deadly", 1), ("deadly", 2)]
+    assert [(reported.key, reported.deaths) for reported in heard(there) if isinstance(reported, Suspected)] == [
+        ("deadly", 1),
+        ("deadly", 2),
+    ]
     late = Session(dispatcher.own, "g3")
     (reported,) = heard(late)
     assert isinstance(reported, Suspected)
     assert (reported.key, reported.deaths) == ("deadly", 2)
     assert [(known.key, known.deaths) for known in dispatcher.suspicions.all()] == [("deadly", 2)]
     (alarm,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    assert alarm == "ALARM: query of death: 2 replicas died while a body of digest deadly ran; it is refused from now on"
+    assert (
+        alarm == "ALARM: query of death: 2 replicas died while a body of digest deadly ran; it is refused from now on"
+    )
 
 
 async def test_whoever_becomes_the_owner_knows_what_it_heard() -> None:
@@ -80,7 +87,9 @@ async def test_another_gateway_s_word_of_a_death_counts() -> None:
         dispatcher.replica_up(facts(f"r{number}"))
         asked = of_body(f"q{number}")
         dispatcher.own.submit(session, asked)
-        lease: Lease = next(lease for lease, _ in dispatcher.own.scheduler.leases.values() if lease.request.request_id == f"q{number}")
+        lease: Lease = next(
+            lease for lease, _ in dispatcher.own.scheduler.leases.values() if lease.request.request_id == f"q{number}"
+        )
         dispatcher.own.died(lease.attempt_id)
         dispatcher.own.release(lease.attempt_id, Ending.FAILED)
         dispatcher.replica_lost(f"r{number}")

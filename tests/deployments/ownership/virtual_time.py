@@ -1,4 +1,5 @@
-"""An event loop whose clock jumps to the next thing that is due: minutes of beats and time-outs pass in milliseconds, the same way each time."""
+"""An event loop whose clock jumps to the next thing that is due: minutes of beats and time-outs pass in milliseconds,
+the same way each time."""
 
 import asyncio
 import selectors

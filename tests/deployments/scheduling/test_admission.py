@@ -5,7 +5,16 @@ import math
 
 import pytest
 
-from deployments.scheduling import AdmissionKind, Ending, LanePolicy, RejectCause, Scheduler, SchedulingPolicy, TenantPolicy, Usage
+from deployments.scheduling import (
+    AdmissionKind,
+    Ending,
+    LanePolicy,
+    RejectCause,
+    Scheduler,
+    SchedulingPolicy,
+    TenantPolicy,
+    Usage,
+)
 from deployments.scheduling.learned_state import LearnedState
 from deployments.scheduling.rejection import jittered_s
 from deployments.scheduling.request import Job
@@ -56,7 +65,12 @@ def test_a_full_lane_still_takes_from_who_holds_less_than_its_share() -> None:
     for number in range(5):
         assert ask(scheduler, f"a{number}", 190, "a") is None
     assert ask(scheduler, "a5", 190, "a") is RejectCause.LANE_FULL
-    assert [ask(scheduler, f"b{number}", 160, "b") for number in range(4)] == [None, None, None, RejectCause.LANE_FULL], "480 of its half, 500"
+    assert [ask(scheduler, f"b{number}", 160, "b") for number in range(4)] == [
+        None,
+        None,
+        None,
+        RejectCause.LANE_FULL,
+    ], "480 of its half, 500"
     assert ask(scheduler, "a6", 30, "a") is RejectCause.LANE_FULL
     assert ask(scheduler, "c0", 190, "c") is None
     assert ask(scheduler, "c1", 190, "c") is RejectCause.LANE_FULL, "a third of 1,000 is 333"
@@ -66,7 +80,9 @@ def test_the_model_takes_so_many_and_then_from_who_holds_less_than_its_share() -
     scheduler = make_scheduler(0, POLICY)
     assert [ask(scheduler, f"a{number}", tenant="a") for number in range(9)] == [None] * 8 + [RejectCause.MODEL_FULL]
     assert [ask(scheduler, f"b{number}", tenant="b") for number in range(5)] == [None] * 4 + [RejectCause.MODEL_FULL]
-    assert ask(scheduler, "long", 500, tenant="d") is RejectCause.MODEL_FULL, "who is alone in its lane has no share to fall below"
+    assert ask(scheduler, "long", 500, tenant="d") is RejectCause.MODEL_FULL, (
+        "who is alone in its lane has no share to fall below"
+    )
 
 
 def test_a_rejection_says_when_there_will_be_room() -> None:
@@ -98,11 +114,20 @@ def test_a_tenants_limit_is_told_with_its_own_wait() -> None:
     scheduler = make_scheduler(0, dataclasses.replace(POLICY, tenants={"a": TenantPolicy(requests_per_minute=1.0)}))
     assert ask(scheduler, "q", tenant="a", now=0.0) is None
     reported = scheduler.submit(make_request("z", 900, 20, 15.0, tenant="a"), 15.0)
-    assert dataclasses.astuple(reported) == (AdmissionKind.REJECT, "long", RejectCause.TENANT_REQUESTS, None, None, jittered_s("z", 45.0))
+    assert dataclasses.astuple(reported) == (
+        AdmissionKind.REJECT,
+        "long",
+        RejectCause.TENANT_REQUESTS,
+        None,
+        None,
+        jittered_s("z", 45.0),
+    )
 
 
 def test_what_another_owner_had_taken_in_is_taken_in() -> None:
-    scheduler = make_scheduler(0, dataclasses.replace(POLICY, max_waiting=1, tenants={"a": TenantPolicy(max_concurrency=1)}))
+    scheduler = make_scheduler(
+        0, dataclasses.replace(POLICY, max_waiting=1, tenants={"a": TenantPolicy(max_concurrency=1)})
+    )
     for number in range(3):
         assert scheduler.submit(make_request(f"q{number}", tenant="a"), 0.0, admitted=True).accepted
     assert scheduler.limits.at_once("a") == 3
@@ -149,7 +174,9 @@ def test_a_placement_settles_its_promise_with_the_wait() -> None:
     scheduler = make_scheduler(0, POLICY)
     estimated(scheduler, "soon")
     estimated(scheduler, "late", slo=1.0)
-    scheduler.replica_up("r0", dataclasses.replace(make_scheduler().fleet.by_id["r0"].capacity, sequences=1, ahead=0), 0.01)
+    scheduler.replica_up(
+        "r0", dataclasses.replace(make_scheduler().fleet.by_id["r0"].capacity, sequences=1, ahead=0), 0.01
+    )
     (first,) = scheduler.step(0.01).placements
     assert first.request.request_id == "late", "its deadline is earlier"
     eta = scheduler.forecasts.etas["short"]
@@ -205,7 +232,9 @@ def test_an_account_teaches_output_trust_and_which_lane_it_was() -> None:
     learned_state.settle(lease, Usage(300, 64, 60, 0, 2), POLICY)
     assert learned_state.outputs.error == pytest.approx(10 / 30)
     assert learned_state.prefixes.trust == pytest.approx(1 - 0.02 * (1 - 64 / 256))
-    assert (lease.home, learned_state.settled, learned_state.other_lane) == (0, 1, 1), "300 - 64 + 60 tokens are for the long lane"
+    assert (lease.home, learned_state.settled, learned_state.other_lane) == (0, 1, 1), (
+        "300 - 64 + 60 tokens are for the long lane"
+    )
     learned_state.settle(lease, Usage(300, 100, 0, 0, 0), POLICY)
     assert (learned_state.settled, learned_state.other_lane) == (2, 1), "200 are what a short one may have"
     learned_state.settle(dataclasses.replace(lease, prefill_tokens=161), Usage(300, 100, 0, 0, 0), POLICY)

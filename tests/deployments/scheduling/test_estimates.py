@@ -102,7 +102,8 @@ def test_coverage_of_the_p95_is_95_percent_though_the_forecast_is_wrong_and_the_
 @given(st.floats(0.0, 0.9), st.integers(0, 1 << 30))
 @pytest.mark.whole
 def test_coverage_holds_where_some_come_late_and_nobody_knows_who(share_late: float, seed: int) -> None:
-    """Late ones wait a minute instead of a second; that one is late is known when its latest start has passed, how long it waited much later."""
+    """Late ones wait a minute instead of a second; that one is late is known when its latest start has passed, how long
+    it waited much later."""
     random_source = random.Random(seed)
     eta = LaneEta()
     pending: list[tuple[float, int, WaitEstimate, float, bool]] = []
@@ -125,9 +126,11 @@ def test_coverage_holds_where_some_come_late_and_nobody_knows_who(share_late: fl
 
 @pytest.mark.parametrize("share_late", [0.3, 0.7])
 @pytest.mark.parametrize("quick", [0.2, 0.5, 0.8])
-def test_coverage_holds_from_the_start_though_the_quick_outcomes_are_known_first(share_late: float, quick: float) -> None:
-    """Of those that come late some are served after 6 to 40 s, the others promoted after 120 s: in the first two minutes only the former are
-    known."""
+def test_coverage_holds_from_the_start_though_the_quick_outcomes_are_known_first(
+    share_late: float, quick: float
+) -> None:
+    """Of those that come late some are served after 6 to 40 s, the others promoted after 120 s: in the first two
+    minutes only the former are known."""
     random_source = random.Random(3)
     eta = LaneEta()
     kept: dict[WaitEstimate, bool] = {}
@@ -145,7 +148,13 @@ def test_coverage_holds_from_the_start_though_the_quick_outcomes_are_known_first
     for number in range(1_000):
         now = 0.3 * number
         run(now)
-        way = Way.TIMELY if random_source.random() > share_late else Way.LATE if random_source.random() < quick else Way.PROMOTED
+        way = (
+            Way.TIMELY
+            if random_source.random() > share_late
+            else Way.LATE
+            if random_source.random() < quick
+            else Way.PROMOTED
+        )
         waits_s = {
             Way.TIMELY: random_source.uniform(0.5, 4),
             Way.LATE: random_source.uniform(6, 40),
@@ -178,13 +187,17 @@ def test_a_wait_given_up_early_is_censored_and_one_given_up_late_is_a_miss() -> 
 
 
 @given(st.floats(0, 1e6), st.floats(0.1, 10), st.lists(st.tuples(st.floats(0, 1e6), st.floats(0.1, 10)), max_size=4))
-def test_work_before_is_bounded_by_the_lanes_own_work_and_all_work(own: float, weight: float, others: list[tuple[float, float]]) -> None:
+def test_work_before_is_bounded_by_the_lanes_own_work_and_all_work(
+    own: float, weight: float, others: list[tuple[float, float]]
+) -> None:
     placed = work_before(own, weight, others)
     assert own <= placed <= own + sum(work for work, _ in others) + 1e-6
 
 
 @given(st.floats(0.1, 1e4), st.lists(st.tuples(st.floats(0, 1e4), st.floats(0.01, 10)), min_size=1, max_size=5))
-def test_fair_rates_share_all_that_is_asked_for_and_favour_nobody(rate: float, flows: list[tuple[float, float]]) -> None:
+def test_fair_rates_share_all_that_is_asked_for_and_favour_nobody(
+    rate: float, flows: list[tuple[float, float]]
+) -> None:
     given_rates = fair_rates(rate, flows)
     assert sum(given_rates) == pytest.approx(min(rate, sum(offered for offered, _ in flows)), abs=1e-6)
     level = max(got / weight for got, (_, weight) in zip(given_rates, flows, strict=True))
@@ -214,11 +227,14 @@ def test_a_wave_of_promotions_is_seen_before_it_comes() -> None:
     assert seen.work == pytest.approx(600 - 9 * 100 * 0.1 / 0.6)  # eight whole seconds and the slice in which it comes
     for job in jobs[:3]:
         promotions.left(job)
-    assert promotions.queue(48.0, 100.0, lanes, nobody, 0.0, ask_only=True).work == pytest.approx(300 - 9 * 100 * 0.1 / 0.6)
+    assert promotions.queue(48.0, 100.0, lanes, nobody, 0.0, ask_only=True).work == pytest.approx(
+        300 - 9 * 100 * 0.1 / 0.6
+    )
 
 
 def test_a_lane_that_is_offered_too_much_will_crowd_the_promoted() -> None:
-    """The first lane overflows by 20 a second, which comes back 10 s later as promotions; asked 30 s ahead, 20 s of that have come."""
+    """The first lane overflows by 20 a second, which comes back 10 s later as promotions; asked 30 s ahead, 20 s of
+    that have come."""
     promotions = Promotions(48.0)
     lanes = (Offered(120.0, 0.9, 10.0),)
     seen = promotions.queue(30.0, 100.0, lanes, Queue(0.0, 0.1), 0.0, ask_only=True)
@@ -227,10 +243,13 @@ def test_a_lane_that_is_offered_too_much_will_crowd_the_promoted() -> None:
 
 
 def test_what_a_lane_does_not_get_is_promoted_after_that_lanes_own_wait() -> None:
-    """Half-second slices; the lane overflows by 20 a second from the beginning, whose first slice is promoted 10 s later, in the slice 20."""
+    """Half-second slices; the lane overflows by 20 a second from the beginning, whose first slice is promoted 10 s
+    later, in the slice 20."""
     promotions = Promotions(24.0)
     lanes = (Offered(120.0, 0.9, 10.0),)
-    before, first, second = (promotions.queue(at_s, 100.0, lanes, Queue(0.0, 0.1), 0.0, ask_only=True).work for at_s in (9.9, 10.2, 10.7))
+    before, first, second = (
+        promotions.queue(at_s, 100.0, lanes, Queue(0.0, 0.1), 0.0, ask_only=True).work for at_s in (9.9, 10.2, 10.7)
+    )
     assert before == 0.0
     assert first == pytest.approx(20.0 * 0.5 - 100.0 * 0.1 * 0.5)
     assert second == pytest.approx(2 * first)

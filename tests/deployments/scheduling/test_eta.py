@@ -4,13 +4,26 @@ import math
 
 import pytest
 
-from deployments.scheduling.eta import FLOOR_S, LaneEta, Outlook, WaitEstimate, Way, _at, _ratio, _Ratios, _Recent, _size, _stretched
+from deployments.scheduling.eta import (
+    FLOOR_S,
+    LaneEta,
+    Outlook,
+    WaitEstimate,
+    Way,
+    _at,
+    _ratio,
+    _Ratios,
+    _Recent,
+    _size,
+    _stretched,
+)
 
 NEVER = math.inf
 
 
 def taught(waits: list[float], forecast_s: float = 1.0, slack_s: float = NEVER) -> LaneEta:
-    """One that saw requests with that forecast wait so long, all in time, a second apart. What it learned of its own coverage is put back."""
+    """One that saw requests with that forecast wait so long, all in time, a second apart. What it learned of its own
+    coverage is put back."""
     eta = LaneEta()
     for number, wait_s in enumerate(waits):
         eta.observe(eta.wait_estimate(Outlook(forecast_s, slack_s, 10.0)), wait_s, Way.TIMELY, float(number))
@@ -19,21 +32,27 @@ def taught(waits: list[float], forecast_s: float = 1.0, slack_s: float = NEVER) 
 
 
 def test_before_anything_is_known_the_forecast_is_told_and_three_times_it() -> None:
-    assert LaneEta().predict(Outlook(1.0, NEVER, 9.0)) == WaitEstimate(Outlook(1.0, NEVER, 9.0), 1.0, pytest.approx(3.04), (Way.TIMELY, Way.TIMELY))
+    assert LaneEta().predict(Outlook(1.0, NEVER, 9.0)) == WaitEstimate(
+        Outlook(1.0, NEVER, 9.0), 1.0, pytest.approx(3.04), (Way.TIMELY, Way.TIMELY)
+    )
 
 
 def test_a_forecast_that_ends_after_the_latest_start_is_told_as_late() -> None:
     reported = LaneEta().predict(Outlook(1.0, 1.5, 9.0))
     assert (reported.p50_s, reported.ways) == (1.0, (Way.TIMELY, Way.LATE))
     assert reported.p95_s == pytest.approx(9.0)
-    assert LaneEta().predict(Outlook(1.0, 1.0, 9.0)).ways == (Way.TIMELY, Way.LATE), "at the latest start it is still in time"
+    assert LaneEta().predict(Outlook(1.0, 1.0, 9.0)).ways == (Way.TIMELY, Way.LATE), (
+        "at the latest start it is still in time"
+    )
 
 
 def test_what_is_told_stretches_the_forecast_by_what_happened() -> None:
     eta = taught([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0])
     reported = eta.predict(Outlook(1.0, NEVER, 10.0))
     assert reported.p50_s == pytest.approx(5.0)
-    assert reported.p95_s == pytest.approx(9.02 * (8.02 / 9.02) ** 0.4 - 0.02), "between the last two logs, 0.6 of the way"
+    assert reported.p95_s == pytest.approx(9.02 * (8.02 / 9.02) ** 0.4 - 0.02), (
+        "between the last two logs, 0.6 of the way"
+    )
     doubled = eta.predict(Outlook(2.02, NEVER, 10.0))
     assert doubled.p50_s == pytest.approx(5.02 * 2 - 0.02)
 
@@ -50,7 +69,8 @@ def test_a_share_that_came_late_makes_the_p95_late() -> None:
     for number in range(8):  # late ones wait half as long again as was forecast, to twice
         eta._late.add(10.0, math.log((15.0 + 5 * (number % 2) + FLOOR_S) / (10.0 + FLOOR_S)), 20.0 + number)
     reported = eta.predict(Outlook(1.0, 5.0, 10.0))
-    # 8 of 10 are in time, so of the late ones the quantile (0.95 - 0.8) / 0.2 = 0.75 is told: the last four of eight came after 20 s
+    # 8 of 10 are in time, so of the late ones the quantile (0.95 - 0.8) / 0.2 = 0.75 is told: the last four of eight
+    # came after 20 s
     assert reported.p95_s == pytest.approx(20.0)
 
 
@@ -59,7 +79,9 @@ def test_a_late_wait_is_told_no_shorter_than_the_latest_start() -> None:
     for number in range(8):
         eta._late.add(10.0, -3.0, float(number))
     assert eta.predict(Outlook(60.0, 5.0, 10.0)).p50_s == pytest.approx(5.0)
-    assert eta.predict(Outlook(60.0, 50.0, 10.0)).p50_s == pytest.approx(10.0), "nor, where that is sooner, than its forecast"
+    assert eta.predict(Outlook(60.0, 50.0, 10.0)).p50_s == pytest.approx(10.0), (
+        "nor, where that is sooner, than its forecast"
+    )
 
 
 def test_where_all_came_late_the_level_itself_is_taken() -> None:
@@ -132,7 +154,9 @@ def test_an_outcome_of_a_late_one_counts_when_it_would_have_been_promoted() -> N
     assert eta._late.near(10.0) is None
     assert eta._slack[Way.PROMOTED] == [0.0, 0.0]
     wait_estimate = eta.wait_estimate(Outlook(30.0, 5.0, 10.0, 60.0, 2.0))
-    assert wait_estimate.p95_s == pytest.approx(60.0 + 3.0 * (2.0 + 3.0) - 3.0), "three times the forecast, blurred by a 20th of the minute"
+    assert wait_estimate.p95_s == pytest.approx(60.0 + 3.0 * (2.0 + 3.0) - 3.0), (
+        "three times the forecast, blurred by a 20th of the minute"
+    )
     eta.observe(wait_estimate, 64.0, Way.PROMOTED, 64.0)
     assert eta._late.near(10.0) is None, "five of nine would have been promoted by now"
     eta.observe(eta.wait_estimate(Outlook(30.0, 5.0, 10.0, 60.0, 2.0)), 68.0, Way.PROMOTED, 68.0)

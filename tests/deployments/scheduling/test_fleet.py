@@ -31,7 +31,9 @@ class World:
     def load(self, name: str, kv: int = 10, prefill: int = 0, sequences: int = 1) -> Lease:
         """Binds a lease with those books."""
         self.leases += 1
-        lease = Lease(self.leases, make_request(f"q{self.leases}", sequences=sequences), name, 0.0, 1, prefill, kv, 5, 0)
+        lease = Lease(
+            self.leases, make_request(f"q{self.leases}", sequences=sequences), name, 0.0, 1, prefill, kv, 5, 0
+        )
         self.fleet.by_id[name].bind(lease)
         self.fleet.touch(self.fleet.by_id[name])
         return lease

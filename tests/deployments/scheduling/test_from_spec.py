@@ -29,7 +29,14 @@ def test_a_policy_is_made_of_every_setting() -> None:
             **SETTINGS,
             "gateway": {"limits": {"max_waiting": 123}},
             "tenants": [
-                {"name": "a", "keys": ["sha256:" + "0" * 64], "weight": 3, "requests_per_minute": 60, "tokens_per_minute": 9000, "max_concurrency": 8}
+                {
+                    "name": "a",
+                    "keys": ["sha256:" + "0" * 64],
+                    "weight": 3,
+                    "requests_per_minute": 60,
+                    "tokens_per_minute": 9000,
+                    "max_concurrency": 8,
+                }
             ],
         }
     )

@@ -70,16 +70,22 @@ def test_no_end_of_a_wait_is_lost_where_something_raises_after_it(part: str, mon
     for number in range(5):
         scheduler.submit(make_request(f"q{number}", patience=1.0), 0.0)
     break_once(*AFTER_AN_END[part](scheduler), monkeypatch)
-    assert [request.request_id for step in steps(scheduler, 1.0) for request in step.expired] == [f"q{number}" for number in range(5)]
+    assert [request.request_id for step in steps(scheduler, 1.0) for request in step.expired] == [
+        f"q{number}" for number in range(5)
+    ]
     assert not scheduler.lanes.jobs
 
 
 @pytest.mark.parametrize("part", ["limits", "forecasts of who gave up"])
-def test_no_one_who_is_turned_away_is_lost_where_something_raises_after_it(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_one_who_is_turned_away_is_lost_where_something_raises_after_it(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scheduler = make_scheduler(0)
     for number in range(5):
         scheduler.submit(make_request(f"q{number}", patience=10.0), 0.0)
     scheduler.expect_replica(60.0, 0.5)
     break_once(*AFTER_AN_END[part](scheduler), monkeypatch)
-    assert [gone.request.request_id for step in steps(scheduler, 1.0) for gone in step.turned_away] == [f"q{number}" for number in range(5)]
+    assert [gone.request.request_id for step in steps(scheduler, 1.0) for gone in step.turned_away] == [
+        f"q{number}" for number in range(5)
+    ]
     assert not scheduler.lanes.jobs

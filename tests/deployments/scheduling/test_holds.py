@@ -3,7 +3,9 @@
 from deployments.scheduling import Capacity, Ending, LanePolicy, PickReason, Scheduler, SchedulingPolicy, WaitReason
 from tests.deployments.scheduling.world import make_request, make_scheduler
 
-POLICY = SchedulingPolicy(lanes=(LanePolicy("short", 500, max_wait_s=1e6), LanePolicy("long", None, max_wait_s=1)), max_waiting=1_000)
+POLICY = SchedulingPolicy(
+    lanes=(LanePolicy("short", 500, max_wait_s=1e6), LanePolicy("long", None, max_wait_s=1)), max_waiting=1_000
+)
 CAPACITY = Capacity(sequences=4, ahead=0, kv_tokens=4_000, step_tokens=10**6, prefill_steps=2.0)
 
 

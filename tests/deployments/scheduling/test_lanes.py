@@ -1,4 +1,5 @@
-"""Lanes and their queues, call by call: whose turn it is, what waits, what is charged, promoted, given up and remembered."""
+"""Lanes and their queues, call by call: whose turn it is, what waits, what is charged, promoted, given up and
+remembered."""
 
 import dataclasses
 import math
@@ -18,14 +19,30 @@ POLICY = SchedulingPolicy(
 )
 
 
-def job(lanes: Lanes, name: str, cost: float = 100.0, tokens: int = 100, tenant: str = "", slo: float = 5.0, patience: float = 600.0) -> Job:
+def job(
+    lanes: Lanes,
+    name: str,
+    cost: float = 100.0,
+    tokens: int = 100,
+    tenant: str = "",
+    slo: float = 5.0,
+    patience: float = 600.0,
+) -> Job:
     """A job of that cost that arrives at 0."""
     made = Job(make_request(name, tokens, now=0.0, slo=slo, tenant=tenant, patience=patience), lanes.next_sequence())
     made.prefill_tokens, made.cost = tokens, cost
     return made
 
 
-def enter(lanes: Lanes, name: str, cost: float = 100.0, tokens: int = 100, tenant: str = "", slo: float = 5.0, patience: float = 600.0) -> Job:
+def enter(
+    lanes: Lanes,
+    name: str,
+    cost: float = 100.0,
+    tokens: int = 100,
+    tenant: str = "",
+    slo: float = 5.0,
+    patience: float = 600.0,
+) -> Job:
     """...and waits."""
     made = job(lanes, name, cost, tokens, tenant, slo, patience)
     lanes.enter(made)
@@ -46,16 +63,31 @@ def serve(lanes: Lanes, passed_over: tuple[str, ...] = (), now: float = 0.0) -> 
 
 def test_lanes_share_what_the_promoted_leave() -> None:
     lanes = Lanes(POLICY)
-    assert [(lane.name, pytest.approx(lane.flow.weight)) for lane in lanes.all] == [("short", 0.6), ("long", 0.2), ("promoted", 0.2)]
+    assert [(lane.name, pytest.approx(lane.flow.weight)) for lane in lanes.all] == [
+        ("short", 0.6),
+        ("long", 0.2),
+        ("promoted", 0.2),
+    ]
     assert [lane.by_deadline for lane in lanes.all] == [True, True, False]
-    assert [lane.by_deadline for lane in Lanes(dataclasses.replace(POLICY, order=Order.ARRIVAL)).all] == [False, False, False]
+    assert [lane.by_deadline for lane in Lanes(dataclasses.replace(POLICY, order=Order.ARRIVAL)).all] == [
+        False,
+        False,
+        False,
+    ]
 
 
 def test_work_is_counted_as_it_comes_and_goes() -> None:
     lanes = Lanes(POLICY)
     first, second, third = enter(lanes, "a", 100), enter(lanes, "b", 30), enter(lanes, "c", 500, 1_000)
     short, long, promoted = lanes.all
-    assert (short.count, short.work, long.count, long.work, lanes.work, lanes.largest_cost) == (2, 130, 1, 500, 630, 500)
+    assert (short.count, short.work, long.count, long.work, lanes.work, lanes.largest_cost) == (
+        2,
+        130,
+        1,
+        500,
+        630,
+        500,
+    )
     lanes.promote(10.0)
     assert (short.count, short.work, promoted.count, promoted.work, lanes.work) == (0, 0, 2, 130, 630)
     lanes.leave(first)
@@ -187,7 +219,11 @@ def test_a_claim_is_a_share_among_those_that_wait_now_and_oneself() -> None:
     assert lane.claim("b") == Claim(0.75, 0, 0.0)
     assert lane.claim("c") == Claim(0.5, 0, 0.0)
     b = enter(lanes, "b0", 20, tenant="b")
-    assert (lane.claim("a"), lane.claim("b"), lane.claim("c")) == (Claim(0.25, 2, 80.0), Claim(0.75, 1, 20.0), Claim(0.2, 0, 0.0))
+    assert (lane.claim("a"), lane.claim("b"), lane.claim("c")) == (
+        Claim(0.25, 2, 80.0),
+        Claim(0.75, 1, 20.0),
+        Claim(0.2, 0, 0.0),
+    )
     lanes.leave(b)
     assert lane.claim("a") == Claim(1.0, 2, 80.0)
     lane.reweigh({"a": 4.0})
@@ -245,7 +281,8 @@ def test_the_lane_of_a_job_is_by_its_prompt_and_output_over_all_sequences() -> N
 
 
 @pytest.mark.parametrize(
-    ("order", "promoted_s", "latest"), [(Order.DEADLINE, None, 5.0), (Order.ARRIVAL, None, math.inf), (Order.DEADLINE, 3.0, math.inf)]
+    ("order", "promoted_s", "latest"),
+    [(Order.DEADLINE, None, 5.0), (Order.ARRIVAL, None, math.inf), (Order.DEADLINE, 3.0, math.inf)],
 )
 def test_only_a_deadline_makes_late(order: Order, promoted_s: float | None, latest: float) -> None:
     lanes = Lanes(dataclasses.replace(POLICY, order=order))

@@ -64,8 +64,15 @@ def test_a_placement_tells_what_was_booked_and_how_long_it_waited() -> None:
     scheduler.submit(make_request("q", prompt=100, output=50, sequences=2), 0.0)
     scheduler.replica_up("r0", CAPACITY, 3.0)
     (placement,) = scheduler.step(3.5).placements
-    assert placement.lease == Lease(1, make_request("q", prompt=100, output=50, sequences=2), "r0", 3.5, 1, 200, 300, 50, 1)
-    assert (placement.lane, placement.promoted, placement.waited_s, placement.reason) == ("medium", False, 3.5, PickReason.ONLY_FIT)
+    assert placement.lease == Lease(
+        1, make_request("q", prompt=100, output=50, sequences=2), "r0", 3.5, 1, 200, 300, 50, 1
+    )
+    assert (placement.lane, placement.promoted, placement.waited_s, placement.reason) == (
+        "medium",
+        False,
+        3.5,
+        PickReason.ONLY_FIT,
+    )
     assert placement.eta_s == (0.0, pytest.approx(0.04))
 
 
@@ -107,7 +114,11 @@ def test_a_first_token_counts_once_and_only_while_the_lease_stands() -> None:
 
 def test_an_end_before_the_first_token_counts_by_its_reason() -> None:
     scheduler = make_scheduler(1)
-    for name, ending, now in (("failed", Ending.FAILED, 1.0), ("in time", Ending.CANCELLED, 5.0), ("too late", Ending.CANCELLED, 5.1)):
+    for name, ending, now in (
+        ("failed", Ending.FAILED, 1.0),
+        ("in time", Ending.CANCELLED, 5.0),
+        ("too late", Ending.CANCELLED, 5.1),
+    ):
         scheduler.release(placed(scheduler, name), ending, None, now)
     answered = placed(scheduler, "answered", 6.0)
     scheduler.first_token(answered, 7.0)

@@ -52,7 +52,9 @@ def test_a_changed_limit_keeps_what_was_used() -> None:
     assert bucket.wait_s(51.0, 0.0) == pytest.approx(0.6)
 
 
-def ask(scheduler: Scheduler, name: str, tenant: str, now: float = 0.0, prompt: int = 100, output: int = 50) -> RejectCause | None:
+def ask(
+    scheduler: Scheduler, name: str, tenant: str, now: float = 0.0, prompt: int = 100, output: int = 50
+) -> RejectCause | None:
     """Submits a request, and places what can be placed."""
     cause = scheduler.submit(make_request(name, prompt, output, now, tenant=tenant), now).cause
     scheduler.step(now)

@@ -1,4 +1,5 @@
-"""What a scheduler keeps is bounded by what lives in it, and what a step looks at by a few replicas, whatever a client does in a loop."""
+"""What a scheduler keeps is bounded by what lives in it, and what a step looks at by a few replicas, whatever a client
+does in a loop."""
 
 import dataclasses
 import itertools
@@ -12,14 +13,18 @@ from deployments.scheduling.replica import Replica
 from deployments.scheduling.suspects import FORGET_S
 from tests.deployments.scheduling.world import CAPACITY, make_request, make_scheduler
 
-POLICY = SchedulingPolicy((LanePolicy("short", 200, weight=4, max_wait_s=5), LanePolicy("long", None, max_wait_s=50)), decode_weight=1.0)
+POLICY = SchedulingPolicy(
+    (LanePolicy("short", 200, weight=4, max_wait_s=5), LanePolicy("long", None, max_wait_s=50)), decode_weight=1.0
+)
 TURNS = 2_000
 A_FEW = 1_200
-"""What a scheduler may keep beside what lives: heaps' slack, remembered tenants, windows and histograms of estimates."""
+"""What a scheduler may keep beside what lives: heaps' slack, remembered tenants, windows and histograms of
+estimates."""
 
 
 def entries(root: object) -> int:
-    """How many entries all containers hold that can be reached from an object of this room. Facts (requests, leases) are not looked into."""
+    """How many entries all containers hold that can be reached from an object of this room. Facts (requests, leases)
+    are not looked into."""
     seen: set[int] = set()
     found, todo = 0, [root]
     while todo:
@@ -138,7 +143,9 @@ LOOPS = (
 
 
 @pytest.mark.parametrize(("loop", "open_replicas"), LOOPS)
-def test_a_hostile_loop_leaves_nothing_behind(loop: Callable[[Scheduler, int, float], None], open_replicas: int) -> None:
+def test_a_hostile_loop_leaves_nothing_behind(
+    loop: Callable[[Scheduler, int, float], None], open_replicas: int
+) -> None:
     scheduler = make_scheduler(open_replicas, POLICY)
     for turn in range(TURNS):
         loop(scheduler, turn, 0.01 * turn)
@@ -198,11 +205,16 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("promoted", [False, True])
-def test_a_request_that_fits_nowhere_costs_no_look_at_all_replicas(promoted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_fits_nowhere_costs_no_look_at_all_replicas(
+    promoted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     policy = SchedulingPolicy(
-        (LanePolicy("short", 500, max_wait_s=1e6), LanePolicy("long", None, max_wait_s=1.0 if promoted else 1e6)), decode_weight=1.0
+        (LanePolicy("short", 500, max_wait_s=1e6), LanePolicy("long", None, max_wait_s=1.0 if promoted else 1e6)),
+        decode_weight=1.0,
     )
-    scheduler = make_scheduler(400, policy, Capacity(sequences=6, ahead=0, kv_tokens=10**6, step_tokens=10**6, prefill_steps=2.0))
+    scheduler = make_scheduler(
+        400, policy, Capacity(sequences=6, ahead=0, kv_tokens=10**6, step_tokens=10**6, prefill_steps=2.0)
+    )
     leases: deque[Lease] = deque()
     for number in range(1_600):
         scheduler.submit(make_request(f"q{number}", 50, 10), 0.0)
@@ -211,7 +223,9 @@ def test_a_request_that_fits_nowhere_costs_no_look_at_all_replicas(promoted: boo
         scheduler.submit(make_request(f"n{number}", 200, 10, sequences=5), 0.0)  # each replica has two free seats
     asked = looked_at(monkeypatch)
     missing = []
-    monkeypatch.setattr("deployments.scheduling.placing._missing", lambda replica, job: missing.append(replica.replica_id) or 0.5)
+    monkeypatch.setattr(
+        "deployments.scheduling.placing._missing", lambda replica, job: missing.append(replica.replica_id) or 0.5
+    )
     for number in range(100):
         scheduler.submit(make_request(f"s{number}", 50, 10, now=2.0), 2.0)
         scheduler.release(leases.popleft(), Ending.FINISHED, None, 2.0)
@@ -222,7 +236,9 @@ def test_a_request_that_fits_nowhere_costs_no_look_at_all_replicas(promoted: boo
 
 def test_a_request_that_fits_on_one_of_many_replicas_alone_finds_it() -> None:
     """All others are busy; the only one with free KV for it is not among the least loaded."""
-    scheduler = make_scheduler(50, POLICY, Capacity(sequences=8, ahead=0, kv_tokens=4_000, step_tokens=10**6, prefill_steps=2.0))
+    scheduler = make_scheduler(
+        50, POLICY, Capacity(sequences=8, ahead=0, kv_tokens=4_000, step_tokens=10**6, prefill_steps=2.0)
+    )
     for number in range(50):
         scheduler.submit(make_request(f"q{number}", 3_000, 1), 0.0)
     leases = [placement.lease for placement in scheduler.step(0.0).placements]

@@ -1,15 +1,27 @@
-"""Who comes first among the promoted, the refused, the passed over and those who had their share; and what is forgotten when."""
+"""Who comes first among the promoted, the refused, the passed over and those who had their share; and what is forgotten
+when."""
 
 import dataclasses
 
 import pytest
 
-from deployments.scheduling import Capacity, Ending, LanePolicy, PickReason, RejectCause, Scheduler, SchedulingPolicy, TenantPolicy
+from deployments.scheduling import (
+    Capacity,
+    Ending,
+    LanePolicy,
+    PickReason,
+    RejectCause,
+    Scheduler,
+    SchedulingPolicy,
+    TenantPolicy,
+)
 from tests.deployments.scheduling.test_shares import ONE_AT_A_TIME, serve_all
 from tests.deployments.scheduling.world import POLICY, make_request, make_scheduler
 
 ONE_LANE = SchedulingPolicy((LanePolicy("all", None, max_wait_s=1e6),), decode_weight=1.0)
-TWO_LANES = SchedulingPolicy((LanePolicy("short", 200, max_wait_s=1e6), LanePolicy("long", None, max_wait_s=1e6)), decode_weight=1.0)
+TWO_LANES = SchedulingPolicy(
+    (LanePolicy("short", 200, max_wait_s=1e6), LanePolicy("long", None, max_wait_s=1e6)), decode_weight=1.0
+)
 
 
 def served(scheduler: Scheduler, now: float = 0.0) -> list[str]:
@@ -25,9 +37,17 @@ def refuse(scheduler: Scheduler, name: str, now: float = 0.0) -> None:
 
 def test_the_promoted_are_served_in_the_order_of_their_promotion() -> None:
     """...which is not that of their arrival, where lanes promote after different waits."""
-    policy = dataclasses.replace(TWO_LANES, lanes=(LanePolicy("short", 200, max_wait_s=10), LanePolicy("long", None, max_wait_s=40)))
+    policy = dataclasses.replace(
+        TWO_LANES, lanes=(LanePolicy("short", 200, max_wait_s=10), LanePolicy("long", None, max_wait_s=40))
+    )
     scheduler = make_scheduler(0, policy)
-    for name, prompt, now in (("long0", 900, 0.0), ("long1", 900, 1.0), ("short0", 90, 5.0), ("short1", 90, 20.0), ("long2", 900, 21.0)):
+    for name, prompt, now in (
+        ("long0", 900, 0.0),
+        ("long1", 900, 1.0),
+        ("short0", 90, 5.0),
+        ("short1", 90, 20.0),
+        ("long2", 900, 21.0),
+    ):
         scheduler.submit(make_request(name, prompt, now=now), now)
     for now in (15.0, 30.0, 40.0, 41.0, 61.0):
         scheduler.step(now)
@@ -68,7 +88,9 @@ def test_a_lane_that_had_its_share_does_not_come_back_as_if_it_had_not() -> None
 
 
 def test_a_lane_that_was_passed_over_for_long_claims_one_request_and_no_more() -> None:
-    scheduler = make_scheduler(1, TWO_LANES, Capacity(sequences=3, ahead=0, kv_tokens=4_000, step_tokens=10**6, prefill_steps=2.0))
+    scheduler = make_scheduler(
+        1, TWO_LANES, Capacity(sequences=3, ahead=0, kv_tokens=4_000, step_tokens=10**6, prefill_steps=2.0)
+    )
     scheduler.submit(make_request("blocks", 2_000, 10), 0.0)
     (blocks,) = scheduler.step(0.0).placements
     for number in range(20):
@@ -84,7 +106,9 @@ def test_a_lane_that_was_passed_over_for_long_claims_one_request_and_no_more() -
     scheduler.release(blocks.lease, Ending.FINISHED, None, 0.0)
     scheduler.replica_up("r0", ONE_AT_A_TIME, 0.0)
     lanes = [placement.lane for placement in serve_all(scheduler)]
-    assert lanes.index("short") == 2, "of 40,000 tokens that it was behind it claims one request; the second is its turn"
+    assert lanes.index("short") == 2, (
+        "of 40,000 tokens that it was behind it claims one request; the second is its turn"
+    )
 
 
 @pytest.mark.parametrize(
@@ -101,7 +125,9 @@ def test_a_refused_request_is_first_again_and_its_tenant_charged_once(after: str
     scheduler = make_scheduler(1, policy, ONE_AT_A_TIME)
     for number in range(3):
         for tenant in "ab":
-            scheduler.submit(make_request(f"{tenant}{number}", 90, 10, tenant=tenant, now=number, slo=9.0), float(number))
+            scheduler.submit(
+                make_request(f"{tenant}{number}", 90, 10, tenant=tenant, now=number, slo=9.0), float(number)
+            )
     for _ in range(10):
         assert scheduler.step(3.0).placements[0].request.request_id == "a0"
         refuse(scheduler, "a0", 3.0)
@@ -121,7 +147,8 @@ def test_a_refused_request_is_charged_to_its_lane_once() -> None:
     assert scheduler.step(0.0).placements[0].request.request_id == "s0"
     refuse(scheduler, "s0")
     order = served(scheduler)
-    # The short ones were charged 100 when `s0` was placed: it is the turn of the long, for 900, and then theirs until they have had more than that.
+    # The short ones were charged 100 when `s0` was placed: it is the turn of the long, for 900, and then theirs until
+    # they have had more than that.
     assert order[:12] == ["l0", "s0", *(f"s{number}" for number in range(1, 10)), "l1"]
 
 
@@ -134,13 +161,19 @@ def test_kv_is_booked_for_the_prompt_and_the_output_of_all_sequences() -> None:
 
 
 def test_what_a_lost_replica_had_cached_is_gone() -> None:
-    scheduler = make_scheduler(2, POLICY, Capacity(sequences=8, ahead=0, kv_tokens=10_000, step_tokens=10_000, prefill_steps=2.0))
+    scheduler = make_scheduler(
+        2, POLICY, Capacity(sequences=8, ahead=0, kv_tokens=10_000, step_tokens=10_000, prefill_steps=2.0)
+    )
     prefix = (1, 2, 3, 4, 5)
     scheduler.submit(make_request("q0", 400, 10, prefix=prefix), 0.0)
     (placement,) = scheduler.step(0.0).placements
     scheduler.submit(make_request("q1", 400, 10, prefix=prefix), 0.0)
     (warm,) = scheduler.step(0.0).placements
-    assert (warm.replica_id, warm.reason, warm.lease.prefill_tokens) == (placement.replica_id, PickReason.CACHED_PREFIX, 400 - 5 * 64)
+    assert (warm.replica_id, warm.reason, warm.lease.prefill_tokens) == (
+        placement.replica_id,
+        PickReason.CACHED_PREFIX,
+        400 - 5 * 64,
+    )
     scheduler.replica_lost(placement.replica_id, 0.0)
     scheduler.replica_up(placement.replica_id, Capacity(8, 0, 10_000, 10_000, prefill_steps=2.0), 0.0)
     scheduler.submit(make_request("q2", 400, 10, prefix=prefix), 0.0)
@@ -154,7 +187,9 @@ def test_a_full_lane_takes_from_who_holds_less_than_its_share_and_from_nobody_el
     scheduler = make_scheduler(0, policy)
     for number in range(40):
         assert scheduler.submit(make_request(f"b{number}", tenant="b"), 0.0).accepted
-    assert scheduler.submit(make_request("b40", tenant="b"), 0.0).cause is RejectCause.MODEL_FULL, "it has all that waits"
+    assert scheduler.submit(make_request("b40", tenant="b"), 0.0).cause is RejectCause.MODEL_FULL, (
+        "it has all that waits"
+    )
     taken = 0
     while scheduler.submit(make_request(f"a{taken}", tenant="a"), 0.0).accepted:
         taken += 1
@@ -162,7 +197,9 @@ def test_a_full_lane_takes_from_who_holds_less_than_its_share_and_from_nobody_el
 
 
 def test_a_lane_full_of_work_is_shared_by_weight() -> None:
-    policy = SchedulingPolicy((LanePolicy("all", None, max_wait_s=1e6, cap_s=10.0),), decode_weight=1.0, max_waiting=10**6)
+    policy = SchedulingPolicy(
+        (LanePolicy("all", None, max_wait_s=1e6, cap_s=10.0),), decode_weight=1.0, max_waiting=10**6
+    )
     scheduler = make_scheduler(1, policy, ONE_AT_A_TIME)
     for number in range(20):  # 100 tokens of work a second
         scheduler.submit(make_request(f"warm{number}", 90, 10, now=number, patience=1e6), float(number))

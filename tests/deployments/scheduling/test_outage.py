@@ -1,4 +1,5 @@
-"""What waits teach while no replica answers is no measure of the lanes: it is forgotten as soon as one answers again."""
+"""What waits teach while no replica answers is no measure of the lanes: it is forgotten as soon as one answers
+again."""
 
 import pytest
 
@@ -7,7 +8,9 @@ from deployments.scheduling.snapshot import LaneStats
 from tests.deployments.scheduling.world import make_request
 
 ONE = Capacity(sequences=1, ahead=0, kv_tokens=4_000, step_tokens=300, prefill_steps=2.0)
-POLICY = SchedulingPolicy(lanes=(LanePolicy("short", 200, max_wait_s=10), LanePolicy("long", None, max_wait_s=40)), decode_weight=1.0)
+POLICY = SchedulingPolicy(
+    lanes=(LanePolicy("short", 200, max_wait_s=10), LanePolicy("long", None, max_wait_s=40)), decode_weight=1.0
+)
 SERVED_S = 0.4
 
 
@@ -38,7 +41,9 @@ class Cell:
             if every_s is not None and tenth % round(every_s * 10) == 0:
                 for _ in range(at_once):
                     self.came += 1
-                    self.scheduler.submit(make_request(f"q{self.came}", 50, 20, self.now, patience=patience_s, slo=2.0), self.now)
+                    self.scheduler.submit(
+                        make_request(f"q{self.came}", 50, 20, self.now, patience=patience_s, slo=2.0), self.now
+                    )
             self._end()
             self._step()
 

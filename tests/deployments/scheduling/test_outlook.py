@@ -14,7 +14,8 @@ from deployments.scheduling.request import Job
 from tests.deployments.scheduling.world import make_request, make_scheduler
 
 POLICY = SchedulingPolicy(
-    lanes=(LanePolicy("short", 200, weight=3, max_wait_s=10), LanePolicy("long", None, weight=1, max_wait_s=40)), promoted_share=0.2
+    lanes=(LanePolicy("short", 200, weight=3, max_wait_s=10), LanePolicy("long", None, weight=1, max_wait_s=40)),
+    promoted_share=0.2,
 )
 NEVER = math.inf
 
@@ -39,7 +40,11 @@ class World:
 
     def fill(self, short: float = 0.0, long: float = 0.0, promoted: float = 0.0, late: float = 0.0) -> None:
         """Work of the lanes; `late`: of it in the short one, of those that can no longer meet their deadline."""
-        works: list[tuple[Lane, float]] = [(self.lanes.lanes[0], short), (self.lanes.lanes[1], long), (self.lanes.promoted, promoted)]
+        works: list[tuple[Lane, float]] = [
+            (self.lanes.lanes[0], short),
+            (self.lanes.lanes[1], long),
+            (self.lanes.promoted, promoted),
+        ]
         for lane, work in works:
             lane.work, lane.count = work, int(work > 0)
         self.lanes.lanes[0].late_work = late
@@ -61,7 +66,9 @@ def test_in_time_means_behind_the_lanes_own_and_what_others_are_served_meanwhile
     world.fill(short=600.0)
     assert world.of(NEVER).timely_s == pytest.approx(6.0, rel=0.01)
     world.fill(short=600.0, long=10_000.0)
-    assert world.of(NEVER).timely_s == pytest.approx(8.0, rel=0.01), "the long lane gets a third of what the short one gets"
+    assert world.of(NEVER).timely_s == pytest.approx(8.0, rel=0.01), (
+        "the long lane gets a third of what the short one gets"
+    )
     world.fill(short=600.0, long=100.0)
     assert world.of(NEVER).timely_s == pytest.approx(7.0, rel=0.01), "but not more than waits in it"
     world.fill(short=600.0, long=100.0, promoted=10_000.0)
@@ -109,7 +116,8 @@ def test_where_late_ones_are_served_their_own_rate_speaks_if_that_is_sooner() ->
 
 
 def late_in(world: World, name: str, promote_s: float, patience: float = 600.0) -> Job:
-    """A job of the short lane that can no longer meet its deadline, with 1,000 of work, which would be promoted at `promote_s`."""
+    """A job of the short lane that can no longer meet its deadline, with 1,000 of work, which would be promoted at
+    `promote_s`."""
     job = Job(make_request(name, now=promote_s - 10.0, patience=patience), 1)
     job.cost, job.late = 1_000.0, True
     return job
@@ -124,18 +132,23 @@ def test_who_turned_late_will_crowd_the_promoted_unless_it_left_or_gives_up_befo
         world.outlooks.turned_late(job)
     assert world.of(3.0).promoted_s == 0.0
     world.outlooks.turned_late(late_in(world, "stays", 110.1))
-    assert world.of(3.0).promoted_s == pytest.approx((1_000.0 - 100.0 * 40 / 48) / 100.0, rel=0.01), "less what is served in the last slice"
+    assert world.of(3.0).promoted_s == pytest.approx((1_000.0 - 100.0 * 40 / 48) / 100.0, rel=0.01), (
+        "less what is served in the last slice"
+    )
 
 
 def test_what_arrives_beyond_the_rate_will_crowd_the_promoted() -> None:
-    """The short lane is offered 200 a second and gets 100: the rest is promoted 10 s later, where the promoted get 0.2 of 0.8, 25 a second."""
+    """The short lane is offered 200 a second and gets 100: the rest is promoted 10 s later, where the promoted get 0.2
+    of 0.8, 25 a second."""
     world = World()
     job = Job(make_request("q"), 1)
     job.cost = 20.0
     for tenth in range(1_001):
         world.outlooks.arrived(job, tenth / 10)
     slice_s = 40 / 48
-    assert world.of(3.0).promoted_s == pytest.approx((100.0 - 25.0) * slice_s / 25.0, rel=0.02), "what the first slice leaves, in the last"
+    assert world.of(3.0).promoted_s == pytest.approx((100.0 - 25.0) * slice_s / 25.0, rel=0.02), (
+        "what the first slice leaves, in the last"
+    )
 
 
 def test_only_time_in_which_late_ones_wait_counts_for_their_rate() -> None:

@@ -34,7 +34,9 @@ def test_the_least_loaded_replica_is_picked() -> None:
 
 
 def test_a_cached_prefix_is_used_until_it_costs_more_than_the_stickiness() -> None:
-    scheduler = make_scheduler(2, dataclasses.replace(POLICY, stickiness_ms=20.0), dataclasses.replace(ROOMY, prefill_steps=2.0))
+    scheduler = make_scheduler(
+        2, dataclasses.replace(POLICY, stickiness_ms=20.0), dataclasses.replace(ROOMY, prefill_steps=2.0)
+    )
     prefix = tuple(range(5))
     assert place(scheduler, "a", prompt=400, prefix=prefix)[0] == "r0"
     lease = next(iter(scheduler.fleet.by_id["r0"].leases.values()))
@@ -78,7 +80,8 @@ def test_what_the_head_waits_for_is_told() -> None:
 
 def test_a_promoted_request_that_fits_nowhere_holds_a_replica_until_it_does() -> None:
     policy = SchedulingPolicy(
-        lanes=(LanePolicy("short", 500, weight=100, max_wait_s=1), LanePolicy("long", None, weight=1, max_wait_s=1)), max_waiting=1_000
+        lanes=(LanePolicy("short", 500, weight=100, max_wait_s=1), LanePolicy("long", None, weight=1, max_wait_s=1)),
+        max_waiting=1_000,
     )
     scheduler = make_scheduler(1, policy)
     running = []

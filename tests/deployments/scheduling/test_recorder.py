@@ -9,15 +9,34 @@ from typing import Any
 import pytest
 
 from deployments.restricted_pickle import load_state
-from deployments.scheduling import Capacity, Ending, LanePolicy, Lease, Order, Scheduler, SchedulingPolicy, Suspicion, TenantPolicy, Usage
+from deployments.scheduling import (
+    Capacity,
+    Ending,
+    LanePolicy,
+    Lease,
+    Order,
+    Scheduler,
+    SchedulingPolicy,
+    Suspicion,
+    TenantPolicy,
+    Usage,
+)
 from deployments.scheduling.recorder import SCHEMA_VERSION, RecordingScheduler, code_hash, decision, plain
 from deployments.scheduling.replay import ReplayError, replay
 from tests.deployments.scheduling.world import CAPACITY, make_request
 
 POLICY = SchedulingPolicy(
-    (LanePolicy("short", 200, 4.0, 10.0, 60.0), LanePolicy("long")), Order.ARRIVAL, 0.5, 2.0, 40, 20.0, {"b": TenantPolicy(2.0, 60.0, 9e3, 6)}
+    (LanePolicy("short", 200, 4.0, 10.0, 60.0), LanePolicy("long")),
+    Order.ARRIVAL,
+    0.5,
+    2.0,
+    40,
+    20.0,
+    {"b": TenantPolicy(2.0, 60.0, 9e3, 6)},
 )
-REQUEST = dataclasses.replace(make_request("q", 70, 30, 1.0, 50.0, 4.0, 2, "b", (7, 8)), traffic_class="batch", attempts=3, digest="d1")
+REQUEST = dataclasses.replace(
+    make_request("q", 70, 30, 1.0, 50.0, 4.0, 2, "b", (7, 8)), traffic_class="batch", attempts=3, digest="d1"
+)
 LEASE = Lease(9, REQUEST, "r1", 2.0, 4, 140, 300, 30, 0)
 USAGE = Usage(140, 5, 44, 1, 2, 0.25, 0.5)
 REQUEST_LINE = {
@@ -46,7 +65,15 @@ LEASE_LINE = {
     "output_tokens": 30,
     "home": 0,
 }
-USAGE_LINE = {"prompt_tokens": 140, "cached_tokens": 5, "output_tokens": 44, "preemptions": 1, "sequences": 2, "prefill_s": 0.25, "decode_s": 0.5}
+USAGE_LINE = {
+    "prompt_tokens": 140,
+    "cached_tokens": 5,
+    "output_tokens": 44,
+    "preemptions": 1,
+    "sequences": 2,
+    "prefill_s": 0.25,
+    "decode_s": 0.5,
+}
 POLICY_LINE = {
     "lanes": [
         {"name": "short", "up_to_tokens": 200, "weight": 4.0, "max_wait_s": 10.0, "cap_s": 60.0},
@@ -147,11 +174,19 @@ def test_a_header_holds_the_state_and_what_made_it() -> None:
     scheduler.submit(REQUEST, 2.0)
     scheduler.begin(2.5)
     header = json.loads(lines[-1])
-    assert {key: header[key] for key in ("schema", "code", "ns")} == {"schema": SCHEMA_VERSION, "code": code_hash(), "ns": 2_500_000_000}
+    assert {key: header[key] for key in ("schema", "code", "ns")} == {
+        "schema": SCHEMA_VERSION,
+        "code": code_hash(),
+        "ns": 2_500_000_000,
+    }
     assert set(header) == {"schema", "code", "ns", "inputs", "state"}
     assert header["inputs"] == 2
     assert ": " not in lines[-1]
-    state = load_state(base64.b64decode(header["state"]), ("deployments.scheduling",), (("deployments.scheduling.recorder", "_restore"),))
+    state = load_state(
+        base64.b64decode(header["state"]),
+        ("deployments.scheduling",),
+        (("deployments.scheduling.recorder", "_restore"),),
+    )
     assert type(state) is Scheduler
     assert list(state.lanes.jobs) == ["q"]
     assert set(state.__dict__) == set(Scheduler(POLICY).__dict__)
@@ -199,7 +234,9 @@ def test_a_step_is_told_in_full() -> None:
     step = scheduler.step(2.5)
     (placement,) = step.placements
     reported = json.loads(lines[-1])[3]
-    assert reported["placed"] == [["placed", placement.lease.lease_id, "r1", 4, placement.reason.value, "short", False, []]]
+    assert reported["placed"] == [
+        ["placed", placement.lease.lease_id, "r1", 4, placement.reason.value, "short", False, []]
+    ]
     scheduler.replica_unresponsive("r1", 3.0)
     scheduler.submit(dataclasses.replace(REQUEST, request_id="waits"), 3.0)
     assert [request.request_id for request in scheduler.step(60.0).expired] == ["waits"]
@@ -212,7 +249,9 @@ def test_a_step_is_told_in_full() -> None:
     assert json.loads(lines[-1])[3]["suspicions"] == [["d1", 1, False, 62.0]], "it ran when its replica was lost"
     scheduler.replica_up("r1", CAPACITY, 91.0)
     for number in range(9):
-        scheduler.submit(dataclasses.replace(REQUEST, request_id=f"q{number}", expires_s=200.0, digest=f"d{number + 2}"), 91.0)
+        scheduler.submit(
+            dataclasses.replace(REQUEST, request_id=f"q{number}", expires_s=200.0, digest=f"d{number + 2}"), 91.0
+        )
     queued = scheduler.step(92.0).placements[-1]
     assert queued.eta_s is not None
     assert json.loads(lines[-1])[3]["placed"][-1][-1] == list(queued.eta_s)
@@ -257,7 +296,9 @@ def test_what_is_no_input_is_refused(method: str, arguments: list[object]) -> No
     lines: list[str] = []
     scheduler = recording(lines)
     scheduler.begin(2.0)
-    with pytest.raises(ReplayError, match=rf"^'{method}' with {len(arguments)} arguments is no input of the scheduler$"):
+    with pytest.raises(
+        ReplayError, match=rf"^'{method}' with {len(arguments)} arguments is no input of the scheduler$"
+    ):
         replay([*lines, json.dumps([3, method, arguments, None])])
 
 

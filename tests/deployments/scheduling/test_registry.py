@@ -50,7 +50,9 @@ def loaded(draw: st.DrawFn, name: str) -> Replica:
     """A replica of any size, with any leases."""
     replica = Replica(name, draw(CAPACITIES))
     for number, (sequences, prefill, kv) in enumerate(draw(LOADS)):
-        replica.bind(Lease(number, make_request(f"{name}-{number}", sequences=sequences), name, 0.0, 1, prefill, kv, 5, 0))
+        replica.bind(
+            Lease(number, make_request(f"{name}-{number}", sequences=sequences), name, 0.0, 1, prefill, kv, 5, 0)
+        )
     return replica
 
 
@@ -69,7 +71,9 @@ def job(sequences: int = 1, kv: int = 100, prefill: int = 100) -> Job:
 
 @pytest.mark.parametrize("name", ALL_PICKS)
 @given(replicas=fleets(5), cached=st.integers(0, 5), prefill=st.integers(1, 5_000))
-def test_a_pick_chooses_a_candidate_and_changes_nothing(name: str, replicas: list[Replica], cached: int, prefill: int) -> None:
+def test_a_pick_chooses_a_candidate_and_changes_nothing(
+    name: str, replicas: list[Replica], cached: int, prefill: int
+) -> None:
     pick, index = ALL_PICKS[name], PrefixIndex()
     fitting = sorted(replicas, key=lambda replica: (pick.load(replica), replica.replica_id))
     for replica in replicas[:cached]:
@@ -93,7 +97,10 @@ def test_of_a_few_unequal_replicas_every_one_that_fits_is_found(name: str, repli
     for replica in replicas:
         fleet.by_id[replica.replica_id] = replica
         fleet.touch(replica)
-    fits = sorted((replica for replica in replicas if replica.open and replica.wait_reason(asks) is None), key=lambda r: (pick.load(r), r.replica_id))
+    fits = sorted(
+        (replica for replica in replicas if replica.open and replica.wait_reason(asks) is None),
+        key=lambda r: (pick.load(r), r.replica_id),
+    )
     found = fleet.fitting(asks)
     assert found == fits if fits else not isinstance(found, list)
 
@@ -102,7 +109,9 @@ def test_a_full_small_replica_does_not_hide_a_large_one() -> None:
     fleet = Fleet(MinTtft())
     small, large = Capacity(8, 0, 10_000, 100, 1.0), Capacity(8, 0, 10_000, 4_000, 1.0)
     for number in range(6):
-        fleet.up(f"small{number}", small).bind(Lease(number, make_request(f"s{number}"), f"small{number}", 0.0, 1, 100, 100, 5, 0))
+        fleet.up(f"small{number}", small).bind(
+            Lease(number, make_request(f"s{number}"), f"small{number}", 0.0, 1, 100, 100, 5, 0)
+        )
         fleet.touch(fleet.by_id[f"small{number}"])
     fleet.up("large", large).bind(Lease(9, make_request("l"), "large", 0.0, 1, 3_000, 100, 5, 0))
     fleet.touch(fleet.by_id["large"])
@@ -126,7 +135,9 @@ def test_a_reload_changes_the_pick() -> None:
 
 def crowded() -> Scheduler:
     """Nothing more fits: one request runs, and as many wait as may."""
-    scheduler = make_scheduler(1, dataclasses.replace(POLICY, max_waiting=3), Capacity(1, 0, 4_000, 300, prefill_steps=2.0))
+    scheduler = make_scheduler(
+        1, dataclasses.replace(POLICY, max_waiting=3), Capacity(1, 0, 4_000, 300, prefill_steps=2.0)
+    )
     for number in range(4):
         scheduler.submit(make_request(f"q{number}"), 0.0)
         scheduler.step(0.0)
@@ -154,7 +165,11 @@ def test_the_first_rule_that_rejects_decides(admitted: bool) -> None:
     asks = Job(make_request("q1", now=1.0), 99)
     scheduler.learned_state.book(asks, scheduler.lanes.policy)
     scheduler.lanes.find_home(asks)
-    answers = [rejection for rule in REJECTION_RULES if (rejection := rule(asks, admitted, scheduler.admission._facts, 1.0)) is not None]
+    answers = [
+        rejection
+        for rule in REJECTION_RULES
+        if (rejection := rule(asks, admitted, scheduler.admission._facts, 1.0)) is not None
+    ]
     assert [answer.cause for answer in answers] == (["duplicate_id"] if admitted else ["duplicate_id", "model_full"])
     answer = scheduler.submit(asks.request, 1.0, admitted)
     assert answer.cause == "duplicate_id"

@@ -1,18 +1,32 @@
-"""Lanes are reloaded while requests wait: what was counted and promised stays with the lane that it belongs to, by name."""
+"""Lanes are reloaded while requests wait: what was counted and promised stays with the lane that it belongs to, by
+name."""
 
 import dataclasses
 from collections.abc import Iterator
 
 import pytest
 
-from deployments.scheduling import Capacity, Ending, LanePolicy, Order, Placement, Scheduler, SchedulingPolicy, TenantPolicy, Usage
+from deployments.scheduling import (
+    Capacity,
+    Ending,
+    LanePolicy,
+    Order,
+    Placement,
+    Scheduler,
+    SchedulingPolicy,
+    TenantPolicy,
+    Usage,
+)
 from deployments.scheduling.lanes import PROMOTED
 from tests.deployments.scheduling.world import POLICY, make_request, make_scheduler
 
 ONE_AT_A_TIME = Capacity(sequences=1, ahead=0, kv_tokens=10**9, step_tokens=10**9, prefill_steps=2.0)
 SHORT, LONG = LanePolicy("short", 200, weight=4, max_wait_s=1e6), LanePolicy("long", None, max_wait_s=1e6)
 TWO = SchedulingPolicy((SHORT, LONG), decode_weight=1.0)
-RENAMED = SchedulingPolicy((LanePolicy("tiny", 20, max_wait_s=1e6), LanePolicy("quick", 200, weight=4, max_wait_s=1e6), LONG), decode_weight=1.0)
+RENAMED = SchedulingPolicy(
+    (LanePolicy("tiny", 20, max_wait_s=1e6), LanePolicy("quick", 200, weight=4, max_wait_s=1e6), LONG),
+    decode_weight=1.0,
+)
 
 
 def serve(scheduler: Scheduler, now: float) -> Iterator[Placement]:
@@ -34,9 +48,16 @@ def crowd(scheduler: Scheduler, number: int, now: float = 0.0) -> None:
 
 
 @pytest.mark.parametrize(
-    "policy", [RENAMED, SchedulingPolicy((LONG,)), dataclasses.replace(TWO, lanes=(dataclasses.replace(SHORT, up_to_tokens=5), LONG))]
+    "policy",
+    [
+        RENAMED,
+        SchedulingPolicy((LONG,)),
+        dataclasses.replace(TWO, lanes=(dataclasses.replace(SHORT, up_to_tokens=5), LONG)),
+    ],
 )
-def test_promises_of_a_lane_that_a_reload_takes_away_are_settled_where_they_were_given(policy: SchedulingPolicy) -> None:
+def test_promises_of_a_lane_that_a_reload_takes_away_are_settled_where_they_were_given(
+    policy: SchedulingPolicy,
+) -> None:
     scheduler = make_scheduler(1, TWO, ONE_AT_A_TIME)
     crowd(scheduler, 60)
     (lease, _), *_ = scheduler.leases.values()
@@ -54,7 +75,9 @@ def test_flows_keep_the_names_of_their_lanes_when_another_is_put_in_front() -> N
     before = {flow.lane: (flow.arrived, flow.prompt_tokens) for flow in scheduler.snapshot(0.0).flows}
     scheduler.configure(dataclasses.replace(TWO, lanes=(LanePolicy("tiny", 20, max_wait_s=1e6), SHORT, LONG)), 0.5)
     assert (
-        {flow.lane: (flow.arrived, flow.prompt_tokens) for flow in scheduler.snapshot(0.5).flows} == before == {"short": (3, 300), "long": (1, 900)}
+        {flow.lane: (flow.arrived, flow.prompt_tokens) for flow in scheduler.snapshot(0.5).flows}
+        == before
+        == {"short": (3, 300), "long": (1, 900)}
     )
     (lease, _), *_ = scheduler.leases.values()
     scheduler.first_token(lease, 0.6)
@@ -117,7 +140,9 @@ def test_the_promoted_share_by_the_new_weights_of_their_tenants() -> None:
 
 def test_a_reload_ends_what_was_held() -> None:
     """A hold is for a lane of the policy that was: its replica is open to all again."""
-    policy = SchedulingPolicy((LanePolicy("short", 500, weight=100, max_wait_s=1e6), LanePolicy("long", None, max_wait_s=1)))
+    policy = SchedulingPolicy(
+        (LanePolicy("short", 500, weight=100, max_wait_s=1e6), LanePolicy("long", None, max_wait_s=1))
+    )
     scheduler = make_scheduler(1, policy)
     scheduler.submit(make_request("s0", prompt=200, output=50), 0.0)
     scheduler.step(0.0)
@@ -131,7 +156,8 @@ def test_a_reload_ends_what_was_held() -> None:
 
 @pytest.mark.parametrize("policy", [POLICY, RENAMED])
 def test_time_without_late_requests_does_not_count_for_their_rate(policy: SchedulingPolicy) -> None:
-    """A reload takes the late ones into new lanes, where they are found late anew; the clock of their rate stands still meanwhile."""
+    """A reload takes the late ones into new lanes, where they are found late anew; the clock of their rate stands still
+    meanwhile."""
     scheduler = make_scheduler(1, TWO, ONE_AT_A_TIME)
     crowd(scheduler, 3)
     scheduler.release(next(iter(scheduler.leases.values()))[0], Ending.FINISHED, None, 20.0)

@@ -1,4 +1,5 @@
-"""A recorded run replays: every decision again, from any file of the log; a change of code or of one decision is seen."""
+"""A recorded run replays: every decision again, from any file of the log; a change of code or of one decision is
+seen."""
 
 import base64
 import json
@@ -28,7 +29,14 @@ def drive(scheduler: RecordingScheduler, seed: int, turns: int = 300, headers: t
         choice = dice.random()
         if choice < 0.5:
             prefix = tuple(dice.randrange(3) for _ in range(dice.randrange(4)))
-            request = make_request(f"q{turn}", dice.randrange(1, 3_000), dice.choice([None, 40, 300]), now, dice.uniform(1, 60), prefix=prefix)
+            request = make_request(
+                f"q{turn}",
+                dice.randrange(1, 3_000),
+                dice.choice([None, 40, 300]),
+                now,
+                dice.uniform(1, 60),
+                prefix=prefix,
+            )
             scheduler.submit(replace(request, digest=f"d{dice.randrange(400)}"), now)
         elif choice < 0.7 and live:
             lease = live.pop(dice.randrange(len(live)))
@@ -40,13 +48,20 @@ def drive(scheduler: RecordingScheduler, seed: int, turns: int = 300, headers: t
         elif choice < 0.79 and live:
             scheduler.died(dice.choice(live), now)
         elif choice < 0.8:
-            scheduler.recall(Suspicion(f"d{dice.randrange(400)}", dice.randrange(1, 3), dice.random() < 0.5, now - dice.uniform(0, 900)), now)
+            scheduler.recall(
+                Suspicion(
+                    f"d{dice.randrange(400)}", dice.randrange(1, 3), dice.random() < 0.5, now - dice.uniform(0, 900)
+                ),
+                now,
+            )
         elif choice < 0.85:
             scheduler.cancel(f"q{dice.randrange(turn + 1)}", now)
         elif choice < 0.9:
             scheduler.replica_up(f"r{dice.randrange(3)}", CAPACITY, now)
         elif choice < 0.93:
-            dice.choice([scheduler.replica_unresponsive, scheduler.replica_draining, scheduler.replica_cordoned])(f"r{dice.randrange(3)}", now)
+            dice.choice([scheduler.replica_unresponsive, scheduler.replica_draining, scheduler.replica_cordoned])(
+                f"r{dice.randrange(3)}", now
+            )
         elif choice < 0.94:
             scheduler.replica_uncordoned(f"r{dice.randrange(3)}", now)
         elif choice < 0.95:
@@ -102,7 +117,11 @@ def test_another_decision_is_found_and_told() -> None:
     scheduler = RecordingScheduler(POLICY, lines.append)
     scheduler.begin(5.0)
     drive(scheduler, 1)
-    number = next(n for n, line in enumerate(lines) if line.startswith("[") and json.loads(line)[1] == "step" and json.loads(line)[3]["placed"])
+    number = next(
+        n
+        for n, line in enumerate(lines)
+        if line.startswith("[") and json.loads(line)[1] == "step" and json.loads(line)[3]["placed"]
+    )
     entry = json.loads(lines[number])
     entry[3]["placed"][0][2] = "another-replica"
     found = replay([*lines[:number], json.dumps(entry), *lines[number + 1 :]])
@@ -139,7 +158,16 @@ def test_what_is_no_log_is_refused() -> None:
 @pytest.mark.parametrize("name", ["pickle.loads", "pickle", "io.BytesIO", "Path"])
 def test_a_header_reaches_nothing_but_the_schedulers_own_classes(name: str) -> None:
     for module in ("deployments.scheduling.replay", "deployments.scheduling.recorder", "os"):
-        hostile = b"\x80\x04" + b"\x8c" + bytes([len(module)]) + module.encode() + b"\x8c" + bytes([len(name)]) + name.encode() + b"\x93."
+        hostile = (
+            b"\x80\x04"
+            + b"\x8c"
+            + bytes([len(module)])
+            + module.encode()
+            + b"\x8c"
+            + bytes([len(name)])
+            + name.encode()
+            + b"\x93."
+        )
         header = {"schema": SCHEMA_VERSION, "code": code_hash(), "ns": 0, "state": base64.b64encode(hostile).decode()}
         with pytest.raises(ReplayError, match=r"has no place in a log|Can.t get attribute"):
             replay([json.dumps(header)])

@@ -89,7 +89,9 @@ def test_it_is_open_while_one_more_may_be_bound_and_no_lane_holds_it() -> None:
         (ReplicaStatus.DRAINING, False, ReplicaStatus.DRAINING, False),
     ],
 )
-def test_the_worse_news_is_shown(reported: ReplicaStatus, cordoned: bool, shown: ReplicaStatus, may_serve: bool) -> None:
+def test_the_worse_news_is_shown(
+    reported: ReplicaStatus, cordoned: bool, shown: ReplicaStatus, may_serve: bool
+) -> None:
     made = replica()
     made.become(reported, cordoned)
     assert (made.reported, made.cordoned, made.status, made.may_serve) == (reported, cordoned, shown, may_serve)
@@ -102,7 +104,9 @@ def test_the_time_to_first_token_is_the_backlog_at_the_measured_rate() -> None:
 
 def test_it_learns_its_rates_a_twentieth_at_a_time() -> None:
     made = replica()
-    made.learn(Usage(116, 100, 5, 0, 1, 0.001, 1.0))  # 16 uncached tokens in a millisecond; four after the first in a second
+    made.learn(
+        Usage(116, 100, 5, 0, 1, 0.001, 1.0)
+    )  # 16 uncached tokens in a millisecond; four after the first in a second
     assert made.prefill_tokens_per_s == pytest.approx(10_000 + 0.05 * (16_000 - 10_000))
     assert made.tpot_s == 0.25
     made.learn(Usage(115, 100, 12, 0, 2, 0.001, 2.25))  # 15 are too few; five each, after the first

@@ -2,7 +2,16 @@
 
 import pytest
 
-from deployments.scheduling import Capacity, Ending, LanePolicy, Scheduler, SchedulingPolicy, TenantPolicy, Usage, WaitReason
+from deployments.scheduling import (
+    Capacity,
+    Ending,
+    LanePolicy,
+    Scheduler,
+    SchedulingPolicy,
+    TenantPolicy,
+    Usage,
+    WaitReason,
+)
 from deployments.scheduling.snapshot import FlowStats, LaneStats, ReplicaStats
 from deployments.scheduling.tally import _replica
 from tests.deployments.scheduling.world import make_request, make_scheduler
@@ -16,7 +25,8 @@ ONE = Capacity(sequences=1, ahead=0, kv_tokens=4_000, step_tokens=300, prefill_s
 
 
 def busy() -> Scheduler:
-    """One short request runs on the only replica, two wait since 1.0 and 2.0, one of tenant b was turned away; one finished before."""
+    """One short request runs on the only replica, two wait since 1.0 and 2.0, one of tenant b was turned away; one
+    finished before."""
     scheduler = make_scheduler(1, POLICY, ONE)
     scheduler.submit(make_request("first", 100, 40, 0.0), 0.0)
     (first,) = scheduler.step(0.0).placements
@@ -34,7 +44,13 @@ def busy() -> Scheduler:
 
 def test_a_replica() -> None:
     replica = make_scheduler(0).fleet.up("r7", Capacity(8, 2, 9_000, 512, prefill_steps=2.0))
-    replica.sequences, replica.kv_tokens, replica.prefill_tokens, replica.tpot_s, replica.held_by = 3, 700, 90, 0.05, "long"
+    replica.sequences, replica.kv_tokens, replica.prefill_tokens, replica.tpot_s, replica.held_by = (
+        3,
+        700,
+        90,
+        0.05,
+        "long",
+    )
     replica.prefill_tokens_per_s = 4_000.0
     assert _replica(replica) == ReplicaStats("r7", "ready", 0, 3, 700, 90, 4_000.0, "long", 8, 9_000, 0.05)
 
@@ -48,7 +64,18 @@ def test_lanes_say_what_waits_since_when_for_what_and_how_long() -> None:
     assert snapshot.tokens_per_s == rate
     eta = scheduler.forecasts.etas["short"]
     cost = sum(job.cost for job in scheduler.lanes.jobs.values())
-    assert short == LaneStats("short", 2, cost, pytest.approx(cost / rate), 2.0, WaitReason.SEQUENCES, scheduler.forecasts.shown(0, 3.0), 0, 0, 0)
+    assert short == LaneStats(
+        "short",
+        2,
+        cost,
+        pytest.approx(cost / rate),
+        2.0,
+        WaitReason.SEQUENCES,
+        scheduler.forecasts.shown(0, 3.0),
+        0,
+        0,
+        0,
+    )
     assert short.eta_s is not None
     assert eta.open == 2
     assert long == LaneStats("long", 0, 0.0, 0.0, 0.0, None, None, 0, 0, 0)
@@ -77,11 +104,18 @@ def test_counters() -> None:
     assert (snapshot.submitted, snapshot.placed, snapshot.adopted, snapshot.promoted) == (5, 2, 0, 0)
     assert snapshot.endings == {"finished": 1, "cancelled": 0, "failed": 0, "refused": 0}
     assert snapshot.rejections == {("long", "tenant_concurrency"): 1}
-    assert (snapshot.finished, snapshot.finished_work, snapshot.output_tokens, snapshot.counted) == (1, 100 + 2.0 * 40, 20, 1)
+    assert (snapshot.finished, snapshot.finished_work, snapshot.output_tokens, snapshot.counted) == (
+        1,
+        100 + 2.0 * 40,
+        20,
+        1,
+    )
     assert (snapshot.output_error, snapshot.other_lane, snapshot.prefix_trust) == (1.0, 0.0, 1.0)
     learned = 23  # of prompts as long as the first one's: the bound of the bin that holds its 20 tokens
     assert snapshot.flows == (
-        FlowStats("short", "interactive", 4, 180.0 + 140.0 + 280.0 + 70.0 + 2.0 * learned, 100 + 60 + 120 + 70, 1, 0, 5.0),
+        FlowStats(
+            "short", "interactive", 4, 180.0 + 140.0 + 280.0 + 70.0 + 2.0 * learned, 100 + 60 + 120 + 70, 1, 0, 5.0
+        ),
         FlowStats("long", "interactive", 1, 300.0 + 2.0 * 40, 300, 0, 0, 5.0),
     )
 

@@ -10,7 +10,11 @@ from deployments.scheduling.rejection import MAX_RETRY_S, jittered_s
 
 def name_with_jitter(minimum: float, maximum: float) -> str:
     """A request's id whose jitter lies there."""
-    return next(name for name in map(str, range(100_000)) if minimum <= 0.9 + 0.2 * zlib.crc32(name.encode()) / 0xFFFFFFFF <= maximum)
+    return next(
+        name
+        for name in map(str, range(100_000))
+        if minimum <= 0.9 + 0.2 * zlib.crc32(name.encode()) / 0xFFFFFFFF <= maximum
+    )
 
 
 MIDDLE = name_with_jitter(0.9999, 1.0)

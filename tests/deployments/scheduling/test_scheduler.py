@@ -1,4 +1,5 @@
-"""The scheduler's invariants over random schedules: cancels, losses, drains, reloads with many waiting, ends without a first token, failing logs."""
+"""The scheduler's invariants over random schedules: cancels, losses, drains, reloads with many waiting, ends without a
+first token, failing logs."""
 
 import dataclasses
 
@@ -7,7 +8,18 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
-from deployments.scheduling import Ending, LanePolicy, Lease, Order, RejectCause, Request, SchedulingPolicy, Step, TenantPolicy, Usage
+from deployments.scheduling import (
+    Ending,
+    LanePolicy,
+    Lease,
+    Order,
+    RejectCause,
+    Request,
+    SchedulingPolicy,
+    Step,
+    TenantPolicy,
+    Usage,
+)
 from deployments.scheduling.recorder import RecordingScheduler
 from tests.deployments.scheduling.world import CAPACITY, LANES, POLICY, make_request, make_scheduler
 
@@ -16,9 +28,17 @@ POLICIES = (
     POLICY,
     dataclasses.replace(POLICY, lanes=(LanePolicy("all", None, max_wait_s=15),)),
     dataclasses.replace(POLICY, order=Order.ARRIVAL, promoted_share=0.5, tenants={"b": LIMITED}),
-    dataclasses.replace(POLICY, lanes=(*LANES[:2], LanePolicy("huge", None, weight=0.1, max_wait_s=5)), decode_weight=8.0),
-    dataclasses.replace(POLICY, lanes=(LanePolicy("tiny", 20, weight=9, max_wait_s=2), *LANES), tenants={"a": TenantPolicy(0.2), "b": LIMITED}),
-    dataclasses.replace(POLICY, lanes=(LanePolicy("quick", 300, max_wait_s=3), *LANES[2:]), promoted_share=0.05, max_waiting=90),
+    dataclasses.replace(
+        POLICY, lanes=(*LANES[:2], LanePolicy("huge", None, weight=0.1, max_wait_s=5)), decode_weight=8.0
+    ),
+    dataclasses.replace(
+        POLICY,
+        lanes=(LanePolicy("tiny", 20, weight=9, max_wait_s=2), *LANES),
+        tenants={"a": TenantPolicy(0.2), "b": LIMITED},
+    ),
+    dataclasses.replace(
+        POLICY, lanes=(LanePolicy("quick", 300, max_wait_s=3), *LANES[2:]), promoted_share=0.05, max_waiting=90
+    ),
 )
 
 
@@ -70,7 +90,9 @@ class SchedulerMachine(RuleBasedStateMachine):
             if admission.cause is RejectCause.STARTING:
                 assert self._in_vain(request)
             else:
-                assert admission.cause in (RejectCause.MODEL_FULL, RejectCause.LANE_FULL) or (tenant == "b" and admission.cause in own)
+                assert admission.cause in (RejectCause.MODEL_FULL, RejectCause.LANE_FULL) or (
+                    tenant == "b" and admission.cause in own
+                )
             assert admission.retry_after_s is not None
             assert 1 <= admission.retry_after_s <= 600
         elif tenant == "b" and tenant in self.scheduler.lanes.policy.tenants:
@@ -82,11 +104,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         return name
 
     @rule(
-        target=requests, number=st.integers(10, 30), prompt=st.integers(1, 900), patience=st.floats(0.5, 120), tenants=st.sampled_from(["a", "abc"])
+        target=requests,
+        number=st.integers(10, 30),
+        prompt=st.integers(1, 900),
+        patience=st.floats(0.5, 120),
+        tenants=st.sampled_from(["a", "abc"]),
     )
     def crowd(self, number: int, prompt: int, patience: float, tenants: str) -> object:
         """Many at once: more than replicas have room for."""
-        return multiple(*(self.submit(prompt + 7 * n, 20, patience, 1, tenants[n % len(tenants)], 0) for n in range(number)))
+        return multiple(
+            *(self.submit(prompt + 7 * n, 20, patience, 1, tenants[n % len(tenants)], 0) for n in range(number))
+        )
 
     @rule()
     def disk(self) -> None:
@@ -101,7 +129,9 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule(name=requests)
     def cancel(self, name: str) -> None:
-        assert self.scheduler.cancel(name, self.now) == self.twin.cancel(name, self.now) == (self.fate[name] == "waiting")
+        assert (
+            self.scheduler.cancel(name, self.now) == self.twin.cancel(name, self.now) == (self.fate[name] == "waiting")
+        )
         if self.fate[name] == "waiting":
             self.fate[name] = "cancelled"
 
@@ -121,9 +151,17 @@ class SchedulerMachine(RuleBasedStateMachine):
             if lease.attempt_id in self.live:
                 self.prefilled.add(lease.attempt_id)
 
-    @rule(lease=leases, ending=st.sampled_from([Ending.FINISHED, Ending.CANCELLED, Ending.FAILED]), output=st.integers(0, 900))
+    @rule(
+        lease=leases,
+        ending=st.sampled_from([Ending.FINISHED, Ending.CANCELLED, Ending.FAILED]),
+        output=st.integers(0, 900),
+    )
     def release(self, lease: Lease, ending: Ending, output: int) -> None:
-        usage = Usage(lease.request.prompt_tokens, 0, output, 0, lease.sequences, 0.1, 0.2) if ending is Ending.FINISHED else None
+        usage = (
+            Usage(lease.request.prompt_tokens, 0, output, 0, lease.sequences, 0.1, 0.2)
+            if ending is Ending.FINISHED
+            else None
+        )
         current = self.live.pop(lease.attempt_id, None)
         if current is not None or self.owners == 1:
             for scheduler in (self.scheduler, self.twin):
@@ -142,7 +180,8 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule(policy=st.sampled_from(POLICIES))
     def another_owner(self, policy: SchedulingPolicy) -> None:
-        """A new scheduler takes over: it adopts what the replicas run, and takes in what waits, whatever its caps and limits say."""
+        """A new scheduler takes over: it adopts what the replicas run, and takes in what waits, whatever its caps and
+        limits say."""
         self.owners += 1
         self.scheduler, self.twin = make_scheduler(0, policy), self._recording(policy)
         self.prefilled.clear()  # a new owner hears of first tokens anew
@@ -176,13 +215,19 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(number=st.integers(0, 3), draining=st.booleans())
     def replica_down(self, number: int, draining: bool) -> None:
         name = f"r{number}"
-        self._both(lambda scheduler: (scheduler.replica_draining if draining else scheduler.replica_unresponsive)(name, self.now))
+        self._both(
+            lambda scheduler: (scheduler.replica_draining if draining else scheduler.replica_unresponsive)(
+                name, self.now
+            )
+        )
 
     @rule(number=st.integers(0, 3), cordoned=st.booleans())
     def cordon(self, number: int, cordoned: bool) -> None:
         name = f"r{number}"
         (self.cordoned.add if cordoned else self.cordoned.discard)(name)
-        self._both(lambda scheduler: (scheduler.replica_cordoned if cordoned else scheduler.replica_uncordoned)(name, self.now))
+        self._both(
+            lambda scheduler: (scheduler.replica_cordoned if cordoned else scheduler.replica_uncordoned)(name, self.now)
+        )
 
     @rule(in_s=st.one_of(st.none(), st.floats(-5, 200)))
     def expect_replica(self, in_s: float | None) -> None:
@@ -193,7 +238,9 @@ class SchedulerMachine(RuleBasedStateMachine):
     def replica_lost(self, number: int) -> None:
         lost = self.scheduler.replica_lost(f"r{number}", self.now)
         assert lost == self.twin.replica_lost(f"r{number}", self.now)
-        assert {lease.attempt_id for lease in lost} == {key for key, lease in self.live.items() if lease.replica_id == f"r{number}"}
+        assert {lease.attempt_id for lease in lost} == {
+            key for key, lease in self.live.items() if lease.replica_id == f"r{number}"
+        }
         self.replicas.discard(f"r{number}")
         for lease in lost:
             del self.live[lease.attempt_id]
@@ -216,7 +263,9 @@ class SchedulerMachine(RuleBasedStateMachine):
             held = [lease for lease in self.live.values() if lease.replica_id == replica.replica_id]
             assert (replica.leases, replica.sequences) == (len(held), sum(lease.sequences for lease in held))
             assert replica.kv_tokens == sum(lease.kv_tokens for lease in held)
-            assert replica.prefill_tokens == sum(lease.prefill_tokens for lease in held if lease.attempt_id not in self.prefilled)
+            assert replica.prefill_tokens == sum(
+                lease.prefill_tokens for lease in held if lease.attempt_id not in self.prefilled
+            )
             if len(held) > 1:
                 assert replica.sequences <= CAPACITY.sequences + CAPACITY.ahead
                 assert replica.kv_tokens <= CAPACITY.kv_tokens
@@ -225,7 +274,10 @@ class SchedulerMachine(RuleBasedStateMachine):
     def counters_count_what_there_is(self) -> None:
         scheduler = self.scheduler
         flows = scheduler.tally.flows.values()
-        assert sum(flow.met + flow.missed for flow in flows) <= sum(flow.arrived for flow in flows) + scheduler.tally.adopted
+        assert (
+            sum(flow.met + flow.missed for flow in flows)
+            <= sum(flow.arrived for flow in flows) + scheduler.tally.adopted
+        )
         for lane in scheduler.lanes.all:
             mine = [job for job in scheduler.lanes.jobs.values() if job.lane is lane]
             assert (lane.count, lane.late) == (len(mine), sum(job.late for job in mine))
@@ -234,8 +286,13 @@ class SchedulerMachine(RuleBasedStateMachine):
             tenants = {job.request.tenant: lane.claim(job.request.tenant) for job in mine if not job.attempt}
             assert sum(claim.share for claim in tenants.values()) == pytest.approx(1.0 if tenants else 0.0)
         estimated = [job for job in scheduler.lanes.jobs.values() if job.wait_estimate is not None and not job.attempt]
-        etas = {id(eta): eta for eta in (*scheduler.forecasts.etas.values(), *(job.eta for job in estimated if job.eta is not None))}
-        assert {key: eta.open for key, eta in etas.items()} == {key: sum(job.eta is eta for job in estimated) for key, eta in etas.items()}
+        etas = {
+            id(eta): eta
+            for eta in (*scheduler.forecasts.etas.values(), *(job.eta for job in estimated if job.eta is not None))
+        }
+        assert {key: eta.open for key, eta in etas.items()} == {
+            key: sum(job.eta is eta for job in estimated) for key, eta in etas.items()
+        }
         assert {name for name, _ in scheduler.forecasts.etas.items()} <= {lane.name for lane in scheduler.lanes.lanes}
 
     @invariant()
@@ -245,7 +302,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         for name, hold in holds.items():
             assert hold.replica.held_by == name == hold.lane.name
             assert hold.lane in self.scheduler.lanes.all
-        held_by = {replica.replica_id: replica.held_by for replica in fleet.by_id.values() if replica.held_by is not None}
+        held_by = {
+            replica.replica_id: replica.held_by for replica in fleet.by_id.values() if replica.held_by is not None
+        }
         assert set(held_by.items()) <= {(hold.replica.replica_id, name) for name, hold in holds.items()}
 
     @invariant()
@@ -253,11 +312,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert self.scheduler.fleet.cordoned == self.cordoned
         for replica in self.scheduler.snapshot(self.now).replicas:
             cordoned = replica.replica_id in self.cordoned
-            assert replica.status in (("cordoned", "draining", "unresponsive") if cordoned else ("ready", "draining", "unresponsive", "ejected"))
+            assert replica.status in (
+                ("cordoned", "draining", "unresponsive")
+                if cordoned
+                else ("ready", "draining", "unresponsive", "ejected")
+            )
 
     @invariant()
     def limits_count_what_waits_and_runs(self) -> None:
-        mine = [job for job in self.scheduler.lanes.jobs.values() if job.limited] + [job for _, job in self.scheduler.leases.values() if job.limited]
+        mine = [job for job in self.scheduler.lanes.jobs.values() if job.limited] + [
+            job for _, job in self.scheduler.leases.values() if job.limited
+        ]
         assert {job.request.tenant for job in mine} <= {"a", "b"}
         for tenant in "ab":
             assert self.scheduler.limits.at_once(tenant) == sum(job.request.tenant == tenant for job in mine)
@@ -283,7 +348,11 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def _in_vain(self, request: Request) -> bool:
         """Whether there is no replica that could serve it before it gives up."""
-        there = [r for r in self.scheduler.fleet.by_id.values() if r.reported != "draining" and r.replica_id not in self.cordoned]
+        there = [
+            r
+            for r in self.scheduler.fleet.by_id.values()
+            if r.reported != "draining" and r.replica_id not in self.cordoned
+        ]
         return not there and self.ready_at_s is not None and self.ready_at_s > max(self.now, request.expires_s)
 
     def _recording(self, policy: SchedulingPolicy) -> RecordingScheduler:

@@ -9,7 +9,16 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from deployments.scheduling import Capacity, Ending, LanePolicy, Placement, Request, Scheduler, SchedulingPolicy, TenantPolicy
+from deployments.scheduling import (
+    Capacity,
+    Ending,
+    LanePolicy,
+    Placement,
+    Request,
+    Scheduler,
+    SchedulingPolicy,
+    TenantPolicy,
+)
 from deployments.scheduling.lanes import PROMOTED
 from tests.deployments.scheduling.world import make_request, make_scheduler
 
@@ -27,7 +36,12 @@ def serve_all(scheduler: Scheduler, now: float = 0.0) -> Iterator[Placement]:
 
 def spread(served: list[tuple[str, float]], first: str, second: str, weights: dict[str, float]) -> float:
     """The largest difference in weighted work between the two, over all intervals."""
-    lead = [0.0, *itertools.accumulate(cost / weights[who] * (1 if who == first else -1 if who == second else 0) for who, cost in served)]
+    lead = [
+        0.0,
+        *itertools.accumulate(
+            cost / weights[who] * (1 if who == first else -1 if who == second else 0) for who, cost in served
+        ),
+    ]
     return max(lead) - min(lead)
 
 
@@ -37,7 +51,11 @@ def cost_of(request: Request, policy: SchedulingPolicy) -> float:
 
 
 @settings(max_examples=100)
-@given(st.lists(st.integers(1, 150), min_size=5, max_size=40), st.lists(st.integers(300, 4_000), min_size=5, max_size=40), st.floats(0.2, 8))
+@given(
+    st.lists(st.integers(1, 150), min_size=5, max_size=40),
+    st.lists(st.integers(300, 4_000), min_size=5, max_size=40),
+    st.floats(0.2, 8),
+)
 def test_lanes_share_by_weight_to_within_a_request_each(short: list[int], long: list[int], weight: float) -> None:
     lanes = (dataclasses.replace(LANES[0], weight=weight), LANES[1])
     policy = SchedulingPolicy(lanes=lanes, decode_weight=1.0)
@@ -58,9 +76,12 @@ def test_lanes_share_by_weight_to_within_a_request_each(short: list[int], long: 
 
 @given(st.integers(4, 9), st.integers(18, 30), st.integers(300, 999), st.integers(1, 3))
 def test_who_is_below_its_share_waits_for_few_others(every: int, sequences: int, prompt: int, steps: int) -> None:
-    """Long prompts hold the only replica in turns, for its prefill backlog; a short one that comes now and then waits for no second turn."""
+    """Long prompts hold the only replica in turns, for its prefill backlog; a short one that comes now and then waits
+    for no second turn."""
     policy = SchedulingPolicy(lanes=(dataclasses.replace(LANES[0], weight=16), LANES[1]), decode_weight=1.0)
-    scheduler = make_scheduler(1, policy, Capacity(sequences=sequences, ahead=1, kv_tokens=10**9, step_tokens=1_000, prefill_steps=steps))
+    scheduler = make_scheduler(
+        1, policy, Capacity(sequences=sequences, ahead=1, kv_tokens=10**9, step_tokens=1_000, prefill_steps=steps)
+    )
     for number in range(200):
         scheduler.submit(make_request(f"long{number}", prompt, 1), 0.0)
     running: deque[Placement] = deque()
@@ -86,8 +107,12 @@ def test_who_is_below_its_share_waits_for_few_others(every: int, sequences: int,
 
 @settings(max_examples=100)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 900)), min_size=10, max_size=60), st.floats(0.3, 5))
-def test_tenants_share_a_lane_by_weight_to_within_a_request_each(requests: list[tuple[str, int]], weight: float) -> None:
-    policy = SchedulingPolicy(lanes=(LanePolicy("all", None, max_wait_s=1e6),), decode_weight=1.0, tenants={"a": TenantPolicy(weight)})
+def test_tenants_share_a_lane_by_weight_to_within_a_request_each(
+    requests: list[tuple[str, int]], weight: float
+) -> None:
+    policy = SchedulingPolicy(
+        lanes=(LanePolicy("all", None, max_wait_s=1e6),), decode_weight=1.0, tenants={"a": TenantPolicy(weight)}
+    )
     scheduler = make_scheduler(1, policy, ONE_AT_A_TIME)
     left = {tenant: sum(who == tenant for who, _ in requests) for tenant in "abc"}
     for number, (tenant, prompt) in enumerate(requests):
@@ -139,7 +164,9 @@ def test_starvation_bound_in_work(arrivals: list[tuple[int, str, float]], replic
         LanePolicy("long", None, weight=0.2, max_wait_s=2),
     )
     policy = SchedulingPolicy(lanes=lanes, promoted_share=phi, decode_weight=1.0)
-    scheduler = make_scheduler(replicas, policy, Capacity(sequences=3, ahead=0, kv_tokens=5_000, step_tokens=800, prefill_steps=2.0))
+    scheduler = make_scheduler(
+        replicas, policy, Capacity(sequences=3, ahead=0, kv_tokens=5_000, step_tokens=800, prefill_steps=2.0)
+    )
     watch = StarvationWatch(scheduler)
     now = 0.0
     for number, (prompt, tenant, gap) in enumerate(arrivals):
@@ -157,9 +184,11 @@ def test_starvation_bound_in_work(arrivals: list[tuple[int, str, float]], replic
 
 
 class StarvationWatch:
-    """Keeps, for each promoted request, the work placed between its promotion and its lease (all of it, and the promoted's part).
+    """Keeps, for each promoted request, the work placed between its promotion and its lease (all of it, and the
+    promoted's part).
 
-    What is placed on other replicas while a promoted head's replica drains for it does not count: that wait is the drain's.
+    What is placed on other replicas while a promoted head's replica drains for it does not count: that wait is the
+    drain's.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:

@@ -1,4 +1,5 @@
-"""The waiting room: without a replica a request waits as long as the next start fits its patience, and is else told when to come back."""
+"""The waiting room: without a replica a request waits as long as the next start fits its patience, and is else told
+when to come back."""
 
 from dataclasses import replace
 
@@ -106,7 +107,10 @@ def test_the_rejected_come_back_spread_out_behind_the_start() -> None:
     assert scheduler.rate.per_s is not None
     scheduler.replica_lost("r0", 300.0)
     scheduler.expect_replica(400.0, 300.0)
-    reported = [scheduler.submit(make_request(f"q{number}", now=300.0, patience=10), 300.0).retry_after_s or 0.0 for number in range(300)]
+    reported = [
+        scheduler.submit(make_request(f"q{number}", now=300.0, patience=10), 300.0).retry_after_s or 0.0
+        for number in range(300)
+    ]
     assert min(reported) >= 100.0
     assert max(reported) > 130.0
     assert max(reported) <= 600.0
@@ -129,7 +133,10 @@ def test_the_time_of_a_start_is_no_slowness() -> None:
     assert scheduler.submit(make_request("first", now=10.0), 10.0).accepted
     scheduler.step(10.0)
     before = scheduler.rate.placed.per_s
-    crowd = [scheduler.submit(make_request(f"crowd-{number}", now=11.0, prompt=900, output=400), 11.0) for number in range(30)]
+    crowd = [
+        scheduler.submit(make_request(f"crowd-{number}", now=11.0, prompt=900, output=400), 11.0)
+        for number in range(30)
+    ]
     assert {one.kind for one in crowd} == {AdmissionKind.QUEUE}
     scheduler.step(25.0)
     assert scheduler.rate.placed.per_s == before

@@ -1,4 +1,5 @@
-"""The bound on the wait of the promoted, as lanes.py states it: in work and in time, on saturated replicas, whoever else is promoted."""
+"""The bound on the wait of the promoted, as lanes.py states it: in work and in time, on saturated replicas, whoever
+else is promoted."""
 
 import hypothesis.strategies as st
 from hypothesis import given, settings
@@ -23,9 +24,15 @@ WHOLE = Capacity(sequences=4, ahead=0, kv_tokens=5_000, step_tokens=800, prefill
 
 
 def test_room_drained_for_a_promoted_head_is_not_given_to_other_promoted_tenants() -> None:
-    """40 tenants have a small request each promoted in turn; one request needs a replica of its own, and bulk work fills all room that it gets."""
+    """40 tenants have a small request each promoted in turn; one request needs a replica of its own, and bulk work
+    fills all room that it gets."""
     policy = SchedulingPolicy(BULK, decode_weight=1.0, max_waiting=100_000, promoted_share=0.5)
-    world = TimedWorld(make_scheduler(1, policy, Capacity(sequences=8, ahead=0, kv_tokens=8_000, step_tokens=10**6, prefill_steps=2.0)), speed=150.0)
+    world = TimedWorld(
+        make_scheduler(
+            1, policy, Capacity(sequences=8, ahead=0, kv_tokens=8_000, step_tokens=10**6, prefill_steps=2.0)
+        ),
+        speed=150.0,
+    )
     for number in range(400):
         world.submit(make_request(f"bulk{number}", 1_900, 10, patience=1e6, tenant="bulk"))
     world.run_to(60.0)
@@ -39,7 +46,9 @@ def test_room_drained_for_a_promoted_head_is_not_given_to_other_promoted_tenants
     drain_s = 1_910 / world.speed
     large = world.promotions["large"]
     assert 0 < large.wait_s <= drain_s
-    assert any(large.promoted_s < promotion.promoted_s < large.placed_s for promotion in world.promotions.values()), "others were promoted meanwhile"
+    assert any(large.promoted_s < promotion.promoted_s < large.placed_s for promotion in world.promotions.values()), (
+        "others were promoted meanwhile"
+    )
 
 
 def max_promoted_work(of: Promotion, largest: float) -> float:
@@ -52,14 +61,25 @@ def max_promoted_work(of: Promotion, largest: float) -> float:
 @settings(max_examples=40)
 @given(
     st.lists(
-        st.tuples(st.one_of(st.integers(1, 3_000), st.integers(4_500, 4_990)), st.sampled_from("abcde"), st.floats(0, 0.5)), min_size=20, max_size=80
+        st.tuples(
+            st.one_of(st.integers(1, 3_000), st.integers(4_500, 4_990)), st.sampled_from("abcde"), st.floats(0, 0.5)
+        ),
+        min_size=20,
+        max_size=80,
     ),
     st.integers(1, 3),
     st.floats(0.1, 0.6),
     st.floats(200, 2_000),
 )
-def test_a_promoted_request_waits_no_longer_than_the_bound(arrivals: list[tuple[int, str, float]], replicas: int, phi: float, speed: float) -> None:
-    policy = SchedulingPolicy(LANES, promoted_share=phi, decode_weight=1.0, tenants={name: TenantPolicy(weight) for name, weight in WEIGHTS.items()})
+def test_a_promoted_request_waits_no_longer_than_the_bound(
+    arrivals: list[tuple[int, str, float]], replicas: int, phi: float, speed: float
+) -> None:
+    policy = SchedulingPolicy(
+        LANES,
+        promoted_share=phi,
+        decode_weight=1.0,
+        tenants={name: TenantPolicy(weight) for name, weight in WEIGHTS.items()},
+    )
     world = TimedWorld(make_scheduler(replicas, policy, WHOLE), speed)
     for number, (prompt, tenant, gap) in enumerate(arrivals):
         world.run_to(world.now + gap)
@@ -68,7 +88,9 @@ def test_a_promoted_request_waits_no_longer_than_the_bound(arrivals: list[tuple[
     assert len(world.placed) == len(arrivals)
     names = [name for name, _ in world.reservations]
     assert len(names) == len(set(names)), "what was drained for a request goes to that one"
-    assert all(world.promotions[name].placed_s - since_s <= world.longest_s + 1e-6 for name, since_s in world.reservations)
+    assert all(
+        world.promotions[name].placed_s - since_s <= world.longest_s + 1e-6 for name, since_s in world.reservations
+    )
     largest = world.scheduler.lanes.largest_cost
     for promotion in world.promotions.values():
         assert promotion.promoted_work <= max_promoted_work(promotion, largest) + 1e-6

@@ -13,7 +13,8 @@ CAP_S = 5.0
 
 @dataclass
 class World:
-    """One replica that serves four requests at a time, and callers that come back when they want to. Time is simulated."""
+    """One replica that serves four requests at a time, and callers that come back when they want to. Time is
+    simulated."""
 
     scheduler: Scheduler
     now: float = 0.0

@@ -1,4 +1,5 @@
-"""Queries of death: at most two replicas are lost to one, bystanders are answered, and what is suspected is forgotten."""
+"""Queries of death: at most two replicas are lost to one, bystanders are answered, and what is suspected is
+forgotten."""
 
 import random
 from collections import Counter
@@ -27,7 +28,8 @@ def place(scheduler: Scheduler, request: Request, now: float) -> Lease:
 
 
 def lose(scheduler: Scheduler, lease: Lease, now: float) -> None:
-    """The lease's replica dies, as the shell hears of it first: the request waits again, and then the process is gone."""
+    """The lease's replica dies, as the shell hears of it first: the request waits again, and then the process is
+    gone."""
     scheduler.died(lease, now)
     scheduler.release(lease, Ending.REFUSED, None, now)
     scheduler.replica_lost(lease.replica_id, now)
@@ -47,7 +49,11 @@ def test_a_request_that_ran_when_two_replicas_died_is_not_placed_a_third_time_an
     assert gone.admission.retry_after_s == FORGET_S
     assert step.suspicions == (Suspicion("deadly", 2, False, 3.0),)
     retried = scheduler.submit(ask("retried", "deadly"), 4.0)
-    assert (retried.kind, retried.cause, retried.retry_after_s) == (AdmissionKind.REJECT, RejectCause.QUERY_OF_DEATH, FORGET_S - 1.0)
+    assert (retried.kind, retried.cause, retried.retry_after_s) == (
+        AdmissionKind.REJECT,
+        RejectCause.QUERY_OF_DEATH,
+        FORGET_S - 1.0,
+    )
     assert place(scheduler, ask("another"), 4.0).replica_id == "r2"
 
 
@@ -137,7 +143,8 @@ def test_whose_client_left_a_replica_that_hung_is_suspected_too() -> None:
 
 
 def test_those_that_ran_beside_a_trial_are_not_suspected_for_it() -> None:
-    """r0 dies with a killer and two bystanders; r1 with the killer, which is tried, one of the bystanders, and another."""
+    """r0 dies with a killer and two bystanders; r1 with the killer, which is tried, one of the bystanders, and
+    another."""
     scheduler = make_scheduler(0)
     scheduler.replica_up("r0", BIG, 0.0)
     for name in ("tried-before", "killer", "answered"):
@@ -202,7 +209,10 @@ def test_who_is_tried_comes_before_all_others_of_its_lane() -> None:
     scheduler.submit(replace(suspect.request, attempts=1), 1.0, admitted=True)
     scheduler.replica_up("r1", Capacity(2, 0, 4_000, 300, prefill_steps=2.0), 1.0)
     placements = scheduler.step(1.0).placements
-    assert [(placement.request.request_id, placement.lane) for placement in placements] == [("suspect", "short"), ("q0", "short")]
+    assert [(placement.request.request_id, placement.lane) for placement in placements] == [
+        ("suspect", "short"),
+        ("q0", "short"),
+    ]
 
 
 def test_of_one_suspect_one_run_goes_on_until_its_outcome_settles_it_for_all() -> None:
@@ -246,7 +256,9 @@ def test_waiting_aside_counts_for_the_models_bound() -> None:
     scheduler.replica_up("r0", BIG, 0.0)
     place(scheduler, ask("q0", "same"), 0.0)
     scheduler.replica_lost("r0", 1.0)
-    kinds = Counter(scheduler.submit(ask(f"again-{number}", "same"), 2.0).cause for number in range(POLICY.max_waiting + 5))
+    kinds = Counter(
+        scheduler.submit(ask(f"again-{number}", "same"), 2.0).cause for number in range(POLICY.max_waiting + 5)
+    )
     assert kinds == {None: POLICY.max_waiting, RejectCause.MODEL_FULL: 5}
 
 
@@ -283,7 +295,8 @@ class Client:
 
 
 class World:
-    """Replicas that die when they do what a deadly body asks for, the shell's words of it in any order, and clients that retry."""
+    """Replicas that die when they do what a deadly body asks for, the shell's words of it in any order, and clients
+    that retry."""
 
     def __init__(self, source: random.Random, replicas: int, deadly: str, at: str) -> None:
         self.source = source
@@ -349,7 +362,9 @@ class World:
         dead = [lease for lease, _ in self.scheduler.leases.values() if lease.replica_id == replica_id]
         self.source.shuffle(dead)
         self.ran_at.update({lease.request.digest for lease in dead})
-        reported_at_once = dead[: self.source.randrange(len(dead) + 1)]  # their connections broke; of the others the feed's end tells
+        reported_at_once = dead[
+            : self.source.randrange(len(dead) + 1)
+        ]  # their connections broke; of the others the feed's end tells
         for lease in reported_at_once:
             self._broke(lease)
             if self.source.random() < 0.3:
@@ -387,7 +402,9 @@ def crowd(source: random.Random, count: int) -> Iterator[Client]:
 
 @settings(deadline=None)
 @given(st.integers(0, 1 << 30), st.integers(1, 4), st.integers(0, 20))
-def test_a_body_that_kills_before_its_first_token_costs_two_replicas_and_nobody_else_an_answer(seed: int, replicas: int, others: int) -> None:
+def test_a_body_that_kills_before_its_first_token_costs_two_replicas_and_nobody_else_an_answer(
+    seed: int, replicas: int, others: int
+) -> None:
     source = random.Random(seed)
     world = World(source, replicas, "deadly", "prefill")
     clients = list(crowd(source, others))
@@ -401,7 +418,9 @@ def test_a_body_that_kills_before_its_first_token_costs_two_replicas_and_nobody_
 
 @settings(deadline=None)
 @given(st.integers(0, 1 << 30), st.integers(1, 4), st.integers(0, 20))
-def test_a_body_that_kills_in_mid_answer_costs_two_replicas_and_only_those_an_answer_that_ran_at_both(seed: int, replicas: int, others: int) -> None:
+def test_a_body_that_kills_in_mid_answer_costs_two_replicas_and_only_those_an_answer_that_ran_at_both(
+    seed: int, replicas: int, others: int
+) -> None:
     source = random.Random(seed)
     world = World(source, replicas, "deadly", "decode")
     clients = list(crowd(source, others))
@@ -414,4 +433,6 @@ def test_a_body_that_kills_in_mid_answer_costs_two_replicas_and_only_those_an_an
     assert killer.ended == "query_of_death"
     now = world.now + 2 * FORGET_S
     world.scheduler.step(now)
-    assert all(world.scheduler.submit(ask(f"later-{client.name}", client.body, now), now).accepted for client in clients)
+    assert all(
+        world.scheduler.submit(ask(f"later-{client.name}", client.body, now), now).accepted for client in clients
+    )

@@ -32,7 +32,10 @@ def test_arrivals_are_counted_by_lane_and_class(tally: Tally) -> None:
     for _ in range(2):
         tally.arrived(job())
     tally.arrived(job(lane="long"))
-    assert tally.flows == {("short", "batch"): FlowTally(2, 600.0, 280, 0, 0, 5.0), ("long", "batch"): FlowTally(1, 300.0, 140, 0, 0, 5.0)}
+    assert tally.flows == {
+        ("short", "batch"): FlowTally(2, 600.0, 280, 0, 0, 5.0),
+        ("long", "batch"): FlowTally(1, 300.0, 140, 0, 0, 5.0),
+    }
 
 
 @pytest.mark.parametrize(("now", "counts"), [(14.9, (2, 0)), (15.0, (2, 0)), (15.1, (0, 2))])
@@ -67,7 +70,12 @@ def test_a_lease_that_ended_without_a_first_token(tally: Tally, ending: Ending, 
 
 @pytest.mark.parametrize("cause", RejectCause)
 def test_only_want_of_capacity_breaks_a_promise(tally: Tally, cause: RejectCause) -> None:
-    own = {RejectCause.DUPLICATE_ID, RejectCause.TENANT_REQUESTS, RejectCause.TENANT_TOKENS, RejectCause.TENANT_CONCURRENCY}
+    own = {
+        RejectCause.DUPLICATE_ID,
+        RejectCause.TENANT_REQUESTS,
+        RejectCause.TENANT_TOKENS,
+        RejectCause.TENANT_CONCURRENCY,
+    }
     own.add(RejectCause.QUERY_OF_DEATH)
     for _ in range(2):
         tally.rejected(job(), cause)

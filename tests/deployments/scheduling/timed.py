@@ -1,4 +1,5 @@
-"""A small world in simulated time: each lease runs for its cost over the speed of a sequence, and what became of each promoted request is kept."""
+"""A small world in simulated time: each lease runs for its cost over the speed of a sequence, and what became of each
+promoted request is kept."""
 
 import heapq
 import math
@@ -13,8 +14,9 @@ from deployments.scheduling.request import Job
 
 @dataclass(slots=True)
 class Promotion:
-    """One promoted request, from its promotion until it was placed: `work` placed meanwhile, the promoted's part of it and from which other tenants,
-    and how often a replica drained for a promoted one (this one included). What was placed elsewhere during a drain does not count as work.
+    """One promoted request, from its promotion until it was placed: `work` placed meanwhile, the promoted's part of it
+    and from which other tenants, and how often a replica drained for a promoted one (this one included). What was
+    placed elsewhere during a drain does not count as work.
     """
 
     promoted_s: float
@@ -117,7 +119,11 @@ class TimedWorld:
 
     def _see_promotions(self) -> None:
         self.scheduler.lanes.promote(self.now)
-        promoted = [job for job in self.scheduler.lanes.jobs.values() if job.promoted_s is not None and job.request.request_id not in self.promotions]
+        promoted = [
+            job
+            for job in self.scheduler.lanes.jobs.values()
+            if job.promoted_s is not None and job.request.request_id not in self.promotions
+        ]
         for job in sorted(promoted, key=lambda job: job.sequence):
             name, tenant = job.request.request_id, job.request.tenant
             ahead = sum(self._costs[other] for other, waiting in self._waiting.items() if waiting.tenant == tenant)

@@ -23,7 +23,9 @@ def make_request(
     prefix: tuple[int, ...] = (),
 ) -> Request:
     """A request that arrives `now`, with a deadline `slo` and an end of its wait `patience` later."""
-    return Request(name, prompt, output, now, now + slo, now + patience, sequences, tenant=tenant, prefix=prefix, chunk_tokens=64)
+    return Request(
+        name, prompt, output, now, now + slo, now + patience, sequences, tenant=tenant, prefix=prefix, chunk_tokens=64
+    )
 
 
 def make_scheduler(replicas: int = 1, policy: SchedulingPolicy = POLICY, capacity: Capacity = CAPACITY) -> Scheduler:

@@ -18,7 +18,14 @@ def ledger(**fields: object) -> Ledger:
 
 
 def finished(attempt_id: str = "engine", sequences: int = 1, **fields: float) -> Finished:
-    times: dict[str, float] = {"queued_s": 0.0, "prefill_s": 0.0, "decode_s": 0.0, "first_byte_s": 0.0, "wall_s": 0.0, **fields}
+    times: dict[str, float] = {
+        "queued_s": 0.0,
+        "prefill_s": 0.0,
+        "decode_s": 0.0,
+        "first_byte_s": 0.0,
+        "wall_s": 0.0,
+        **fields,
+    }
     return Finished(attempt_id, 200, sequences, 8, 2, 5, 0, **times)
 
 
@@ -67,12 +74,31 @@ class Life:
 
 
 DONE = (
-    st.builds(finished, st.just("engine"), st.integers(0, 3), queued_s=TIMES, prefill_s=TIMES, decode_s=TIMES, first_byte_s=TIMES, wall_s=TIMES)
+    st.builds(
+        finished,
+        st.just("engine"),
+        st.integers(0, 3),
+        queued_s=TIMES,
+        prefill_s=TIMES,
+        decode_s=TIMES,
+        first_byte_s=TIMES,
+        wall_s=TIMES,
+    )
     | st.none()
 )
 PIECES = st.lists(st.tuples(TIMES, TIMES), max_size=5)
 LIVES = st.builds(
-    Life, TIMES, st.lists(st.tuples(TIMES, TIMES), max_size=3), TIMES, st.booleans(), TIMES | st.none(), PIECES, TIMES, TIMES, st.booleans(), DONE
+    Life,
+    TIMES,
+    st.lists(st.tuples(TIMES, TIMES), max_size=3),
+    TIMES,
+    st.booleans(),
+    TIMES | st.none(),
+    PIECES,
+    TIMES,
+    TIMES,
+    st.booleans(),
+    DONE,
 )
 
 

@@ -63,7 +63,16 @@ def test_statistics_that_never_came_are_counted() -> None:
 
 
 def test_unknown_models_do_not_multiply_labels() -> None:
-    one = Ledger("client", "engine", "/v1/completions", 100.0, 0.0, status=404, outcome=RequestOutcome.REFUSED, error="model_not_found")
+    one = Ledger(
+        "client",
+        "engine",
+        "/v1/completions",
+        100.0,
+        0.0,
+        status=404,
+        outcome=RequestOutcome.REFUSED,
+        error="model_not_found",
+    )
     one.ended_s = 100.1
     text = generate_latest(of(one)).decode()
     assert 'raylane_requests_total{error="model_not_found",model="unknown"' in text
@@ -71,7 +80,9 @@ def test_unknown_models_do_not_multiply_labels() -> None:
 
 
 def test_made_up_paths_do_not_multiply_labels() -> None:
-    one = Ledger("client", "engine", "/v1/made-up", 100.0, 0.0, status=404, outcome=RequestOutcome.REFUSED, error="not_found")
+    one = Ledger(
+        "client", "engine", "/v1/made-up", 100.0, 0.0, status=404, outcome=RequestOutcome.REFUSED, error="not_found"
+    )
     one.ended_s = 100.1
     assert 'path="other"' in generate_latest(of(one)).decode()
 

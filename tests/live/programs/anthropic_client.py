@@ -27,8 +27,12 @@ with anthropic.Anthropic(base_url=url, api_key=key) as client:
         final = stream.get_final_message()
     called = client.messages.create(**ASKED, tools=[PICK], tool_choice={"type": "tool", "name": "pick"})
     history = [*COUNT, {"role": "assistant", "content": called.content}]
-    history += [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": called.content[-1].id, "content": "1"}]}]
-    after = client.messages.create(**{**ASKED, "messages": history, "tools": [PICK], "system": [{"type": "text", "text": "Count."}]})
+    history += [
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": called.content[-1].id, "content": "1"}]}
+    ]
+    after = client.messages.create(
+        **{**ASKED, "messages": history, "tools": [PICK], "system": [{"type": "text", "text": "Count."}]}
+    )
     counted = client.messages.count_tokens(model="demo", messages=COUNT)
 (call,) = [block for block in called.content if block.type == "tool_use"]
 print(
@@ -37,7 +41,11 @@ print(
             "chat": chat.content[0].text,
             "pieces": pieces,
             "tool": [call.name, call.input],
-            "errors": [failed(key="wrong"), failed(model="other"), failed(messages=[{"role": "user", "content": "1, 2, " * 9_000}])],
+            "errors": [
+                failed(key="wrong"),
+                failed(model="other"),
+                failed(messages=[{"role": "user", "content": "1, 2, " * 9_000}]),
+            ],
             "more": {
                 "counted": counted.input_tokens == chat.usage.input_tokens,
                 "stopped": [chat.stop_reason, final.stop_reason, called.stop_reason],

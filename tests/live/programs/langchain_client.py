@@ -19,7 +19,9 @@ def pick(n: Literal[1, 2]) -> int:
 
 
 def model(**changed: object) -> ChatOpenAI:
-    return ChatOpenAI(**{"model": "demo", "base_url": url + "/v1", "api_key": key, "temperature": 0, "max_tokens": 64, **changed})
+    return ChatOpenAI(
+        **{"model": "demo", "base_url": url + "/v1", "api_key": key, "temperature": 0, "max_tokens": 64, **changed}
+    )
 
 
 def failed(asked: str = COUNT, **changed: object) -> list[object]:

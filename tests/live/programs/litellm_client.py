@@ -9,7 +9,10 @@ url, key = sys.argv[1:]
 COUNT = [{"role": "user", "content": "Count from 3 to 8."}]
 PICK = {
     "type": "function",
-    "function": {"name": "pick", "parameters": {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]}},
+    "function": {
+        "name": "pick",
+        "parameters": {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]},
+    },
 }
 
 

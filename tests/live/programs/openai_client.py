@@ -9,7 +9,10 @@ url, key = sys.argv[1:]
 COUNT = [{"role": "user", "content": "Count from 3 to 8."}]
 PICK = {
     "type": "function",
-    "function": {"name": "pick", "parameters": {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]}},
+    "function": {
+        "name": "pick",
+        "parameters": {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]},
+    },
 }
 
 
@@ -27,7 +30,9 @@ with openai.OpenAI(base_url=url + "/v1", api_key=key) as client:
     stream = client.chat.completions.create(model="demo", messages=COUNT, temperature=0, stream=True)
     pieces = [chunk.choices[0].delta.content or "" for chunk in stream]
     choice = {"type": "function", "function": {"name": "pick"}}
-    called = client.chat.completions.create(model="demo", messages=COUNT, tools=[PICK], tool_choice=choice, max_tokens=64)
+    called = client.chat.completions.create(
+        model="demo", messages=COUNT, tools=[PICK], tool_choice=choice, max_tokens=64
+    )
     response = client.responses.create(model="demo", input="Count from 3 to 8.", temperature=0, max_output_tokens=40)
 (call,) = called.choices[0].message.tool_calls
 print(
@@ -36,7 +41,11 @@ print(
             "chat": chat.choices[0].message.content,
             "pieces": pieces,
             "tool": [call.function.name, json.loads(call.function.arguments)],
-            "errors": [failed(key="wrong"), failed(model="other"), failed(messages=[{"role": "user", "content": "1, 2, " * 9_000}])],
+            "errors": [
+                failed(key="wrong"),
+                failed(model="other"),
+                failed(messages=[{"role": "user", "content": "1, 2, " * 9_000}]),
+            ],
             "more": {"response": response.output_text},
         }
     )

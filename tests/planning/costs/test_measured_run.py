@@ -1,4 +1,5 @@
-"""A measured vLLM run of Llama-3.1-8B on one RTX PRO 6000, against the simulated engine with costs from the profile of its layers alone."""
+"""A measured vLLM run of Llama-3.1-8B on one RTX PRO 6000, against the simulated engine with costs from the profile of
+its layers alone."""
 
 import csv
 import gzip
@@ -18,7 +19,9 @@ from tests.planning.simulator.bare_engine import run_engine
 RUNS = Path(__file__).resolve().parents[4] / "shared" / "data" / "vllm_runs"
 NAME = "RTXPRO6000__meta-llama__Llama-3.1-8B__bf16__tp1"
 
-pytestmark = pytest.mark.skipif(not RUNS.is_dir(), reason="the measured runs (../shared/data/vllm_runs) are not on this machine")
+pytestmark = pytest.mark.skipif(
+    not RUNS.is_dir(), reason="the measured runs (../shared/data/vllm_runs) are not on this machine"
+)
 
 
 def rows(kind: str) -> list[dict[str, str]]:
@@ -36,7 +39,8 @@ def by_layer(kind: str, size: str) -> dict[str, list[tuple[int, float]]]:
 @pytest.fixture(scope="module")
 def cost() -> CostModel:
     attention = [
-        (int(r["prefill_chunk"]), int(r["kv_prefill"]), int(r["n_decode"]), int(r["kv_decode"]), float(r["time_us"])) for r in rows("attention")
+        (int(r["prefill_chunk"]), int(r["kv_prefill"]), int(r["n_decode"]), int(r["kv_decode"]), float(r["time_us"]))
+        for r in rows("attention")
     ]
     return from_profile(by_layer("dense", "tokens"), by_layer("per_sequence", "sequences"), attention, blocks=32)
 
@@ -45,9 +49,13 @@ def test_ttft_and_tpot_of_the_measured_run(cost: CostModel, capsys: pytest.Captu
     with gzip.open(RUNS / "RTXPRO6000__Llama-3.1-8B__requests.jsonl.gz", "rt") as file:
         run = [json.loads(line) for line in file]
     run.sort(key=lambda one: one["queued_ts"])
-    queued, first, last = (np.array([one[name] for one in run]) for name in ("queued_ts", "first_token_ts", "last_token_ts"))
+    queued, first, last = (
+        np.array([one[name] for one in run]) for name in ("queued_ts", "first_token_ts", "last_token_ts")
+    )
     prompt, output = (np.array([one[name] for one in run], dtype=np.int64) for name in ("input_toks", "output_toks"))
-    simulated = run_engine(EngineModelLimits(128, 2_048, 500_000), cost, plain_workload(queued - queued[0], prompt, output))
+    simulated = run_engine(
+        EngineModelLimits(128, 2_048, 500_000), cost, plain_workload(queued - queued[0], prompt, output)
+    )
     several = output > 1
     ttft, tpot = first - queued, ((last - first)[several] / (output[several] - 1))
     ours, ours_tpot = simulated.ttft_s, simulated.tpot_s[several]

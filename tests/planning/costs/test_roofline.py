@@ -38,7 +38,11 @@ def test_decode_is_bound_by_memory_and_prefill_by_compute(shape: ModelShape) -> 
 
 
 def test_more_and_faster_gpus_are_faster(shape: ModelShape) -> None:
-    assert roofline(shape, gpu_named("h100"), 2).base_s(8) < roofline(shape, gpu_named("h100")).base_s(8) < roofline(shape, gpu_named("l4")).base_s(8)
+    assert (
+        roofline(shape, gpu_named("h100"), 2).base_s(8)
+        < roofline(shape, gpu_named("h100")).base_s(8)
+        < roofline(shape, gpu_named("l4")).base_s(8)
+    )
 
 
 def test_what_fits_and_what_does_not(shape: ModelShape) -> None:

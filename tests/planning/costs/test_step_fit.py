@@ -13,11 +13,28 @@ from hypothesis import given, settings
 from deployments.engine.step_log import StepLog
 from deployments.engine_model.cost_model import Chunk, slowed
 from deployments.telemetry.line_log import LogHealth
-from planning.costs.front import FRONT_SHARE, Around, LedgerError, ProbeWindow, front_and_back, mean_wait_s, read_arounds
+from planning.costs.front import (
+    FRONT_SHARE,
+    Around,
+    LedgerError,
+    ProbeWindow,
+    front_and_back,
+    mean_wait_s,
+    read_arounds,
+)
 from planning.costs.nonnegative import least_deviance, least_relative_error
 from planning.costs.probes import concurrencies, spread_lengths, traffic_lengths
 from planning.costs.step_fit import fit_steps
-from planning.costs.steps import EngineFacts, EngineSteps, StepLine, StepLogError, StepSample, read_step_log, samples, slowness
+from planning.costs.steps import (
+    EngineFacts,
+    EngineSteps,
+    StepLine,
+    StepLogError,
+    StepSample,
+    read_step_log,
+    samples,
+    slowness,
+)
 
 FACTS = EngineFacts(64, 2_048, 65_536, 128)
 
@@ -32,7 +49,13 @@ def made_samples(count: int, noise: float, seed: int = 0) -> list[StepSample]:
         if decodes + prompts == 0:
             continue
         chunk = prompt_tokens / prompts if prompts else 0.0
-        seconds = 0.003 + 3e-5 * (prompt_tokens + decodes) + 1e-4 * (decodes + prompts) + 4e-7 * kv + 1e-8 * prompts * chunk**2 / 2
+        seconds = (
+            0.003
+            + 3e-5 * (prompt_tokens + decodes)
+            + 1e-4 * (decodes + prompts)
+            + 4e-7 * kv
+            + 1e-8 * prompts * chunk**2 / 2
+        )
         found.append(StepSample(prompts, prompt_tokens, 0, decodes, kv, seconds * float(rng.lognormal(0, noise))))
     return found
 
@@ -69,19 +92,39 @@ def test_fits_are_exact_without_noise(true: list[float], seed: int) -> None:
         assert rows @ found == pytest.approx(times, rel=1e-3, abs=1e-5)
 
 
-def line(t_s: float, prompts: int = 0, prompt_tokens: int = 0, decodes: int = 0, running: int = 1, kv_usage: float = 0.1) -> StepLine:
+def line(
+    t_s: float, prompts: int = 0, prompt_tokens: int = 0, decodes: int = 0, running: int = 1, kv_usage: float = 0.1
+) -> StepLine:
     return StepLine(t_s, prompts, prompt_tokens, decodes, running, 0, kv_usage)
 
 
 def test_steps_are_told_from_the_times_between_lines() -> None:
-    log = EngineSteps(FACTS, (line(1.0, 1, 100), line(1.01, decodes=1, running=0), line(5.0, 1, 30), line(5.1, decodes=1), line(30.0, decodes=1)))
+    log = EngineSteps(
+        FACTS,
+        (
+            line(1.0, 1, 100),
+            line(1.01, decodes=1, running=0),
+            line(5.0, 1, 30),
+            line(5.1, decodes=1),
+            line(30.0, decodes=1),
+        ),
+    )
     found = list(samples(log))
     assert [round(one.seconds, 6) for one in found] == [0.01, 0.1]  # neither the idle time nor the gap of 25 s
     assert found[0].kv_read_tokens == pytest.approx(0.1 * 65_536 - 64)
 
 
 def test_a_prompt_that_goes_on_brings_its_past() -> None:
-    log = EngineSteps(FACTS, (line(1.0, decodes=1), line(1.1, 1, 2_047, 1), line(1.2, 1, 2_047, 1), line(1.3, 1, 500, 1), line(1.4, 1, 80, 1)))
+    log = EngineSteps(
+        FACTS,
+        (
+            line(1.0, decodes=1),
+            line(1.1, 1, 2_047, 1),
+            line(1.2, 1, 2_047, 1),
+            line(1.3, 1, 500, 1),
+            line(1.4, 1, 80, 1),
+        ),
+    )
     assert [one.past_tokens for one in samples(log)] == [0, 2_047, 4_094, 0]
 
 
@@ -141,7 +184,10 @@ def test_probes_fit_the_context(max_model_len: int, max_prompt: int, seed: int) 
 
 def test_a_slow_while_is_told_by_its_steps() -> None:
     cost = fit_steps(made_samples(2_000, 0.0)).model
-    steps = [StepSample(one.prompts, one.prompt_tokens, 0, one.decodes, one.kv_read_tokens, 1.2 * one.seconds) for one in made_samples(500, 0.0, 1)]
+    steps = [
+        StepSample(one.prompts, one.prompt_tokens, 0, one.decodes, one.kv_read_tokens, 1.2 * one.seconds)
+        for one in made_samples(500, 0.0, 1)
+    ]
     assert slowness(cost, steps) == pytest.approx(1.2, rel=0.01)
     assert slowness(slowed(cost, 1.2), steps) == pytest.approx(1.0, rel=0.01)
     assert slowed(cost, 2.0).run_s(7, 3, 100) == pytest.approx(2 * cost.run_s(7, 3, 100))

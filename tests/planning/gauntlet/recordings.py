@@ -1,4 +1,5 @@
-"""Small recordings in the formats of the real ones, so that scenarios on recorded traffic are tested on every machine."""
+"""Small recordings in the formats of the real ones, so that scenarios on recorded traffic are tested on every
+machine."""
 
 import csv
 import gzip
@@ -36,7 +37,17 @@ def _mooncake(path: Path, rng: np.random.Generator) -> None:
     with gzip.open(path, "wt", encoding="utf-8") as file:
         for at_s in np.cumsum(rng.exponential(1 / 1.2, int(SPAN_S * 1.2))):
             prompt, output = int(rng.integers(1_000, 20_000)), int(rng.integers(1, 300))
-            file.write(json.dumps({"timestamp": round(1e3 * at_s), "input_length": prompt, "output_length": output, "hash_ids": [1, 2]}) + "\n")
+            file.write(
+                json.dumps(
+                    {
+                        "timestamp": round(1e3 * at_s),
+                        "input_length": prompt,
+                        "output_length": output,
+                        "hash_ids": [1, 2],
+                    }
+                )
+                + "\n"
+            )
 
 
 def _servegen(folder: Path) -> None:
@@ -47,7 +58,9 @@ def _servegen(folder: Path) -> None:
         for model, (count, rate) in days.items():
             for at_s in range(0, 86_400 * count, 600):
                 swell = 1 + 0.5 * np.sin(2 * np.pi * at_s / 86_400)
-                rows.writerows([model, client, at_s, rate * swell, "Gamma", shape] for client, shape in ((0, 0.5), (1, 1.0)))
+                rows.writerows(
+                    [model, client, at_s, rate * swell, "Gamma", shape] for client, shape in ((0, 0.5), (1, 1.0))
+                )
     with (folder / "servegen_client_lengths_6h.csv").open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["model", "client", "t", "field", "min", "q50", "q90", "max"])

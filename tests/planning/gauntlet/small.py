@@ -31,7 +31,9 @@ def contest_like(policies: dict[str, list[Point]], scenario: str = "ramp", targe
     """A contest of these frontiers; each policy picks its last point."""
     runs = len(next(iter(policies.values()))[0].scores)
     contenders = tuple(PolicyResult(policy, tuple(points), len(points) - 1) for policy, points in policies.items())
-    return ScenarioResult(scenario, target, contenders, (score_like(target, 1.0),) * runs, (score_like(target + 0.01, 1.2),) * runs)
+    return ScenarioResult(
+        scenario, target, contenders, (score_like(target, 1.0),) * runs, (score_like(target + 0.01, 1.2),) * runs
+    )
 
 
 def results_like(*contests: ScenarioResult) -> Results:

@@ -6,7 +6,11 @@ from hypothesis import strategies as st
 from planning.gauntlet.frontier import TriedSettings, floor_of, frontier, non_dominated, pick
 
 points = st.builds(
-    TriedSettings, st.just({}), st.floats(0, 1).map(lambda x: round(x, 3)), st.floats(0.1, 9).map(lambda x: round(x, 2)), st.sampled_from([0.0, 0.5])
+    TriedSettings,
+    st.just({}),
+    st.floats(0, 1).map(lambda x: round(x, 3)),
+    st.floats(0.1, 9).map(lambda x: round(x, 2)),
+    st.sampled_from([0.0, 0.5]),
 )
 many = st.lists(points, min_size=1, max_size=30)
 
@@ -21,11 +25,16 @@ def test_what_is_not_beaten_stays_and_nothing_else(tried: list[TriedSettings]) -
     kept = non_dominated(tried)
     assert not any(beats(one, other) for one in tried for other in kept)
     for one in tried:
-        assert any((other.attainment, other.replica_hours) == (one.attainment, one.replica_hours) or beats(other, one) for other in kept)
+        assert any(
+            (other.attainment, other.replica_hours) == (one.attainment, one.replica_hours) or beats(other, one)
+            for other in kept
+        )
 
 
 @given(many, st.sampled_from([0.5, 0.9, 0.99]), st.integers(1, 5))
-def test_a_frontier_is_short_ascends_and_holds_the_pick(tried: list[TriedSettings], target: float, maximum: int) -> None:
+def test_a_frontier_is_short_ascends_and_holds_the_pick(
+    tried: list[TriedSettings], target: float, maximum: int
+) -> None:
     chosen = frontier(tried, target, maximum)
     assert 1 <= len(chosen) <= maximum
     picked = pick(tried, target)

@@ -68,14 +68,18 @@ def test_a_damaged_recording_is_named_before_anything_is_played(traces: Path, tm
 
 
 def test_a_swept_scenario_takes_what_was_found_in_another(traces: Path, tmp_path: Path) -> None:
-    plan = replace(PLAN, policies=("fixed",), scenarios=("start_up_0", "start_up_15"), held_out=1, points=1, sims=1, traces=traces)
+    plan = replace(
+        PLAN, policies=("fixed",), scenarios=("start_up_0", "start_up_15"), held_out=1, points=1, sims=1, traces=traces
+    )
     results = Gauntlet(replace(plan, memo=tmp_path / "memo.jsonl")).run()
     assert [one.scenario for one in results.contests] == ["start_up_0", "start_up_15"]
     assert all(len(point.scores) == 1 for one in results.contests for point in one.contenders[0].points)
     rows = [json.loads(line) for line in (tmp_path / "memo.jsonl").read_text().splitlines()]
     assert {row["scenario"] for row in rows if row.get("training")} == {"start_up_60"}
     known = [row for row in rows if row["policy"] == "known rate"]
-    assert sorted(row["scenario"] for row in known if "draw" not in row) == ["start_up_0", "start_up_15"], "a measure is fitted where it measures"
+    assert sorted(row["scenario"] for row in known if "draw" not in row) == ["start_up_0", "start_up_15"], (
+        "a measure is fitted where it measures"
+    )
     assert sorted(row["scenario"] for row in known if "draw" in row) == ["start_up_0", "start_up_15"]
 
 
@@ -92,13 +96,31 @@ MAIN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);
 """A shell that starts its tests in the background has them ignore Ctrl-C, and what they start, too."""
 
 
-@pytest.mark.parametrize(("number", "to_all", "code"), [(signal.SIGINT, True, 130), (signal.SIGINT, False, 130), (signal.SIGKILL, False, -9)])
-def test_whatever_ends_the_command_ends_its_processes(number: signal.Signals, to_all: bool, code: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "to_all", "code"), [(signal.SIGINT, True, 130), (signal.SIGINT, False, 130), (signal.SIGKILL, False, -9)]
+)
+def test_whatever_ends_the_command_ends_its_processes(
+    number: signal.Signals, to_all: bool, code: int, tmp_path: Path
+) -> None:
     """In the middle of a job that would go on for hours."""
     memo, said = tmp_path / "memo.jsonl", tmp_path / "said.txt"
-    arguments = ("--policies", "backlog", "--scenarios", "idle", "--trials", "10000", "--jobs", "2", "--memo", str(memo))
+    arguments = (
+        "--policies",
+        "backlog",
+        "--scenarios",
+        "idle",
+        "--trials",
+        "10000",
+        "--jobs",
+        "2",
+        "--memo",
+        str(memo),
+    )
     begin = [sys.executable, "-c", MAIN, "gauntlet", *arguments]
-    with said.open("w") as output, subprocess.Popen(begin, stdout=output, stderr=output, start_new_session=True) as command:
+    with (
+        said.open("w") as output,
+        subprocess.Popen(begin, stdout=output, stderr=output, start_new_session=True) as command,
+    ):
         found = psutil.Process(command.pid)
         try:
             while not memo.exists() or not memo.read_text():

@@ -49,7 +49,9 @@ def test_several_processes_write_one_file(tmp_path: Path) -> None:
     for writer in writers:
         writer.join()
     known = Memo(path)
-    assert all(known.get(str(first + number))["value"] == first + number for first in (0, 100, 200) for number in range(50))
+    assert all(
+        known.get(str(first + number))["value"] == first + number for first in (0, 100, 200) for number in range(50)
+    )
 
 
 def test_a_line_that_was_cut_off_is_passed_over(tmp_path: Path) -> None:
@@ -140,7 +142,9 @@ def test_a_policy_of_another_ray_is_another(monkeypatch: pytest.MonkeyPatch) -> 
     assert memo.policy_hash(POLICIES["ray_default"]) != before
 
 
-@pytest.mark.parametrize("name", ["autoscaling/policies/policy.py", "autoscaling/policies/settings.py", "planning/gauntlet/run.py"])
+@pytest.mark.parametrize(
+    "name", ["autoscaling/policies/policy.py", "autoscaling/policies/settings.py", "planning/gauntlet/run.py"]
+)
 def test_what_every_run_goes_through_is_in_the_worlds_hash(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: list[Path] = []
     monkeypatch.setattr(memo, "_hash", lambda files: hashed.extend(files) or "")

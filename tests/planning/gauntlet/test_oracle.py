@@ -27,7 +27,9 @@ def test_demand_is_about_the_load() -> None:
 
 def test_the_oracle_keeps_the_promise_and_more_simulations_find_no_worse() -> None:
     run = small_run()
-    maximum = score_of(run, outcome_of(run, make_policy("fixed", {"replicas": 6}, replica_profile_of(run)), TARGET), TARGET)
+    maximum = score_of(
+        run, outcome_of(run, make_policy("fixed", {"replicas": 6}, replica_profile_of(run)), TARGET), TARGET
+    )
     few, many = (Oracle(run, TARGET, sims).best() for sims in (7, 40))
     for found in (few, many):
         assert found.score.attainment >= TARGET

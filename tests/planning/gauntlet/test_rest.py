@@ -1,4 +1,5 @@
-"""Where a policy should rest it does: no flap where traffic stops, no more than a change in ten minutes, and no fleet for an SLO that none can keep.
+"""Where a policy should rest it does: no flap where traffic stops, no more than a change in ten minutes, and no fleet
+for an SLO that none can keep.
 
 The runs are those of `benchmarks/scaling`, which compares them with an earlier version.
 """
@@ -37,7 +38,9 @@ def between(found: list[ScalingDecision], from_s: float, to_s: float) -> list[Sc
 
 def assert_at_rest(found: list[ScalingDecision]) -> None:
     """No two changes within ten minutes."""
-    assert all(later.at_s - one.at_s >= REST_S for one, later in pairwise(found)), [(one.at_s, one.applied, one.requested) for one in found]
+    assert all(later.at_s - one.at_s >= REST_S for one, later in pairwise(found)), [
+        (one.at_s, one.applied, one.requested) for one in found
+    ]
 
 
 @pytest.mark.whole
@@ -59,7 +62,9 @@ def test_while_the_upstream_is_out_steps_down_keep_their_rules_and_nothing_flaps
     assert all(one.requested < one.applied for one in found)
     assert_at_rest(found)
     assert all(2 * one.requested >= one.applied for one in found)
-    assert all(one.requested >= 5 for one in between(found, 660.0, 900.0))  # what the five replicas' worth of the minutes before need
+    assert all(
+        one.requested >= 5 for one in between(found, 660.0, 900.0)
+    )  # what the five replicas' worth of the minutes before need
 
 
 def load_of(decision: ScalingDecision) -> float:
@@ -75,8 +80,12 @@ def day(name: str) -> tuple[ScalingCase, tuple[ScalingDecision, ...]]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "from_s", "to_s"), [("m-mid-outage", 600.0, 7_190.0), ("unresponsive-half-hour", *QUIET_S)])
-def test_on_a_recorded_day_nothing_flaps_in_the_feed_outage_and_changes_are_rare(name: str, from_s: float, to_s: float) -> None:
+@pytest.mark.parametrize(
+    ("name", "from_s", "to_s"), [("m-mid-outage", 600.0, 7_190.0), ("unresponsive-half-hour", *QUIET_S)]
+)
+def test_on_a_recorded_day_nothing_flaps_in_the_feed_outage_and_changes_are_rare(
+    name: str, from_s: float, to_s: float
+) -> None:
     case, found = day(name)
     unresponsive = between(list(found), from_s, to_s)
     assert all(one.requested < one.applied for one in unresponsive)
@@ -91,9 +100,14 @@ def test_on_a_recorded_day_small_steps_rest_unless_promises_wait_for_them(name: 
     soon = [later for one, later in pairwise(found) if later.at_s - one.at_s < REST_S]
     down = [one for one in soon if one.requested < one.applied]
     assert all(one.applied - one.requested >= SMALL_DOWN * one.applied for one in down)
-    assert all(later.at_s - one.at_s > 30.0 for one, later in pairwise(found) if later in down and one.requested < one.applied)
+    assert all(
+        later.at_s - one.at_s > 30.0 for one, later in pairwise(found) if later in down and one.requested < one.applied
+    )
     small = [one for one in soon if 0 < one.requested - one.applied < SMALL_UP * one.applied]
-    assert all(one.policy_reason in (PolicyReason.BACKLOG, PolicyReason.SLO_BURN) or load_of(one) >= PRESSING * one.applied for one in small)
+    assert all(
+        one.policy_reason in (PolicyReason.BACKLOG, PolicyReason.SLO_BURN) or load_of(one) >= PRESSING * one.applied
+        for one in small
+    )
 
 
 @pytest.mark.whole
@@ -114,4 +128,6 @@ def test_half_an_hour_cut_out_of_a_play_is_unresponsive_and_the_rest_as_it_was()
     assert gone.sum() > 100
     np.testing.assert_array_equal(after.arrived_s, before.arrived_s[~gone])
     np.testing.assert_array_equal(after.prompt_tokens, before.prompt_tokens[~gone])
-    assert [after.traffic_class[index] for index in range(len(after))] == [before.traffic_class[int(index)] for index in np.flatnonzero(~gone)]
+    assert [after.traffic_class[index] for index in range(len(after))] == [
+        before.traffic_class[int(index)] for index in np.flatnonzero(~gone)
+    ]

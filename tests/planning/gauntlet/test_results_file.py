@@ -33,7 +33,9 @@ def scores(reported: Tree) -> list[Tree]:
 
 
 def test_results_survive_their_file(tmp_path: Path) -> None:
-    other = replace(RESULTS, about={**RESULTS.about, **CODE, "trials": 6}, contests=(replace(RESULTS.contests[0], scenario="ramp"),))
+    other = replace(
+        RESULTS, about={**RESULTS.about, **CODE, "trials": 6}, contests=(replace(RESULTS.contests[0], scenario="ramp"),)
+    )
     for results in (RESULTS, merged([replace(RESULTS, about={**RESULTS.about, **CODE}), other])):
         (tmp_path / "some.json").write_text(json.dumps(results.as_json()))
         assert read_results(tmp_path / "some.json") == results
@@ -47,7 +49,15 @@ def test_a_score_of_a_run_that_answered_nobody_is_one() -> None:
 
 def test_a_score_of_another_shape_is_unknown() -> None:
     assert known_score(WRITTEN) == score_like(0.9, 1.0)
-    for other in (None, {}, [], "x", {**WRITTEN, "more": 1}, {**WRITTEN, "flaps": None}, {**WRITTEN, "attainment": math.nan}):
+    for other in (
+        None,
+        {},
+        [],
+        "x",
+        {**WRITTEN, "more": 1},
+        {**WRITTEN, "flaps": None},
+        {**WRITTEN, "attainment": math.nan},
+    ):
         assert known_score(other) is None  # type: ignore[arg-type]
 
 

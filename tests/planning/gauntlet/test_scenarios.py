@@ -1,5 +1,6 @@
-"""What every scenario owes, whoever adds it: it is in the registry, it runs the same for everybody, it is of a size that one can afford, and its
-promise can be kept. To add a scenario: a file in `scenarios/`, its name in `registry.py`; this suite then tests it, and needs no change here."""
+"""What every scenario owes, whoever adds it: it is in the registry, it runs the same for everybody, it is of a size
+that one can afford, and its promise can be kept. To add a scenario: a file in `scenarios/`, its name in `registry.py`;
+this suite then tests it, and needs no change here."""
 
 import shutil
 from pathlib import Path
@@ -25,7 +26,10 @@ def same(one: ScenarioRun, other: ScenarioRun) -> bool:
     if len(mine) != len(theirs):
         return False
     columns = ("arrived_s", "prompt_tokens", "output_tokens", "ttft_slo_s")
-    return all(np.array_equal(getattr(mine, column), getattr(theirs, column)) for column in columns) and one.faults == other.faults
+    return (
+        all(np.array_equal(getattr(mine, column), getattr(theirs, column)) for column in columns)
+        and one.faults == other.faults
+    )
 
 
 @every_scenario
@@ -76,7 +80,9 @@ def test_it_says_what_it_is(name: str) -> None:
 def test_the_most_replicas_keep_its_promise(name: str, traces: Path) -> None:
     scenario = SCENARIOS[name]
     run = scenario.runs(Draw(0, False, traces))
-    out = outcome_of(run, make_policy("fixed", {"replicas": run.bounds.maximum}, replica_profile_of(run)), scenario.target)
+    out = outcome_of(
+        run, make_policy("fixed", {"replicas": run.bounds.maximum}, replica_profile_of(run)), scenario.target
+    )
     found = score_of(run, out, scenario.target)
     assert found.attainment >= scenario.target
     assert found.replica_hours > 0.8 * run.bounds.maximum * run.until_s / 3_600 - 1

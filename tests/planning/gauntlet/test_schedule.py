@@ -37,7 +37,9 @@ def test_the_runs_make_up_the_schedule(needed: Needed) -> None:
 
 
 @given(needs, start_ups, st.integers(0, 5))
-def test_filling_takes_nothing_away_and_leaves_no_gap_shorter_than_a_start(needed: Needed, start_up_s: float, replicas: int) -> None:
+def test_filling_takes_nothing_away_and_leaves_no_gap_shorter_than_a_start(
+    needed: Needed, start_up_s: float, replicas: int
+) -> None:
     whole = filled(needed, start_up_s, replicas)
     assert (whole >= needed).all()
     assert whole.max(initial=0) == needed.max(initial=0)
@@ -58,7 +60,10 @@ def test_all_that_can_be_ready_in_time_is(needed: Needed, start_up_s: float, rep
         at_s = number * BIN_S
         assert schedule(at_s) >= level
         if at_s >= start_up_s:  # as many were asked for all through the last start
-            asked = min(schedule(moment) for moment in (at_s - start_up_s, *(t for t in schedule.at_s if at_s - start_up_s < t <= at_s)))
+            asked = min(
+                schedule(moment)
+                for moment in (at_s - start_up_s, *(t for t in schedule.at_s if at_s - start_up_s < t <= at_s))
+            )
             assert asked >= level
 
 
@@ -79,7 +84,9 @@ WIDTH = 3
 def shape_of(levels: list[int], lower: list[int], upper: list[int], start: float = 4.0) -> ScheduleShape:
     window = np.repeat(np.arange(len(levels)), WIDTH)
     needed = np.repeat(np.array(levels), WIDTH)
-    return ScheduleShape(needed, window, np.array(lower, dtype=np.float64), -np.array(upper, dtype=np.float64), start, 1, 6)
+    return ScheduleShape(
+        needed, window, np.array(lower, dtype=np.float64), -np.array(upper, dtype=np.float64), start, 1, 6
+    )
 
 
 def cost(shape: ScheduleShape, needed: Needed) -> float:
@@ -111,7 +118,9 @@ def test_no_choice_with_as_few_misses_is_cheaper_than_the_best_by_more_than_the_
         other = shape.needed + np.array(steps)[shape.window]
         misses = float(effects[np.array(steps) + 1, np.arange(len(steps))].sum())
         if other.min() >= 1 and other.max() <= 6 and misses <= foreseen:
-            assert cost(shape, other) >= cost(shape, needed) - 1e-6  # the optimum at a price is the cheapest of those with no more misses
+            assert (
+                cost(shape, other) >= cost(shape, needed) - 1e-6
+            )  # the optimum at a price is the cheapest of those with no more misses
 
 
 def test_what_costs_no_miss_goes() -> None:
@@ -131,7 +140,9 @@ priced = st.lists(st.tuples(st.integers(-12, 12).filter(bool), st.integers(-10, 
 
 
 @given(priced, st.integers(0, 30))
-def test_the_charges_together_are_allowed_and_what_is_free_is_taken(changes: list[tuple[int, int]], allowed: int) -> None:
+def test_the_charges_together_are_allowed_and_what_is_free_is_taken(
+    changes: list[tuple[int, int]], allowed: int
+) -> None:
     costs, charges = [cost for cost, _ in changes], [charge for _, charge in changes]
     chosen = affordable(costs, charges, allowed)
     assert sum(charges[index] for index in chosen) <= allowed
@@ -148,7 +159,9 @@ def test_the_best_by_misses_are_taken_first() -> None:
 def test_cuts_lower_and_raises_raise_within_the_bounds(levels: list[int], width: int, seed: int) -> None:
     needed = np.array(levels)
     rng = np.random.default_rng(seed)
-    found = apart([*raises(needed, rng.integers(0, 9, len(levels)).astype(np.float64), 5, width), *cuts(needed, 1, width, rng)])
+    found = apart(
+        [*raises(needed, rng.integers(0, 9, len(levels)).astype(np.float64), 5, width), *cuts(needed, 1, width, rng)]
+    )
     new = changed(needed, found)
     assert new.min() >= min(1, needed.min())
     assert new.max() <= 5

@@ -1,4 +1,5 @@
-"""A scenario's requests: as many as the load says, of the mix's classes and promises; and what a replica is worth of them."""
+"""A scenario's requests: as many as the load says, of the mix's classes and promises; and what a replica is worth of
+them."""
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ UNTIL_S = 600.0
 
 def test_the_load_is_the_knots_and_the_requests_come_at_its_rate() -> None:
     rng = np.random.default_rng(0)
-    work, load = drawn(CHAT, [LoadStream(CHATS, [(0, 1.0), (200, 1.0), (200, 3.0), (400, 3.0), (500, 0.0)])], UNTIL_S, rng)
+    work, load = drawn(
+        CHAT, [LoadStream(CHATS, [(0, 1.0), (200, 1.0), (200, 3.0), (400, 3.0), (500, 0.0)])], UNTIL_S, rng
+    )
     assert (load(0.0), load(195.0), load(200.0), load(399.0), load(599.0)) == pytest.approx((1, 1, 3, 3, 0))
     assert load(450.0) == pytest.approx(1.5, abs=0.1)
     expected = load.mean * UNTIL_S * rate_of(CHAT, CHATS)

@@ -1,4 +1,5 @@
-"""The search: as many trials as it may, the defaults first, the same every time, within the ranges, and no worse than chance."""
+"""The search: as many trials as it may, the defaults first, the same every time, within the ranges, and no worse than
+chance."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -28,7 +29,12 @@ ENTRY = PolicyEntry(
     Knobs,
     lambda settings, replica_profile: FixedPolicy(1),
     "a toy",
-    {"reserve": Range(0, 3), "waste": Range(0.1, 10, log=True), "unset": Range(0, 1), "steps": Range(1, 9, integer=True)},
+    {
+        "reserve": Range(0, 3),
+        "waste": Range(0.1, 10, log=True),
+        "unset": Range(0, 1),
+        "steps": Range(1, 9, integer=True),
+    },
 )
 
 

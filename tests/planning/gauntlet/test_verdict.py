@@ -35,7 +35,9 @@ def test_better_as_good_and_worse() -> None:
     assert outcome([([0.960, 0.962, 0.961], [1.50, 1.52, 1.51])]) is RivalVerdict.TIES
     assert outcome([([0.97, 0.90, 0.99], [1.4, 1.7, 1.5])]) is RivalVerdict.TIES  # all within the interval
     assert outcome([([0.98, 0.98, 0.98], [1.2, 1.2, 1.2])]) is RivalVerdict.LOSES
-    assert outcome([([0.95, 0.95, 0.95], [1.9, 1.9, 1.9]), ([0.995, 0.995, 0.995], [2.0, 2.0, 2.0])]) is RivalVerdict.LOSES
+    assert (
+        outcome([([0.95, 0.95, 0.95], [1.9, 1.9, 1.9]), ([0.995, 0.995, 0.995], [2.0, 2.0, 2.0])]) is RivalVerdict.LOSES
+    )
     assert outcome([([0.3, 0.3, 0.3], [0.2, 0.2, 0.2])]) is RivalVerdict.ALONE
 
 

@@ -1,4 +1,5 @@
-"""A process's work: what the memo holds in another shape is run again; a policy that fails is told of; a run may be empty."""
+"""A process's work: what the memo holds in another shape is run again; a policy that fails is told of; a run may be
+empty."""
 
 import json
 from dataclasses import dataclass, replace
@@ -31,7 +32,9 @@ def empty(draw: Draw) -> ScenarioRun:
 
 @pytest.fixture(autouse=True)
 def scenarios(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "SCENARIOS", {runs.__name__: Scenario(runs.__name__, "t", "c", 0.95, runs) for runs in (small, empty)})
+    monkeypatch.setattr(
+        worker, "SCENARIOS", {runs.__name__: Scenario(runs.__name__, "t", "c", 0.95, runs) for runs in (small, empty)}
+    )
 
 
 @pytest.mark.whole

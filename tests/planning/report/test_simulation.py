@@ -1,4 +1,5 @@
-"""The report of a simulated run: whole, of one file, without a reference to anything outside, and with the facts in it."""
+"""The report of a simulated run: whole, of one file, without a reference to anything outside, and with the facts in
+it."""
 
 import json
 import re
@@ -65,8 +66,12 @@ def test_names_are_escaped(page: str) -> None:
 
 
 def test_every_figure_is_whole_and_every_colour_has_its_dark_one(page: str) -> None:
-    figures = re.findall(r'<script type="application/json" class="figure" data-plot="(.*?)">(.*?)</script>', page, flags=re.DOTALL)
-    assert [name for name, _ in figures] == [f"{key}-plot" for key in ("ttft", "queue", "service", "capacity", "cost", "decisions")]
+    figures = re.findall(
+        r'<script type="application/json" class="figure" data-plot="(.*?)">(.*?)</script>', page, flags=re.DOTALL
+    )
+    assert [name for name, _ in figures] == [
+        f"{key}-plot" for key in ("ttft", "queue", "service", "capacity", "cost", "decisions")
+    ]
     for name, text in figures:
         figure = json.loads(text)
         assert figure["data"], name
@@ -80,7 +85,9 @@ def test_the_facts_are_on_the_page(page: str, busy: ReportedRun) -> None:
     assert f"{busy.whole.rejected:,}" in page
     assert f"${3.6 * busy.line.cell.replica_hours[-1]:,.2f}" in page
     assert "No comparison with a measured run was given" in page
-    figure = Figure(name="ttft/all/p50", live_s=1.0, simulated_s=1.062, error=0.062, raw_error=0.07, spread=0.01, bound=0.1)
+    figure = Figure(
+        name="ttft/all/p50", live_s=1.0, simulated_s=1.062, error=0.062, raw_error=0.07, spread=0.01, bound=0.1
+    )
     at_load = AtLoad(load=0.9, runs=3, slowness=(1.0, 1.0, 1.0), requests=100, failed=0, figures=(figure,))
     published = Published(
         model="m",

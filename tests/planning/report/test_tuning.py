@@ -32,8 +32,19 @@ def searched(maximum: int) -> tuple[TrialRunner, Advice, str]:
     case, spec = cases.case(), cases.spec()
     runner = TrialRunner(case, time.monotonic)
     own, defaults = own_and_defaults(spec, spec.models[0])
-    trials = Search(runner, space_of(case, own, defaults), case.setup.attainment, Budget(1e6, maximum), time.monotonic).run(own, defaults)
-    advice = advise("demo", case.setup.policy.name, case.setup.attainment, case.span_s, trials, Price("GPU", 2, 2.0), judge(None, "demo"), 60.0)
+    trials = Search(
+        runner, space_of(case, own, defaults), case.setup.attainment, Budget(1e6, maximum), time.monotonic
+    ).run(own, defaults)
+    advice = advise(
+        "demo",
+        case.setup.policy.name,
+        case.setup.attainment,
+        case.span_s,
+        trials,
+        Price("GPU", 2, 2.0),
+        judge(None, "demo"),
+        60.0,
+    )
     chosen = advice.chosen.trial.candidate
     assert chosen is not None
     return runner, advice, suggest(cases.TEXT, Path("small.yaml"), spec, spec.models[0], chosen).diff
@@ -41,7 +52,14 @@ def searched(maximum: int) -> tuple[TrialRunner, Advice, str]:
 
 def facts(diff: str) -> TuningFacts:
     return TuningFacts(
-        "a <b>spec</b>", "trace.jsonl", 1_000, Basis("costs.json", "roofline", "2 x L40S"), diff, "0.1.0", "raylane tune </script>", "now"
+        "a <b>spec</b>",
+        "trace.jsonl",
+        1_000,
+        Basis("costs.json", "roofline", "2 x L40S"),
+        diff,
+        "0.1.0",
+        "raylane tune </script>",
+        "now",
     )
 
 
@@ -61,7 +79,9 @@ def test_nothing_is_loaded_from_outside_and_names_are_escaped(page: str) -> None
 
 
 def test_the_figures_are_whole_and_every_colour_has_its_dark_one(page: str) -> None:
-    figures = re.findall(r'class="figure" data-plot="(.*?)-plot" data-axis="(.*?)">(.*?)</script>', page, flags=re.DOTALL)
+    figures = re.findall(
+        r'class="figure" data-plot="(.*?)-plot" data-axis="(.*?)">(.*?)</script>', page, flags=re.DOTALL
+    )
     assert [(name, axis) for name, axis, _ in figures] == [("front", "own"), ("day", "time")]
     for name, _, text in figures:
         figure = json.loads(text)

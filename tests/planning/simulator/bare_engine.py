@@ -1,4 +1,5 @@
-"""An engine alone, first come first served, as `vllm serve` runs it: to check the engine and its costs against a measured run."""
+"""An engine alone, first come first served, as `vllm serve` runs it: to check the engine and its costs against a
+measured run."""
 
 import math
 
@@ -12,12 +13,17 @@ from planning.simulator.workload import Workload
 
 def run_engine(limits: EngineModelLimits, cost: CostModel, workload: Workload) -> SimulationOutcome:
     """Runs a workload on one engine."""
-    engine, out = EngineModel(limits, cost), SimulationOutcome.empty(workload.arrived_s, workload.prompt_tokens, workload.output_tokens)
+    engine, out = (
+        EngineModel(limits, cost),
+        SimulationOutcome.empty(workload.arrived_s, workload.prompt_tokens, workload.output_tokens),
+    )
     arrivals = workload.arrived_s.tolist()
     index = 0
     while index < len(arrivals) or engine.next_s < math.inf:
         if index < len(arrivals) and arrivals[index] <= engine.next_s:
-            engine.add(Sequence(index, int(out.prompt_tokens[index]), 0, int(out.output_tokens[index])), arrivals[index])
+            engine.add(
+                Sequence(index, int(out.prompt_tokens[index]), 0, int(out.output_tokens[index])), arrivals[index]
+            )
             out.placed_s[index] = arrivals[index]
             index += 1
             continue

@@ -50,7 +50,10 @@ def test_the_same_input_gives_the_same_outcome() -> None:
 
 
 def test_more_replicas_wait_less() -> None:
-    waits = [np.nanmean(CellSimulator(settings(replicas), COST, workload(1_500, 60.0)).run().ttft_s) for replicas in (2, 4, 8)]
+    waits = [
+        np.nanmean(CellSimulator(settings(replicas), COST, workload(1_500, 60.0)).run().ttft_s)
+        for replicas in (2, 4, 8)
+    ]
     assert waits[0] > waits[1] > waits[2]
 
 
@@ -108,7 +111,8 @@ def test_a_cordoned_replica_gets_nothing_until_it_is_uncordoned() -> None:
 
 
 def test_who_cannot_wait_for_the_start_is_turned_away() -> None:
-    """Requests of a patience of 20 s, and a start that takes 30 s: those of the first seconds go elsewhere, the later ones wait."""
+    """Requests of a patience of 20 s, and a start that takes 30 s: those of the first seconds go elsewhere, the later
+    ones wait."""
     events = (FleetEvent(0.0, FleetEventKind.START),)
     waiting = replace(settings(replicas=0), fleet=events, start_up_s=30.0, patience_s={"interactive": 20.0})
     work = workload(600, 20.0)
@@ -124,7 +128,9 @@ def test_who_cannot_wait_for_the_start_is_turned_away() -> None:
 def test_a_fleet_that_leaves_turns_away_what_waits() -> None:
     events = (FleetEvent(2.0, FleetEventKind.START), FleetEvent(3.0, FleetEventKind.FAIL, 0))
     cell = CellSimulator(
-        replace(settings(replicas=1), fleet=events, start_up_s=40.0, queue_wait_s=20.0, starts_reported=True), COST, workload(400, 100.0)
+        replace(settings(replicas=1), fleet=events, start_up_s=40.0, queue_wait_s=20.0, starts_reported=True),
+        COST,
+        workload(400, 100.0),
     )
     out = cell.run()
     turned_away = out.cause == CAUSES.index(RejectCause.STARTING)
@@ -140,7 +146,9 @@ def test_bad_fleet_events_are_refused() -> None:
     with pytest.raises(ValueError, match="at_s"):
         FleetEvent(-1.0, FleetEventKind.START)
     with pytest.raises(ValueError, match="replica 7"):
-        CellSimulator(replace(settings(), fleet=(FleetEvent(1.0, FleetEventKind.FAIL, 7),)), COST, workload(100, 60.0)).run()
+        CellSimulator(
+            replace(settings(), fleet=(FleetEvent(1.0, FleetEventKind.FAIL, 7),)), COST, workload(100, 60.0)
+        ).run()
     with pytest.raises(ValueError, match="KV cache"):
         CellSimulator(settings(), COST, plain_workload(np.array([0.0]), np.array([40_000]), np.array([1])))
 

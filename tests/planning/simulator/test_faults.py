@@ -1,4 +1,5 @@
-"""Faults around a simulated autoscaler: what the scheduler does with an unresponsive replica, what phantom books show, and another hand on the number."""
+"""Faults around a simulated autoscaler: what the scheduler does with an unresponsive replica, what phantom books show,
+and another hand on the number."""
 
 import numpy as np
 import pytest
@@ -42,7 +43,9 @@ def run(faults: Faults, policy: Watching, busy_s: float = UNTIL_S) -> tuple[Cell
     times = np.sort(rng.uniform(0, busy_s, 300))
     work = plain_workload(times, rng.integers(50, 400, 300), rng.integers(20, 120, 300))
     scaling = SimulatedScaling(Autoscaler(policy, Bounds(1, 8)), UNTIL_S, start_up_s=(5.0,), faults=faults)
-    cell = CellSimulator(CellSettings(3, EngineModelLimits(8, 512, 30_000), SchedulingPolicy(), scaling=scaling), COST, work)
+    cell = CellSimulator(
+        CellSettings(3, EngineModelLimits(8, 512, 30_000), SchedulingPolicy(), scaling=scaling), COST, work
+    )
     return cell, cell.run()
 
 
@@ -54,7 +57,9 @@ def test_nothing_new_is_placed_on_a_unresponsive_replica_and_what_runs_there_end
     assert len(placed[placed < 20])
     assert not len(placed[(placed > 20) & (placed < 40)])
     assert len(placed[placed > 40])
-    states = {at: signals.count(ReplicaStatus.UNRESPONSIVE) for signals in policy.seen if (at := signals.at_s) is not None}
+    states = {
+        at: signals.count(ReplicaStatus.UNRESPONSIVE) for signals in policy.seen if (at := signals.at_s) is not None
+    }
     assert states[19.0] == 0
     assert states[30.0] == 1
     assert states[45.0] == 0
@@ -84,7 +89,9 @@ def test_a_policy_that_insists_puts_it_right_and_the_write_is_counted() -> None:
     autoscaler = Autoscaler(policy, Bounds(1, 8))
     work = plain_workload(np.array([0.0]), np.array([10]), np.array([10]))
     scaling = SimulatedScaling(autoscaler, UNTIL_S, start_up_s=(5.0,), faults=Faults(writes=(Write(10.5, 1),)))
-    CellSimulator(CellSettings(4, EngineModelLimits(8, 512, 30_000), SchedulingPolicy(), scaling=scaling), COST, work).run()
+    CellSimulator(
+        CellSettings(4, EngineModelLimits(8, 512, 30_000), SchedulingPolicy(), scaling=scaling), COST, work
+    ).run()
     assert autoscaler.foreign_writes == 1
     assert policy.seen[-1].applied == 4
 

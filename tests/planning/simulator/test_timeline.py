@@ -20,7 +20,9 @@ NAMES = ("short", "long")
 
 def run(work: Workload, replicas: int = 2) -> tuple[SimulationOutcome, Samples]:
     sampler = Sampler()
-    cell = CellSimulator(CellSettings(replicas, LIMITS, SchedulingPolicy(LANES), queue_wait_s=6), COST, work, sample=sampler.take)
+    cell = CellSimulator(
+        CellSettings(replicas, LIMITS, SchedulingPolicy(LANES), queue_wait_s=6), COST, work, sample=sampler.take
+    )
     return cell.run(), sampler.samples()
 
 
@@ -40,7 +42,10 @@ def test_sums_over_the_bins_are_those_of_the_run(count: int, rate: float, seed: 
     assert sum(lane.rejected.sum() for lane in lanes) == out.rejected.sum()
     assert sum(lane.expired.sum() for lane in lanes) == out.expired.sum()
     assert sum(lane.promoted.sum() for lane in lanes) == out.promoted.sum()
-    assert sum(lane.missed.sum() for lane in lanes) == count - (np.nan_to_num(out.ttft_s, nan=np.inf) <= work.ttft_slo_s).sum()
+    assert (
+        sum(lane.missed.sum() for lane in lanes)
+        == count - (np.nan_to_num(out.ttft_s, nan=np.inf) <= work.ttft_slo_s).sum()
+    )
     assert cell.finished.sum() == finished.sum()
     assert cell.prompt_tokens_offered.sum() == work.prompt_tokens.sum()
     assert cell.prompt_tokens.sum() == pytest.approx(work.prompt_tokens[finished].sum(), rel=1e-6, abs=1e-2)
@@ -104,7 +109,11 @@ def test_the_worst_slices_say_what_happened() -> None:
 
 def test_replica_counts_over_time() -> None:
     line = line_of(workload(50, 10.0))[2]
-    counts = [ReplicaCount(0.0, 2), ReplicaCount(line.bins.width_s, 2, warming=1), ReplicaCount(3.5 * line.bins.width_s, 3)]
+    counts = [
+        ReplicaCount(0.0, 2),
+        ReplicaCount(line.bins.width_s, 2, warming=1),
+        ReplicaCount(3.5 * line.bins.width_s, 3),
+    ]
     assert mean_counts(counts, "ready", line.bins)[:5].tolist() == pytest.approx([2, 2, 2, 2.5, 3])
     assert mean_counts(counts, "warming", line.bins)[:5].tolist() == pytest.approx([0, 1, 1, 0.5, 0])
     with pytest.raises(ValueError, match="ascend"):

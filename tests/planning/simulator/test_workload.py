@@ -1,4 +1,5 @@
-"""A trace becomes a workload: classes, tenants and models of the spec, promises by class, prefixes, and clear refusals."""
+"""A trace becomes a workload: classes, tenants and models of the spec, promises by class, prefixes, and clear
+refusals."""
 
 import numpy as np
 import pytest
@@ -9,8 +10,10 @@ from planning.workload.trace import Labels, Prefixes, Trace
 
 SPEC = parse_spec(
     "name: x\nregions: [{name: r, pools: [{name: p}]}]\n"
-    "models: [{name: m, source: s, settings: {max_model_len: 1000}}, {name: n, source: s, settings: {max_model_len: 1000}}]\n"
-    f"tenants: [{{name: acme, keys: ['sha256:{'0' * 64}'], classes: [batch]}}, {{name: ours, keys: ['sha256:{'1' * 64}']}}]\n"
+    "models: [{name: m, source: s, settings: {max_model_len: 1000}}, {name: n, source: s, settings: {max_model_len: "
+    "1000}}]\n"
+    f"tenants: [{{name: acme, keys: ['sha256:{'0' * 64}'], classes: [batch]}}, {{name: ours, keys: "
+    f"['sha256:{'1' * 64}']}}]\n"
 )
 
 
@@ -35,7 +38,9 @@ def test_a_bare_trace_is_of_the_first_class_and_of_no_tenant() -> None:
 
 
 def test_classes_and_tenants_are_the_specs() -> None:
-    named = trace(tenant=labels("acme", "ours", "stranger", "acme"), traffic_class=labels("", "", "completion", "interactive"))
+    named = trace(
+        tenant=labels("acme", "ours", "stranger", "acme"), traffic_class=labels("", "", "completion", "interactive")
+    )
     work = workload_of(named, SPEC, SPEC.models[0])
     assert [work.tenant[index] for index in range(4)] == ["acme", "ours", "", "acme"]
     assert [work.traffic_class[index] for index in range(4)] == ["batch", "interactive", "completion", "interactive"]
@@ -44,7 +49,10 @@ def test_classes_and_tenants_are_the_specs() -> None:
 
 
 def test_an_unknown_class_is_refused() -> None:
-    with pytest.raises(WorkloadError, match="class = 'gold' in the trace: the spec has no such class; allowed: interactive, completion, batch"):
+    with pytest.raises(
+        WorkloadError,
+        match="class = 'gold' in the trace: the spec has no such class; allowed: interactive, completion, batch",
+    ):
         workload_of(trace(traffic_class=labels("gold", "batch", "", "batch")), SPEC, SPEC.models[0])
 
 
@@ -60,7 +68,9 @@ def test_prefixes_shrink_with_the_lengths() -> None:
     prefixes = Prefixes(20, np.arange(8), np.zeros(4, dtype=np.int64), np.array([2, 4, 6, 8], dtype=np.int32))
     whole = workload_of(trace(prefixes=prefixes), SPEC, SPEC.models[0])
     assert (whole.chunk_tokens, whole.prefix[1]) == (20, (0, 1, 2, 3))
-    short = SPEC.models[0].model_copy(update={"settings": SPEC.models[0].settings.model_copy(update={"max_model_len": 92})})
+    short = SPEC.models[0].model_copy(
+        update={"settings": SPEC.models[0].settings.model_copy(update={"max_model_len": 92})}
+    )
     fitted = workload_of(trace(prefixes=prefixes), SPEC, short)
     assert fitted.chunk_tokens == 10
     assert list(fitted.prompt_tokens) == [20, 40, 60, 80]

@@ -43,11 +43,17 @@ def costs() -> CostFile:
 
 
 def work(span_s: float = 3_600.0, seed: int = 0) -> Workload:
-    """A request in two seconds, and five times as many in the middle third: few, for engines that are slow, so that a run takes a second."""
+    """A request in two seconds, and five times as many in the middle third: few, for engines that are slow, so that a
+    run takes a second."""
     rng = np.random.default_rng(seed)
-    parts = [rng.uniform(begin * span_s / 3, (begin + 1) * span_s / 3, int(rate * span_s / 3)) for begin, rate in enumerate((0.5, 2.5, 0.5))]
+    parts = [
+        rng.uniform(begin * span_s / 3, (begin + 1) * span_s / 3, int(rate * span_s / 3))
+        for begin, rate in enumerate((0.5, 2.5, 0.5))
+    ]
     arrived = np.sort(np.concatenate(parts))
-    prompt, output = (np.maximum(1, rng.lognormal(mean, 0.6, len(arrived))).astype(np.int64).clip(1, 2_000) for mean in (5.5, 4.6))
+    prompt, output = (
+        np.maximum(1, rng.lognormal(mean, 0.6, len(arrived))).astype(np.int64).clip(1, 2_000) for mean in (5.5, 4.6)
+    )
     return plain_workload(arrived, prompt, output, 2.0, bounded=False)
 
 

@@ -1,4 +1,5 @@
-"""Which settings are proposed, and why: the cheapest that surely meet every SLO, else that kept them, else the nearest."""
+"""Which settings are proposed, and why: the cheapest that surely meet every SLO, else that kept them, else the
+nearest."""
 
 import numpy as np
 import pytest
@@ -12,7 +13,11 @@ def trial(name: str, hours: float, missed: list[float]) -> TuningTrial:
     """A day of slots of 1,000 requests; that many of each are missed."""
     requests, kept = np.full(len(missed), 1_000.0), 1_000 - np.array(missed)
     exact = Exact(SCORE, {"interactive": (requests, kept)}, 300.0, np.ones(3), 0.0)
-    return TuningTrial(name, Candidate({}, 1), exact=TrialResult({"interactive": (float(requests.sum()), float(kept.sum()))}, hours, exact))
+    return TuningTrial(
+        name,
+        Candidate({}, 1),
+        exact=TrialResult({"interactive": (float(requests.sum()), float(kept.sum()))}, hours, exact),
+    )
 
 
 EVEN = trial("even", 100.0, [8.0] * 48)

@@ -17,7 +17,9 @@ from planning.tune.trial_runner import OutOfTime
 pytestmark = pytest.mark.whole
 
 SLOS = {"interactive": 0.99}
-SPACE = Space({"cover": Range(0.5, 8.0, log=True), "fill": Range(0.3, 1.0), "idle": Range(0.0, 1.0)}, (1, 3), {"kept": True})
+SPACE = Space(
+    {"cover": Range(0.5, 8.0, log=True), "fill": Range(0.3, 1.0), "idle": Range(0.0, 1.0)}, (1, 3), {"kept": True}
+)
 OWN = Candidate({"kept": True, "cover": 7.0, "fill": 0.35, "idle": 0.9}, 3)
 DEFAULTS = Candidate({"kept": True, "cover": 3.0, "fill": 0.6, "idle": 0.5}, 1)
 SCORE = Score(10_000, 1.0, {}, 1.0, 0.0, 1.0, 0, 0, 0.0, 0, 0, 0, 1.0)
@@ -47,10 +49,18 @@ class Formula:
         self.looks.append(candidate)
         hours, missed = truth(candidate)
         off = 0.03 * math.sin(1e3 * hours)
-        outcome = TrialResult({"interactive": (10_000.0, 10_000 * (1 - min(1.0, missed * (1 + 5 * off))))}, 0.9 * hours * (1 + off))
-        return TrialResult(outcome.classes, outcome.replica_hours, stopped=Stopped.DEAR) if outcome.replica_hours > max_hours else outcome
+        outcome = TrialResult(
+            {"interactive": (10_000.0, 10_000 * (1 - min(1.0, missed * (1 + 5 * off))))}, 0.9 * hours * (1 + off)
+        )
+        return (
+            TrialResult(outcome.classes, outcome.replica_hours, stopped=Stopped.DEAR)
+            if outcome.replica_hours > max_hours
+            else outcome
+        )
 
-    def exact(self, candidate: Candidate | None, deadline_s: float, max_hours: float = math.inf, to_the_end: bool = False) -> TrialResult:
+    def exact(
+        self, candidate: Candidate | None, deadline_s: float, max_hours: float = math.inf, to_the_end: bool = False
+    ) -> TrialResult:
         self._spend(5.0, deadline_s)
         self.runs.append(candidate)
         hours, missed = truth(OWN if candidate is None else candidate)
@@ -94,7 +104,10 @@ def test_the_specs_settings_and_the_defaults_come_first_and_time_is_kept() -> No
 
 def test_so_many_settings_and_no_more_and_the_same_ones_again() -> None:
     first, second = Formula(), Formula()
-    tried = [Search(replica_profile, SPACE, SLOS, Budget(1e6, 30), replica_profile.clock).run(OWN, DEFAULTS) for replica_profile in (first, second)]
+    tried = [
+        Search(replica_profile, SPACE, SLOS, Budget(1e6, 30), replica_profile.clock).run(OWN, DEFAULTS)
+        for replica_profile in (first, second)
+    ]
     assert first.looks == second.looks
     assert first.runs == second.runs
     assert len(tried[0]) == 30
@@ -123,7 +136,9 @@ def test_without_time_for_one_run_with_settings_it_says_so(own: Candidate | None
 def test_the_front_has_no_point_that_another_beats() -> None:
     replica_profile = Formula()
     trials = Search(replica_profile, SPACE, SLOS, Budget(200.0), replica_profile.clock).run(OWN, DEFAULTS)
-    line = [(trial.exact.replica_hours, trial.exact.merit(SLOS)) for trial in front(trials, SLOS) if trial.exact is not None]
+    line = [
+        (trial.exact.replica_hours, trial.exact.merit(SLOS)) for trial in front(trials, SLOS) if trial.exact is not None
+    ]
     assert line == sorted(line)
     assert [merit for _, merit in line] == sorted(merit for _, merit in line)
     assert choose(trials, SLOS).trial in front(trials, SLOS)
@@ -131,7 +146,14 @@ def test_the_front_has_no_point_that_another_beats() -> None:
 
 def test_progress_is_told() -> None:
     replica_profile, said = Formula(), []
-    Search(replica_profile, SPACE, SLOS, Budget(60.0), replica_profile.clock, lambda text, share: said.append((text, share))).run(OWN, DEFAULTS)
+    Search(
+        replica_profile,
+        SPACE,
+        SLOS,
+        Budget(60.0),
+        replica_profile.clock,
+        lambda text, share: said.append((text, share)),
+    ).run(OWN, DEFAULTS)
     assert said[0][1] == 0.0
     assert all(0 <= share <= 1 for _, share in said)
     assert any("looked at" in text for text, _ in said)

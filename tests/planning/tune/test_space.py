@@ -12,7 +12,9 @@ from planning.tune.trial import Candidate
 from tests.planning.tune import cases
 
 RANGES = st.one_of(
-    st.tuples(st.floats(0.01, 100), st.floats(1.5, 1_000)).map(lambda pair: Range(pair[0], pair[0] * pair[1], log=True)),
+    st.tuples(st.floats(0.01, 100), st.floats(1.5, 1_000)).map(
+        lambda pair: Range(pair[0], pair[0] * pair[1], log=True)
+    ),
     st.tuples(st.floats(-10, 10), st.floats(0.5, 100)).map(lambda pair: Range(pair[0], pair[0] + pair[1])),
     st.tuples(st.integers(1, 10), st.integers(1, 90)).map(lambda pair: Range(pair[0], pair[0] + pair[1], integer=True)),
 )
@@ -47,7 +49,10 @@ def test_a_place_is_what_would_be_drawn_there() -> None:
 
 
 def test_a_difference_names_what_is_not_the_same() -> None:
-    assert Candidate({"a": 1, "b": 2}, 1).differs_from(Candidate({"a": 1, "b": 3}, 2)) == {"b": (3, 2), "replicas.min": (2, 1)}
+    assert Candidate({"a": 1, "b": 2}, 1).differs_from(Candidate({"a": 1, "b": 3}, 2)) == {
+        "b": (3, 2),
+        "replicas.min": (2, 1),
+    }
 
 
 def test_the_space_of_a_spec_is_that_of_its_policy() -> None:

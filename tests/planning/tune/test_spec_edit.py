@@ -45,11 +45,16 @@ def changed_lines(before: str, after: str) -> list[str]:
 
 def test_a_value_changes_where_it_stands_and_its_comment_stays() -> None:
     after = edited(SPEC, [(("models", 1, "autoscaling", "backlog", "utilisation"), 0.75)])
-    assert changed_lines(SPEC, after) == ["-        utilisation: 0.9   # why not", "+        utilisation: 0.75   # why not"]
+    assert changed_lines(SPEC, after) == [
+        "-        utilisation: 0.9   # why not",
+        "+        utilisation: 0.75   # why not",
+    ]
 
 
 def test_a_new_key_goes_to_the_end_of_its_mapping() -> None:
-    after = edited(SPEC, [(("models", 1, "autoscaling", "backlog", "margin"), 0.1), (("models", 0, "replicas", "min"), 3)])
+    after = edited(
+        SPEC, [(("models", 1, "autoscaling", "backlog", "margin"), 0.1), (("models", 0, "replicas", "min"), 3)]
+    )
     assert changed_lines(SPEC, after) == ["+      min: 3", "+        margin: 0.1"]
     assert after.index("margin") < after.index("# a comment at the end")
 
@@ -77,7 +82,11 @@ def test_of_two_that_look_alike_the_one_that_was_named_changes() -> None:
 
 def test_missing_sections_are_made_at_any_depth() -> None:
     after = edited(
-        SPEC, [(("autoscaling", "backlog", "trend"), False), (("models", 0, "autoscaling"), {"policy": "backlog", "backlog": {"burn": 3.5}})]
+        SPEC,
+        [
+            (("autoscaling", "backlog", "trend"), False),
+            (("models", 0, "autoscaling"), {"policy": "backlog", "backlog": {"burn": 3.5}}),
+        ],
     )
     assert changed_lines(SPEC, after) == [
         "+    autoscaling:",
@@ -131,7 +140,11 @@ SCALARS = st.one_of(
 )
 TREES = st.dictionaries(
     KEYS,
-    st.recursive(SCALARS, lambda below: st.one_of(st.dictionaries(KEYS, below, max_size=4), st.lists(below, max_size=3)), max_leaves=12),
+    st.recursive(
+        SCALARS,
+        lambda below: st.one_of(st.dictionaries(KEYS, below, max_size=4), st.lists(below, max_size=3)),
+        max_leaves=12,
+    ),
     min_size=1,
     max_size=5,
 )
@@ -178,7 +191,11 @@ def test_only_what_was_asked_changes(tree: dict[str, Any], flow: bool | None, in
     if yaml.safe_load(text) != tree:
         text = plain
     path = data.draw(st.sampled_from(places(tree)))
-    value = data.draw(st.one_of(st.integers(-9, 9), st.floats(-9, 9, allow_nan=False), st.booleans(), st.sampled_from(["word", "1", "a: b"])))
+    value = data.draw(
+        st.one_of(
+            st.integers(-9, 9), st.floats(-9, 9, allow_nan=False), st.booleans(), st.sampled_from(["word", "1", "a: b"])
+        )
+    )
     after = edited(text, [(path, value)])  # which compares what both say
     assert [line for line in after.splitlines() if line.startswith("# comment")] == [
         line for line in text.splitlines() if line.startswith("# comment")

@@ -16,13 +16,17 @@ from planning.tune.trial import Candidate
 from tests.planning.tune.cases import TEXT, spec
 
 PLACE = Path("small.yaml")
-SECOND = TEXT.replace("classes:\n", "  - {name: other, source: demo, settings: {max_model_len: 8192}, replicas: {max: 3}}\nclasses:\n")
+SECOND = TEXT.replace(
+    "classes:\n", "  - {name: other, source: demo, settings: {max_model_len: 8192}, replicas: {max: 3}}\nclasses:\n"
+)
 
 
 def suggested(text: str, minimum: int, model: int = 0, **settings: float | bool) -> Suggestion:
     found = spec(text)
     own, defaults = own_and_defaults(found, found.models[model])
-    return suggest(text, PLACE, found, found.models[model], Candidate({**(own or defaults).settings, **settings}, minimum))
+    return suggest(
+        text, PLACE, found, found.models[model], Candidate({**(own or defaults).settings, **settings}, minimum)
+    )
 
 
 def changed(suggestion: Suggestion) -> list[str]:
@@ -31,7 +35,11 @@ def changed(suggestion: Suggestion) -> list[str]:
 
 def test_only_what_differs_is_in_the_diff() -> None:
     found = suggested(TEXT, 2, utilisation=0.9, margin=0.1)
-    assert changed(found) == ["-    utilisation: 0.7   # a third free", "+    utilisation: 0.9   # a third free", "+    margin: 0.1"]
+    assert changed(found) == [
+        "-    utilisation: 0.7   # a third free",
+        "+    utilisation: 0.9   # a third free",
+        "+    margin: 0.1",
+    ]
     assert found.diff.startswith("--- small.yaml\n+++ small.yaml\n")
     assert suggested(TEXT, 2).diff == ""
 
@@ -68,7 +76,9 @@ def test_the_section_that_it_gets_names_files_as_the_spec_does(tmp_path: Path) -
 
 
 def test_a_model_with_a_section_of_its_own_keeps_it() -> None:
-    text = TEXT.replace("    source: demo\n", "    source: demo\n    autoscaling: {policy: backlog, backlog: {burn: 5}}\n")
+    text = TEXT.replace(
+        "    source: demo\n", "    source: demo\n    autoscaling: {policy: backlog, backlog: {burn: 5}}\n"
+    )
     assert changed(suggested(text, 2, burn=7.0)) == [
         "-    autoscaling: {policy: backlog, backlog: {burn: 5}}",
         "+    autoscaling: {policy: backlog, backlog: {burn: 7}}",
@@ -79,7 +89,11 @@ def test_a_fixed_spec_is_made_to_scale() -> None:
     text = TEXT.split("autoscaling:")[0]
     found = suggested(text, 1, utilisation=0.8)
     after = parse_spec(found.text, "small.yaml")
-    assert (after.autoscaling.policy, after.autoscaling.backlog.utilisation, after.models[0].replicas.min) == ("backlog", 0.8, 1)
+    assert (after.autoscaling.policy, after.autoscaling.backlog.utilisation, after.models[0].replicas.min) == (
+        "backlog",
+        0.8,
+        1,
+    )
 
 
 def test_a_rivals_settings_go_to_settings() -> None:
@@ -98,11 +112,18 @@ def test_what_can_not_be_edited_is_refused() -> None:
 
 
 SETTINGS = st.fixed_dictionaries(
-    {name: st.floats(span.low, span.high).map(lambda value, span=span: rounded(value, span)) for name, span in POLICIES["backlog"].search.items()}  # type: ignore[misc]
+    {
+        name: st.floats(span.low, span.high).map(lambda value, span=span: rounded(value, span))
+        for name, span in POLICIES["backlog"].search.items()
+    }  # type: ignore[misc]
 )
 
 
-@given(SETTINGS, st.integers(0, 8), st.sampled_from([TEXT, SECOND, TEXT.split("autoscaling:")[0], TEXT.replace("\n", "\r\n")]))
+@given(
+    SETTINGS,
+    st.integers(0, 8),
+    st.sampled_from([TEXT, SECOND, TEXT.split("autoscaling:")[0], TEXT.replace("\n", "\r\n")]),
+)
 @pytest.mark.whole
 def test_any_settings_come_out_as_they_went_in(settings: dict[str, float], minimum: int, text: str) -> None:
     found = suggested(text, minimum, **settings)

@@ -1,4 +1,5 @@
-"""The surrogate: it goes to the cheap end of what meets its SLO, stays within the ranges, and says when it knows too little."""
+"""The surrogate: it goes to the cheap end of what meets its SLO, stays within the ranges, and says when it knows too
+little."""
 
 import numpy as np
 import pytest

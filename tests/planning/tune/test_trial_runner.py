@@ -1,4 +1,5 @@
-"""Running traffic with settings: the same policy and autoscaler as anywhere, whole or in parts; runs end early where they can come to nothing."""
+"""Running traffic with settings: the same policy and autoscaler as anywhere, whole or in parts; runs end early where
+they can come to nothing."""
 
 import math
 import time
@@ -45,7 +46,17 @@ def own() -> Candidate:
 
 
 def lean() -> Candidate:
-    return Candidate({**own().settings, "utilisation": 1.0, "short_cost": 1.0, "down_after_s": 30.0, "down_starts": 0.5, "margin": 0.0}, 1)
+    return Candidate(
+        {
+            **own().settings,
+            "utilisation": 1.0,
+            "short_cost": 1.0,
+            "down_after_s": 30.0,
+            "down_starts": 0.5,
+            "margin": 0.0,
+        },
+        1,
+    )
 
 
 def test_the_whole_is_scored(runner: TrialRunner) -> None:
@@ -87,15 +98,22 @@ def test_a_first_look_estimates_the_whole(long_runner: TrialRunner, long_whole: 
 
 
 def test_what_breaks_far_too_much_is_not_played_to_its_end(runner: TrialRunner) -> None:
-    starved = replace(runner.case, setup=replace(runner.case.setup, bounds=replace(runner.case.setup.bounds, minimum=1, maximum=1)))
+    starved = replace(
+        runner.case, setup=replace(runner.case.setup, bounds=replace(runner.case.setup.bounds, minimum=1, maximum=1))
+    )
     outcome = TrialRunner(starved, time.monotonic).exact(Candidate(own().settings, 1), FOR_EVER)
     assert outcome.stopped is Stopped.HOPELESS
     assert outcome.exact is None
     assert outcome.slack(starved.setup.attainment) < -0.05
-    assert TrialRunner(starved, time.monotonic).exact(Candidate(own().settings, 1), FOR_EVER, to_the_end=True).exact is not None
+    assert (
+        TrialRunner(starved, time.monotonic).exact(Candidate(own().settings, 1), FOR_EVER, to_the_end=True).exact
+        is not None
+    )
 
 
-def test_what_costs_far_too_much_is_not_either(runner: TrialRunner, long_runner: TrialRunner, long_whole: TrialResult) -> None:
+def test_what_costs_far_too_much_is_not_either(
+    runner: TrialRunner, long_runner: TrialRunner, long_whole: TrialResult
+) -> None:
     assert runner.exact(own(), FOR_EVER, max_hours=1.0).stopped is Stopped.DEAR
     look = long_runner.draft(lean(), FOR_EVER, max_hours=0.6 * long_whole.replica_hours)
     assert look.stopped is Stopped.DEAR

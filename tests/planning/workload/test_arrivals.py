@@ -1,16 +1,28 @@
-"""The rate over time, and arrivals at it: integral and inverse agree, days and spikes are where they should be, counts and burstiness hold."""
+"""The rate over time, and arrivals at it: integral and inverse agree, days and spikes are where they should be, counts
+and burstiness hold."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planning.workload.arrivals import GapKind, RateCurve, Spike, WallClock, day_rate, gaps, renewal_arrivals, unit_points
-
-knots = st.dictionaries(st.integers(0, 23).map(float), st.sampled_from([0.0, 0.01, 0.5, 3.0, 40.0]), min_size=1, max_size=6).map(
-    lambda table: sorted(table.items())
+from planning.workload.arrivals import (
+    GapKind,
+    RateCurve,
+    Spike,
+    WallClock,
+    day_rate,
+    gaps,
+    renewal_arrivals,
+    unit_points,
 )
-spikes = st.lists(st.builds(Spike, st.floats(0, 200_000), st.floats(1, 50_000), st.sampled_from([0.0, 0.5, 7.0])), max_size=3)
+
+knots = st.dictionaries(
+    st.integers(0, 23).map(float), st.sampled_from([0.0, 0.01, 0.5, 3.0, 40.0]), min_size=1, max_size=6
+).map(lambda table: sorted(table.items()))
+spikes = st.lists(
+    st.builds(Spike, st.floats(0, 200_000), st.floats(1, 50_000), st.sampled_from([0.0, 0.5, 7.0])), max_size=3
+)
 rates = st.builds(
     day_rate,
     knots,
@@ -37,7 +49,9 @@ def at(rate: RateCurve, hour: float) -> float:
 
 
 def test_the_curve_goes_around_midnight_by_the_clock_and_the_weekday() -> None:
-    rate = day_rate([(6, 1.0), (18, 3.0)], 3 * 86_400, WallClock(hour=12, weekday=4), weekdays=[1, 1, 1, 1, 1, 0.5, 0.0])
+    rate = day_rate(
+        [(6, 1.0), (18, 3.0)], 3 * 86_400, WallClock(hour=12, weekday=4), weekdays=[1, 1, 1, 1, 1, 0.5, 0.0]
+    )
     assert at(rate, 3) == pytest.approx(2.5)  # Friday, 15:00
     assert at(rate, 6) == pytest.approx(3.0, abs=0.001)
     assert at(rate, 11.99) == pytest.approx(2.0, abs=0.01)

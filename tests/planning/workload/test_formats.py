@@ -47,7 +47,17 @@ def test_what_is_read_can_be_written_in_our_own_form(tmp_path: Path, known: Form
     write_trace(tmp_path / "own.jsonl", trace)
     again = read_trace(tmp_path / "own.jsonl")
     np.testing.assert_allclose(again.arrived_s, trace.arrived_s, atol=1e-6)
-    for name in ("prompt_tokens", "output_tokens", "max_tokens", "tenant", "traffic_class", "model", "region", "session", "prefixes"):
+    for name in (
+        "prompt_tokens",
+        "output_tokens",
+        "max_tokens",
+        "tenant",
+        "traffic_class",
+        "model",
+        "region",
+        "session",
+        "prefixes",
+    ):
         before, after = getattr(trace, name), getattr(again, name)
         assert (before is None) == (after is None), name
         if before is not None:
@@ -62,7 +72,10 @@ def test_azure_of_both_years(tmp_path: Path) -> None:
 
 
 def test_burstgpt_of_the_first_release_has_no_sessions_and_failures_are_left_out(tmp_path: Path) -> None:
-    text = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,472,18,490,API log\n9,GPT-4,30,0,30,API log\n"
+    text = (
+        "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,472,18,490,API "
+        "log\n9,GPT-4,30,0,30,API log\n"
+    )
     trace = read(tmp_path, text)
     assert (list(trace.prompt_tokens), trace.session) == ([472], None)
     assert trace.model is not None

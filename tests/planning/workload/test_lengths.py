@@ -13,7 +13,9 @@ lengths = st.one_of(
     st.builds(Fixed, tokens),
     st.tuples(tokens, tokens).map(lambda pair: Uniform(min(pair), max(pair))),
     st.lists(st.integers(1, 9_999), min_size=2, max_size=9).map(
-        lambda values: Quantiles(tuple(np.linspace(0, 100, len(values)).round(3).tolist()), tuple(float(value) for value in sorted(values)))
+        lambda values: Quantiles(
+            tuple(np.linspace(0, 100, len(values)).round(3).tolist()), tuple(float(value) for value in sorted(values))
+        )
     ),
     st.builds(LogNormal, st.integers(1, 9_999).map(float), st.integers(0, 50).map(lambda tenths: tenths / 10)),
 )
@@ -73,7 +75,9 @@ def test_a_bad_length_is_refused_with_what_is_allowed(text: str) -> None:
         parse_lengths(text)
 
 
-@given(rate=st.floats(0.1, 1_000), burstiness=st.floats(0.1, 100), count=st.integers(1, 200), seed=st.integers(0, 1_000))
+@given(
+    rate=st.floats(0.1, 1_000), burstiness=st.floats(0.1, 100), count=st.integers(1, 200), seed=st.integers(0, 1_000)
+)
 def test_arrivals_are_in_order(rate: float, burstiness: float, count: int, seed: int) -> None:
     times = gamma_arrivals(rate, burstiness, count, np.random.default_rng(seed))
     assert len(times) == count
@@ -81,7 +85,9 @@ def test_arrivals_are_in_order(rate: float, burstiness: float, count: int, seed:
     assert (np.diff(times) >= 0).all()
 
 
-@given(rate=st.floats(0.1, 500), burstiness=st.floats(0.2, 10), duration_s=st.floats(0.01, 20), seed=st.integers(0, 1_000))
+@given(
+    rate=st.floats(0.1, 500), burstiness=st.floats(0.2, 10), duration_s=st.floats(0.01, 20), seed=st.integers(0, 1_000)
+)
 def test_arrivals_within_a_duration_stay_in_it(rate: float, burstiness: float, duration_s: float, seed: int) -> None:
     times = arrivals_within(rate, burstiness, duration_s, np.random.default_rng(seed))
     assert len(times) >= 1

@@ -1,10 +1,19 @@
-"""Windows and scales: how many requests remain, when, and what they share; fitted lengths keep their order, prefixes stay within prompts."""
+"""Windows and scales: how many requests remain, when, and what they share; fitted lengths keep their order, prefixes
+stay within prompts."""
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planning.workload.scaling import first_requests, fitted, load_scaled, scale_lengths, scale_to_fit, time_scaled, window
+from planning.workload.scaling import (
+    first_requests,
+    fitted,
+    load_scaled,
+    scale_lengths,
+    scale_to_fit,
+    time_scaled,
+    window,
+)
 from planning.workload.trace import Labels, Prefixes, Trace
 
 
@@ -17,7 +26,9 @@ def built(gaps: list[float], talks: int) -> Trace:
         np.full(count, 5),
         tenant=Labels(("a", "b", ""), codes.astype(np.int32)),
         session=np.arange(count) % talks - 1,
-        prefixes=Prefixes(10, np.arange(count), np.zeros(count, dtype=np.int64), np.arange(1, count + 1, dtype=np.int32)),
+        prefixes=Prefixes(
+            10, np.arange(count), np.zeros(count, dtype=np.int64), np.arange(1, count + 1, dtype=np.int32)
+        ),
     )
 
 
@@ -66,7 +77,9 @@ def test_more_load_is_copies_of_other_users_in_the_same_time(trace: Trace, scale
         assert len(set(hashes(scaled))) == 2 * len(trace)
         assert scaled.session is not None
         assert trace.session is not None
-        assert len(np.unique(scaled.session[scaled.session >= 0])) == 2 * len(np.unique(trace.session[trace.session >= 0]))
+        assert len(np.unique(scaled.session[scaled.session >= 0])) == 2 * len(
+            np.unique(trace.session[trace.session >= 0])
+        )
     if scale == 1.0:
         assert hashes(scaled) == hashes(trace)
 

@@ -9,7 +9,10 @@ from planning.workload.servegen import ServeGenClient, ServeGenError, drawn_trac
 from planning.workload.traffic import TrafficError, draw, load_traffic, parse_traffic
 from tests.planning.workload.real import real
 
-RATES = "model,client,t,rate,cv,dist,p1,p2\nm,0,0,2,1,Gamma,1,1\nm,0,600,0.5,1,Weibull,0.5,1\nm,3,600,1,1,Gamma,0.01,1\nn,9,0,1,1,Gamma,1,1\n"
+RATES = (
+    "model,client,t,rate,cv,dist,p1,p2\nm,0,0,2,1,Gamma,1,1\nm,0,600,0.5,1,Weibull,0.5,1\n"
+    "m,3,600,1,1,Gamma,0.01,1\nn,9,0,1,1,Gamma,1,1\n"
+)
 LENGTHS = "".join(
     ["model,client,t,field,mean,min,max,q50\n"]
     + [
@@ -28,7 +31,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 def drawn(
-    clients: dict[str, ServeGenClient], *, from_s: float = 0, to_s: float = 1_200, scale: float = 1.0, maximum: int = 10**6
+    clients: dict[str, ServeGenClient],
+    *,
+    from_s: float = 0,
+    to_s: float = 1_200,
+    scale: float = 1.0,
+    maximum: int = 10**6,
 ) -> tuple[int, list[str], float]:
     trace = drawn_trace(clients, from_s, to_s, scale, np.random.default_rng(0), maximum)
     assert (np.diff(trace.arrived_s) >= 0).all()
@@ -47,7 +55,11 @@ def test_counts_are_those_that_were_recorded(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "text", "problem"), [("x", RATES, "servegen.model = 'x': not in .*; allowed: m, n"), ("m", "model,client\nm,0\n", "are not ServeGen's")]
+    ("model", "text", "problem"),
+    [
+        ("x", RATES, "servegen.model = 'x': not in .*; allowed: m, n"),
+        ("m", "model,client\nm,0\n", "are not ServeGen's"),
+    ],
 )
 def test_bad_tables_are_named(folder: Path, model: str, text: str, problem: str) -> None:
     (folder / "servegen_client_rates_600s.csv").write_text(text)
@@ -72,6 +84,10 @@ def test_the_real_tables_are_drawn_from() -> None:
     pytest.importorskip("pyarrow", reason="the real tables are Parquet")
     clients = read_tables(real("servegen_client_rates_600s.parquet").parent, "m-small")
     trace = drawn_trace(clients, 36_000, 39_600, 0.01, np.random.default_rng(0), 10**6)
-    recorded = sum(window.rate for client in clients.values() for window in client.windows if 36_000 <= window.at_s < 39_600) * 600 * 0.01
+    recorded = (
+        sum(window.rate for client in clients.values() for window in client.windows if 36_000 <= window.at_s < 39_600)
+        * 600
+        * 0.01
+    )
     assert len(trace) == pytest.approx(recorded, rel=0.05)
     assert 50 < np.median(trace.prompt_tokens) < 5_000

@@ -1,4 +1,5 @@
-"""Reading traces: what is wrong is named, files may be packed, and the real traces are read. Formats one by one: test_formats.py."""
+"""Reading traces: what is wrong is named, files may be packed, and the real traces are read. Formats one by one:
+test_formats.py."""
 
 import gzip
 from pathlib import Path
@@ -28,7 +29,11 @@ def test_the_limit_takes_the_first_to_arrive(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no known format; allowed: Azure CSV, BurstGPT CSV, Mooncake JSONL, raylane ledger JSONL, raylane trace JSONL"),
+        (
+            "",
+            "no known format; allowed: Azure CSV, BurstGPT CSV, Mooncake JSONL, raylane ledger JSONL, raylane trace "
+            "JSONL",
+        ),
         ("model,t\na,1\n", "no known format"),
         (AZURE.sample.splitlines()[0] + "\n", "holds no request"),
         (AZURE.sample + "2023-11-16 18:15:51,12\n", "not a whole Azure CSV trace"),
@@ -38,7 +43,11 @@ def test_the_limit_takes_the_first_to_arrive(tmp_path: Path) -> None:
         (MOONCAKE.sample.replace("1100", "-4"), "-4 tokens; allowed: 0 or more"),
         (MOONCAKE.sample.replace("277", "1e999"), "a time that is no number"),
         ('{"raylane_trace": 2, "chunk_tokens": 64}\n', "raylane_trace = 2: allowed: 1"),
-        ('{"raylane_trace": 1, "chunk_tokens": 8}\n{"arrived_s": 0, "prompt_tokens": 9, "output_tokens": 1, "prefix": [3]}\n', "allowed: pairs"),
+        (
+            '{"raylane_trace": 1, "chunk_tokens": 8}\n{"arrived_s": 0, "prompt_tokens": 9, "output_tokens": 1, '
+            '"prefix": [3]}\n',
+            "allowed: pairs",
+        ),
     ],
 )
 def test_a_bad_trace_names_the_file_and_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:

@@ -1,6 +1,7 @@
 """The cluster of simulated engines: two gateways, and two models that differ in how many replicas there are.
 
-`BIG` is the shipped spec's, with two replicas in a spot pool. `SMALL` follows the load: eight requests fill a replica, one to four may run.
+`BIG` is the shipped spec's, with two replicas in a spot pool. `SMALL` follows the load: eight requests fill a replica,
+one to four may run.
 """
 
 import json
@@ -78,7 +79,8 @@ def held_simulated(tmp_path_factory: pytest.TempPathFactory, metadata: Metadata)
 
 @pytest.fixture(scope="package")
 def vllm_meanwhile(request: pytest.FixtureRequest, held_simulated: LiveCluster) -> None:
-    """Begins to bring the vLLM cluster up, if a test that comes later needs it: for modules that wait most of the time, and start few replicas."""
+    """Begins to bring the vLLM cluster up, if a test that comes later needs it: for modules that wait most of the time,
+    and start few replicas."""
     if any("held_cluster" in getattr(item, "fixturenames", ()) for item in request.session.items):
         request.getfixturevalue("begun_vllm")
 

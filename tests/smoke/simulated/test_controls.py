@@ -1,4 +1,5 @@
-"""Day-2 controls on the real stack: cordon, drain, a spot notice, holds that outlive the directory, the owner's books."""
+"""Day-2 controls on the real stack: cordon, drain, a spot notice, holds that outlive the directory, the owner's
+books."""
 
 import json
 import os
@@ -34,7 +35,12 @@ def ask(simulated: LiveCluster) -> str:
 
 
 def order(simulated: LiveCluster, path: str, **body: Any) -> Any:
-    answer = requests.post(simulated.url + path, json={"by": "test", **body}, headers={"authorization": f"Bearer {simulated.secret()}"}, timeout=30)
+    answer = requests.post(
+        simulated.url + path,
+        json={"by": "test", **body},
+        headers={"authorization": f"Bearer {simulated.secret()}"},
+        timeout=30,
+    )
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -46,7 +52,10 @@ def audit(simulated: LiveCluster) -> list[dict[str, Any]]:
 def test_a_cordoned_replica_gets_nothing_new(simulated: LiveCluster) -> None:
     first, second = ids(simulated)
     simulated.done("cordon", first.rsplit("#", 1)[1], "--why", "a test")
-    assert {replica["replica_id"]: replica["state"] for replica in simulated.replicas()} == {first: "cordoned", second: "ready"}
+    assert {replica["replica_id"]: replica["state"] for replica in simulated.replicas()} == {
+        first: "cordoned",
+        second: "ready",
+    }
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(lambda _: ask(simulated), range(16))) == {second}
     assert "cordoned by" in simulated.done("status", "--once")
@@ -88,7 +97,9 @@ def test_a_spot_notice_drains_and_replaces_without_an_error(simulated: LiveClust
     with ThreadPoolExecutor(4) as pool:
         futures = [pool.submit(load) for _ in range(4)]
         try:
-            while before & set(ids(simulated)):  # whoever asks next gets the notice, which may be one that has just come
+            while before & set(
+                ids(simulated)
+            ):  # whoever asks next gets the notice, which may be one that has just come
                 known = set(ids(simulated))
                 with metadata.lock:
                     metadata.notices = 1
@@ -132,7 +143,9 @@ def test_the_owner_shows_its_books(simulated: LiveCluster) -> None:
     ask(simulated)
     url = simulated.owner_url() + f"{SCALING_PATH}/{MODEL}"
     assert requests.get(url, timeout=10).status_code == 401
-    answer = requests.get(url, params={"latency_span_s": "600"}, headers={"authorization": f"Bearer {simulated.secret()}"}, timeout=10)
+    answer = requests.get(
+        url, params={"latency_span_s": "600"}, headers={"authorization": f"Bearer {simulated.secret()}"}, timeout=10
+    )
     books = read_scaling_facts(answer.content)
     assert len(books.snapshot.replicas) == REPLICAS
     assert books.latencies is not None

@@ -60,7 +60,10 @@ def test_completions_and_the_tokenizer(client: openai.OpenAI, simulated: LiveClu
 
 
 def test_models_and_status_say_so(client: openai.OpenAI, simulated: LiveCluster) -> None:
-    assert [(card.id, card.owned_by) for card in client.models.list()] == [(MODEL, "raylane-simulated"), (SMALL, "raylane-simulated")]
+    assert [(card.id, card.owned_by) for card in client.models.list()] == [
+        (MODEL, "raylane-simulated"),
+        (SMALL, "raylane-simulated"),
+    ]
     assert simulated.model()["engine"] == "simulated"
     for command in ("status", "top"):
         assert "SIMULATED" in simulated.cli(command, "--once").stdout
@@ -84,7 +87,9 @@ async def test_clients_that_leave_free_the_engines(simulated: LiveCluster) -> No
                     pass
 
         asking = [asyncio.create_task(ask(number % 2 == 0)) for number in range(12)]
-        await asyncio.to_thread(eventually, lambda: sum(replica["engine_running"] for replica in simulated.replicas()) == 12)
+        await asyncio.to_thread(
+            eventually, lambda: sum(replica["engine_running"] for replica in simulated.replicas()) == 12
+        )
         assert len({replica["replica_id"] for replica in simulated.replicas() if replica["engine_running"]}) == REPLICAS
         for task in asking:
             task.cancel()

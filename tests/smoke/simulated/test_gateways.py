@@ -1,4 +1,5 @@
-"""Two gateways of one cell, live: both answer for the model, and the owner's death costs the other one's clients nothing."""
+"""Two gateways of one cell, live: both answer for the model, and the owner's death costs the other one's clients
+nothing."""
 
 import asyncio
 import os
@@ -23,7 +24,9 @@ async def streams(cluster: LiveCluster, count: int, max_tokens: int) -> list[asy
 
     async def one() -> Answer:
         async with clients() as session:
-            return await ask(session, cluster.url, model=BIG, max_tokens=max_tokens, stream_options={"include_usage": True})
+            return await ask(
+                session, cluster.url, model=BIG, max_tokens=max_tokens, stream_options={"include_usage": True}
+            )
 
     return [asyncio.create_task(one()) for _ in range(count)]
 

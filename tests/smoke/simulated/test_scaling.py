@@ -1,4 +1,5 @@
-"""Replicas that follow the load, on the real stack: Serve's controller, the owner's books, simulated engines that eight requests fill."""
+"""Replicas that follow the load, on the real stack: Serve's controller, the owner's books, simulated engines that eight
+requests fill."""
 
 import json
 import signal
@@ -12,7 +13,19 @@ import requests
 
 from autoscaling.log.reader import lines_of, replay
 from tests.live.cluster import LiveCluster, eventually
-from tests.live.scaling import apply, burst, logs, metric, names, ramp, read_header, ready, records, scaling, zero_and_back
+from tests.live.scaling import (
+    apply,
+    burst,
+    logs,
+    metric,
+    names,
+    ramp,
+    read_header,
+    ready,
+    records,
+    scaling,
+    zero_and_back,
+)
 from tests.smoke.simulated.conftest import MAX, SEQUENCES
 from tests.smoke.simulated.conftest import SMALL as MODEL
 
@@ -23,7 +36,9 @@ LONG: dict[str, Any] = {"model": MODEL, "prompt": "one two three", "max_tokens":
 
 @pytest.fixture
 async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=None)) as session:
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=None)
+    ) as session:
         yield session
 
 

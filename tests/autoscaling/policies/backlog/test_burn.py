@@ -16,7 +16,10 @@ def second(at_s: float, missed: int, waiting: dict[str, int], arrived: int | Non
         FlowStats("short", "interactive", came, 0.0, 0, came - missed, missed, 2.0),
         FlowStats("long", "document", came, 0.0, 0, came, 0, 10.0),
     )
-    lanes = tuple(lane_like(name, waiting.get(name, 0), 1_000.0 * waiting.get(name, 0), 0.0) for name in ("short", "long", "promoted"))
+    lanes = tuple(
+        lane_like(name, waiting.get(name, 0), 1_000.0 * waiting.get(name, 0), 0.0)
+        for name in ("short", "long", "promoted")
+    )
     return moment(at_s).showing(flows=flows, lanes=lanes)
 
 
@@ -24,7 +27,9 @@ def second(at_s: float, missed: int, waiting: dict[str, int], arrived: int | Non
 def test_how_long_requests_of_the_class_waited_is_known_by_littles_policy(lane: str, share: float) -> None:
     burn = Burn()
     for at_s in range(200):
-        burn.look(second(at_s, at_s // 2, {lane: 1}))  # one in the lane at all times, one a second: each waits for a second
+        burn.look(
+            second(at_s, at_s // 2, {lane: 1})
+        )  # one in the lane at all times, one a second: each waits for a second
     assert burn.worst.traffic_class == "interactive"
     assert burn.worst.rate == pytest.approx(50.0, rel=0.1)
     assert burn.worst.wait_share == pytest.approx(share, rel=0.1)

@@ -143,9 +143,15 @@ def test_without_a_span_nothing_rests() -> None:
 
 
 def swinging(**settings: float) -> list[float]:
-    """Three hours of a load of some seven of nine replicas that swings by more than one of them every quarter of an hour: when the number changed."""
+    """Three hours of a load of some seven of nine replicas that swings by more than one of them every quarter of an
+    hour: when the number changed."""
     replica_profile = Fluid(lambda at_s: 12.0 * (9.0 + 1.5 * math.sin(2.0 * math.pi * at_s / 900.0)), 10)
-    return [at_s for at_s, _ in replica_profile.run_through(make_policy("backlog", settings, replica_profile.replica_profile), 3 * 3_600.0)]
+    return [
+        at_s
+        for at_s, _ in replica_profile.run_through(
+            make_policy("backlog", settings, replica_profile.replica_profile), 3 * 3_600.0
+        )
+    ]
 
 
 def test_a_load_that_swings_by_a_replica_of_nine_moves_nothing_within_ten_minutes() -> None:

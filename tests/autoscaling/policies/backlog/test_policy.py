@@ -29,11 +29,18 @@ LANES = (LanePolicy("short", 2_048, 8, 10, 600), LanePolicy("long", None, 1, 60,
 
 
 def policy(measured: bool = True, start_up_s: float = 20.0, **settings: float) -> BacklogPolicy:
-    return BacklogPolicy(BacklogSettings(**settings), ReplicaProfile(LIMITS, 4.0, COST if measured else None, start_up_s))  # type: ignore[arg-type]
+    return BacklogPolicy(
+        BacklogSettings(**settings), ReplicaProfile(LIMITS, 4.0, COST if measured else None, start_up_s)
+    )  # type: ignore[arg-type]
 
 
 def outcome(
-    phases: list[tuple[float, float]], bounds: Bounds, start_up_s: float = 20.0, measured: bool = True, replicas: int = 1, **settings: float
+    phases: list[tuple[float, float]],
+    bounds: Bounds,
+    start_up_s: float = 20.0,
+    measured: bool = True,
+    replicas: int = 1,
+    **settings: float,
 ) -> SimulationOutcome:
     """`phases`: requests a second for so many seconds."""
     rng, times, begin = np.random.default_rng(3), [], 0.0
@@ -44,9 +51,13 @@ def outcome(
     arrived = np.concatenate(times)
     prompts = rng.lognormal(6.2, 0.8, len(arrived)).astype(np.int64).clip(1, 6_000)
     answers = rng.lognormal(5.5, 0.6, len(arrived)).astype(np.int64).clip(1, 2_000)
-    scaling = SimulatedScaling(Autoscaler(policy(measured, start_up_s, **settings), bounds), begin, start_up_s=(start_up_s,))
+    scaling = SimulatedScaling(
+        Autoscaler(policy(measured, start_up_s, **settings), bounds), begin, start_up_s=(start_up_s,)
+    )
     return CellSimulator(
-        CellSettings(replicas, LIMITS, SchedulingPolicy(lanes=LANES), scaling=scaling), COST, plain_workload(arrived, prompts, answers, 2.0)
+        CellSettings(replicas, LIMITS, SchedulingPolicy(lanes=LANES), scaling=scaling),
+        COST,
+        plain_workload(arrived, prompts, answers, 2.0),
     ).run()
 
 
@@ -58,12 +69,22 @@ def test_a_ramp_up_and_down_loses_nothing_and_ends_where_it_began(measured: bool
     maximum = max(decision.requested for decision in out.scalings)
     assert 4 <= maximum <= 8
     assert out.scalings[-1].applied <= 2
-    assert {decision.reason for decision in out.scalings if decision.changes} <= {"demand", "backlog", "occupancy", "consolidate", "slo_burn"}
+    assert {decision.reason for decision in out.scalings if decision.changes} <= {
+        "demand",
+        "backlog",
+        "occupancy",
+        "consolidate",
+        "slo_burn",
+    }
 
 
 def test_a_burst_is_answered_within_seconds() -> None:
     out = outcome([(1, 300), (20, 60)], Bounds(1, 16))
-    first = next(decision for decision in out.scalings if decision.changes and decision.requested > decision.applied and decision.at_s > 300)
+    first = next(
+        decision
+        for decision in out.scalings
+        if decision.changes and decision.requested > decision.applied and decision.at_s > 300
+    )
     assert first.at_s < 310
 
 
@@ -81,15 +102,19 @@ def test_nothing_arrives_and_the_last_goes_and_the_first_request_brings_one_back
     assert not np.isnan(out.finished_s).any()
 
 
-def unresponsive_after(busy_s: int, until_s: int, bounds: Bounds, stray: float = 0.0, **settings: float) -> list[ScalingDecision]:
-    """Salvos of ten requests that are worth some seven replicas, and then next to nothing: `stray` requests a second. What is asked for is there at
-    once. Every decision that changed the number."""
+def unresponsive_after(
+    busy_s: int, until_s: int, bounds: Bounds, stray: float = 0.0, **settings: float
+) -> list[ScalingDecision]:
+    """Salvos of ten requests that are worth some seven replicas, and then next to nothing: `stray` requests a second.
+    What is asked for is there at once. Every decision that changed the number."""
     scaler = Autoscaler(policy(start_up_s=20.0, **settings), bounds)
     rng = np.random.default_rng(5)
     arrived, number, changes = 0, bounds.maximum, []
     for second in range(until_s):
         arrived += 10 * int(rng.poisson(1.0)) if second < busy_s else int(rng.poisson(stray))
-        now = moment(float(second), ready=number, arrived_work=2_000.0 * arrived, counted=arrived, output_tokens=300 * arrived)
+        now = moment(
+            float(second), ready=number, arrived_work=2_000.0 * arrived, counted=arrived, output_tokens=300 * arrived
+        )
         decision = scaler.decide(now.showing(flows=(replace(now.flows[0], arrived=arrived),)))
         if decision.changes:
             changes.append(decision)
@@ -103,7 +128,9 @@ def test_a_fleet_whose_traffic_stops_goes_home_by_halves_and_never_comes_back_fo
     assert [one.requested for one in changes if one.requested > one.applied] == []
     assert changes[-1].requested == minimum
     assert all(2 * one.requested >= one.applied for one in changes if one.applied > 1)
-    assert all(later.at_s - one.at_s >= 600 for one, later in pairwise(changes) if later.policy_reason is not PolicyReason.IDLE)
+    assert all(
+        later.at_s - one.at_s >= 600 for one, later in pairwise(changes) if later.policy_reason is not PolicyReason.IDLE
+    )
     assert changes[0].at_s >= 1_500
     assert PolicyReason.TRAFFIC_DROP in {one.policy_reason for one in changes}
 
@@ -150,7 +177,9 @@ def test_a_unresponsive_replica_that_speaks_again_is_no_step_up() -> None:
     unresponsive = (*replicas(4), *replicas(1, ReplicaStatus.UNRESPONSIVE))
     desired = []
     for second in range(200):
-        now = moment(float(second), ready=5, arrived_work=100.0 * second, counted=2 * second, output_tokens=200 * second)
+        now = moment(
+            float(second), ready=5, arrived_work=100.0 * second, counted=2 * second, output_tokens=200 * second
+        )
         desired.append(one.decide(now.showing(replicas=unresponsive) if second < 40 else now).replicas)
     assert desired[-1] == 1
 
@@ -158,19 +187,28 @@ def test_a_unresponsive_replica_that_speaks_again_is_no_step_up() -> None:
 def missing(second: int, ready: int, sequences: int, waiting: bool) -> Signals:
     """Half the first tokens are late; one request is in the lane at all times, where one waits."""
     counted = {"counted": second, "output_tokens": 20 * second}
-    now = moment(float(second), ready=ready, arrived_work=100.0 * second, waiting_work=100.0 if waiting else 0.0, **counted)
+    now = moment(
+        float(second), ready=ready, arrived_work=100.0 * second, waiting_work=100.0 if waiting else 0.0, **counted
+    )
     flow = replace(now.flows[0], arrived=second, met=second, missed=second)
     return now.showing(replicas=tuple(replace(one, sequences=sequences) for one in now.replicas), flows=(flow,))
 
 
 @pytest.mark.parametrize("sequences", [20, 30, 33, 35])
-def test_missed_promises_bring_a_replica_where_the_need_is_covered_and_where_the_margin_holds_it_back(sequences: int) -> None:
+def test_missed_promises_bring_a_replica_where_the_need_is_covered_and_where_the_margin_holds_it_back(
+    sequences: int,
+) -> None:
     one, calm = policy(start_up_s=10.0, occupancy=1.0), policy(start_up_s=10.0, occupancy=1.0)
     for second in range(200):
         now = missing(second, 1, sequences, waiting=True)
         held, desired = calm.decide(now.showing(flows=(replace(now.flows[0], missed=0),))), one.decide(now)
     assert held.terms["occupancy"] == pytest.approx(sequences / 32, rel=0.05)
-    assert (held.replicas, desired.replicas, desired.policy_reason, desired.concern) == (1, 2, PolicyReason.SLO_BURN, None)
+    assert (held.replicas, desired.replicas, desired.policy_reason, desired.concern) == (
+        1,
+        2,
+        PolicyReason.SLO_BURN,
+        None,
+    )
 
 
 def test_missed_promises_bring_none_where_nothing_waits_for_it_and_that_is_told() -> None:

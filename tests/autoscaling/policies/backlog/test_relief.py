@@ -42,7 +42,11 @@ def test_a_step_is_judged_once_its_replica_has_worked_for_a_while() -> None:
 
 
 def test_a_step_that_helped_a_little_or_met_more_load_or_was_for_another_class_was_not_in_vain() -> None:
-    for burning, work in ((Burning("interactive", 30.0, 1.0), 100.0), (FAST, 160.0), (Burning("batch", 50.0, 1.0), 100.0)):
+    for burning, work in (
+        (Burning("interactive", 30.0, 1.0), 100.0),
+        (FAST, 160.0),
+        (Burning("batch", 50.0, 1.0), 100.0),
+    ):
         relief = Relief()
         relief.stepped(0.0, 2, FAST, 100.0)
         assert relief.concern(60.0 + JUDGED_S, 3, burning, JUDGED_S, work) is None

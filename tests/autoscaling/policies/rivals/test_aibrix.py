@@ -33,7 +33,9 @@ def test_compute_target_replicas(settings: AibrixSettings, current: int, use: fl
 def test_kv_usage_of_the_ready_replicas_counts() -> None:
     policy = Aibrix(AibrixSettings())
     assert policy.decide(moment(0.0, ready=4, kv_share=0.75)).replicas == 6
-    assert policy.decide(moment(10.0, ready=4, unresponsive=1, draining=1, kv_share=0.75)).terms["kv_usage"] == pytest.approx(0.75)
+    assert policy.decide(moment(10.0, ready=4, unresponsive=1, draining=1, kv_share=0.75)).terms[
+        "kv_usage"
+    ] == pytest.approx(0.75)
 
 
 def test_one_unresponsive_replica_blocks_nothing_and_no_ready_one_everything() -> None:

@@ -1,5 +1,5 @@
-"""Dynamo's planner: inputs and answers of its own unit cases, by their names, with the costs that they train its model with; and both loops
-together."""
+"""Dynamo's planner: inputs and answers of its own unit cases, by their names, with the costs that they train its model
+with; and both loops together."""
 
 from typing import Any
 
@@ -26,7 +26,10 @@ PREFILL = CostModel(line(0.001, 1e-5), line(0.0, 0.0), plain_attention(0.0, 0.0)
 
 def fleet(count: int, kv_tokens: int, queued: int) -> Signals:
     """Replicas alike, one sequence decoding on each."""
-    replicas = tuple(replica_like(f"r{index}", ReplicaStatus.READY, 1, 64, kv_tokens, 1 << 30, queued, None) for index in range(count))
+    replicas = tuple(
+        replica_like(f"r{index}", ReplicaStatus.READY, 1, 64, kv_tokens, 1 << 30, queued, None)
+        for index in range(count)
+    )
     return signals_like(5.0, 1e9, 0.0, 1, count, 0, None, replicas, (), (), 0, 0.0, 0, 0)
 
 
@@ -91,7 +94,16 @@ def busy(at_s: float, rate: float, ready: int, starting: int = 0, unresponsive: 
     """Steady requests of 800 and 200 tokens since the start."""
     arrived = int(rate * at_s)
     tokens: dict[str, Any] = {"prompt_tokens": 800 * arrived, "ended": arrived, "output_tokens": 200 * arrived}
-    return moment(at_s, ready=ready, starting=starting, unresponsive=unresponsive, running=running, kv_share=running / 160, arrived=arrived, **tokens)
+    return moment(
+        at_s,
+        ready=ready,
+        starting=starting,
+        unresponsive=unresponsive,
+        running=running,
+        kv_share=running / 160,
+        arrived=arrived,
+        **tokens,
+    )
 
 
 def test_the_forecast_is_a_floor() -> None:
@@ -114,7 +126,17 @@ def test_one_forecast_moves_the_floor_by_eight_at_most() -> None:
 def test_it_waits_while_a_change_is_under_way_or_a_replica_is_unresponsive() -> None:
     policy = Dynamo(DynamoSettings(), REPLICA_PROFILE)
     for at_s, starting, unresponsive in ((0.0, 1, 0), (5.0, 0, 1)):
-        desired = policy.decide(moment(at_s, ready=2, starting=starting, unresponsive=unresponsive, waiting=100_000, arrived=10, prompt_tokens=8_000))
+        desired = policy.decide(
+            moment(
+                at_s,
+                ready=2,
+                starting=starting,
+                unresponsive=unresponsive,
+                waiting=100_000,
+                arrived=10,
+                prompt_tokens=8_000,
+            )
+        )
         assert (desired.replicas, desired.policy_reason) == (3, PolicyReason.STEADY)
 
 

@@ -1,4 +1,5 @@
-"""The HorizontalPodAutoscaler: inputs and answers of Kubernetes' own unit cases, by their names, and the policy as a whole."""
+"""The HorizontalPodAutoscaler: inputs and answers of Kubernetes' own unit cases, by their names, and the policy as a
+whole."""
 
 import pytest
 
@@ -32,7 +33,9 @@ from tests.autoscaling.policies.moments import moment
         pytest.param(2, 2, 0, 0.0, 5.0, 0, id="nothing waits"),
     ],
 )
-def test_a_metric_of_each_pod(current: int, ready: int, missing: int, total: float, target: float, desired: int) -> None:
+def test_a_metric_of_each_pod(
+    current: int, ready: int, missing: int, total: float, target: float, desired: int
+) -> None:
     """`TestReplicaCalc...` in replica_calculator_test.go, and what follows from the code."""
     assert by_pod_metric(current, ready, missing, total, target, 0.1) == desired
 
@@ -112,7 +115,10 @@ def test_steps_count_as_far_as_they_were_taken() -> None:
 
 def test_it_doubles_every_sync_and_shrinks_after_five_minutes() -> None:
     policy = Hpa(HpaSettings())
-    assert [policy.decide(moment(15.0 * step, ready=ready, waiting=400)).replicas for step, ready in enumerate((1, 5, 10, 20, 40))] == [
+    assert [
+        policy.decide(moment(15.0 * step, ready=ready, waiting=400)).replicas
+        for step, ready in enumerate((1, 5, 10, 20, 40))
+    ] == [
         5,
         10,
         20,

@@ -8,7 +8,9 @@ from autoscaling.policies.policy import PolicyReason
 from autoscaling.policies.rivals.knative import Knative, KnativeSettings
 from tests.autoscaling.policies.moments import moment
 
-CASES = KnativeSettings(target_concurrency=10.0, target_utilisation=1.0, max_scale_up_rate=10.0, max_scale_down_rate=10.0)
+CASES = KnativeSettings(
+    target_concurrency=10.0, target_utilisation=1.0, max_scale_up_rate=10.0, max_scale_down_rate=10.0
+)
 """As `newTestAutoscaler(10, ...)` in autoscaler_test.go."""
 ONE = replace(CASES, target_concurrency=1.0)
 
@@ -21,7 +23,9 @@ ONE = replace(CASES, target_concurrency=1.0)
         pytest.param(CASES, 1, 50.0, 49.0, 5, id="Autoscaler0TBC"),
         pytest.param(CASES, 1, 50.0, 50.0, 5, id="AutoscalerStableModeNoChange"),
         pytest.param(CASES, 5, 50.0, 50.0, 5, id="AutoscalerStableModeNoChangeAlreadyScaled"),
-        pytest.param(replace(ONE, max_scale_up_rate=1.1), 2, 3.0, 3.1, 3, id="AutoscalerStableModeIncreaseWithSmallScaleUpRate"),
+        pytest.param(
+            replace(ONE, max_scale_up_rate=1.1), 2, 3.0, 3.1, 3, id="AutoscalerStableModeIncreaseWithSmallScaleUpRate"
+        ),
         pytest.param(CASES, 1, 50.0, 100.0, 10, id="AutoscalerPanicModeDoublePodCount"),
         pytest.param(CASES, 1, 1_000.0, 1_001.0, 10, id="TestAutoscalerRateLimitScaleUp"),
         pytest.param(CASES, 0, 1_000.0, 888.0, 10, id="TestAutoscalerUseOnePodAsMinimumIfEndpointsNotFound"),
@@ -34,12 +38,21 @@ def test_the_decider(settings: KnativeSettings, ready: int, stable: float, panic
 @pytest.mark.parametrize(
     ("settings", "ready", "stable", "panic", "desired"),
     [
-        pytest.param(replace(CASES, max_scale_down_rate=1.1), 100, 1.0, 1.0, 90, id="AutoscalerStableModeDecreaseWithSmallScaleDownRate"),
+        pytest.param(
+            replace(CASES, max_scale_down_rate=1.1),
+            100,
+            1.0,
+            1.0,
+            90,
+            id="AutoscalerStableModeDecreaseWithSmallScaleDownRate",
+        ),
         pytest.param(CASES, 100, 1.0, 1.0, 10, id="TestAutoscalerRateLimitScaleDown"),
         pytest.param(CASES, 8, 50.0, 50.0, 5, id="TestAutoscalerStableModeDecrease"),
     ],
 )
-def test_the_decider_out_of_the_panic_in_which_it_begins(settings: KnativeSettings, ready: int, stable: float, panic: float, desired: int) -> None:
+def test_the_decider_out_of_the_panic_in_which_it_begins(
+    settings: KnativeSettings, ready: int, stable: float, panic: float, desired: int
+) -> None:
     policy = Knative(settings)
     policy.scale(0.0, 1, 0.0, 0.0)
     assert policy.scale(2.0, ready, stable, panic) == desired

@@ -32,7 +32,9 @@ def test_the_formula(provisioned: int, ready: int, saturation: float, desired: i
 def test_the_worse_of_both_latencies_over_its_slo_counts_clamped_and_smoothed() -> None:
     policy = Llmd(GUIDE)
     assert policy.decide(moment(0.0, ready=3, latencies=latencies(1.2, 0.05))).terms["saturation"] == pytest.approx(0.5)
-    assert policy.decide(moment(15.0, ready=3, latencies=latencies(30.0, 0.05))).terms["saturation"] == pytest.approx((0.5 + 2.0) / 2)
+    assert policy.decide(moment(15.0, ready=3, latencies=latencies(30.0, 0.05))).terms["saturation"] == pytest.approx(
+        (0.5 + 2.0) / 2
+    )
     assert policy.decide(moment(30.0, ready=3, latencies=None)).terms["saturation"] == pytest.approx(2.5 / 3)
 
 

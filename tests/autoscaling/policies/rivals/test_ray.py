@@ -1,4 +1,5 @@
-"""Ray Serve's policies: the same decisions as Ray's own wrapper and aggregation with its clock set to ours, and what their settings do."""
+"""Ray Serve's policies: the same decisions as Ray's own wrapper and aggregation with its clock set to ours, and what
+their settings do."""
 
 import math
 import random
@@ -28,7 +29,9 @@ def test_the_mean_is_that_of_rays_own_aggregation() -> None:
 
 @pytest.mark.parametrize("delays", [RayDelays(), RayDelays(10.0, 60.0, 20.0, 2.0, 0.5)])
 @pytest.mark.parametrize("seed", range(5))
-def test_every_decision_is_that_of_rays_own_wrapper(monkeypatch: pytest.MonkeyPatch, delays: RayDelays, seed: int) -> None:
+def test_every_decision_is_that_of_rays_own_wrapper(
+    monkeypatch: pytest.MonkeyPatch, delays: RayDelays, seed: int
+) -> None:
     """The wrapper reads the clock: here its clock is that of the signals."""
     rng, clock = random.Random(seed), [1_000.0]
     monkeypatch.setattr(ray, "time", types.SimpleNamespace(time=lambda: clock[0]))

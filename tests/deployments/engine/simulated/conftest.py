@@ -23,7 +23,14 @@ def costs(tmp_path: Path) -> Path:
     """A cost file: a step takes STEP_S, and 10 us a token."""
     path = tmp_path / "costs.json"
     write_cost_file(
-        path, cost_file("m-simulated", "nothing", "roofline", LIMITS, CostModel(line(STEP_S, 1e-5), line(0.0, 0.0), plain_attention(0.0, 0.0)))
+        path,
+        cost_file(
+            "m-simulated",
+            "nothing",
+            "roofline",
+            LIMITS,
+            CostModel(line(STEP_S, 1e-5), line(0.0, 0.0), plain_attention(0.0, 0.0)),
+        ),
     )
     return path
 
@@ -35,7 +42,15 @@ def make_model(costs: Path) -> Callable[..., Model]:
     def make(**simulated: Any) -> Model:
         settings = {"max_model_len": 4_096, "max_num_seqs": 8, "max_num_batched_tokens": 512}
         section = {"costs": str(costs), "tokens_per_chunk": 8, **simulated}
-        return Model.model_validate({"name": "m-simulated", "source": "org/m", "engine": "simulated", "simulated": section, "settings": settings})
+        return Model.model_validate(
+            {
+                "name": "m-simulated",
+                "source": "org/m",
+                "engine": "simulated",
+                "simulated": section,
+                "settings": settings,
+            }
+        )
 
     return make
 
@@ -46,7 +61,9 @@ async def make_replica(make_model: Callable[..., Model]) -> AsyncIterator[Callab
     replicas: list[ReplicaServer] = []
 
     async def make(**simulated: Any) -> ReplicaServer:
-        replica = ReplicaServer(make_model(**simulated), Identity(f"r{len(replicas)}", "node", "127.0.0.1"), SECRET, start_simulated)
+        replica = ReplicaServer(
+            make_model(**simulated), Identity(f"r{len(replicas)}", "node", "127.0.0.1"), SECRET, start_simulated
+        )
         await replica.start()
         replicas.append(replica)
         return replica

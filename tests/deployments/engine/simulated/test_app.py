@@ -45,11 +45,15 @@ async def replica(make_replica: Make) -> ReplicaServer:
 @pytest.fixture
 async def session(replica: ReplicaServer) -> AsyncIterator[aiohttp.ClientSession]:
     headers = {"Authorization": f"Bearer {SECRET}"}
-    async with aiohttp.ClientSession(replica.facts.url, headers=headers, timeout=aiohttp.ClientTimeout(total=20)) as session:
+    async with aiohttp.ClientSession(
+        replica.facts.url, headers=headers, timeout=aiohttp.ClientTimeout(total=20)
+    ) as session:
         yield session
 
 
-async def chat(session: aiohttp.ClientSession, path: str = "/v1/chat/completions", **fields: Any) -> tuple[int, dict[str, Any]]:
+async def chat(
+    session: aiohttp.ClientSession, path: str = "/v1/chat/completions", **fields: Any
+) -> tuple[int, dict[str, Any]]:
     async with session.post(path, json={**CHAT, **fields}) as response:
         assert response.headers[SIMULATED_HEADER] == "true"
         return response.status, await response.json()
@@ -68,7 +72,11 @@ async def test_a_whole_answer(session: aiohttp.ClientSession) -> None:
     status, answer = await chat(session)
     assert status == 200
     assert time.monotonic() - began >= 20 * STEP_S
-    assert (answer["object"], answer["model"], answer["system_fingerprint"]) == ("chat.completion", "m-simulated", "raylane-simulated")
+    assert (answer["object"], answer["model"], answer["system_fingerprint"]) == (
+        "chat.completion",
+        "m-simulated",
+        "raylane-simulated",
+    )
     (choice,) = answer["choices"]
     assert len(choice["message"]["content"].split()) == 20
     assert choice["finish_reason"] == "length"
@@ -82,7 +90,9 @@ async def test_a_whole_answer(session: aiohttp.ClientSession) -> None:
 
 async def test_a_stream_comes_in_chunks_and_in_time(session: aiohttp.ClientSession) -> None:
     began = time.monotonic()
-    async with session.post("/v1/chat/completions", json={**CHAT, "stream": True, "stream_options": {"include_usage": True}}) as response:
+    async with session.post(
+        "/v1/chat/completions", json={**CHAT, "stream": True, "stream_options": {"include_usage": True}}
+    ) as response:
         assert response.headers[SIMULATED_HEADER] == "true"
         raw = await response.content.read()
     took_s = time.monotonic() - began
@@ -132,7 +142,9 @@ async def test_the_length_of_an_answer_without_a_bound_is_drawn_by_its_seed(sess
 
 
 @pytest.mark.parametrize("prompt", ["one two " * 200, list(range(500)), [list(range(500))]])
-async def test_prompts_of_one_salt_share_the_prefix_cache_and_others_do_not(session: aiohttp.ClientSession, prompt: Any) -> None:
+async def test_prompts_of_one_salt_share_the_prefix_cache_and_others_do_not(
+    session: aiohttp.ClientSession, prompt: Any
+) -> None:
     """As vLLM's do, chat or completion: whole chunks, and never the last token."""
 
     async def cached(**salt: str) -> int:
@@ -141,14 +153,24 @@ async def test_prompts_of_one_salt_share_the_prefix_cache_and_others_do_not(sess
             return int((await response.json())["usage"]["prompt_tokens_details"]["cached_tokens"])
 
     whole = 7 * CHUNK_TOKENS if isinstance(prompt, list) else 8 * CHUNK_TOKENS
-    assert [await cached(), await cached(), await cached(cache_salt="a"), await cached(cache_salt="b")] == [0, whole, 0, 0]
+    assert [await cached(), await cached(), await cached(cache_salt="a"), await cached(cache_salt="b")] == [
+        0,
+        whole,
+        0,
+        0,
+    ]
     assert [await cached(cache_salt="a"), await cached(cache_salt="b"), await cached()] == [whole] * 3
 
 
 @pytest.mark.parametrize(
     ("path", "fields", "status", "reported"),
     [
-        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x" * 13_000}]}, 400, "maximum context length is 4096"),
+        (
+            "/v1/chat/completions",
+            {"messages": [{"role": "user", "content": "x" * 13_000}]},
+            400,
+            "maximum context length is 4096",
+        ),
         ("/v1/chat/completions", {"max_tokens": 0}, 400, "max_tokens"),
         ("/v1/chat/completions", {"model": "other"}, 404, "other"),
         ("/v1/completions", {"prompt": []}, 400, "prompt"),
@@ -185,11 +207,16 @@ async def test_it_says_what_it_is(session: aiohttp.ClientSession) -> None:
 
 
 async def test_without_the_secret_it_is_closed(replica: ReplicaServer) -> None:
-    async with aiohttp.ClientSession(replica.facts.url) as stranger, stranger.post("/v1/chat/completions", json=CHAT) as response:
+    async with (
+        aiohttp.ClientSession(replica.facts.url) as stranger,
+        stranger.post("/v1/chat/completions", json=CHAT) as response,
+    ):
         assert response.status == 401
 
 
-async def next_message(feed: aiohttp.ClientResponse, kind: type[Message], holds: Callable[[Any], bool] = lambda message: True) -> Any:
+async def next_message(
+    feed: aiohttp.ClientResponse, kind: type[Message], holds: Callable[[Any], bool] = lambda message: True
+) -> Any:
     while True:
         message = decode(await feed.content.readline())
         if isinstance(message, kind) and holds(message):
@@ -204,7 +231,12 @@ async def test_the_feed_carries_load_and_statistics(session: aiohttp.ClientSessi
         assert (await next_message(feed, Load, lambda load: load.running == 1)).kv_usage > 0
         finished = await next_message(feed, Finished)
         await asking
-    assert (finished.sequences, finished.prompt_tokens, finished.output_tokens, finished.cached_tokens) == (1, PROMPT_TOKENS, 60, 0)
+    assert (finished.sequences, finished.prompt_tokens, finished.output_tokens, finished.cached_tokens) == (
+        1,
+        PROMPT_TOKENS,
+        60,
+        0,
+    )
     assert finished.prefill_s == pytest.approx(STEP_S + 1e-3, rel=0.01)
     assert finished.decode_s == pytest.approx(59 * (STEP_S + 1e-5), rel=0.01)
     assert finished.queued_s == 0
@@ -255,9 +287,13 @@ async def test_it_drains(session: aiohttp.ClientSession, replica: ReplicaServer)
 
 
 async def test_an_overtaken_epoch_is_refused(session: aiohttp.ClientSession) -> None:
-    async with session.post("/v1/chat/completions", json=CHAT, headers={EPOCH_HEADER: "7", REQUEST_ID_HEADER: "a"}) as response:
+    async with session.post(
+        "/v1/chat/completions", json=CHAT, headers={EPOCH_HEADER: "7", REQUEST_ID_HEADER: "a"}
+    ) as response:
         assert response.status == 200
-    async with session.post("/v1/chat/completions", json=CHAT, headers={EPOCH_HEADER: "6", REQUEST_ID_HEADER: "b"}) as response:
+    async with session.post(
+        "/v1/chat/completions", json=CHAT, headers={EPOCH_HEADER: "6", REQUEST_ID_HEADER: "b"}
+    ) as response:
         assert response.status == 409
 
 
@@ -287,6 +323,10 @@ def test_a_simulated_replica_needs_neither_vllm_nor_torch_nor_numpy() -> None:
     """Forty of them share one machine: what each imports, each pays for."""
     heavy = ("vllm", "torch", "transformers", "numpy", "scipy", "aiohttp", "ray")
     program = (
-        f"import sys, deployments.engine.replica, deployments.engine.simulated.backend; print([name for name in {heavy} if name in sys.modules])"
+        "import sys, deployments.engine.replica, deployments.engine.simulated.backend; print([name for name in "
+        f"{heavy} if name in sys.modules])"
     )
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
+        == "[]"
+    )

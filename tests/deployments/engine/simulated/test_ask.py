@@ -33,14 +33,19 @@ def test_prompts_are_counted_as_the_gateway_expects_them(contents: list[str]) ->
     messages = [{"role": "user", "content": text} for text in contents]
     body = json.dumps({"model": "m", "messages": messages}).encode()
     inquiry = read_inquiry(BodyKind.CHAT, body)
-    assert read_ask(BodyKind.CHAT, body, "m", "id").prompts == (TokenRatio().tokens(inquiry.prompt_chars, inquiry.prompt_ids),)
+    assert read_ask(BodyKind.CHAT, body, "m", "id").prompts == (
+        TokenRatio().tokens(inquiry.prompt_chars, inquiry.prompt_ids),
+    )
 
 
 def ask(max_tokens: int | None = None, min_tokens: int = 0, ignore_eos: bool = False, seed: str = "s") -> Ask:
     return Ask(False, False, (10,), 1, max_tokens, min_tokens, ignore_eos, seed)
 
 
-@given(st.builds(ask, st.none() | st.integers(1, 500), st.integers(0, 500), st.booleans(), st.text(max_size=3)), st.integers(1, 300))
+@given(
+    st.builds(ask, st.none() | st.integers(1, 500), st.integers(0, 500), st.booleans(), st.text(max_size=3)),
+    st.integers(1, 300),
+)
 def test_an_answer_keeps_its_bounds(given: Ask, room: int) -> None:
     tokens, by_itself = answer_tokens(given, 0, room, SIMULATED)
     maximum = room if given.max_tokens is None else min(room, given.max_tokens)

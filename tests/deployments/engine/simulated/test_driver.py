@@ -47,11 +47,15 @@ def driver(per_chunk: int, clock: Clock, speed: float = 1.0) -> tuple[Driver, En
     return Driver(EngineModel(LIMITS, COST), load, per_chunk, speed, clock=clock), load
 
 
-REQUESTS = st.lists(st.tuples(st.floats(0, 2), st.integers(1, 200), st.integers(1, 100), st.booleans()), min_size=1, max_size=20)
+REQUESTS = st.lists(
+    st.tuples(st.floats(0, 2), st.integers(1, 200), st.integers(1, 100), st.booleans()), min_size=1, max_size=20
+)
 
 
 @given(REQUESTS, st.integers(1, 40), st.floats(0.001, 0.5))
-async def test_every_job_ends_once_and_its_tokens_come_in_order(requests: list[tuple[float, int, int, bool]], per_chunk: int, turn_s: float) -> None:
+async def test_every_job_ends_once_and_its_tokens_come_in_order(
+    requests: list[tuple[float, int, int, bool]], per_chunk: int, turn_s: float
+) -> None:
     """However late the turns come; a job that is dropped hears nothing more."""
     clock = Clock()
     driven, load = driver(per_chunk, clock)

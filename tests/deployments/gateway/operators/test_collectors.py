@@ -19,7 +19,13 @@ def test_the_file_is_shown_as_soon_as_it_is_there(tmp_path: Path, caplog: pytest
     figure = Figure(name="ttft/all/p50", live_s=1.0, simulated_s=1.1, error=0.1, raw_error=0.2, spread=0.02, bound=0.1)
     at = AtLoad(load=0.9, runs=3, slowness=(1.0, 1.0, 1.0), requests=100, failed=0, figures=(figure,))
     whole = Published(
-        model="m", replicas=1, costs="c", measured_at="2026-11-20T10:00:00+00:00", capacity_live=10.0, capacity_simulated=9.0, loads=(at,)
+        model="m",
+        replicas=1,
+        costs="c",
+        measured_at="2026-11-20T10:00:00+00:00",
+        capacity_live=10.0,
+        capacity_simulated=9.0,
+        loads=(at,),
     )
     write_published(path, whole)
     page = generate_latest(registry).decode()

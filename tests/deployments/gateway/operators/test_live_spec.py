@@ -13,7 +13,9 @@ NAME = "llama-3.1.replicas"
 def spec(model: dict[str, Any] | None = None, **sections: Any) -> ClusterSpec:
     base = {"name": NAME, "source": "s", "settings": {"max_model_len": 100}, "replicas": {"count": 1, "max": 4}}
     pools = [{"name": "p"}]
-    return ClusterSpec.model_validate({"name": "x", "regions": [{"name": "r", "pools": pools}], "models": [{**base, **(model or {})}], **sections})
+    return ClusterSpec.model_validate(
+        {"name": "x", "regions": [{"name": "r", "pools": pools}], "models": [{**base, **(model or {})}], **sections}
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""Drawn traffic: it follows the file and the seed, streams do not disturb each other, conversations and system prompts share what they should."""
+"""Drawn traffic: it follows the file and the seed, streams do not disturb each other, conversations and system prompts
+share what they should."""
 
 from dataclasses import fields
 from typing import Any
@@ -37,7 +38,9 @@ def drawn(*streams: dict[str, Any], seed: int = 0, **more: object) -> Trace:
 
 
 def same(first: Trace, second: Trace) -> bool:
-    return all(str(getattr(first, one.name)) == str(getattr(second, one.name)) for one in fields(Trace)) and len(first) == len(second)
+    return all(str(getattr(first, one.name)) == str(getattr(second, one.name)) for one in fields(Trace)) and len(
+        first
+    ) == len(second)
 
 
 def test_the_same_seed_gives_the_same_requests_and_another_one_others() -> None:
@@ -62,7 +65,9 @@ def test_a_stream_that_is_added_leaves_the_others_as_they_were() -> None:
     st.sampled_from([0.0, 0.5, 1.0]),
     st.integers(0, 9),
 )
-def test_conversations_grow_and_share_what_was_said(turns: float, pause_s: int, context: int, chunk: int, text: int, share: float, seed: int) -> None:
+def test_conversations_grow_and_share_what_was_said(
+    turns: float, pause_s: int, context: int, chunk: int, text: int, share: float, seed: int
+) -> None:
     sessions = {"turns": turns, "pause_s": pause_s, "context_tokens": context}
     prefix = {"count": 2, "tokens": text, "share": share}
     trace = drawn({**CHAT, "sessions": sessions, "prefix": prefix}, seed=seed, duration_s=100, chunk_tokens=chunk)
@@ -78,7 +83,9 @@ def test_conversations_grow_and_share_what_was_said(turns: float, pause_s: int, 
         for index in range(1, len(talk)):
             before = talk.prefixes[index - 1]
             assert talk.prefixes[index][: len(before)] == before
-    firsts = {number: trace.prefixes[int(np.flatnonzero(trace.session == number)[0])] for number in np.unique(trace.session)}
+    firsts = {
+        number: trace.prefixes[int(np.flatnonzero(trace.session == number)[0])] for number in np.unique(trace.session)
+    }
     beyond = [hashes[text // chunk :] for hashes in firsts.values()]
     own = [hash_ for hashes in beyond for hash_ in hashes]
     assert len(own) == len(set(own))  # what lies beyond the system prompt is each conversation's own
@@ -101,7 +108,11 @@ def test_the_rate_counts_all_turns() -> None:
 
 def test_regions_live_on_their_own_clocks() -> None:
     office = {**CODE, "rate": {"curve": [{"hour": 8, "per_s": 0}, {"hour": 12, "per_s": 2}, {"hour": 16, "per_s": 0}]}}
-    trace = drawn(office, duration_s=86_400, regions=[{"name": "eu", "share": 3, "hour_offset": 1}, {"name": "us", "hour_offset": -6}])
+    trace = drawn(
+        office,
+        duration_s=86_400,
+        regions=[{"name": "eu", "share": 3, "hour_offset": 1}, {"name": "us", "hour_offset": -6}],
+    )
     assert trace.region is not None
     codes = np.array(trace.region.names)[trace.region.codes]
     eu, us = (trace.arrived_s[codes == name] / 3_600 for name in ("eu", "us"))

@@ -9,7 +9,10 @@ import yaml
 from cluster.files import shipped
 from planning.workload.traffic import TrafficError, TrafficFile, load_traffic, parse_traffic
 
-SMALL: dict[str, Any] = {"duration_s": 100, "streams": [{"name": "a", "rate": {"per_s": 2}, "prompt": 10, "output": "uniform:1:9"}]}
+SMALL: dict[str, Any] = {
+    "duration_s": 100,
+    "streams": [{"name": "a", "rate": {"per_s": 2}, "prompt": 10, "output": "uniform:1:9"}],
+}
 
 
 def changed(**stream: object) -> str:
@@ -30,13 +33,25 @@ def test_what_is_shipped_loads_and_comes_back(path: Path) -> None:
         (changed(shap=1), "streams.0.shap = 1: unknown key; allowed: a mapping of name, rate, gaps, shape"),
         (changed(shape=0), "streams.0.shape = 0: allowed: a number, 0.05 to 1000"),
         (changed(gaps="pareto"), "streams.0.gaps = 'pareto': allowed: gamma, weibull"),
-        (changed(prompt="normal:3"), "streams.0.prompt = 'normal:3': 'normal:3' is no length; allowed: a number of tokens"),
-        (changed(rate={"per_s": 1, "curve": [{"hour": 1, "per_s": 1}]}), "streams.0.rate: per_s and curve: allowed: exactly one of them"),
-        (changed(rate={"curve": [{"hour": 9, "per_s": 1}, {"hour": 9, "per_s": 1}]}), "curve.hour = [9.0, 9.0]: allowed: ascending hours"),
+        (
+            changed(prompt="normal:3"),
+            "streams.0.prompt = 'normal:3': 'normal:3' is no length; allowed: a number of tokens",
+        ),
+        (
+            changed(rate={"per_s": 1, "curve": [{"hour": 1, "per_s": 1}]}),
+            "streams.0.rate: per_s and curve: allowed: exactly one of them",
+        ),
+        (
+            changed(rate={"curve": [{"hour": 9, "per_s": 1}, {"hour": 9, "per_s": 1}]}),
+            "curve.hour = [9.0, 9.0]: allowed: ascending hours",
+        ),
         (changed(rate={"curve": [{"hour": 25, "per_s": 1}]}), "streams.0.rate.curve.0.hour = 25"),
         (changed(rate={"per_s": 1, "weekdays": {"sonntag": 1}}), "mon, tue, wed"),
         (changed(tenants={"names": [{"name": "x"}], "count": 3}), "names and count: allowed: exactly one of them"),
-        (changed(prefix={"count": 1, "tokens": 5, "share": 2}), "streams.0.prefix.share = 2: allowed: a number, 0 to 1"),
+        (
+            changed(prefix={"count": 1, "tokens": 5, "share": 2}),
+            "streams.0.prefix.share = 2: allowed: a number, 0 to 1",
+        ),
         (changed(sessions={"turns": 3}), "streams.0.sessions.pause_s: missing"),
         (yaml.safe_dump({**SMALL, "regions": [{"name": "eu"}, {"name": "eu"}]}), "'eu' stands there twice"),
     ],
