@@ -78,9 +78,8 @@ class Owners:
                 owner is not None and owner.epoch == epoch and owner.gateway_id != gateway_id
             ):  # issued twice, since what was kept was lost
                 del self.owned[model]
-            elif epoch >= self.epochs.get(model, 0) and (
-                owner is None or epoch > owner.epoch
-            ):  # this directory is younger than that owner
+            elif epoch >= self.epochs.get(model, 0) and (owner is None or epoch > owner.epoch):
+                # This directory is younger than that owner.
                 self._own(Ownership(model, epoch, gateway_id, url))
         self.saw(seen)
         self.assign(now)

@@ -14,7 +14,7 @@ SERVING = (
     "deployments.app",
     "deployments.engine.deployment",
     "deployments.gateway.deployment",
-    "deployments.directory",
+    "deployments.cell.directory",
     "autoscaling.serve.policy",
     "autoscaling.serve.scaling",
     "cli.up",

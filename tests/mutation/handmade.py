@@ -301,8 +301,8 @@ OWNERSHIP = [
         ),
         (
             "the owner hears of a first token with every byte",
-            "lease.attempt_id == lease.attempt_id and not pending.answered:",
-            "lease.attempt_id == lease.attempt_id:",
+            "            and not pending.answered\n",
+            "",
         ),
         ("a whole answer is cut where its replica is lost after it", " and not pending.complete:", ":"),
     ),
