@@ -175,7 +175,7 @@ def calibrate(
         Path | None, typer.Option(help="Expected traffic: half of the requests get lengths from its first half.")
     ] = None,
     length_scale: Annotated[
-        float, typer.Option(min=1e-3, max=1.0, help="Multiply the trace's lengths (at maximum what fits the context).")
+        float, typer.Option(min=1e-3, max=1.0, help="Multiply the trace's lengths (at most what fits the context).")
     ] = 1.0,
     seconds: Annotated[float, typer.Option(min=2, max=600, help="How long to hold each level of concurrency.")] = 16.0,
     pin: Annotated[

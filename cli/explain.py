@@ -48,8 +48,7 @@ def explain(
         typer.Option("--ended", help="List the replicas and gateways that ended instead: when, why, what was lost."),
     ] = False,
 ) -> None:
-    """Explain scaling decisions: inputs, reason, and the smallest change of each input that would have changed the
-    result."""
+    """Explain scaling decisions: inputs, reason, and the smallest changes that would have changed the result."""
     until_unix_s = None if at is None else _time(at)
     if ended:
         _tell_ended(_departures(log_folder(log or []), model, 0.0, until_unix_s or math.inf), as_json)

@@ -55,7 +55,7 @@ def rehearse(
         int | None, typer.Option(min=1, max=64, help="Replicas to run on this machine. Default: the spec's count.")
     ] = None,
     length_scale: Annotated[
-        float, typer.Option(min=1e-3, max=1.0, help="Multiply the trace's lengths (at maximum what fits the context).")
+        float, typer.Option(min=1e-3, max=1.0, help="Multiply the trace's lengths (at most what fits the context).")
     ] = 1.0,
     pin: Annotated[
         bool, typer.Option("--pin", help="Give each replica a core of its own, and everything else the rest.")

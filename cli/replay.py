@@ -31,8 +31,10 @@ def replay_log(
         typer.Option("--any-code", help="Accept logs recorded by other code: shows what a change decides differently."),
     ] = False,
 ) -> None:
-    """Replay decision logs with this version. Exit codes: 0 all decisions are the same, 1 one differs, 2 a file is not
-    a log."""
+    """Replay decision logs with this version; compare every decision.
+
+    Exit codes: 0 all decisions are the same, 1 one differs, 2 a file is not a log.
+    """
     logs = _logs([file for file in files if not _only_begun(file)])
     if not logs:
         fail("nothing to replay: no file holds decisions", code=2)

@@ -14,7 +14,8 @@ from autoscaling.forecast.history import History
 from cli import tune
 from cli.main import app
 from cli.options import TrafficOptions
-from cli.tune import gathered, show
+from cli.tune import show
+from cli.tune_inputs import gathered
 from cluster.spec import load_spec
 from deployments.engine_model.cost_file import write_cost_file
 from deployments.telemetry.published_error import write_published

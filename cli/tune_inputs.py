@@ -1,0 +1,102 @@
+"""What `raylane tune` starts from: spec, traffic and costs as a case; and whether the simulator may be relied on."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from autoscaling.forecast.history import History
+from autoscaling.policies.settings import PolicyError
+from cli.console import fail
+from cli.options import (
+    TrafficOptions,
+    chosen_model,
+    chosen_requests,
+    engine_costs,
+    scaled,
+)
+from cluster.spec import ClusterSpec, Model
+from deployments.engine_model.cost_file import CostFile, CostFileError
+from deployments.telemetry.published_error import PublishedError, read_published
+from planning.simulator.workload import WorkloadError, workload_of
+from planning.tune.advice import Trust, judge
+from planning.tune.case import CaseError, TuningCase, case_of, history_of_trace, own_and_defaults, space_of
+from planning.tune.space import Space
+from planning.tune.trial import Candidate
+from planning.workload.trace import Trace, TraceError
+from planning.workload.traces import read_trace
+
+REFUSED = 3
+"""The exit code where the simulator's error is unknown or too large."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """`text`: of the spec's file, with its own line ends. `own` is None where the spec keeps a fixed number of
+    replicas."""
+
+    spec_file: Path
+    text: str
+    spec: ClusterSpec
+    model: Model
+    costs: Path
+    cost: CostFile
+    case: TuningCase
+    own: Candidate | None
+    defaults: Candidate
+    space: Space
+
+
+def trusted(
+    spec_file: Path, model: str | None, error: Path | None, maximum: tuple[float, float], anyway: bool
+) -> Trust:
+    """What is known of the simulator's error on this deployment: by `error`, else by the file that the spec names.
+    `maximum`: how far TTFT and capacity may be off. Ends the command where that is too much, or unknown, unless it is
+    to go on `anyway`."""
+    spec, chosen = chosen_model(spec_file, model)
+    place = error or (None if spec.gateway.simulator_error is None else Path(spec.gateway.simulator_error))
+    try:
+        trust = judge(None if place is None else read_published(place), chosen.name, *maximum)
+    except PublishedError as problem:
+        fail(str(problem), code=2)
+    if trust.doubts and not anyway:
+        hint = (
+            f"raylane rehearse {spec_file} --trace FILE --costs FILE --out error.json, and --error error.json; or "
+            "--anyway"
+        )
+        fail("no proposal: " + "; ".join(trust.doubts), hint=hint, code=REFUSED)
+    return trust
+
+
+def gathered(
+    spec_file: Path,
+    model: str | None,
+    costs: Path | None,
+    trace: Path,
+    choice: TrafficOptions,
+    start_up_s: float | None,
+    history: Path | None,
+) -> Inputs:
+    """Reads it all. Ends the command where something can not be used."""
+    spec, chosen = chosen_model(spec_file, model)
+    try:
+        cost_path, cost = engine_costs(spec, chosen, costs)
+        work = workload_of(chosen_requests(trace, choice), spec, chosen)
+        before = (
+            None
+            if history is None
+            else _ending_at_zero(scaled(read_trace(history), choice), spec.scheduling.decode_weight)
+        )
+        case = case_of(spec, chosen, cost, work, start_up_s, before)
+        own, defaults = own_and_defaults(spec, chosen)
+        text = spec_file.read_bytes().decode("utf-8")
+        return Inputs(
+            spec_file, text, spec, chosen, cost_path, cost, case, own, defaults, space_of(case, own, defaults)
+        )
+    except (CostFileError, TraceError, WorkloadError, CaseError, PolicyError, ValueError) as problem:
+        fail(str(problem), code=2)
+
+
+def _ending_at_zero(trace: Trace, decode_weight: float) -> History:
+    """The traffic of the days before: its last request came when the traffic to tune on begins."""
+    if not len(trace):
+        raise TraceError("--history: no requests are left; allowed: a trace and scales that leave at least one")
+    return history_of_trace(trace, decode_weight, -float(trace.arrived_s[-1]))
