@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from cluster.hardware import Hardware
 from cluster.spec.autoscaling import Autoscaling, PolicySpec
 from cluster.spec.base import Name, Section
 from cluster.spec.gateway import GatewaySpec
@@ -51,6 +52,7 @@ class ClusterSpec(Section):
     `prefix_sharing`: who may find a prompt's beginning in an engine's prefix cache that somebody else sent. By default
     only its own `tenant`, since the time to the first token tells whether it was there; `cluster`: all tenants, which
     is quicker where they trust each other and send the same.
+    `hardware`: GPUs, prices and links between regions that come before the shipped tables' (`cluster/hardware`).
     """
 
     version: Literal[1] = 1
@@ -64,6 +66,7 @@ class ClusterSpec(Section):
     prefix_sharing: Literal["tenant", "cluster"] = "tenant"
     autoscaling: Autoscaling = Autoscaling()
     gateway: GatewaySpec = GatewaySpec()
+    hardware: Hardware = Hardware()
 
     @model_validator(mode="after")
     def _names_agree(self) -> "ClusterSpec":

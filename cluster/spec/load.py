@@ -86,7 +86,7 @@ def _line(problem: Any, kind: type[BaseModel]) -> str:
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden" and path[-1] in RENAMED_KEYS:
         return f"{key} = {_short(value)}: unknown key; its name is now {RENAMED_KEYS[str(path[-1])]}"
-    if problem["type"] == "extra_forbidden":
+    if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):  # of a section, of a dataclass
         return f"{key} = {_short(value)}: unknown key; allowed: {allowed(path[:-1], kind)}"
     if problem["type"] == "missing":
         return f"{key}: missing, and it has no default; allowed: {allowed(path, kind)}"
