@@ -28,6 +28,7 @@ from cluster.artifacts import missing_sources
 from cluster.files import shipped
 from cluster.spec import ClusterSpec, Model, SpecError, load_spec
 from deployments.engine.simulated.costs import cost_problems
+from planning.fit import fits
 
 
 class FindingLevel(StrEnum):
@@ -115,6 +116,7 @@ def check_machine(spec: ClusterSpec) -> Iterator[Finding]:
         for region in spec.regions_of(model)
     ):
         yield _gpus()
+    yield from _fits(spec)
 
 
 def real_models(spec: ClusterSpec) -> list[Model]:
@@ -217,6 +219,21 @@ def _gpus() -> Finding:
     )
     names = done.stdout.strip().splitlines()
     return _checked("GPUs", bool(names), ", ".join(names) or "none", "nvidia-smi   (its error says more)")
+
+
+def _fits(spec: ClusterSpec) -> Iterator[Finding]:
+    """Whether each model starts on its pool's GPUs, by their data sheets and its `config.json`."""
+    for one in fits(spec):
+        what = f"fit of {one.model}"
+        if one.fit is None:
+            yield Finding(what, FindingLevel.WARN, f"not checked: {one.unknown}")
+        elif one.problems:
+            hint = "raylane spec check   (change the settings that it names)"
+            yield Finding(what, FindingLevel.BAD, "; ".join(one.problems), hint)
+        else:
+            weights, pool = (f"{size / 2**30:.1f} GiB" for size in (one.fit.weights_bytes, one.fit.pool_bytes))
+            found = f"{weights} of weights and {pool} of KV cache on each of {one.place}: {one.fit.kv_tokens:,} tokens"
+            yield Finding(what, FindingLevel.GOOD, found)
 
 
 _BREAKING = ("torchvision", "torchaudio", "torchcodec")

@@ -7,12 +7,15 @@ from typing import Annotated, NoReturn
 
 import typer
 from rich.markup import escape
+from rich.table import Table
 
 from autoscaling.from_spec import scaling_problems
 from cli.console import console, errors
 from cluster.artifacts import missing_sources
 from cluster.spec import ClusterSpec, SpecError, load_spec
 from deployments.engine.simulated.costs import cost_problems
+from planning.fit import ModelFit, fits
+from planning.fit.of_spec import COLUMNS
 
 spec = typer.Typer(help="Check a cluster spec, or print its JSON schema.", no_args_is_help=True)
 
@@ -25,6 +28,10 @@ def check(file: Annotated[Path, typer.Argument(help="The spec, YAML.")]) -> None
     except SpecError as error:
         _refuse(file, error.problems)
     if problems := scaling_problems(cluster, read_costs=False):
+        _refuse(file, problems)
+    found = list(fits(cluster))
+    _show_fits(found)
+    if problems := [problem for one in found for problem in one.problems]:
         _refuse(file, problems)
     for problem in missing_sources(cluster):  # a fact of this machine, not of the spec: another one may hold them
         errors.print(f"[yellow]not on this machine[/]: {escape(problem)}")
@@ -42,6 +49,20 @@ def check(file: Annotated[Path, typer.Argument(help="The spec, YAML.")]) -> None
                     f"{region.name}/{pool.name}{simulated}"
                 )
     console.print(f"[green]{escape(str(file))} is a usable spec[/] (cluster {cluster.name!r})")
+
+
+def _show_fits(found: Sequence[ModelFit]) -> None:
+    """What each model takes and holds on one GPU of its pool, where that is known."""
+    table = Table(*COLUMNS, title="Memory of one GPU", title_justify="left")
+    for one in found:
+        if one.fit is None:
+            errors.print(f"[yellow]fit not checked[/]: {one.model} on {one.place}: {escape(str(one.unknown))}")
+            continue
+        table.add_row(*one.row())
+        for left in one.left_out:
+            errors.print(f"[yellow]not counted[/]: {one.model} on {one.place}: memory of {left}")
+    if table.row_count:
+        console.print(table)
 
 
 def _refuse(file: Path, problems: Sequence[str]) -> NoReturn:

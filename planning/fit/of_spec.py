@@ -1,0 +1,141 @@
+"""The models of a cluster spec on the GPUs of their pools: what fits, what would not start, what is unknown."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cluster.artifacts import ArtifactError, resolve_source
+from cluster.spec import ClusterSpec, Model
+from planning.fit.architecture import read_architecture
+from planning.fit.memory import GIB, FitSettings
+from planning.fit.quantization import NotModelled
+from planning.fit.verdict import Fit, fit
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFit:
+    """One model on one pool's GPUs (`place`): `fit`, or `unknown`, the reason why there is none.
+
+    `left_out`: what the figures do not count.
+    """
+
+    model: str
+    place: str
+    fit: Fit | None = None
+    unknown: str | None = None
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def problems(self) -> list[str]:
+        """Why the engine would not start."""
+        return (
+            []
+            if self.fit is None
+            else [f"models.{self.model} on {self.place}: {refusal.text}" for refusal in self.fit.refusals]
+        )
+
+    def row(self) -> tuple[str, ...]:
+        """One cell for each of `COLUMNS`."""
+        if self.fit is None:
+            return (self.model, self.place)
+        sizes = (self.fit.weights_bytes, self.fit.activation_bytes, self.fit.pool_bytes)
+        weights, peak, pool = (f"{size / GIB:.2f}" for size in sizes)
+        tokens, sequences = f"{self.fit.kv_tokens:,}", str(self.fit.sequences(self.fit.max_model_len))
+        return (self.model, self.place, weights, peak, pool, f"{self.fit.kv_bytes_per_token:,}", tokens, sequences)
+
+
+COLUMNS = (
+    "model",
+    "on",
+    "weights GiB",
+    "peak GiB",
+    "KV pool GiB",
+    "KV bytes/token",
+    "KV tokens",
+    "sequences of max_model_len",
+)
+
+
+def fits(spec: ClusterSpec) -> Iterator[ModelFit]:
+    """Each model that an engine runs, on each GPU type that it may run on."""
+    for model in spec.models:
+        seen = set()
+        for region in spec.regions_of(model):
+            accelerator = spec.pool_of(model, region).accelerator
+            if model.engine == "vllm" and accelerator != "cpu" and accelerator not in seen:
+                seen.add(accelerator)
+                yield _fit_of(spec, model, accelerator)
+
+
+def _fit_of(spec: ClusterSpec, model: Model, accelerator: str) -> ModelFit:
+    place = f"{gpus_of(model)} x {accelerator}"
+    try:
+        if model.task == "embed":
+            raise NotModelled("an embedding model")
+        gpu = spec.hardware.gpu_named(accelerator)
+        found = fit(read_architecture(_config(model.source)), settings_of(model), gpu)
+    except (ValueError, ArtifactError) as error:
+        return ModelFit(model.name, place, unknown=str(error))
+    speculative = model.settings.speculative
+    left_out = (["LoRA adapters"] if model.adapters else []) + (
+        ["the draft model"] if speculative and speculative.model else []
+    )
+    return ModelFit(model.name, place, found, left_out=tuple(left_out))
+
+
+def gpus_of(model: Model) -> int:
+    """GPUs of one replica."""
+    stages = model.settings.extra.get("pipeline_parallel_size")
+    return model.settings.tensor_parallel_size * (stages if isinstance(stages, int) else 1)
+
+
+def settings_of(model: Model) -> FitSettings:
+    """A model's engine settings, as far as memory depends on them."""
+    given = model.settings
+    block_tokens = given.extra.get("block_size")
+    return FitSettings(
+        max_model_len=given.max_model_len,
+        max_num_seqs=given.max_num_seqs,
+        max_num_batched_tokens=given.max_num_batched_tokens,
+        gpu_memory_utilization=given.gpu_memory_utilization,
+        block_tokens=block_tokens if isinstance(block_tokens, int) and block_tokens > 0 else 16,
+        tensor_parallel=given.tensor_parallel_size,
+        pipeline_parallel=gpus_of(model) // given.tensor_parallel_size,
+        enforce_eager=given.enforce_eager,
+        chunked_prefill=given.chunked_prefill,
+        dtype=given.dtype,
+        kv_cache_dtype=given.kv_cache_dtype,
+        quantization=given.quantization,
+        kv_cache_bytes=given.kv_cache_memory_bytes,
+    )
+
+
+def _config(source: str) -> dict[str, Any]:
+    """The model's `config.json`, from its folder or from Hugging Face's cache.
+
+    Raises NotModelled where it is not at hand, or cannot be read.
+    """
+    folder = Path(resolve_source(source))
+    file = folder / "config.json" if folder.is_absolute() else _cached(source)
+    if file is None:
+        raise NotModelled(f"{source}'s config.json is not on this machine")
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise NotModelled(f"{file} cannot be read: {error}") from error
+    if not isinstance(config, dict):
+        raise NotModelled(f"{file}: allowed: a JSON object")
+    return config
+
+
+def _cached(repository: str) -> Path | None:
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        found = try_to_load_from_cache(repository, "config.json")
+    except HFValidationError:
+        return None
+    return Path(found) if isinstance(found, str) else None

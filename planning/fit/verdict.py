@@ -1,0 +1,225 @@
+"""Whether an engine starts, and what it then holds: its GPUs' memory, and each reason for which vLLM would refuse."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from cluster.hardware import QUANTIZATIONS, Gpu
+from planning.fit.architecture import Architecture
+from planning.fit.memory import (
+    CONTEXT_BYTES,
+    GIB,
+    FitSettings,
+    Plan,
+    StageMemory,
+    needed_bytes,
+    plan_of,
+    sequence_blocks,
+    stage_layers,
+    stage_of,
+)
+from planning.fit.quantization import ONLINE
+
+
+class RefusalCause(StrEnum):
+    """Why an engine does not start."""
+
+    HEADS = "heads"
+    WIDTH = "width"
+    LAYERS = "layers"
+    CONTEXT = "context"
+    STEP_TOKENS = "step_tokens"
+    QUANTIZATION = "quantization"
+    CAPABILITY = "capability"
+    UTILIZATION = "utilization"
+    LOADING = "loading"
+    PROFILING = "profiling"
+    NO_POOL = "no_pool"
+    POOL = "pool"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One reason; `text` names the setting, its value and what is allowed."""
+
+    cause: RefusalCause
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What one GPU holds, in bytes: of the pipeline stage with the smallest pool.
+
+    `kv_bytes_per_token`: of the whole model. `blocks`: of the pool; `sequence_blocks`: how many of them a sequence
+    of so many tokens takes. `refusals`: why the engine would not start; empty where it does.
+    """
+
+    weights_bytes: int
+    activation_bytes: int
+    non_torch_bytes: int
+    graph_bytes: int
+    total_bytes: int
+    pool_bytes: int
+    kv_bytes_per_token: int
+    blocks: int
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    sequence_blocks: Callable[[int], int]
+    refusals: tuple[Refusal, ...]
+
+    @property
+    def starts(self) -> bool:
+        """Whether the engine would start."""
+        return not self.refusals
+
+    def sequences(self, tokens: int) -> int:
+        """How many sequences of so many tokens the pool holds at once."""
+        return self.blocks // self.sequence_blocks(tokens)
+
+    @property
+    def kv_tokens(self) -> int:
+        """How many tokens the pool holds, in sequences of `max_model_len`."""
+        return int(self.blocks / self.sequence_blocks(self.max_model_len) * self.max_model_len)
+
+
+def fit(model: Architecture, settings: FitSettings, gpu: Gpu) -> Fit:
+    """What the engine takes and holds, and whether it starts."""
+    plan = plan_of(model, settings, gpu)
+    refusals = [*_config_refusals(plan)]
+    stages = [stage_of(plan, layers) for layers in stage_layers(len(model.layers), settings.pipeline_parallel)]
+    tightest = min(stages, key=lambda stage: stage.blocks)
+    if not refusals or all(refusal.cause is not RefusalCause.LAYERS for refusal in refusals):
+        refusals += next(filter(None, ([*_memory_refusals(plan, stage)] for stage in stages)), [])
+    return Fit(
+        weights_bytes=tightest.weights,
+        activation_bytes=tightest.activation,
+        non_torch_bytes=tightest.non_torch,
+        graph_bytes=tightest.graphs,
+        total_bytes=gpu.total_bytes,
+        pool_bytes=tightest.pool,
+        kv_bytes_per_token=len(model.layers) * (model.kv_elements() * plan.kv_element + model.latent_bytes),
+        blocks=tightest.blocks,
+        max_model_len=plan.length,
+        max_num_seqs=plan.sequences,
+        max_num_batched_tokens=plan.step_tokens,
+        sequence_blocks=lambda tokens: sequence_blocks(plan, tightest.layers, tokens),
+        refusals=tuple(refusals),
+    )
+
+
+def _config_refusals(plan: Plan) -> Iterator[Refusal]:
+    model, settings, parts = plan.model, plan.settings, plan.settings.tensor_parallel
+    if model.heads % parts:
+        yield Refusal(
+            RefusalCause.HEADS,
+            f"tensor_parallel_size = {parts}: allowed: one that divides the {model.heads} attention heads",
+        )
+    elif not model.latent and max(parts, model.kv_heads) % min(parts, model.kv_heads):
+        yield Refusal(
+            RefusalCause.HEADS,
+            f"tensor_parallel_size = {parts}: allowed: a divisor or a multiple of the {model.kv_heads} KV heads",
+        )
+    yield from _width_refusals(plan)
+    if settings.pipeline_parallel > len(model.layers):
+        yield Refusal(
+            RefusalCause.LAYERS,
+            f"pipeline_parallel_size = {settings.pipeline_parallel}: allowed: at most the {len(model.layers)} layers",
+        )
+    if model.longest is not None and plan.length > model.longest:
+        yield Refusal(
+            RefusalCause.CONTEXT,
+            f"max_model_len = {plan.length}: allowed: at most {model.longest}, what the model's config.json derives",
+        )
+    if plan.step_tokens < plan.sequences:
+        text = f"max_num_batched_tokens = {plan.step_tokens}: allowed: at least max_num_seqs = {plan.sequences}"
+        yield Refusal(RefusalCause.STEP_TOKENS, text)
+    if not settings.chunked_prefill and plan.step_tokens < plan.length:
+        allowed = f"at least max_model_len = {plan.length}"
+        text = f"max_num_batched_tokens = {plan.step_tokens}: allowed without chunked prefill: {allowed}"
+        yield Refusal(RefusalCause.STEP_TOKENS, text)
+    yield from _quantization_refusals(plan)
+
+
+def _width_refusals(plan: Plan) -> Iterator[Refusal]:
+    parts = plan.settings.tensor_parallel
+    widths = sorted({width for layer in plan.model.layers for width in (layer.width, layer.expert_width) if width})
+    block = plan.quantization.block if plan.quantization else 0
+    for width in widths:
+        if width % parts:
+            yield Refusal(
+                RefusalCause.WIDTH,
+                f"tensor_parallel_size = {parts}: allowed: one that divides the feed-forward width {width}",
+            )
+        elif block and (width // parts) % block:
+            text = f"tensor_parallel_size = {parts}: FP8 blocks of {block} do not divide {width} / {parts}"
+            yield Refusal(RefusalCause.WIDTH, f"{text}; allowed: fewer GPUs")
+
+
+_SAME = {"awq_marlin": "awq", "gptq_marlin": "gptq", "modelopt_fp4": "modelopt"}
+
+
+def _quantization_refusals(plan: Plan) -> Iterator[Refusal]:
+    asked, found, gpu = plan.settings.quantization, plan.quantization, plan.gpu
+    own = plan.model.quantization
+    if asked is not None and own is None and asked not in ONLINE:
+        yield Refusal(
+            RefusalCause.QUANTIZATION,
+            f"quantization = {asked!r}: the checkpoint is not quantized; allowed: fp8, or none",
+        )
+    if asked is not None and own is not None and _SAME.get(asked, asked) != _SAME.get(own.method, own.method):
+        yield Refusal(
+            RefusalCause.QUANTIZATION,
+            f"quantization = {asked!r}: allowed: {own.method}, as the checkpoint's config.json says, or none",
+        )
+    if found is not None and not gpu.runs(found.method):
+        required = QUANTIZATIONS[found.method]
+        text = f"{found.method} on {gpu.title}, capability {gpu.capability / 10}: allowed: {required / 10} or more"
+        yield Refusal(RefusalCause.CAPABILITY, text)
+    dtype = plan.model.dtype if plan.settings.dtype == "auto" else plan.settings.dtype
+    if plan.settings.dtype == "bfloat16" and gpu.capability < 80:
+        yield Refusal(
+            RefusalCause.CAPABILITY, f"dtype = {dtype} on {gpu.title}: allowed: float16, since it has no BF16"
+        )
+
+
+def _memory_refusals(plan: Plan, stage: StageMemory) -> Iterator[Refusal]:
+    settings, total = plan.settings, plan.gpu.total_bytes
+    free, share = total - CONTEXT_BYTES, settings.gpu_memory_utilization
+    if stage.weights > free:
+        need = f"{_gib(stage.weights)} of weights on each GPU"
+        yield Refusal(
+            RefusalCause.LOADING,
+            f"out of memory while loading: {need}; allowed: at most {_gib(free)} of {plan.gpu.title}",
+        )
+    elif not settings.kv_cache_bytes and total * share > free:
+        text = (
+            f"gpu_memory_utilization = {share}: allowed: at most {free / total:.3f}, as a CUDA context takes the rest"
+        )
+        yield Refusal(RefusalCause.UTILIZATION, text)
+    elif stage.weights + stage.activation + stage.non_torch > free:
+        sizes = f"{_gib(stage.weights)} of weights and a peak of {_gib(stage.activation)} beside them"
+        text = f"out of memory while profiling: {sizes}"
+        yield Refusal(
+            RefusalCause.PROFILING, f"{text}; allowed: {_gib(free)}, so lower max_num_seqs or max_num_batched_tokens"
+        )
+    elif stage.pool <= 0:
+        text = f"gpu_memory_utilization = {share}: no memory is left for the KV cache ({_gib(stage.pool)})"
+        yield Refusal(RefusalCause.NO_POOL, f"{text}; allowed: a higher share, more GPUs, or a lower max_num_seqs")
+    elif (needed := needed_bytes(plan, stage.layers, plan.length)) > stage.pool:
+        sizes = f"one such sequence takes {_gib(needed)} of KV cache, the pool has {_gib(stage.pool)}"
+        text = f"max_model_len = {plan.length}: {sizes}"
+        yield Refusal(RefusalCause.POOL, f"{text}; allowed: at most {_longest(plan, stage)}")
+
+
+def _longest(plan: Plan, stage: StageMemory) -> int:
+    """The longest sequence that the stage's pool holds; 0 where it holds none."""
+    low, high = 0, plan.length
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if needed_bytes(plan, stage.layers, middle) <= stage.pool else (low, middle - 1)
+    return low
+
+
+def _gib(size: float) -> str:
+    return f"{size / GIB:.2f} GiB"

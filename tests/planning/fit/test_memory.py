@@ -1,0 +1,175 @@
+"""The fit against published measurements, what is refused and why, and what must always hold."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.hardware import Gpu, gpu_named
+from planning.fit import Fit, FitSettings, RefusalCause, fit, read_architecture
+from tests.planning.fit import configs
+
+GIB = 1 << 30
+H100 = gpu_named("h100")
+
+
+def fit_of(config: dict[str, Any], gpu: Gpu = H100, **settings: Any) -> Fit:
+    return fit(read_architecture(config), FitSettings(**settings), gpu)
+
+
+@pytest.mark.parametrize(
+    ("config", "weights_gib", "activation_gib", "pool_gib"),
+    [
+        (configs.GPT_OSS_20B, 13.47, 7.38, 50.28),
+        (configs.LLAMA_8B, 14.99, 4.76, 51.38),
+        (configs.QWEN3_0_6B, 1.12, 5.56, 64.45),
+        (configs.QWEN3_32B, 61.03, 5.64, 4.45),
+    ],
+)
+def test_measured_memory_of_an_h100(
+    config: dict[str, Any], weights_gib: float, activation_gib: float, pool_gib: float
+) -> None:
+    """vLLM's log on one H100 with its server's defaults: llm-d-incubation/llm-d-planner e50305a (Apache-2.0),
+    docs/empirical-vllm-memory-results.md."""
+    found = fit_of(config, max_model_len=16_000, block_tokens=128)
+    assert found.starts
+    assert found.weights_bytes / GIB == pytest.approx(weights_gib, rel=0.01)
+    assert found.activation_bytes / GIB == pytest.approx(activation_gib, rel=0.03)
+    assert abs(found.pool_bytes / GIB - pool_gib) < max(1.0, 0.05 * pool_gib)
+
+
+def cause_of(found: Fit) -> RefusalCause:
+    assert not found.starts
+    return found.refusals[0].cause
+
+
+@pytest.mark.parametrize(
+    ("config", "gpu", "settings", "cause"),
+    [
+        (configs.DEEPSEEK_R1, "h100", {"max_model_len": 16_000}, RefusalCause.LOADING),
+        (configs.LLAMA_8B, "h100", {"tensor_parallel": 3}, RefusalCause.HEADS),
+        (configs.LLAMA_8B, "h100", {"max_model_len": 200_000}, RefusalCause.CONTEXT),
+        (configs.LLAMA_8B, "l4", {"max_model_len": 131_072}, RefusalCause.POOL),
+        (configs.QWEN3_32B, "h100", {"gpu_memory_utilization": 0.8}, RefusalCause.NO_POOL),
+        (configs.QWEN3_32B, "h100", {"max_num_seqs": 4_096, "max_num_batched_tokens": 4_096}, RefusalCause.PROFILING),
+        (configs.LLAMA_8B, "h100", {"gpu_memory_utilization": 1.0}, RefusalCause.UTILIZATION),
+        (configs.LLAMA_8B, "h100", {"max_num_seqs": 512, "max_num_batched_tokens": 256}, RefusalCause.STEP_TOKENS),
+        (
+            configs.LLAMA_8B,
+            "h100",
+            {"chunked_prefill": False, "max_num_batched_tokens": 2_048},
+            RefusalCause.STEP_TOKENS,
+        ),
+        (configs.LLAMA_8B, "h100", {"quantization": "awq"}, RefusalCause.QUANTIZATION),
+        (configs.GPT_OSS_20B, "h100", {"quantization": "fp8"}, RefusalCause.QUANTIZATION),
+        (configs.GPT_OSS_20B, "t4", {"tensor_parallel": 2}, RefusalCause.CAPABILITY),
+        (configs.QWEN3_0_6B, "t4", {"dtype": "bfloat16"}, RefusalCause.CAPABILITY),
+        (configs.QWEN3_0_6B, "h100", {"pipeline_parallel": 29}, RefusalCause.LAYERS),
+        (configs.QWEN3_0_6B, "h100", {"tensor_parallel": 16, "max_model_len": 1_000}, None),
+    ],
+)
+def test_what_vllm_would_refuse_is_refused_with_the_reason(
+    config: dict[str, Any], gpu: str, settings: dict[str, Any], cause: RefusalCause | None
+) -> None:
+    found = fit_of(config, gpu_named(gpu), **settings)
+    if cause is None:
+        assert found.starts
+    else:
+        assert cause_of(found) is cause
+        assert "allowed" in found.refusals[0].text
+
+
+def test_fp8_blocks_do_not_divide_by_any_number_of_gpus() -> None:
+    config = {**configs.QWEN3_30B_A3B, "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+    assert fit_of(config, tensor_parallel=2).starts
+    assert cause_of(fit_of(config, tensor_parallel=4)) is RefusalCause.WIDTH
+
+
+def test_the_length_that_a_refusal_allows_is_the_longest_that_starts() -> None:
+    refused = fit_of(configs.LLAMA_8B, gpu_named("l4"), max_model_len=131_072)
+    longest = int(refused.refusals[0].text.rpartition(" ")[2])
+    assert fit_of(configs.LLAMA_8B, gpu_named("l4"), max_model_len=longest).starts
+    assert not fit_of(configs.LLAMA_8B, gpu_named("l4"), max_model_len=longest + 16).starts
+
+
+def test_a_window_bounds_what_a_sequence_takes() -> None:
+    found = fit_of(configs.GPT_OSS_20B, max_model_len=131_072)
+    full = fit_of({**configs.GPT_OSS_20B, "layer_types": ["full_attention"] * 24}, max_model_len=131_072)
+    assert found.sequences(131_072) > 1.7 * full.sequences(131_072), (
+        "half of the layers keep 128 tokens and what is in flight"
+    )
+    assert fit_of(configs.MISTRAL_7B_V01, max_model_len=32_768).sequences(32_768) > fit_of(
+        configs.LLAMA_8B, max_model_len=32_768
+    ).sequences(32_768)
+
+
+def test_gpus_share_weights_and_kv_heads() -> None:
+    one, two, sixteen = (fit_of(configs.LLAMA_8B, max_model_len=8_192, tensor_parallel=gpus) for gpus in (1, 2, 16))
+    assert two.weights_bytes == pytest.approx(one.weights_bytes / 2, rel=0.01)
+    assert two.kv_tokens > 2 * one.kv_tokens
+    assert sixteen.kv_tokens < 16 * two.kv_tokens / 2, "eight KV heads are repeated on sixteen GPUs"
+    staged = fit_of(configs.LLAMA_8B, max_model_len=8_192, pipeline_parallel=2)
+    assert one.weights_bytes / 2 < staged.weights_bytes < 0.6 * one.weights_bytes
+
+
+def test_a_given_pool_is_taken_as_it_is() -> None:
+    assert fit_of(configs.LLAMA_8B, max_model_len=4_096, kv_cache_bytes=8 * GIB).kv_tokens == 65_536
+
+
+MODELS = st.sampled_from(
+    [
+        configs.LLAMA_8B,
+        configs.QWEN3_0_6B,
+        configs.QWEN3_30B_A3B,
+        configs.GPT_OSS_20B,
+        configs.DEEPSEEK_R1,
+        configs.MISTRAL_7B_V01,
+        configs.MISTRAL_SMALL_24B,
+        {**configs.LLAMA_70B, "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}},
+    ]
+)
+SETTINGS = st.builds(
+    FitSettings,
+    max_model_len=st.integers(16, 32_768),
+    max_num_seqs=st.integers(1, 512),
+    max_num_batched_tokens=st.integers(512, 16_384),
+    gpu_memory_utilization=st.floats(0.3, 0.98),
+    block_tokens=st.sampled_from([16, 64, 128]),
+    tensor_parallel=st.sampled_from([1, 2, 4, 8]),
+    pipeline_parallel=st.integers(1, 4),
+    enforce_eager=st.booleans(),
+    kv_cache_dtype=st.sampled_from(["auto", "fp8"]),
+)
+
+
+@given(MODELS, SETTINGS, st.integers(8, 200), st.integers(0, 200))
+def test_more_memory_never_fits_less(config: dict[str, Any], settings: FitSettings, gib: int, more: int) -> None:
+    model = read_architecture(config)
+    small = fit(model, settings, replace(H100, usable_bytes=gib * GIB))
+    large = fit(model, settings, replace(H100, usable_bytes=(gib + more) * GIB))
+    assert large.blocks >= small.blocks
+    assert large.starts or not small.starts
+
+
+@given(MODELS, SETTINGS, st.integers(16, 32_768))
+def test_a_longer_context_never_fits_more(config: dict[str, Any], settings: FitSettings, length: int) -> None:
+    model, shorter = read_architecture(config), min(length, settings.max_model_len or 16)
+    longer = max(length, settings.max_model_len or 16)
+    short, long = (fit(model, replace(settings, max_model_len=one), H100) for one in (shorter, longer))
+    assert short.starts or not long.starts
+    assert long.sequences(longer) <= short.sequences(shorter)
+    assert long.blocks <= short.blocks
+
+
+@given(MODELS, SETTINGS, st.sampled_from([1, 2, 4]))
+def test_more_gpus_never_need_more_memory_each(config: dict[str, Any], settings: FitSettings, gpus: int) -> None:
+    """But for what the exchange between them takes, which one GPU does not have."""
+    model = read_architecture(config)
+    few, many = (
+        fit(model, replace(settings, tensor_parallel=count, pipeline_parallel=1), H100) for count in (gpus, 2 * gpus)
+    )
+    assert many.weights_bytes <= few.weights_bytes
+    assert many.activation_bytes <= few.activation_bytes
+    assert many.pool_bytes + many.non_torch_bytes >= few.pool_bytes + few.non_torch_bytes
