@@ -8,6 +8,7 @@ from typing import Any
 
 FOLDER = Path(__file__).parent
 SCHEDULER, OWNERS, SCALING = "scheduler.jsonl.gz", "owners.jsonl.gz", "scaling.jsonl.gz"
+FIGURES = "figures.json"
 
 
 def recorded(name: str) -> Iterator[dict[str, Any]]:

@@ -21,10 +21,10 @@ from deployments.scheduling.snapshot import FlowStats, LaneStats, ReplicaStats, 
 Plain = dict[str, Any]
 
 
-_OLD_WORDS = {"unresponsive": "silent", "traffic_drop": "lull"}
+_OLD_WORDS = {"unresponsive": "silent", "traffic_drop": "lull", "policy_failed": "law_failed"}
 
 
-def _recorded(word: str) -> str:
+def recorded_word(word: str) -> str:
     """The word that the recording has for a value of today."""
     return _OLD_WORDS.get(word, word)
 
@@ -175,10 +175,10 @@ def _signals(given: Plain) -> Signals:
 def _decision(decision: ScalingDecision) -> Plain:
     return {
         "requested": decision.requested,
-        "reason": _recorded(decision.reason),
+        "reason": recorded_word(decision.reason),
         "wanted": decision.desired,
-        "motive": None if decision.policy_reason is None else _recorded(decision.policy_reason.value),
-        "limit": None if decision.limit is None else _recorded(decision.limit.value),
+        "motive": None if decision.policy_reason is None else recorded_word(decision.policy_reason.value),
+        "limit": None if decision.limit is None else recorded_word(decision.limit.value),
         "concern": None if decision.concern is None else decision.concern.value,
         "failed": decision.error is not None,
         "figures": [value if abs(value) < 1e300 else str(value) for value in decision.terms.values()],

@@ -8,10 +8,12 @@ which decisions differ, and why.
 """
 
 import argparse
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.recorded.files import FOLDER, OWNERS, SCALING, SCHEDULER, write
+from tests.recorded.figures import figures
+from tests.recorded.files import FIGURES, FOLDER, OWNERS, SCALING, SCHEDULER, write
 from tests.recorded.gateways import Gateways
 from tests.recorded.operations import OperatedCell
 from tests.recorded.replicas import SCALING_RUNS, Replicas
@@ -43,12 +45,16 @@ def main() -> None:
     """See the module's docstring."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", default=FOLDER)
-    parser.add_argument("--only", choices=RECORDINGS, help="this recording alone")
+    parser.add_argument("--only", choices=(*RECORDINGS, FIGURES), help="this recording alone")
+    parser.add_argument("--traces", type=Path, help=f"the folder of recorded traffic, which {FIGURES} needs")
     options = parser.parse_args()
-    for name in RECORDINGS if options.only is None else (options.only,):
+    for name in RECORDINGS if options.only is None else {options.only} & set(RECORDINGS):
         path = options.folder / name
         count = write(path, RECORDINGS[name]())
         print(f"{path}: {count} lines, {path.stat().st_size / 1e6:.2f} MB")
+    if options.traces is not None and options.only in (None, FIGURES):
+        text = json.dumps(list(figures(options.traces)), indent=1, allow_nan=False)
+        (options.folder / FIGURES).write_text(text + "\n")
 
 
 if __name__ == "__main__":

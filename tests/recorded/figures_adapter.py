@@ -1,0 +1,63 @@
+"""The gauntlet behind the recorded words: this module alone knows its names (the other adapters know theirs)."""
+
+import hashlib
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autoscaling.policies.registry import make_policy
+from planning.gauntlet.known_rate import Form, Headroom, outcome
+from planning.gauntlet.registry import SCENARIOS
+from planning.gauntlet.run import outcome_of, replica_profile_of, score_of
+from planning.gauntlet.scenario import Draw
+from planning.scoring import Score
+from tests.recorded.scaling_adapter import recorded_word
+
+KNOWN_RATE_FACTOR = 1.25
+
+
+def figures_of(scenario: str, number: int, policy: str, traces: Path | None) -> dict[str, Any]:
+    """What a policy with its defaults does in a held-out run of a scenario.
+
+    `known_rate`: the baseline that knows the rate, without a search.
+    """
+    found = SCENARIOS[scenario]
+    run = found.runs(Draw(number, False, traces))
+    if policy == "known_rate":
+        return _plain(outcome(run, Headroom(Form.FACTOR, KNOWN_RATE_FACTOR), found.target).score)
+    out = outcome_of(run, make_policy(policy, {}, replica_profile_of(run)), found.target)
+    decisions = [[one.at_s, one.applied, one.requested, recorded_word(one.reason)] for one in out.scalings]
+    columns = (out.arrived_s, out.placed_s, out.first_s, out.finished_s, out.expired_s)
+    return {
+        **_plain(score_of(run, out, found.target)),
+        "decisions": len(decisions),
+        "decisions_sha256": _digest(repr(decisions).encode()),
+        "requests_sha256": _digest(*(np.ascontiguousarray(column, dtype="<f8").tobytes() for column in columns)),
+    }
+
+
+def _plain(score: Score) -> dict[str, Any]:
+    return {
+        "requests": score.requests,
+        "attainment": score.attainment,
+        "by_lane": dict(score.by_lane),
+        "replica_hours": score.replica_hours,
+        "usd": score.usd,
+        "mean_replicas": score.mean_replicas,
+        "changes": score.changes,
+        "flaps": score.flaps,
+        "recovery_s": score.recovery_s,
+        "rejected": score.rejected,
+        "expired": score.expired,
+        "failed": score.failed,
+        "ttft_p99_s": None if math.isnan(score.ttft_p99_s) else score.ttft_p99_s,
+    }
+
+
+def _digest(*parts: bytes) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()[:16]
