@@ -17,21 +17,11 @@ from deployments.scheduling.request import Job
 PROBES = 4
 """So many of the least loaded replicas are looked at for each job, and, where it fits on none of them, as many of those
 with the most free KV."""
-
-
 SLOW = 2.5
-
-
 PROBATION_S = 30.0
-
-
 MIN_REPLICAS = 3
 """Of two replicas nobody can say which is the slow one."""
-
-
 CHECK_S = 5.0
-
-
 _Heap = list[tuple[Any, str, int, Replica]]
 """Of (key, replica id, version, replica)."""
 
@@ -117,10 +107,12 @@ class Fleet:
 
     def touch(self, replica: Replica) -> None:
         """The replica's books changed."""
-        replica.version = self._next_version()
+        self._versions += 1
+        replica.version = self._versions
         if replica.open:
             heapq.heappush(self._by_load, (self._pick.load(replica), replica.replica_id, replica.version, replica))
-            heapq.heappush(self._by_kv, (-replica.free_kv_tokens, replica.replica_id, replica.version, replica))
+            minus_free_kv = replica.kv_tokens - replica.capacity.kv_tokens
+            heapq.heappush(self._by_kv, (minus_free_kv, replica.replica_id, replica.version, replica))
         self._trim()
 
     def order_by(self, pick: Pick) -> None:
@@ -144,7 +136,8 @@ class Fleet:
     @property
     def any_open(self) -> bool:
         """Whether any replica could take anything that no hold reserves."""
-        return _first(self._by_load) is not None
+        heap = self._by_load
+        return bool(heap) and (heap[0][2] == heap[0][3].version or _first(heap) is not None)
 
     @property
     def any_ready(self) -> bool:

@@ -102,13 +102,17 @@ class Lanes:
         return self._sequence
 
     def enter(self, job: Job, first: bool = False) -> None:
-        """A job waits: in its lane, or, where it was promoted before, among the promoted. One whose replica refused it
+        """A job waits: in its home, or, where it was promoted before, among the promoted. One whose replica refused it
         waits at the head, and so does one that is to be `first`."""
         self.jobs[job.request.request_id] = job
         self.largest_cost = max(self.largest_cost, job.cost)
-        self.find_home(job)  # the lanes may have changed since it was booked
         self._push(job, self.lanes[job.home] if job.promoted_s is None else self.promoted, first)
         self._time(job)
+
+    def enter_again(self, job: Job, first: bool = False) -> None:
+        """A job waits that was booked a while ago: the lanes may have changed since."""
+        self.find_home(job)
+        self.enter(job, first)
 
     def leave(self, job: Job) -> None:
         """A job goes without being served."""

@@ -13,6 +13,7 @@ quarter of a power of two wide; a length stands for its bin's upper bound, so th
 from bisect import bisect_left
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from deployments.scheduling.policy import SchedulingPolicy
 from deployments.scheduling.request import Job, Lease, Usage
@@ -66,13 +67,10 @@ class _Lengths:
 
     def _refresh(self) -> None:
         total = sum(self._counts)
-        mass = weighted = 0.0
-        self._mass, self._weighted = [], []
-        for bound, count in zip(_BINS, self._counts, strict=True):
-            mass += count / total
-            weighted += bound * count / total
-            self._mass.append(mass)
-            self._weighted.append(weighted)
+        self._mass = list(accumulate([count / total for count in self._counts]))
+        self._weighted = list(
+            accumulate([bound * count / total for bound, count in zip(_BINS, self._counts, strict=True)])
+        )
 
 
 class OutputLengths:

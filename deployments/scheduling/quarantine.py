@@ -117,7 +117,7 @@ class Quarantine:
         del self._lanes.aside[job.request.request_id]
         self._out = {key: out for key, out in self._out.items() if out.lane is not None}
         self._out[job.request.key] = job
-        self._lanes.enter(job, first)
+        self._lanes.enter_again(job, first)
 
     def _is_alone(self, job: Job) -> bool:
         """Whether no other of its kind runs, or waits to."""

@@ -162,7 +162,7 @@ class Scheduler:
         if ending is Ending.REFUSED:
             self.starting.doubt = True
             if not self.quarantine.takes(job, now):
-                self.lanes.enter(job)
+                self.lanes.enter_again(job)
         else:
             self.limits.end(job)
         if ending is Ending.FINISHED:

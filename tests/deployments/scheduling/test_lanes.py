@@ -45,6 +45,7 @@ def enter(
 ) -> Job:
     """...and waits."""
     made = job(lanes, name, cost, tokens, tenant, slo, patience)
+    lanes.find_home(made)
     lanes.enter(made)
     return made
 
@@ -237,12 +238,12 @@ def test_a_refused_job_waits_before_all_others_and_is_charged_once() -> None:
     first, second = lanes.jobs["q0"], lanes.jobs["q1"]
     assert [serve(lanes), serve(lanes)] == ["q0", "q1"]
     start, virtual = lanes.lanes[0].flow.start, lanes._clock.virtual
-    lanes.enter(second)
-    lanes.enter(first)
+    lanes.enter_again(second)
+    lanes.enter_again(first)
     assert lanes.lanes[0].oldest() is first
     assert [serve(lanes), serve(lanes)] == ["q1", "q0"]
     assert (lanes.lanes[0].flow.start, lanes._clock.virtual) == (start, virtual)
-    lanes.enter(first)
+    lanes.enter_again(first)
     lanes.leave(first)
     assert serve(lanes) == "q2"
 
