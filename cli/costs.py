@@ -9,10 +9,10 @@ import typer
 from cli.console import console, fail
 from cli.options import chosen_model
 from cluster.artifacts import ArtifactError, resolve_source
-from cluster.hardware import gpu_named
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.limits import EngineModelLimits
-from planning.costs.roofline import kv_tokens, read_shape, roofline
+from planning.costs.roofline import read_shape, roofline
+from planning.fit.of_spec import ModelFit, fit_on
 
 
 def costs(
@@ -32,9 +32,9 @@ def costs(
     )
     kv_bytes = 1.0 if settings.kv_cache_dtype.startswith("fp8") else 2.0
     try:
-        device = gpu_named(name)
+        device = spec.hardware.gpu_named(name)
         shape = read_shape(Path(resolve_source(chosen.source)), weight_bytes, kv_bytes)
-        room = kv_tokens(shape, device, settings.tensor_parallel_size, settings.gpu_memory_utilization)
+        room = _kv_tokens(fit_on(spec, chosen, name))
     except (ValueError, ArtifactError) as error:
         fail(str(error), code=2)
     limits = EngineModelLimits(settings.max_num_seqs, settings.max_num_batched_tokens, room)
@@ -48,3 +48,10 @@ def costs(
     except OSError as error:
         fail(f"--out {out}: cannot be written: {error.strerror}", code=2)
     console.print(f"{out}: {chosen.name} on {hardware}, {room:,} KV tokens; [yellow]not measured[/]")
+
+
+def _kv_tokens(found: ModelFit) -> int:
+    """What the KV pool holds. Raises ValueError for an engine that would not start, or whose memory is not modelled."""
+    if found.fit is None or found.problems:
+        raise ValueError("; ".join(found.problems) or str(found.unknown))
+    return found.fit.kv_tokens

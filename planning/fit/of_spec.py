@@ -66,10 +66,11 @@ def fits(spec: ClusterSpec) -> Iterator[ModelFit]:
             accelerator = spec.pool_of(model, region).accelerator
             if model.engine == "vllm" and accelerator != "cpu" and accelerator not in seen:
                 seen.add(accelerator)
-                yield _fit_of(spec, model, accelerator)
+                yield fit_on(spec, model, accelerator)
 
 
-def _fit_of(spec: ClusterSpec, model: Model, accelerator: str) -> ModelFit:
+def fit_on(spec: ClusterSpec, model: Model, accelerator: str) -> ModelFit:
+    """The fit of one model on that GPU."""
     place = f"{gpus_of(model)} x {accelerator}"
     try:
         if model.task == "embed":

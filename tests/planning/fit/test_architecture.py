@@ -28,6 +28,10 @@ def billions(config: dict[str, Any]) -> float:
         (configs.QWEN3_30B_A3B, 30.53),
         (configs.MIXTRAL_8X7B, 46.70),
         (configs.MISTRAL_SMALL_24B, 24.01),
+        (configs.QWEN2_5_7B, 7.616),
+        (configs.GEMMA3_27B, 27.43),
+        (configs.LLAMA4_MAVERICK, 400.71),
+        (configs.DEEPSEEK_V2_LITE, 15.71 + 0.057),
     ],
 )
 def test_parameters_of_public_models(config: dict[str, Any], parameters: float) -> None:

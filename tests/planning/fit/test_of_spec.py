@@ -98,3 +98,20 @@ def test_doctor_says_what_fits(tmp_path: Path) -> None:
     assert verdict(spec_of(tmp_path, configs.LLAMA_8B)) is FindingLevel.GOOD
     assert verdict(spec_of(tmp_path, configs.LLAMA_8B, gpus=3)) is FindingLevel.BAD
     assert verdict(spec_of(tmp_path, configs.LLAMA_8B, gpu="X1")) is FindingLevel.WARN
+
+
+def test_costs_have_the_pool_of_the_fit(tmp_path: Path) -> None:
+    def costs(text: str) -> tuple[int, str]:
+        (tmp_path / "spec.yaml").write_text(text)
+        done = CliRunner().invoke(app, ["costs", str(tmp_path / "spec.yaml"), "--out", str(tmp_path / "costs.json")])
+        return done.exit_code, " ".join(done.output.split())
+
+    text = spec_text(tmp_path, configs.LLAMA_8B, gpu="RTX-4090")
+    (one,) = fits(parse_spec(text))
+    assert one.fit is not None
+    assert costs(text)[0] == 0
+    written = json.loads((tmp_path / "costs.json").read_text())
+    assert written["engine"]["kv_tokens"] == one.fit.kv_tokens
+    code, said = costs(spec_text(tmp_path, configs.LLAMA_8B, gpu="RTX-4090", length=131_072))
+    assert code == 2
+    assert "max_model_len = 131072" in said
