@@ -44,7 +44,7 @@ def _needs(name: str) -> str:
 
 def _show_scenarios(results: Results, ours: str) -> None:
     table = _table(
-        f"{ours} in each scenario", ("scenario", "slo", "in time", "hours", "knows rate", "oracle", "flaps", "rivals")
+        f"{ours} in each scenario", ("scenario", "SLO", "in time", "hours", "knows rate", "oracle", "flaps", "rivals")
     )
     for contest in results.contests:
         own = contest.of(ours)

@@ -210,7 +210,7 @@ def main(
     duration_s: Annotated[float, typer.Option(help="How long requests arrive, for each load and side.")] = 300.0,
     traces: Traces = TRACES,
     mixes: Annotated[str, typer.Option(help=f"Some of: {', '.join(MIXES)}.")] = "azure-mooncake",
-    seeds: Annotated[str, typer.Option(help="Of the arrivals; all loads are outcome for each.")] = "0",
+    seeds: Annotated[str, typer.Option(help="Seeds of the arrivals. All loads are run for each seed.")] = "0",
     json_file: JsonFile = None,
 ) -> None:
     """Compare lanes with first-in-first-out on real traces, on the same engines."""

@@ -1,5 +1,5 @@
-"""What goes wrong around a simulated cell's autoscaler: a replica that falls unresponsive, and another hand that writes
-the number of replicas.
+"""What goes wrong around a simulated cell's autoscaler: a replica that becomes unresponsive, and another hand that
+writes the number of replicas.
 
 An unresponsive replica is suspect to the scheduler, as a gateway tells it when a feed ends: what runs there runs on,
 nothing new is placed. Where its books are `phantom` they stand as they were, though the requests have ended: what

@@ -195,8 +195,8 @@ async def test_a_stopped_core_as_its_replica_tells(cluster: LiveCluster) -> None
 
 
 async def test_a_stopped_replica(cluster: LiveCluster, tell: list[str]) -> None:
-    """SIGSTOP of the replica's own process: its feed falls unresponsive, so nothing new goes there, and Serve replaces
-    it."""
+    """SIGSTOP of the replica's own process: its feed becomes unresponsive, so nothing new goes there, and Serve
+    replaces it."""
     victim = cluster.replicas()[0]
     at = time.monotonic()
     os.kill(victim["pid"], signal.SIGSTOP)

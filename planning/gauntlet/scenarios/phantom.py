@@ -1,7 +1,7 @@
 """Requests that exist in the books only.
 
 Complaint: Ray #61551. Counts of requests in flight leaked, and pinned replicas after the traffic had gone. Run: 3.5
-replicas' worth for ten minutes, then half a replica's; shortly before, one replica falls unresponsive with all its
+replicas' worth for ten minutes, then half a replica's; shortly before, one replica becomes unresponsive with all its
 books full, and they stay full for a quarter of an hour, until it is given up and replaced. A good policy counts what
 replicas report, waits as long as is prudent, and then lets go of the others.
 """

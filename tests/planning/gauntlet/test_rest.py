@@ -1,5 +1,5 @@
 """Where a policy should rest it does: no flap where traffic stops, no more than a change in ten minutes, and no fleet
-for an SLO that none can keep.
+for an SLO that none can meet.
 
 The runs are those of `benchmarks/scaling`, which compares them with an earlier version.
 """
