@@ -84,6 +84,15 @@ _DEFAULTS: dict[str, dict[str, int]] = {
 
 def read_architecture(config: Mapping[str, Any]) -> Architecture:
     """The architecture that a `config.json` describes. Raises NotModelled, which names the key."""
+    try:
+        return _read(config)
+    except NotModelled:
+        raise
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise NotModelled(f"config.json is not that of a decoder: {error!r}") from error
+
+
+def _read(config: Mapping[str, Any]) -> Architecture:
     text = config.get("text_config") or config.get("llm_config") or config
     if not isinstance(text, Mapping):
         raise NotModelled("config.json: text_config: allowed: a mapping")
@@ -95,7 +104,7 @@ def read_architecture(config: Mapping[str, Any]) -> Architecture:
     latent = fields.whole("kv_lora_rank", 0)
     rope = fields.whole("qk_rope_head_dim", 0)
     kv_heads = heads if latent else max(1, fields.whole("num_key_value_heads", heads))
-    head_size = fields.whole("head_dim", 0) or hidden // heads
+    head_size = fields.whole("head_dim", 0) or max(1, hidden // heads)
     windows = _windows(text, kind, fields)
     attention = (
         _latent_attention(fields, hidden, heads)

@@ -5,6 +5,8 @@ from typing import Any
 
 from planning.fit.quantization import NotModelled
 
+LARGEST = 1 << 40
+
 
 class Fields:
     """Reads numbers out of a config, with errors that name the key."""
@@ -20,8 +22,13 @@ class Fields:
                     f"config.json: {key}: missing; allowed: that of a decoder (a whole number, 1 or more)"
                 )
             return default
-        if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value) or value < 0:
-            raise NotModelled(f"config.json: {key} = {value!r}: allowed: a whole number, 0 or more")
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not 0 <= value <= LARGEST
+            or value != int(value)
+        ):
+            raise NotModelled(f"config.json: {key} = {value!r}: allowed: a whole number, 0 to {LARGEST}")
         return int(value)
 
     def first(self, *keys: str) -> int:

@@ -89,7 +89,7 @@ def fit_on(spec: ClusterSpec, model: Model, accelerator: str) -> ModelFit:
 def gpus_of(model: Model) -> int:
     """GPUs of one replica."""
     stages = model.settings.extra.get("pipeline_parallel_size")
-    return model.settings.tensor_parallel_size * (stages if isinstance(stages, int) else 1)
+    return model.settings.tensor_parallel_size * (stages if isinstance(stages, int) and stages > 0 else 1)
 
 
 def settings_of(model: Model) -> FitSettings:

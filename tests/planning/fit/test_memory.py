@@ -1,5 +1,6 @@
 """The fit against published measurements, what is refused and why, and what must always hold."""
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.hardware import Gpu, gpu_named
-from planning.fit import Fit, FitSettings, RefusalCause, fit, read_architecture
+from planning.fit import Fit, FitSettings, NotModelled, RefusalCause, fit, read_architecture
 from tests.planning.fit import configs
 
 GIB = 1 << 30
@@ -161,6 +162,18 @@ def test_a_longer_context_never_fits_more(config: dict[str, Any], settings: FitS
     assert short.starts or not long.starts
     assert long.sequences(longer) <= short.sequences(shorter)
     assert long.blocks <= short.blocks
+
+
+NUMBERS = st.one_of(st.integers(-9, 1 << 45), st.floats())
+JSON = st.one_of(st.none(), st.booleans(), NUMBERS, st.text(max_size=3), st.lists(st.integers(), max_size=2))
+MAPPINGS = st.dictionaries(st.sampled_from(["rope_type", "factor", "quant_method", "bits"]), JSON)
+
+
+@given(MODELS, st.data())
+def test_any_config_is_either_read_or_refused(config: dict[str, Any], data: st.DataObject) -> None:
+    changed = {**config, **{data.draw(st.sampled_from(sorted(config))): data.draw(JSON | MAPPINGS) for _ in range(2)}}
+    with suppress(NotModelled):
+        fit(read_architecture(changed), FitSettings(max_model_len=1_024), H100)
 
 
 @given(MODELS, SETTINGS, st.sampled_from([1, 2, 4]))
