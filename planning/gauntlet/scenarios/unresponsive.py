@@ -15,7 +15,7 @@ UNTIL_S = 1_500.0
 
 
 def _run(draw: Draw) -> ScenarioRun:
-    rng = draw.rng("unresponsive")
+    rng = draw.rng("silent")  # its name when its runs were first drawn: with another one they would be others
     unresponsive_s = rng.uniform(200, 280)
     work, load = drawn(CHAT, [LoadStream(CHATS, [(0, 1.5), (300, 1.5), (900, 4.0)])], UNTIL_S, rng)
     return ScenarioRun(
