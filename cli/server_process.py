@@ -34,6 +34,13 @@ def become_subreaper() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
 
 
+def heed_interrupts() -> None:
+    """Ends the ignoring of SIGINT, which a shell's background job has and whatever it starts would inherit. Who starts
+    servers from another thread calls this in the main thread, the only one where Python sets handlers."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class ServerProcess:
     """One server: its command, its whole environment, how to ask whether it is ready, and where its output goes."""
 
@@ -96,12 +103,8 @@ class ServerProcess:
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         """A session of its own: Ctrl-C in the terminal reaches the benchmark alone, which then stops the server in
-        order.
-
-        A shell's background job ignores SIGINT, and whatever it starts would inherit that.
-        """
-        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        order."""
+        heed_interrupts()
         with self._log.open("wb") as log:
             process = subprocess.Popen(
                 self._command,

@@ -100,7 +100,8 @@ def compare(folder: Path, downloads: Path, modules: list[str], sides: list[str],
     for turn in range(1, again + 1):
         nodes = differing(*outcomes.values()) if len(sides) > 1 else []
         for side in sides if nodes else ():
-            found = run(side, folder / f"{side}-{turn}", source, packages, [f"{source}/{node}" for node in nodes])
+            asked = [f"{source}/{node}" for node in nodes]
+            found = run(side, folder / f"{side}-{turn}", source, packages, asked, seed=turn)
             outcomes[side] |= {
                 name: {**test, "turn": turn} for name, test in found.items() if test["outcome"] == "passed"
             }
@@ -116,8 +117,11 @@ def differing(one: dict[str, dict[str, Any]], other: dict[str, dict[str, Any]]) 
     ]
 
 
-def run(side: str, folder: Path, source: Path, packages: Path, asked: list[str]) -> dict[str, dict[str, Any]]:
-    """Runs tests against one side. Returns each one's outcome and, where it failed, the message."""
+def run(
+    side: str, folder: Path, source: Path, packages: Path, asked: list[str], seed: int = 0
+) -> dict[str, dict[str, Any]]:
+    """Runs tests against one side, whose engine draws by `seed`. Returns each one's outcome and, where it failed, the
+    message."""
     (folder / "names").mkdir(parents=True)
     report = folder / "report.xml"
     environment = os.environ | {
@@ -126,6 +130,7 @@ def run(side: str, folder: Path, source: Path, packages: Path, asked: list[str])
         "CONFORMANCE_FOLDER": str(folder),
         "CONFORMANCE_MODEL": str(source.parent / "model"),
         "CONFORMANCE_ADAPTER": str(source.parent / "adapter"),
+        "CONFORMANCE_SEED": str(seed),
         "HF_HUB_OFFLINE": "1",
     }
     options = [

@@ -20,8 +20,6 @@ from deployments.gateway.tenants import digest_of
 CONTEXTS = (2_048, 4_096)
 """Bounds of a served context: a larger one takes longer to fill, where a test sets no end; with few sizes, more tests
 share a server."""
-ONLY_VLLM = frozenset({"root_path"})
-"""Flags for which raylane has nothing: a proxy in front cuts off a path's beginning."""
 SETTINGS = (
     "max_num_batched_tokens",
     "enforce_eager",
@@ -70,11 +68,12 @@ def flags_read(flags: Sequence[str]) -> dict[str, Any]:
     return {name: value[0] if value is not True and len(value) == 1 else value for name, value in read.items()}
 
 
-def spec_of(name: str, source: Path, flags: Sequence[str], api_key: str | None) -> dict[str, Any]:
-    """The spec that serves the model in the folder `source` under a name, with these flags, to whoever has the key."""
+def spec_of(name: str, source: Path, flags: Sequence[str], api_key: str | None, seed: int = 0) -> dict[str, Any]:
+    """The spec that serves the model in the folder `source` under a name, with these flags, to whoever has the key.
+    `seed`: the engine's, for requests that have none."""
     spec: dict[str, Any] = yaml.safe_load(shipped("specs/local.yaml").read_text(encoding="utf-8"))
     given = flags_read(flags)
-    settings = dict(_SETTINGS)
+    settings = _SETTINGS | {"seed": seed}
     extra: dict[str, Any] = {"structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True}}
     served: dict[str, Any] = spec["models"][0]
     served |= {"name": name, "source": str(source), "replicas": {"count": 1}, "settings": settings}
@@ -94,7 +93,9 @@ def spec_of(name: str, source: Path, flags: Sequence[str], api_key: str | None) 
             ]
         elif flag.startswith("structured_outputs_config"):
             continue  # so small a model would write blanks for ever
-        elif flag not in _DROPPED | ONLY_VLLM:
+        elif flag == "root_path":
+            spec["gateway"][flag] = value
+        elif flag not in _DROPPED:
             extra[flag.removeprefix("no_")] = False if flag.startswith("no_") else value
     settings["extra"] = extra
     spec["name"] = "conformance"
@@ -103,13 +104,13 @@ def spec_of(name: str, source: Path, flags: Sequence[str], api_key: str | None) 
     return spec
 
 
-def command_of(side: str, spec: ClusterSpec, file: Path, flags: Sequence[str]) -> list[str]:
-    """How a side is started from the spec, and from those of the flags that no spec has."""
+def command_of(side: str, spec: ClusterSpec, file: Path) -> list[str]:
+    """How a side is started from the spec."""
     if side == "raylane":
         return [sys.executable, "-m", "cli.main", "up", str(file)]
     model = spec.models[0]
     values = {**arguments(model), **model.settings.extra, "host": "127.0.0.1", "port": spec.gateway.port}
-    values |= {flag: value for flag, value in flags_read(flags).items() if flag in ONLY_VLLM}
+    values |= {"root_path": spec.gateway.root_path} if spec.gateway.root_path else {}
     values["lora_modules"] = [f"{module['name']}={module['path']}" for module in values.get("lora_modules", ())]
     return [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *vllm_flags(values)]
 

@@ -23,7 +23,7 @@ import yaml
 from benchmarks.conformance.served import command_of, environment_of, spec_of
 from benchmarks.harness import ROOT
 from cli.private_cell import free_port
-from cli.server_process import ServerProcess, become_subreaper
+from cli.server_process import ServerProcess, become_subreaper, heed_interrupts
 from cluster.spec import ClusterSpec, parse_spec
 from tests import utils  # type: ignore[attr-defined]  # vLLM's, which comes first in the path
 
@@ -31,6 +31,7 @@ SIDE = os.environ["CONFORMANCE_SIDE"]
 FOLDER = Path(os.environ["CONFORMANCE_FOLDER"])
 MODEL = Path(os.environ["CONFORMANCE_MODEL"])
 ADAPTER = Path(os.environ["CONFORMANCE_ADAPTER"])
+SEED = int(os.environ.get("CONFORMANCE_SEED", "0"))
 _READY = {"raylane": "/ready", "bare": "/health"}
 
 
@@ -46,11 +47,11 @@ class Sides:
 
     def need(self, model: str, flags: Sequence[str], environment: dict[str, str]) -> int:
         """The port of a server with these flags; one that was started from another spec is ended before."""
-        spec = spec_of(model, MODEL, flags, environment.get("VLLM_API_KEY"))
+        spec = spec_of(model, MODEL, flags, environment.get("VLLM_API_KEY"), SEED)
         needs = json.dumps([spec, environment])
         if needs != self._needs:
             self.end()
-            self._start(spec, flags, environment)
+            self._start(spec, environment)
             self._needs = needs
         return self.port
 
@@ -60,7 +61,7 @@ class Sides:
             self._thread.submit(asyncio.run, self._server.stop()).result()
         self._server = self._needs = None
 
-    def _start(self, served: dict[str, Any], flags: Sequence[str], environment: dict[str, str]) -> None:
+    def _start(self, served: dict[str, Any], environment: dict[str, str]) -> None:
         self._started += 1
         folder = FOLDER / f"{SIDE}-{self._started}"
         folder.mkdir()
@@ -69,7 +70,7 @@ class Sides:
         text = yaml.safe_dump(served, sort_keys=False)
         (folder / "spec.yaml").write_text(text, encoding="utf-8")
         spec: ClusterSpec = parse_spec(text)
-        command = command_of(SIDE, spec, folder / "spec.yaml", flags)
+        command = command_of(SIDE, spec, folder / "spec.yaml")
         server = ServerProcess(
             command, environment_of(SIDE, spec, folder, ROOT, environment), self._is_ready, folder / "log"
         )
@@ -85,6 +86,7 @@ class Sides:
         return False
 
 
+heed_interrupts()  # here in the main thread: servers are started by another one
 sides = Sides()
 
 

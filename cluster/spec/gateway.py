@@ -78,6 +78,9 @@ class GatewaySpec(Section):
 
     Without `cors` no web page of another origin may read an answer.
 
+    Clients' paths are served below `root_path`, too (`/llm/v1/models` beside `/v1/models`): for a proxy that sends on a
+    path as it came.
+
     A streamed request that waits gets its 200 after `heartbeat_s` (seconds; 0: never) and an SSE comment each time that
     these have passed, until its first token.
     """
@@ -96,11 +99,19 @@ class GatewaySpec(Section):
     lame_duck_s: Seconds = 1.0
     heartbeat_s: Annotated[float, Field(ge=0, le=3_600)] = 15.0
     cors: CorsSpec | None = None
+    root_path: Annotated[str, Field(pattern=r"^((/[A-Za-z0-9._~-]+)+)?$", max_length=256)] = ""
 
     @field_validator("trace_file", "decision_log", "simulator_error")
     @classmethod
     def _is_beside_the_spec(cls, path: str | None, info: ValidationInfo) -> str | None:
         return beside_the_spec(path, info) if path else None
+
+    @field_validator("root_path")
+    @classmethod
+    def _is_no_path_of_ours(cls, path: str) -> str:
+        if path.partition("/")[2].partition("/")[0] in ("v1", "raylane"):
+            raise ValueError(f"{path!r}: allowed: a path that does not begin with /v1 or /raylane")
+        return path
 
     @field_validator("host")
     @classmethod

@@ -1,6 +1,7 @@
 """How a request goes to an engine replica: what every exchange has in common, the ways in which a replica takes no
 work, and requests without a lease."""
 
+import asyncio
 import io
 import json
 import time
@@ -11,7 +12,7 @@ import aiohttp
 
 from deployments.gateway.connection import Connection, answer_headers
 from deployments.gateway.flow import Hop, RequestFlow
-from deployments.openai.endpoints import Endpoint
+from deployments.openai.endpoints import BodyKind, Endpoint
 from deployments.openai.engine_answer import engine_error
 from deployments.openai.errors import ApiError, ErrorCode, lost
 from deployments.ownership.dispatcher import Dispatcher
@@ -151,9 +152,34 @@ async def run_direct(
         await client.start(status, [(b"content-type", kind), *sized(payload), *marked, *answer_headers(flow.ledger)])
         await client.finish(payload)
         return
-    raise ApiError(
-        ErrorCode.NO_REPLICA, f"no replica of model {dispatcher.model.name!r} is ready", headers={"retry-after": "1"}
-    )
+    raise _no_replica(dispatcher)
+
+
+async def read_from_a_replica(
+    session: aiohttp.ClientSession, dispatcher: Dispatcher, path: str, within_s: float
+) -> bytes:
+    """What a replica answers to a GET. It asks for no work, so the next one is asked where one does not answer. Raises
+    ApiError."""
+    try:
+        async with asyncio.timeout(within_s):
+            for replica in dispatcher.replicas.ready_in_turn():
+                try:
+                    async with session.get(replica.url + path, allow_redirects=False) as response:
+                        payload = await response.read()
+                except aiohttp.ClientError:
+                    continue
+                if response.status != 200:
+                    raise engine_error(response.status, payload, BodyKind.TOKENIZER, b"")
+                return payload
+    except TimeoutError:
+        message = f"no replica answered within first_byte_s = {within_s:g} s"
+        raise ApiError(ErrorCode.FIRST_BYTE_TIMEOUT, message) from None
+    raise _no_replica(dispatcher)
+
+
+def _no_replica(dispatcher: Dispatcher) -> ApiError:
+    message = f"no replica of model {dispatcher.model.name!r} is ready"
+    return ApiError(ErrorCode.NO_REPLICA, message, headers={"retry-after": "1"})
 
 
 async def _ask(

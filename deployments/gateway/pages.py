@@ -1,5 +1,5 @@
 """What the gateway answers its clients and its load balancer by itself: the models that it serves, whether it lives,
-whether it is ready."""
+whether it is ready; and what vLLM's clients ask of the server beside requests, where the spec allows it."""
 
 import time
 from contextlib import suppress
@@ -11,11 +11,15 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from cluster.spec import Model
+from deployments.gateway.exchange import read_from_a_replica
 from deployments.gateway.operators.status import Status
 from deployments.gateway.own_page import OwnPage
 from deployments.gateway.service import Service
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.fields import shown
+
+_LOAD_SETTING = "enable_server_load_tracking"
+_TOKENIZER_SETTING = "enable_tokenizer_info_endpoint"
 
 
 class OwnPages:
@@ -35,6 +39,8 @@ class OwnPages:
             Route("/ready", OwnPage(self.ready, self._service, quiet=True)),
             Route("/ping", OwnPage(self.ping, self._service, methods=("GET", "HEAD", "POST"), quiet=True)),
             Route("/version", OwnPage(self.show_version, self._service)),
+            Route("/load", OwnPage(self.load, self._service, quiet=True)),
+            Route("/tokenizer_info", OwnPage(self.tokenizer_info, self._service)),
         ]
 
     async def models(self, request: Request) -> Response:
@@ -72,6 +78,29 @@ class OwnPages:
         self._ask_for_key(request)
         return JSONResponse({"version": self._vllm, "raylane": self._raylane})
 
+    async def load(self, request: Request) -> Response:
+        """How many requests are under way in the cell, of the models that allow the question or of the one named."""
+        self._ask_for_key(request)
+        allowing = [
+            name for name, dispatcher in self._service.dispatchers.items() if _allows(dispatcher.model, _LOAD_SETTING)
+        ]
+        if given := request.query_params.get("model"):
+            name = self._service.dispatcher_of(given).model.name
+            allowing = [name] if name in allowing else []
+        if not allowing:
+            raise _not_allowed(request, _LOAD_SETTING)
+        return JSONResponse({"server_load": await self._status.under_way(allowing)})
+
+    async def tokenizer_info(self, request: Request) -> Response:
+        """The configuration of a model's tokenizer, as its engine tells it."""
+        self._ask_for_key(request)
+        dispatcher = self._service.dispatcher_of(request.query_params.get("model", ""))
+        if not _allows(dispatcher.model, _TOKENIZER_SETTING):
+            raise _not_allowed(request, _TOKENIZER_SETTING)
+        within_s = self._service.settings.timeouts.first_byte_s
+        payload = await read_from_a_replica(self._service.session, dispatcher, request.url.path, within_s)
+        return Response(payload, media_type="application/json")
+
     def _ask_for_key(self, request: Request) -> None:
         authorization, api_key = (
             request.headers.get(name, "").encode("latin-1") for name in ("authorization", "x-api-key")
@@ -93,6 +122,15 @@ class OwnPages:
                 for adapter in model.adapters
             )
         return cards
+
+
+def _allows(model: Model, setting: str) -> bool:
+    return model.settings.extra.get(setting) is True
+
+
+def _not_allowed(request: Request, setting: str) -> ApiError:
+    message = f"{request.url.path}: not served; `settings.extra.{setting}: true` of a model allows it"
+    return ApiError(ErrorCode.NOT_FOUND, message)
 
 
 def _version_of(*distributions: str) -> str | None:

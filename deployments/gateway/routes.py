@@ -41,6 +41,8 @@ ACCESS: Mapping[str, Access] = MappingProxyType(
         "/ready": Access.OPEN,
         "/ping": Access.OPEN,
         "/version": Access.KEY,
+        "/load": Access.KEY,
+        "/tokenizer_info": Access.KEY,
         "/v1/models": Access.KEY,
         "/v1/models/{name:path}": Access.KEY,
         "/v1/chat/completions": Access.KEY,
@@ -101,7 +103,8 @@ class ClientApp:
     """The ASGI app of the port for clients: relayed endpoints, and the gateway's own pages.
 
     A relayed endpoint is found by its path before the router is asked, and this is no coroutine of its own: every
-    layer between the server and the relay would be resumed for each piece of a stream.
+    layer between the server and the relay would be resumed for each piece of a stream. Each path is served below the
+    spec's `gateway.root_path`, too, under the same rule of access.
     """
 
     def __init__(self, service: Service, own: Sequence[Route], secret: str) -> None:
@@ -110,6 +113,9 @@ class ClientApp:
         self._service = service
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        root = self._service.settings.root_path
+        if root and scope["path"].startswith(root + "/"):
+            scope["path"] = scope["path"].removeprefix(root)
         endpoint = self.relayed.get(scope["path"])
         if endpoint is None:
             return self.pages(scope, receive, send)

@@ -185,7 +185,8 @@ class Service:
                     f"{_ADAPTER_HEADER}: not served here; name the adapter as `model` in the body",
                 )
             endpoint = BY_KIND[inquiry.kind]
-        dispatcher = self._dispatcher(inquiry, endpoint)
+        dispatcher = self.dispatcher_of(inquiry.model)
+        _check_task(dispatcher.model, endpoint)
         flow.ledger.model, flow.ledger.stream = dispatcher.model.name, inquiry.stream
         client.watch()
         if endpoint.leased:
@@ -196,8 +197,10 @@ class Service:
             return run_leased(self, dispatcher, request, flow, client, endpoint, body)
         return run_direct(self.session, dispatcher, flow, client, endpoint, body)
 
-    def _dispatcher(self, inquiry: Inquiry, endpoint: Endpoint) -> Dispatcher:
-        name = inquiry.model or (self.served_names[0] if len(self.dispatchers) == 1 else "")
+    def dispatcher_of(self, name: str) -> Dispatcher:
+        """The dispatcher of the model or adapter that a client names; of the only model where it names none. Raises
+        ApiError."""
+        name = name or (self.served_names[0] if len(self.dispatchers) == 1 else "")
         dispatcher = self._served.get(name)
         if not name:
             message = f"model: missing, and it is required where several are served: {', '.join(self.served_names)}"
@@ -205,12 +208,6 @@ class Service:
         if dispatcher is None:
             message = f"model = {shown(name)}: not served here; allowed: {', '.join(self.served_names)}"
             raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
-        if endpoint.task not in (ModelTask.ANY, dispatcher.model.task):
-            message = (
-                f"model = {name!r}: its task is {dispatcher.model.task!r}, but {endpoint.path} needs a model whose "
-                f"task is {endpoint.task.value!r}"
-            )
-            raise ApiError(ErrorCode.UNSUPPORTED, message, param="model")
         return dispatcher
 
     def _request(self, inquiry: Inquiry, model: Model, ledger: Ledger, traffic_class: TrafficClass) -> Request:
@@ -270,6 +267,15 @@ class Service:
         if done is not None and done.sequences > 0 and ledger.model in self._ratios:
             self._ratios[ledger.model].observe(ledger.prompt_chars, round(done.prompt_tokens / done.sequences))
         self._on_closed(ledger)
+
+
+def _check_task(model: Model, endpoint: Endpoint) -> None:
+    if endpoint.task not in (ModelTask.ANY, model.task):
+        message = (
+            f"model = {model.name!r}: its task is {model.task!r}, but {endpoint.path} needs a model whose task is "
+            f"{endpoint.task.value!r}"
+        )
+        raise ApiError(ErrorCode.UNSUPPORTED, message, param="model")
 
 
 def outcome_of(ledger: Ledger) -> RequestOutcome:

@@ -26,6 +26,8 @@ MAX_VALUES = 1 << 18
 UNSALTED = frozenset({BodyKind.TOKENIZER, BodyKind.COUNT})
 """Kinds of bodies whose prompts never reach an engine's cache."""
 _MAX_SEQUENCES = 128
+_SHORT = 64
+"""Bytes of a value that is copied to be looked at."""
 _DEFAULT_COMPLETION_TOKENS = 16
 """What vLLM generates for /v1/completions when max_tokens is absent (OpenAI's default)."""
 
@@ -38,6 +40,7 @@ class _Fields(msgspec.Struct, gc=False):
     stream: Raw = ABSENT
     messages: Raw = ABSENT
     prompt: Raw = ABSENT
+    prompt_embeds: Raw = ABSENT
     echo: Raw = ABSENT
     system: Raw = ABSENT
     input: Raw = ABSENT
@@ -135,6 +138,9 @@ def _completion(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
     limit = (
         _DEFAULT_COMPLETION_TOKENS if limit is None else max(limit, 1)
     )  # vLLM generates a token even where it shows none
+    if is_null(fields.prompt) and (is_null(fields.prompt_embeds) or _is_empty_list(fields.prompt_embeds)):
+        message = "Either prompt or prompt_embeds must be provided and non-empty."  # as vLLM says it
+        raise ApiError(ErrorCode.INVALID_VALUE, message, param="prompt")
     prompt = read_prompt("prompt", fields.prompt, values, hashing)
     return _inquiry(BodyKind.COMPLETION, fields, prompt, "prompt", limit, "max_tokens", _n(fields))
 
@@ -201,6 +207,10 @@ def _inquiry(
     return Inquiry(
         kind, model, stream, prompt.chars, prompt.ids, limit, limit_field, prompt_field, prompt.count * n, prompt.prefix
     )
+
+
+def _is_empty_list(value: Raw) -> bool:
+    return len(value) <= _SHORT and bytes(value).translate(None, b" \t\r\n") == b"[]"
 
 
 def _n(fields: _Fields) -> int:

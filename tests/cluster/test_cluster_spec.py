@@ -50,6 +50,8 @@ def test_the_least_that_is_a_spec() -> None:
 KEY = "sha256:" + "0" * 64
 REFUSED = [
     ("gateway: {port: 0}", "gateway.port = 0: allowed: a whole number, 1 to 65535"),
+    ("gateway: {root_path: /v1}", "'/v1': allowed: a path that does not begin with /v1 or /raylane"),
+    ("gateway: {root_path: llm}", "gateway.root_path = 'llm'"),
     ("gateway: {port: 70000}", "gateway.port = 70000: allowed: a whole number, 1 to 65535"),
     ("gateway: {port: true}", "gateway.port = True: allowed: a whole number, 1 to 65535"),
     ("gateway: {port: http}", "gateway.port = 'http': allowed: a whole number, 1 to 65535"),

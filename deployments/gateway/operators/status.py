@@ -85,6 +85,11 @@ class Status:
         """Everything that `raylane status` shows, of the whole cell."""
         return merged(self.here(), await self._peers.ask("/raylane/status?here=1"))
 
+    async def under_way(self, models: Collection[str]) -> int:
+        """How many requests for these models the cell's gateways have, from the lane to the end of the answer."""
+        reports = [self.here(), *await self._peers.ask("/raylane/status?here=1")]
+        return sum(model["under_way"] for report in reports for model in report["models"] if model["name"] in models)
+
     def here(self) -> dict[str, Any]:
         return {
             "schema": 2,
@@ -118,6 +123,7 @@ class Status:
             "scaling": None if scaling is None else shown_scaling(scaling, self._overdue_s(name)),
             "controls": [shown_control(control) for control in self._announced.controls_of(name)],
             "ttft": {"requests": requests, "percentiles_s": percentiles},
+            "under_way": len(dispatcher),
             "handed_on": dispatcher.handed_on,
             "lost_requests": dispatcher.losses.requests,
             "lost_tokens": dispatcher.losses.tokens,

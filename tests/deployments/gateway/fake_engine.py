@@ -79,6 +79,7 @@ class FakeEngine:
         app.router.add_get(FEED_PATH, self._feed)
         app.router.add_post(CLAIM_PATH, self._claim)
         app.router.add_post(DRAIN_PATH, self._drain)
+        app.router.add_get("/{path:.*}", self._page)
         app.router.add_post("/{path:.*}", self._work)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
         await self._runner.setup()
@@ -191,6 +192,10 @@ class FakeEngine:
             if self.tells and (ended or self.state is ReplicaState.READY):
                 asyncio.get_running_loop().call_soon(self._tell, request_id, ended, booking)
         return response
+
+    async def _page(self, request: web.Request) -> web.StreamResponse:
+        self.seen.append(Seen(request.path, {name.lower(): value for name, value in request.headers.items()}, b""))
+        return await self.behave(request, {})
 
     def _tell(self, request_id: str, ended: bool, booking: str) -> None:
         sequences, status = int(ended), 200 if ended else 499

@@ -38,6 +38,8 @@ BAD: list[tuple[str, Any, int, str, str | None]] = [
     ("/v1/completions", {**ASK, "max_tokens": 1e9}, 400, "invalid_value", "max_tokens"),
     ("/v1/completions", {**ASK, "max_tokens": 1_000_000_000}, 400, "invalid_value", "max_tokens"),
     ("/v1/completions", {**ASK, "max_tokens": 10**400}, 400, "invalid_value", "max_tokens"),
+    ("/v1/completions", {**ASK, "prompt": None, "prompt_embeds": []}, 400, "invalid_value", "prompt"),
+    ("/v1/completions", {**ASK, "prompt": None, "prompt_embeds": "aGk="}, 400, "invalid_value", "prompt"),
     ("/v1/completions", {**ASK, "max_tokens": "5"}, 400, "invalid_value", "max_tokens"),
     ("/v1/completions", {**ASK, "max_tokens": True}, 400, "invalid_value", "max_tokens"),
     ("/v1/completions", {**ASK, "n": 0}, 400, "invalid_value", "n"),
