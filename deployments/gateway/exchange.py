@@ -199,3 +199,15 @@ async def _ask(
     if refused is not None:
         raise refused
     return response.status, content_type(response), payload, marks(response)
+
+
+def engine_session(secret: str, connect_s: float) -> aiohttp.ClientSession:
+    """A gateway's connections to engines and gateways: as many as it needs, each request with the cell's secret."""
+    return aiohttp.ClientSession(
+        headers={"authorization": f"Bearer {secret}"},
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_s),
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30, ttl_dns_cache=60),
+        auto_decompress=False,
+        skip_auto_headers=("user-agent", "accept", "accept-encoding"),
+        cookie_jar=aiohttp.DummyCookieJar(),
+    )

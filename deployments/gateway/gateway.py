@@ -13,8 +13,8 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, CollectorRegistry, ProcessCollector
+from prometheus_client import CollectorRegistry
+from starlette.routing import Route
 
 from cluster.spec import ClusterSpec, Region
 from deployments.cell.act import Act
@@ -23,6 +23,7 @@ from deployments.cell.departure_tracker import Presence, own_presence
 from deployments.cell.listing import Announced, Listing
 from deployments.cell.orders import Orders
 from deployments.gateway.cell_pages import LanesPage, ScalingPage
+from deployments.gateway.exchange import engine_session
 from deployments.gateway.feeds import Feeds
 from deployments.gateway.flow import SWEEP_S, EndCause
 from deployments.gateway.operators.collectors import (
@@ -30,6 +31,7 @@ from deployments.gateway.operators.collectors import (
     OwnershipMetrics,
     ScalingMetrics,
     SimulatorErrorMetrics,
+    new_registry,
     standing_of,
 )
 from deployments.gateway.operators.orders import OrderPages
@@ -69,10 +71,10 @@ class Gateway:
     ) -> None:
         settings = spec.gateway
         models = tuple(model for model in spec.models if home in spec.regions_of(model))
-        registry = _registry()
+        registry = new_registry()
         self.gateway_id = uuid.uuid4().hex[:8]
         self._settings = settings
-        self._session = _engine_session(secret, settings.timeouts.connect_s)
+        self._session = engine_session(secret, settings.timeouts.connect_s)
         self._closed = Later(self._tell)
         self.service = Service(spec, models, self.gateway_id, self._session, self._closed.add, secret)
         self._departure_reporter = DepartureReporter(self.gateway_id, self.service.broken_exchanges)
@@ -100,22 +102,7 @@ class Gateway:
             self._logs,
         )
         self._metrics = RequestMetrics(registry, [*(endpoint.path for endpoint in ENDPOINTS), "/v1/models"])
-        registry.register(LaneGauges(self._snapshots))
-        if settings.simulator_error is not None:
-            registry.register(SimulatorErrorMetrics(Path(settings.simulator_error)))
-        registry.register(
-            OwnershipMetrics(
-                lambda: {name: standing_of(owner_tracker) for name, owner_tracker in self._owner_trackers.items()}
-            )
-        )
-        registry.register(
-            ScalingMetrics(
-                self._announced,
-                lambda: [name for name, dispatcher in self.service.dispatchers.items() if dispatcher.own is not None],
-            )
-        )
-        registry.register(DepartureMetrics(self._announced, lambda: [self.gateway_id, *self.peers.urls]))
-        registry.register(self._logs)
+        self._register_collectors(registry)
         self._journal = Journal(
             run_dir / "logs" / "access.jsonl" if settings.access_log else None,
             Path(settings.trace_file) if settings.trace_file else None,
@@ -124,10 +111,7 @@ class Gateway:
         self._decision_logs = Path(settings.decision_log) if settings.decision_log else None
         self._recent = Recent()
         self._lag = LoopLag(registry)
-        operators = OperatorPages(self.service, self._status, self._recent, self.peers, registry, self._apply)
-        orders = OrderPages(self.service, self.feeds.by_replica, self._announced, self._session, self._order)
-        shadow = ShadowPage(self.service, self._announced, self._exchange)
-        own = [*OwnPages(self.service, self._status).routes(), *operators.routes(), *orders.routes(), shadow.route()]
+        own = self._pages(registry)
         shared_port = settings.replicas > 1
         keep_alive_s, limits = settings.timeouts.keep_alive_s, lambda: self.service.client_limits
         self._server = HttpServer(
@@ -146,6 +130,30 @@ class Gateway:
         self._applied_json: str | None = None
         self._changing_spec = asyncio.Lock()
         self._swept_s = time.monotonic()
+
+    def _register_collectors(self, registry: CollectorRegistry) -> None:
+        """Metrics that are read when Prometheus asks."""
+        registry.register(LaneGauges(self._snapshots))
+        if self._settings.simulator_error is not None:
+            registry.register(SimulatorErrorMetrics(Path(self._settings.simulator_error)))
+        registry.register(
+            OwnershipMetrics(lambda: {name: standing_of(one) for name, one in self._owner_trackers.items()})
+        )
+        registry.register(
+            ScalingMetrics(
+                self._announced,
+                lambda: [name for name, dispatcher in self.service.dispatchers.items() if dispatcher.own is not None],
+            )
+        )
+        registry.register(DepartureMetrics(self._announced, lambda: [self.gateway_id, *self.peers.urls]))
+        registry.register(self._logs)
+
+    def _pages(self, registry: CollectorRegistry) -> list[Route]:
+        """The gateway's own pages, at both its addresses."""
+        operators = OperatorPages(self.service, self._status, self._recent, self.peers, registry, self._apply)
+        orders = OrderPages(self.service, self.feeds.by_replica, self._announced, self._session, self._order)
+        shadow = ShadowPage(self.service, self._announced, self._exchange)
+        return [*OwnPages(self.service, self._status).routes(), *operators.routes(), *orders.routes(), shadow.route()]
 
     async def start(self, directory: Any) -> None:
         """Listens, and follows what `directory` (an actor's handle) says of replicas, gateways and owners."""
@@ -305,22 +313,3 @@ class Gateway:
 
 def _url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _engine_session(secret: str, connect_s: float) -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(
-        headers={"authorization": f"Bearer {secret}"},
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_s),
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30, ttl_dns_cache=60),
-        auto_decompress=False,
-        skip_auto_headers=("user-agent", "accept", "accept-encoding"),
-        cookie_jar=aiohttp.DummyCookieJar(),
-    )
-
-
-def _registry() -> CollectorRegistry:
-    registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
-    for collector in (PLATFORM_COLLECTOR, GC_COLLECTOR):
-        registry.register(collector)
-    return registry

@@ -9,13 +9,12 @@ requests wait here, no longer than they may.
 import asyncio
 import time
 from collections.abc import Callable
-from itertools import islice
 
 from cluster.spec import Model
-from deployments.cell.departure import MAX_DIGESTS, Lost
+from deployments.cell.departure import Lost
 from deployments.ownership.booking import Losses, booking_of
 from deployments.ownership.lane_owner import LaneOwner
-from deployments.ownership.pending_request import PendingRequest, QueueTimeout, Rejected
+from deployments.ownership.pending_request import PendingRequest, QueueTimeout, Rejected, lost_with
 from deployments.ownership.replicas import Replicas
 from deployments.ownership.roles import Owner
 from deployments.ownership.suspicions import Known
@@ -143,13 +142,8 @@ class Dispatcher:
     def first_token(self, lease: Lease) -> None:
         """The first token is there: by the replica's word, or by the first byte of the answer. The owner is told
         once."""
-        pending = self._pending_requests.get(lease.request.request_id)
-        if (
-            pending is not None
-            and pending.lease is not None
-            and pending.lease.attempt_id == lease.attempt_id
-            and not pending.answered
-        ):
+        pending = self._running(lease.attempt_id)
+        if pending is not None and not pending.answered:
             pending.answered = True
             if self._owner is not None:
                 self._owner.first_token(lease.attempt_id)
@@ -158,8 +152,8 @@ class Dispatcher:
         """A replica's word of first tokens. The owner hears it for those that other gateways hold, too, and for those
         that nobody holds any more."""
         for attempt_id in message.request_ids:
-            pending = self._pending_requests.get(attempt_id.rpartition("-")[0])
-            if pending is not None and pending.lease is not None and pending.lease.attempt_id == attempt_id:
+            pending = self._running(attempt_id)
+            if pending is not None and pending.lease is not None:
                 self.first_token(pending.lease)
             elif self.own is not None:
                 self.own.first_token(attempt_id)
@@ -173,8 +167,7 @@ class Dispatcher:
 
     def release(self, lease: Lease, ending: Ending) -> None:
         """Ends a lease; one that ended before (its replica was lost) is left alone."""
-        pending = self._pending_requests.get(lease.request.request_id)
-        if pending is not None and pending.lease is not None and pending.lease.attempt_id == lease.attempt_id:
+        if self._running(lease.attempt_id) is not None:
             del self._pending_requests[lease.request.request_id]
             if self._owner is not None:
                 self._owner.release(lease.attempt_id, ending)
@@ -280,8 +273,8 @@ class Dispatcher:
     def finished(self, message: Finished) -> None:
         """A replica's account of a request, whoever's it was."""
         self.losses.dropped(message, time.monotonic())
-        pending = self._pending_requests.get(message.request_id.rpartition("-")[0])
-        if pending is not None and pending.lease is not None and pending.lease.attempt_id == message.request_id:
+        pending = self._running(message.request_id)
+        if pending is not None:
             pending.complete = message.sequences > 0
         if self.own is not None:
             self.own.finished(message)
@@ -295,16 +288,14 @@ class Dispatcher:
 
     @property
     def held(self) -> Lost:
-        """The requests that are lost with this gateway, if it ends now; those that waited in a lane have no tokens
-        booked."""
-        pending_requests = self._pending_requests.values()
-        tokens = sum(pending.lease.tokens for pending in pending_requests if pending.lease is not None)
-        return Lost(
-            len(pending_requests),
-            0,
-            tokens,
-            tuple(pending.request.key for pending in islice(pending_requests, MAX_DIGESTS)),
-        )
+        """The requests that are lost with this gateway, if it ends now."""
+        return lost_with(self._pending_requests.values())
+
+    def _running(self, attempt_id: str) -> PendingRequest | None:
+        """The pending request that holds this lease now."""
+        pending = self._pending_requests.get(attempt_id.rpartition("-")[0])
+        holds = pending is not None and pending.lease is not None and pending.lease.attempt_id == attempt_id
+        return pending if holds else None
 
     def _submit(self, pending: PendingRequest, owner: Owner) -> None:
         pending.owner = owner

@@ -180,6 +180,15 @@ class Entries:
         self.counts[state] += 1
         entry.state = state
 
+    @property
+    def replicas_of_orphans(self) -> set[str]:
+        """The replicas on which leases run that nobody holds: they are asked now and then."""
+        if not self.counts[EntryState.ORPHANED]:
+            return set()
+        return {
+            entry.lease.replica_id for entry in self if entry.state is EntryState.ORPHANED and entry.lease is not None
+        }
+
     def _remember(self, entry: OwnedRequest) -> None:
         if not entry.attempt:  # it was never placed
             self._forget(entry)

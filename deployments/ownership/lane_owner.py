@@ -189,17 +189,6 @@ class LaneOwner:
         """How often a replica's word of what runs disagreed with the books, which were then corrected."""
         return self._adoption.reconciled
 
-    @property
-    def replicas_of_orphans(self) -> set[str]:
-        """The replicas on which leases run that nobody holds: they are asked now and then."""
-        if not self.entries.counts[EntryState.ORPHANED]:
-            return set()
-        return {
-            entry.lease.replica_id
-            for entry in self.entries
-            if entry.state is EntryState.ORPHANED and entry.lease is not None
-        }
-
     def replica_up(self, facts: ReplicaFacts, running: Iterable[Running] = ()) -> None:
         """A replica is ready (or ready again), knows this owner's epoch, and runs what it says."""
         now = now_s()

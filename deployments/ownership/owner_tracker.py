@@ -162,7 +162,7 @@ class OwnerTracker:
     async def _ask_for_orphans(self, owner: LaneOwner) -> None:
         while True:
             await asyncio.sleep(ASK_ORPHANS_S)
-            waiting_for = owner.replicas_of_orphans
+            waiting_for = owner.entries.replicas_of_orphans
             for facts in self.dispatcher.replicas.ready:
                 if facts.replica_id in waiting_for:
                     self._claim(facts)

@@ -1,9 +1,11 @@
 """A request at its gateway's dispatcher: who has it, what is waited for, and how a wait can end other than well."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from itertools import islice
 
+from deployments.cell.departure import MAX_DIGESTS, Lost
 from deployments.ownership.roles import Owner
 from deployments.scheduling import Admission, Lease, Placement, Request
 
@@ -51,3 +53,10 @@ class PendingRequest:
         for answer in (self.admission, self.placement):
             if answer.done() and not answer.cancelled():
                 answer.exception()
+
+
+def lost_with(pending_requests: Collection[PendingRequest]) -> Lost:
+    """What is lost if the gateway of these requests ends. Those that wait in a lane have no tokens booked."""
+    tokens = sum(pending.lease.tokens for pending in pending_requests if pending.lease is not None)
+    keys = tuple(pending.request.key for pending in islice(pending_requests, MAX_DIGESTS))
+    return Lost(len(pending_requests), 0, tokens, keys)

@@ -6,18 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planning.report.decision_panel import events_panel
 from planning.report.facts import NOT_MODELLED, RunFacts, Target, basis_line
 from planning.report.figures import Panel, clock_for
 from planning.report.layout import in_script, laid_out
 from planning.report.simulated_run import WAITED_FOR, ClassShare, ReportedRun, Slice, held_up_by
-from planning.report.simulation_panels import (
-    capacity_panel,
-    events_panel,
-    latency_panel,
-    money_panel,
-    queue_panel,
-    service_panel,
-)
+from planning.report.simulation_panels import capacity_panel, latency_panel, money_panel, queue_panel, service_panel
 from planning.report.words import Card, at, attained, bound, duration, percent
 
 

@@ -61,16 +61,13 @@ class CellSettings:
     starts_reported: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class _Running:
     """A leased request."""
 
-    __slots__ = ("index", "lease", "placed_s", "replica")
-
-    def __init__(self, index: int, replica: SimulatedReplica, lease: Lease, placed_s: float) -> None:
-        self.index = index
-        self.replica = replica
-        self.lease = lease
-        self.placed_s = placed_s
+    index: int
+    replica: SimulatedReplica
+    lease: Lease
 
 
 class CellSimulator:
@@ -133,8 +130,7 @@ class CellSimulator:
     @property
     def idle(self) -> bool:
         """Whether everything that ever arrives has come and ended."""
-        scheduler = self.scheduler
-        return scheduler.submitted >= len(self._workload) and scheduler.is_idle
+        return self.scheduler.submitted >= len(self._workload) and self.scheduler.is_idle
 
     def run(self) -> SimulationOutcome:
         """Runs until everything that arrived has ended."""
@@ -230,14 +226,10 @@ class CellSimulator:
         lease = placement.lease
         index, replica = int(placement.request.request_id), self.fleet.by_name[lease.replica_id]
         out = self._outcome
-        out.placed_s[index], out.replica[index], out.lane[index], out.promoted[index] = (
-            now,
-            replica.number,
-            lease.home,
-            placement.promoted,
-        )
+        out.placed_s[index], out.replica[index] = now, replica.number
+        out.lane[index], out.promoted[index] = lease.home, placement.promoted
         work = self._workload
-        running = _Running(index, replica, lease, now)
+        running = _Running(index, replica, lease)
         sequence = EngineSequence(
             running, int(work.prompt_tokens[index]), 0, int(work.output_tokens[index]), work.prefix[index], lease.home
         )

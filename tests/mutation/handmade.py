@@ -5,49 +5,11 @@ Each replaces one piece of text, which must stand in its file exactly once: wher
 written anew, never dropped.
 """
 
-from dataclasses import dataclass
-from pathlib import Path
-
-from tests.mutation.tree import ROOT
-
-
-@dataclass(frozen=True)
-class Patch:
-    """`fault` says what the mutant does wrong."""
-
-    fault: str
-    file: str
-    was: str
-    now: str
-
-    @property
-    def tests(self) -> str:
-        """The tests that must kill it: those of its package."""
-        return f"tests/{self.file.rpartition('/')[0]}"
-
-    def applied(self) -> str:
-        """The mutated file. ValueError where the text does not stand in it exactly once, or where the result is no
-        Python."""
-        code = (ROOT / self.file).read_text()
-        if (count := code.count(self.was)) != 1:
-            raise ValueError(
-                f"{self.fault!r}: {self.file} holds {self.was!r} {count} times, must be once: write the patch anew"
-            )
-        mutated = code.replace(self.was, self.now)
-        compile(mutated, self.file, "exec")
-        return mutated
-
-    def apply(self, tree: Path) -> None:
-        """Writes the mutated file into a copy of the tree."""
-        (tree / self.file).write_text(self.applied())
-
-
-def _in(file: str, *patches: tuple[str, str, str]) -> list[Patch]:
-    return [Patch(fault, file, was, now) for fault, was, now in patches]
-
+from tests.mutation.handmade_ownership import OWNERSHIP
+from tests.mutation.patch import patches_in
 
 SCHEDULING = [
-    *_in(
+    *patches_in(
         "deployments/scheduling/scheduler.py",
         ("holds survive a reload", "for lane in self.lanes.all:\n            self.holds.end(lane)", "pass"),
         ("a lost replica's prefixes are kept", "self.learned_state.prefixes.forget(replica_id)", "pass"),
@@ -69,13 +31,13 @@ SCHEDULING = [
             "bool(self.lanes.jobs), now",
         ),
     ),
-    *_in(
+    *patches_in(
         "deployments/scheduling/placing.py",
         ("a leased id is never forgotten", "self._leased_ids.pop(lease.request.request_id, None)", "pass"),
         ("an attempt is not counted", "job.attempt += 1", "job.attempt = 1"),
         ("a lane that was passed over is not asked again once a hold is used", "passed_over.clear()", "pass"),
     ),
-    *_in(
+    *patches_in(
         "deployments/scheduling/lanes.py",
         (
             "the promoted: last in, first out",
@@ -98,7 +60,7 @@ SCHEDULING = [
         ),
         ("work that waits forgets the promoted", "self.promoted.work + sum(", "sum("),
     ),
-    *_in(
+    *patches_in(
         "deployments/scheduling/suspects.py",
         (
             "a death is held against whoever ran beside a trial",
@@ -113,7 +75,7 @@ SCHEDULING = [
         ("a death that is reported in pieces counts several times", "if run.key not in inquest.noted and", "if"),
         ("a ban is never forgotten", "deaths=max(0, record.deaths - times)", "deaths=record.deaths"),
     ),
-    *_in(
+    *patches_in(
         "deployments/scheduling/quarantine.py",
         ("suspects are tried all at once", "        if self._is_trying():\n            return\n", ""),
         ("the others do not wait for the trials", "record.answered and not tried and", "record.answered and"),
@@ -123,7 +85,7 @@ SCHEDULING = [
             "return True",
         ),
     ),
-    *_in(
+    *patches_in(
         "deployments/scheduling/fair.py",
         ("past service is forgotten when a flow becomes active", "max(self.virtual, flow.finish)", "self.virtual"),
         ("idleness earns a share", "max(self.virtual, flow.finish)", "flow.finish"),
@@ -133,7 +95,7 @@ SCHEDULING = [
             "pass",
         ),
     ),
-    *_in(
+    *patches_in(
         "deployments/scheduling/learned_state.py",
         (
             "KV is booked without output",
@@ -146,7 +108,7 @@ SCHEDULING = [
             "(request.prompt_tokens + mean) * sequences",
         ),
     ),
-    *_in(
+    *patches_in(
         "deployments/scheduling/rejection.py",
         (
             "the fair share of a full lane is not enforced",
@@ -155,7 +117,7 @@ SCHEDULING = [
         ),
         ("the model's cap lets one too many in", "len(lanes.aside) < maximum", "len(lanes.aside) <= maximum"),
     ),
-    *_in(
+    *patches_in(
         "deployments/scheduling/forecasts.py",
         (
             "one that gives up leaves its wait_estimate open",
@@ -163,7 +125,7 @@ SCHEDULING = [
             "pass",
         ),
     ),
-    *_in(
+    *patches_in(
         "deployments/scheduling/lane.py",
         (
             "the hopeless come first",
@@ -172,7 +134,7 @@ SCHEDULING = [
         ),
         ("late work is never taken off", "lane.late_work = lane.late_work - job.cost if lane.late else 0.0", "pass"),
     ),
-    *_in(
+    *patches_in(
         "deployments/scheduling/replica.py",
         (
             "one sequence fewer than fits",
@@ -186,7 +148,7 @@ SCHEDULING = [
             "if self.prefill_tokens + job.prefill_tokens > capacity.prefill_budget:",
         ),
     ),
-    *_in(
+    *patches_in(
         "deployments/scheduling/placing.py",
         ("a hold outlives what waited for it", "if not hold.lane.count or hold.lane.reserved is None:", "if False:"),
         (
@@ -196,20 +158,20 @@ SCHEDULING = [
         ),
         ("a replica is reserved for ever", "self._fleet.reserved -= 1", "pass"),
     ),
-    *_in(
+    *patches_in(
         "deployments/scheduling/limits.py",
         ("a minute's worth grows without end", "min(self._per_minute, self._level + (now", "(self._level + (now"),
         ("what was booked too much is taken again", "use.tokens.take(used - booked)", "use.tokens.take(booked - used)"),
     ),
-    *_in(
+    *patches_in(
         "deployments/scheduling/fleet.py",
         ("a replica that comes back is cordoned no more", "replica_id in self.cordoned)", "False)"),
     ),
-    *_in(
+    *patches_in(
         "deployments/scheduling/learned_state.py",
         ("the newest prefix is evicted", "known.popitem(last=False)", "known.popitem(last=True)"),
     ),
-    *_in(
+    *patches_in(
         "deployments/scheduling/admission.py",
         (
             "all rejected callers come back together",
@@ -217,7 +179,7 @@ SCHEDULING = [
             "pass",
         ),
     ),
-    *_in(
+    *patches_in(
         "deployments/scheduling/lanes.py",
         (
             "a time of an earlier wait counts in a later one",
@@ -225,11 +187,11 @@ SCHEDULING = [
             "entry[2].lane is not None",
         ),
     ),
-    *_in(
+    *patches_in(
         "deployments/scheduling/fleet.py",
         ("a forgiven replica keeps its old figures", "replica.tpot_s = None", "pass"),
     ),
-    *_in(
+    *patches_in(
         "deployments/scheduling/tally.py",
         (
             "a cancel in time counts as a wait_estimate missed",
@@ -239,121 +201,5 @@ SCHEDULING = [
     ),
 ]
 
-OWNERSHIP = [
-    *_in(
-        "deployments/ownership/owner_tracker.py",
-        (
-            "an older word of the directory is followed",
-            " or (known is not None and ownership.epoch < known.epoch):",
-            ":",
-        ),
-        (
-            "the late claim of an owner that is gone gives it a replica",
-            "            if self.dispatcher.own is owner and self.dispatcher.replicas.is_ready(facts.replica_id):\n    "
-            "            owner.replica_up",
-            "            if True:\n                owner.replica_up",
-        ),
-        (
-            "whoever was overtaken goes on as the owner",
-            "self._let_go()\n        self._registrar.overtaken",
-            "self._registrar.overtaken",
-        ),
-    ),
-    *_in(
-        "deployments/ownership/entries.py",
-        (
-            "a lease that ended is adopted again",
-            "entry.state in OVER and entry.attempt < attempt",
-            "entry.state in OVER",
-        ),
-        ("what ended is remembered for ever", "if len(self._over) > REMEMBERED:", "if False:"),
-        (
-            "what runs is forgotten with what ended before it",
-            "if oldest is not None and oldest.state in OVER and",
-            "if oldest is not None and",
-        ),
-    ),
-    *_in(
-        "deployments/ownership/channel.py",
-        (
-            "a cancel crosses the admission",
-            "self._send(Cancel(request_id))\n            case",
-            "pass\n            case",
-        ),
-        ("a cancel crosses the placement", "self._send(Release(attempt_id, Ending.CANCELLED))", "pass"),
-        ("a placement that is said twice ends its lease", "if attempt_id not in self._leased:", "if True:"),
-    ),
-    *_in(
-        "deployments/ownership/pending_request.py",
-        ("an attempt is not raised after a refusal", "self.request = replace(self.request, attempts=attempt)", "pass"),
-    ),
-    *_in(
-        "deployments/ownership/dispatcher.py",
-        (
-            "what was placed as it was given up keeps its lease",
-            "self._owner.release(placement.lease.attempt_id, Ending.CANCELLED)",
-            "pass",
-        ),
-        (
-            "what was admitted is asked for as if it were new",
-            "owner.submit(self, pending.request, pending.admitted)",
-            "owner.submit(self, pending.request, False)",
-        ),
-        (
-            "the owner hears of a first token with every byte",
-            "            and not pending.answered\n",
-            "",
-        ),
-        ("a whole answer is cut where its replica is lost after it", " and not pending.complete:", ":"),
-    ),
-    *_in(
-        "deployments/ownership/lane_owner.py",
-        (
-            "an owner forgets the attempt that was refused",
-            "replace(lease.request, attempts=lease.attempt)",
-            "replace(lease.request, attempts=lease.attempt - 1)",
-        ),
-        (
-            "what a replica does not run stays on the books",
-            "self._end(gone, Ending.FAILED, EntryState.CLOSED)",
-            "pass",
-        ),
-        (
-            "what waited for a gateway that is gone goes on waiting",
-            "if entry.state is EntryState.WAITING:\n                self._withdraw(entry)",
-            "if entry.state is EntryState.WAITING:\n                pass",
-        ),
-    ),
-    *_in(
-        "deployments/ownership/owners.py",
-        (
-            "a second claim to an epoch deposes the rightful owner",
-            "(owner is None or epoch > owner.epoch)",
-            "(owner is None or epoch >= owner.epoch)",
-        ),
-        ("a lower epoch that is seen makes the next one lower", "max(epoch, self.epochs.get(model, 0))", "epoch"),
-        ("an epoch is issued twice", "self.epochs.get(model, 0) + 1, chosen", "self.epochs.get(model, 1), chosen"),
-        (
-            "models go to the gateway that has maximum",
-            "(load[gateway_id], gateway_id)",
-            "(-load[gateway_id], gateway_id)",
-        ),
-    ),
-    *_in(
-        "deployments/ownership/roles.py", ("an overtaken channel is opened after all", "if number < last:", "if False:")
-    ),
-    *_in(
-        "deployments/ownership/channel.py",
-        ("a channel that broke leaves what waits behind", "self._owner.left(self)", "pass"),
-    ),
-    *_in(
-        "deployments/ownership/channel.py",
-        ("a closed outbox drops what is in it", "while not self._closed or self._lines:", "while not self._closed:"),
-    ),
-    *_in(
-        "deployments/ownership/booking.py",
-        ("a death is counted again at every word of it", "dead - self._dead, dead", "dead, dead"),
-    ),
-]
 
 PATCHES = SCHEDULING + OWNERSHIP

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutation.handmade import PATCHES, Patch
+from tests.mutation.handmade import PATCHES
+from tests.mutation.patch import Patch
 from tests.mutation.tree import TESTS, copy_tree
 
 PLUGINS = (

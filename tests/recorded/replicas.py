@@ -8,33 +8,16 @@ operators' words, changed bounds, a forecast that fails.
 
 import math
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tests.recorded.scaling_adapter import Plain, RecordedAutoscaler
+from tests.recorded.scaling_runs import ScalingRun
 
 UNIX_S = 1_700_000_000.0
 PROMPT, OUTPUT, SERVICE_S, SEATS = 800, 200, 8.0, 16
 CLASSES = (("short", "interactive", 0.7, 2.0, 0.95), ("long", "batch", 0.3, 30.0, 0.99))
 """Lane, class, share of arrivals, promised TTFT (seconds), share of promises to keep."""
-
-
-@dataclass(frozen=True)
-class ScalingRun:
-    """One run. `load`: arrivals in replicas' worth at a time of the run. `troubles`: what goes wrong, so many times an
-    hour each."""
-
-    name: str
-    policy: str
-    readings: int = 600
-    every_s: float = 5.0
-    load: str = "day"
-    settings: Plain = field(default_factory=dict)
-    bounds: Plain = field(default_factory=dict)
-    measured: bool = True
-    start_up_s: float = 60.0
-    forecast: bool = False
-    troubles: float = 0.0
 
 
 @dataclass
@@ -309,37 +292,4 @@ class Replicas:
 _TROUBLES = (
     *("silent", "silent", "cordoned", "reclaimed", "gone", "all back", "all back", "room", "old", "unseen"),
     *("owner", "hold", "pin", "other hand", "forecast fails", "bounds"),
-)
-ZERO: Plain = {"min": 0}
-RATED: Plain = {"up_per_min": 2.0, "down_per_min": 1.0, "max": 12, "unschedulable_s": 120.0, "retry_s": 60.0}
-RIVALS = ("ray_default", "ray_ttft", "hpa", "keda", "knative", "aibrix", "dynamo", "llmd")
-SCALING_RUNS = (
-    ScalingRun("backlog, a day", "backlog", 500),
-    ScalingRun("backlog, a ramp", "backlog", 1_200, 2.0, load="ramp"),
-    ScalingRun("backlog, bursts with rates", "backlog", load="bursts", bounds=RATED),
-    ScalingRun("backlog, silence", "backlog", 700, load="silence", bounds=ZERO),
-    ScalingRun(
-        "backlog, unmeasured, to zero",
-        "backlog",
-        load="silence",
-        bounds=ZERO,
-        measured=False,
-        settings={"zero_after_s": 120.0},
-    ),
-    ScalingRun("backlog, a trickle", "backlog", 400, load="trickle"),
-    ScalingRun("backlog, forecast", "backlog", forecast=True, start_up_s=180.0),
-    ScalingRun(
-        "backlog, forecast, troubles", "backlog", 800, forecast=True, troubles=60.0, settings={"period_s": 15.0}
-    ),
-    ScalingRun(
-        "backlog, troubles",
-        "backlog",
-        1_200,
-        bounds=RATED,
-        troubles=90.0,
-        settings={"short_cost": 50.0, "down_after_s": 60.0, "burn": 4.0},
-    ),
-    ScalingRun("fixed", "fixed", 300, settings={"replicas": 3}, troubles=90.0),
-    *(ScalingRun(f"{name}, a day", name, 240, 10.0, load="day" if name != "knative" else "silence") for name in RIVALS),
-    *(ScalingRun(f"{name}, troubles", name, 200, 10.0, load="bursts", bounds=RATED, troubles=60.0) for name in RIVALS),
 )

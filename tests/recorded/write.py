@@ -16,8 +16,9 @@ from tests.recorded.figures import figures
 from tests.recorded.files import FIGURES, FOLDER, OWNERS, SCALING, SCHEDULER, write
 from tests.recorded.gateways import Gateways
 from tests.recorded.operations import OperatedCell
-from tests.recorded.replicas import SCALING_RUNS, Replicas
+from tests.recorded.replicas import Replicas
 from tests.recorded.runs import RUNS
+from tests.recorded.scaling_runs import SCALING_RUNS
 from tests.recorded.scheduler_adapter import Plain
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -15,6 +16,15 @@ from deployments.ownership.owner_tracker import OwnerTracker
 from deployments.telemetry.published_error import Published, PublishedError, read_published
 
 _WORDS = ("kind", "model", "cause")
+
+
+def new_registry() -> CollectorRegistry:
+    """One that tells of this process and its Python already."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    for collector in (PLATFORM_COLLECTOR, GC_COLLECTOR):
+        registry.register(collector)
+    return registry
 
 
 class DepartureMetrics(Collector):

@@ -2,99 +2,29 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
 import pytest
 
-from deployments.engine.exchanges import Exchanges, SequenceStats, current
-from deployments.engine.feed import Feed
-from deployments.engine.guard import Guard
-from deployments.http.server import HttpServer
 from deployments.protocol import (
-    BOOKING_HEADER,
     CLAIM_PATH,
     DRAIN_PATH,
     DRAINING_CODE,
-    DUPLICATE_CODE,
     ENGINE_DIED_CODE,
     ENGINE_DIED_HEADER,
-    EPOCH_HEADER,
     ERROR_EVENT,
     FEED_PATH,
     NAMED_ERROR_EVENT,
-    REQUEST_ID_HEADER,
-    STALE_EPOCH_CODE,
     UNHEALTHY_CODE,
     DrainReason,
     Finished,
     Hello,
     Load,
-    ReplicaFacts,
     ReplicaState,
     decode,
 )
-
-SECRET = "s3cret"
-FACTS = ReplicaFacts("r", "m", "http://127.0.0.1:1", 1, "n", "generate", 4096, 8, 2048, 65_536)
-
-
-class Behind:
-    """An app behind the guard: it says what it was given, and finishes one sequence when `go` is set."""
-
-    def __init__(self) -> None:
-        self.state = ReplicaState.READY
-        self.go = asyncio.Event()
-        self.go.set()
-        self.reports: asyncio.Queue[Finished] = asyncio.Queue()
-        self.books = Exchanges(self.reports.put_nowait, lambda first: None)
-        load = Load(ReplicaState.READY, 0, 0, 0, 0.0)
-        self.feed = Feed(lambda: Hello(FACTS, self.state), lambda: load)
-        self.guard = Guard(self, SECRET, self.books, self.feed, lambda: self.state, self.drain)
-
-    def drain(self, reason: DrainReason) -> None:
-        self.state = ReplicaState.DRAINING
-        self.reason = reason
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        headers = [name.decode() for name, _ in scope["headers"]]
-        if current.get() is not None:
-            self.books.accept("engine-id", 1)
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": json.dumps(headers).encode(), "more_body": True})
-        gone = asyncio.create_task(until_gone(receive))
-        go = asyncio.create_task(self.go.wait())
-        await asyncio.wait([gone, go], return_when=asyncio.FIRST_COMPLETED)
-        if go.done():
-            self.books.record("engine-id", SequenceStats(4, 0, 2, 0, 0.0, 0.0, 0.0))
-            await send({"type": "http.response.body", "body": b"!"})
-        gone.cancel()
-        go.cancel()
-
-
-async def until_gone(receive: Any) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-@pytest.fixture
-async def behind() -> Behind:
-    return Behind()
-
-
-@pytest.fixture
-async def session(behind: Behind) -> AsyncIterator[aiohttp.ClientSession]:
-    server = HttpServer(behind.guard, "127.0.0.1", 0, keep_alive_s=5)
-    await server.start()
-    headers = {"Authorization": f"Bearer {SECRET}"}
-    async with aiohttp.ClientSession(
-        f"http://127.0.0.1:{server.port}", headers=headers, timeout=aiohttp.ClientTimeout(total=20)
-    ) as session:
-        yield session
-    behind.go.set()
-    behind.feed.close()
-    await server.stop(2)
+from tests.deployments.engine.guarded_engine import SECRET, Behind
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/docs", "/v1/completions", FEED_PATH, DRAIN_PATH, CLAIM_PATH])
@@ -204,77 +134,6 @@ async def test_a_feed_that_nobody_reads_is_hung_up(behind: Behind, session: aioh
             while behind.feed.subscribers:
                 behind.feed.tell(finished)
                 await asyncio.sleep(0)
-
-
-async def code_of(response: aiohttp.ClientResponse) -> tuple[int, str | None]:
-    """Status and error code."""
-    body = json.loads(await response.read())
-    return response.status, body["error"]["code"] if isinstance(body, dict) and "error" in body else None
-
-
-async def test_an_overtaken_epoch_gets_no_work_done(behind: Behind, session: aiohttp.ClientSession) -> None:
-    for epoch, status in ((1, 200), (3, 200), (2, 409), (3, 200), (0, 409), (4, 200)):
-        async with session.post("/v1/completions", headers={EPOCH_HEADER: str(epoch)}) as response:
-            await response.read()
-            assert response.status == status, epoch
-    async with session.post("/v1/completions", headers={EPOCH_HEADER: "3"}) as response:
-        assert await code_of(response) == (409, STALE_EPOCH_CODE)
-    async with session.post("/v1/completions") as response:
-        assert await code_of(response) == (409, STALE_EPOCH_CODE)
-    async with session.post("/tokenize") as response:
-        assert response.status == 200
-        await response.read()
-    async with asyncio.timeout(20):
-        for _ in range(5):  # what was not refused: four completions and the tokens
-            await behind.reports.get()
-
-
-async def test_a_live_request_id_is_refused_and_a_dead_one_is_not(
-    behind: Behind, session: aiohttp.ClientSession
-) -> None:
-    behind.go.clear()
-    named = {REQUEST_ID_HEADER: "one"}
-    async with session.post("/v1/completions", headers=named) as first:
-        await first.content.readany()
-        async with session.post("/v1/completions", headers=named) as second:
-            assert await code_of(second) == (409, DUPLICATE_CODE)
-        assert len(behind.books) == 1
-        behind.go.set()
-        await first.read()
-    await behind.reports.get()
-    async with session.post("/v1/completions", headers=named) as third:
-        assert third.status == 200
-
-
-async def test_a_claim_tells_what_runs_and_shuts_out_the_owner_before(
-    behind: Behind, session: aiohttp.ClientSession
-) -> None:
-    behind.go.clear()
-    async with session.post(
-        "/v1/completions", headers={REQUEST_ID_HEADER: "one", EPOCH_HEADER: "5", BOOKING_HEADER: "10,20,1"}
-    ) as running:
-        await running.content.readany()
-        async with session.post(CLAIM_PATH, json={"epoch": 6}) as claim:
-            assert await claim.json() == {
-                "epoch": 6,
-                "running": [{"request_id": "one", "booking": "10,20,1", "started": True}],
-            }
-        async with session.post(CLAIM_PATH, json={"epoch": 5}) as claim:
-            assert await code_of(claim) == (409, STALE_EPOCH_CODE)
-        async with session.post("/v1/completions", headers={EPOCH_HEADER: "5"}) as late:
-            assert await code_of(late) == (409, STALE_EPOCH_CODE)
-        behind.go.set()
-        assert (await running.read()).endswith(b"!"), "what ran before goes on"
-
-
-@pytest.mark.parametrize(
-    "body", [b"", b"{", b"[]", b'{"epoch": 0}', b'{"epoch": "7"}', b'{"epoch": true}', b'{"epoch": 7}' + b" " * 10_000]
-)
-async def test_a_claim_that_is_none(session: aiohttp.ClientSession, body: bytes) -> None:
-    async with session.post(CLAIM_PATH, data=body) as response:
-        assert response.status == 400
-    async with session.get(CLAIM_PATH) as response:
-        assert response.status == 405
 
 
 async def through(behind: Behind, app: Any) -> list[Any]:

@@ -226,7 +226,7 @@ def event(text: str = "x") -> bytes:
     return f"data: {json.dumps({'choices': [{'index': 0, 'text': text}]}, separators=(',', ':'))}\n\n".encode()
 
 
-def pieces(*parts: bytes | float | asyncio.Event, status: int = 200) -> Behaviour:
+def pieces(*parts: bytes | float | asyncio.Event, status: int = 200, breaks: bool = False) -> Behaviour:
     """Streams bytes as they are, sleeps for numbers, waits for events."""
 
     async def behave(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
@@ -239,6 +239,8 @@ def pieces(*parts: bytes | float | asyncio.Event, status: int = 200) -> Behaviou
                 await part.wait()
             else:
                 await asyncio.sleep(part)
+        if breaks:
+            return _break(request, response)
         await response.write_eof()
         return response
 
@@ -247,20 +249,7 @@ def pieces(*parts: bytes | float | asyncio.Event, status: int = 200) -> Behaviou
 
 def dying(*parts: bytes | float | asyncio.Event) -> Behaviour:
     """Streams, then breaks the connection."""
-
-    async def behave(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
-        await response.prepare(request)
-        for part in parts:
-            if isinstance(part, bytes):
-                await response.write(part)
-            elif isinstance(part, asyncio.Event):
-                await part.wait()
-            else:
-                await asyncio.sleep(part)
-        return _break(request, response)
-
-    return behave
+    return pieces(*parts, breaks=True)
 
 
 def raw(answer: bytes) -> Behaviour:

@@ -1,4 +1,5 @@
-"""Several gateways of one cell, in one loop, with real HTTP between them, their engines and their clients. No Ray."""
+"""Several gateways of one cell, in one loop, with real HTTP between them, their engines and their clients. No Ray.
+And a dispatcher alone."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -10,8 +11,10 @@ import uvloop
 from deployments.cell.directory import Directory
 from deployments.gateway.flow import EndCause
 from deployments.gateway.gateway import Gateway
+from deployments.ownership.dispatcher import Dispatcher
 from tests.deployments.gateway.fake_engine import FakeEngine
 from tests.deployments.gateway.rig import SECRET, Handle, Rig, free_port, make_spec, until
+from tests.deployments.ownership.dispatcher_rig import books, make_dispatcher
 
 
 def pytest_asyncio_loop_factories(
@@ -113,3 +116,18 @@ async def make_cell(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Cel
     finally:
         for cell in cells:
             await cell.stop()
+
+
+@pytest.fixture
+async def dispatcher() -> AsyncIterator[Dispatcher]:
+    """A dispatcher whose books must balance in the end."""
+    dispatcher = make_dispatcher()
+    yield dispatcher
+    for _ in range(3):
+        await asyncio.sleep(0)
+    snapshot = books(dispatcher)
+    assert snapshot.placed + snapshot.adopted == sum(snapshot.endings.values())
+    assert sum(lane.waiting for lane in snapshot.lanes) == 0
+    assert not len(dispatcher)
+    assert dispatcher.own is not None
+    assert not dispatcher.own.entries.live

@@ -4,11 +4,9 @@ one seed gives one run.
 """
 
 import asyncio
-import random
-from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, cast
-from urllib.parse import urlencode
+from collections import Counter
+from collections.abc import Callable
+from typing import cast
 
 import aiohttp
 
@@ -22,119 +20,12 @@ from deployments.ownership.owners import Owners
 from deployments.ownership.pending_request import QueueTimeout, Rejected
 from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, ReplicaFacts, ReplicaState
 from deployments.scheduling import Binding, Ending, Lease, Request, SchedulingPolicy
+from tests.deployments.ownership.shaky_network import TICK_S, Network, Session
 
 MODEL = Model(name="demo", source="/nowhere", settings=EngineSettings(max_model_len=1_024))
 JOIN_EVERY_S = 1.0
 SWEEP_S = 0.25
 SEATS = 2
-TICK_S = 1e-6
-"""Between two things that happen in order: what is due in the same moment happens in any."""
-
-
-class Wire:
-    """One direction of a channel: lines arrive in order, late, and now and then twice. Once it is cut, what is under
-    way arrives in part."""
-
-    def __init__(self, cell: "Cell", break_it: Callable[[], None]) -> None:
-        self._cell = cell
-        self._break = break_it
-        self._queue: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self._last_s = 0.0
-        self._cut_s: float | None = None
-
-    def send(self, line: bytes) -> None:
-        for _ in range(1 + (self._cell.dice.random() < self._cell.doubles)):
-            self._last_s = max(self._last_s + TICK_S, self._cell.now + self._cell.delay())
-            self._cell.loop.call_at(self._last_s, self._arrive, line)
-        if b'"beat"' not in line and self._cell.dice.random() < self._cell.breaks:
-            self._break()
-
-    def _arrive(self, line: bytes) -> None:
-        if self._cut_s is None or self._cell.now <= self._cut_s:
-            self._queue.put_nowait(line)
-
-    def cut(self, noticed_in_s: float) -> None:
-        """Nothing arrives from some moment soon on; the reader hears of it after that."""
-        if self._cut_s is None:
-            self._cut_s = self._cell.now + self._cell.dice.choice((0.0, self._cell.delay(), 2 * self._cell.delay()))
-            self._cell.loop.call_at(self._cut_s + noticed_in_s, self._queue.put_nowait, None)
-
-    async def read(self) -> bytes | None:
-        return await self._queue.get()
-
-
-class Channel:
-    """An HTTP exchange between two gateways; the caller's view of the answer."""
-
-    def __init__(self, cell: "Cell") -> None:
-        self._cell = cell
-        self.up, self.down = Wire(cell, self.cut), Wire(cell, self.cut)
-        self.content = self
-        self.status = 0
-        self.opened: asyncio.Future[int] = cell.loop.create_future()
-
-    def cut(self) -> None:
-        """Breaks it; each end hears of that at once, or late."""
-        self.up.cut(self._cell.dice.choice((0.0, 0.3, 3.0)))
-        self.down.cut(self._cell.dice.choice((0.0, 0.3, 3.0)))
-
-    async def pump(self, lines: AsyncIterator[bytes]) -> None:
-        async for piece in lines:
-            for line in piece.splitlines(keepends=True):
-                self.up.send(line)
-
-    async def readline(self) -> bytes:
-        line = await self.down.read()
-        if line is None:
-            raise aiohttp.ClientPayloadError("cut")
-        return line
-
-    def close(self) -> None:
-        self.up.cut(self._cell.dice.choice((0.0, 0.3)))
-        self.down.cut(0.0)
-
-    async def serve(self, page: LanesPage, query: Mapping[str, str]) -> None:
-        scope: Any = {"type": "http", "method": "POST", "headers": [], "query_string": urlencode(query).encode()}
-
-        async def receive() -> Any:
-            line = await self.up.read()
-            return (
-                {"type": "http.disconnect"}
-                if line is None
-                else {"type": "http.request", "body": line, "more_body": True}
-            )
-
-        async def send(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                if not self.opened.done():
-                    self.opened.set_result(message["status"])
-            else:
-                for line in message["body"].splitlines(keepends=True):
-                    self.down.send(line)
-
-        await page(scope, receive, send)
-        self.down.cut(0.0)
-
-
-class Session:
-    """A gateway's way to other gateways, in place of aiohttp's."""
-
-    def __init__(self, cell: "Cell") -> None:
-        self._cell = cell
-
-    async def post(self, url: str, params: Mapping[str, str], data: AsyncIterator[bytes]) -> Channel:
-        await asyncio.sleep(self._cell.delay())
-        target = next((one for one in self._cell.gateways if url.startswith(one.url)), None)
-        if target is None or self._cell.cut_off & {target.name, params["gateway"]}:
-            raise aiohttp.ClientConnectionError("refused")
-        channel = Channel(self._cell)
-        self._cell.channels.append(channel)
-        self._cell.spawn(channel.pump(data))
-        late = self._cell.delay()
-        self._cell.loop.call_later(late, lambda: self._cell.spawn(channel.serve(target.page, params)))
-        channel.status = await channel.opened
-        await asyncio.sleep(self._cell.delay())
-        return channel
 
 
 class Engine:
@@ -292,44 +183,23 @@ class Gateway:
         return True
 
 
-class Cell:
-    """All of it. `doubles` is how likely a line arrives twice, `breaks` how likely its channel breaks then; `deaf`: the
-    directory hears nothing."""
+class Cell(Network):
+    """All of it. `deaf`: the directory hears nothing."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, seed: int, gateways: int, doubles: float, breaks: float
     ) -> None:
-        self.loop = loop
-        self.dice = random.Random(seed)
-        self.doubles = doubles
-        self.breaks = breaks
+        super().__init__(loop, seed, doubles, breaks)
         self.deaf = False
-        self.cut_off: set[str] = set()
-        self.channels: deque[Channel] = deque(maxlen=16)
         self.reached: Counter[str] = Counter()
         self.engines: dict[str, Engine] = {}
         self.gateways: list[Gateway] = []
         self.clients: dict[str, asyncio.Task[str]] = {}
-        self.tasks: set[asyncio.Task[Any]] = set()
         self.owners = Owners(self.now, gateways)
         self._names = 0
         for _ in range(gateways):
             self.add_gateway()
         self.add_engine()
-
-    @property
-    def now(self) -> float:
-        return self.loop.time()
-
-    def delay(self) -> float:
-        """Of one message (seconds): mostly short."""
-        return self.dice.choice((0.0, 0.001, 0.001, 0.01, 0.05, 0.3))
-
-    def spawn(self, work: Any) -> asyncio.Task[Any]:
-        task = asyncio.ensure_future(work, loop=self.loop)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-        return task
 
     def name(self, kind: str) -> str:
         self._names += 1

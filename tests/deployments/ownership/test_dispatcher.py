@@ -5,87 +5,14 @@ import asyncio
 import dataclasses
 import random
 import time
-from collections.abc import AsyncIterator
 
 import pytest
 
-from cluster.spec import EngineSettings, Model
 from deployments.ownership.dispatcher import Dispatcher
-from deployments.ownership.entries import EntryState
-from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.pending_request import QueueTimeout, Rejected
-from deployments.protocol import Finished, FirstTokens, ReplicaFacts, ReplicaState
-from deployments.scheduling import (
-    Admission,
-    AdmissionKind,
-    Binding,
-    Ending,
-    Lease,
-    PickReason,
-    Placement,
-    RejectCause,
-    Request,
-    SchedulingPolicy,
-    Snapshot,
-)
-
-MODEL = Model(name="demo", source="/nowhere", settings=EngineSettings(max_model_len=1_024))
-
-
-def facts(name: str = "r1", max_num_seqs: int = 1) -> ReplicaFacts:
-    return ReplicaFacts(name, "demo", f"http://{name}", 1, "n", "generate", 1_024, max_num_seqs, 2_048, 65_536)
-
-
-def request(name: str, wait_s: float = 60.0) -> Request:
-    now = time.monotonic()
-    return Request(name, 10, 10, now, now + 1.0, now + wait_s)
-
-
-def make_dispatcher(max_waiting: int = 100) -> Dispatcher:
-    """A dispatcher whose gateway owns the model, and takes replicas at their word."""
-    dispatcher = Dispatcher(MODEL, "here")
-    owner = LaneOwner(SchedulingPolicy(max_waiting=max_waiting), replicas=dispatcher.replicas)
-    dispatcher.on_ready = owner.replica_up
-    dispatcher.follow(owner)
-    return dispatcher
-
-
-def books(dispatcher: Dispatcher) -> Snapshot:
-    """The owner's books."""
-    snapshot = dispatcher.snapshot()
-    assert snapshot is not None
-    return snapshot
-
-
-@pytest.fixture
-async def dispatcher() -> AsyncIterator[Dispatcher]:
-    """A dispatcher whose books must balance in the end."""
-    dispatcher = make_dispatcher()
-    yield dispatcher
-    for _ in range(3):
-        await asyncio.sleep(0)
-    snapshot = books(dispatcher)
-    assert snapshot.placed + snapshot.adopted == sum(snapshot.endings.values())
-    assert sum(lane.waiting for lane in snapshot.lanes) == 0
-    assert not len(dispatcher)
-    assert dispatcher.own is not None
-    assert not dispatcher.own.entries.live
-
-
-async def wait(dispatcher: Dispatcher, one: Request) -> Placement:
-    assert (await dispatcher.submit(one)).accepted
-    return await dispatcher.placement(one)
-
-
-async def waiting(dispatcher: Dispatcher, name: str) -> asyncio.Task[Placement]:
-    task = asyncio.create_task(wait(dispatcher, request(name)))
-    await asyncio.sleep(0)
-    return task
-
-
-async def cancelled(task: asyncio.Task[Placement]) -> None:
-    with pytest.raises(asyncio.CancelledError):
-        await task
+from deployments.protocol import Finished, ReplicaState
+from deployments.scheduling import Binding, Ending, Placement, RejectCause, SchedulingPolicy
+from tests.deployments.ownership.dispatcher_rig import books, cancelled, facts, request, wait, waiting
 
 
 async def test_cancelled_while_waiting(dispatcher: Dispatcher) -> None:
@@ -326,88 +253,3 @@ async def test_one_that_waits_in_vain_is_turned_away(dispatcher: Dispatcher) -> 
     dispatcher.expect_replica(time.monotonic() + 60.0)  # a moment more or less is no news
     dispatcher.replica_up(facts())
     dispatcher.release((await patient).lease, Ending.FINISHED)
-
-
-async def test_the_next_owner_knows_of_cordons_and_starts() -> None:
-    dispatcher = Dispatcher(MODEL, "here")
-    dispatcher.cordon(frozenset({"r1"}))
-    dispatcher.expect_replica(time.monotonic() + 60.0)
-    owner = LaneOwner(SchedulingPolicy(), replicas=dispatcher.replicas)
-    dispatcher.on_ready = owner.replica_up
-    dispatcher.follow(owner)
-    dispatcher.replica_up(facts())
-    assert [replica.status for replica in books(dispatcher).replicas] == ["cordoned"]
-    assert not dispatcher.is_ready
-    assert not (await dispatcher.submit(request("hasty", 10.0))).accepted
-    dispatcher.cordon(frozenset())
-    assert dispatcher.is_ready
-    dispatcher.release((await wait(dispatcher, request("a"))).lease, Ending.FINISHED)
-
-
-async def test_a_lease_that_was_declared_to_the_next_owner_and_overtaken_is_not_remembered_for_ever() -> None:
-    """Its request's wait is over in the same moment, so nobody submits it again."""
-    dispatcher = make_dispatcher()
-    dispatcher.replica_up(facts())
-    placement = await wait(dispatcher, request("a", wait_s=0.02))
-    await asyncio.sleep(0.03)
-    owner = LaneOwner(SchedulingPolicy(), epoch=2, replicas=dispatcher.replicas)
-    dispatcher.follow(owner)
-    assert owner.entries.counts[EntryState.DECLARED] == 1
-    dispatcher.overtaken(placement.lease, 2)
-    with pytest.raises(QueueTimeout):
-        await dispatcher.placement(placement.request)
-    assert owner.entries.live == 0
-    assert not len(dispatcher)
-
-
-class Elsewhere:
-    """An owner at another gateway: keeps what it is told of, and decides nothing."""
-
-    epoch = 7
-
-    def __init__(self) -> None:
-        self.answered: list[str] = []
-
-    def submit(self, submitter: Dispatcher, request: Request, admitted: bool = False) -> None:
-        submitter.admitted(request.request_id, Admission(AdmissionKind.QUEUE, "default"))
-
-    def first_token(self, attempt_id: str) -> None:
-        self.answered.append(attempt_id)
-
-    def release(self, attempt_id: str, ending: Ending) -> None:
-        pass
-
-
-async def test_a_replicas_word_of_first_tokens_reaches_an_owner_elsewhere_once() -> None:
-    """Of this gateway's own leases alone: whoever owns the model hears the replica, too."""
-    dispatcher, owner = Dispatcher(MODEL, "here"), Elsewhere()
-    dispatcher.follow(owner)  # type: ignore[arg-type]
-    waits, runs = request("waits"), request("runs")
-    for one in (waits, runs):
-        assert (await dispatcher.submit(one)).accepted
-    lease = Lease(0, runs, "r1", time.monotonic(), 2, 10, 20, 10, 0)
-    dispatcher.placed(Placement(runs, lease, PickReason.LEAST_DECODE, "default", False, 0.0, None), "http://r1")
-    dispatcher.first_tokens(FirstTokens(("waits-1", "runs-1", "elsewhere-1", "nonsense")))
-    assert owner.answered == [], "one waits, one is an attempt before, two are not this gateway's"
-    dispatcher.first_tokens(FirstTokens(("elsewhere-1", "runs-2")))
-    dispatcher.first_tokens(FirstTokens(("runs-2",)))
-    dispatcher.first_token(lease)  # the first byte of the answer comes after it
-    assert owner.answered == ["runs-2"]
-
-
-async def test_a_replicas_word_of_first_tokens_frees_its_prefill_budget_whoever_holds_the_lease(
-    dispatcher: Dispatcher,
-) -> None:
-    dispatcher.replica_up(facts(max_num_seqs=4))
-    own = dispatcher.own
-    assert own is not None
-    here = (await wait(dispatcher, request("here"))).lease
-    another = Dispatcher(MODEL, "there")
-    another.follow(own)
-    there = (await wait(another, request("there"))).lease
-    replica = own.scheduler.fleet.by_id["r1"]
-    before = replica.prefill_tokens
-    dispatcher.first_tokens(FirstTokens((there.attempt_id, here.attempt_id)))
-    assert (before, replica.prefill_tokens) == (20, 0)
-    dispatcher.release(here, Ending.FINISHED)
-    another.release(there, Ending.FINISHED)

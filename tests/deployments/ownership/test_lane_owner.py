@@ -9,76 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from deployments.ownership.booking import Booking, Running
 from deployments.ownership.decision_log import DecisionLog
 from deployments.ownership.entries import EntryState
 from deployments.ownership.lane_owner import LaneOwner
-from deployments.protocol import Finished, ReplicaFacts, ReplicaState
-from deployments.scheduling import (
-    Admission,
-    Binding,
-    Capacity,
-    Ending,
-    LanePolicy,
-    Lease,
-    Placement,
-    RejectCause,
-    Request,
-    SchedulingPolicy,
-)
+from deployments.protocol import ReplicaState
+from deployments.scheduling import Binding, Capacity, Ending, LanePolicy, RejectCause, SchedulingPolicy
 from deployments.scheduling.replica import ReplicaStatus
 from deployments.telemetry.line_log import LogHealth
 from tests.deployments.gateway.rig import until
-
-
-def facts(name: str = "r1", max_num_seqs: int = 8) -> ReplicaFacts:
-    return ReplicaFacts(name, "demo", f"http://{name}", 1, "n", "generate", 1_024, max_num_seqs, 2_048, 65_536)
-
-
-def request(name: str = "q", attempts: int = 0, wait_s: float = 60.0) -> Request:
-    now = time.monotonic()
-    return Request(name, 10, 20, now, now + 1.0, now + wait_s, attempts=attempts)
-
-
-def account(attempt_id: str, sequences: int = 1, output: int = 6) -> Finished:
-    return Finished(attempt_id, 200, sequences, 10, 0, output, 0, 0.0, 0.1, 0.5, 0.1, 0.2)
-
-
-def running(name: str = "q", attempt: int = 1, replica: str = "r1", started: bool = False) -> Running:
-    """What a replica says that it runs."""
-    return Running(Booking("g", name, attempt, "", 10, 20, 1, 10, 30, 20, 0).lease(replica, time.monotonic()), started)
-
-
-class Submitter:
-    """Keeps what it was told."""
-
-    def __init__(self) -> None:
-        self.admissions: list[Admission] = []
-        self.placements: list[Placement] = []
-        self.urls: list[str] = []
-        self.expiries: list[str] = []
-        self.moves = 0
-
-    def admitted(self, request_id: str, admission: Admission) -> None:
-        self.admissions.append(admission)
-
-    def placed(self, placement: Placement, url: str) -> None:
-        self.placements.append(placement)
-        self.urls.append(url)
-
-    def expired(self, request_id: str) -> None:
-        self.expiries.append(request_id)
-
-    def moved(self) -> None:
-        self.moves += 1
-
-    @property
-    def leases(self) -> list[Lease]:
-        return [placement.lease for placement in self.placements]
-
-    @property
-    def attempt_ids(self) -> list[str]:
-        return [lease.attempt_id for lease in self.leases]
+from tests.deployments.ownership.lane_owner_rig import Submitter, account, facts, request, running, state
 
 
 @pytest.fixture
@@ -94,11 +33,6 @@ async def owner() -> AsyncIterator[LaneOwner]:
     made.replica_up(facts())
     yield made
     made.close()
-
-
-def state(owner: LaneOwner, name: str = "q") -> EntryState | None:
-    entry = owner.entries.get(name)
-    return None if entry is None else entry.state
 
 
 async def test_a_request_is_admitted_placed_answered_and_ended(owner: LaneOwner, submitter: Submitter) -> None:
@@ -247,76 +181,6 @@ async def test_a_replica_that_died_gets_nothing_new_until_it_speaks_and_its_requ
 async def test_a_request_that_comes_with_attempts_gets_the_next_one(owner: LaneOwner, submitter: Submitter) -> None:
     owner.submit(submitter, request(attempts=4), admitted=True)
     assert submitter.attempt_ids == ["q-5"]
-
-
-async def test_a_lease_of_an_owner_before_is_booked_when_both_have_said_so(
-    owner: LaneOwner, submitter: Submitter
-) -> None:
-    owner.hold(submitter, "q-3")
-    assert (state(owner), owner.snapshot().adopted) == (EntryState.DECLARED, 0)
-    owner.replica_up(facts(), [running(attempt=3), running("r", 1, started=True)])
-    assert (state(owner), state(owner, "r")) == (EntryState.RUNNING, EntryState.ORPHANED)
-    assert (owner.snapshot().adopted, owner.reconciled, owner.replicas_of_orphans) == (2, 2, {"r1"})
-    assert owner.scheduler.fleet.by_id["r1"].prefill_tokens == 10, "the other has begun to answer"
-    owner.hold(submitter, "r-1")
-    assert (state(owner, "r"), owner.replicas_of_orphans) == (EntryState.RUNNING, set())
-    owner.replica_up(facts(), [running(attempt=3)])
-    assert (owner.snapshot().adopted, state(owner, "r")) == (2, EntryState.RUNNING), (
-        "what is held is not a replica's to take away"
-    )
-
-
-async def test_an_orphan_that_its_replica_does_not_run_is_ended(owner: LaneOwner) -> None:
-    owner.replica_up(facts(), [running("a"), running("b")])
-    assert owner.reconciled == 2
-    owner.replica_up(facts(), [running("b")])
-    assert (state(owner, "a"), state(owner, "b"), owner.reconciled) == (EntryState.CLOSED, EntryState.ORPHANED, 3)
-    assert owner.snapshot().endings["failed"] == 1
-
-
-@pytest.mark.parametrize(("sequences", "ending"), [(1, "finished"), (0, "failed")])
-async def test_an_orphan_ends_with_its_engines_account(owner: LaneOwner, sequences: int, ending: str) -> None:
-    owner.replica_up(facts(), [running()])
-    owner.finished(account("q-1", sequences))
-    assert (state(owner), owner.snapshot().endings[ending]) == (EntryState.CLOSED, 1)
-
-
-async def test_a_declared_lease_ends_unbooked(owner: LaneOwner, submitter: Submitter) -> None:
-    for name, end in (
-        ("a", lambda: owner.release("a-1", Ending.FINISHED)),
-        ("b", lambda: owner.finished(account("b-1"))),
-        ("c", lambda: owner.left(submitter)),
-    ):
-        owner.hold(submitter, f"{name}-1")
-        end()
-        assert state(owner, name) is EntryState.CLOSED
-    owner.hold(submitter, "nonsense")
-    assert owner.snapshot().endings == {"finished": 0, "cancelled": 0, "failed": 0, "refused": 0}
-
-
-async def test_a_holder_that_is_gone_leaves_what_runs_and_nothing_that_waits(
-    owner: LaneOwner, submitter: Submitter
-) -> None:
-    stays = Submitter()
-    for name in ("runs", "whole", "cut"):
-        owner.submit(submitter, request(name))
-    owner.finished(account("whole-1"))
-    owner.finished(account("cut-1", 0))
-    owner.submit(stays, request("other"))
-    owner.replica_state("r1", None)
-    owner.submit(submitter, request("waits"))
-    owner.left(submitter)
-    states = {name: state(owner, name) for name in ("runs", "whole", "cut", "waits", "other")}
-    assert states == {
-        "runs": EntryState.ORPHANED,
-        "whole": EntryState.CLOSED,
-        "cut": EntryState.CLOSED,
-        "waits": None,
-        "other": EntryState.RUNNING,
-    }
-    endings = owner.snapshot().endings
-    assert (endings["finished"], endings["failed"]) == (1, 1)
-    assert owner.scheduler.lanes.jobs == {}
 
 
 async def test_a_lost_replicas_leases_end_and_others_stand(owner: LaneOwner, submitter: Submitter) -> None:

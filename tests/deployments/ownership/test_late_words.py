@@ -13,7 +13,7 @@ from deployments.ownership.booking import Running
 from deployments.ownership.owner_tracker import Overtaken, OwnerTracker
 from deployments.ownership.owners import Ownership
 from deployments.scheduling import Binding, Lease, SchedulingPolicy
-from tests.deployments.ownership.test_dispatcher import Dispatcher, facts, make_dispatcher, request
+from tests.deployments.ownership.dispatcher_rig import Dispatcher, facts, make_dispatcher, request
 
 MINE, OTHERS = "me", "other"
 

@@ -242,9 +242,9 @@ async def test_a_lease_of_an_owner_before_is_its_submitters_whoever_speaks_first
             channel.say(Hold(f"{name}-2"))
         owner.replica_up(FACTS, [reported])
         if not submitter_first:
-            assert owner.replicas_of_orphans == {"r1"}
+            assert owner.entries.replicas_of_orphans == {"r1"}
             channel.say(Hold(f"{name}-2"))
-        assert owner.replicas_of_orphans == set()
+        assert owner.entries.replicas_of_orphans == set()
         channel.say(Refused(waiting_of(replace(request, request_id=name), time.monotonic()), "r2", 2, None))
         assert channel.placed == [f"{name}-3"], "an adopted one waits as its submitter describes it"
         channel.say(Release(f"{name}-3", Ending.FINISHED))

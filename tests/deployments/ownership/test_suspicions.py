@@ -15,7 +15,7 @@ from deployments.ownership.suspicions import Known
 from deployments.protocol import ReplicaState
 from deployments.scheduling import Ending, Lease, RejectCause, Request, SchedulingPolicy, Suspicion
 from deployments.scheduling.suspects import MAX
-from tests.deployments.ownership.test_dispatcher import MODEL, facts, make_dispatcher, request
+from tests.deployments.ownership.dispatcher_rig import MODEL, facts, make_dispatcher, request
 
 
 def of_body(name: str, body: str = "deadly") -> Request:

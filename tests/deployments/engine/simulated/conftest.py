@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from cluster.spec import Model
@@ -71,3 +72,17 @@ async def make_replica(make_model: Callable[..., Model]) -> AsyncIterator[Callab
     yield make
     for replica in replicas:
         await replica.stop()
+
+
+@pytest.fixture
+async def replica(make_replica: Callable[..., Awaitable[ReplicaServer]]) -> ReplicaServer:
+    return await make_replica()
+
+
+@pytest.fixture
+async def session(replica: ReplicaServer) -> AsyncIterator[aiohttp.ClientSession]:
+    headers = {"Authorization": f"Bearer {SECRET}"}
+    async with aiohttp.ClientSession(
+        replica.facts.url, headers=headers, timeout=aiohttp.ClientTimeout(total=20)
+    ) as session:
+        yield session

@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import aiohttp
@@ -13,42 +13,13 @@ import pytest
 
 from deployments.engine.replica import ReplicaServer
 from deployments.engine.simulated.ask import CHUNK_TOKENS
-from deployments.protocol import (
-    DRAIN_PATH,
-    ENGINE_DIED_CODE,
-    EPOCH_HEADER,
-    FEED_PATH,
-    REQUEST_ID_HEADER,
-    SIMULATED_HEADER,
-    DrainReason,
-    Finished,
-    Hello,
-    Load,
-    Message,
-    ReplicaState,
-    decode,
-)
+from deployments.protocol import SIMULATED_HEADER
 from tests.deployments.engine.simulated.conftest import SECRET, STEP_S
-from tests.deployments.gateway.rig import until
 
 Make = Callable[..., Awaitable[ReplicaServer]]
 CHAT = {"model": "m-simulated", "messages": [{"role": "user", "content": "x" * 296}], "max_tokens": 20}
 PROMPT_TOKENS = 100
 """Of CHAT: 296 characters and the role's 4, three a token."""
-
-
-@pytest.fixture
-async def replica(make_replica: Make) -> ReplicaServer:
-    return await make_replica()
-
-
-@pytest.fixture
-async def session(replica: ReplicaServer) -> AsyncIterator[aiohttp.ClientSession]:
-    headers = {"Authorization": f"Bearer {SECRET}"}
-    async with aiohttp.ClientSession(
-        replica.facts.url, headers=headers, timeout=aiohttp.ClientTimeout(total=20)
-    ) as session:
-        yield session
 
 
 async def chat(
@@ -214,109 +185,12 @@ async def test_without_the_secret_it_is_closed(replica: ReplicaServer) -> None:
         assert response.status == 401
 
 
-async def next_message(
-    feed: aiohttp.ClientResponse, kind: type[Message], holds: Callable[[Any], bool] = lambda message: True
-) -> Any:
-    while True:
-        message = decode(await feed.content.readline())
-        if isinstance(message, kind) and holds(message):
-            return message
-
-
-async def test_the_feed_carries_load_and_statistics(session: aiohttp.ClientSession) -> None:
-    async with session.get(FEED_PATH) as feed:
-        hello = await next_message(feed, Hello)
-        assert (hello.facts.max_num_seqs, hello.facts.kv_tokens, hello.facts.max_model_len) == (8, 16_384, 4_096)
-        asking = asyncio.create_task(chat(session, max_tokens=60))
-        assert (await next_message(feed, Load, lambda load: load.running == 1)).kv_usage > 0
-        finished = await next_message(feed, Finished)
-        await asking
-    assert (finished.sequences, finished.prompt_tokens, finished.output_tokens, finished.cached_tokens) == (
-        1,
-        PROMPT_TOKENS,
-        60,
-        0,
-    )
-    assert finished.prefill_s == pytest.approx(STEP_S + 1e-3, rel=0.01)
-    assert finished.decode_s == pytest.approx(59 * (STEP_S + 1e-5), rel=0.01)
-    assert finished.queued_s == 0
-
-
-async def test_what_does_not_fit_waits_inside_the_engine_and_is_told_so(session: aiohttp.ClientSession) -> None:
-    async with session.get(FEED_PATH) as feed:
-        asking = [asyncio.create_task(chat(session, max_tokens=40)) for _ in range(9)]
-        full = await next_message(feed, Load, lambda load: load.waiting == 1)
-        assert full.running == 8
-        queued = sorted([(await next_message(feed, Finished)).queued_s for _ in asking])
-        await asyncio.gather(*asking)
-    assert queued[-1] > 30 * STEP_S
-
-
-@pytest.mark.parametrize("stream", [True, False])
-async def test_a_client_that_leaves_frees_the_engine(session: aiohttp.ClientSession, stream: bool) -> None:
-    async with session.get(FEED_PATH) as feed:
-        asking = asyncio.create_task(chat(session, max_tokens=3_900, stream=stream))
-        await next_message(feed, Load, lambda load: load.running == 1)
-        asking.cancel()
-        await asyncio.gather(asking, return_exceptions=True)
-        await next_message(feed, Load, lambda load: load.running == 0 and load.kv_usage == 0)
-        finished = await next_message(feed, Finished)
-    assert (finished.sequences, finished.output_tokens) == (0, 0)
-
-
-async def test_it_drains(session: aiohttp.ClientSession, replica: ReplicaServer) -> None:
-    async with session.get(FEED_PATH) as feed:
-        asking = asyncio.create_task(chat(session, max_tokens=100))
-        await next_message(feed, Load, lambda load: load.running == 1)
-        replica.check()
-        async with session.post(DRAIN_PATH, json={"reason": "spot_notice"}) as response:
-            assert response.status == 202
-        load = await next_message(feed, Load, lambda load: load.state is ReplicaState.DRAINING)
-        assert (load.running, load.drains_for) == (1, DrainReason.SPOT_NOTICE)
-        replica.check()
-    async with session.post("/v1/chat/completions", json=CHAT) as response:
-        assert response.status == 503
-    assert (await asking)[0] == 200
-    await until(lambda: replica._drained.is_set())
-    with pytest.raises(RuntimeError, match="has drained \\(spot_notice\\): no fault"):
-        replica.check()
-    await until(lambda: replica._stopping is not None and replica._stopping.done())
-    assert replica._backend.dead, "it has ended its engine by itself"
-    replica.drain()
-    assert replica.drains_for is DrainReason.SPOT_NOTICE, "the first reason stays"
-
-
-async def test_an_overtaken_epoch_is_refused(session: aiohttp.ClientSession) -> None:
-    async with session.post(
-        "/v1/chat/completions", json=CHAT, headers={EPOCH_HEADER: "7", REQUEST_ID_HEADER: "a"}
-    ) as response:
-        assert response.status == 200
-    async with session.post(
-        "/v1/chat/completions", json=CHAT, headers={EPOCH_HEADER: "6", REQUEST_ID_HEADER: "b"}
-    ) as response:
-        assert response.status == 409
-
-
 async def test_speed(make_replica: Make) -> None:
     fast = await make_replica(speed=100)
     async with aiohttp.ClientSession(fast.facts.url, headers={"Authorization": f"Bearer {SECRET}"}) as session:
         began = time.monotonic()
         await chat(session, max_tokens=1_000)
     assert time.monotonic() - began < 1_000 * STEP_S / 2
-
-
-async def test_an_engine_that_dies_fails_its_requests_and_is_noticed(make_replica: Make) -> None:
-    replica = await make_replica()
-    async with aiohttp.ClientSession(replica.facts.url, headers={"Authorization": f"Bearer {SECRET}"}) as session:
-        body = {**CHAT, "max_tokens": 3_000, "stream": True}
-        async with session.post("/v1/chat/completions", json=body) as response:
-            await response.content.readline()
-            replica._backend.kill()
-            rest = await response.text()
-    assert f'"code":"{ENGINE_DIED_CODE}"' in rest
-    async with asyncio.timeout(5):
-        await replica.left_ready.wait()
-    assert replica.state is ReplicaState.UNHEALTHY
 
 
 def test_a_simulated_replica_needs_neither_vllm_nor_torch_nor_numpy() -> None:

@@ -1,0 +1,211 @@
+"""What is no cluster spec is refused, by the key, the value and what is allowed."""
+
+import pytest
+
+from cluster.spec import SpecError, parse_spec
+
+HEAD = "name: x\nregions: [{name: r, pools: [{name: p}]}]\n"
+MODELS = "models: [{name: m, source: s, settings: {max_model_len: 100}}]\n"
+
+
+def problem(text: str) -> str:
+    """The one problem of a text."""
+    with pytest.raises(SpecError) as caught:
+        parse_spec(text)
+    assert len(caught.value.problems) == 1, caught.value.problems
+    return caught.value.problems[0]
+
+
+KEY = "sha256:" + "0" * 64
+REFUSED = [
+    ("gateway: {port: 0}", "gateway.port = 0: allowed: a whole number, 1 to 65535"),
+    ("gateway: {root_path: /v1}", "'/v1': allowed: a path that does not begin with /v1 or /raylane"),
+    ("gateway: {root_path: llm}", "gateway.root_path = 'llm'"),
+    ("gateway: {port: 70000}", "gateway.port = 70000: allowed: a whole number, 1 to 65535"),
+    ("gateway: {port: true}", "gateway.port = True: allowed: a whole number, 1 to 65535"),
+    ("gateway: {port: http}", "gateway.port = 'http': allowed: a whole number, 1 to 65535"),
+    ("gateway: {port: null}", "gateway.port = None: allowed: a whole number, 1 to 65535"),
+    ("gateway: {port: 8000.5}", "gateway.port = 8000.5: allowed: a whole number, 1 to 65535"),
+    (
+        "gateway: {timeouts: {total_s: .nan}}",
+        "gateway.timeouts.total_s = nan: allowed: a number, above 0, at most 86400",
+    ),
+    ("gateway: {timeouts: {total_s: -1}}", "gateway.timeouts.total_s = -1: allowed: a number, above 0, at most 86400"),
+    ("gateway: {timeouts: {between_bytes_s: 700}}", "between_bytes_s = 700: allowed: at most total_s = 600"),
+    ("gateway: {host: localhost}", "gateway.host = 'localhost': 'localhost' is not an IP address; allowed: 127.0.0.1"),
+    (
+        "gateway: {host: 0.0.0.0}",
+        "host 0.0.0.0 is reachable from other machines; allowed: a loopback address, or set allow_public: true",
+    ),
+    ("gateway: {host: '::'}", "host :: is reachable from other machines; allowed: a loopback address"),
+    ("gateway: {access_log: 5}", "gateway.access_log = 5: allowed: true, false"),
+    ("gateway: {trace_file: 5}", "gateway.trace_file = 5: allowed: a text or null"),
+    (
+        "gateway: {limits: {max_body_bytes: 10}}",
+        "gateway.limits.max_body_bytes = 10: allowed: a whole number, 1024 to 1073741824",
+    ),
+    (
+        "gateway: {tiemouts: 5}",
+        "gateway.tiemouts = 5: unknown key; allowed: a mapping of host, port, allow_public, timeouts",
+    ),
+    ("gateway: [1]", "gateway = [1]: allowed: a mapping of host, port"),
+    ("extra: 1", "extra = 1: unknown key; allowed: a mapping of version, name, regions, models"),
+    ("version: 2", "version = 2: allowed: 1"),
+    ("autoscaling: {policy: Magic!}", "autoscaling.policy = 'Magic!': allowed:"),
+    ("autoscaling: {policy: backlog}", "models.m.replicas.max: missing; needed with autoscaling.policy = 'backlog'"),
+    ("lanes: []", "lanes = []: allowed: a list of at least 1"),
+    ("classes: [{name: a, ttft_ms: 0}]", "classes.0.ttft_ms = 0: allowed: a number, above 0, at most 3600000"),
+    (
+        "classes: [{name: a}]",
+        "classes.0.ttft_ms: missing, and it has no default; allowed: a number, above 0, at most 3600000",
+    ),
+    ("classes: [{name: a, ttft_ms: 1}, {name: a, ttft_ms: 2}]", "classes: 'a' stands there twice; names must differ"),
+    ("classes: [{name: A B, ttft_ms: 1}]", "classes.0.name = 'A B': allowed: a text of the form ^[a-z0-9]"),
+    (
+        "lanes: [{name: a, up_to_tokens: 5}]",
+        "lanes.up_to_tokens = [5]: allowed: ascending bounds, and none for the last lane alone",
+    ),
+    (
+        "lanes: [{name: a, up_to_tokens: 5}, {name: b, up_to_tokens: 4}, {name: c}]",
+        "lanes.up_to_tokens = [5, 4, None]: allowed: ascending",
+    ),
+    ("lanes: [{name: promoted}]", "lanes.name = 'promoted': allowed: any other name"),
+    ("lanes: [{name: a}, {name: b}]", "lanes.up_to_tokens = [None, None]: allowed: ascending bounds"),
+    ("scheduling: {promoted_share: 1}", "scheduling.promoted_share = 1: allowed: a number, above 0, below 1"),
+    ("scheduling: {order: random}", "scheduling.order = 'random': allowed: deadline, arrival"),
+    ("gateway: {host: 0.0.0.0, allow_public: true}", "gateway.allow_public = true: allowed only with tenants"),
+    ("tenants: [{name: t, keys: []}]", "tenants.0.keys = []: allowed: a list of at least 1"),
+    ("tenants: [{name: t, keys: [secret]}]", "tenants.0.keys.0 = 'secret': allowed: a text of the form ^sha256:"),
+    (
+        f"tenants: [{{name: t, keys: ['{KEY}'], classes: [gold]}}]",
+        "tenants.t.classes = 'gold': unknown; allowed: interactive, completion, batch",
+    ),
+    (f"tenants: [{{name: t, keys: ['{KEY}']}}, {{name: u, keys: ['{KEY}']}}]", "stands there twice; names must differ"),
+    (
+        f"tenants: [{{name: t, keys: ['{KEY}'], max_concurrency: 0}}]",
+        "tenants.0.max_concurrency = 0: allowed: a whole number, 1 to 1000000",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "reported"), REFUSED)
+def test_refusals_name_key_value_and_range(text: str, reported: str) -> None:
+    assert reported in problem(HEAD + MODELS + text)
+
+
+REFUSED_MODELS = [
+    ("{name: m, settings: {max_model_len: 100}}", "models.0.source: missing, and it has no default; allowed: a text"),
+    (
+        "{name: m, source: s}",
+        "models.0.settings: missing, and it has no default; allowed: a mapping of dtype, quantization",
+    ),
+    (
+        "{name: m, source: s, settings: {max_model_len: 8}}",
+        "models.0.settings.max_model_len = 8: allowed: a whole number, 16 to 10485760",
+    ),
+    ("{name: a b, source: s, settings: {max_model_len: 99}}", "models.0.name = 'a b': allowed: a text of the form"),
+    (
+        "{name: m, source: s, settings: {max_model_len: 99, dtype: int8}}",
+        "settings.dtype = 'int8': allowed: auto, bfloat16, float16, float32",
+    ),
+    (
+        "{name: m, source: s, settings: {max_model_len: 99, kv_cache_memory_bytes: 5}}",
+        "= 5: allowed: a whole number, at least 1048576 or null",
+    ),
+    (
+        "{name: m, source: s, settings: {max_model_len: 99, tensor_parallel_size: 17}}",
+        "= 17: allowed: a whole number, 1 to 16",
+    ),
+    (
+        "{name: m, source: s, settings: {max_model_len: 99, speculative: {method: eagle}}}",
+        "method 'eagle' needs `model`",
+    ),
+    (
+        "{name: m, source: s, settings: {max_model_len: 99}, replicas: {count: -1}}",
+        "replicas.count = -1: allowed: a whole number, 0 to 10000",
+    ),
+    (
+        "{name: m, source: s, settings: {max_model_len: 99}, replicas: {count: yes}}",
+        "replicas.count = True: allowed: a whole number, 0 to 10000",
+    ),
+    (
+        "{name: m, source: s, settings: {max_model_len: 99}, regions: [q]}",
+        "models.m.regions = 'q': unknown; allowed: r",
+    ),
+    ("{name: m, source: s, settings: {max_model_len: 99}, pool: q}", "models.m.pool: 'q' is unknown; allowed: p"),
+    ("{name: m, source: s, settings: {max_model_len: 99}, adapters: [{name: m, source: t}]}", "'m' stands there twice"),
+    ("5", "models.0 = 5: allowed: a mapping of name, source"),
+    (
+        "{name: m, source: s, settings: {max_model_len: 99}, simulated: {costs: c}}",
+        "engine = 'vllm' with a `simulated` section: allowed:",
+    ),
+    (
+        "{name: m, source: s, settings: {max_model_len: 99}, engine: tpu}",
+        "models.0.engine = 'tpu': allowed: vllm, simulated",
+    ),
+    (
+        "{name: m-simulated, source: s, settings: {max_model_len: 99}}",
+        "name = 'm-simulated': allowed: a name that does not end in -simulated",
+    ),
+    (
+        "{name: m-simulated, source: s, settings: {max_model_len: 99}, engine: simulated}",
+        "engine = 'simulated' without a `simulated` section",
+    ),
+    (
+        "{name: m, source: s, settings: {max_model_len: 99}, engine: simulated, simulated: {costs: c}}",
+        "a name that ends in -simulated",
+    ),
+    (
+        "{name: m-simulated, source: s, task: embed, settings: {max_model_len: 99}, engine: simulated, simulated: "
+        "{costs: c}}",
+        "task: embed: not with engine = 'simulated'",
+    ),
+    (
+        "{name: m-simulated, source: s, settings: {max_model_len: 99}, engine: simulated, simulated: {costs: c, "
+        "tokens_per_chunk: 0}}",
+        "models.0.simulated.tokens_per_chunk = 0: allowed: a whole number, 1 to 4096",
+    ),
+]
+
+
+@pytest.mark.parametrize(("model", "reported"), REFUSED_MODELS)
+def test_refused_models(model: str, reported: str) -> None:
+    assert reported in problem(f"{HEAD}models: [{model}]")
+
+
+def test_a_model_that_no_node_can_hold() -> None:
+    regions = "name: x\nregions: [{name: r, pools: [{name: g, accelerator: L4, gpus_per_node: 2}]}]\n"
+    reported = problem(
+        regions + "models: [{name: m, source: s, settings: {max_model_len: 99, tensor_parallel_size: 4}}]"
+    )
+    assert "models.m.settings.tensor_parallel_size = 4" in reported
+    assert "allowed: 1 to 2" in reported
+
+
+def test_several_problems_are_told_at_once() -> None:
+    with pytest.raises(SpecError) as caught:
+        parse_spec("regions: 5\nmodels: [{name: m}]\n")
+    keys = [line.split(":")[0].split(" =")[0] for line in caught.value.problems]
+    assert keys == ["name", "regions", "models.0.source", "models.0.settings"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reported"),
+    [
+        ("a: [", "is not YAML"),
+        ("a: *b", "undefined alias"),
+        ("a: 1\na: 2", "key 'a' stands there twice"),
+        ("gateway: {port: 1, port: 2}", "key 'port' stands there twice"),
+        ("day: 2024-99-99", "is not YAML"),
+        ("? [a]\n: b", "a key must be a text"),
+        ("a: !!python/object:os.system {}", "is not YAML"),
+        ("a: " + "[" * 5_000, "is not YAML"),
+        ("port: 1" + "0" * 5_000, "is not YAML"),
+        ("a: \x00", "is not YAML"),
+        ("", "must be a mapping of keys at the top level, not NoneType"),
+        ("- 1", "must be a mapping of keys at the top level, not list"),
+        ("text", "must be a mapping of keys at the top level, not str"),
+    ],
+)
+def test_what_is_no_spec_at_all(text: str, reported: str) -> None:
+    assert reported in problem(text)

@@ -1,0 +1,261 @@
+"""Every log that is written on and on, each behind one face, for the tests of full and failing disks."""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Protocol
+
+from autoscaling.forecast.history import read_history
+from autoscaling.log.reader import log_files
+from autoscaling.log.reader import replay as replay_scaling
+from autoscaling.serve.live_forecaster import LiveForecaster
+from deployments.cell.act import Act, ActKind, Audit
+from deployments.cell.departure import MemberKind, Ready
+from deployments.cell.lifecycle_log import FILE_NAME as LIFECYCLE_FILE
+from deployments.cell.lifecycle_log import LifecycleLog
+from deployments.engine.step_log import StepLog
+from deployments.ownership.decision_log import DecisionLog
+from deployments.ownership.epoch_file import EpochFile
+from deployments.scheduling.recorder import RecordingScheduler
+from deployments.scheduling.replay import replay
+from deployments.telemetry.journal import Journal
+from deployments.telemetry.ledger import Ledger
+from deployments.telemetry.line_log import LogHealth, Logs
+from tests.autoscaling.serve.scaling_harness import ScalingHarness
+from tests.deployments.scheduling.world import POLICY, make_request
+
+LINES = 12
+
+
+class Writer(Protocol):
+    """One log. `raises`: whoever writes to it has to know of a failure."""
+
+    raises: bool
+
+    def write(self) -> None:
+        """Does what makes it write."""
+
+    def failing(self) -> bool:
+        """Whether it says that it cannot be written."""
+
+    def check(self, gaps: bool) -> None:
+        """Reads it: nothing in it is torn, and what follows a gap is there."""
+
+    def close(self) -> None:
+        """Ends it."""
+
+
+class Decisions:
+    raises = False
+
+    def __init__(self, folder: Path) -> None:
+        self.health = LogHealth("decisions")
+        self.log = DecisionLog(folder / "decisions", "m", self.health)
+        self.scheduler = RecordingScheduler(POLICY, self.log.write, self.log.due, self.log.lost)
+        self.twin = RecordingScheduler(POLICY, lambda line: None)
+        self.number = 0
+        self.path = folder / "decisions" / "m.jsonl"
+
+    def write(self) -> None:
+        self.number += 1
+        for scheduler in (self.scheduler, self.twin):  # as much as fills a buffer
+            for part in range(15):
+                scheduler.submit(make_request(f"q{self.number}-{part}", 100), self.number)
+        assert self.scheduler.step(self.number) == self.twin.step(self.number)
+        assert self.scheduler.snapshot(self.number) == self.twin.snapshot(self.number)
+
+    def failing(self) -> bool:
+        return self.log.broken
+
+    def check(self, gaps: bool) -> None:
+        self.log.close()
+        found = replay(self.path.read_text().splitlines(keepends=True))
+        assert (found.difference, found.gaps > 0) == (None, gaps)
+        last = json.loads(self.path.read_text().splitlines()[-1])
+        assert last[:2] == [self.number * 10**9, "step"]
+
+    def close(self) -> None:
+        self.log.close()
+
+
+class Scaling:
+    raises = False
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "logs"
+        self.outcome = ScalingHarness(self.folder, 1)
+        self.count = 1
+
+    def write(self) -> None:
+        self.count = 3 - self.count  # a changed spec is followed, and so written down, at once
+        self.outcome.apply(policy="fixed", count=self.count)
+        self.outcome.scaling.turn()
+        assert self.outcome.cell.states[-1].requested == self.count
+
+    def failing(self) -> bool:
+        return "no_log" in self.outcome.cell.states[-1].alarms
+
+    def check(self, gaps: bool) -> None:
+        lines = [line for file in log_files(self.folder, "m") for line in file.read_text().splitlines(keepends=True)]
+        assert replay_scaling(lines).difference is None
+        assert any('"resumed"' in line[:60] for line in lines) == gaps
+
+    def close(self) -> None:
+        self.outcome.scaling.close()
+
+
+class Lines:
+    """A log of lines that stand alone."""
+
+    raises = False
+
+    def __init__(self, path: Path, health: LogHealth, write: Callable[[], None], close: Callable[[], None]) -> None:
+        self.path, self.health, self._write, self.close = path, health, write, close
+
+    def write(self) -> None:
+        self._write()
+
+    def failing(self) -> bool:
+        return self.health.error is not None
+
+    def check(self, gaps: bool) -> None:
+        lines = self.path.read_text().splitlines()
+        assert len([json.loads(line) for line in lines]) >= LINES
+        assert (self.health.lost_lines > 0) == gaps
+
+
+def access(folder: Path) -> Lines:
+    logs = Logs()
+    journal = Journal(folder / "logs" / "access.jsonl", None, logs)
+    return Lines(
+        folder / "logs" / "access.jsonl", logs.named("access"), lambda: journal.write(ended_ledger()), journal.close
+    )
+
+
+def trace(folder: Path) -> Lines:
+    logs = Logs()
+    journal = Journal(None, folder / "trace.jsonl", logs)
+    return Lines(folder / "trace.jsonl", logs.named("trace"), lambda: journal.write(ended_ledger()), journal.close)
+
+
+def steps(folder: Path) -> Lines:
+    health = LogHealth("steps")
+    log = StepLog(folder / "steps" / "s.jsonl", health)
+    log.begin(64, 2_048, 65_536, 128)
+    details = SimpleNamespace(num_ctx_requests=1, num_ctx_tokens=7, num_generation_requests=2)
+    return Lines(folder / "steps" / "s.jsonl", health, lambda: log.write(details, 3, 4, 0.25, 12.5), log.close)
+
+
+def ended_ledger() -> Ledger:
+    ledger = Ledger(request_id="q", attempt_id="e", path="/v1/completions", arrived_s=1.0, arrived_unix_s=2.0)
+    ledger.ended_s = 2.0
+    return ledger
+
+
+class Controls:
+    """An order that cannot be written down is not put in force, and whoever gave it is told."""
+
+    raises = True
+
+    def __init__(self, folder: Path) -> None:
+        self.audit = Audit(folder / "controls.jsonl")
+        self.written = 0
+
+    def write(self) -> None:
+        self.audit.write(Act(time.time(), ActKind.HOLD, "m", "me", why="x" * 3_000, replicas=2, until_unix_s=1e10))
+        self.written += 1
+
+    def check(self, gaps: bool) -> None:
+        assert len(self.audit.read()) == self.written
+
+    def close(self) -> None:
+        pass
+
+
+class Arrivals:
+    """Written by a thread of its own; the next one tries again."""
+
+    raises = False
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "arrivals.json"
+        self.live_forecaster = LiveForecaster(
+            SimpleNamespace(facts=None, model=SimpleNamespace(name="m"), setup=SimpleNamespace(forecast="none")),
+            self.path,
+        )  # type: ignore[arg-type]
+        self.unix_s = 1e9
+
+    def write(self) -> None:
+        self.unix_s += 600.0
+        self.live_forecaster.look(SimpleNamespace(unix_s=self.unix_s, epoch=1, arrived_work=self.unix_s - 1e9))  # type: ignore[arg-type]
+        for thread in threading.enumerate():
+            if thread.name == "raylane-arrivals":
+                thread.join(20)
+
+    def check(self, gaps: bool) -> None:
+        assert len(read_history(self.path)) >= LINES
+
+    def close(self) -> None:
+        pass
+
+
+class Epochs:
+    """Written whole each time; what it could not write it writes with the next."""
+
+    raises = False
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "epochs.json"
+        self.file = EpochFile(self.path)
+        self.epoch = 0
+
+    def write(self) -> None:
+        self.epoch += 1
+        self.file.write({f"model-{number}": self.epoch for number in range(500)})
+
+    def check(self, gaps: bool) -> None:
+        assert EpochFile(self.path).read() == {f"model-{number}": self.epoch for number in range(500)}
+
+    def close(self) -> None:
+        pass
+
+
+class DeparturesOnDisk:
+    """Written with the next what could not be written: nothing is missing, unless very much was."""
+
+    raises = False
+
+    def __init__(self, folder: Path) -> None:
+        self.log = LifecycleLog(folder / LIFECYCLE_FILE)
+        self.written = 0
+
+    def write(self) -> None:
+        self.log.write(Ready(MemberKind.REPLICA, "r" * 500, float(self.written), "m"))
+        self.written += 1
+
+    def failing(self) -> bool:
+        return self.log.health.error is not None
+
+    def check(self, gaps: bool) -> None:
+        numbers = [round(event.at_unix_s) for event in self.log.read()]
+        assert numbers == list(range(numbers[0], self.written))
+
+    def close(self) -> None:
+        pass
+
+
+WRITERS: dict[str, Callable[[Path], Writer]] = {
+    "decisions": Decisions,
+    "scaling": Scaling,
+    "access": access,  # type: ignore[dict-item]
+    "trace": trace,  # type: ignore[dict-item]
+    "steps": steps,  # type: ignore[dict-item]
+    "controls": Controls,  # type: ignore[dict-item]
+    "arrivals": Arrivals,  # type: ignore[dict-item]
+    "epochs": Epochs,  # type: ignore[dict-item]
+    "departure_tracker": DeparturesOnDisk,
+}
+"""Every file that a gateway, a replica, the directory or the controller goes on writing to."""

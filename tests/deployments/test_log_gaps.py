@@ -1,0 +1,224 @@
+"""What is lost of a log on a failing disk is a gap in it: what stands around the gap replays, and what runs notices
+nothing."""
+
+import errno
+import io
+import logging
+import os
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deployments.cell.act import Act, ActKind, Audit
+from deployments.ownership import decision_log
+from deployments.ownership.decision_log import DecisionLog
+from deployments.scheduling.recorder import RecordingScheduler
+from deployments.scheduling.replay import replay
+from deployments.telemetry import line_log
+from deployments.telemetry.journal import Journal
+from deployments.telemetry.line_log import LogHealth, Logs, WholeLines
+from tests.deployments.log_writers import ended_ledger
+from tests.deployments.scheduling.test_replay import drive
+from tests.deployments.scheduling.world import POLICY, make_request
+from tests.small_disk import SmallDisk, small_disk
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    with small_disk(tmp_path / "disk") as disk:
+        yield disk
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that failed is tried again at once."""
+    monkeypatch.setattr(decision_log, "RETRY_S", 0.0)
+
+
+def test_what_was_decided_is_the_same_over_a_full_disk(disk: SmallDisk) -> None:
+    """Everything that a gateway does to a scheduler, at random, while the disk is filled and emptied."""
+    health = LogHealth("decisions")
+    log = DecisionLog(disk.path, "m", health, max_bytes=150_000)
+    asked = 0
+
+    def due() -> bool:
+        nonlocal asked
+        asked += 1
+        if asked % 120 == 60:
+            disk.fill()
+        elif asked % 120 == 0:
+            disk.free()
+        return log.due()
+
+    lines: list[str] = []
+    scheduler, twin = RecordingScheduler(POLICY, log.write, due, log.lost), RecordingScheduler(POLICY, lines.append)
+    for one in (scheduler, twin):
+        drive(one, seed=3, turns=300)
+    log.close()
+    assert asked == len(lines) > 400
+    assert scheduler.placing.placed == twin.placing.placed > 20
+    files = sorted(disk.path.glob("m.jsonl*"), reverse=True)
+    found = replay(line for file in files for line in file.read_text().splitlines(keepends=True))
+    assert found.difference is None
+    assert found.gaps >= 3
+    assert found.inputs + health.lost_lines >= len(lines)
+    assert 0.2 * len(lines) < found.inputs < 0.8 * len(lines)
+    for file in files:
+        assert replay(file.read_text().splitlines(keepends=True)).difference is None, "each file replays alone"
+
+
+class WornDisk:
+    """The `os` of `whole_lines.py` over a disk that refuses things at random, also in the middle of a line, and also to
+    take it back."""
+
+    def __init__(self, seed: int) -> None:
+        self._dice = random.Random(seed)
+        self.refused = 0
+        self.kept = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def open(self, *arguments: Any) -> int:
+        self._refuse(0.1, errno.EACCES)
+        return os.open(*arguments)
+
+    def stat(self, path: Path) -> os.stat_result:
+        self._refuse(0.02, errno.EIO)
+        return os.stat(path)
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        self._refuse(0.25, errno.ENOSPC)
+        return os.write(
+            descriptor, data[: self._dice.randrange(1, len(data) + 1)] if self._dice.random() < 0.5 else data
+        )
+
+    def ftruncate(self, descriptor: int, length: int) -> None:
+        self.kept += 1
+        self._refuse(0.5, errno.EIO)
+        self.kept -= 1
+        os.ftruncate(descriptor, length)
+
+    def _refuse(self, chance: float, number: int) -> None:
+        if self._dice.random() < chance:
+            self.refused += 1
+            raise OSError(number, os.strerror(number))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_a_disk_refuses_the_rest_replays(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    worn = WornDisk(seed)
+    monkeypatch.setattr(line_log, "os", worn)
+    monkeypatch.setattr(decision_log, "_BUFFER_BYTES", 2_000)
+    health = LogHealth("decisions")
+    log = DecisionLog(tmp_path, "m", health, max_bytes=400_000)
+    lines: list[str] = []
+    scheduler, twin = RecordingScheduler(POLICY, log.write, log.due, log.lost), RecordingScheduler(POLICY, lines.append)
+    for one in (scheduler, twin):
+        drive(one, seed, turns=250)
+    log.close()
+    assert scheduler.placing.placed == twin.placing.placed > 20
+    files = sorted(
+        tmp_path.glob("m.jsonl*"), key=lambda file: -int(file.suffix[1:]) if file.suffix[1:].isdigit() else 0
+    )
+    found = replay(line for file in files for line in file.read_text().splitlines(keepends=True))
+    assert found.difference is None
+    assert worn.refused > 5
+    assert found.gaps > 0
+    assert health.lost_lines > 0
+    assert len(lines) - health.lost_lines <= found.inputs < len(lines)
+
+
+def test_an_order_that_is_not_on_the_disk_is_not_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would be in force after a restart, though its operator was told that it is not."""
+    audit = Audit(tmp_path / "controls.jsonl")
+    audit.write(Act(1.0, ActKind.CORDON, "m", "me", replica_id="r1"))
+
+    def broken(descriptor: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("os.fsync", broken)
+    with pytest.raises(OSError, match="Input/output"):
+        audit.write(Act(2.0, ActKind.CORDON, "m", "me", replica_id="r2"))
+    assert [act.replica_id for act in audit.read()] == ["r1"]
+
+
+def test_what_a_killed_writer_left_is_a_line_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b"whole\nto")
+    file = WholeLines(path)
+    file.add(b"next\n")
+    file.add(b"more\n")
+    file.close()
+    assert path.read_bytes() == b"whole\nto\nnext\nmore\n"
+
+
+def test_what_another_process_added_is_not_cut_away(disk: SmallDisk) -> None:
+    path = disk.path / "lines"
+    mine, other = WholeLines(path), WholeLines(path)
+    mine.add(b"a\n")
+    other.add(b"b\n")
+    disk.fill()
+    with pytest.raises(OSError, match="No space"):
+        mine.add(b"x" * 9_000 + b"\n")
+    assert path.read_bytes() == b"a\nb\n"
+    disk.free()
+    mine.add(b"c\n")
+    assert path.read_bytes() == b"a\nb\nc\n"
+    mine.close()
+    other.close()
+
+
+def test_a_torn_line_before_a_header_is_passed_over() -> None:
+    lines: list[str] = []
+    scheduler = RecordingScheduler(POLICY, lines.append)
+    scheduler.begin(5.0)
+    scheduler.submit(make_request("a", 100), 5.1)
+    scheduler.submit(make_request("b", 100), 5.2)
+    scheduler.begin(5.3)
+    scheduler.step(5.4)
+    whole = replay(lines)
+    assert (whole.inputs, whole.gaps) == (3, 0)
+    torn = replay([lines[0], lines[1], lines[2][:40], *lines[3:]])
+    assert (torn.inputs, torn.gaps, torn.difference) == (2, 1, None)
+    assert replay([*lines[:2], lines[2][:40]]).inputs == 1
+
+
+def test_a_log_that_fails_is_told_once_and_counted(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    logs = Logs()
+    (tmp_path / "logs").write_text("no folder")
+    journal = Journal(tmp_path / "logs" / "access.jsonl", None, logs)
+    with caplog.at_level(logging.INFO, "raylane.logs"):
+        for _ in range(5):
+            journal.write(ended_ledger())
+        (tmp_path / "logs").unlink()
+        journal.write(ended_ledger())
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    samples = {
+        (sample.name, sample.labels["log"]): sample.value for family in logs.collect() for sample in family.samples
+    }
+    assert samples == {("raylane_log_lines_lost_total", "access"): 5, ("raylane_log_failing", "access"): 0}
+    journal.close()
+
+
+def test_a_broken_pipe_under_stderr_takes_nothing_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError(32, "Broken pipe")
+
+        def flush(self) -> None:
+            raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr(sys, "stderr", Broken())
+    handler = logging.StreamHandler(Broken())
+    line_log.log.addHandler(handler)
+    try:
+        health = LogHealth("any")
+        health.lost(3, OSError("full"))
+        assert (health.lost_lines, health.error) == (3, "OSError: full")
+    finally:
+        line_log.log.removeHandler(handler)
