@@ -7,6 +7,7 @@ sends them (`flow.py`), so that a short wait costs no timer.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -69,7 +70,12 @@ def wait_comment(ledger: Ledger, now: float) -> str:
     p50_s, p95_s = (max(0.0, eta_s - waited_s) for eta_s in ledger.eta_s)
     if p95_s == 0.0:
         return "waiting, for longer than expected"
-    return f"waiting, expected wait {p50_s:.0f} s p50, {p95_s:.0f} s p95"
+    return f"waiting, expected wait {seconds(p50_s)} p50, {seconds(p95_s)} p95"
+
+
+def seconds(value_s: float, digits: int = 0) -> str:
+    """A wait in words; an infinite one is not known."""
+    return f"{value_s:.{digits}f} s" if math.isfinite(value_s) else "unknown"
 
 
 MAX_DEATHS = 3
@@ -172,7 +178,8 @@ def note_admission(ledger: Ledger, request: Request, admission: Admission) -> No
         "sequences": request.sequences,
     }
     if admission.eta_s is not None:
-        facts |= {"eta_p50_s": round(admission.eta_s[0], 3), "eta_p95_s": round(admission.eta_s[1], 3)}
+        p50_s, p95_s = (round(eta_s, 3) if math.isfinite(eta_s) else None for eta_s in admission.eta_s)
+        facts |= {"eta_p50_s": p50_s, "eta_p95_s": p95_s}  # JSON has no infinity
     ledger.decide(
         verdict, reason, time.monotonic(), lane=admission.lane, retry_after_s=admission.retry_after_s, **facts
     )
@@ -223,7 +230,8 @@ def turned_away(model: str, tenant: str, admission: Admission) -> ApiError:
         )
         return ApiError(ErrorCode.QUERY_OF_DEATH, message, headers=headers)
     if admission.cause is RejectCause.STARTING:
-        when = "" if admission.eta_s is None else f" in {admission.eta_s[0]:.0f} s"
+        known = admission.eta_s is not None and math.isfinite(admission.eta_s[0])
+        when = f" in {admission.eta_s[0]:.0f} s" if known and admission.eta_s is not None else ""
         message = (
             f"model {model!r} has no replica now, and the next will be ready{when}, too late for this request; retry "
             f"in {retry_after} s"
@@ -233,7 +241,7 @@ def turned_away(model: str, tenant: str, admission: Admission) -> ApiError:
     eta = (
         ""
         if admission.eta_s is None
-        else f", the wait would be {admission.eta_s[0]:.1f} s (p50) to {admission.eta_s[1]:.1f} s (p95)"
+        else f", the wait would be {seconds(admission.eta_s[0], 1)} (p50) to {seconds(admission.eta_s[1], 1)} (p95)"
     )
     backlog = "" if admission.backlog_s is None else f"; {admission.backlog_s:.1f} s of work wait{eta}"
     message = f"model {model!r} is overloaded ({cause}) in lane {admission.lane!r}{backlog}; retry in {retry_after} s"

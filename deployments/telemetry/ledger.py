@@ -22,6 +22,7 @@ while loses no time between two readings of the clock. `unaccounted_s` is the wa
 stage that was forgotten or counted twice.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -274,4 +275,4 @@ class Ledger:
 
 
 def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 6)
+    return None if seconds is None or not math.isfinite(seconds) else round(seconds, 6)

@@ -3,6 +3,7 @@ answer has begun."""
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -11,7 +12,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from deployments.gateway.placed import wait_comment
+from deployments.gateway.placed import note_admission, turned_away, wait_comment
+from deployments.scheduling import Admission, AdmissionKind, RejectCause, Request
 from deployments.telemetry.ledger import Ledger, RequestOutcome
 from tests.deployments.gateway.fake_engine import DONE, FakeEngine, dying, event, good, pieces, refusing, waiting, whole
 from tests.deployments.gateway.rig import ASK, Rig, until
@@ -180,3 +182,14 @@ def test_the_expected_wait_is_the_promise_less_what_has_passed() -> None:
     assert wait_comment(ledger, 51.0) == "waiting, for longer than expected"
     ledger.left_lane(52.0, placed=True)
     assert wait_comment(ledger, 53.0) == "placed, waiting for the first token"
+
+
+@pytest.mark.parametrize("cause", [RejectCause.STARTING, RejectCause.LANE_FULL])
+def test_a_wait_that_nobody_knows_is_no_number(cause: RejectCause) -> None:
+    ledger = Ledger("r", "r-1", "/v1/completions", arrived_s=0.0, arrived_unix_s=0.0)
+    rejected = Admission(AdmissionKind.REJECT, "all", cause, (3.0, math.inf), 2.0, 1.0)
+    note_admission(ledger, Request("r", 5, 5, 0.0, 9.0, 9.0), rejected)
+    json.dumps(ledger.record(), allow_nan=False)
+    assert "inf" not in str(turned_away("demo", "t", rejected))
+    ledger.submitted(0.0)
+    assert wait_comment(ledger, 1.0) == "waiting, expected wait 2 s p50, unknown p95"
