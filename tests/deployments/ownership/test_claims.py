@@ -105,6 +105,7 @@ async def test_a_replica_that_cannot_be_reached_or_says_nothing_is_a_failed_clai
         with pytest.raises(ClaimFailed, match=r"^TimeoutError\(\)$"):
             await claim(session, facts, 7, 100.0)
         server.close()
+        monkeypatch.setattr(owner_tracker, "_ANSWER_S", 5.0)  # on a busy machine connecting takes longer than 50 ms
         with pytest.raises(ClaimFailed, match=r"Connect"):
             await claim(session, facts, 7, 100.0)
 
