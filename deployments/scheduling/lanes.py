@@ -50,7 +50,7 @@ class Lanes:
         self.largest_cost = 1.0
         self._clock = FairClock()
         self._sequence = 0
-        self._pending_requests = 0
+        self._wait_ids = 0
         self._promotions = Wakeups()
         self._expiries = Wakeups()
         self.policy = policy
@@ -178,8 +178,8 @@ class Lanes:
             lane.push(job)
 
     def _time(self, job: Job) -> None:
-        self._pending_requests += 1
-        job.pending = self._pending_requests
+        self._wait_ids += 1
+        job.wait_id = self._wait_ids
         self._expiries.add(job.request.expires_s, job)
         promote_s = job.request.arrived_s + self.policy.lanes[job.home].max_wait_s
         if job.promoted_s is None and promote_s < job.request.expires_s:
@@ -198,7 +198,7 @@ class Wakeups:
     """Times at which something becomes due for waiting jobs (a promotion, the end of a wait), in seconds of the shell's
     clock.
 
-    A heap with lazy deletion: an entry counts only while its job waits under the pending request with which it was
+    A heap with lazy deletion: an entry counts only while its job waits under the wait id with which it was
     added (a job gets a new one each time it begins to wait, or its lanes change). Dead entries are dropped when they
     come to the top, or when they outnumber the living.
     """
@@ -210,7 +210,7 @@ class Wakeups:
 
     def add(self, at_s: float, job: Job) -> None:
         """The job, which waits, is due then."""
-        heapq.heappush(self._heap, (at_s, job.pending, job))
+        heapq.heappush(self._heap, (at_s, job.wait_id, job))
 
     def clear(self) -> None:
         """Nothing is due any more."""
@@ -239,4 +239,4 @@ class Wakeups:
 
 
 def _waits(entry: tuple[float, int, Job]) -> bool:
-    return entry[2].pending == entry[1] and entry[2].lane is not None
+    return entry[2].wait_id == entry[1] and entry[2].lane is not None

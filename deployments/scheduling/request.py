@@ -52,7 +52,7 @@ class Job:
     `cost` is its work in prefill tokens (uncached prompt plus weighted output), `kv_tokens` what its KV blocks are
     booked with. `lane` is the lane (or the promoted one) in which it waits; None once it is placed or gone. `home` is
     the index of its lane by length, `home_name` that lane's name; both change only with the lanes, while it waits.
-    `sequence` orders it in its lane; `pending` names this time that it waits. `limited`: it counts against its tenant's
+    `sequence` orders it in its lane; `wait_id` names this time that it waits. `limited`: it counts against its tenant's
     limits. `late`: it waits behind those that can still meet their deadline; `came_late`: its lane's forecasts know
     that. `wait_estimate`: the wait that was told (eta.py); `eta`: who told it, and is told of the outcome, whatever the
     lanes are called by then.
@@ -73,18 +73,18 @@ class Job:
         "latest_start_s",
         "limited",
         "output_tokens",
-        "pending",
         "prefill_tokens",
         "promoted_s",
         "request",
         "sequence",
         "wait_estimate",
+        "wait_id",
     )
 
     def __init__(self, request: Request, sequence: int) -> None:
         self.request = request
         self.sequence = sequence
-        self.pending = 0
+        self.wait_id = 0
         self.attempt = 0
         self.home = 0
         self.home_name = ""

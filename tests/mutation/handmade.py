@@ -183,7 +183,7 @@ SCHEDULING = [
         "deployments/scheduling/lanes.py",
         (
             "a time of an earlier wait counts in a later one",
-            "entry[2].pending == entry[1] and entry[2].lane is not None",
+            "entry[2].wait_id == entry[1] and entry[2].lane is not None",
             "entry[2].lane is not None",
         ),
     ),

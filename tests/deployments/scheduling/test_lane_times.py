@@ -105,7 +105,7 @@ def test_times_of_who_waits_no_more_or_anew_do_not_count() -> None:
     assert wakeups.next_s() == 5.0
     lanes.leave(one)
     assert wakeups.next_s() == 6.0
-    two.pending += 1
+    two.wait_id += 1
     assert wakeups.next_s() is None
     wakeups.add(8.0, two)
     assert (list(wakeups.due(7.9)), wakeups.next_s()) == ([], 8.0)
