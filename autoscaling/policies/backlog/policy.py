@@ -29,14 +29,12 @@ from typing import ClassVar
 
 from autoscaling.policies.backlog.burn import Burn
 from autoscaling.policies.backlog.capacity import CapacityEstimate
-from autoscaling.policies.backlog.cooldown import SETTLE_S, Cooldown
+from autoscaling.policies.backlog.cooldown import SETTLE_S, Cooldown, Stabiliser
 from autoscaling.policies.backlog.demand import Demand
-from autoscaling.policies.backlog.down import Stabiliser
 from autoscaling.policies.backlog.lanes import LaneTargets, worst
-from autoscaling.policies.backlog.occupied import Occupied
+from autoscaling.policies.backlog.occupied import Occupied, Residence
 from autoscaling.policies.backlog.persistence import Persistence
 from autoscaling.policies.backlog.relief import Relief
-from autoscaling.policies.backlog.residence import Residence
 from autoscaling.policies.backlog.settings import BacklogSettings
 from autoscaling.policies.backlog.start_up import StartUps
 from autoscaling.policies.backlog.traffic_drop import TrafficDrop
