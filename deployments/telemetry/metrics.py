@@ -35,6 +35,9 @@ class RequestMetrics:
         ) -> Histogram:
             return Histogram(name, text, labels, buckets=bounds, registry=registry)
 
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(name, text, labels, registry=registry)
+
         self.ttft = histogram(
             "raylane_ttft_seconds",
             "From arrival to the first token (of a whole answer: as the engine tells).",
@@ -53,29 +56,23 @@ class RequestMetrics:
             (0.0005, 0.001, 0.002, 0.005, 0.01, 0.1),
             ("model",),
         )
-        self.requests = Counter(
-            "raylane_requests",
-            "Requests by how they ended.",
-            ("model", "path", "outcome", "status", "error"),
-            registry=registry,
+        self.requests = counter(
+            "raylane_requests", "Requests by how they ended.", "model", "path", "outcome", "status", "error"
         )
-        self.tokens = Counter(
-            "raylane_tokens",
-            "Tokens by the engine's own count: in, out, cached (a part of in).",
-            ("model", "kind"),
-            registry=registry,
+        self.tokens = counter(
+            "raylane_tokens", "Tokens by the engine's own count: in, out, cached (a part of in).", "model", "kind"
         )
-        self.resubmitted = Counter(
+        self.resubmitted = counter(
             "raylane_resubmitted",
             "Requests placed again since their replica or its engine had died, by why.",
-            ("model", "reason"),
-            registry=registry,
+            "model",
+            "reason",
         )
-        self.tenant_requests = Counter(
-            "raylane_tenant_requests", "Requests of each tenant.", ("tenant", "model", "outcome"), registry=registry
+        self.tenant_requests = counter(
+            "raylane_tenant_requests", "Requests of each tenant.", "tenant", "model", "outcome"
         )
-        self.tenant_tokens = Counter(
-            "raylane_tenant_tokens", "Tokens of each tenant: in, out.", ("tenant", "model", "kind"), registry=registry
+        self.tenant_tokens = counter(
+            "raylane_tenant_tokens", "Tokens of each tenant: in, out.", "tenant", "model", "kind"
         )
         self.read = histogram(
             "raylane_read_seconds", "CPU time to read a body and estimate its tokens.", _READ_BOUNDS_S, ("model",)
@@ -87,11 +84,8 @@ class RequestMetrics:
             ("model",),
         )
         self._tenants: set[str] = set()
-        self.no_usage = Counter(
-            "raylane_requests_without_usage",
-            "Requests whose engine statistics never came.",
-            ("model",),
-            registry=registry,
+        self.no_usage = counter(
+            "raylane_requests_without_usage", "Requests whose engine statistics never came.", "model"
         )
 
     def observe(self, ledger: Ledger) -> None:
