@@ -87,7 +87,6 @@ class Gateway:
         )
         self.url = _url(settings.host, settings.port)
         self.peers = Peers(self.gateway_id, self._session)
-        open_ledgers = lambda: len(self.service.closing) + len(self._closed)  # noqa: E731
         self._logs = Logs()
         self._announced = Announced()
         self._status = Status(
@@ -98,7 +97,7 @@ class Gateway:
             self._announced,
             self.url,
             str(run_dir),
-            open_ledgers,
+            self._open_ledgers,
             self._logs,
         )
         self._metrics = RequestMetrics(registry, [*(endpoint.path for endpoint in ENDPOINTS), "/v1/models"])
@@ -130,6 +129,9 @@ class Gateway:
         self._applied_json: str | None = None
         self._changing_spec = asyncio.Lock()
         self._swept_s = time.monotonic()
+
+    def _open_ledgers(self) -> int:
+        return len(self.service.closing) + len(self._closed)
 
     def _register_collectors(self, registry: CollectorRegistry) -> None:
         """Metrics that are read when Prometheus asks."""
