@@ -41,7 +41,7 @@ class Entered:
 
     def files(self) -> list[str]:
         """Paths from the root."""
-        paths = [Path(name) for name in self._names]
+        paths = [Path(name) for name in list(self._names)]
         names = [str(path.relative_to(ROOT)) for path in paths if path.is_relative_to(ROOT)]
         return [name for name in names if name.startswith(tuple(f"{layer}/" for layer in SERVING))]
 

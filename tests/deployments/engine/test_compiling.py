@@ -80,9 +80,10 @@ def test_a_program_of_the_engine_s_is_a_compiler_while_it_spends_time(
     assert compilers.at_work()  # it has just begun
     if at_work:
         spends_time(engine.children()[0])
+        assert compilers.at_work()
     else:
-        eventually(lambda: not compilers.at_work())
-    assert compilers.at_work() is at_work
+        # Twice: on a busy machine the shell may still be starting its program after the first.
+        eventually(lambda: not compilers.at_work() and not compilers.at_work())
 
 
 def test_an_idle_engine_and_one_that_is_gone_do_not_compile(start: Start, tmp_path: Path) -> None:
