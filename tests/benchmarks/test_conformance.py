@@ -99,6 +99,7 @@ assert "KeyboardInterrupt" in (FOLDER / "log").read_text()
 """
 
 
+@pytest.mark.whole
 def test_it_runs_as_a_background_job_whose_interrupts_are_ignored(tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests/__init__.py").touch()

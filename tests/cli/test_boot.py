@@ -64,6 +64,7 @@ def test_a_signal_to_the_group_reaches_the_holder_once_by_its_parent(parent: Par
     assert parent.process.wait(10) == 0
 
 
+@pytest.mark.whole
 def test_a_killed_parent_ends_the_holder_in_order(parent: Parent) -> None:
     child = psutil.Process(parent.child)
     parent.process.kill()

@@ -220,6 +220,7 @@ async def test_a_page_that_fails_is_an_error_like_any(rig: Rig, monkeypatch: pyt
     assert "boom" not in json.dumps(body)
 
 
+@pytest.mark.whole
 async def test_a_bug_in_the_gateway_is_a_500_in_form(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rig.dispatcher, "url_of", lambda lease: 1 / 0)
     status, error = await rig.error()

@@ -42,6 +42,7 @@ NO_ANSWERS = [
 ]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("ask", [ASK, STREAM], ids=["whole", "stream"])
 async def test_an_answer_that_is_none(rig: Rig, ask: dict[str, Any], subtests: pytest.Subtests) -> None:
     for number, behave in enumerate(NO_ANSWERS):

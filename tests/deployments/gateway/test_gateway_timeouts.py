@@ -102,6 +102,7 @@ async def test_headers_alone_are_no_first_byte(make_rig: MakeRig) -> None:
     assert (status, error["code"]) == (504, "first_byte_timeout")
 
 
+@pytest.mark.whole
 async def test_an_answer_that_is_not_streamed_may_take_longer(make_rig: MakeRig) -> None:
     rig = await make_rig(timeouts={"first_byte_s": 0.2, "between_bytes_s": 0.2, "client_stall_s": 0.2})
     ready = asyncio.Event()
@@ -162,6 +163,7 @@ async def test_a_slow_upload(make_rig: MakeRig) -> None:
     client.leave()
 
 
+@pytest.mark.whole
 async def test_a_steady_upload_may_take_longer(make_rig: MakeRig) -> None:
     rig = await make_rig(timeouts={"client_stall_s": 0.4}, limits={"min_body_bytes_per_s": 20})
     client = await rig.connect()
@@ -174,6 +176,7 @@ async def test_a_steady_upload_may_take_longer(make_rig: MakeRig) -> None:
     client.leave()
 
 
+@pytest.mark.whole
 async def test_an_upload_is_bounded_by_the_total(make_rig: MakeRig) -> None:
     rig = await make_rig(
         timeouts={"total_s": 0.8, "connect_s": 0.5, "between_bytes_s": 0.5, "client_stall_s": 0.5},
@@ -274,6 +277,7 @@ async def test_a_client_that_does_not_read_an_error(make_rig: MakeRig) -> None:
     client.leave()
 
 
+@pytest.mark.whole
 async def test_the_unread_end_of_a_short_stream(make_rig: MakeRig) -> None:
     """What fits the kernel's buffers is the kernel's; nothing of it keeps a flow."""
     rig = await make_rig(timeouts={"client_stall_s": 0.5, "keep_alive_s": 1})

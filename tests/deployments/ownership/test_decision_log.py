@@ -20,6 +20,7 @@ from tests.deployments.ownership.conftest import Cell
 MakeCell = Callable[..., Awaitable[Cell]]
 
 
+@pytest.mark.whole
 async def test_what_gateways_decided_replays(make_cell: MakeCell, tmp_path: Path) -> None:
     folder = tmp_path / "decisions"
     cell = await make_cell(engines=2, decision_log=str(folder))

@@ -40,6 +40,7 @@ def test_without_a_file_it_lasts_as_long_as_the_process() -> None:
     assert memo.get("a") == 1
 
 
+@pytest.mark.whole
 def test_several_processes_write_one_file(tmp_path: Path) -> None:
     path = tmp_path / "memo.jsonl"
     context = get_context("spawn")

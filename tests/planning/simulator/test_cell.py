@@ -49,6 +49,7 @@ def test_the_same_input_gives_the_same_outcome() -> None:
         np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
 
 
+@pytest.mark.whole
 def test_more_replicas_wait_less() -> None:
     waits = [
         np.nanmean(CellSimulator(settings(replicas), COST, workload(1_500, 60.0)).run().ttft_s)

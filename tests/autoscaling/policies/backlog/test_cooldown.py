@@ -154,6 +154,7 @@ def swinging(**settings: float) -> list[float]:
     ]
 
 
+@pytest.mark.whole
 def test_a_load_that_swings_by_a_replica_of_nine_moves_nothing_within_ten_minutes() -> None:
     rested, restless = swinging(), swinging(reversal_spans=0.0)
     assert all(later - earlier >= WITHIN_S for earlier, later in pairwise(rested))

@@ -122,6 +122,7 @@ def unresponsive_after(
     return changes
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("minimum", [0, 1, 2])
 def test_a_fleet_whose_traffic_stops_goes_home_by_halves_and_never_comes_back_for_nothing(minimum: int) -> None:
     changes = [one for one in unresponsive_after(1_200, 6_000, Bounds(minimum, 15)) if one.at_s >= 1_200]
@@ -135,6 +136,7 @@ def test_a_fleet_whose_traffic_stops_goes_home_by_halves_and_never_comes_back_fo
     assert PolicyReason.TRAFFIC_DROP in {one.policy_reason for one in changes}
 
 
+@pytest.mark.whole
 def test_a_rate_limit_spreads_the_steps_of_a_traffic_drop_and_makes_them_no_later() -> None:
     changes = [one for one in unresponsive_after(1_200, 6_000, Bounds(1, 15, down_per_min=1)) if one.at_s >= 1_200]
     assert all(one.applied - one.requested == 1 for one in changes)
@@ -143,6 +145,7 @@ def test_a_rate_limit_spreads_the_steps_of_a_traffic_drop_and_makes_them_no_late
     assert changes[-1].at_s <= free[-1].at_s + 60 * 8
 
 
+@pytest.mark.whole
 def test_stray_requests_while_the_upstream_is_out_move_nothing() -> None:
     quiet = unresponsive_after(1_200, 4_200, Bounds(1, 15))
     changes = [one for one in unresponsive_after(1_200, 4_200, Bounds(1, 15), stray=0.01) if one.at_s >= 1_200]
@@ -218,7 +221,8 @@ def test_missed_promises_bring_none_where_nothing_waits_for_it_and_that_is_told(
     assert reported[-1].concern is Concern.NOTHING_WAITS
 
 
-def test_missed_promises_that_a_replica_does_not_hint_bring_one_and_then_no_other_for_an_hour() -> None:
+@pytest.mark.whole
+def test_missed_promises_that_a_replica_does_not_mend_bring_one_and_then_no_other_for_an_hour() -> None:
     """As the platform answers: what is asked for is ready ten seconds later; SLOs are missed all the same."""
     one = policy(start_up_s=10.0)
     number, since_s, numbers, reported = 2, 0, [(0, 2)], set()

@@ -47,6 +47,7 @@ def test_too_few_to_tell_is_no_traffic_drop() -> None:
     assert outcome(TrafficDrop(), [(0.02, 3_600), (0.0, 600)]) == [False, False]
 
 
+@pytest.mark.whole
 def test_what_has_been_gone_for_hours_is_usual_no_more() -> None:
     assert outcome(TrafficDrop(), [(5.0, 3_600), (0.1, 600), (0.1, 4 * 3_600)]) == [False, True, False]
 
