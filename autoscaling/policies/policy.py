@@ -44,7 +44,8 @@ class PolicyReason(StrEnum):
     COOLING = "cooling"
     """Fewer would do, but not for long enough yet."""
     RESTING = "resting"
-    """One more or one fewer would do, of many, but the number changed too lately for so little."""
+    """A few more or fewer would do, but the number changed too lately for so little, or fewer have not sufficed for
+    long enough."""
     TRAFFIC_DROP = "traffic_drop"
     """Next to nothing comes of what usually does: fewer would do, but no more than half goes at once, since it may all
     come back."""

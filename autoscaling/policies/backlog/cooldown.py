@@ -4,7 +4,7 @@ the policy.
     reversal   within `within_s` of a step up none down, unless the load has fallen by a whole replica's worth from its
                peak since: a reversal that the load does not ask for is a flap. A step down that is taken back within
                `within_s`, though the load is no more than the replicas carried before it, was taken too early: the next
-               ones wait twice as long, at most MOST times, and half of that is forgotten every hour
+               ones wait twice as long, at most MAX times, and half of that is forgotten every hour
     rest       a step of less than SMALL_UP or SMALL_DOWN of the replicas waits until the number has rested for
                `within_s`, unless the load fills PRESSING of them; for a small step down, fewer must have sufficed for
                as long as that. Larger ones are worth a change at any time
@@ -18,7 +18,7 @@ import math
 from collections import deque
 
 MAX = 4.0
-SMALL_UP, SMALL_DOWN = 0.2, 0.25
+SMALL_UP, SMALL_DOWN = 0.15, 0.25
 PRESSING = 0.95
 SETTLE_S = 30.0
 _FORGOTTEN_S = 3_600.0

@@ -241,7 +241,7 @@ class BacklogPolicy:
                 applied, PolicyReason.COOLING if maximum < applied - 1 else PolicyReason.NO_ROOM, terms
             )
         if self._cooldown.small(fewer):
-            span_s += max(0.0, self._cooldown.within_s - self._span_s)
+            span_s = max(span_s, self._cooldown.within_s)
             found = None if self._cooldown.rests(now) else self._sufficed(now, span_s)
             if found is None or found[1] >= applied:
                 return DesiredReplicas(applied, PolicyReason.RESTING, terms)
