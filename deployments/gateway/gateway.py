@@ -110,16 +110,7 @@ class Gateway:
         self._decision_logs = Path(settings.decision_log) if settings.decision_log else None
         self._recent = Recent()
         self._lag = LoopLag(registry)
-        own = self._pages(registry)
-        shared_port = settings.replicas > 1
-        keep_alive_s, limits = settings.timeouts.keep_alive_s, lambda: self.service.client_limits
-        self._server = HttpServer(
-            ClientApp(self.service, own, secret), settings.host, settings.port, keep_alive_s, shared_port, limits
-        )
-        for_cell = [LanesPage(self.service.dispatchers).route(), ScalingPage(self.service).route()]
-        self._cell_server = HttpServer(
-            build_cell_app(self.service, [*own, *for_cell], secret), cell_host, 0, keep_alive_s, limits=limits
-        )
+        self._server, self._cell_server = self._servers(registry, secret, cell_host)
         self.peers.own_url = _url(cell_host, self._cell_server.port)
         self._tasks: list[asyncio.Task[None]] = []
         self._owner_trackers: dict[str, OwnerTracker] = {}
@@ -129,6 +120,19 @@ class Gateway:
         self._applied_json: str | None = None
         self._changing_spec = asyncio.Lock()
         self._swept_s = time.monotonic()
+
+    def _servers(self, registry: CollectorRegistry, secret: str, cell_host: str) -> tuple[HttpServer, HttpServer]:
+        """The server for clients, at the spec's address, and the one for the cell's processes.
+
+        Raises OSError when either address cannot be listened on.
+        """
+        settings, own = self._settings, self._pages(registry)
+        keep_alive_s, limits = settings.timeouts.keep_alive_s, lambda: self.service.client_limits
+        app = ClientApp(self.service, own, secret)
+        clients = HttpServer(app, settings.host, settings.port, keep_alive_s, settings.replicas > 1, limits)
+        for_cell = [LanesPage(self.service.dispatchers).route(), ScalingPage(self.service).route()]
+        cell_app = build_cell_app(self.service, [*own, *for_cell], secret)
+        return clients, HttpServer(cell_app, cell_host, 0, keep_alive_s, limits=limits)
 
     def _open_ledgers(self) -> int:
         return len(self.service.closing) + len(self._closed)
