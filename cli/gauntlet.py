@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from autoscaling.policies.registry import POLICIES
 from cli.console import console, errors, fail
 from cli.gauntlet_tables import show, show_choices
-from cli.options import check_outputs
+from cli.options import AsJson, Report, check_outputs
 from cluster.files import is_special, write_whole
 from planning.gauntlet.recorded import TracesError
 from planning.gauntlet.registry import SCENARIOS
@@ -30,52 +30,57 @@ OURS = "backlog"
 _MEMO = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "raylane" / "gauntlet.jsonl"
 
 
+Policies = Annotated[str | None, typer.Option(help="Only these, separated by commas.")]
+Scenarios = Annotated[
+    str | None, typer.Option(help="Only these, separated by commas. Default: all except those marked long.")
+]
+Trials = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=10_000, help="Settings that each policy may try in each scenario. Default: 4; with --thorough: 25."
+    ),
+]
+Seeds = Annotated[
+    int | None, typer.Option(min=1, max=1_000, help="Held-out runs of each scenario. Default: 2; with --thorough: 8.")
+]
+Jobs = Annotated[int | None, typer.Option(min=1, max=512, help="Parallel processes. Default: the number of cores.")]
+Thorough = Annotated[
+    bool,
+    typer.Option(
+        "--thorough", help="The published configuration: many trials and runs, and the long scenarios. Takes hours."
+    ),
+]
+TracesFolder = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="RAYLANE_TRACES", help="The folder of recorded traffic. Without it, scenarios that need it are skipped."
+    ),
+]
+Memo = Annotated[
+    Path, typer.Option(help="A file that keeps each run's result, so that an interrupted gauntlet can resume.")
+]
+Out = Annotated[Path | None, typer.Option(help="Write all results as JSON.")]
+Sources = Annotated[
+    list[Path] | None,
+    typer.Option("--from", help="Run nothing; show results that --out wrote. May be repeated: the results are merged."),
+]
+ShowList = Annotated[bool, typer.Option("--list", help="List the policies and the scenarios, and exit.")]
+
+
 def gauntlet(
-    policies: Annotated[str | None, typer.Option(help="Only these, separated by commas.")] = None,
-    scenarios: Annotated[
-        str | None, typer.Option(help="Only these, separated by commas. Default: all except those marked long.")
-    ] = None,
-    trials: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=10_000,
-            help="Settings that each policy may try in each scenario. Default: 4; with --thorough: 25.",
-        ),
-    ] = None,
-    seeds: Annotated[
-        int | None,
-        typer.Option(min=1, max=1_000, help="Held-out runs of each scenario. Default: 2; with --thorough: 8."),
-    ] = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, max=512, help="Parallel processes. Default: the number of cores.")
-    ] = None,
-    thorough: Annotated[
-        bool,
-        typer.Option(
-            "--thorough", help="The published configuration: many trials and runs, and the long scenarios. Takes hours."
-        ),
-    ] = False,
-    traces: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="RAYLANE_TRACES",
-            help="The folder of recorded traffic. Without it, scenarios that need it are skipped.",
-        ),
-    ] = None,
-    memo: Annotated[
-        Path, typer.Option(help="A file that keeps each run's result, so that an interrupted gauntlet can resume.")
-    ] = _MEMO,
-    out: Annotated[Path | None, typer.Option(help="Write all results as JSON.")] = None,
-    report: Annotated[Path | None, typer.Option(help="Write an HTML report (one file, readable offline).")] = None,
-    source: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--from", help="Run nothing; show results that --out wrote. May be repeated: the results are merged."
-        ),
-    ] = None,
-    show_list: Annotated[bool, typer.Option("--list", help="List the policies and the scenarios, and exit.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    policies: Policies = None,
+    scenarios: Scenarios = None,
+    trials: Trials = None,
+    seeds: Seeds = None,
+    jobs: Jobs = None,
+    thorough: Thorough = False,
+    traces: TracesFolder = None,
+    memo: Memo = _MEMO,
+    out: Out = None,
+    report: Report = None,
+    source: Sources = None,
+    show_list: ShowList = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compare scaling policies on scenarios and recorded days: each is tuned with the same budget and judged on
     held-out runs."""

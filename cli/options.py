@@ -39,6 +39,13 @@ def replica_count(model: Model, replicas: int | None) -> int:
     return count
 
 
+SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="The cluster spec.")]
+ModelName = Annotated[str | None, typer.Option(help="The model. Default: the spec's first.")]
+PricePerGpuHour = Annotated[
+    float | None, typer.Option(min=0, help="US dollars. Default: the pool's price in the spec.")
+]
+Report = Annotated[Path | None, typer.Option(help="Write an HTML report (one file, readable offline).")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Costs = Annotated[
     Path | None, typer.Option(help="The engine's cost file (docs/simulator.md). Default: the one that the spec names.")
 ]

@@ -2,9 +2,8 @@
 calibrated cost of engine steps."""
 
 import json
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,16 +12,20 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from autoscaling.forecast.forecaster import make_forecaster
-from autoscaling.from_spec import FIXED, ScalingSetup, cost_of, setup_of
+from autoscaling.from_spec import FIXED
 from autoscaling.policies.settings import PolicyError
 from cli.console import console, fail
 from cli.options import (
+    AsJson,
     Costs,
     FromS,
     Limit,
     LoadScale,
+    ModelName,
+    PricePerGpuHour,
+    Report,
     Seed,
+    SpecFile,
     StartUp,
     TimeScale,
     ToS,
@@ -36,70 +39,127 @@ from cli.options import (
 from cli.simulation_report import check_report, facts_of, save_report
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile, CostFileError
-from deployments.engine_model.cost_model import CostModel
-from deployments.engine_model.limits import EngineModelLimits
-from deployments.scheduling.policy import binding_of, policy_of
-from planning.scoring import Score, score
-from planning.simulator.cell import CellSettings, CellSimulator
-from planning.simulator.fleet import FleetEvent, FleetEventKind
+from planning.simulation import Simulation, simulation_of
 from planning.simulator.outcome import Figures, SimulationOutcome, figures
 from planning.simulator.sampler import Sampler
-from planning.simulator.scaling import SimulatedScaling
 from planning.simulator.workload import Workload, WorkloadError, workload_of
-from planning.tune.case import load_on
 from planning.workload.trace import TraceError
 
+SCHEMA_VERSION = 1
+_COUNTS = ("rejected", "expired", "failed", "promoted")
 
-def scaling_of(setup: ScalingSetup, until_s: float) -> SimulatedScaling:
-    """The spec's policy within its bounds. Second 0 of the traffic is midnight, and a forecast has seen nothing before
-    it. Raises LawError."""
-    forecaster = make_forecaster(setup.forecast)
-    return SimulatedScaling(
-        setup.autoscaler(),
-        until_s,
-        setup.attainment,
-        start_up_s=(setup.replica_profile.start_up_s,),
-        forecaster=forecaster,
-    )
-
-
-def in_words(scaling: SimulatedScaling) -> str:
-    """The policy, and within what it decides."""
-    bounds = scaling.autoscaler.bounds
-    return f"{bounds.minimum} to {bounds.maximum} replicas, scaled by {scaling.autoscaler.policy.name!r}"
+Replicas = Annotated[
+    int | None, typer.Option(min=1, help="Overrides the spec's count; for a model that scales: at the start.")
+]
+Fixed = Annotated[
+    bool, typer.Option("--fixed", help="Keep the number of replicas fixed; ignore the spec's autoscaling.")
+]
+PublishedErrorFile = Annotated[
+    Path | None, typer.Option(help="The simulator's measured error (`raylane rehearse`), for the report.")
+]
+FailAt = Annotated[list[float] | None, typer.Option(min=0, help="Fail a replica at this second; may be repeated.")]
 
 
-def scored(
-    scaling: SimulatedScaling,
-    out: SimulationOutcome,
-    work: Workload,
-    setup: ScalingSetup,
-    cost: CostModel,
-    lanes: Sequence[str],
-) -> Score:
-    """The score of a run, to the last arrival."""
-    target = min(setup.attainment.values(), default=0.99)
-    return score(
-        out,
-        work.ttft_slo_s,
-        lanes,
-        scaling.until_s,
-        target,
-        load_on(work, setup.replica_profile, cost, scaling.until_s),
-    )
+def simulate(
+    spec_file: SpecFile,
+    trace: TraceFile,
+    costs: Costs = None,
+    model: ModelName = None,
+    replicas: Replicas = None,
+    fixed: Fixed = False,
+    from_s: FromS = 0.0,
+    to_s: ToS = None,
+    limit: Limit = None,
+    time_scale: TimeScale = 1.0,
+    load_scale: LoadScale = 1.0,
+    seed: Seed = None,
+    report: Report = None,
+    price_per_gpu_hour: PricePerGpuHour = None,
+    published_error: PublishedErrorFile = None,
+    fail_at: FailAt = None,
+    start_up_s: StartUp = None,
+    as_json: AsJson = False,
+) -> None:
+    """Simulate a spec on a trace: TTFT by lane, rejections, promotions, SLO attainment, replicas over time."""
+    check_report(report, published_error)
+    spec, chosen = chosen_model(spec_file, model)
+    traffic = TrafficOptions(from_s, to_s, limit, time_scale, load_scale, seed)
+    gathered = _gathered(spec, chosen, costs, trace, traffic)
+    case = _case(spec_file, spec, chosen, gathered, replicas, fixed, start_up_s, fail_at or [])
+    sampler = None if report is None else Sampler()
+    out = _run(case, sampler)
+    if report is not None and sampler is not None:
+        policy = case.in_words() if case.scales else None
+        files = (trace, gathered.cost_path)
+        facts = facts_of(
+            spec, chosen, gathered.cost, files, case.replicas, load_scale, price_per_gpu_hour, published_error, policy
+        )
+        save_report(report, facts, out, case.work, case.lanes, sampler.samples())
+    _tell(case, gathered.cost, out, as_json)
 
 
-def scaled_figures(scaling: SimulatedScaling, out: SimulationOutcome, scored: Score) -> dict[str, Any]:
-    """The policy, what it took, and its decisions that changed something, by reason."""
-    return {
-        "policy": scaling.autoscaler.policy.name,
-        "replica_hours": scored.replica_hours,
-        "mean_replicas": scored.mean_replicas,
-        "max_replicas": max((one.requested for one in out.scalings), default=0),
-        "changes": scored.changes,
-        "flaps": scored.flaps,
-        "reasons": dict(Counter(one.reason for one in out.scalings if one.changes).most_common()),
-    }
+@dataclass(frozen=True, slots=True)
+class _Gathered:
+    """What the files hold."""
+
+    cost_path: Path
+    cost: CostFile
+    work: Workload
+
+
+def _gathered(spec: ClusterSpec, model: Model, costs: Path | None, trace: Path, traffic: TrafficOptions) -> _Gathered:
+    """Reads it all. Ends the command where something cannot be used."""
+    try:
+        cost_path, cost = engine_costs(spec, model, costs)
+        requests = chosen_requests(trace, traffic)
+    except (CostFileError, TraceError) as error:
+        fail(str(error), code=2)
+    try:
+        return _Gathered(cost_path, cost, workload_of(requests, spec, model))
+    except WorkloadError as error:
+        fail(f"{trace}: {error}", code=2)
+
+
+def _case(
+    spec_file: Path,
+    spec: ClusterSpec,
+    model: Model,
+    gathered: _Gathered,
+    replicas: int | None,
+    fixed: bool,
+    start_up_s: float | None,
+    fail_at: list[float],
+) -> Simulation:
+    """The simulation. Ends the command where the spec's policy cannot be made, or too many replicas fail."""
+    scales = not fixed and spec.autoscaling_of(model).policy != FIXED
+    count = model.replicas.count if scales and replicas is None else replica_count(model, replicas)
+    if len(fail_at) > count:
+        fail(f"--fail-at: {len(fail_at)} failures; allowed: at most {count}, one for each replica", code=2)
+    try:
+        return simulation_of(spec, model, gathered.cost, gathered.work, count, scales, start_up_s, fail_at)
+    except PolicyError as error:
+        fail(f"{spec_file}: models.{model.name}: autoscaling: {error}", code=2)
+
+
+def _run(case: Simulation, sampler: Sampler | None) -> SimulationOutcome:
+    columns = (TextColumn("[progress.description]{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(f"{len(case.work):,} requests on {case.replicas} replicas", total=1.0)
+        return case.run(lambda share: progress.update(task, completed=share), sampler)
+
+
+def _tell(case: Simulation, cost: CostFile, out: SimulationOutcome, as_json: bool) -> None:
+    slo_s = case.work.ttft_slo_s
+    lines = [figures(name, out, slo_s, out.lane == number) for number, name in enumerate(case.lanes)]
+    lines.append(figures("all", out, slo_s, np.ones(len(case.work), dtype=np.bool_)))
+    scaled = case.scaled_figures(out) if case.scales else None
+    if as_json:
+        shown = _report(cost, case.replicas, out, lines) | ({} if scaled is None else {"autoscaling": scaled})
+        console.print_json(json.dumps(shown))
+        return
+    _show(f"{case.model.name}{', ' if case.scales else ' on '}{case.in_words()}", cost, out, lines)
+    if scaled is not None:
+        show_scaling(scaled)
 
 
 def show_scaling(reported: Mapping[str, Any]) -> None:
@@ -110,135 +170,6 @@ def show_scaling(reported: Mapping[str, Any]) -> None:
         f"{reported['replica_hours']:.2f} replica-hours; "
         f"{reported['changes']} changes{f' ({reasons})' if reasons else ''}, {reported['flaps']} flaps"
     )
-
-
-SCHEMA_VERSION = 1
-_COUNTS = ("rejected", "expired", "failed", "promoted")
-
-
-def simulate(
-    spec_file: Annotated[Path, typer.Argument(metavar="SPEC", help="The cluster spec.")],
-    trace: TraceFile,
-    costs: Costs = None,
-    model: Annotated[str | None, typer.Option(help="The model. Default: the spec's first.")] = None,
-    replicas: Annotated[
-        int | None, typer.Option(min=1, help="Overrides the spec's count; for a model that scales: at the start.")
-    ] = None,
-    fixed: Annotated[
-        bool, typer.Option("--fixed", help="Keep the number of replicas fixed; ignore the spec's autoscaling.")
-    ] = False,
-    from_s: FromS = 0.0,
-    to_s: ToS = None,
-    limit: Limit = None,
-    time_scale: TimeScale = 1.0,
-    load_scale: LoadScale = 1.0,
-    seed: Seed = None,
-    report: Annotated[Path | None, typer.Option(help="Write an HTML report (one file, readable offline).")] = None,
-    price_per_gpu_hour: Annotated[
-        float | None, typer.Option(min=0, help="US dollars, for the report. Default: the pool's price in the spec.")
-    ] = None,
-    published_error: Annotated[
-        Path | None, typer.Option(help="The simulator's measured error (`raylane rehearse`), for the report.")
-    ] = None,
-    fail_at: Annotated[
-        list[float] | None, typer.Option(min=0, help="Fail a replica at this second; may be repeated.")
-    ] = None,
-    start_up_s: StartUp = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Simulate a spec on a trace: TTFT by lane, rejections, promotions, SLO attainment, replicas over time."""
-    check_report(report, published_error)
-    spec, chosen = chosen_model(spec_file, model)
-    scaled = not fixed and spec.autoscaling_of(chosen).policy != FIXED
-    count = chosen.replicas.count if scaled and replicas is None else replica_count(chosen, replicas)
-    try:
-        cost_path, cost = engine_costs(spec, chosen, costs)
-        requests = chosen_requests(trace, TrafficOptions(from_s, to_s, limit, time_scale, load_scale, seed))
-    except (CostFileError, TraceError) as error:
-        fail(str(error), code=2)
-    if len(fail_at or ()) > count:
-        fail(f"--fail-at: {len(fail_at or ())} failures; allowed: at most {count}, one for each replica", code=2)
-    try:
-        work = workload_of(requests, spec, chosen)
-    except WorkloadError as error:
-        fail(f"{trace}: {error}", code=2)
-    setup = setup_of(spec, chosen, spec.regions_of(chosen)[0], cost, start_up_s=start_up_s)
-    try:
-        scaling = scaling_of(setup, float(work.arrived_s[-1])) if scaled else None
-    except PolicyError as error:
-        fail(f"{spec_file}: models.{chosen.name}: autoscaling: {error}", code=2)
-    settings = _settings(spec, chosen, count, work, setup, scaling, fail_at)
-    sampler = None if report is None else Sampler()
-    out = _run(settings, cost_of(chosen, cost), work, sampler)
-    lane_names = [lane.name for lane in spec.lanes]
-    if report is not None and sampler is not None:
-        policy = None if scaling is None else in_words(scaling)
-        facts = facts_of(
-            spec, chosen, cost, (trace, cost_path), count, load_scale, price_per_gpu_hour, published_error, policy
-        )
-        save_report(report, facts, out, work, lane_names, sampler.samples())
-    reported = (
-        None
-        if scaling is None
-        else scaled_figures(scaling, out, scored(scaling, out, work, setup, cost_of(chosen, cost), lane_names))
-    )
-    lanes = [figures(lane.name, out, work.ttft_slo_s, out.lane == index) for index, lane in enumerate(spec.lanes)]
-    whole = figures("all", out, work.ttft_slo_s, np.ones(len(work), dtype=np.bool_))
-    if as_json:
-        console.print_json(
-            json.dumps(
-                _report(cost, count, out, [*lanes, whole]) | ({} if reported is None else {"autoscaling": reported})
-            )
-        )
-    else:
-        _show(
-            f"{chosen.name} on {count} replicas" if scaling is None else f"{chosen.name}, {in_words(scaling)}",
-            cost,
-            out,
-            [*lanes, whole],
-        )
-        if reported is not None:
-            show_scaling(reported)
-
-
-def _settings(
-    spec: ClusterSpec,
-    model: Model,
-    count: int,
-    work: Workload,
-    setup: ScalingSetup,
-    scaling: SimulatedScaling | None,
-    fail_at: list[float] | None,
-) -> CellSettings:
-    return CellSettings(
-        count,
-        _limits(setup.replica_profile.limits, work.chunk_tokens if model.settings.prefix_caching else 0),
-        policy_of(spec),
-        binding_of(spec),
-        model.settings.max_model_len,
-        spec.gateway.timeouts.queue_wait_s,
-        setup.replica_profile.start_up_s,
-        _failures(fail_at),
-        patience_s={one.name: spec.patience_s(one) for one in spec.classes},
-        scaling=scaling,
-    )
-
-
-def _limits(limits: EngineModelLimits, chunk_tokens: int) -> EngineModelLimits:
-    """The engine's, with its prefix cache where the workload tells of prefixes in whole blocks."""
-    return replace(limits, chunk_tokens=chunk_tokens if chunk_tokens % limits.block_tokens == 0 else 0)
-
-
-def _failures(times_s: list[float] | None) -> tuple[FleetEvent, ...]:
-    return tuple(FleetEvent(at_s, FleetEventKind.FAIL, number) for number, at_s in enumerate(sorted(times_s or ())))
-
-
-def _run(settings: CellSettings, cost: CostModel, work: Workload, sampler: Sampler | None) -> SimulationOutcome:
-    columns = (TextColumn("[progress.description]{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(f"{len(work):,} requests on {settings.replicas} replicas", total=1.0)
-        sample = None if sampler is None else sampler.take
-        return CellSimulator(settings, cost, work, lambda share: progress.update(task, completed=share), sample).run()
 
 
 def _report(cost: CostFile, replicas: int, out: SimulationOutcome, lines: list[Figures]) -> dict[str, Any]:

@@ -17,10 +17,15 @@ from rich.table import Table
 
 from cli.console import console, errors, fail
 from cli.options import (
+    AsJson,
     Costs,
     FromS,
     Limit,
     LoadScale,
+    ModelName,
+    PricePerGpuHour,
+    Report,
+    SpecFile,
     StartUp,
     TimeScale,
     ToS,
@@ -48,60 +53,60 @@ NOTHING_KEEPS = 1
 """The exit code where no settings met every SLO."""
 
 
+PublishedErrorFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="The simulator's measured error (`raylane rehearse`). Default: the spec's gateway.simulator_error."
+    ),
+]
+Minutes = Annotated[float, typer.Option(min=0.01, max=1_440, help="How long to search.")]
+Trials = Annotated[
+    int | None,
+    typer.Option(min=1, max=10_000, help="Try at most this many settings. Reproducible if --minutes suffices."),
+]
+HistoryFile = Annotated[Path | None, typer.Option(help="A trace of the days before --trace, for a seasonal forecast.")]
+SearchSeed = Annotated[
+    int, typer.Option("--seed", min=0, help="Seed of the search, of --load-scale and of a traffic file.")
+]
+MaxError = Annotated[
+    float, typer.Option(min=0, max=10, help="Largest accepted error of the simulator's TTFT p90 (0.2: 20 %).")
+]
+MaxCapacityError = Annotated[
+    float, typer.Option(min=0, max=10, help="Largest accepted error of the simulator's capacity.")
+]
+Anyway = Annotated[bool, typer.Option("--anyway", help="Propose even if the simulator's error is unknown or larger.")]
+Out = Annotated[Path | None, typer.Option(help="Write the changed spec to this file.")]
+
+
 def tune(
-    spec_file: Annotated[Path, typer.Argument(metavar="SPEC", help="The cluster spec.")],
+    spec_file: SpecFile,
     trace: TraceFile,
     costs: Costs = None,
-    error: Annotated[
-        Path | None,
-        typer.Option(
-            help="The simulator's measured error (`raylane rehearse`). Default: the spec's gateway.simulator_error."
-        ),
-    ] = None,
-    model: Annotated[str | None, typer.Option(help="The model. Default: the spec's first.")] = None,
-    minutes: Annotated[float, typer.Option(min=0.01, max=1_440, help="How long to search.")] = 10.0,
-    trials: Annotated[
-        int | None,
-        typer.Option(min=1, max=10_000, help="Try at most this many settings. Reproducible if --minutes suffices."),
-    ] = None,
+    error: PublishedErrorFile = None,
+    model: ModelName = None,
+    minutes: Minutes = 10.0,
+    trials: Trials = None,
     start_up_s: StartUp = None,
-    history: Annotated[
-        Path | None, typer.Option(help="A trace of the days before --trace, for a seasonal forecast.")
-    ] = None,
+    history: HistoryFile = None,
     from_s: FromS = 0.0,
     to_s: ToS = None,
     limit: Limit = None,
     time_scale: TimeScale = 1.0,
     load_scale: LoadScale = 1.0,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the search, of --load-scale and of a traffic file.")] = 0,
-    price_per_gpu_hour: Annotated[
-        float | None, typer.Option(min=0, help="US dollars. Default: the pool's price in the spec.")
-    ] = None,
-    max_error: Annotated[
-        float, typer.Option(min=0, max=10, help="Largest accepted error of the simulator's TTFT p90 (0.2: 20 %).")
-    ] = MAX_TTFT,
-    max_capacity_error: Annotated[
-        float, typer.Option(min=0, max=10, help="Largest accepted error of the simulator's capacity.")
-    ] = MAX_CAPACITY,
-    anyway: Annotated[
-        bool, typer.Option("--anyway", help="Propose even if the simulator's error is unknown or larger.")
-    ] = False,
-    out: Annotated[Path | None, typer.Option(help="Write the changed spec to this file.")] = None,
-    report: Annotated[Path | None, typer.Option(help="Write an HTML report (one file, readable offline).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    seed: SearchSeed = 0,
+    price_per_gpu_hour: PricePerGpuHour = None,
+    max_error: MaxError = MAX_TTFT,
+    max_capacity_error: MaxCapacityError = MAX_CAPACITY,
+    anyway: Anyway = False,
+    out: Out = None,
+    report: Report = None,
+    as_json: AsJson = False,
 ) -> None:
     """Search scaling settings that meet the SLOs with fewer replica-hours; propose a change of the spec."""
     trust = trusted(spec_file, model, error, (max_error, max_capacity_error), anyway)
     check_outputs(out=out, report=report)
-    inputs = gathered(
-        spec_file,
-        model,
-        costs,
-        trace,
-        TrafficOptions(from_s, to_s, limit, time_scale, load_scale, seed),
-        start_up_s,
-        history,
-    )
+    traffic = TrafficOptions(from_s, to_s, limit, time_scale, load_scale, seed)
+    inputs = gathered(spec_file, model, costs, trace, traffic, start_up_s, history)
     calm_garbage_collector()
     began_s, case = time.perf_counter(), inputs.case
     runner = TrialRunner(case, time.perf_counter)

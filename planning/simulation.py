@@ -1,0 +1,135 @@
+"""A spec, a model of it and traffic, ready to be simulated: once as they are, or again with something changed. Pure."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from autoscaling.forecast.forecaster import make_forecaster
+from autoscaling.from_spec import ScalingSetup, cost_of, setup_of
+from cluster.spec import ClusterSpec, Model
+from deployments.engine_model.cost_file import CostFile
+from deployments.engine_model.cost_model import CostModel
+from deployments.engine_model.limits import EngineModelLimits
+from deployments.scheduling.policy import binding_of, policy_of
+from planning.scoring import Score, score
+from planning.simulator.cell import CellSettings, CellSimulator
+from planning.simulator.fleet import FleetEvent, FleetEventKind
+from planning.simulator.outcome import SimulationOutcome
+from planning.simulator.sampler import Sampler
+from planning.simulator.scaling import SimulatedScaling
+from planning.simulator.workload import Workload
+from planning.tune.case import load_on
+
+
+def scaling_of(setup: ScalingSetup, until_s: float) -> SimulatedScaling:
+    """The spec's policy within its bounds. Second 0 of the traffic is midnight, and a forecast has seen nothing before
+    it. Raises PolicyError."""
+    return SimulatedScaling(
+        setup.autoscaler(),
+        until_s,
+        setup.attainment,
+        start_up_s=(setup.replica_profile.start_up_s,),
+        forecaster=make_forecaster(setup.forecast),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """`replicas`: how many run, or with `scales` how many run at first and the spec's policy decides from then on.
+    `failures_s`: at each of these seconds one replica fails."""
+
+    spec: ClusterSpec
+    model: Model
+    cost: CostModel
+    work: Workload
+    setup: ScalingSetup
+    replicas: int
+    scales: bool
+    failures_s: tuple[float, ...] = ()
+
+    @property
+    def lanes(self) -> list[str]:
+        """The names of the spec's lanes, the shortest first."""
+        return [lane.name for lane in self.spec.lanes]
+
+    def scaling(self) -> SimulatedScaling | None:
+        """The policy and its bounds, new; None where the number of replicas is fixed. Raises PolicyError."""
+        return scaling_of(self.setup, float(self.work.arrived_s[-1])) if self.scales else None
+
+    def in_words(self) -> str:
+        """How many replicas there are, and who decides it."""
+        scaling = self.scaling()
+        if scaling is None:
+            return f"{self.replicas} replica{'' if self.replicas == 1 else 's'}"
+        bounds = scaling.autoscaler.bounds
+        return f"{bounds.minimum} to {bounds.maximum} replicas, scaled by {scaling.autoscaler.policy.name!r}"
+
+    def run(
+        self, progress: Callable[[float], None] = lambda share: None, sampler: Sampler | None = None
+    ) -> SimulationOutcome:
+        """Runs all of the traffic; `progress` is given the share of the requests that have arrived."""
+        sample = None if sampler is None else sampler.take
+        return CellSimulator(self._settings(), self.cost, self.work, progress, sample).run()
+
+    def scored(self, out: SimulationOutcome) -> Score:
+        """The score of a run, to the last arrival."""
+        until_s = float(self.work.arrived_s[-1])
+        target = min(self.setup.attainment.values(), default=0.99)
+        load = load_on(self.work, self.setup.replica_profile, self.cost, until_s)
+        return score(out, self.work.ttft_slo_s, self.lanes, until_s, target, load)
+
+    def scaled_figures(self, out: SimulationOutcome) -> dict[str, Any]:
+        """The policy, the replicas that it took, and its decisions that changed something, by reason."""
+        scored = self.scored(out)
+        return {
+            "policy": self.setup.policy.name,
+            "replica_hours": scored.replica_hours,
+            "mean_replicas": scored.mean_replicas,
+            "max_replicas": max((one.requested for one in out.scalings), default=0),
+            "changes": scored.changes,
+            "flaps": scored.flaps,
+            "reasons": dict(Counter(one.reason for one in out.scalings if one.changes).most_common()),
+        }
+
+    def _settings(self) -> CellSettings:
+        chunk_tokens = self.work.chunk_tokens if self.model.settings.prefix_caching else 0
+        return CellSettings(
+            self.replicas,
+            _limits(self.setup.replica_profile.limits, chunk_tokens),
+            policy_of(self.spec),
+            binding_of(self.spec),
+            self.model.settings.max_model_len,
+            self.spec.gateway.timeouts.queue_wait_s,
+            self.setup.replica_profile.start_up_s,
+            _failures(self.failures_s),
+            patience_s={one.name: self.spec.patience_s(one) for one in self.spec.classes},
+            scaling=self.scaling(),
+        )
+
+
+def simulation_of(
+    spec: ClusterSpec,
+    model: Model,
+    cost: CostFile,
+    work: Workload,
+    replicas: int,
+    scales: bool,
+    start_up_s: float | None = None,
+    failures_s: Sequence[float] = (),
+) -> Simulation:
+    """The simulation of a model in its first region. Raises ValueError for settings that make no bounds, and
+    PolicyError."""
+    setup = setup_of(spec, model, spec.regions_of(model)[0], cost, start_up_s=start_up_s)
+    found = Simulation(spec, model, cost_of(model, cost), work, setup, replicas, scales, tuple(failures_s))
+    found.scaling()
+    return found
+
+
+def _limits(limits: EngineModelLimits, chunk_tokens: int) -> EngineModelLimits:
+    """The engine's, with its prefix cache where the workload tells of prefixes in whole blocks."""
+    return replace(limits, chunk_tokens=chunk_tokens if chunk_tokens % limits.block_tokens == 0 else 0)
+
+
+def _failures(times_s: Sequence[float]) -> tuple[FleetEvent, ...]:
+    return tuple(FleetEvent(at_s, FleetEventKind.FAIL, number) for number, at_s in enumerate(sorted(times_s)))
