@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cluster.hardware import gpu_named
@@ -67,6 +67,7 @@ def test_what_the_bound_on_itl_leaves_is_kept_in_an_open_loop(isl: float, osl: f
     assert np.nanmean(tpot[500:]) < bound_s
 
 
+@example(isl=2_538.0, osl=194.0, itl_s=None, engine=(H100, LARGE))
 @given(
     st.floats(1, 20_000),
     st.floats(1, 2_000),
@@ -86,9 +87,8 @@ def test_it_keeps_the_limits_and_falls_with_tighter_bounds(
     assert 1 <= point.sequences <= limits.sequences
     assert point.sequences * (isl + osl) <= limits.kv_tokens
     assert itl_s is None or point.step_s <= itl_s
-    # Batch sizes are tried on a grid that ends at the largest allowed one: a bound may find a slightly better one.
-    assert rate_at(limits, cost, isl, osl, None if itl_s is None else 2 * itl_s) >= rate * 0.99
-    assert rate_at(limits, cost, isl, osl, itl_s, 1.01 * point.prefill_s) <= rate * 1.01
+    assert rate_at(limits, cost, isl, osl, None if itl_s is None else 2 * itl_s) >= rate * (1 - 1e-9)
+    assert rate_at(limits, cost, isl, osl, itl_s, 1.01 * point.prefill_s) <= rate * (1 + 1e-9)
 
 
 def test_nothing_fits() -> None:
