@@ -1,14 +1,12 @@
 """The pure scheduling core: lanes, leases, placement. No clock, no I/O, no Ray, vLLM or HTTP."""
 
 from deployments.scheduling.contract import Admission, Placement, SchedulerContract, Step, TurnedAway
-from deployments.scheduling.limits import TenantPolicy
-from deployments.scheduling.policy import Binding, LanePolicy, Order, SchedulingPolicy
+from deployments.scheduling.policy import Binding, LanePolicy, Order, SchedulingPolicy, TenantPolicy
 from deployments.scheduling.reasons import AdmissionKind, Ending, PickReason, RejectCause, WaitReason
 from deployments.scheduling.replica import Capacity
-from deployments.scheduling.request import Lease, Request, Usage
+from deployments.scheduling.request import Lease, Request, Suspicion, Usage
 from deployments.scheduling.scheduler import Scheduler
 from deployments.scheduling.snapshot import LaneStats, ReplicaStats, Snapshot
-from deployments.scheduling.suspects import Suspicion
 
 __all__ = [
     "Admission",

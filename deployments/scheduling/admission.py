@@ -1,31 +1,137 @@
 """Admission control: the rejection rules are asked in their order, and a rejected caller is told when to come back.
 
-A rule is a function, listed in `registry.py` at its place in the order (the built-in ones: `rejection.py`). This
-module asks them, counts rejections by lane and cause, and computes `Retry-After`; the waits are estimated elsewhere
+Here are the contract of a rule, the built-in ones, and `AdmissionControl`, which asks them, counts rejections by lane
+and cause, and computes `Retry-After`. `registry.py` has their order; the waits are estimated elsewhere
 (`forecasts.py`).
-
-When a rejected caller should come back: a place in an imaginary queue behind the real one, so that a storm of
-rejected callers returns spread out. Each rejection books its cost behind those rejected before it; bookings drain at
-the service rate. A caller that obeys meets a lane with room; all of them together offer no more than the cluster can
-do.
 """
 
 import math
+import zlib
 from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
 
 from deployments.scheduling.contract import Admission, TurnedAway
+from deployments.scheduling.fleet import Starting
 from deployments.scheduling.forecasts import Forecasts
+from deployments.scheduling.lanes import Lanes
+from deployments.scheduling.learned_state import ServiceRate
+from deployments.scheduling.placing import Placing
+from deployments.scheduling.policy import TenantLimits
 from deployments.scheduling.reasons import AdmissionKind, RejectCause
-from deployments.scheduling.registry import REJECTION_RULES
-from deployments.scheduling.rejection import MAX_RETRY_S, Facts, Rejection, jittered_s
 from deployments.scheduling.request import Job
+from deployments.scheduling.suspects import Suspects
 from deployments.scheduling.tally import Tally
+
+MIN_RETRY_S = 1.0
+MAX_RETRY_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What rules may look at, and must not change: the scheduler's own parts."""
+
+    lanes: Lanes
+    limits: TenantLimits
+    placing: Placing
+    rate: ServiceRate
+    starting: Starting
+    suspects: Suspects
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """`retry_after_s`: seconds after which the request would pass; None: once the work that waits before it is done."""
+
+    cause: RejectCause
+    retry_after_s: float | None = None
+
+
+class RejectionRule(Protocol):
+    """One reason to reject a request at submit."""
+
+    def __call__(self, job: Job, admitted: bool, facts: Facts, now: float) -> Rejection | None:
+        """None: this rule lets the job in. `admitted`: an earlier owner had taken it in, so that no limit or cap may
+        reject it."""
+
+
+def jittered_s(request_id: str, wait_s: float) -> float:
+    """Whole seconds within 10 % of `wait_s`, by a hash of the request's id: no clock, no random state, the same in a
+    replay."""
+    jitter = 0.9 + 0.2 * (zlib.crc32(request_id.encode()) / 0xFFFFFFFF)
+    return float(math.ceil(min(MAX_RETRY_S, max(MIN_RETRY_S, wait_s * jitter))))
+
+
+def duplicate_id(job: Job, admitted: bool, facts: Facts, now: float) -> Rejection | None:
+    """A request with that id waits or runs. Of one that an earlier owner admitted a lease may stand: it waits for the
+    next."""
+    request_id = job.request.request_id
+    waits = request_id in facts.lanes.jobs or request_id in facts.lanes.aside
+    return Rejection(RejectCause.DUPLICATE_ID) if waits or (not admitted and facts.placing.runs(request_id)) else None
+
+
+def query_of_death(job: Job, admitted: bool, facts: Facts, now: float) -> Rejection | None:
+    """Its body is banned (`suspects.py`), until one of the deaths is forgotten."""
+    record = facts.suspects.of(job.request.key, now)
+    return (
+        Rejection(RejectCause.QUERY_OF_DEATH, record.forgotten_s - now)
+        if record is not None and record.banned
+        else None
+    )
+
+
+def starts_too_late(job: Job, admitted: bool, facts: Facts, now: float) -> Rejection | None:
+    """There is no replica, and the next will be ready after the request has given up."""
+    return Rejection(RejectCause.STARTING) if facts.starting.is_too_late_for(job.request, now) else None
+
+
+def tenant_limits(job: Job, admitted: bool, facts: Facts, now: float) -> Rejection | None:
+    """Its tenant is at a limit of its own (`TenantLimits`)."""
+    over = None if admitted else facts.limits.reject(job, now)
+    return None if over is None else Rejection(over[0], jittered_s(job.request.request_id, over[1]))
+
+
+def model_full(job: Job, admitted: bool, facts: Facts, now: float) -> Rejection | None:
+    """As many requests wait as may. What is full still takes from a tenant that holds less than its share of it: who
+    floods the model is rejected, and nobody else."""
+    lanes, maximum = facts.lanes, facts.lanes.policy.max_waiting
+    if admitted or len(lanes.jobs) + len(lanes.aside) < maximum:
+        return None
+    claim = lanes.lanes[job.home].claim(job.request.tenant)
+    return Rejection(RejectCause.MODEL_FULL) if claim.count >= claim.share * maximum or claim.share == 1.0 else None
+
+
+def lane_full(job: Job, admitted: bool, facts: Facts, now: float) -> Rejection | None:
+    """As many seconds of work wait in its lane as may; for who holds less than its share as `model_full`. So a lane
+    holds at most twice its cap.
+
+    Without a ready replica only a rate that was seen under load says how much is too much: what a little traffic needed
+    is no measure of a replica.
+    """
+    lane = facts.lanes.lanes[job.home]
+    if admitted or not lane.count:
+        return None
+    rate = facts.rate.per_s if facts.starting.any_ready else facts.rate.placed.per_s
+    if rate is None:
+        return None
+    maximum = facts.lanes.policy.lanes[job.home].cap_s * rate
+    if lane.work + job.cost <= maximum:
+        return None
+    claim = lane.claim(job.request.tenant)
+    return Rejection(RejectCause.LANE_FULL) if claim.work + job.cost > claim.share * maximum else None
+
 
 _UNKNOWN_RATE_S = 5.0
 
 
 class RetryQueue:
-    """The imaginary queue of one lane."""
+    """When a rejected caller should come back: a place in an imaginary queue behind the real one of a lane, so that a
+    storm of rejected callers returns spread out.
+
+    Each rejection books its cost behind those rejected before it; bookings drain at the service rate. A caller that
+    obeys meets a lane with room; all of them together offer no more than the cluster can do.
+    """
 
     __slots__ = ("_booked_until_s",)
 
@@ -62,9 +168,9 @@ class AdmissionControl:
         names = {lane.name for lane in self._facts.lanes.lanes}
         self._retries = {name: retry for name, retry in self._retries.items() if name in names}
 
-    def reject(self, job: Job, admitted: bool, now: float) -> Admission | None:
+    def reject(self, job: Job, admitted: bool, rules: Iterable[RejectionRule], now: float) -> Admission | None:
         """The answer to a new request that may not enter its lane, by the first rule that says so. None: it may."""
-        for rule in REJECTION_RULES:
+        for rule in rules:
             rejection = rule(job, admitted, self._facts, now)
             if rejection is not None:
                 answer = self._answer(job, rejection, now)
@@ -86,8 +192,9 @@ class AdmissionControl:
                 self._forecasts.gave_up(job, now)
         starting.doubt = False
 
-    def reject_aside(self, job: Job, rejection: Rejection, decided: list[TurnedAway], now: float) -> None:
+    def reject_banned(self, job: Job, forgotten_in_s: float, decided: list[TurnedAway], now: float) -> None:
         """Rejects a job that waited aside of the lanes, and is added to `decided`."""
+        rejection = Rejection(RejectCause.QUERY_OF_DEATH, forgotten_in_s)
         self._turn_away(job, self._answer(job, rejection, now), decided)
 
     def _turn_away(self, job: Job, answer: Admission, decided: list[TurnedAway]) -> None:

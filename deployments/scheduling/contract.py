@@ -12,9 +12,8 @@ from typing import Protocol
 from deployments.scheduling.policy import SchedulingPolicy
 from deployments.scheduling.reasons import AdmissionKind, Ending, PickReason, RejectCause, WaitReason
 from deployments.scheduling.replica import Capacity
-from deployments.scheduling.request import Lease, Request, Usage
+from deployments.scheduling.request import Lease, Request, Suspicion, Usage
 from deployments.scheduling.snapshot import Snapshot
-from deployments.scheduling.suspects import Suspicion
 
 
 @dataclass(frozen=True, slots=True)

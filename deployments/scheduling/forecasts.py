@@ -1,12 +1,12 @@
 """The waits that are promised to requests, and what becomes of the promises: from each outcome the lanes' forecasts
 learn (`eta.py`)."""
 
-from deployments.scheduling.availability import Outage, Starting
 from deployments.scheduling.eta import LaneEta, Way
+from deployments.scheduling.fleet import Outage, Starting
 from deployments.scheduling.lane import Lane
 from deployments.scheduling.lanes import Lanes
+from deployments.scheduling.learned_state import ServiceRate
 from deployments.scheduling.outlook import Outlooks
-from deployments.scheduling.rate import ServiceRate
 from deployments.scheduling.request import Job
 
 

@@ -5,7 +5,7 @@ to 1 - phi, the promoted have phi; C is the largest admitted cost; P is the prom
 drains meanwhile, in which a replica is kept free for a promoted head that fits nowhere (placing.py). What is placed on
 other replicas during a drain is not counted as work: that wait is the drain's.
 
-Between two drains the promoted are backlogged and their head is placed when it is due, so by fair queueing (fair.py)
+Between two drains the promoted are backlogged and their head is placed when it is due, so by fair queueing (lane.py)
 each lane g is served at most w(g) * (P + C) / phi + C, plus C where it was passed over before and kept a claim of one
 request. During a drain on another replica the lanes may be passed over anew, so each stretch between drains adds 2 C a
 lane. In sum the work is at most
@@ -32,8 +32,7 @@ import heapq
 import math
 from collections.abc import Iterator
 
-from deployments.scheduling.fair import FairClock
-from deployments.scheduling.lane import Lane
+from deployments.scheduling.lane import FairClock, Lane
 from deployments.scheduling.policy import Order, SchedulingPolicy
 from deployments.scheduling.request import Job
 
@@ -42,7 +41,7 @@ PROMOTED = "promoted"
 
 class Lanes:
     """All lanes, the promoted one last. `jobs` holds what waits in them, by request id, `aside` what waits to be let in
-    (`quarantine.py`)."""
+    (`suspects.py`)."""
 
     def __init__(self, policy: SchedulingPolicy) -> None:
         self.jobs: dict[str, Job] = {}

@@ -1,5 +1,5 @@
-"""What a request is booked with before anyone knows: prompt less cache credit, expected output, cost, KV, lane. And
-what the engine then teaches.
+"""What a request is booked with before anyone knows: prompt less cache credit, expected output, cost, KV, lane. What
+the engine then teaches; and the service rate.
 
 Lane and cost are set once, at submit; a better credit at lease changes what the replica is booked with, never the lane.
 KV is booked at the 90th percentile of the output, not at max_tokens; an overrun comes back as a preemption in the
@@ -10,8 +10,10 @@ ranking needs no more). Each observation ages all before it by `_DECAY`, so abou
 quarter of a power of two wide; a length stands for its bin's upper bound, so the estimate errs on the long side.
 """
 
+import math
 from bisect import bisect_left
 from collections import OrderedDict
+from collections.abc import Container
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -116,30 +118,12 @@ class PrefixIndex:
 
     def longest(self, prefix: tuple[int, ...]) -> tuple[int, frozenset[str]]:
         """How many leading chunks some replica knows, and which replicas know that many."""
-        if not prefix or prefix[0] not in self._by_hash:
-            return 0, frozenset()
-        low, high = 0, len(prefix) - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            if prefix[middle] in self._by_hash:
-                low = middle
-            else:
-                high = middle - 1
-        return low + 1, frozenset(self._by_hash[prefix[low]])
+        count = _known_chunks(prefix, self._by_hash)
+        return count, frozenset(self._by_hash[prefix[count - 1]]) if count else frozenset()
 
     def known(self, prefix: tuple[int, ...], replica_id: str) -> int:
         """How many leading chunks that replica knows."""
-        known = self._by_replica.get(replica_id)
-        if not known or not prefix or prefix[0] not in known:
-            return 0
-        low, high = 0, len(prefix) - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            if prefix[middle] in known:
-                low = middle
-            else:
-                high = middle - 1
-        return low + 1
+        return _known_chunks(prefix, self._by_replica.get(replica_id, ()))
 
     def add(self, prefix: tuple[int, ...], replica_id: str, maximum: int) -> None:
         """The prompt with that prefix goes to the replica, whose cache holds `maximum` chunks: what it had before them
@@ -171,6 +155,20 @@ class PrefixIndex:
         submitters.discard(replica_id)
         if not submitters:
             del self._by_hash[chunk]
+
+
+def _known_chunks(prefix: tuple[int, ...], known: Container[int]) -> int:
+    """How many leading chunks are known, by bisection."""
+    if not prefix or prefix[0] not in known:
+        return 0
+    low, high = 0, len(prefix) - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if prefix[middle] in known:
+            low = middle
+        else:
+            high = middle - 1
+    return low + 1
 
 
 @dataclass
@@ -207,3 +205,68 @@ class LearnedState:
         self.settled += 1
         booked = policy.lane_of(lease.prefill_tokens + lease.output_tokens * lease.sequences)
         self.other_lane += policy.lane_of(usage.prompt_tokens - usage.cached_tokens + usage.output_tokens) != booked
+
+
+_LAMBDA = math.log(2) / 20.0
+
+
+class Meter:
+    """A decayed rate over the time in which it runs:
+
+    rate = sum(w_i * work_i) / integral of w over the time that counts,  w(t) = 2 ** (-(now - t) / half_life)
+    """
+
+    __slots__ = ("_at_s", "_time_s", "_work", "running")
+
+    def __init__(self) -> None:
+        self._work = 0.0
+        self._time_s = 0.0
+        self._at_s = 0.0
+        self.running = False
+
+    def run(self, running: bool, now: float) -> None:
+        """Whether the time from now on counts."""
+        if running is not self.running:
+            self._advance(now)
+            self.running = running
+            self._at_s = now
+
+    def add(self, work: float, now: float) -> None:
+        """That much was done."""
+        if self.running:
+            self._advance(now)
+            self._work += work
+
+    @property
+    def per_s(self) -> float | None:
+        """Work a second; None until a tenth of a second counted."""
+        return self._work / self._time_s if self._time_s > 0.1 and self._work > 0 else None
+
+    def _advance(self, now: float) -> None:
+        if self.running and now > self._at_s:
+            decay = math.exp(-_LAMBDA * (now - self._at_s))
+            self._work *= decay
+            self._time_s = self._time_s * decay + (1.0 - decay) / _LAMBDA
+            self._at_s = now
+
+
+class ServiceRate:
+    """How fast work is placed while some waits. `placed`: while backlogged; `finished`: while anything runs.
+
+    Only time in which a request waits for room of a replica that is there counts: a cluster with little to do is not
+    slow, nor is one that starts. Until there was any such time the rate is what was finished a second while anything
+    ran, which is at most too small.
+    """
+
+    def __init__(self) -> None:
+        self.placed = Meter()
+        self.finished = Meter()
+
+    def forget_idle(self) -> None:
+        """What a little traffic took is no measure of what a crowd is served with: for the end of a waiting room."""
+        self.finished = Meter()
+
+    @property
+    def per_s(self) -> float | None:
+        """The best known rate, in units of `Job.cost` a second."""
+        return self.placed.per_s or self.finished.per_s

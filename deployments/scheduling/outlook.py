@@ -21,10 +21,10 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from deployments.scheduling.availability import Starting
 from deployments.scheduling.eta import Outlook
+from deployments.scheduling.fleet import Starting
 from deployments.scheduling.lanes import Lanes
-from deployments.scheduling.rate import Meter, ServiceRate
+from deployments.scheduling.learned_state import Meter, ServiceRate
 from deployments.scheduling.request import Job
 
 

@@ -10,13 +10,11 @@ from deployments.scheduling.fleet import Fleet
 from deployments.scheduling.forecasts import Forecasts
 from deployments.scheduling.lane import Lane
 from deployments.scheduling.lanes import PROMOTED, Lanes
-from deployments.scheduling.learned_state import LearnedState
+from deployments.scheduling.learned_state import LearnedState, ServiceRate
 from deployments.scheduling.pick import Candidates, Pick, uncached_tokens
-from deployments.scheduling.rate import ServiceRate
 from deployments.scheduling.reasons import PickReason, WaitReason
 from deployments.scheduling.replica import Replica, ReplicaStatus
-from deployments.scheduling.request import Job, Lease, Request
-from deployments.scheduling.suspects import Suspicion
+from deployments.scheduling.request import Job, Lease, Request, Suspicion
 
 
 @dataclass(slots=True)

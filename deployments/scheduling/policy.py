@@ -1,6 +1,7 @@
-"""The scheduler's settings: lanes, shares, weights; all of it can change while requests wait (`Scheduler.configure`).
+"""The scheduler's settings: lanes, shares, weights, the limits of tenants with what each uses of them. All of it can
+change while requests wait (`Scheduler.configure`).
 
-They follow from the spec, for the gateway and the simulator alike, and so do their defaults.
+The settings follow from the spec, for the gateway and the simulator alike, and so do their defaults.
 """
 
 from collections.abc import Mapping
@@ -8,8 +9,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from cluster.spec import ClusterSpec, LaneSpec, RequestLimits, Scheduling
-from deployments.scheduling.limits import TenantPolicy
+from deployments.scheduling.reasons import RejectCause
 from deployments.scheduling.replica import Capacity
+from deployments.scheduling.request import Job
 
 _LANE = LaneSpec(name="any")
 _SCHEDULING = Scheduling()
@@ -38,6 +40,16 @@ class LanePolicy:
     weight: float = _LANE.weight
     max_wait_s: float = _LANE.max_wait_s
     cap_s: float = _LANE.cap_s
+
+
+@dataclass(frozen=True, slots=True)
+class TenantPolicy:
+    """`weight` is the share of a lane; None: no limit."""
+
+    weight: float = 1.0
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+    max_concurrency: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +115,136 @@ def policy_of(spec: ClusterSpec) -> SchedulingPolicy:
 def binding_of(spec: ClusterSpec) -> Binding:
     """How late requests are bound in a cell of that spec."""
     return Binding(spec.scheduling.bind_ahead, spec.scheduling.prefill_steps)
+
+
+AT_ONCE_RETRY_S = 1.0
+"""When the next of a tenant's requests ends nobody knows: it may ask again after so long."""
+
+
+class Bucket:
+    """A token bucket: holds at most a minute's worth."""
+
+    __slots__ = ("_at_s", "_level", "_per_minute")
+
+    def __init__(self, per_minute: float, now: float) -> None:
+        self._per_minute = per_minute
+        self._level = per_minute
+        self._at_s = now
+
+    def wait_s(self, cost: float, now: float) -> float:
+        """How long until `cost` may be taken; 0: now."""
+        self._flow(now)
+        missing = min(cost, self._per_minute) - self._level
+        return max(0.0, missing) * 60.0 / self._per_minute
+
+    def take(self, cost: float) -> None:
+        """Takes; a negative cost gives back."""
+        self._level = min(self._per_minute, self._level - cost)
+
+    def resize(self, per_minute: float, now: float) -> None:
+        """The limit changed: what was used stays used."""
+        self._flow(now)
+        self._level += per_minute - self._per_minute
+        self._per_minute = per_minute
+
+    def _flow(self, now: float) -> None:
+        self._level = min(self._per_minute, self._level + (now - self._at_s) * self._per_minute / 60.0)
+        self._at_s = now
+
+
+class _Use:
+    """What one tenant uses."""
+
+    __slots__ = ("at_once", "requests", "tokens")
+
+    def __init__(self) -> None:
+        self.at_once = 0
+        self.requests: Bucket | None = None
+        self.tokens: Bucket | None = None
+
+
+class TenantLimits:
+    """What the tenants use of one model: requests and tokens a minute, and requests at once. Tenants without a policy
+    have no limits and are not remembered.
+
+    A limit of its own is answered 429, with the time to wait. A minute's worth may go at once and flows back evenly. A
+    request that is larger than the whole bucket passes when the bucket is full, and leaves it in debt. Tokens are taken
+    as they are booked and settled by the engine's count.
+    """
+
+    def __init__(self) -> None:
+        self._policies: Mapping[str, TenantPolicy] = {}
+        self._uses: dict[str, _Use] = {}
+
+    def configure(self, policies: Mapping[str, TenantPolicy], now: float) -> None:
+        """Changes the limits. What runs and what was used is remembered."""
+        self._policies = policies
+        self._uses = {name: use for name, use in self._uses.items() if name in policies or use.at_once}
+        for name, policy in policies.items():
+            use = self._uses.setdefault(name, _Use())
+            use.requests = _resized(use.requests, policy.requests_per_minute, now)
+            use.tokens = _resized(use.tokens, policy.tokens_per_minute, now)
+
+    def reject(self, job: Job, now: float) -> tuple[RejectCause, float] | None:
+        """The limit that the job would break, and after how many seconds it would not."""
+        policy, use = self._policies.get(job.request.tenant), self._uses.get(job.request.tenant)
+        if policy is None or use is None:
+            return None
+        if policy.max_concurrency is not None and use.at_once >= policy.max_concurrency:
+            return RejectCause.TENANT_CONCURRENCY, AT_ONCE_RETRY_S
+        if use.requests is not None and (wait_s := use.requests.wait_s(1, now)) > 0:
+            return RejectCause.TENANT_REQUESTS, wait_s
+        if use.tokens is not None and (wait_s := use.tokens.wait_s(booked_tokens(job), now)) > 0:
+            return RejectCause.TENANT_TOKENS, wait_s
+        return None
+
+    def begin(self, job: Job) -> None:
+        """The job was admitted."""
+        use = self._uses.get(job.request.tenant)
+        if use is None:
+            return
+        job.limited = True
+        use.at_once += 1
+        if use.requests is not None:
+            use.requests.take(1)
+        if use.tokens is not None:
+            use.tokens.take(booked_tokens(job))
+
+    def adopt(self, job: Job) -> None:
+        """The job was admitted by another owner, and runs: it counts among those at once; what it took of the minute is
+        not known any more."""
+        use = self._uses.get(job.request.tenant)
+        if use is not None:
+            job.limited = True
+            use.at_once += 1
+
+    def end(self, job: Job) -> None:
+        """The job left its lane unplaced, or its lease ended for good."""
+        if job.limited:
+            job.limited = False
+            self._uses[job.request.tenant].at_once -= 1
+
+    def settle(self, tenant: str, booked: int, used: int) -> None:
+        """The engine counted `used` tokens for what was booked with `booked`."""
+        use = self._uses.get(tenant)
+        if use is not None and use.tokens is not None:
+            use.tokens.take(used - booked)
+
+    def at_once(self, tenant: str) -> int:
+        """How many of the tenant's requests wait or run."""
+        use = self._uses.get(tenant)
+        return use.at_once if use is not None else 0
+
+
+def booked_tokens(job: Job) -> int:
+    """What the job is counted with before the engine has counted."""
+    return (job.request.prompt_tokens + job.output_tokens) * job.request.sequences
+
+
+def _resized(bucket: Bucket | None, per_minute: float | None, now: float) -> Bucket | None:
+    if per_minute is None:
+        return None
+    if bucket is None:
+        return Bucket(per_minute, now)
+    bucket.resize(per_minute, now)
+    return bucket

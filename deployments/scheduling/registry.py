@@ -3,9 +3,7 @@ rules, in their order."""
 
 from collections.abc import Mapping
 
-from deployments.scheduling.min_ttft import MinTtft
-from deployments.scheduling.pick import Pick
-from deployments.scheduling.rejection import (
+from deployments.scheduling.admission import (
     RejectionRule,
     duplicate_id,
     lane_full,
@@ -14,6 +12,7 @@ from deployments.scheduling.rejection import (
     starts_too_late,
     tenant_limits,
 )
+from deployments.scheduling.pick import MinTtft, Pick
 
 PICKS: Mapping[str, Pick] = {
     "min_ttft": MinTtft(),

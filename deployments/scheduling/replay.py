@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from deployments.restricted_pickle import load_state
-from deployments.scheduling.limits import TenantPolicy
-from deployments.scheduling.policy import LanePolicy, Order, SchedulingPolicy
+from deployments.scheduling.policy import LanePolicy, Order, SchedulingPolicy, TenantPolicy
 from deployments.scheduling.reasons import Ending
 from deployments.scheduling.recorder import SCHEMA_VERSION, code_hash, decision
 from deployments.scheduling.replica import Capacity
-from deployments.scheduling.request import Lease, Request, Usage
+from deployments.scheduling.request import Lease, Request, Suspicion, Usage
 from deployments.scheduling.scheduler import Scheduler
-from deployments.scheduling.suspects import Suspicion
 
 
 class ReplayError(ValueError):

@@ -1,8 +1,8 @@
-"""A request as the scheduler sees it (sizes, times and owner, never text), the job that the scheduler makes of it, and
-the lease it runs under."""
+"""A request as the scheduler sees it (sizes, times and owner, never text), the job that the scheduler makes of it, the
+lease it runs under, and the record of one that ran when a replica died."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from deployments.scheduling.eta import LaneEta, WaitEstimate
 
@@ -155,3 +155,32 @@ class Usage:
     sequences: int = 1
     prefill_s: float = 0.0
     decode_s: float = 0.0
+
+
+FORGET_S = 600.0
+"""After so long one death is forgotten. A ban becomes a suspicion: whoever is deadly then costs one replica, not
+two."""
+DEADLY = 2
+
+
+class Suspicion(NamedTuple):
+    """A record of a query of death (`suspects.py`): `deaths` so far, of which the last came at `since_s`.
+
+    `answered`: a run of it has got its first token, so that a long prompt or its parameters alone are not deadly.
+    `deaths` is 0 for one that is clear again.
+    """
+
+    key: str
+    deaths: int
+    answered: bool
+    since_s: float
+
+    @property
+    def banned(self) -> bool:
+        """Whether it is not placed any more."""
+        return self.deaths >= DEADLY
+
+    @property
+    def forgotten_s(self) -> float:
+        """When one of the deaths will be forgotten."""
+        return self.since_s + FORGET_S

@@ -3,7 +3,7 @@
 No clock, no I/O: `now` (seconds, monotonic) and facts come in, decisions go out. `ownership/lane_owner.py` drives it
 live; the simulator and the tests drive the very same object.
 
-Order: lane (fair shares, fair.py) -> tenant (weighted fair shares) -> earliest deadline first. A request past its
+Order: lane (fair shares, lane.py) -> tenant (weighted fair shares) -> earliest deadline first. A request past its
 lane's `max_wait_s` is promoted; the bound on its further wait is derived in lanes.py. Invariants, held by property
 tests: a request is waiting, leased or ended, and only one of them; a lease ends exactly once; no replica holds more
 than its budgets, save one request alone on an empty replica; the same inputs give the same decisions.
@@ -13,25 +13,20 @@ from collections.abc import Collection
 from dataclasses import replace
 from itertools import chain
 
-from deployments.scheduling.admission import AdmissionControl
-from deployments.scheduling.availability import Outage, Starting
+from deployments.scheduling.admission import AdmissionControl, Facts
 from deployments.scheduling.contract import Admission, Step
-from deployments.scheduling.fleet import Fleet, Outliers
+from deployments.scheduling.fleet import Fleet, Outage, Outliers, Starting
 from deployments.scheduling.forecasts import Forecasts
 from deployments.scheduling.lanes import Lanes
-from deployments.scheduling.learned_state import LearnedState
-from deployments.scheduling.limits import TenantLimits
+from deployments.scheduling.learned_state import LearnedState, ServiceRate
 from deployments.scheduling.placing import Decided, Holds, Placing
-from deployments.scheduling.policy import SchedulingPolicy
-from deployments.scheduling.quarantine import Quarantine
-from deployments.scheduling.rate import ServiceRate
+from deployments.scheduling.policy import SchedulingPolicy, TenantLimits
 from deployments.scheduling.reasons import AdmissionKind, Ending, WaitReason
-from deployments.scheduling.registry import pick_named
-from deployments.scheduling.rejection import Facts
+from deployments.scheduling.registry import REJECTION_RULES, pick_named
 from deployments.scheduling.replica import Capacity, ReplicaStatus
-from deployments.scheduling.request import Job, Lease, Request, Usage
+from deployments.scheduling.request import Job, Lease, Request, Suspicion, Usage
 from deployments.scheduling.snapshot import Snapshot
-from deployments.scheduling.suspects import Suspects, Suspicion
+from deployments.scheduling.suspects import Quarantine, Suspects
 from deployments.scheduling.tally import Tally, take_snapshot
 
 
@@ -58,9 +53,7 @@ class Scheduler:
         )
         facts = Facts(self.lanes, self.limits, self.placing, self.rate, self.starting, self.suspects)
         self.admission = AdmissionControl(facts, self.forecasts, self.tally)
-        self.quarantine = Quarantine(
-            self.suspects, self.lanes, self.fleet, self.placing, self.forecasts, self.admission
-        )
+        self.quarantine = Quarantine(self.suspects, self.lanes, self.fleet, self.placing, self.forecasts)
         self.leases = self.placing.leases
         self._outliers = Outliers(self.fleet)
 
@@ -81,7 +74,7 @@ class Scheduler:
         self.learned_state.book(job, self.lanes.policy)
         self.lanes.find_home(job)
         self.tally.arrived(job)
-        rejection = self.admission.reject(job, admitted, now)
+        rejection = self.admission.reject(job, admitted, REJECTION_RULES, now)
         if rejection is not None:
             return rejection
         self.limits.begin(job)
@@ -240,7 +233,8 @@ class Scheduler:
         What it decided is handed over whole, by the next step where this one raises (`step.Decided`).
         """
         self._end_waits(now)
-        self.quarantine.step(self._decided.turned_away, now)
+        for job, forgotten_in_s in self.quarantine.step(now):
+            self.admission.reject_banned(job, forgotten_in_s, self._decided.turned_away, now)
         self.lanes.promote(now)
         self._outliers.judge(now)
         if self.holds.by_lane:

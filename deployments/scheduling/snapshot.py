@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from deployments.scheduling.reasons import WaitReason
-from deployments.scheduling.suspects import Suspicion
+from deployments.scheduling.request import Suspicion
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ A request is known by the digest of its body, so that a client's retry is the sa
 
 Two deaths must do, or a third replica would be lost, and most of those that ran at a death are bystanders. So a suspect
 that had no first token yet when its replica died, as most killers have none, is *tried*: no two of them run at the same
-time (`quarantine.py`). A replica that dies at a trial is the doing of the one that is tried; of all others that ran
-there nothing is noted. Without a trial all that ran there are suspects, or banned.
+time (`Quarantine`). A replica that dies at a trial is the doing of the one that is tried; of all others that ran there
+nothing is noted. Without a trial all that ran there are suspects, or banned.
 
 A death is told in pieces: some leases fail first, then the process is known to be gone. So an inquest is held into each
 replica's death, and what ended within `RECENT_S` before, without an answer, counts as running. A replica that is back
@@ -21,37 +21,20 @@ was not dead: only a connection broke, and what was noted is taken back.
 
 import math
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-FORGET_S = 600.0
-"""After so long one death is forgotten. A ban becomes a suspicion: whoever is deadly then costs one replica, not
-two."""
-DEADLY = 2
+from deployments.scheduling.fleet import Fleet
+from deployments.scheduling.forecasts import Forecasts
+from deployments.scheduling.lanes import Lanes
+from deployments.scheduling.placing import Placing
+from deployments.scheduling.request import DEADLY, FORGET_S, Job, Lease, Suspicion
+
 RECENT_S = 20.0
 """Longer than an engine that hangs is given (`health.stall_s`)."""
 MAX = 4_096
 """So many records are kept; beyond it the oldest goes, and nobody is told."""
-
-
-class Suspicion(NamedTuple):
-    """A record: `deaths` so far, of which the last came at `since_s`. `answered`: a run of it has got its first token,
-    so that a long prompt or its parameters alone are not deadly. `deaths` is 0 for one that is clear again."""
-
-    key: str
-    deaths: int
-    answered: bool
-    since_s: float
-
-    @property
-    def banned(self) -> bool:
-        """Whether it is not placed any more."""
-        return self.deaths >= DEADLY
-
-    @property
-    def forgotten_s(self) -> float:
-        """When one of the deaths will be forgotten."""
-        return self.since_s + FORGET_S
 
 
 class SuspectRun(NamedTuple):
@@ -190,3 +173,129 @@ def _aged(record: Suspicion, now: float) -> Suspicion:
     """The record as it counts now."""
     times = max(0, int((now - record.since_s) // FORGET_S))
     return record._replace(deaths=max(0, record.deaths - times), since_s=record.since_s + times * FORGET_S)
+
+
+class Quarantine:
+    """Where suspects wait: aside of the lanes, so that nobody waits behind them. The scheduler gives it its own parts.
+    The jobs are in `lanes.aside`, in the order in which they came.
+
+    Of each suspect one run goes on at a time, whoever sent it: another would cost another replica, and the first one's
+    outcome settles it for all. Those that had no first token when their replica died are tried, one at a time in the
+    whole model, each until its first token is there, and before all other suspects: then a replica that dies meanwhile
+    is its doing. After that the others run, all at once. Who is let out waits in its lane like everybody else (who is
+    tried, at its head); who is banned is turned away.
+    """
+
+    def __init__(
+        self,
+        suspects: Suspects,
+        lanes: Lanes,
+        fleet: Fleet,
+        placing: Placing,
+        forecasts: Forecasts,
+    ) -> None:
+        self._suspects = suspects
+        self._lanes = lanes
+        self._fleet = fleet
+        self._placing = placing
+        self._forecasts = forecasts
+        self._out: dict[str, Job] = {}
+        self._trial: Job | None = None
+
+    def takes(self, job: Job, now: float) -> bool:
+        """Takes in a job that is about to enter its lane, if it is a suspect."""
+        if self._suspects.of(job.request.key, now) is None:
+            return False
+        self._forecasts.withdraw(job)
+        self._lanes.aside[job.request.request_id] = job
+        return True
+
+    def expire(self, now: float) -> Iterator[Job]:
+        """Takes out the jobs whose wait is given up, one at a time."""
+        for request_id, job in list(self._lanes.aside.items()):
+            if job.request.expires_s <= now:
+                del self._lanes.aside[request_id]
+                yield job
+
+    def next_wakeup(self) -> float | None:
+        """When the next of these waits is given up."""
+        return min((job.request.expires_s for job in self._lanes.aside.values()), default=None)
+
+    def step(self, now: float) -> Iterator[tuple[Job, float]]:
+        """Takes new suspects out of the lanes, and lets out who may run. Those that are banned are taken out one at a
+        time, each with the seconds until one of its deaths is forgotten."""
+        self._suspects.forget(now)
+        if self._suspects.doubt:
+            self._suspects.doubt = False
+            self._take_from_lanes(now)
+        if self._lanes.aside:
+            yield from self._take_banned(now)
+            self._let_out_untried(now)
+            self._let_out_others(now)
+
+    def run_of(self, lease: Lease, job: Job) -> SuspectRun:
+        """A lease that stands, for those who look into deaths."""
+        answered = not self._fleet.by_id[lease.replica_id].is_prefilling(lease)
+        return SuspectRun(lease.replica_id, job.request.key, answered, job is self._trial and not answered)
+
+    def tried_on(self, replica_id: str) -> str | None:
+        """Who is tried on that replica."""
+        lease = None if self._trial is None else self._placing.lease_of(self._trial.request.request_id)
+        if lease is None or lease.replica_id != replica_id or not self._fleet.by_id[replica_id].is_prefilling(lease):
+            return None
+        return lease.request.key
+
+    def _take_banned(self, now: float) -> Iterator[tuple[Job, float]]:
+        for request_id, job in list(self._lanes.aside.items()):
+            record = self._suspects.of(job.request.key, now)
+            if record is not None and record.banned:
+                del self._lanes.aside[request_id]
+                yield job, record.forgotten_s - now
+
+    def _let_out_untried(self, now: float) -> None:
+        """The first of those that are to be tried, before all others of its lane: all suspects wait for its outcome."""
+        if self._is_trying():
+            return
+        for job in self._lanes.aside.values():
+            record = self._suspects.of(job.request.key, now)
+            if record is not None and not record.answered and self._is_alone(job):
+                self._trial = job
+                self._let_out(job, first=True)
+                return
+
+    def _let_out_others(self, now: float) -> None:
+        """Those that are clear by now; and, once nobody is left to be tried, those that had their first token."""
+        tried = self._is_trying()
+        for job in list(self._lanes.aside.values()):
+            record = self._suspects.of(job.request.key, now)
+            if record is None or (record.answered and not tried and self._is_alone(job)):
+                self._let_out(job)
+
+    def _let_out(self, job: Job, first: bool = False) -> None:
+        del self._lanes.aside[job.request.request_id]
+        self._out = {key: out for key, out in self._out.items() if out.lane is not None}
+        self._out[job.request.key] = job
+        self._lanes.enter_again(job, first)
+
+    def _is_alone(self, job: Job) -> bool:
+        """Whether no other of its kind runs, or waits to."""
+        key = job.request.key
+        out = self._out.get(key)
+        return (out is None or out.lane is None) and not self._placing.runs_of[key]
+
+    def _is_trying(self) -> bool:
+        """Whether one is out that has not had its first token."""
+        trial = self._trial
+        if trial is None:
+            return False
+        lease = self._placing.lease_of(trial.request.request_id)
+        if trial.lane is None and (lease is None or not self._fleet.by_id[lease.replica_id].is_prefilling(lease)):
+            self._trial = None
+        return self._trial is not None
+
+    def _take_from_lanes(self, now: float) -> None:
+        for job in list(self._lanes.jobs.values()):
+            record = self._suspects.of(job.request.key, now)
+            if record is not None and (record.banned or self._out.get(job.request.key) is not job):
+                self._lanes.leave(job)
+                self.takes(job, now)

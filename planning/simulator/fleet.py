@@ -107,7 +107,7 @@ class SimulatedFleet:
     beginning none.
 
     `starts_reported`: the scheduler is told when the next replica will be ready, as it is live where something scales
-    (`scheduling/availability.py`).
+    (`scheduling/fleet.py`).
     """
 
     def __init__(

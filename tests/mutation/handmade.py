@@ -76,7 +76,7 @@ SCHEDULING = [
         ("a ban is never forgotten", "deaths=max(0, record.deaths - times)", "deaths=record.deaths"),
     ),
     *patches_in(
-        "deployments/scheduling/quarantine.py",
+        "deployments/scheduling/suspects.py",
         ("suspects are tried all at once", "        if self._is_trying():\n            return\n", ""),
         ("the others do not wait for the trials", "record.answered and not tried and", "record.answered and"),
         (
@@ -86,7 +86,7 @@ SCHEDULING = [
         ),
     ),
     *patches_in(
-        "deployments/scheduling/fair.py",
+        "deployments/scheduling/lane.py",
         ("past service is forgotten when a flow becomes active", "max(self.virtual, flow.finish)", "self.virtual"),
         ("idleness earns a share", "max(self.virtual, flow.finish)", "flow.finish"),
         (
@@ -109,7 +109,7 @@ SCHEDULING = [
         ),
     ),
     *patches_in(
-        "deployments/scheduling/rejection.py",
+        "deployments/scheduling/admission.py",
         (
             "the fair share of a full lane is not enforced",
             "claim.work + job.cost > claim.share * maximum",
@@ -159,7 +159,7 @@ SCHEDULING = [
         ("a replica is reserved for ever", "self._fleet.reserved -= 1", "pass"),
     ),
     *patches_in(
-        "deployments/scheduling/limits.py",
+        "deployments/scheduling/policy.py",
         ("a minute's worth grows without end", "min(self._per_minute, self._level + (now", "(self._level + (now"),
         ("what was booked too much is taken again", "use.tokens.take(used - booked)", "use.tokens.take(booked - used)"),
     ),

@@ -15,8 +15,8 @@ from deployments.scheduling import (
     TenantPolicy,
     Usage,
 )
+from deployments.scheduling.admission import jittered_s
 from deployments.scheduling.learned_state import LearnedState
-from deployments.scheduling.rejection import jittered_s
 from deployments.scheduling.request import Job
 from tests.deployments.scheduling.world import make_request, make_scheduler
 

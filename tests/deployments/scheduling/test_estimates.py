@@ -8,12 +8,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from deployments.scheduling.admission import RetryQueue
+from deployments.scheduling.admission import MAX_RETRY_S, MIN_RETRY_S, RetryQueue
 from deployments.scheduling.eta import LaneEta, Outlook, WaitEstimate, Way
-from deployments.scheduling.learned_state import OutputLengths, PrefixIndex
+from deployments.scheduling.learned_state import Meter, OutputLengths, PrefixIndex
 from deployments.scheduling.outlook import Offered, Promotions, Queue, fair_rates, work_before
-from deployments.scheduling.rate import Meter
-from deployments.scheduling.rejection import MAX_RETRY_S, MIN_RETRY_S
 from deployments.scheduling.request import Job
 from tests.deployments.scheduling.world import make_request
 

@@ -4,7 +4,7 @@ import pytest
 
 from deployments.scheduling import Capacity, Lease, WaitReason
 from deployments.scheduling.fleet import PROBES, Fleet
-from deployments.scheduling.min_ttft import MinTtft
+from deployments.scheduling.pick import MinTtft
 from deployments.scheduling.replica import ReplicaStatus
 from deployments.scheduling.request import Job
 from tests.deployments.scheduling.world import make_request

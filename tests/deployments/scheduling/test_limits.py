@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 
 from deployments.scheduling import AdmissionKind, Ending, RejectCause, Scheduler, SchedulingPolicy, TenantPolicy, Usage
-from deployments.scheduling.limits import Bucket, TenantLimits, booked_tokens
+from deployments.scheduling.policy import Bucket, TenantLimits, booked_tokens
 from deployments.scheduling.request import Job
 from tests.deployments.scheduling.world import CAPACITY, make_request
 

@@ -10,7 +10,7 @@ import pytest
 
 from deployments.scheduling import Capacity, Ending, LanePolicy, Lease, Scheduler, SchedulingPolicy
 from deployments.scheduling.replica import Replica
-from deployments.scheduling.suspects import FORGET_S
+from deployments.scheduling.request import FORGET_S
 from tests.deployments.scheduling.world import CAPACITY, make_request, make_scheduler
 
 POLICY = SchedulingPolicy(

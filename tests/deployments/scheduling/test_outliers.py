@@ -1,7 +1,7 @@
 """Who is ejected, at which bounds, and how it comes back."""
 
 from deployments.scheduling.fleet import Fleet, Outliers
-from deployments.scheduling.min_ttft import MinTtft
+from deployments.scheduling.pick import MinTtft
 from deployments.scheduling.replica import ReplicaStatus
 from tests.deployments.scheduling.world import CAPACITY
 

@@ -8,8 +8,8 @@ from deployments.scheduling import LanePolicy, Scheduler, SchedulingPolicy
 from deployments.scheduling.eta import Outlook
 from deployments.scheduling.lane import Lane
 from deployments.scheduling.lanes import Lanes
+from deployments.scheduling.learned_state import ServiceRate
 from deployments.scheduling.outlook import Outlooks
-from deployments.scheduling.rate import ServiceRate
 from deployments.scheduling.request import Job
 from tests.deployments.scheduling.world import make_request, make_scheduler
 

@@ -4,8 +4,7 @@ import pytest
 
 from deployments.scheduling import Capacity, PickReason
 from deployments.scheduling.learned_state import PrefixIndex
-from deployments.scheduling.min_ttft import MinTtft
-from deployments.scheduling.pick import Candidates, uncached_tokens
+from deployments.scheduling.pick import Candidates, MinTtft, uncached_tokens
 from deployments.scheduling.replica import Replica
 from deployments.scheduling.request import Job
 from tests.deployments.scheduling.world import make_request

@@ -2,7 +2,7 @@
 
 import pytest
 
-from deployments.scheduling.rate import Meter, ServiceRate
+from deployments.scheduling.learned_state import Meter, ServiceRate
 
 HALF_LIFE_S = 20.0
 

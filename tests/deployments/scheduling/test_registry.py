@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.scheduling import Capacity, Ending, Lease, PickReason, Scheduler, SchedulingPolicy
+from deployments.scheduling.admission import RejectionRule
 from deployments.scheduling.fleet import PROBES, Fleet
 from deployments.scheduling.learned_state import PrefixIndex
-from deployments.scheduling.min_ttft import MinTtft
-from deployments.scheduling.pick import Candidates
+from deployments.scheduling.pick import Candidates, MinTtft
 from deployments.scheduling.registry import PICKS, REJECTION_RULES
-from deployments.scheduling.rejection import RejectionRule
 from deployments.scheduling.replica import Replica
 from deployments.scheduling.request import Job
 from tests.deployments.scheduling.world import POLICY, make_request, make_scheduler

@@ -4,8 +4,7 @@ import zlib
 
 import pytest
 
-from deployments.scheduling.admission import RetryQueue
-from deployments.scheduling.rejection import MAX_RETRY_S, jittered_s
+from deployments.scheduling.admission import MAX_RETRY_S, RetryQueue, jittered_s
 
 
 def name_with_jitter(minimum: float, maximum: float) -> str:

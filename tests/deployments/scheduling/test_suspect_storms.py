@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 
 from deployments.scheduling import Ending, Lease, RejectCause
-from deployments.scheduling.suspects import FORGET_S
+from deployments.scheduling.request import FORGET_S
 from tests.deployments.scheduling.test_suspects import BIG, ask
 from tests.deployments.scheduling.world import make_scheduler
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from deployments.scheduling import AdmissionKind, Capacity, Ending, Lease, RejectCause, Request, Scheduler, Suspicion
-from deployments.scheduling.suspects import FORGET_S, MAX, RECENT_S, SuspectRun, Suspects
+from deployments.scheduling.request import FORGET_S
+from deployments.scheduling.suspects import MAX, RECENT_S, SuspectRun, Suspects
 from tests.deployments.scheduling.world import POLICY, make_request, make_scheduler
 
 BIG = Capacity(sequences=16, ahead=0, kv_tokens=100_000, step_tokens=100_000, prefill_steps=2.0)
