@@ -5,8 +5,8 @@ and the cluster's secret.
 Replicas and gateways register with it again and again (so a restarted directory fills itself), gateways wait on it for
 changes. Nothing on a request's path calls it: gateways go on with what they know, owners with what they own, while it,
 or Ray's head, is down. Whether a listed replica lives is not decided here but by its feed. Operators' orders, the
-epochs of ownership and who ended are in files of the run directory (`cell/act.py`, `ownership/epoch_file.py`,
-`cell/lifecycle_log.py`), which it reads at its start.
+epochs of ownership and who ended are in files of the run directory (`act.py`, `epoch_file.py`, `lifecycle_log.py`),
+which it reads at its start.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ import ray
 from deployments.cell.act import FILE_NAME, Act, Audit
 from deployments.cell.departure import DepartureCause, Ended, MemberKind
 from deployments.cell.departure_tracker import DepartureTracker, Presence
+from deployments.cell.epoch_file import FILE_NAME as EPOCH_FILE_NAME
+from deployments.cell.epoch_file import EpochFile
 from deployments.cell.listing import Listing
 from deployments.cell.orders import OperatorOrders, Orders
+from deployments.cell.owners import Owners, Ownership
 from deployments.cell.scaling_state import ScalingState, ScalingStates
-from deployments.ownership.epoch_file import FILE_NAME as EPOCH_FILE_NAME
-from deployments.ownership.epoch_file import EpochFile
-from deployments.ownership.owners import Owners, Ownership
 from deployments.protocol import ReplicaFacts
 
 NAME = "raylane-directory"

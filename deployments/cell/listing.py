@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from deployments.cell.control import Control
 from deployments.cell.departure import Departures
 from deployments.cell.orders import Orders
+from deployments.cell.owners import Ownership
 from deployments.cell.scaling_state import ScalingState, ScalingSummary
-from deployments.ownership.owners import Ownership
 from deployments.protocol import ReplicaFacts
 
 

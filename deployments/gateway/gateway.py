@@ -21,6 +21,7 @@ from deployments.cell.act import Act
 from deployments.cell.departure import Lost
 from deployments.cell.departure_tracker import Presence, own_presence
 from deployments.cell.listing import Announced, Listing
+from deployments.cell.membership import Epochs, Member, Membership
 from deployments.cell.orders import Orders
 from deployments.gateway.cell_pages import LanesPage, ScalingPage
 from deployments.gateway.exchange import engine_session
@@ -45,7 +46,6 @@ from deployments.gateway.routes import ClientApp, build_cell_app
 from deployments.gateway.service import Service
 from deployments.http.server import HttpServer
 from deployments.openai.endpoints import ENDPOINTS
-from deployments.ownership.membership import Epochs, Member, Membership
 from deployments.ownership.owner_tracker import OwnerTracker
 from deployments.scheduling import Binding, SchedulingPolicy, Snapshot
 from deployments.scheduling.policy import binding_of, policy_of

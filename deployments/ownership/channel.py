@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
 import aiohttp
 
+from deployments.cell.owners import Ownership
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.messages import (
     BEAT_S,
@@ -32,7 +33,6 @@ from deployments.ownership.messages import (
     suspected_of,
     waiting_of,
 )
-from deployments.ownership.owners import Ownership
 from deployments.ownership.roles import Submitter
 from deployments.protocol import ReplicaState
 from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Suspicion

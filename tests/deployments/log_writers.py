@@ -14,11 +14,11 @@ from autoscaling.log.reader import replay as replay_scaling
 from autoscaling.serve.live_forecaster import LiveForecaster
 from deployments.cell.act import Act, ActKind, Audit
 from deployments.cell.departure import MemberKind, Ready
+from deployments.cell.epoch_file import EpochFile
 from deployments.cell.lifecycle_log import FILE_NAME as LIFECYCLE_FILE
 from deployments.cell.lifecycle_log import LifecycleLog
 from deployments.engine.step_log import StepLog
 from deployments.ownership.decision_log import DecisionLog
-from deployments.ownership.epoch_file import EpochFile
 from deployments.scheduling.recorder import RecordingScheduler
 from deployments.scheduling.replay import replay
 from deployments.telemetry.journal import Journal

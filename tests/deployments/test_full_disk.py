@@ -37,7 +37,7 @@ USERS = {
     "deployments/engine/step_log.py": ("steps",),
     "deployments/cell/act.py": ("controls",),
     "autoscaling/forecast/history.py": ("arrivals",),
-    "deployments/ownership/epoch_file.py": ("epochs",),
+    "deployments/cell/epoch_file.py": ("epochs",),
     "deployments/cell/lifecycle_log.py": ("departure_tracker",),
 }
 """Where they are written."""

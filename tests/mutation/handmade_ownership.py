@@ -88,7 +88,7 @@ OWNERSHIP = [
         ),
     ),
     *patches_in(
-        "deployments/ownership/owners.py",
+        "deployments/cell/owners.py",
         (
             "a second claim to an epoch deposes the rightful owner",
             "(owner is None or epoch > owner.epoch)",

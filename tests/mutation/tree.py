@@ -5,8 +5,21 @@ import shutil
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-MUTATED = ("deployments/scheduling", "deployments/ownership")
-TESTS = ("tests/deployments/scheduling", "tests/deployments/ownership")
+MUTATED = (
+    "deployments/scheduling/*.py",
+    "deployments/ownership/*.py",
+    "deployments/cell/owners.py",
+    "deployments/cell/epoch_file.py",
+    "deployments/cell/membership.py",
+)
+TESTS = (
+    "tests/deployments/scheduling",
+    "tests/deployments/ownership",
+    "tests/deployments/cell/test_owners.py",
+    "tests/deployments/cell/test_owners_schedules.py",
+    "tests/deployments/cell/test_epoch_file.py",
+    "tests/deployments/cell/test_membership.py",
+)
 _PARTS = ("autoscaling", "benchmarks", "cli", "cluster", "deployments", "infra", "tests", "pyproject.toml")
 _IGNORED = shutil.ignore_patterns("__pycache__", ".hypothesis")
 
@@ -25,10 +38,7 @@ def copy_tree(to: Path) -> Path:
 def sources() -> list[str]:
     """The modules that are mutated, as paths from the root, sorted."""
     return sorted(
-        str(path.relative_to(ROOT))
-        for package in MUTATED
-        for path in (ROOT / package).glob("*.py")
-        if path.name != "__init__.py"
+        str(path.relative_to(ROOT)) for pattern in MUTATED for path in ROOT.glob(pattern) if path.name != "__init__.py"
     )
 
 

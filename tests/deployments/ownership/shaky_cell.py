@@ -11,12 +11,12 @@ from typing import cast
 import aiohttp
 
 from cluster.spec import EngineSettings, Model
+from deployments.cell.owners import Owners
 from deployments.engine.fence import Fence
 from deployments.gateway.cell_pages import LanesPage
 from deployments.ownership.booking import Running, read_booking
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.owner_tracker import ClaimFailed, Overtaken, OwnerTracker
-from deployments.ownership.owners import Owners
 from deployments.ownership.pending_request import QueueTimeout, Rejected
 from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, ReplicaFacts, ReplicaState
 from deployments.scheduling import Binding, Ending, Lease, Request, SchedulingPolicy

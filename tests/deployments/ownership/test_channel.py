@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 
+from deployments.cell.owners import Ownership
 from deployments.ownership import channel
 from deployments.ownership.booking import Booking, booking_of, read_booking
 from deployments.ownership.channel import MessageOutbox, NotOwner, RemoteOwner
@@ -28,7 +29,6 @@ from deployments.ownership.messages import (
     placed_of,
     waiting_of,
 )
-from deployments.ownership.owners import Ownership
 from deployments.scheduling import Admission, AdmissionKind, Ending, Lease, PickReason, Placement, RejectCause, Request
 
 COUNTS = st.integers(0, 1 << 40)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from deployments.cell.owners import Ownership
 from deployments.ownership.channel import RemoteOwner
 from deployments.ownership.messages import (
     Admitted,
@@ -18,7 +19,6 @@ from deployments.ownership.messages import (
     decode,
     placed_of,
 )
-from deployments.ownership.owners import Ownership
 from deployments.scheduling import Admission, AdmissionKind, Ending, Lease, PickReason, Placement, Request
 
 

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 import pytest
 
+from deployments.cell.owners import Ownership
 from deployments.ownership import messages
-from deployments.ownership.owners import Ownership
 from tests.deployments.gateway.fake_engine import DONE, event, pieces, waiting
 from tests.deployments.gateway.rig import ASK, CREDENTIALS, SECRET, Rig, until
 from tests.deployments.ownership.conftest import Cell

@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from deployments.cell.owners import Ownership
 from deployments.ownership.channel import NotOwner, RemoteOwner
 from deployments.ownership.messages import (
     LANES_PATH,
@@ -26,7 +27,6 @@ from deployments.ownership.messages import (
     decode,
     encode,
 )
-from deployments.ownership.owners import Ownership
 from deployments.protocol import ReplicaState
 from deployments.scheduling import Admission, AdmissionKind, Ending, Lease, PickReason, Placement, RejectCause, Request
 from tests.deployments.gateway.rig import until

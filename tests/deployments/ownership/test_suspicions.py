@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from deployments.cell.owners import Ownership
 from deployments.ownership.channel import RemoteOwner, Session
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.messages import Message, Suspected, decode
-from deployments.ownership.owners import Ownership
 from deployments.ownership.suspicions import Known
 from deployments.protocol import ReplicaState
 from deployments.scheduling import Ending, Lease, RejectCause, Request, SchedulingPolicy, Suspicion

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from deployments.ownership.membership import JOIN_EVERY_S
+from deployments.cell.membership import JOIN_EVERY_S
 from tests.live.clients import Answer, ask, clients
 from tests.live.cluster import LiveCluster, eventually
 from tests.smoke.simulated.conftest import BIG, REPLICAS, SEATS

@@ -1,7 +1,7 @@
 """Owners: an epoch is issued once, a stale gateway deposes nobody, and every model gets a living owner whom the others
 follow."""
 
-from deployments.ownership.owners import SETTLE_S, UNRESPONSIVE_AFTER_S, Owners, Ownership
+from deployments.cell.owners import SETTLE_S, UNRESPONSIVE_AFTER_S, Owners, Ownership
 
 MODELS = ("m1", "m2")
 GATEWAYS = ("g1", "g2", "g3")

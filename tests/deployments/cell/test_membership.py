@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from deployments.cell import membership
 from deployments.cell.departure_tracker import own_presence
-from deployments.ownership import membership
-from deployments.ownership.membership import Epochs, Member, Membership
+from deployments.cell.membership import Epochs, Member, Membership
 
 
 class Directory:

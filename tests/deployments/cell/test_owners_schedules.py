@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from deployments.ownership.owners import SETTLE_S, Owners, Ownership
+from deployments.cell.owners import SETTLE_S, Owners, Ownership
 
 MODELS = ("m1", "m2")
 GATEWAYS = ("g1", "g2", "g3")

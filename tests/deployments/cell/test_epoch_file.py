@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deployments.ownership.epoch_file import EpochFile
+from deployments.cell.epoch_file import EpochFile
 
 
 def test_what_one_directory_wrote_the_next_one_reads(tmp_path: Path) -> None:
