@@ -12,12 +12,11 @@ from collections.abc import Callable
 
 from cluster.spec import Model
 from deployments.cell.departure import Lost
-from deployments.ownership.booking import Losses, booking_of
-from deployments.ownership.lane_owner import LaneOwner
+from deployments.ownership.handover import Known, Losses, booking_of
+from deployments.ownership.lane_owner import LaneOwner, now_s
 from deployments.ownership.pending_request import PendingRequest, QueueTimeout, Rejected, lost_with
 from deployments.ownership.replicas import Replicas
 from deployments.ownership.roles import Owner
-from deployments.ownership.suspicions import Known
 from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, FirstTokens, ReplicaFacts, ReplicaState
 from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Snapshot, Suspicion
 
@@ -70,7 +69,7 @@ class Dispatcher:
         if isinstance(before, LaneOwner) and before is not owner:
             before.close()
         if isinstance(owner, LaneOwner):
-            owner.telling.begin(self.suspicions)
+            owner.telling.begin(self.suspicions, now_s())
             owner.cordon(self.replicas.cordoned)
             if self._ready_at_s is not None:
                 owner.expect_replica(self._ready_at_s)

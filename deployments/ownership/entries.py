@@ -36,7 +36,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from deployments.ownership.booking import Running
+from deployments.ownership.handover import Running
 from deployments.ownership.roles import Submitter
 from deployments.scheduling import Admission, Ending, Lease, SchedulerContract
 
@@ -173,6 +173,17 @@ class Entries:
         """What waited has a lease, under the next attempt."""
         self._change(entry, EntryState.RUNNING)
         entry.lease, entry.attempt = lease, lease.attempt
+
+    def left_lane(self, request_id: str, lease: Lease | None = None) -> Submitter:
+        """A request that waited does so no more: it was placed, or given up. Returns whoever held it."""
+        entry = self._entries[request_id]
+        submitter = entry.submitter
+        assert submitter is not None
+        if lease is None:
+            self.move(entry, EntryState.CLOSED)
+        else:
+            self.place(entry, lease)
+        return submitter
 
     def _change(self, entry: OwnedRequest, state: EntryState) -> None:
         assert state in _NEXT[entry.state], f"{entry.request_id}-{entry.attempt}: {entry.state} -> {state}"

@@ -6,33 +6,29 @@ lease is whose. It decides nothing itself. A lease whose submitter is gone (its 
 says that it ended.
 """
 
+import asyncio
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 
 from deployments.cell.latency import LatencyWindow
 from deployments.cell.scaling_facts import LatencySignals
-from deployments.ownership.booking import Running, usage_of
 from deployments.ownership.decision_log import DecisionLog
 from deployments.ownership.entries import OVER, Adoption, Entries, EntryState, OwnedRequest, split
+from deployments.ownership.handover import Running, Telling, usage_of
 from deployments.ownership.replicas import Replicas, cordon
 from deployments.ownership.roles import Channels, Submitter
-from deployments.ownership.suspicions import Telling
-from deployments.ownership.timer import Timer, now_s
 from deployments.protocol import Finished, ReplicaFacts, ReplicaState
-from deployments.scheduling import (
-    Binding,
-    Capacity,
-    Ending,
-    Lease,
-    Request,
-    Scheduler,
-    SchedulerContract,
-    SchedulingPolicy,
-    Snapshot,
-)
+from deployments.scheduling import Binding, Capacity, Ending, Lease, Request, Scheduler, SchedulingPolicy, Snapshot
+from deployments.scheduling.contract import SchedulerContract
 from deployments.scheduling.recorder import RecordingScheduler
 
 _DEFAULT_BINDING = Binding()
+
+
+def now_s() -> float:
+    """The time; whole nanoseconds, so that a log of it gives the same numbers back."""
+    return time.monotonic_ns() / 1e9
 
 
 class LaneOwner:
@@ -61,7 +57,8 @@ class LaneOwner:
         self.telling = Telling(self.scheduler, self._channels)
         self._latencies = LatencyWindow()
         self._closed = False
-        self._timer = Timer(self._step)
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_s = 0.0
 
     def configure(self, policy: SchedulingPolicy, binding: Binding) -> None:
         """Changes the policy; what waits keeps waiting."""
@@ -133,8 +130,7 @@ class LaneOwner:
             self._step()
 
     def refused(self, submitter: Submitter, lease: Lease, state: ReplicaState | None) -> None:
-        """The replica took no work (it drains; None: no connection): the request waits again, before all others of its
-        lane."""
+        """The replica took no work (it drains; None: no connection): the request waits again, first in its lane."""
         self.replica_state(lease.replica_id, state)
         self.again(submitter, lease)
 
@@ -164,7 +160,7 @@ class LaneOwner:
     def join(self, submitter: Submitter, gateway_id: str, channel: int) -> bool:
         """Another gateway's channel opens, which wants to be told when this owner decides nothing more. False where a
         later one came first."""
-        return self._channels.open(submitter, gateway_id, channel) and self.telling.greet(submitter)
+        return self._channels.open(submitter, gateway_id, channel) and self.telling.greet(submitter, now_s())
 
     def left(self, submitter: Submitter) -> None:
         """A submitter is gone: what waits for it is given up, what runs for it stands until its replica says that it
@@ -239,7 +235,8 @@ class LaneOwner:
     def close(self) -> None:
         """Decides nothing more: another gateway owns the model."""
         self._closed = True
-        self._timer.stop()
+        if self._timer is not None:
+            self._timer.cancel()
         self._channels.end_all()
         if self._log is not None:
             self._log.close()
@@ -296,23 +293,26 @@ class LaneOwner:
             return
         step = self.scheduler.step(now_s())
         for request in step.expired:
-            self._left_lane(request.request_id).expired(request.request_id)
+            self.entries.left_lane(request.request_id).expired(request.request_id)
         for gone in step.turned_away:
-            self._left_lane(gone.request.request_id).admitted(gone.request.request_id, gone.admission)
+            self.entries.left_lane(gone.request.request_id).admitted(gone.request.request_id, gone.admission)
         for placement in step.placements:
-            submitter = self._left_lane(placement.request.request_id, placement.lease)
+            submitter = self.entries.left_lane(placement.request.request_id, placement.lease)
             submitter.placed(placement, self.replicas.url_of(placement.replica_id) or "")
         self.telling.tell(step.suspicions)
-        self._timer.set(self.scheduler.next_wakeup())
+        self._set_timer(self.scheduler.next_wakeup())
 
-    def _left_lane(self, request_id: str, lease: Lease | None = None) -> Submitter:
-        """Whoever held a request that waited, and waits no more."""
-        entry = self.entries.get(request_id)
-        assert entry is not None
-        submitter = entry.submitter
-        assert submitter is not None
-        if lease is None:
-            self.entries.move(entry, EntryState.CLOSED)
-        else:
-            self.entries.place(entry, lease)
-        return submitter
+    def _set_timer(self, at_s: float | None) -> None:
+        """`_step` is to be called then, though nothing else happens; None: not at all. An earlier time stays set."""
+        if self._timer is not None:
+            if at_s is not None and self._timer_s <= at_s:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if at_s is not None:
+            self._timer_s = at_s
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, at_s - now_s()), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._step()

@@ -16,10 +16,10 @@ from typing import Any, Protocol
 import aiohttp
 
 from deployments.cell.owners import Ownership
-from deployments.ownership.booking import Running, read_booking
 from deployments.ownership.channel import NotOwner, RemoteOwner
 from deployments.ownership.decision_log import DecisionLog, in_file_name
 from deployments.ownership.dispatcher import Dispatcher
+from deployments.ownership.handover import Running, read_booking
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.protocol import CLAIM_PATH, STALE_EPOCH_CODE, ReplicaFacts
 from deployments.scheduling import Binding, SchedulingPolicy

@@ -114,7 +114,7 @@ OWNERSHIP = [
         ("a closed outbox drops what is in it", "while not self._closed or self._lines:", "while not self._closed:"),
     ),
     *patches_in(
-        "deployments/ownership/booking.py",
+        "deployments/ownership/handover.py",
         ("a death is counted again at every word of it", "dead - self._dead, dead", "dead, dead"),
     ),
 ]

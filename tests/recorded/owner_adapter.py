@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
-from deployments.ownership import timer
-from deployments.ownership.booking import Booking, Running
+from deployments.ownership import lane_owner
+from deployments.ownership.handover import Booking, Running
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.protocol import Finished, ReplicaFacts, ReplicaState
 from deployments.scheduling import Admission, Binding, Ending, Lease, Placement, Suspicion
@@ -18,7 +18,7 @@ from tests.recorded.scheduler_adapter import Plain, plain_admission, policy_from
 
 
 class _Time:
-    """Stands in for the modules `time` and `asyncio` in `timer.py`, and for the event loop and its timer's handle."""
+    """Stands in for the modules `time` and `asyncio` in `lane_owner.py`, for the event loop and its timer's handle."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -99,7 +99,7 @@ class RecordedOwner:
         """Feeds one input; returns what the gateways are told, in its order."""
         self._time.now = now
         self._reported.clear()
-        with mock.patch.multiple(timer, time=self._time, asyncio=self._time):
+        with mock.patch.multiple(lane_owner, time=self._time, asyncio=self._time):
             self._apply(name, given, now)
         return list(self._reported)
 

@@ -2,8 +2,8 @@
 
 import time
 
-from deployments.ownership.booking import Booking, Running
 from deployments.ownership.entries import EntryState
+from deployments.ownership.handover import Booking, Running
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.protocol import Finished, ReplicaFacts
 from deployments.scheduling import Admission, Lease, Placement, Request

@@ -14,8 +14,8 @@ from cluster.spec import EngineSettings, Model
 from deployments.cell.owners import Owners
 from deployments.engine.fence import Fence
 from deployments.gateway.cell_pages import LanesPage
-from deployments.ownership.booking import Running, read_booking
 from deployments.ownership.dispatcher import Dispatcher
+from deployments.ownership.handover import Running, read_booking
 from deployments.ownership.owner_tracker import ClaimFailed, Overtaken, OwnerTracker
 from deployments.ownership.pending_request import QueueTimeout, Rejected
 from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, ReplicaFacts, ReplicaState

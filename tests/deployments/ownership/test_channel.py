@@ -11,8 +11,8 @@ from hypothesis import given
 
 from deployments.cell.owners import Ownership
 from deployments.ownership import channel
-from deployments.ownership.booking import Booking, booking_of, read_booking
 from deployments.ownership.channel import MessageOutbox, NotOwner, RemoteOwner
+from deployments.ownership.handover import Booking, booking_of, read_booking
 from deployments.ownership.messages import (
     BEAT_S,
     LANES_PATH,

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from deployments.ownership import owner_tracker
-from deployments.ownership.booking import Booking, Running
+from deployments.ownership.handover import Booking, Running
 from deployments.ownership.owner_tracker import ClaimFailed, Overtaken, claim, overtaken_by
 from deployments.protocol import CLAIM_PATH, STALE_EPOCH_CODE, ReplicaFacts
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from cluster.spec import EngineSettings, Model
-from deployments.ownership.booking import booking_of
 from deployments.ownership.dispatcher import Dispatcher
+from deployments.ownership.handover import booking_of
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.pending_request import QueueTimeout, Rejected
 from deployments.ownership.roles import Submitter

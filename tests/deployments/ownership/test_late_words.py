@@ -10,7 +10,7 @@ import pytest
 
 from deployments.cell.owners import Ownership
 from deployments.ownership import owner_tracker as module
-from deployments.ownership.booking import Running
+from deployments.ownership.handover import Running
 from deployments.ownership.owner_tracker import Overtaken, OwnerTracker
 from deployments.scheduling import Binding, Lease, SchedulingPolicy
 from tests.deployments.ownership.dispatcher_rig import Dispatcher, facts, make_dispatcher, request

@@ -11,9 +11,9 @@ from aiohttp import web
 from cluster.spec import EngineSettings, Model
 from deployments.cell.owners import Ownership
 from deployments.ownership import owner_tracker as module
-from deployments.ownership.booking import Booking
 from deployments.ownership.channel import NotOwner
 from deployments.ownership.dispatcher import Dispatcher
+from deployments.ownership.handover import Booking
 from deployments.ownership.owner_tracker import OwnerTracker
 from deployments.protocol import CLAIM_PATH, STALE_EPOCH_CODE, ReplicaFacts
 from deployments.scheduling import Binding, SchedulingPolicy

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from deployments.ownership import entries as module
-from deployments.ownership.booking import Running
 from deployments.ownership.channel import Session
 from deployments.ownership.entries import Entries, EntryState
+from deployments.ownership.handover import Running
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.messages import (
     Admitted,

@@ -1,16 +1,20 @@
-"""What an engine is told of a lease with its request, so that an owner that takes over can rebuild its books from what
-the engines report.
+"""What outlives an owner of a model, so that the next one can go on.
 
-Also what is counted as lost, by the same account. Pure.
+A lease goes to its engine as a `Booking`, with the request: from what the engines then report an owner that takes over
+rebuilds its books. What is lost is counted by the same bookings. Of queries of death (`scheduling/suspects.py`) each
+gateway keeps a copy of what the owner tells, and hands it to its own scheduler when it becomes the owner.
 """
 
 import json
+import logging
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from deployments.ownership.roles import Channels, Submitter
 from deployments.protocol import Finished
-from deployments.scheduling import Lease, Request, Usage
+from deployments.scheduling import Lease, Request, SchedulerContract, Suspicion, Usage
+from deployments.scheduling.suspects import MAX
 
 _MAX_CHARS = 2_048
 
@@ -176,3 +180,65 @@ class Losses:
     def _count(self, booking: Booking) -> None:
         self.requests += 1
         self.tokens += booking.tokens
+
+
+log = logging.getLogger("raylane.suspects")
+
+
+class Known:
+    """A gateway's copy, on its own clock; the newest `MAX`."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[str, Suspicion] = {}
+
+    def take(self, reported: Iterable[Suspicion]) -> None:
+        """The owner's word. One without deaths is clear again."""
+        for one in reported:
+            self._by_key.pop(one.key, None)
+            if one.deaths:
+                self._by_key[one.key] = one
+            if len(self._by_key) > MAX:
+                del self._by_key[next(iter(self._by_key))]
+
+    def all(self) -> tuple[Suspicion, ...]:
+        """The oldest first; what should be forgotten by now may be among them."""
+        return tuple(self._by_key.values())
+
+
+class Telling:
+    """The owner's part: tells all gateways what has changed, `here` the one that it runs in, and sounds the alarm at a
+    ban."""
+
+    def __init__(self, scheduler: SchedulerContract, channels: Channels) -> None:
+        self.here = Known()
+        self._scheduler = scheduler
+        self._channels = channels
+
+    def begin(self, here: Known, now: float) -> None:
+        """The owner's gateway is known: what it has heard of owners before comes with it."""
+        self.here = here
+        for one in here.all():
+            self._scheduler.recall(one, now)
+
+    def greet(self, submitter: Submitter, now: float) -> bool:
+        """A gateway has just come: it hears of all."""
+        if suspects := self._scheduler.suspicions(now):
+            submitter.suspected(suspects)
+        return True
+
+    def tell(self, news: tuple[Suspicion, ...]) -> None:
+        """What a step of the scheduler has changed."""
+        if not news:
+            return
+        self.here.take(news)
+        for submitter in self._channels.open_ones:
+            submitter.suspected(news)
+        for one in news:
+            if one.banned:
+                log.error(
+                    "ALARM: query of death: %d replicas died while a body of digest %s ran; it is refused from now on",
+                    one.deaths,
+                    one.key,
+                )
+            elif one.deaths:
+                log.warning("a replica died while a body of digest %s ran", one.key)
