@@ -35,6 +35,7 @@ from planning.tune.choice import choose
 from planning.tune.search import Budget, Search
 from planning.tune.trial import Candidate, TrialResult, TuningTrial
 from planning.tune.trial_runner import TrialRunner
+from planning.workload.scaling import LengthLimits
 from planning.workload.servegen import drawn_trace, read_tables
 from planning.workload.trace import Trace
 
@@ -61,7 +62,9 @@ def case(trace: Trace, spec: ClusterSpec | None = None) -> TuningCase:
     """The spec's model on that traffic."""
     spec = spec or load_spec(SPEC)
     model = spec.models[0]
-    return case_of(spec, model, costs(), workload_of(trace, spec, model), START_UP_S)
+    engine = costs().engine
+    limits = LengthLimits(model.settings.max_model_len, engine.kv_tokens, engine.block_tokens, fit=True)
+    return case_of(spec, model, costs(), workload_of(trace, spec, model, limits), START_UP_S)
 
 
 DAY_S = 86_400.0

@@ -1,6 +1,7 @@
 """What several planning commands share: the spec's model, the cost file, the traffic that is chosen, and where results
 are written."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -8,13 +9,14 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from cli.console import errors, fail
+from cli.console import console, errors, fail
 from cluster.spec import ClusterSpec, Model, SpecError, load_spec
 from deployments.engine_model.cost_file import CostFile, read_cost_file
 from deployments.engine_model.fits import misfits
 from planning.report.file import ReportFileError, check_place
+from planning.workload.changes import REJECTED, TraceChange
 from planning.workload.formats import FORMATS
-from planning.workload.scaling import first_requests, load_scaled, time_scaled, window
+from planning.workload.scaling import LengthLimits, first_requests, load_scaled, time_scaled, window
 from planning.workload.trace import Trace, TraceError
 from planning.workload.traces import read_requests
 
@@ -107,6 +109,14 @@ StartUp = Annotated[
         help="How long a replica takes to start. Default: the simulated engine's start_up_s, else 60.",
     ),
 ]
+FitLengths = Annotated[
+    bool,
+    typer.Option(
+        "--fit-lengths",
+        help="Shrink all lengths by one factor, so that the longest request fits the model's context. Without it, what "
+        "is too long is rejected.",
+    ),
+]
 Seed = Annotated[
     int | None, typer.Option(min=0, help="Seed of --load-scale and of a traffic file. Default: 0, and the file's own.")
 ]
@@ -140,6 +150,21 @@ def chosen_requests(path: Path, choice: TrafficOptions) -> Trace:
             f"{path}: no requests are left after --from {choice.from_s:g}{ends}, --load-scale {choice.load_scale:g}"
         )
     return trace
+
+
+def length_limits(model: Model, costs: CostFile, fit_lengths: bool) -> LengthLimits:
+    """What requests must fit on the engine of the cost file."""
+    engine = costs.engine
+    return LengthLimits(model.settings.max_model_len, engine.kv_tokens, engine.block_tokens, fit_lengths)
+
+
+def show_changes(changes: Sequence[TraceChange], of: str = "the trace") -> None:
+    """What was changed on the way from the file to the traffic, on stdout."""
+    if changes:
+        console.print(f"changes to {of}:")
+    for change in changes:
+        style = "bold yellow" if change.kind in REJECTED else None
+        console.print(f"  {change.kind.value}: {escape(str(change))}", style=style)
 
 
 def scaled(trace: Trace, choice: TrafficOptions) -> Trace:

@@ -18,6 +18,7 @@ from cli.console import console, fail
 from cli.options import (
     AsJson,
     Costs,
+    FitLengths,
     FromS,
     Limit,
     LoadScale,
@@ -34,15 +35,18 @@ from cli.options import (
     chosen_model,
     chosen_requests,
     engine_costs,
+    length_limits,
     replica_count,
+    show_changes,
 )
 from cli.simulation_report import check_report, facts_of, save_report
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile, CostFileError
 from planning.simulation import Simulation, simulation_of
-from planning.simulator.outcome import Figures, SimulationOutcome, figures
+from planning.simulator.outcome import Figures, SimulationOutcome, rejections_of
 from planning.simulator.sampler import Sampler
 from planning.simulator.workload import Workload, WorkloadError, workload_of
+from planning.workload.changes import rejections
 from planning.workload.trace import TraceError
 
 SCHEMA_VERSION = 1
@@ -72,6 +76,7 @@ def simulate(
     limit: Limit = None,
     time_scale: TimeScale = 1.0,
     load_scale: LoadScale = 1.0,
+    fit_lengths: FitLengths = False,
     seed: Seed = None,
     report: Report = None,
     price_per_gpu_hour: PricePerGpuHour = None,
@@ -84,16 +89,15 @@ def simulate(
     check_report(report, published_error)
     spec, chosen = chosen_model(spec_file, model)
     traffic = TrafficOptions(from_s, to_s, limit, time_scale, load_scale, seed)
-    gathered = _gathered(spec, chosen, costs, trace, traffic)
+    gathered = _gathered(spec, chosen, costs, trace, traffic, fit_lengths)
     case = _case(spec_file, spec, chosen, gathered, replicas, fixed, start_up_s, fail_at or [])
     sampler = None if report is None else Sampler()
     out = _run(case, sampler)
     if report is not None and sampler is not None:
         policy = case.in_words() if case.scales else None
-        files = (trace, gathered.cost_path)
-        facts = facts_of(
-            spec, chosen, gathered.cost, files, case.replicas, load_scale, price_per_gpu_hour, published_error, policy
-        )
+        files, changes = (trace, gathered.cost_path), case.work.changes
+        prices = (price_per_gpu_hour, published_error)
+        facts = facts_of(spec, chosen, gathered.cost, files, case.replicas, load_scale, *prices, changes, policy)
         save_report(report, facts, out, case.work, case.lanes, sampler.samples())
     _tell(case, gathered.cost, out, as_json)
 
@@ -107,7 +111,9 @@ class _Gathered:
     work: Workload
 
 
-def _gathered(spec: ClusterSpec, model: Model, costs: Path | None, trace: Path, traffic: TrafficOptions) -> _Gathered:
+def _gathered(
+    spec: ClusterSpec, model: Model, costs: Path | None, trace: Path, traffic: TrafficOptions, fit_lengths: bool
+) -> _Gathered:
     """Reads it all. Ends the command where something cannot be used."""
     try:
         cost_path, cost = engine_costs(spec, model, costs)
@@ -115,7 +121,8 @@ def _gathered(spec: ClusterSpec, model: Model, costs: Path | None, trace: Path, 
     except (CostFileError, TraceError) as error:
         fail(str(error), code=2)
     try:
-        return _Gathered(cost_path, cost, workload_of(requests, spec, model))
+        limits = length_limits(model, cost, fit_lengths)
+        return _Gathered(cost_path, cost, workload_of(requests, spec, model, limits))
     except WorkloadError as error:
         fail(f"{trace}: {error}", code=2)
 
@@ -149,14 +156,13 @@ def _run(case: Simulation, sampler: Sampler | None) -> SimulationOutcome:
 
 
 def _tell(case: Simulation, cost: CostFile, out: SimulationOutcome, as_json: bool) -> None:
-    slo_s = case.work.ttft_slo_s
-    lines = [figures(name, out, slo_s, out.lane == number) for number, name in enumerate(case.lanes)]
-    lines.append(figures("all", out, slo_s, np.ones(len(case.work), dtype=np.bool_)))
+    lines = case.figures(out)
     scaled = case.scaled_figures(out) if case.scales else None
     if as_json:
-        shown = _report(cost, case.replicas, out, lines) | ({} if scaled is None else {"autoscaling": scaled})
+        shown = _report(case, cost, out, lines) | ({} if scaled is None else {"autoscaling": scaled})
         console.print_json(json.dumps(shown))
         return
+    show_changes(case.work.changes)
     _show(f"{case.model.name}{', ' if case.scales else ' on '}{case.in_words()}", cost, out, lines)
     if scaled is not None:
         show_scaling(scaled)
@@ -172,10 +178,12 @@ def show_scaling(reported: Mapping[str, Any]) -> None:
     )
 
 
-def _report(cost: CostFile, replicas: int, out: SimulationOutcome, lines: list[Figures]) -> dict[str, Any]:
+def _report(case: Simulation, cost: CostFile, out: SimulationOutcome, lines: list[Figures]) -> dict[str, Any]:
     return {
         "schema": SCHEMA_VERSION,
-        "replicas": replicas,
+        "replicas": case.replicas,
+        "changes": [change.as_json() for change in case.work.changes],
+        "rejections": rejections(case.work.changes) | rejections_of(out),
         "costs": {"basis": cost.basis, "hardware": cost.hardware, "error": cost.error},
         "simulated_s": out.ended_s,
         "preemptions": out.preemptions,

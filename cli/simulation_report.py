@@ -19,6 +19,7 @@ from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.sampler import Samples
 from planning.simulator.timeline import counts_of
 from planning.simulator.workload import Workload
+from planning.workload.changes import TraceChange
 
 
 def check_report(report: Path | None, published_error: Path | None) -> None:
@@ -42,6 +43,7 @@ def facts_of(
     load_scale: float,
     usd_per_hour: float | None,
     published_error: Path | None,
+    changes: tuple[TraceChange, ...],
     scaling: str | None = None,
 ) -> RunFacts:
     """`files`: the trace and the cost file. `usd_per_hour`: instead of the price in the model's pool. `scaling`: which
@@ -63,6 +65,7 @@ def facts_of(
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         published=None if published_error is None else read_published(published_error),
         scaling=scaling,
+        changes=changes,
     )
 
 

@@ -10,13 +10,33 @@ import typer
 from rich.table import Table
 
 from cli.console import console, fail
-from cli.options import FromS, Limit, LoadScale, Seed, TimeScale, ToS, TrafficOptions, chosen_requests
+from cli.options import (
+    FitLengths,
+    FromS,
+    Limit,
+    LoadScale,
+    Seed,
+    TimeScale,
+    ToS,
+    TrafficOptions,
+    chosen_requests,
+    show_changes,
+)
 from planning.workload.lengths import IntArray
+from planning.workload.scaling import LengthLimits, within
 from planning.workload.trace import LABELS, Trace, TraceError
 from planning.workload.traces import write_trace
 from planning.workload.traffic import TrafficFile
 
 _PEAK_S = 600.0
+
+
+Context = Annotated[
+    int | None,
+    typer.Option(
+        min=16, help="A model's context in tokens: longer requests are rejected, or with --fit-lengths shrunk."
+    ),
+]
 
 
 def traffic(
@@ -30,6 +50,8 @@ def traffic(
     limit: Limit = None,
     time_scale: TimeScale = 1.0,
     load_scale: LoadScale = 1.0,
+    context: Context = None,
+    fit_lengths: FitLengths = False,
     seed: Seed = None,
 ) -> None:
     """Generate the requests of a traffic file, or read a trace; summarise them, or write them to a file."""
@@ -38,10 +60,17 @@ def traffic(
         return
     if file is None:
         fail("FILE is missing", hint="raylane traffic infra/traffic/day.yaml", code=2)
+    if fit_lengths and context is None:
+        fail("--fit-lengths: to which context? needed: --context TOKENS", code=2)
     try:
         trace = chosen_requests(file, TrafficOptions(from_s, to_s, limit, time_scale, load_scale, seed))
     except TraceError as error:
         fail(str(error), code=2)
+    if context is not None:
+        trace = within(trace, LengthLimits(context, fit=fit_lengths))
+    show_changes(trace.changes)
+    if not len(trace):
+        fail(f"{file}: no request fits --context {context}", hint="--fit-lengths", code=2)
     _show(file, trace)
     if out is not None:
         try:

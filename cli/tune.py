@@ -19,6 +19,7 @@ from cli.console import console, errors, fail
 from cli.options import (
     AsJson,
     Costs,
+    FitLengths,
     FromS,
     Limit,
     LoadScale,
@@ -32,6 +33,7 @@ from cli.options import (
     TraceFile,
     TrafficOptions,
     check_outputs,
+    show_changes,
 )
 from cli.simulation_report import price_of
 from cli.tune_inputs import Inputs, gathered, trusted
@@ -93,6 +95,7 @@ def tune(
     limit: Limit = None,
     time_scale: TimeScale = 1.0,
     load_scale: LoadScale = 1.0,
+    fit_lengths: FitLengths = False,
     seed: SearchSeed = 0,
     price_per_gpu_hour: PricePerGpuHour = None,
     max_error: MaxError = MAX_TTFT,
@@ -106,7 +109,7 @@ def tune(
     trust = trusted(spec_file, model, error, (max_error, max_capacity_error), anyway)
     check_outputs(out=out, report=report)
     traffic = TrafficOptions(from_s, to_s, limit, time_scale, load_scale, seed)
-    inputs = gathered(spec_file, model, costs, trace, traffic, start_up_s, history)
+    inputs = gathered(spec_file, model, costs, trace, traffic, start_up_s, history, fit_lengths)
     calm_garbage_collector()
     began_s, case = time.perf_counter(), inputs.case
     runner = TrialRunner(case, time.perf_counter)
@@ -118,7 +121,7 @@ def tune(
     suggestion = _suggestion(inputs, advice)
     diff = None if suggestion is None else suggestion.diff
     if as_json:
-        console.print_json(json.dumps(advice.as_json() | {"diff": diff}))
+        console.print_json(json.dumps(advice.as_json() | inputs.changes_as_json() | {"diff": diff}))
     else:
         show(advice, inputs, diff)
     problems = [] if out is None else _write_spec(out, inputs, suggestion)
@@ -190,6 +193,7 @@ def _save_report(
         version=f"{version('raylane')}, scheduler {code_hash()}",
         command=shlex.join(["raylane", *sys.argv[1:]]),
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        changes=case.work.changes,
     )
     try:
         write_report(path, render(advice, runner.load, facts))
@@ -208,6 +212,8 @@ _BASES = {
 
 def show(advice: Advice, inputs: Inputs, diff: str | None) -> None:
     """Everything; `diff` is None where the spec could not be edited."""
+    show_changes(inputs.case.work.changes)
+    show_changes(inputs.history_changes, "--history")
     reported = headline(advice)
     hours = advice.span_s / 3600
     console.print(

@@ -11,6 +11,7 @@ from cli.options import (
     chosen_model,
     chosen_requests,
     engine_costs,
+    length_limits,
     scaled,
 )
 from cluster.spec import ClusterSpec, Model
@@ -21,6 +22,7 @@ from planning.tune.advice import Trust, judge
 from planning.tune.case import CaseError, TuningCase, case_of, history_of_trace, own_and_defaults, space_of
 from planning.tune.space import Space
 from planning.tune.trial import Candidate
+from planning.workload.changes import TraceChange
 from planning.workload.trace import Trace, TraceError
 from planning.workload.traces import read_trace
 
@@ -31,7 +33,7 @@ REFUSED = 3
 @dataclass(frozen=True)
 class Inputs:
     """`text`: of the spec's file, with its own line ends. `own` is None where the spec keeps a fixed number of
-    replicas."""
+    replicas. `history_changes`: what was changed in the traffic of the days before."""
 
     spec_file: Path
     text: str
@@ -43,6 +45,14 @@ class Inputs:
     own: Candidate | None
     defaults: Candidate
     space: Space
+    history_changes: tuple[TraceChange, ...] = ()
+
+    def changes_as_json(self) -> dict[str, object]:
+        """What was changed in the traffic."""
+        return {
+            "changes": [change.as_json() for change in self.case.work.changes],
+            "history_changes": [change.as_json() for change in self.history_changes],
+        }
 
 
 def trusted(
@@ -74,23 +84,22 @@ def gathered(
     choice: TrafficOptions,
     start_up_s: float | None,
     history: Path | None,
+    fit_lengths: bool = False,
 ) -> Inputs:
     """Reads it all. Ends the command where something can not be used."""
     spec, chosen = chosen_model(spec_file, model)
     try:
         cost_path, cost = engine_costs(spec, chosen, costs)
-        work = workload_of(chosen_requests(trace, choice), spec, chosen)
-        before = (
-            None
-            if history is None
-            else _ending_at_zero(scaled(read_trace(history), choice), spec.scheduling.decode_weight)
-        )
+        limits = length_limits(chosen, cost, fit_lengths)
+        work = workload_of(chosen_requests(trace, choice), spec, chosen, limits)
+        past = None if history is None else scaled(read_trace(history), choice)
+        before = None if past is None else _ending_at_zero(past, spec.scheduling.decode_weight)
         case = case_of(spec, chosen, cost, work, start_up_s, before)
         own, defaults = own_and_defaults(spec, chosen)
         text = spec_file.read_bytes().decode("utf-8")
-        return Inputs(
-            spec_file, text, spec, chosen, cost_path, cost, case, own, defaults, space_of(case, own, defaults)
-        )
+        space = space_of(case, own, defaults)
+        changes = () if past is None else past.changes
+        return Inputs(spec_file, text, spec, chosen, cost_path, cost, case, own, defaults, space, changes)
     except (CostFileError, TraceError, WorkloadError, CaseError, PolicyError, ValueError) as problem:
         fail(str(problem), code=2)
 

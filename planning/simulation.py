@@ -15,7 +15,7 @@ from deployments.scheduling.policy import binding_of, policy_of
 from planning.scoring import Score, score
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.fleet import FleetEvent, FleetEventKind
-from planning.simulator.outcome import SimulationOutcome
+from planning.simulator.outcome import Figures, SimulationOutcome, figures_of
 from planning.simulator.sampler import Sampler
 from planning.simulator.scaling import SimulatedScaling
 from planning.simulator.workload import Workload
@@ -71,6 +71,10 @@ class Simulation:
         """Runs all of the traffic; `progress` is given the share of the requests that have arrived."""
         sample = None if sampler is None else sampler.take
         return CellSimulator(self._settings(), self.cost, self.work, progress, sample).run()
+
+    def figures(self, out: SimulationOutcome) -> list[Figures]:
+        """A run in figures: by lane, and of all requests."""
+        return figures_of(out, self.work.ttft_slo_s, self.lanes, self.work.rejected)
 
     def scored(self, out: SimulationOutcome) -> Score:
         """The score of a run, to the last arrival."""

@@ -1,9 +1,11 @@
 """What a report says about a run besides its outcome: what was run, on what the costs rest, what was promised, and what
 an hour costs."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from deployments.telemetry.published_error import Published
+from planning.workload.changes import REJECTED, TraceChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Basis:
 class RunFacts:
     """See the module. `sequences` is max_num_seqs of one engine; `version` that of the code, `made` when the report was
     (UTC). `replicas` run all the time, or from the start where `scaling` tells which policy then decides, and within
-    what."""
+    what. `changes`: what was changed between the trace and what was simulated."""
 
     spec: str
     model: str
@@ -69,6 +71,7 @@ class RunFacts:
     made: str
     published: Published | None = None
     scaling: str | None = None
+    changes: tuple[TraceChange, ...] = ()
 
     @property
     def fleet(self) -> str:
@@ -102,3 +105,12 @@ def basis_line(basis: Basis) -> str:
     """On what the figures rest."""
     error = "" if basis.error is None else f" Their step times are off by {basis.error:.1%} on average."
     return f"{_BASIS[basis.basis]}{error}"
+
+
+def change_rows(changes: Iterable[TraceChange]) -> list[tuple[bool, tuple[str, ...]]]:
+    """A row a change: its kind, the requests and their share, and what became of them; and whether they were
+    rejected."""
+    return [
+        (one.kind in REJECTED, (one.kind.value, f"{one.count:,} of {one.of:,}", f"{100 * one.share:.1f} %", one.what))
+        for one in changes
+    ]

@@ -12,7 +12,7 @@ import numpy as np
 from deployments.scheduling import WaitReason
 from planning.report.words import percent
 from planning.simulator.bins import Bins, Column, Mask
-from planning.simulator.outcome import CAUSES, Figures, SimulationOutcome, figures
+from planning.simulator.outcome import CAUSES, Figures, SimulationOutcome, figures_of
 from planning.simulator.sampler import Samples
 from planning.simulator.timeline import LaneLine, ReplicaCount, Timeline, run_length_s, timeline
 from planning.simulator.workload import Workload
@@ -237,10 +237,9 @@ def describe(
     slo_s = work.ttft_slo_s
     line = timeline(out, slo_s, lanes, samples, replicas)
     minutes = timeline(out, slo_s, lanes, samples, replicas, slices_for(run_length_s(out)))
-    by_lane = [figures(name, out, slo_s, out.lane == number) for number, name in enumerate(lanes)]
-    whole = figures("all", out, slo_s, np.ones(len(work), dtype=np.bool_))
+    lines = tuple(figures_of(out, slo_s, lanes, work.rejected))
     all_decided = sorted((*decided, *decisions(out, lanes, line.bins)), key=lambda one: one.at_s)
-    return ReportedRun(out, (*by_lane, whole), _classes(out, work), line, minutes, worst(minutes), tuple(all_decided))
+    return ReportedRun(out, lines, _classes(out, work), line, minutes, worst(minutes), tuple(all_decided))
 
 
 def _classes(out: SimulationOutcome, work: Workload) -> tuple[ClassShare, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planning.report.decision_panel import events_panel
-from planning.report.facts import NOT_MODELLED, RunFacts, Target, basis_line
+from planning.report.facts import NOT_MODELLED, RunFacts, Target, basis_line, change_rows
 from planning.report.figures import Panel, clock_for
 from planning.report.layout import in_script, laid_out
 from planning.report.simulated_run import WAITED_FOR, ClassShare, ReportedRun, Slice, held_up_by
@@ -120,7 +120,7 @@ def cards(run: ReportedRun, facts: RunFacts) -> tuple[Card, ...]:
     millions = float(run.line.cell.output_tokens.sum()) / 1e6
     return (
         Card("Requests", f"{whole.requests:,}", f"{answered:,} answered"),
-        Card("In SLO", attained(whole.answered_in_time), f"of all {whole.requests:,}"),
+        Card("In SLO", attained(whole.answered_in_time), f"of the {len(out.arrived_s):,} that the scheduler was given"),
         Card("Rejected", f"{whole.rejected:,}", f"and {whole.expired:,} expired in a lane"),
         Card(
             "TTFT p50 / p90 / p99",
@@ -198,6 +198,7 @@ def render(run: ReportedRun, facts: RunFacts) -> str:
         verdict=verdict(run, facts),
         basis_line=basis_line(facts.basis),
         cards=cards(run, facts),
+        change_rows=change_rows(facts.changes),
         lane_columns=LANE_COLUMNS,
         lane_rows=lane_rows(run),
         worst_columns=WORST_COLUMNS,

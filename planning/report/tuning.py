@@ -10,7 +10,7 @@ from plotly.subplots import make_subplots
 
 from planning.gauntlet.serving import LoadCurve
 from planning.report import tuning_text as words
-from planning.report.facts import NOT_MODELLED, Basis, basis_line
+from planning.report.facts import NOT_MODELLED, Basis, basis_line, change_rows
 from planning.report.figures import (
     BLUE,
     GREEN,
@@ -34,6 +34,7 @@ from planning.simulator.bins import Column
 from planning.tune.advice import Advice, exact_of, outcome
 from planning.tune.trial import TuningTrial
 from planning.tune.trial_runner import SLOT_S
+from planning.workload.changes import TraceChange
 
 _ROW_PX, _TOP_PX, _BOTTOM_PX, _GAP_PX = 330, 64, 48, 56
 _TICKS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9998, 0.9999, 1.0)
@@ -215,6 +216,7 @@ class TuningFacts:
     version: str
     command: str
     made: str
+    changes: tuple[TraceChange, ...] = ()
 
 
 def render(advice: Advice, load: LoadCurve, facts: TuningFacts) -> str:
@@ -230,6 +232,7 @@ def render(advice: Advice, load: LoadCurve, facts: TuningFacts) -> str:
         columns=words.columns(advice),
         rows=words.rows(advice),
         notes=words.notes(advice),
+        change_rows=change_rows(facts.changes),
         basis_line=basis_line(facts.basis),
         panels=[
             (panel, in_script(panel.as_json()), axis)

@@ -2,7 +2,8 @@
 dashboard would show them."""
 
 import math
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,8 +129,10 @@ class SimulationOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of some requests. Times in milliseconds over those that were answered; `answered_in_time` over all: the share
-    whose first token came within its SLO, where a rejected or expired one counts as missed."""
+    """Of some requests. Times in milliseconds over those that were answered; `answered_in_time`: the share whose first
+    token came within its SLO, over all that the scheduler was given, where one that it rejected, or that expired,
+    counts as missed. Those that were rejected before (too long for the context) are in `requests` and `rejected`
+    alone."""
 
     name: str
     requests: int
@@ -170,6 +173,21 @@ def figures(name: str, out: SimulationOutcome, slo_s: NDArray[np.float64], chose
         1e3 * (float(np.nanmean(queued)) if np.isfinite(queued).any() else float("nan")),
         float(in_time.mean()) if len(in_time) else float("nan"),
     )
+
+
+def figures_of(
+    out: SimulationOutcome, slo_s: NDArray[np.float64], lanes: Sequence[str], rejected_before: int = 0
+) -> list[Figures]:
+    """The figures by lane, and the last of all requests, with those that were rejected before the scheduler saw
+    them."""
+    whole = figures("all", out, slo_s, np.ones(len(out.arrived_s), dtype=np.bool_))
+    whole = replace(whole, requests=whole.requests + rejected_before, rejected=whole.rejected + rejected_before)
+    return [*(figures(name, out, slo_s, out.lane == number) for number, name in enumerate(lanes)), whole]
+
+
+def rejections_of(out: SimulationOutcome) -> dict[str, int]:
+    """The requests that the scheduler rejected, by cause."""
+    return {cause.value: count for number, cause in enumerate(CAUSES) if (count := int((out.cause == number).sum()))}
 
 
 def _quantiles(values: NDArray[np.float64], levels: tuple[float, ...]) -> list[float]:

@@ -3,7 +3,7 @@
 From a trace come those that are the model's, with the class and the tenant of the spec, and its SLO. Pure.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol, TypeVar
 
@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster.spec import ClusterSpec, Model
-from planning.workload.scaling import fitted
+from planning.workload.changes import ChangeKind, TraceChange, rejections
+from planning.workload.scaling import LengthLimits, blockwise, within
 from planning.workload.trace import Labels, Trace, no_labels
 
 T_co = TypeVar("T_co", covariant=True)
@@ -30,7 +31,8 @@ class Workload:
     """Columns of equal length, ascending by `arrived_s` (seconds from the start).
 
     `max_tokens` is the client's bound on the output, 0: none. `prefix` holds the hashes of a prompt's leading chunks of
-    `chunk_tokens` tokens; an empty tuple: nothing is shared.
+    `chunk_tokens` tokens; an empty tuple: nothing is shared. `changes`: what was changed between the trace and here,
+    the rejected requests among it, which are not in the columns.
     """
 
     arrived_s: NDArray[np.float64]
@@ -42,9 +44,10 @@ class Workload:
     traffic_class: WorkloadColumn[str]
     prefix: WorkloadColumn[tuple[int, ...]]
     chunk_tokens: int = 0
+    changes: tuple[TraceChange, ...] = ()
 
     def __post_init__(self) -> None:
-        lengths = {len(getattr(self, name)) for name in self.__slots__ if name != "chunk_tokens"}
+        lengths = {len(getattr(self, name)) for name in _COLUMNS}
         if len(lengths) != 1:
             raise ValueError(f"the columns of a workload are of one length; got {sorted(lengths)}")
         if len(self.arrived_s) and bool(np.any(np.diff(self.arrived_s) < 0)):
@@ -54,6 +57,11 @@ class Workload:
 
     def __len__(self) -> int:
         return len(self.arrived_s)
+
+    @property
+    def rejected(self) -> int:
+        """Requests that arrived and were rejected before the scheduler saw them."""
+        return sum(rejections(self.changes).values())
 
     def head(self, count: int) -> "Workload":
         """The first `count` requests."""
@@ -70,14 +78,14 @@ class Workload:
         return kept.at(kept.arrived_s - from_s)
 
     def _cut(self, part: slice) -> "Workload":
-        return replace(
-            self,
-            **{one.name: _part(getattr(self, one.name), part) for one in fields(self) if one.name != "chunk_tokens"},
-        )
+        return replace(self, **{name: _part(getattr(self, name), part) for name in _COLUMNS})
 
     def at(self, arrived_s: NDArray[np.float64]) -> "Workload":
         """The same requests at other times."""
         return replace(self, arrived_s=arrived_s)
+
+
+_COLUMNS = tuple(one.name for one in fields(Workload) if one.name not in ("chunk_tokens", "changes"))
 
 
 def _part(column: Any, part: slice) -> Any:
@@ -114,15 +122,24 @@ class WorkloadError(ValueError):
     """A trace that the spec cannot serve; the message names the column, the value and what is allowed."""
 
 
-def workload_of(trace: Trace, spec: ClusterSpec, model: Model) -> Workload:
+def workload_of(trace: Trace, spec: ClusterSpec, model: Model, limits: LengthLimits | None = None) -> Workload:
     """The model's requests of the trace. Raises WorkloadError.
 
     A class must be the spec's; a request without one is of the first class that its tenant may claim, as at the
     gateway. A tenant that the spec does not name is the nameless one. Where the trace names models of the spec, only
-    those of this one are taken; names that the spec knows none of are somebody else's, and all requests are. Lengths
-    shrink to fit the context.
+    those of this one are taken; names that the spec knows none of are somebody else's, and all requests are. A request
+    whose prompt and answer do not fit the context is rejected, as the gateway and the engine do. All of it is noted in
+    `changes`. `limits` default to the model's context alone.
     """
-    mine = fitted(_of_model(trace, spec, model), model.settings.max_model_len)
+    limits = limits or LengthLimits(model.settings.max_model_len)
+    own = _of_model(trace, spec, model)
+    mine = within(own, limits)
+    if not len(mine):
+        raise WorkloadError(
+            f"no request is left: all {len(own):,} are longer than models.{model.name}.settings.max_model_len = "
+            f"{limits.context}; allowed: a longer context, or --fit-lengths, which shrinks them"
+        )
+    mine = _prefixed(mine, model, limits.block_tokens).changed(_regions(mine, spec, model))
     tenant = _tenants(mine, spec)
     traffic_class = _classes(mine, spec, tenant)
     slo_s = np.array([one.ttft_ms / 1e3 for one in spec.classes])
@@ -138,13 +155,19 @@ def workload_of(trace: Trace, spec: ClusterSpec, model: Model) -> Workload:
         traffic_class,
         prefix,
         0 if mine.prefixes is None else mine.prefixes.chunk_tokens,
+        mine.changed(_strangers(mine, spec), _classless(mine, traffic_class)).changes,
     )
 
 
 def _of_model(trace: Trace, spec: ClusterSpec, model: Model) -> Trace:
     named = trace.model
-    if named is None or not any(name in one.served_names for one in spec.models for name in named.used()):
+    if named is None:
         return trace
+    if not any(name in one.served_names for one in spec.models for name in named.used()):
+        foreign = int(np.array([bool(name) for name in named.names])[named.codes].sum())
+        names = _some(name for name in named.used() if name)
+        what = f"names of models that the spec does not have ({names}): all requests go to {model.name!r}"
+        return trace.changed(TraceChange(ChangeKind.MODEL_NAMES_IGNORED, foreign, len(trace), what))
     desired = np.array([name in model.served_names for name in named.names])
     mine = trace.take(np.flatnonzero(desired[named.codes]))
     if not len(mine):
@@ -152,7 +175,53 @@ def _of_model(trace: Trace, spec: ClusterSpec, model: Model) -> Trace:
             f"no request of the trace is for model {model.name!r}; it has those of "
             f"{', '.join(name or '(none)' for name in named.used())}"
         )
-    return mine
+    names = _some(name or "(none)" for name in named.used() if name not in model.served_names)
+    what = f"left out: for other models ({names})"
+    return mine.changed(TraceChange(ChangeKind.OTHER_MODEL, len(trace) - len(mine), len(trace), what))
+
+
+def _prefixed(trace: Trace, model: Model, block_tokens: int) -> Trace:
+    """The trace with prefixes that the engine's cache can hold. Without such a cache only the scheduler sees them."""
+    if trace.prefixes is None or model.settings.prefix_caching:
+        return blockwise(trace, block_tokens)
+    touched = int((trace.prefixes.counts > 0).sum())
+    what = f"their prefixes are not cached: models.{model.name}.settings.prefix_caching is false"
+    unused = TraceChange(ChangeKind.PREFIXES_UNUSED, touched, len(trace), what)
+    return trace.changed(unused)
+
+
+def _regions(trace: Trace, spec: ClusterSpec, model: Model) -> TraceChange:
+    used = () if trace.region is None else trace.region.used()
+    names, cell = _some(name or "(none)" for name in used), spec.regions_of(model)[0].name
+    what = f"of several regions ({names}): all go to the cell of {cell}"
+    return TraceChange(ChangeKind.REGIONS_MERGED, len(trace) if len(used) > 1 else 0, len(trace), what)
+
+
+def _strangers(trace: Trace, spec: ClusterSpec) -> TraceChange:
+    known = {tenant.name for tenant in spec.tenants}
+    labels = trace.tenant or no_labels(len(trace))
+    strange = np.array([bool(name) and name not in known for name in labels.names])[labels.codes]
+    names = _some(name for name in labels.used() if name and name not in known)
+    what = f"of tenants that the spec does not name ({names}): they count as the anonymous one's"
+    return TraceChange(ChangeKind.TENANT_UNKNOWN, int(strange.sum()), len(trace), what)
+
+
+def _classless(trace: Trace, classes: Labels) -> TraceChange:
+    given = trace.traffic_class or no_labels(len(trace))
+    nameless = np.array([not name for name in given.names])[given.codes]
+    names = _some(dict.fromkeys(classes.names[code] for code in np.unique(classes.codes[nameless])))
+    return TraceChange(
+        ChangeKind.CLASS_ASSUMED, int(nameless.sum()), len(trace), f"name no traffic class: taken as {names}"
+    )
+
+
+_NAMED = 5
+
+
+def _some(names: Iterable[str]) -> str:
+    """The first few of the names."""
+    listed = list(names)
+    return ", ".join(listed[:_NAMED]) + (f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else "")
 
 
 def _tenants(trace: Trace, spec: ClusterSpec) -> Labels:

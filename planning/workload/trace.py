@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planning.workload.arrivals import FloatArray
+from planning.workload.changes import TraceChange
 from planning.workload.lengths import IntArray
 
 
@@ -56,7 +57,7 @@ def joined_labels(columns: Sequence[Labels]) -> Labels:
     return Labels(tuple(numbers), np.concatenate(codes))
 
 
-_LARGEST = (1 << 63) - 1
+LARGEST_HASH = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class Prefixes:
     def renamed(self, salt: int) -> "Prefixes":
         """Other prompts of the same shape: every hash is moved by `salt` (modulo 2^63), so that those that were equal
         stay equal."""
-        return replace(self, hashes=(self.hashes + np.int64(salt)) & np.int64(_LARGEST))
+        return replace(self, hashes=(self.hashes + np.int64(salt)) & np.int64(LARGEST_HASH))
 
 
 def no_prefixes(count: int, chunk_tokens: int) -> Prefixes:
@@ -121,6 +122,7 @@ class Trace:
     """Requests, ascending by `arrived_s` (seconds from the trace's start). Lengths are at least 1.
 
     `max_tokens` is the client's bound on the output (0: none), `session` the number of the conversation (-1: none).
+    `changes`: what was changed since it was recorded, in that order.
     """
 
     arrived_s: FloatArray
@@ -133,9 +135,14 @@ class Trace:
     region: Labels | None = None
     session: IntArray | None = None
     prefixes: Prefixes | None = None
+    changes: tuple[TraceChange, ...] = ()
 
     def __len__(self) -> int:
         return len(self.arrived_s)
+
+    def changed(self, *changes: TraceChange) -> "Trace":
+        """The same requests; what was changed is noted, unless it touched no request."""
+        return replace(self, changes=(*self.changes, *(change for change in changes if change.count)))
 
     @property
     def span_s(self) -> float:
@@ -147,10 +154,10 @@ class Trace:
 
     def take(self, index: NDArray[np.intp]) -> "Trace":
         """The requests at those positions, which ascend."""
-        columns: dict[str, Any] = {}
+        columns: dict[str, Any] = {"changes": self.changes}
         for column in fields(self):
             values = getattr(self, column.name)
-            if values is not None:
+            if values is not None and column.name != "changes":
                 columns[column.name] = values[index] if isinstance(values, np.ndarray) else values.take(index)
         return Trace(**columns)
 
@@ -176,7 +183,8 @@ def joined(traces: Sequence[Trace]) -> Trace:
     if sizes:
         columns["prefixes"] = joined_prefixes([trace.prefixes or no_prefixes(len(trace), sizes[0]) for trace in traces])
     arrived_s = np.concatenate([trace.arrived_s for trace in traces])
-    return Trace(arrived_s, **columns).at(arrived_s)
+    changes = tuple(dict.fromkeys(change for trace in traces for change in trace.changes))
+    return Trace(arrived_s, changes=changes, **columns).at(arrived_s)
 
 
 def _filled(column: IntArray | None, missing: int, count: int) -> IntArray:

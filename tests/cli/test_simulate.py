@@ -79,6 +79,51 @@ def test_a_traffic_file_is_simulated_with_its_classes(files: tuple[str, str], tm
     assert "class = 'gold'" in refused.output + refused.stderr
 
 
+LONG = [{"timestamp": 20 * n, "input_length": 20_000 if n % 4 == 3 else 300, "output_length": 20} for n in range(100)]
+
+
+def long_trace(folder: Path) -> str:
+    """A quarter of its prompts is longer than the model's context, and one request stands too late."""
+    path = folder / "long.jsonl"
+    hashed = [
+        {**row, "hash_ids": [0, 1, *range(10, 10 + int(row["input_length"]) // 512 - 1)]}
+        for row in (*LONG[1:], LONG[0])
+    ]
+    path.write_text("\n".join(json.dumps(row) for row in hashed))
+    return str(path)
+
+
+def test_what_is_too_long_is_rejected_and_told(files: tuple[str, str], tmp_path: Path) -> None:
+    arguments = (SPEC, "--trace", long_trace(tmp_path), "--costs", files[1])
+    shown = run(*arguments)
+    assert shown.exit_code == 0, shown.output
+    assert "changes to the trace:" in shown.output
+    assert "context_length_exceeded: 25 of 100 requests (25.0 %): rejected" in shown.output
+    assert "sorted: 1 of 100 requests" in shown.output
+    report = json.loads(run(*arguments, "--json").stdout)
+    whole = report["lanes"][-1]
+    assert (whole["requests"], whole["rejected"]) == (100, 25)
+    assert sum(lane["requests"] for lane in report["lanes"][:-1]) == 75
+    assert report["rejections"] == {"context_length_exceeded": 25}
+    told = {one["change"]: (one["requests"], one["of"], one["rejected"]) for one in report["changes"]}
+    assert told["context_length_exceeded"] == (25, 100, True)
+    assert told["sorted"] == (1, 100, False)
+    assert "shrunk" not in told
+
+
+def test_lengths_are_shrunk_only_where_that_is_asked_for(files: tuple[str, str], tmp_path: Path) -> None:
+    arguments = (SPEC, "--trace", long_trace(tmp_path), "--costs", files[1], "--fit-lengths")
+    page = tmp_path / "report.html"
+    report = json.loads(run(*arguments, "--json", "--report", str(page)).stdout)
+    assert (report["lanes"][-1]["requests"], report["rejections"]) == (100, {})
+    told = {one["change"]: one["what"] for one in report["changes"]}
+    assert told["shrunk"].startswith("all lengths multiplied by 0.4")
+    assert "% of their tokens can still be found in a cache" in told["prefixes_cut"]
+    text = page.read_text(encoding="utf-8")
+    assert "What was changed in the trace" in text
+    assert told["shrunk"] in text
+
+
 def test_the_report_tells_the_same_as_the_table(files: tuple[str, str], tmp_path: Path) -> None:
     trace, costs = files
     report = tmp_path / "report.html"

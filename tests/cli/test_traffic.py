@@ -64,6 +64,7 @@ def test_the_schema_is_that_of_traffic_files() -> None:
         ((), "FILE is missing"),
         (("nowhere.yaml",), "nowhere.yaml"),
         (("nowhere.csv",), "nowhere.csv"),
+        ((str(DAY), "--fit-lengths"), "--fit-lengths: to which context? needed: --context"),
         ((str(DAY), "--from", "90000"), "no requests are left after --from 90000"),
         ((str(DAY), "--limit", "5", "--out", "/nowhere/at/all.jsonl"), "/nowhere/at/all.jsonl"),
     ],
@@ -72,6 +73,17 @@ def test_bad_input_is_named(arguments: tuple[str, ...], named: str) -> None:
     result = run(*arguments)
     assert result.exit_code == 2
     assert named in result.output + result.stderr
+
+
+def test_what_the_options_leave_out_is_told(small: Path) -> None:
+    shown = run(str(small), "--to", "100", "--context", "300", "--time-scale", "2")
+    assert shown.exit_code == 0, shown.output
+    for kind in ("outside_window", "time_scaled", "context_length_exceeded"):
+        assert f"  {kind}: " in shown.output
+    assert "shrunk: " in run(str(small), "--context", "300", "--fit-lengths").output
+    refused = run(str(small), "--context", "16")
+    assert refused.exit_code == 2
+    assert "no request fits --context 16" in refused.stderr
 
 
 def test_the_options_are_applied_in_their_order(small: Path) -> None:

@@ -8,7 +8,7 @@ import csv
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from planning.workload.formats.format import Format, Rows
+from planning.workload.formats.format import Format, LineError, Rows, cells, shown, tokens
 
 _COLUMNS = "TIMESTAMP,ContextTokens,GeneratedTokens"
 
@@ -17,14 +17,23 @@ def _read(lines: Iterable[str], rows: Rows) -> None:
     records = csv.reader(lines)
     next(records)
     for record in records:
-        if record:
+        if cells(record, 3):
             stamp, prompt, output = record
-            arrived = datetime.fromisoformat(stamp)
-            rows.add((arrived if arrived.tzinfo else arrived.replace(tzinfo=UTC)).timestamp(), int(prompt), int(output))
+            rows.add(_unix_s(stamp), tokens("ContextTokens", prompt), tokens("GeneratedTokens", output))
+
+
+def _unix_s(stamp: str) -> float:
+    try:
+        arrived = datetime.fromisoformat(stamp)
+    except ValueError as error:
+        expected = "a time, as 2023-11-16 18:15:46.68 or with an offset from UTC"
+        raise LineError(f"TIMESTAMP = {shown(stamp)}", expected) from error
+    return (arrived if arrived.tzinfo else arrived.replace(tzinfo=UTC)).timestamp()
 
 
 AZURE = Format(
     "Azure CSV",
+    _COLUMNS,
     "nothing more",
     lambda first: first.strip() == _COLUMNS,
     _read,

@@ -7,7 +7,8 @@ is not kept: it is no class of service.
 import csv
 from collections.abc import Iterable
 
-from planning.workload.formats.format import Format, Rows
+from planning.workload.changes import ChangeKind
+from planning.workload.formats.format import Format, Rows, cells, seconds, tokens
 
 _NEEDED = {"Timestamp", "Model", "Request tokens", "Response tokens"}
 
@@ -22,22 +23,28 @@ def _read(lines: Iterable[str], rows: Rows) -> None:
     at, model, prompt, output = (
         columns.index(name) for name in ("Timestamp", "Model", "Request tokens", "Response tokens")
     )
-    session = columns.index("Session ID") if "Session ID" in columns else None
+    session, log_type = (columns.index(name) if name in columns else None for name in ("Session ID", "Log Type"))
     for record in records:
-        if len(record) not in (0, len(columns)):
-            raise ValueError(f"a row of {len(record)} columns; allowed: {len(columns)}")
-        if record and int(record[output]) > 0:
-            rows.add(
-                float(record[at]),
-                int(record[prompt]),
-                int(record[output]),
-                model=record[model],
-                session="" if session is None else record[session],
-            )
+        if not cells(record, len(columns)):
+            continue
+        output_tokens = tokens("Response tokens", record[output])
+        if not output_tokens:
+            rows.skip(ChangeKind.FAILED_SKIPPED)
+            continue
+        rows.add(
+            seconds("Timestamp", record[at]),
+            tokens("Request tokens", record[prompt]),
+            output_tokens,
+            model=record[model],
+            session="" if session is None else record[session],
+        )
+        if log_type is not None and record[log_type]:
+            rows.note(ChangeKind.LOG_TYPE_DROPPED)
 
 
 BURSTGPT = Format(
     "BurstGPT CSV",
+    "with the columns Timestamp,Model,Request tokens,Response tokens",
     "model; session where there is one",
     _recognises,
     _read,

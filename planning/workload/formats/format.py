@@ -4,22 +4,89 @@ A new format is one file and one line in `__init__.py`; the conformance test fin
 """
 
 import json
+import math
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from planning.workload.changes import ChangeKind, TraceChange
+from planning.workload.lengths import MAX_TOKENS
 from planning.workload.trace import LABELS, Labels, Prefixes, Trace
+
+_SHOWN = 60
+
+
+class LineError(ValueError):
+    """A line that is not of the format: what was found there, and what was expected."""
+
+    def __init__(self, found: str, expected: str) -> None:
+        super().__init__(f"{found}; expected {expected}")
+
+
+def shown(value: object) -> str:
+    """A value in a message: short."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def seconds(field: str, value: object) -> float:
+    """A time. Raises LineError for what is no number, or below 0."""
+    try:
+        found = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        found = math.nan
+    if not 0 <= found < math.inf:
+        raise LineError(f"{field} = {shown(value)}", "a number, 0 or more")
+    return found
+
+
+def tokens(field: str, value: object) -> int:
+    """A number of tokens. Raises LineError for what is no whole number, or below 0."""
+    try:
+        found = -1 if isinstance(value, bool) else int(value)  # type: ignore[call-overload]
+        whole = isinstance(value, str) or found == value
+    except (TypeError, ValueError, OverflowError):
+        found, whole = -1, False
+    if not whole or not 0 <= found <= MAX_TOKENS:
+        raise LineError(f"{field} = {shown(value)}", f"a whole number of tokens, 0 to {MAX_TOKENS}")
+    return int(found)
+
+
+def label(field: str, value: object) -> str:
+    """A name; none is the empty one. Raises LineError for what is no text."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise LineError(f"{field} = {shown(value)}", "a text")
+    return value
+
+
+def field_of(record: Mapping[str, Any], field: str) -> Any:
+    """The value of a key that must be there. Raises LineError."""
+    if field not in record:
+        raise LineError(f"{field} is missing", f"a JSON object with {field}")
+    return record[field]
+
+
+def cells(record: Sequence[str], columns: int) -> bool:
+    """Whether a row of a CSV file has something in it. Raises LineError for one that is not whole."""
+    if len(record) not in (0, columns):
+        raise LineError(f"{len(record)} columns", f"{columns}, as in the first line")
+    return bool(record)
 
 
 class Rows:
-    """Requests of one trace, in any order of time. A reader adds what it knows, and says in `chunk_tokens` how large a
-    prefix's chunks are."""
+    """Requests of one trace, in any order of time. A reader adds what it knows, says what it leaves out, and how large
+    a prefix's chunks are (`chunk_tokens`)."""
 
     def __init__(self) -> None:
         self.chunk_tokens = 0
+        self._skipped: Counter[ChangeKind] = Counter()
+        self._noted: Counter[ChangeKind] = Counter()
         self._arrived = array("d")
         self._prompt = array("q")
         self._output = array("q")
@@ -43,11 +110,10 @@ class Rows:
         max_tokens: int = 0,
         **labels: str,
     ) -> None:
-        """One request; `labels` are names of the columns in LABELS and `session`. Raises ValueError and TypeError for
-        values of no sense."""
-        if prompt_tokens < 0 or output_tokens < 0 or max_tokens < 0:
-            raise ValueError(f"{min(prompt_tokens, output_tokens, max_tokens)} tokens; allowed: 0 or more")
+        """One request; `labels` are names of the columns in LABELS and `session`."""
         number = len(self._arrived)
+        if not prompt_tokens or not output_tokens:
+            self._noted[ChangeKind.LENGTH_RAISED] += 1
         self._arrived.append(arrived_s)
         self._prompt.append(prompt_tokens)
         self._output.append(output_tokens)
@@ -57,17 +123,37 @@ class Rows:
                 codes, numbers = self._codes[name], self._numbers[name]
                 _pad(codes, number)
                 codes.append(numbers.setdefault(label, len(numbers)))
-        if prefix and self.chunk_tokens and (whole := prefix[: prompt_tokens // self.chunk_tokens]):
-            _pad(self._starts, number)
-            _pad(self._counts, number)
-            self._starts.append(self._place(whole))
-            self._counts.append(len(whole))
+        if prefix and self.chunk_tokens:
+            whole = prefix[: prompt_tokens // self.chunk_tokens]
+            if len(whole) < len(prefix):
+                self._noted[ChangeKind.PARTIAL_BLOCK_DROPPED] += 1
+            if whole:
+                _pad(self._starts, number)
+                _pad(self._counts, number)
+                self._starts.append(self._place(whole))
+                self._counts.append(len(whole))
+
+    def skip(self, kind: ChangeKind) -> None:
+        """One request is left out."""
+        self._skipped[kind] += 1
+
+    def note(self, kind: ChangeKind) -> None:
+        """Something of the request that was just added is left out."""
+        self._noted[kind] += 1
+
+    def changes(self) -> tuple[TraceChange, ...]:
+        """What was left out or changed so far."""
+        kept, count = len(self), len(self) + self._skipped.total()
+        return (
+            *(TraceChange(kind, skipped, count, _WORDS[kind]) for kind, skipped in self._skipped.items()),
+            *(TraceChange(kind, noted, kept, _WORDS[kind]) for kind, noted in self._noted.items()),
+        )
 
     def trace(self) -> Trace:
-        """The trace, its first request at second 0. Raises ValueError for a time that is none."""
+        """The trace, its first request at second 0."""
         arrived = np.array(self._arrived)
-        if not np.isfinite(arrived).all():
-            raise ValueError("a time that is no number")
+        unsorted = int((arrived < np.maximum.accumulate(arrived)).sum())
+        in_order = TraceChange(ChangeKind.SORTED, unsorted, len(arrived), _WORDS[ChangeKind.SORTED])
         for column in (*self._codes.values(), self._starts, self._counts):
             _pad(column, len(arrived))
         maximum = np.array(self._maximum, dtype=np.int64)
@@ -80,15 +166,17 @@ class Rows:
         if self._hashes:
             hashes, starts = (np.array(column, dtype=np.int64) for column in (self._hashes, self._starts))
             prefixes = Prefixes(self.chunk_tokens, hashes, starts, np.array(self._counts, dtype=np.int32))
-        return Trace(
+        whole = Trace(
             arrived,
             np.maximum(np.array(self._prompt, dtype=np.int64), 1),
             np.maximum(np.array(self._output, dtype=np.int64), 1),
             max_tokens=maximum if maximum.any() else None,
             session=np.array(self._codes["session"], dtype=np.int64) - 1 if self._given("session") else None,
             prefixes=prefixes,
+            changes=self.changes(),
             **labels,
-        ).at(arrived - arrived.min(initial=np.inf))
+        )
+        return whole.changed(in_order).at(arrived - arrived.min(initial=np.inf))
 
     def _given(self, name: str) -> bool:
         return len(self._numbers[name]) > 1
@@ -109,17 +197,28 @@ def _pad(column: "array[int]", count: int) -> None:
         column.frombytes(bytes(column.itemsize * (count - len(column))))
 
 
+_WORDS = {
+    ChangeKind.FAILED_SKIPPED: "left out: failed when it was recorded (no response tokens)",
+    ChangeKind.UNCOUNTED_SKIPPED: "left out: without token counts (refused, or failed, when it was recorded)",
+    ChangeKind.LOG_TYPE_DROPPED: "the log type is not used: it is no traffic class",
+    ChangeKind.PARTIAL_BLOCK_DROPPED: "hashes beyond the prompt's whole blocks are not used: a cache holds no parts",
+    ChangeKind.LENGTH_RAISED: "a length of 0 tokens counts as 1",
+    ChangeKind.SORTED: "stood after a later one in the file: sorted by time",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Format:
     """A trace format.
 
     `recognises` says whether a first line is of it; no two formats recognise the same line. `read` adds the requests in
-    the lines (the first one included) to the rows; it may raise KeyError, TypeError, ValueError or OverflowError where
-    a line is not of the format. `holds` says in words what it holds beyond times and lengths. `sample` is a small file
+    the lines (the first one included) to the rows; it raises LineError where a line is not of the format. `begins` says
+    how the first line looks, `holds` what the format holds beyond times and lengths, in words. `sample` is a small file
     of it, of three requests or more.
     """
 
     name: str
+    begins: str
     holds: str
     recognises: Callable[[str], bool]
     read: Callable[[Iterable[str], Rows], None]
@@ -127,8 +226,18 @@ class Format:
 
 
 def objects(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The JSON objects of the lines that are not empty."""
-    return (json.loads(line) for line in lines if line.strip())
+    """The JSON objects of the lines that are not empty. Raises LineError."""
+    for line in lines:
+        if line.strip():
+            try:
+                record = json.loads(line)
+            except ValueError as error:
+                raise LineError(f"{shown(line.strip())} is no JSON ({error})", "a JSON object a line") from error
+            except RecursionError as error:
+                raise LineError("a line that is nested too deeply", "a JSON object a line") from error
+            if not isinstance(record, dict):
+                raise LineError(shown(record), "a JSON object")
+            yield record
 
 
 def has_keys(*keys: str) -> Callable[[str], bool]:

@@ -6,26 +6,33 @@ It holds no prefix hashes: a gateway writes nothing down that a prompt could be 
 
 from collections.abc import Iterable
 
-from planning.workload.formats.format import Format, Rows, has_keys, objects
+from planning.workload.changes import ChangeKind
+from planning.workload.formats.format import Format, Rows, field_of, has_keys, label, objects, seconds, tokens
+
+_COUNTS = ("prompt_tokens", "output_tokens")
 
 
 def _read(lines: Iterable[str], rows: Rows) -> None:
     """A request that was refused has no token counts: there is nothing to replay."""
     for record in objects(lines):
-        if record.get("prompt_tokens") and record.get("output_tokens"):
-            rows.add(
-                float(record["arrived_s"]),
-                int(record["prompt_tokens"]),
-                int(record["output_tokens"]),
-                max_tokens=int(record.get("max_tokens") or 0),
-                tenant=record.get("tenant") or "",
-                traffic_class=record.get("class") or "",
-                model=record.get("model") or "",
-            )
+        prompt, output = (tokens(name, record.get(name) or 0) for name in _COUNTS)
+        if not prompt or not output:
+            rows.skip(ChangeKind.UNCOUNTED_SKIPPED)
+            continue
+        rows.add(
+            seconds("arrived_s", field_of(record, "arrived_s")),
+            prompt,
+            output,
+            max_tokens=tokens("max_tokens", record.get("max_tokens") or 0),
+            tenant=label("tenant", record.get("tenant")),
+            traffic_class=label("class", record.get("class")),
+            model=label("model", record.get("model")),
+        )
 
 
 LEDGER = Format(
     "raylane ledger JSONL",
+    '{"request_id": ..., "arrived_s": ..., "prompt_tokens": ..., "output_tokens": ...}',
     "tenant, class, model, max_tokens",
     has_keys("request_id", "arrived_s", "prompt_tokens", "output_tokens"),
     _read,

@@ -6,7 +6,17 @@ A hash names its block and all before it. The last one of a prompt may be of a p
 
 from collections.abc import Iterable
 
-from planning.workload.formats.format import Format, Rows, has_keys, objects
+from planning.workload.formats.format import (
+    Format,
+    LineError,
+    Rows,
+    field_of,
+    has_keys,
+    objects,
+    seconds,
+    shown,
+    tokens,
+)
 
 BLOCK_TOKENS = 512
 
@@ -15,15 +25,22 @@ def _read(lines: Iterable[str], rows: Rows) -> None:
     rows.chunk_tokens = BLOCK_TOKENS
     for record in objects(lines):
         rows.add(
-            record["timestamp"] / 1_000,
-            int(record["input_length"]),
-            int(record["output_length"]),
-            record.get("hash_ids", ()),
+            seconds("timestamp", field_of(record, "timestamp")) / 1_000,
+            tokens("input_length", field_of(record, "input_length")),
+            tokens("output_length", field_of(record, "output_length")),
+            _hashes(record.get("hash_ids", [])),
         )
+
+
+def _hashes(found: object) -> list[int]:
+    if not isinstance(found, list) or not all(type(one) is int and 0 <= one < 1 << 63 for one in found):
+        raise LineError(f"hash_ids = {shown(found)}", f"a list of whole numbers, one a block of {BLOCK_TOKENS} tokens")
+    return found
 
 
 MOONCAKE = Format(
     "Mooncake JSONL",
+    '{"timestamp": ..., "input_length": ..., "output_length": ...}',
     "prefix hashes by blocks of 512 tokens",
     has_keys("timestamp", "input_length", "output_length"),
     _read,

@@ -10,7 +10,19 @@ prefixes). Each further line is a request: `arrived_s`, `prompt_tokens`, `output
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
-from planning.workload.formats.format import Format, Rows, has_keys
+from planning.workload.formats.format import (
+    Format,
+    LineError,
+    Rows,
+    field_of,
+    has_keys,
+    label,
+    objects,
+    seconds,
+    shown,
+    tokens,
+)
+from planning.workload.lengths import MAX_TOKENS
 from planning.workload.trace import LABELS, Trace
 
 VERSION = 1
@@ -58,34 +70,35 @@ def runs_of(hashes: Sequence[int]) -> list[int]:
 
 
 def hashes_of(runs: Sequence[int]) -> list[int]:
-    """The hashes that stand there as runs. Raises ValueError for what are no runs."""
-    if len(runs) % 2 or min(runs[1::2], default=1) < 1:
-        raise ValueError(f"prefix = {runs}: allowed: pairs of a first hash and a count of at least 1")
+    """The hashes that stand there as runs. Raises LineError for what are no runs."""
+    whole = isinstance(runs, list) and all(type(one) is int and 0 <= one < 1 << 63 for one in runs)
+    if not whole or len(runs) % 2 or not all(1 <= count <= MAX_TOKENS for count in runs[1::2]):
+        raise LineError(f"prefix = {shown(runs)}", "pairs of a first hash and a count of at least 1")
     return [hash_ for first, count in zip(runs[::2], runs[1::2], strict=True) for hash_ in range(first, first + count)]
 
 
 def _read(lines: Iterable[str], rows: Rows) -> None:
-    each = iter(lines)
-    head = json.loads(next(each))
+    each = objects(lines)
+    head = next(each)
     if head["raylane_trace"] != VERSION:
-        raise ValueError(f"raylane_trace = {head['raylane_trace']!r}: allowed: {VERSION}")
-    rows.chunk_tokens = int(head["chunk_tokens"])
-    for line in each:
-        if line.strip():
-            record = json.loads(line)
-            rows.add(
-                float(record["arrived_s"]),
-                int(record["prompt_tokens"]),
-                int(record["output_tokens"]),
-                hashes_of(record["prefix"]) if "prefix" in record else (),
-                int(record.get("max_tokens", 0)),
-                session=str(record.get("session", "")),
-                **{name: record.get(key, "") for name, key in _KEYS.items()},
-            )
+        raise LineError(f"raylane_trace = {shown(head['raylane_trace'])}", str(VERSION))
+    rows.chunk_tokens = tokens("chunk_tokens", field_of(head, "chunk_tokens"))
+    for record in each:
+        session = record.get("session")
+        rows.add(
+            seconds("arrived_s", field_of(record, "arrived_s")),
+            tokens("prompt_tokens", field_of(record, "prompt_tokens")),
+            tokens("output_tokens", field_of(record, "output_tokens")),
+            hashes_of(record["prefix"]) if "prefix" in record else (),
+            tokens("max_tokens", record.get("max_tokens", 0)),
+            session="" if session is None else str(session),
+            **{name: label(key, record.get(key)) for name, key in _KEYS.items()},
+        )
 
 
 OWN = Format(
     "raylane trace JSONL",
+    '{"raylane_trace": 1, "chunk_tokens": ...}',
     "tenant, class, model, region, session, max_tokens, prefix hashes",
     has_keys("raylane_trace"),
     _read,

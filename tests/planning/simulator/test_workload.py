@@ -6,6 +6,8 @@ import pytest
 
 from cluster.spec import ClusterSpec, parse_spec
 from planning.simulator.workload import WorkloadError, workload_of
+from planning.workload.changes import ChangeKind
+from planning.workload.scaling import LengthLimits
 from planning.workload.trace import Labels, Prefixes, Trace
 
 SPEC = parse_spec(
@@ -66,11 +68,56 @@ def test_only_the_models_own_requests_are_taken() -> None:
 
 def test_prefixes_shrink_with_the_lengths() -> None:
     prefixes = Prefixes(20, np.arange(8), np.zeros(4, dtype=np.int64), np.array([2, 4, 6, 8], dtype=np.int32))
-    whole = workload_of(trace(prefixes=prefixes), SPEC, SPEC.models[0])
+    whole = workload_of(trace(prefixes=prefixes), SPEC, SPEC.models[0], LengthLimits(1_000, block_tokens=10))
     assert (whole.chunk_tokens, whole.prefix[1]) == (20, (0, 1, 2, 3))
     short = SPEC.models[0].model_copy(
         update={"settings": SPEC.models[0].settings.model_copy(update={"max_model_len": 92})}
     )
-    fitted = workload_of(trace(prefixes=prefixes), SPEC, short)
-    assert fitted.chunk_tokens == 10
-    assert list(fitted.prompt_tokens) == [20, 40, 60, 80]
+    small = workload_of(trace(prefixes=prefixes), SPEC, short, LengthLimits(92, block_tokens=10, fit=True))
+    assert small.chunk_tokens == 10
+    assert list(small.prompt_tokens) == [20, 40, 60, 80]
+    assert [len(small.prefix[index]) for index in range(4)] == [2, 4, 6, 8]
+    assert len(set(small.prefix[3])) == 8
+    assert small.prefix[3][:6] == small.prefix[2]
+
+
+def test_what_the_spec_changes_is_noted() -> None:
+    named = trace(
+        tenant=labels("acme", "nobody", "stranger", "acme"),
+        model=labels("m", "m", "m", "n"),
+        region=labels("eu", "us", "eu", "us"),
+    )
+    work = workload_of(named, SPEC, SPEC.models[0])
+    assert [(one.kind, one.count, one.of) for one in work.changes] == [
+        (ChangeKind.OTHER_MODEL, 1, 4),
+        (ChangeKind.REGIONS_MERGED, 3, 3),
+        (ChangeKind.TENANT_UNKNOWN, 2, 3),
+        (ChangeKind.CLASS_ASSUMED, 3, 3),
+    ]
+    assert "(nobody, stranger)" in work.changes[2].what
+    assert work.changes[3].what == "name no traffic class: taken as interactive, batch"
+    foreign = workload_of(trace(model=labels("ChatGPT", "GPT-4", "GPT-4", "")), SPEC, SPEC.models[0])
+    assert (foreign.changes[0].kind, foreign.changes[0].count) == (ChangeKind.MODEL_NAMES_IGNORED, 3)
+    assert work.head(1).changes == work.changes
+
+
+def test_what_is_longer_than_the_context_is_rejected() -> None:
+    short = SPEC.models[0].model_copy(
+        update={"settings": SPEC.models[0].settings.model_copy(update={"max_model_len": 130})}
+    )
+    work = workload_of(trace(), SPEC, short)
+    assert list(work.prompt_tokens) == [40, 80, 120]
+    assert work.rejected == 1
+    assert work.changes[0].kind is ChangeKind.CONTEXT_LENGTH_EXCEEDED
+    tiny = short.model_copy(update={"settings": short.settings.model_copy(update={"max_model_len": 20})})
+    with pytest.raises(WorkloadError, match=r"all 4 are longer than models.m.settings.max_model_len = 20; .*--fit-len"):
+        workload_of(trace(), SPEC, tiny)
+
+
+def test_prefixes_that_the_engine_does_not_cache_are_noted() -> None:
+    prefixes = Prefixes(32, np.arange(8), np.zeros(4, dtype=np.int64), np.array([1, 2, 3, 0], dtype=np.int32))
+    plain = SPEC.models[0].model_copy(
+        update={"settings": SPEC.models[0].settings.model_copy(update={"prefix_caching": False})}
+    )
+    work = workload_of(trace(prefixes=prefixes), SPEC, plain)
+    assert (work.changes[0].kind, work.changes[0].count) == (ChangeKind.PREFIXES_UNUSED, 3)

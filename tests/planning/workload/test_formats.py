@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,10 @@ from hypothesis import strategies as st
 
 from deployments.protocol import Finished
 from deployments.telemetry.ledger import Ledger
+from planning.workload.changes import ChangeKind
 from planning.workload.formats import FORMATS, Format
 from planning.workload.formats.own import hashes_of, runs_of
-from planning.workload.trace import Trace
+from planning.workload.trace import Trace, TraceError
 from planning.workload.traces import read_trace, write_trace
 
 BY_NAME = {known.name: known for known in FORMATS}
@@ -35,7 +37,7 @@ def test_each_format_keeps_the_contract(tmp_path: Path, known: Format, suffix: s
     assert min(trace.prompt_tokens.min(), trace.output_tokens.min()) >= 1
     for name in Trace.__slots__:
         column = getattr(trace, name)
-        assert column is None or len(column) == len(trace), name
+        assert name == "changes" or column is None or len(column) == len(trace), name
     if trace.prefixes is not None:
         assert (trace.prefixes.counts * trace.prefixes.chunk_tokens <= trace.prompt_tokens).all()
     assert str(read(tmp_path, known.sample.rstrip("\n").replace("\n", "\r\n"))) == str(trace)
@@ -62,6 +64,81 @@ def test_what_is_read_can_be_written_in_our_own_form(tmp_path: Path, known: Form
         assert (before is None) == (after is None), name
         if before is not None:
             assert [before[index] for index in range(len(trace))] == [after[index] for index in range(len(trace))], name
+
+
+def test_what_a_reader_leaves_out_is_counted(tmp_path: Path) -> None:
+    noted = {
+        known.name: {one.kind: (one.count, one.of) for one in read(tmp_path, known.sample).changes} for known in FORMATS
+    }
+    assert noted == {
+        "Azure CSV": {ChangeKind.LENGTH_RAISED: (1, 3)},
+        "BurstGPT CSV": {ChangeKind.LOG_TYPE_DROPPED: (3, 3)},
+        "Mooncake JSONL": {ChangeKind.PARTIAL_BLOCK_DROPPED: (1, 3)},
+        "raylane ledger JSONL": {ChangeKind.UNCOUNTED_SKIPPED: (1, 4), ChangeKind.SORTED: (1, 3)},
+        "raylane trace JSONL": {},
+    }
+    failed = BY_NAME["BurstGPT CSV"].sample + "200,,0,GPT-4,7,0,7,API log\n"
+    assert {one.kind: (one.count, one.of) for one in read(tmp_path, failed).changes} == {
+        ChangeKind.FAILED_SKIPPED: (1, 4),
+        ChangeKind.LOG_TYPE_DROPPED: (3, 3),
+    }
+
+
+BAD = {
+    "Azure CSV": (
+        ("2023-11-16 18:15:51,12", "2 columns; expected 3"),
+        ("yesterday,12,3", "TIMESTAMP = 'yesterday'; expected a time, as 2023-11-16"),
+        ("2023-11-16 18:15:51,nan,3", "ContextTokens = 'nan'; expected a whole number of tokens, 0 to"),
+        ("2023-11-16 18:15:51,12,-3", "GeneratedTokens = '-3'; expected a whole number"),
+    ),
+    "BurstGPT CSV": (
+        ("nan,1,2.5,ChatGPT,472,18,490,API log", "Timestamp = 'nan'; expected a number, 0 or more"),
+        ("-5,1,2.5,ChatGPT,472,18,490,API log", "Timestamp = '-5'; expected a number"),
+        ("5,1,2.5,ChatGPT,4.72,18,490,API log", "Request tokens = '4.72'; expected a whole number"),
+        ("5,1,2.5,ChatGPT,472", "5 columns; expected 8"),
+    ),
+    "Mooncake JSONL": (
+        ('{"timestamp": 3}', "input_length is missing; expected a JSON object with input_length"),
+        ('{"timestamp": -3, "input_length": 5, "output_length": 6}', "timestamp = -3; expected a number, 0 or more"),
+        ('{"timestamp": NaN, "input_length": 5, "output_length": 6}', "timestamp = nan; expected a number"),
+        ('{"timestamp": 1e999, "input_length": 5, "output_length": 6}', "timestamp = inf; expected a number"),
+        ('{"timestamp": 3, "input_length": -4, "output_length": 6}', "input_length = -4; expected a whole number"),
+        ('{"timestamp": 3, "input_length": 4.5, "output_length": 6}', "input_length = 4.5; expected a whole number"),
+        ('{"timestamp": 3, "input_length": true, "output_length": 6}', "input_length = True; expected a whole number"),
+        ('{"timestamp": 3, "input_length": 5, "output_length": 6, "hash_ids": 7}', "hash_ids = 7; expected a list"),
+        ("{oops", "'{oops' is no JSON"),
+        ("7", "7; expected a JSON object"),
+    ),
+    "raylane ledger JSONL": (
+        ('{"arrived_s": NaN, "prompt_tokens": 7, "output_tokens": 3}', "arrived_s = nan; expected a number"),
+        ('{"arrived_s": 1, "prompt_tokens": -7, "output_tokens": 3}', "prompt_tokens = -7; expected a whole number"),
+        ('{"arrived_s": 1, "prompt_tokens": 7, "output_tokens": 3, "tenant": 5}', "tenant = 5; expected a text"),
+        ('{"prompt_tokens": 7, "output_tokens": 3}', "arrived_s is missing"),
+    ),
+    "raylane trace JSONL": (
+        ('{"arrived_s": 0, "prompt_tokens": 9, "output_tokens": 1, "prefix": [3]}', "expected pairs of a first hash"),
+        ('{"arrived_s": 0, "prompt_tokens": 9, "output_tokens": 1, "prefix": "x"}', "prefix = 'x'; expected pairs"),
+        ('{"arrived_s": "soon", "prompt_tokens": 9, "output_tokens": 1}', "arrived_s = 'soon'; expected a number"),
+        ('{"arrived_s": 0, "prompt_tokens": 9}', "output_tokens is missing"),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "message"), [(name, line, message) for name, cases in BAD.items() for line, message in cases]
+)
+def test_a_bad_line_is_named_with_what_was_found_and_expected(
+    tmp_path: Path, name: str, line: str, message: str
+) -> None:
+    sample = BY_NAME[name].sample
+    with pytest.raises(TraceError, match=re.escape(message)) as caught:
+        read(tmp_path, sample + line + "\n")
+    place = f"trace: line {len(sample.splitlines()) + 1} of a {name} trace: "
+    assert place in str(caught.value)
+
+
+def test_each_format_has_bad_lines() -> None:
+    assert set(BAD) == set(BY_NAME)
 
 
 def test_azure_of_both_years(tmp_path: Path) -> None:

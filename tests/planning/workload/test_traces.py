@@ -2,6 +2,7 @@
 test_formats.py."""
 
 import gzip
+import re
 from pathlib import Path
 
 import numpy as np
@@ -27,41 +28,55 @@ def test_the_limit_takes_the_first_to_arrive(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("content", "message"),
     [
-        (
-            "",
-            "no known format; allowed: Azure CSV, BurstGPT CSV, Mooncake JSONL, raylane ledger JSONL, raylane trace "
-            "JSONL",
-        ),
-        ("model,t\na,1\n", "no known format"),
-        (AZURE.sample.splitlines()[0] + "\n", "holds no request"),
-        (AZURE.sample + "2023-11-16 18:15:51,12\n", "not a whole Azure CSV trace"),
-        (MOONCAKE.sample + '{"timestamp": 3}\n', "not a whole Mooncake JSONL trace"),
-        (MOONCAKE.sample + "{oops\n", "not a whole Mooncake JSONL trace"),
-        (MOONCAKE.sample + "7\n", "not a whole Mooncake JSONL trace: after 3 requests"),
-        (MOONCAKE.sample.replace("1100", "-4"), "-4 tokens; allowed: 0 or more"),
-        (MOONCAKE.sample.replace("277", "1e999"), "a time that is no number"),
-        ('{"raylane_trace": 2, "chunk_tokens": 64}\n', "raylane_trace = 2: allowed: 1"),
-        (
-            '{"raylane_trace": 1, "chunk_tokens": 8}\n{"arrived_s": 0, "prompt_tokens": 9, "output_tokens": 1, '
-            '"prefix": [3]}\n',
-            "allowed: pairs",
-        ),
+        (b"", "is empty; expected a trace: Azure CSV (TIMESTAMP,ContextTokens,GeneratedTokens), BurstGPT CSV"),
+        (b"model,t\na,1\n", "line 1: 'model,t' begins no known format; expected one of: Azure CSV"),
+        (b"PAR1\x15\x04\x15", "is a Parquet file; expected text, plain or packed by gzip"),
+        (gzip.compress(b"PAR1\x15\x04\x15", mtime=0), "is a Parquet file"),
+        (gzip.compress(gzip.compress(b"x", mtime=0), mtime=0), "is packed twice by gzip"),
+        (b"\x28\xb5\x2f\xfd....", "is packed by zstd"),
+        (AZURE.sample.replace(",", ";").encode(), "that of Azure CSV with semicolons instead of commas"),
+        (AZURE.sample.replace(",", "\t").encode(), "that of Azure CSV with tabs instead of commas"),
+        (b'[{"timestamp": 1}]', "a JSON array instead of a JSON object a line"),
+        (AZURE.sample.splitlines()[0].encode() + b"\n", "holds no request; expected at least one after its first line"),
+        (LEDGER.sample.splitlines()[1].encode() + b"\n", "holds no request"),
+        (b'{"raylane_trace": 2, "chunk_tokens": 64}\n', "line 1 of a raylane trace JSONL trace: raylane_trace = 2"),
+        (AZURE.sample.encode() + b"2023-11-16 \xff\xfe,1,2\n", "bytes that are no UTF-8 text"),
+        (MOONCAKE.sample.encode() + b"[" * 100_000 + b"\n", "nested too deeply"),
     ],
 )
-def test_a_bad_trace_names_the_file_and_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(TraceError, match=message) as caught:
-        read_trace(written(tmp_path, "bad.csv", text))
+def test_a_bad_file_is_named_with_what_was_found_and_expected(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_bytes(content)
+    with pytest.raises(TraceError, match=re.escape(message)) as caught:
+        read_trace(path)
     assert "bad.csv" in str(caught.value)
 
 
+def test_requests_that_are_skipped_are_named_where_no_other_is_left(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=r"holds no request; .*; 1 of 1 requests \(100.0 %\): left out: without token"):
+        read_trace(written(tmp_path, "t", LEDGER.sample.splitlines()[1] + "\n"))
+
+
 def test_a_missing_or_broken_file_is_a_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="cannot be read"):
+    with pytest.raises(TraceError, match="cannot be read: No such file"):
         read_trace(tmp_path / "none.csv")
-    (tmp_path / "cut.gz").write_bytes(gzip.compress(AZURE.sample.encode())[:-12])
-    with pytest.raises(TraceError, match="cannot be read"):
-        read_trace(tmp_path / "cut.gz")
+    with pytest.raises(TraceError, match="cannot be read: Is a directory"):
+        read_trace(tmp_path)
+    whole = gzip.compress(AZURE.sample.encode() + 5_000 * b"2023-11-16 18:15:50.9951690,396,7\n")
+    cut = tmp_path / "cut.gz"
+    for size in (12, len(whole) // 2, len(whole) - 4):
+        cut.write_bytes(whole[:size])
+        with pytest.raises(TraceError, match=r"cut.gz: .*cut off.*expected a whole file"):
+            read_trace(cut)
+    cut.write_bytes(whole[:-8] + bytes(8))
+    with pytest.raises(TraceError, match="gzip stream is damaged"):
+        read_trace(cut)
+
+
+def test_a_byte_order_mark_is_no_error(tmp_path: Path) -> None:
+    assert len(read_trace(written(tmp_path, "t", "\ufeff" + AZURE.sample))) == 3
 
 
 @pytest.mark.parametrize("name", ["azure2023_conv.csv.gz", "azure2023_code.csv.gz", "mooncake_synthetic.jsonl.gz"])
