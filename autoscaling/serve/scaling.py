@@ -17,7 +17,7 @@ from autoscaling.forecast.forecaster import Forecaster
 from autoscaling.from_spec import choices_of
 from autoscaling.log.reader import remembered
 from autoscaling.log.writer import ScalingLog
-from autoscaling.policies.backlog.start_up import StartUps
+from autoscaling.policies.backlog.replicas import StartUps
 from autoscaling.scaler.autoscaler import Pace
 from autoscaling.scaler.decision import Limit, ScalingDecision
 from autoscaling.serve.cell import CellClient

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from autoscaling.policies.backlog.capacity import CapacityEstimate
-from autoscaling.policies.backlog.start_up import StartUps
+from autoscaling.policies.backlog.replicas import CapacityEstimate, StartUps
 from autoscaling.policies.policy import ReplicaProfile
 from autoscaling.signals.signals import Signals
 

@@ -1,4 +1,6 @@
-"""How much work arrives: its rate, its noise, its trend. From cumulative counts, in buckets of a few seconds.
+"""How much work arrives.
+
+How much work arrives: its rate, its noise, its trend. From cumulative counts, in buckets of a few seconds.
 
     noise    D = mean((x[i] - x[i-1])^2) / 2 / mean(x),  x: work by bucket           index of dispersion, blind to slow
              change (von Neumann, 1941); of ten minutes, averaged over the last hours: how bursty clients are changes
@@ -12,13 +14,38 @@
 
 The span is chosen by the intersection of confidence intervals (Goldenshluger and Nemirovski, 1997): long while nothing
 changes, so that the rate is steady, and short at once when something does, up or down.
+
+
+Whether values climb or fall evenly, and how fast. A step is no trend: it has happened, and to go on in its direction
+would be twice too much.
+
+line    the least squares line through the values; telling where its slope is more than TELLING standard errors from
+        zero
+step    the two levels, with the change between them wherever it fits best
+trend   the line's slope where the line explains at least as much of the values' variance as the step does, else 0
+
+
+How much of a surge is still there when a replica that was asked for at its sight takes work: learned from the surges
+that there were.
+
+    e       rate over the chosen span - rate over ten minutes, where it is more                              the surge,
+            as the policy sees it
+    a       rate of the minute that begins a start-up time later - rate over the same ten minutes            what came
+            of it
+    share   (P + sum e * a) / (P + sum e^2), within 0 .. 1: least squares through the origin                 one for
+            short spans, one for longer
+
+A salvo of one client is over in half a minute, and whoever starts replicas for it pays for them after it is gone; a new
+crowd stays. Nobody can tell one from the other while it begins, but the same service has the same kind again and again.
+P is a belief that they stay, worth one replica's surge of some minutes; sums are forgotten by half a day. Samples
+overlap, so each counts for the share of a start-up time that it covers.
 """
 
 import math
 from collections import deque
-from itertools import pairwise
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
-from autoscaling.policies.backlog.trend import slope
 from autoscaling.signals.signals import Signals
 
 BUCKET_S = 5.0
@@ -126,3 +153,79 @@ class Demand:
             if low > high:
                 return
             self.rate, self.span_s = rate, taken * BUCKET_S
+
+
+TELLING = 4.0
+
+
+def slope(x: Sequence[float], variance: float) -> float:
+    """By how much the values change from one to the next; 0 where that is not telling. `variance`: of their noise."""
+    n = len(x)
+    middle = (n - 1) / 2
+    spread = n * (n * n - 1) / 12
+    found = sum((index - middle) * value for index, value in enumerate(x)) / spread
+    by_line = found * found * spread
+    return 0.0 if by_line < TELLING * TELLING * variance or by_line < _by_step(x) else found
+
+
+def _by_step(x: Sequence[float]) -> float:
+    """The largest sum of squares that two levels explain."""
+    n, total = len(x), math.fsum(x)
+    sums = list(accumulate(x))
+    return max((sums[k - 1] - total * k / n) ** 2 * n / (k * (n - k)) for k in range(1, n))
+
+
+_SHORT_S = 60.0
+_JUDGED_S = 60.0
+_BELIEF = 4.0
+_FORGOTTEN_S = 43_200.0
+
+
+class Persistence:
+    """Looks on at every closed bucket."""
+
+    def __init__(self) -> None:
+        self._epoch: int | None = None
+        self._work: deque[tuple[float, float]] = deque()
+        self._surges: deque[tuple[float, float, float, bool]] = deque()
+        self._sums = {True: (0.0, 0.0), False: (0.0, 0.0)}
+
+    def look(self, signals: Signals, demand: Demand, start_s: float, replica_per_s: float | None) -> None:
+        """`start_s`: what a start takes; `replica_per_s`: a replica's capacity, the unit of all sums (None: unknown,
+        and nothing is learned)."""
+        now, work = signals.at_s, signals.arrived_work
+        if self._epoch != signals.epoch or (self._work and work < self._work[-1][1]):
+            self._epoch = signals.epoch
+            self._work.clear()
+            self._surges.clear()
+        if replica_per_s is None or (self._work and now - self._work[-1][0] < BUCKET_S):
+            return
+        self._work.append((now, work))
+        kept = 0.5 ** (BUCKET_S / _FORGOTTEN_S)
+        self._sums = {short: (kept * ea, kept * ee) for short, (ea, ee) in self._sums.items()}
+        self._judge(now, start_s, replica_per_s)
+        surge = (demand.rate - demand.usual) / replica_per_s
+        if surge > 0 and demand.trend == 0.0:
+            self._surges.append((now, demand.usual, surge, demand.span_s <= _SHORT_S))
+
+    def share(self, span_s: float) -> float:
+        """Of a surge that is seen over so many seconds: what to count on."""
+        ea, ee = self._sums[span_s <= _SHORT_S]
+        return min(1.0, max(0.0, (_BELIEF + ea) / (_BELIEF + ee)))
+
+    def _judge(self, now: float, start_s: float, replica_per_s: float) -> None:
+        while self._surges and now >= self._surges[0][0] + start_s + _JUDGED_S:
+            at_s, usual, surge, short = self._surges.popleft()
+            self._forget_before(at_s + start_s)
+            began_s, before = self._work[0]
+            came = ((self._work[-1][1] - before) / max(BUCKET_S, now - began_s) - usual) / replica_per_s
+            weight = BUCKET_S / (start_s + _JUDGED_S)
+            ea, ee = self._sums[short]
+            self._sums[short] = (ea + weight * surge * came, ee + weight * surge * surge)
+        if not self._surges:
+            self._forget_before(now)
+
+    def _forget_before(self, at_s: float) -> None:
+        """All but the last count before that."""
+        while len(self._work) > 1 and self._work[1][0] <= at_s:
+            self._work.popleft()

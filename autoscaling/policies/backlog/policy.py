@@ -27,18 +27,11 @@ import math
 from dataclasses import replace
 from typing import ClassVar
 
-from autoscaling.policies.backlog.burn import Burn
-from autoscaling.policies.backlog.capacity import CapacityEstimate
-from autoscaling.policies.backlog.cooldown import SETTLE_S, Cooldown, Stabiliser
-from autoscaling.policies.backlog.demand import Demand
-from autoscaling.policies.backlog.lanes import LaneTargets, worst
-from autoscaling.policies.backlog.occupied import Occupied, Residence
-from autoscaling.policies.backlog.persistence import Persistence
-from autoscaling.policies.backlog.relief import Relief
+from autoscaling.policies.backlog.demand import Demand, Persistence
+from autoscaling.policies.backlog.pace import SETTLE_S, Cooldown, Stabiliser, TrafficDrop
+from autoscaling.policies.backlog.replicas import CapacityEstimate, Occupied, Residence, StartUps, UnresponsiveReplicas
 from autoscaling.policies.backlog.settings import BacklogSettings
-from autoscaling.policies.backlog.start_up import StartUps
-from autoscaling.policies.backlog.traffic_drop import TrafficDrop
-from autoscaling.policies.backlog.unresponsive import UnresponsiveReplicas
+from autoscaling.policies.backlog.slo import Burn, LaneTargets, Relief, worst
 from autoscaling.policies.policy import Concern, DesiredReplicas, PolicyReason, ReplicaProfile
 from autoscaling.signals.signals import Signals
 

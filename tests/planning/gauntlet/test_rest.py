@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from autoscaling.policies.backlog.cooldown import SMALL_DOWN
+from autoscaling.policies.backlog.pace import SMALL_DOWN
 from autoscaling.policies.policy import Concern
 from autoscaling.policies.registry import make_policy
 from autoscaling.scaler.decision import ScalingDecision

@@ -1,4 +1,6 @@
-"""How much work one replica does in a second when it is full: calibrated where somebody measured, and corrected by what
+"""What the replicas can do, how long they take to start, and how full they are.
+
+How much work one replica does in a second when it is full: calibrated where somebody measured, and corrected by what
 it does when it is full.
 
     calibrated   rate_at(limits, costs, the prompts and answers of late) * what such a request is booked with
@@ -9,13 +11,27 @@ it does when it is full.
                  larger batches are slower
 
 "Of late" is the last few hundred requests: lengths have long tails, and the mean of fifty is wrong by a fifth.
+
+
+How long a replica takes to start, learned from when it was asked for and when it took work. Starts are matched in
+order.
+
+
+How many replicas' worth of sequences or KV blocks are booked, averaged over the time that a request stays: a shorter
+burst shares the engine's slots and is no need.
+
+
+Replicas that have been unresponsive for so long that nobody may count on them: what the others cannot carry is asked
+for beside them.
 """
 
 import math
+from collections import deque
 
 from autoscaling.policies.policy import ReplicaProfile
 from autoscaling.signals.signals import Signals
 from deployments.engine_model.replica_rate import rate_at
+from deployments.scheduling.replica import ReplicaStatus
 
 _FULL = 0.85
 _WEIGHT = 0.3
@@ -133,3 +149,130 @@ def _booked_share(signals: Signals) -> float:
     sequences, max_sequences = sum(r.sequences for r in ready), sum(r.max_sequences for r in ready)
     kv, max_kv = sum(r.kv_tokens for r in ready), sum(r.max_kv_tokens for r in ready)
     return max(sequences / max_sequences if max_sequences else 0.0, kv / max_kv if max_kv else 0.0)
+
+
+_KEPT = 20
+
+
+class StartUps:
+    """`expected_s`: the third quartile of the last starts; what was thought beforehand while there was none. A start
+    that takes longer counts as it goes, so that an image that has become slow is noticed before the first one is
+    there."""
+
+    def __init__(self, first_s: float) -> None:
+        self._first_s = first_s
+        self._asked_s: deque[float] = deque()
+        self._seen: deque[float] = deque(maxlen=_KEPT)
+        self._applied: int | None = None
+        self._ready = 0
+        self.expected_s = first_s
+
+    def look(self, signals: Signals) -> None:
+        """Takes a moment into account."""
+        now, ready = signals.at_s, signals.ready
+        if self._applied is None:
+            self._applied, self._ready = signals.applied, ready
+            return
+        more = signals.applied - self._applied
+        for _ in range(min(max(0, more), 10_000)):
+            self._asked_s.append(now)
+        for _ in range(min(max(0, -more), len(self._asked_s))):
+            self._asked_s.pop()  # the platform stops those that have not started first
+        for _ in range(min(max(0, ready - self._ready), len(self._asked_s))):
+            self._seen.append(now - self._asked_s.popleft())
+        if not signals.starting:
+            self._asked_s.clear()  # an unresponsive one that speaks again was no start
+        changed = more or ready != self._ready
+        self._applied, self._ready = signals.applied, ready
+        if changed or self._asked_s:
+            ordered = sorted(self._seen)
+            known = ordered[(3 * len(ordered)) // 4] if ordered else self._first_s
+            running = now - self._asked_s[0] if self._asked_s else 0.0
+            self.expected_s = max(known, running)
+
+    def assume(self, factor: float) -> None:
+        """All starts, known and thought of, take so many times as long."""
+        self._first_s *= factor
+        self._seen = deque((factor * seconds for seconds in self._seen), maxlen=_KEPT)
+        self.expected_s *= factor
+
+    def due_in_s(self, now: float) -> tuple[float, ...]:
+        """In how many seconds each replica that starts is expected; the longest-awaited first."""
+        return tuple(max(0.0, self.expected_s - (now - asked_s)) for asked_s in self._asked_s)
+
+
+_HALF_S = 300.0
+_FIRST_S = 10.0
+_MIN_S, _MAX_S = 0.5, 3_600.0
+
+
+class Residence:
+    """How long a request stays in a replica, by Little's law: running / finished a second, both decayed averages with a
+    half-life of five minutes."""
+
+    def __init__(self) -> None:
+        self._at_s: float | None = None
+        self._finished = 0
+        self._epoch = 0
+        self._running_s = 0.0
+        self._ended = 0.0
+        self.seconds = _FIRST_S
+
+    def look(self, signals: Signals) -> None:
+        """Takes a moment into account."""
+        if self._at_s is not None and self._epoch == signals.epoch and signals.snapshot.finished >= self._finished:
+            passed = signals.at_s - self._at_s
+            kept = 0.5 ** (passed / _HALF_S)
+            self._running_s = self._running_s * kept + signals.running * passed
+            self._ended = self._ended * kept + signals.snapshot.finished - self._finished
+            if self._ended >= 5:
+                self.seconds = min(_MAX_S, max(_MIN_S, self._running_s / self._ended))
+        self._at_s, self._finished, self._epoch = signals.at_s, signals.snapshot.finished, signals.epoch
+
+
+_GONE = (ReplicaStatus.DRAINING, ReplicaStatus.UNRESPONSIVE)
+"""What an unresponsive replica holds, nobody knows."""
+
+
+class Occupied:
+    """How many replicas' worth of sequences or KV blocks are booked: a decayed average over that time."""
+
+    def __init__(self) -> None:
+        self._at_s = 0.0
+        self._value: float | None = None
+
+    def look(self, signals: Signals, over_s: float) -> float | None:
+        """Takes a moment into account. None before any replica was seen that it could be measured by."""
+        live = [replica for replica in signals.replicas if replica.max_sequences and replica.status not in _GONE]
+        if live:
+            sequences, kv = sum(r.sequences for r in live), sum(r.kv_tokens for r in live)
+            each_sequences, each_kv = (
+                sum(r.max_sequences for r in live) / len(live),
+                sum(r.max_kv_tokens for r in live) / len(live),
+            )
+            now = max(sequences / each_sequences, kv / each_kv if each_kv else 0.0)
+        else:
+            now = 0.0
+            if self._value is None:
+                return None
+        kept = 0.5 ** ((signals.at_s - self._at_s) / max(1.0, over_s)) if self._value is not None else 0.0
+        self._at_s, self._value = signals.at_s, kept * (self._value or 0.0) + (1.0 - kept) * now
+        return self._value
+
+
+_AFTER_S = 10.0
+"""A feed that breaks is there again after a second or two; a node that is lost is not."""
+
+
+class UnresponsiveReplicas:
+    """Since when each has been unresponsive."""
+
+    def __init__(self) -> None:
+        self._since_s: dict[str, float] = {}
+
+    def look(self, signals: Signals) -> int:
+        """How many to leave out of those that are applied."""
+        names = [replica.replica_id for replica in signals.replicas if replica.status == ReplicaStatus.UNRESPONSIVE]
+        self._since_s = {name: self._since_s.get(name, signals.at_s) for name in names}
+        gone = sum(signals.at_s - since_s >= _AFTER_S for since_s in self._since_s.values())
+        return min(gone, max(0, signals.applied - 1))

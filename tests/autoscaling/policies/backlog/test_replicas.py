@@ -1,4 +1,7 @@
-from autoscaling.policies.backlog.start_up import StartUps
+"""How long replicas start, and which ones count."""
+
+from autoscaling.policies.backlog.replicas import StartUps, UnresponsiveReplicas
+from tests.autoscaling.policies.moments import moment as policy_moment
 from tests.autoscaling.scaler.moments import moment
 
 
@@ -36,3 +39,21 @@ def test_a_unresponsive_replica_that_speaks_again_is_no_start() -> None:
     starts.look(moment(100.0, ready=1, applied=2, starting=0))
     starts.look(moment(200.0, ready=2, applied=2))
     assert starts.expected_s == 20.0
+
+
+def test_a_feed_that_breaks_for_a_moment_counts_on() -> None:
+    unresponsive = UnresponsiveReplicas()
+    assert [unresponsive.look(policy_moment(at_s, ready=3, unresponsive=1)) for at_s in (0.0, 9.0)] == [0, 0]
+    assert unresponsive.look(policy_moment(9.5, ready=4)) == 0
+    assert unresponsive.look(policy_moment(15.0, ready=3, unresponsive=1)) == 0
+
+
+def test_one_that_stays_unresponsive_is_left_out_and_comes_back() -> None:
+    unresponsive = UnresponsiveReplicas()
+    assert [unresponsive.look(policy_moment(at_s, ready=3, unresponsive=1)) for at_s in (0.0, 10.0)] == [0, 1]
+    assert unresponsive.look(policy_moment(11.0, ready=4)) == 0
+
+
+def test_one_is_always_left() -> None:
+    unresponsive = UnresponsiveReplicas()
+    assert [unresponsive.look(policy_moment(at_s, unresponsive=3)) for at_s in (0.0, 10.0)] == [0, 2]
