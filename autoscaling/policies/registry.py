@@ -13,7 +13,7 @@ from autoscaling.policies.policy import PolicyEntry, ReplicaProfile, ScalingPoli
 from autoscaling.policies.settings import PolicyError, Value, settings_from
 
 _MODULES = (
-    "backlog.entry",
+    "backlog.policy",
     "fixed",
     "rivals.ray_default",
     "rivals.ray_ttft",
@@ -31,7 +31,7 @@ POLICIES: Mapping[str, PolicyEntry] = {entry.name: entry for entry in _ENTRIES}
 
 
 def make_policy(name: str, settings: Mapping[str, Value], replica_profile: ReplicaProfile) -> ScalingPolicy:
-    """The policy of that name, new, with these settings and its defaults for the rest. Raises LawError."""
+    """The policy of that name, new, with these settings and its defaults for the rest. Raises PolicyError."""
     entry = POLICIES.get(name)
     if entry is None:
         raise PolicyError(f"policy {name!r}: no such policy; allowed: {', '.join(POLICIES)}")
@@ -46,7 +46,7 @@ class PolicyChoice:
     settings: Mapping[str, Value]
 
     def make(self, replica_profile: ReplicaProfile) -> ScalingPolicy:
-        """The policy, new. Raises LawError that names it, the setting and what is allowed."""
+        """The policy, new. Raises PolicyError that names it, the setting and what is allowed."""
         return make_policy(self.name, self.settings, replica_profile)
 
 

@@ -8,6 +8,8 @@ from enum import StrEnum
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_type_hints
 
+from pydantic import BaseModel, ValidationError
+
 Value = float | int | bool | str | None
 SettingsT = TypeVar("SettingsT")
 
@@ -45,24 +47,32 @@ def require_not_negative(settings: object, *names: str) -> None:
         require(settings, "0 or more", getattr(settings, name) >= 0, name)
 
 
+def defaults_in(kind: type[Any]) -> dict[str, Any]:
+    """The settings of `kind` (a dataclass, or a section of the spec) that have a default."""
+    if issubclass(kind, BaseModel):
+        return {name: one.default for name, one in kind.model_fields.items() if not one.is_required()}
+    return {one.name: one.default for one in fields(kind) if one.default is not MISSING}
+
+
 def settings_from(policy: str, kind: type[SettingsT], values: Mapping[str, Value]) -> SettingsT:
-    """The settings of `kind` with these values, and defaults for the rest. Raises LawError."""
-    hints = get_type_hints(kind)
-    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
+    """The settings of `kind` with these values, and defaults for the rest. Raises PolicyError."""
+    if issubclass(kind, BaseModel):
+        hints: dict[str, Any] = {name: one.annotation for name, one in kind.model_fields.items()}
+    else:
+        hints = get_type_hints(kind)
     for key, value in values.items():
-        if key not in known:
-            raise PolicyError(f"policy {policy}: {key}={value!r}: no such setting; allowed: {', '.join(known)}")
-    missing = [
-        name
-        for name, field in known.items()
-        if name not in values and field.default is MISSING and field.default_factory is MISSING
-    ]
+        if key not in hints:
+            raise PolicyError(f"policy {policy}: {key}={value!r}: no such setting; allowed: {', '.join(hints)}")
+    missing = [name for name in hints if name not in values and name not in defaults_in(kind)]
     if missing:
         raise PolicyError(f"policy {policy}: {', '.join(missing)}: has no default and must be given")
     try:
         return kind(**{key: _value(policy, key, value, hints[key]) for key, value in values.items()})
     except PolicyError:
         raise
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise PolicyError(f"policy {policy}: {first['loc'][0]}={first['input']!r}: {first['msg']}") from None
     except ValueError as error:
         raise PolicyError(f"policy {policy}: {error}") from error
 

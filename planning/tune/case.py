@@ -3,7 +3,7 @@ replicas are counted), the true load over time, the parts of the traffic that a 
 looked for.
 """
 
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from autoscaling.forecast.history import History, history_of_requests
 from autoscaling.from_spec import BACKLOG, FIXED, ScalingSetup, cost_of, is_paced, settings_in, setup_of
 from autoscaling.policies.policy import ReplicaProfile
 from autoscaling.policies.registry import POLICIES
-from autoscaling.policies.settings import PolicyError, Value
+from autoscaling.policies.settings import PolicyError, Value, defaults_in
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile
 from deployments.engine_model.cost_model import CostModel
@@ -121,16 +121,13 @@ class TuningCase:
 
 
 def defaults_of(policy: str) -> dict[str, Value]:
-    """The policy's settings. How often it is asked is none of them where the spec's `period_s` says so. Raises LawError
-    for a policy that there is not."""
+    """The policy's settings, without its period where the spec's `period_s` sets that.
+
+    Raises PolicyError for an unknown policy."""
     if policy not in POLICIES:
         raise PolicyError(f"autoscaling.policy = {policy!r}: no such policy; allowed: {', '.join(POLICIES)}")
     ours = {"period_s"} if is_paced(policy) else set()
-    return {
-        field.name: field.default
-        for field in fields(POLICIES[policy].settings)
-        if field.name not in ours and field.default is not MISSING
-    }
+    return {name: value for name, value in defaults_in(POLICIES[policy].settings).items() if name not in ours}
 
 
 class CaseError(ValueError):
@@ -147,7 +144,7 @@ def case_of(
 ) -> TuningCase:
     """The case, in the model's first region. `start_up_s`: how long a replica takes to start, where that is known
     better than the spec says. A fixed number of replicas is what there is now; what is tried is the backlog policy.
-    Raises CaseError, or LawError for a policy that there is not."""
+    Raises CaseError, or PolicyError for a policy that there is not."""
     if not len(work) or work.arrived_s[-1] <= 0:
         raise CaseError(
             f"the traffic: {len(work)} requests, all at its second 0; allowed: requests that come over some time"

@@ -208,5 +208,5 @@ def test_a_fork_is_told(
     assert made_of(Autoscaler(copied(real.policy, ""), real.bounds)) != made
     assert made_of(Autoscaler(copied(real.policy, "# changed\n"), real.bounds)).code != made.code
     assert made_of(Autoscaler(real.policy, dataclasses.replace(real.bounds, maximum=7))) != made
-    other = dataclasses.replace(vars(real.policy)["settings"], margin=0.4)
+    other = vars(real.policy)["settings"].model_copy(update={"margin": 0.4})
     assert made_of(Autoscaler(type(real.policy)(other, _replica_profile(real.policy)), real.bounds)) != made  # type: ignore[call-arg]

@@ -1,44 +1,30 @@
-"""How much work arrives.
+"""How much work arrives: its rate, noise and trend, from cumulative counts in buckets of a few seconds; and how much of
+a surge stays.
 
-How much work arrives: its rate, its noise, its trend. From cumulative counts, in buckets of a few seconds.
-
-    noise    D = mean((x[i] - x[i-1])^2) / 2 / mean(x),  x: work by bucket           index of dispersion, blind to slow
-             change (von Neumann, 1941); of ten minutes, averaged over the last hours: how bursty clients are changes
-             slowly, and one measurement of it is rough
-    r(s)     work of the last s seconds / s, with half-width h(s) = DOUBT * (sqrt(r * D / s) + D / s)              s: 5,
-             10, 15 ... 600 s
+    noise    D = mean((x[i] - x[i-1])^2) / 2 / mean(x), x: work by bucket. An index of dispersion that slow changes do
+             not affect (von Neumann, 1941). Measured over ten minutes and averaged over the last hours, because how
+             bursty clients are changes slowly, and one measurement is rough
+    r(s)     work of the last s seconds / s, s = 5, 10, 15 ... 600 s, with half-width
+             h(s) = DOUBT * (sqrt(r * D / s) + D / s)
     span     the longest s whose interval r(s) +- h(s) meets those of all shorter ones
     rate     r(span), with standard error sqrt(rate * D / span)
-    trend    slope of the line through the buckets, where they climb or fall evenly (`trend.py`), else 0; of the last
-             two and of the last four minutes, the one nearer to zero
+    trend    slope of the least squares line through the buckets where it is significant: more than SIGNIFICANT standard
+             errors from zero, and the line explains at least as much of the variance as a step between two levels
+             (wherever that fits best); else 0. A step has already happened, so extrapolating it would count it twice.
+             Of the last two and of the last four minutes, the trend nearer to zero
 
-The span is chosen by the intersection of confidence intervals (Goldenshluger and Nemirovski, 1997): long while nothing
+The intersection of confidence intervals (Goldenshluger and Nemirovski, 1997) chooses the span: long while nothing
 changes, so that the rate is steady, and short at once when something does, up or down.
 
+Persistence is the share of a surge that is still there when a replica that is asked for now takes work. It is learned
+from past surges: the same service has the same kind again and again, but while one begins, a client's salvo of half a
+minute looks like a new crowd.
 
-Whether values climb or fall evenly, and how fast. A step is no trend: it has happened, and to go on in its direction
-would be twice too much.
-
-line    the least squares line through the values; telling where its slope is more than TELLING standard errors from
-        zero
-step    the two levels, with the change between them wherever it fits best
-trend   the line's slope where the line explains at least as much of the values' variance as the step does, else 0
-
-
-How much of a surge is still there when a replica that was asked for at its sight takes work: learned from the surges
-that there were.
-
-    e       rate over the chosen span - rate over ten minutes, where it is more                              the surge,
-            as the policy sees it
-    a       rate of the minute that begins a start-up time later - rate over the same ten minutes            what came
-            of it
-    share   (P + sum e * a) / (P + sum e^2), within 0 .. 1: least squares through the origin                 one for
-            short spans, one for longer
-
-A salvo of one client is over in half a minute, and whoever starts replicas for it pays for them after it is gone; a new
-crowd stays. Nobody can tell one from the other while it begins, but the same service has the same kind again and again.
-P is a belief that they stay, worth one replica's surge of some minutes; sums are forgotten by half a day. Samples
-overlap, so each counts for the share of a start-up time that it covers.
+    e       the surge as the policy sees it: rate over the span - rate over ten minutes, where that is positive
+    a       what became of it: rate of the minute that begins a start-up time later - rate over the same ten minutes
+    share   (P + sum e * a) / (P + sum e^2), within 0 .. 1: least squares through the origin, separately for short and
+            long spans. P: a prior that surges stay, worth one replica's surge of some minutes. The sums are forgotten
+            within half a day. Samples overlap, so each is weighted by the share of a start-up time that it covers
 """
 
 import math
@@ -58,7 +44,7 @@ _MIN = 6
 
 
 class Demand:
-    """The last ten minutes. `level_s`: no span is longer."""
+    """`level_s`: the longest span (seconds), up to ten minutes."""
 
     def __init__(self, level_s: float) -> None:
         maximum = max(1, round(level_s / BUCKET_S))
@@ -79,7 +65,7 @@ class Demand:
         self.noise = 0.0
         """The index of dispersion D (work)."""
         self.trend = 0.0
-        """By how much the rate changes a second; 0 where that is not telling."""
+        """By how much the rate changes a second; 0 where that is not significant."""
 
     def averaged_over(self, level_s: float) -> "Demand":
         """The same, averaged over another span from now on."""
@@ -98,7 +84,6 @@ class Demand:
         return math.sqrt(self.usual * self.noise / (BUCKET_S * max(1, len(self._buckets))))
 
     def look(self, signals: Signals) -> None:
-        """Takes a moment into account. After a restart of the scheduler's counts only what is new counts."""
         now, work = signals.at_s, signals.arrived_work
         if self._epoch != signals.epoch or work < self._last_work:
             new = 0.0 if self._epoch is None else work
@@ -155,17 +140,18 @@ class Demand:
             self.rate, self.span_s = rate, taken * BUCKET_S
 
 
-TELLING = 4.0
+SIGNIFICANT = 4.0
 
 
 def slope(x: Sequence[float], variance: float) -> float:
-    """By how much the values change from one to the next; 0 where that is not telling. `variance`: of their noise."""
+    """By how much the values change from one to the next; 0 where that is not significant. `variance`: of their
+    noise."""
     n = len(x)
     middle = (n - 1) / 2
     spread = n * (n * n - 1) / 12
     found = sum((index - middle) * value for index, value in enumerate(x)) / spread
     by_line = found * found * spread
-    return 0.0 if by_line < TELLING * TELLING * variance or by_line < _by_step(x) else found
+    return 0.0 if by_line < SIGNIFICANT * SIGNIFICANT * variance or by_line < _by_step(x) else found
 
 
 def _by_step(x: Sequence[float]) -> float:
@@ -182,7 +168,7 @@ _FORGOTTEN_S = 43_200.0
 
 
 class Persistence:
-    """Looks on at every closed bucket."""
+    """See the module's docstring."""
 
     def __init__(self) -> None:
         self._epoch: int | None = None
@@ -191,8 +177,7 @@ class Persistence:
         self._sums = {True: (0.0, 0.0), False: (0.0, 0.0)}
 
     def look(self, signals: Signals, demand: Demand, start_s: float, replica_per_s: float | None) -> None:
-        """`start_s`: what a start takes; `replica_per_s`: a replica's capacity, the unit of all sums (None: unknown,
-        and nothing is learned)."""
+        """`replica_per_s`: a replica's capacity, the unit of all sums. While it is unknown, nothing is learned."""
         now, work = signals.at_s, signals.arrived_work
         if self._epoch != signals.epoch or (self._work and work < self._work[-1][1]):
             self._epoch = signals.epoch
@@ -209,9 +194,18 @@ class Persistence:
             self._surges.append((now, demand.usual, surge, demand.span_s <= _SHORT_S))
 
     def share(self, span_s: float) -> float:
-        """Of a surge that is seen over so many seconds: what to count on."""
+        """How much of a surge to count on that is seen over `span_s`."""
         ea, ee = self._sums[span_s <= _SHORT_S]
         return min(1.0, max(0.0, (_BELIEF + ea) / (_BELIEF + ee)))
+
+    def expected(self, demand: Demand) -> tuple[float, float, float]:
+        """The share of a surge that stays until a replica that is asked for now is ready; the rate that is left then,
+        and its standard error."""
+        if demand.rate <= demand.usual or demand.trend:
+            return 1.0, demand.rate, demand.error
+        share = self.share(demand.span_s)
+        error = demand.usual_error + share * max(0.0, demand.error - demand.usual_error)
+        return share, demand.usual + share * (demand.rate - demand.usual), error
 
     def _judge(self, now: float, start_s: float, replica_per_s: float) -> None:
         while self._surges and now >= self._surges[0][0] + start_s + _JUDGED_S:

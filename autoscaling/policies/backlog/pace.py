@@ -1,33 +1,30 @@
-"""How often the number may change.
+"""How often the number of replicas may change. Live clusters, shadows and the simulator share these rules, since all of
+them ask the policy.
 
-How often the number may change: the one rule, for live clusters, shadows and the simulator, since all of them ask
-the policy.
+`Cooldown`:
 
-    reversal   within `within_s` of a step up none down, unless the load has fallen by a whole replica's worth from its
-               peak since: a reversal that the load does not ask for is a flap. A step down that is taken back within
-               `within_s`, though the load is no more than the replicas carried before it, was taken too early: the next
-               ones wait twice as long, at most MAX times, and half of that is forgotten every hour
-    rest       a step of less than SMALL_UP or SMALL_DOWN of the replicas waits until the number has rested for
-               `within_s`, unless the load fills PRESSING of them; for a small step down, fewer must have sufficed for
-               as long as that. Larger ones are worth a change at any time
-    settling   several steps down that follow each other within SETTLE_S are taken as one, at the last one's time
+    reversal   For `within_s` after a step up there is no step down, unless the load has fallen by one replica's worth
+               from its peak since. If a step down is reversed within `within_s`, although the load is no more than the
+               replicas carried before it, it came too early: the next ones wait twice as long, up to MAX_PATIENCE
+               times; half of that is forgotten every hour.
+    rest       A step of less than SMALL_UP or SMALL_DOWN of the replicas waits until the number has not changed for
+               `within_s`. A small step up does not wait if the load fills PRESSING of the replicas. For a small step
+               down, fewer must have sufficed for as long. Larger steps never rest.
+    settling   Steps down that follow each other within SETTLE_S are merged into one, at the time of the last.
 
-Whoever waits and promises that are missed wait for nothing of this. A step that is under way, slowed down by a rate
-limit, is none of its own.
+A backlog and missed SLOs wait for none of this. A step that a rate limit spreads over time counts as one.
 
+`TrafficDrop`: almost nothing arrives of what usually does. The source may have failed, and may return suddenly.
 
-Whether next to nothing comes of what usually does. Whatever sends the requests may be out; then all of it comes back
-at once.
+    usual      requests a second, averaged with a half-life of HALF_S. A burst of minutes is not usual; neither is
+               traffic that ended hours ago
+    begins     when fewer than BEGINS of the usual requests arrive within a span; ends when ENDS of them do
+    span       a minute, or as long as MIN_REQUESTS usually take, up to five minutes; with less traffic no drop is
+               detected
 
-    usual    requests a second, averaged with a half-life of HALF_S: a burst of minutes is not usual, and what has gone
-             for hours is not either
-    traffic drop     fewer than BEGINS of what is usual came in the last span; it is over when ENDS of it came
-    span     a minute, or as long as LEAST requests usually take, up to five; where they take longer nobody can tell
-
-Nobody knows whether the load comes back in minutes. So the number follows the silence, but no faster than by half at a
-time, and rests between two steps for as long as a reversal must wait (`cooldown.py`). The load's peak does not matter
-for that, as it does there: it has fallen, whatever it was. What is needed falls bit by bit while the silence is
-averaged in, so a step waits until half fits, for at most twice as long as that.
+Meanwhile a step down removes at most half of the replicas, and the next one waits as long as a reversal would. The peak
+load does not matter here: it has passed. The need falls bit by bit while the average follows the drop, so a step waits
+until half suffice, for at most twice that time.
 """
 
 import math
@@ -35,7 +32,7 @@ from collections import deque
 
 from autoscaling.signals.signals import Signals
 
-MAX = 4.0
+MAX_PATIENCE = 4.0
 SMALL_UP, SMALL_DOWN = 0.15, 0.25
 PRESSING = 0.95
 SETTLE_S = 30.0
@@ -43,8 +40,8 @@ _FORGOTTEN_S = 3_600.0
 
 
 class Cooldown:
-    """`load` is in replicas' worth of work a second, as far as it is known. `within_s` may be changed at any time; 0:
-    nothing rests."""
+    """`load`: work a second, in replicas, as far as it is known. `within_s` may be changed at any time; 0: no step
+    rests."""
 
     def __init__(self, within_s: float = 0.0) -> None:
         self.within_s = within_s
@@ -62,8 +59,7 @@ class Cooldown:
         self._fits = False
 
     def look(self, now: float, applied: int, load: float) -> None:
-        """Takes a moment into account. Only steps that the policy itself wanted count: another hand's are no flaps of
-        its."""
+        """Only steps that the policy itself wanted count."""
         old, desired = self._applied, self._desired
         if old is not None and desired is not None:
             if applied > old and desired > old:
@@ -76,24 +72,23 @@ class Cooldown:
         self._peak = max(self._peak, load)
 
     def wants(self, replicas: int) -> None:
-        """What the policy wants at this moment."""
+        """The policy's answer at this moment."""
         self._desired = replicas
         if not self._fits:
             self._fits_since_s = None
         self._fits = False
 
     def patience(self, now: float) -> float:
-        """How many times as long as usual fewer must have sufficed: 1 to MOST."""
+        """How many times as long as usual fewer must have sufficed: 1 to MAX_PATIENCE."""
         return 1.0 + self._regret * 0.5 ** ((now - self._regret_s) / _FORGOTTEN_S) if self._regret else 1.0
 
     def minimum(self, now: float, max_load: float) -> int:
-        """Fewer would be a flap at this moment; what another hand put on top may go. `max_load`: the largest of the
-        time in which fewer sufficed."""
+        """The number below which a step down would be a reversal; replicas that somebody else added may go. `max_load`:
+        the largest load of the time in which fewer sufficed."""
         return self._reached if now - self._up_s < self.within_s and max_load > self._peak - 1.0 else 0
 
     def small(self, replicas: int) -> bool:
-        """Whether a step to so many is a small one: it frees or adds little, so it can wait. Not where it is under way
-        already."""
+        """Whether a step to `replicas` is a small one. A step that is already under way is not."""
         applied, desired = self._applied, self._desired
         if applied is None or not self.within_s:
             return False
@@ -102,17 +97,21 @@ class Cooldown:
         return applied - replicas < SMALL_DOWN * applied and not (desired is not None and desired <= replicas)
 
     def rests(self, now: float) -> bool:
-        """Whether the number has changed so lately that a small step waits."""
+        """Whether the number changed less than `within_s` ago."""
         return now - max(self._up_s, self._down_s) < self.within_s
 
     @property
     def presses(self) -> bool:
-        """Whether there is nearly as much to do as the replicas can: a step up waits for nothing then."""
+        """Whether the load nearly fills the replicas, so that no step up waits."""
         return self._applied is not None and self._load >= PRESSING * self._applied
 
+    def delays_step_up(self, now: float, replicas: int) -> bool:
+        """Whether a step up to `replicas` waits."""
+        return self.small(replicas) and self.rests(now) and not self.presses
+
     def settled(self, now: float, fewer: int, soon: int) -> bool:
-        """Whether a step down to `fewer`, which is asked for at every moment that would allow it, need not wait for the
-        one to `soon`: what will fit in SETTLE_S, as it looks."""
+        """Whether a step down to `fewer` is taken now, rather than in SETTLE_S, when `soon` may suffice. To be asked at
+        every moment that allows the step."""
         self._fits = True
         if self._fits_since_s is None:
             self._fits_since_s = now
@@ -120,13 +119,13 @@ class Cooldown:
 
     def _stepped_up(self, now: float, load: float, applied: int) -> None:
         if now - self._down_s < self.within_s and load <= self._before:
-            self._regret = min(MAX, 2.0 * self.patience(now)) - 1.0
+            self._regret = min(MAX_PATIENCE, 2.0 * self.patience(now)) - 1.0
             self._regret_s = now
         self._up_s, self._peak, self._reached = now, load, applied
 
 
 class Stabiliser:
-    """When fewer are enough: the largest number needed in the last `span` seconds, kept as a descending queue."""
+    """The largest of a quantity over the last seconds, kept as a descending queue."""
 
     def __init__(self) -> None:
         self._needed: deque[tuple[float, float]] = deque()
@@ -134,7 +133,6 @@ class Stabiliser:
         self._longest_s = 0.0
 
     def look(self, now: float, needed: float) -> None:
-        """So many (a fraction too) were needed at this moment."""
         if self._since_s is None:
             self._since_s = now
         while self._needed and self._needed[-1][1] <= needed:
@@ -142,8 +140,8 @@ class Stabiliser:
         self._needed.append((now, needed))
 
     def maximum(self, now: float, span_s: float) -> float | None:
-        """The largest of the last `span_s` seconds; None while less than that was seen. Spans may differ from call to
-        call."""
+        """The largest of the last `span_s` seconds; None while less than that was seen. Spans may differ between
+        calls."""
         if self._since_s is None or now - self._since_s < span_s:
             return None
         self._longest_s = max(self._longest_s, span_s)
@@ -154,13 +152,13 @@ class Stabiliser:
 
 HALF_S = 1_800.0
 BEGINS, ENDS = 0.1, 0.25
-MIN = 10
+MIN_REQUESTS = 10
 _SHORT_S, _LONG_S = 60.0, 300.0
 _STEP_S = 5.0
 
 
 class TrafficDrop:
-    """`lasts`: whether there is one."""
+    """`lasts`: whether traffic has dropped. See the module's docstring."""
 
     def __init__(self) -> None:
         self.lasts = False
@@ -175,7 +173,6 @@ class TrafficDrop:
         self._level_s = 0.0
 
     def look(self, signals: Signals) -> None:
-        """Takes a moment into account."""
         now, arrived = signals.at_s, signals.arrived
         if signals.applied != self._applied:
             if self._applied is None or signals.applied > self._applied:
@@ -197,8 +194,8 @@ class TrafficDrop:
         self._judge(now, arrived)
 
     def allowed(self, now: float, within_s: float, fewer: int) -> int:
-        """To how many a step down may go at this moment, where `fewer` would carry the load. What a rate limit makes of
-        it may take its time: until the next step is due, the number may go as low as this one."""
+        """To how many a step down may go now, where `fewer` carry the load. A rate limit may spread it: until the next
+        step is due, the number may go as low as this."""
         if not self.lasts or self._applied is None:
             self._level = None
             return fewer
@@ -213,10 +210,10 @@ class TrafficDrop:
 
     def _judge(self, now: float, arrived: int) -> None:
         usual = self._requests / self._seconds if self._seconds else 0.0
-        if usual * _LONG_S < MIN:
+        if usual * _LONG_S < MIN_REQUESTS:
             self.lasts = False
             return
-        span_s = max(_SHORT_S, MIN / usual)
+        span_s = max(_SHORT_S, MIN_REQUESTS / usual)
         began_s, before = next((one for one in reversed(self._seen) if one[0] <= now - span_s), self._seen[0])
         if now - began_s < span_s:
             return

@@ -1,28 +1,19 @@
-"""What the replicas can do, how long they take to start, and how full they are.
+"""What the replicas do: how much work a full one does in a second, how long a start takes, how full they are, and which
+ones do not count.
 
-How much work one replica does in a second when it is full: calibrated where somebody measured, and corrected by what
-it does when it is full.
+Capacity: calibrated where a cost file exists, and corrected by what replicas do when they are full.
 
-    calibrated   rate_at(limits, costs, the prompts and answers of late) * what such a request is booked with
+    calibrated   rate_at(limits, costs, recent prompts and answers) * the work that such a request is booked with
     seen         work finished a second and replica, over moments in which requests waited and the replicas were full,
-                 until LEAST_FINISHED have
+                 once MIN_FINISHED requests have finished
     capacity     calibrated * EWMA(seen / calibrated), within a factor of LARGEST; without a calibration, EWMA(seen)
-    unknown      before both: work finished a second / share of the sequences that are booked, an upper bound, since
-                 larger batches are slower
+    unknown      before both: work finished a second / the booked share of sequences. An upper bound, since larger
+                 batches are slower
 
-"Of late" is the last few hundred requests: lengths have long tails, and the mean of fifty is wrong by a fifth.
+Recent means the last few hundred requests: lengths have long tails, and the mean of fifty is wrong by a fifth.
 
-
-How long a replica takes to start, learned from when it was asked for and when it took work. Starts are matched in
-order.
-
-
-How many replicas' worth of sequences or KV blocks are booked, averaged over the time that a request stays: a shorter
-burst shares the engine's slots and is no need.
-
-
-Replicas that have been unresponsive for so long that nobody may count on them: what the others cannot carry is asked
-for beside them.
+Occupancy is averaged over the time that a request stays: a shorter burst shares the engine's slots and needs no
+replica.
 """
 
 import math
@@ -44,8 +35,7 @@ _GUESS_S = 15.0
 
 
 class CapacityEstimate:
-    """`per_s`: work a second and replica; None while nothing at all is known. `calibrated`: whether it rests on a
-    calibration."""
+    """See the module's docstring."""
 
     def __init__(self, replica_profile: ReplicaProfile) -> None:
         self._replica_profile = replica_profile
@@ -63,18 +53,16 @@ class CapacityEstimate:
 
     @property
     def calibrated(self) -> bool:
-        """Whether a calibration is behind it."""
         return bool(self._base)
 
     @property
     def per_s(self) -> float | None:
-        """Work a second and full replica."""
+        """Work a second of a full replica; None while nothing is known."""
         if self._base:
             return self._base * math.exp(self._correction)
         return self._seen or self._guess or None
 
     def look(self, signals: Signals) -> None:
-        """Takes a moment into account."""
         if self._replica_profile.cost is not None and signals.at_s - self._mix_s >= _MIX_EVERY_S:
             self._calibrate(signals)
         ready = signals.ready_replicas
@@ -85,8 +73,7 @@ class CapacityEstimate:
             self._guess_from_share(signals, len(ready))
 
     def _calibrate(self, signals: Signals) -> None:
-        """By the lengths of late: prompts that arrived, answers that the engines counted. Work as it is booked, since
-        demand is told in that."""
+        """By the prompts that arrived and the answers that the engines counted, in work as the scheduler books it."""
         prompt_tokens = float(sum(flow.prompt_tokens for flow in signals.flows))
         now = (
             float(signals.arrived),
@@ -130,7 +117,7 @@ class CapacityEstimate:
             self._correction += _WEIGHT * (reported - self._correction)
 
     def _guess_from_share(self, signals: Signals, ready: int) -> None:
-        """Without any calibration, and never full yet."""
+        """For replicas without a calibration that were never full."""
         if self._base or self._seen is not None or not ready or signals.snapshot.counted < _MIN_COUNTED:
             return
         if self._guess_from is None or signals.snapshot.finished_work < self._guess_from[1]:
@@ -144,7 +131,7 @@ class CapacityEstimate:
 
 
 def _booked_share(signals: Signals) -> float:
-    """Of the ready replicas' sequences or KV blocks, whichever is fuller."""
+    """Of the ready replicas' sequences or KV blocks, the larger share."""
     ready = signals.ready_replicas
     sequences, max_sequences = sum(r.sequences for r in ready), sum(r.max_sequences for r in ready)
     kv, max_kv = sum(r.kv_tokens for r in ready), sum(r.max_kv_tokens for r in ready)
@@ -155,9 +142,9 @@ _KEPT = 20
 
 
 class StartUps:
-    """`expected_s`: the third quartile of the last starts; what was thought beforehand while there was none. A start
-    that takes longer counts as it goes, so that an image that has become slow is noticed before the first one is
-    there."""
+    """How long a replica takes from the request for it to its first work; starts are matched in order. `expected_s`:
+    the third quartile of the last starts, `first_s` before there is one. A running start that takes longer counts at
+    once, so that a slow image is noticed before its first replica is ready."""
 
     def __init__(self, first_s: float) -> None:
         self._first_s = first_s
@@ -168,7 +155,6 @@ class StartUps:
         self.expected_s = first_s
 
     def look(self, signals: Signals) -> None:
-        """Takes a moment into account."""
         now, ready = signals.at_s, signals.ready
         if self._applied is None:
             self._applied, self._ready = signals.applied, ready
@@ -177,11 +163,11 @@ class StartUps:
         for _ in range(min(max(0, more), 10_000)):
             self._asked_s.append(now)
         for _ in range(min(max(0, -more), len(self._asked_s))):
-            self._asked_s.pop()  # the platform stops those that have not started first
+            self._asked_s.pop()  # the platform stops starting replicas first
         for _ in range(min(max(0, ready - self._ready), len(self._asked_s))):
             self._seen.append(now - self._asked_s.popleft())
         if not signals.starting:
-            self._asked_s.clear()  # an unresponsive one that speaks again was no start
+            self._asked_s.clear()  # a replica that reports again was no start
         changed = more or ready != self._ready
         self._applied, self._ready = signals.applied, ready
         if changed or self._asked_s:
@@ -191,13 +177,13 @@ class StartUps:
             self.expected_s = max(known, running)
 
     def assume(self, factor: float) -> None:
-        """All starts, known and thought of, take so many times as long."""
+        """All starts, past and future, take `factor` times as long."""
         self._first_s *= factor
         self._seen = deque((factor * seconds for seconds in self._seen), maxlen=_KEPT)
         self.expected_s *= factor
 
     def due_in_s(self, now: float) -> tuple[float, ...]:
-        """In how many seconds each replica that starts is expected; the longest-awaited first."""
+        """In how many seconds each starting replica is expected, the oldest start first."""
         return tuple(max(0.0, self.expected_s - (now - asked_s)) for asked_s in self._asked_s)
 
 
@@ -207,7 +193,7 @@ _MIN_S, _MAX_S = 0.5, 3_600.0
 
 
 class Residence:
-    """How long a request stays in a replica, by Little's law: running / finished a second, both decayed averages with a
+    """How long a request stays in a replica, by Little's law: running / finished a second, both averaged with a
     half-life of five minutes."""
 
     def __init__(self) -> None:
@@ -219,7 +205,6 @@ class Residence:
         self.seconds = _FIRST_S
 
     def look(self, signals: Signals) -> None:
-        """Takes a moment into account."""
         if self._at_s is not None and self._epoch == signals.epoch and signals.snapshot.finished >= self._finished:
             passed = signals.at_s - self._at_s
             kept = 0.5 ** (passed / _HALF_S)
@@ -231,18 +216,18 @@ class Residence:
 
 
 _GONE = (ReplicaStatus.DRAINING, ReplicaStatus.UNRESPONSIVE)
-"""What an unresponsive replica holds, nobody knows."""
+"""What an unresponsive replica holds is unknown."""
 
 
 class Occupied:
-    """How many replicas' worth of sequences or KV blocks are booked: a decayed average over that time."""
+    """How many replicas the booked sequences or KV blocks fill: an average over that time."""
 
     def __init__(self) -> None:
         self._at_s = 0.0
         self._value: float | None = None
 
     def look(self, signals: Signals, over_s: float) -> float | None:
-        """Takes a moment into account. None before any replica was seen that it could be measured by."""
+        """None before any replica has reported its limits."""
         live = [replica for replica in signals.replicas if replica.max_sequences and replica.status not in _GONE]
         if live:
             sequences, kv = sum(r.sequences for r in live), sum(r.kv_tokens for r in live)
@@ -261,17 +246,17 @@ class Occupied:
 
 
 _AFTER_S = 10.0
-"""A feed that breaks is there again after a second or two; a node that is lost is not."""
+"""A feed that breaks is back after a second or two; a lost node is not."""
 
 
 class UnresponsiveReplicas:
-    """Since when each has been unresponsive."""
+    """Replicas that have been unresponsive for so long that the others must carry their load."""
 
     def __init__(self) -> None:
         self._since_s: dict[str, float] = {}
 
     def look(self, signals: Signals) -> int:
-        """How many to leave out of those that are applied."""
+        """How many applied replicas to leave out of account."""
         names = [replica.replica_id for replica in signals.replicas if replica.status == ReplicaStatus.UNRESPONSIVE]
         self._since_s = {name: self._since_s.get(name, signals.at_s) for name in names}
         gone = sum(signals.at_s - since_s >= _AFTER_S for since_s in self._since_s.values())

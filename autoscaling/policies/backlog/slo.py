@@ -1,29 +1,22 @@
-"""What the classes' SLOs ask for.
+"""What the SLOs of the classes ask for: how long waiting requests would wait, how fast SLOs are missed, and whether one
+more replica would help.
 
-How long what waits would wait, lane by lane, against what the classes in it were promised.
+Waits: the work ahead in a lane over what the replicas do, against the share `target_wait` of the tightest SLO in it.
 
+Burn rate: missed SLOs against those that the attainment allows, over five minutes and over the last one. Both must be
+too high, so that neither a few misses among few requests nor a problem that is over adds a replica (multi-window burn
+rates: The Site Reliability Workbook, chapter 5). Both windows begin anew when a replica becomes ready: earlier misses
+are no reason for a further one. How long requests of a class wait follows from Little's law: waiting requests, summed
+over the seconds, by the requests that came to its lanes.
 
-How fast the SLO's budget burns: SLOs missed, against those that the attainment allows to miss, over five minutes and
-over the last one.
+Relief: only waiting requests are served sooner by one more replica, and a step that changed nothing is not repeated.
 
-Both have to be too fast, so that neither a few misses among few requests nor what is over already adds a replica
-(multi-window burn rates: The Site Reliability Workbook, chapter 5). What was missed before the last replica became
-ready is no argument for a further one, so both begin anew then.
+    nothing waits     requests of the class that burns wait in its lanes for less than WAITS of its SLO, on average
+    helped nothing    JUDGED_S after the replica of the last such step became ready, SLOs of the same class are missed
+                      at KEPT or more of the earlier rate, and no replica has more work than each had then
 
-How long requests of the class waited comes from Little's law: waiting requests, summed over the seconds, by the
-requests that came to its lanes.
-
-
-Whether one more replica can help against missed SLOs: only what waits is served sooner by it, and a step that has
-changed nothing is not repeated.
-
-    nothing waits     a request of the class that burns waits in its lanes for less than WAITS of its SLO, on average
-    helped nothing    JUDGED_S after the replica of the last such step became ready, promises of the same class are
-                      missed at KEPT or more of the rate of then, and no replica has more work than each had then
-
-What helped nothing is not tried again for AGAIN_S, unless the work that arrives has grown by GROWN. An SLO that is
-shorter than an idle engine takes to its first token is kept by no number of replicas: that is for the operator to
-change.
+What helped nothing is not tried again for AGAIN_S, unless the arriving work has grown by GROWN. No number of replicas
+meets an SLO that is shorter than the first token of an idle engine; an operator must change it.
 """
 
 import math
@@ -31,18 +24,18 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from autoscaling.policies.backlog.settings import BacklogSettings
 from autoscaling.policies.policy import Concern
 from autoscaling.signals.signals import Signals
+from cluster.spec import Backlog
 from deployments.scheduling.lanes import PROMOTED
 from deployments.scheduling.snapshot import FlowStats
 
-_TELLING_SHARE = 0.01
+_MIN_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class LaneWait:
-    """`work_ahead`: of this lane and of those that are promised more. `target_s`: how long its requests may wait."""
+    """`work_ahead`: of this lane and of those with tighter SLOs. `target_s`: how long its requests may wait."""
 
     name: str
     work_ahead: float
@@ -50,17 +43,16 @@ class LaneWait:
 
 
 class LaneTargets:
-    """Which promises each lane holds, from what arrived there of late."""
+    """How long each lane may wait, by the SLOs of what arrived there lately."""
 
-    def __init__(self, settings: BacklogSettings) -> None:
+    def __init__(self, settings: Backlog) -> None:
         self.settings = settings
         self._counts: dict[tuple[str, str], int] = {}
         self._slo_s: dict[str, float] = {}
         self._next_s = -math.inf
 
     def look(self, signals: Signals) -> None:
-        """Takes a moment into account; a class counts where it is at least a hundredth of a lane's arrivals of a
-        minute."""
+        """A class counts if it is at least a hundredth of a lane's arrivals of a minute."""
         if signals.at_s < self._next_s:
             return
         self._next_s = signals.at_s + 60.0 if self._slo_s else signals.at_s
@@ -71,7 +63,7 @@ class LaneTargets:
             self._counts[flow.lane, flow.traffic_class] = flow.arrived
         for lane, found in flows.items():
             total = sum(new for _, new in found)
-            slos = [flow.slo_s for flow, new in found if new > 0 and new >= _TELLING_SHARE * total]
+            slos = [flow.slo_s for flow, new in found if new > 0 and new >= _MIN_SHARE * total]
             if slos:
                 self._slo_s[lane] = min(slos)
 
@@ -89,7 +81,7 @@ class LaneTargets:
         return tuple(found)
 
     def _target_s(self, lane: str, signals: Signals) -> float:
-        """The promoted have waited long already: their target is that of the tightest lane."""
+        """Promoted requests have waited long: their target is that of the tightest lane."""
         settings = self.settings
         slo_s = self._slo_s.get(lane, min(self._slo_s.values(), default=1.0))
         own = [one.name for one in signals.lanes if one.name != PROMOTED]
@@ -114,8 +106,7 @@ _MIN_MISSED = 5
 
 @dataclass(frozen=True, slots=True)
 class _Class:
-    """Counts of one class; `waited`: seconds that requests spent in the lanes that it uses, `came`: how many came to
-    those lanes."""
+    """Counts of one class. `waited_s`: what requests waited in the lanes that it uses; `came`: how many came there."""
 
     met: int
     missed: int
@@ -127,8 +118,8 @@ class _Class:
 
 @dataclass(frozen=True, slots=True)
 class Burning:
-    """The class whose SLOs are missed fastest, as a multiple of what its SLO allows (the slower of the two windows),
-    and how long a request of its lanes waited on average, as a share of its SLO."""
+    """The class whose SLOs are missed fastest. `rate`: the multiple of what its attainment allows, in the slower of the
+    two windows; `wait_share`: how long a request of its lanes waited on average, as a share of its SLO."""
 
     traffic_class: str
     rate: float
@@ -139,7 +130,7 @@ _NONE = Burning("", 0.0, 0.0)
 
 
 class Burn:
-    """`worst`: of all classes. `seen_s`: for how long it has looked since the last replica became ready."""
+    """`worst`: of all classes. `seen_s`: the time observed since the last replica became ready."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, dict[str, _Class]]] = deque()
@@ -150,7 +141,6 @@ class Burn:
         self.seen_s = 0.0
 
     def look(self, signals: Signals) -> None:
-        """Takes a moment into account."""
         now = signals.at_s
         passed = 0.0 if self._at_s is None else now - self._at_s
         self._at_s = now
@@ -204,7 +194,7 @@ def _burning(name: str, long: _Class | None, short: _Class | None, now: _Class) 
 
 
 def _missed(before: _Class | None, now: _Class) -> float:
-    """The share of a class's promises that was missed in between."""
+    """The share of a class's requests that missed the SLO in between."""
     met, missed = (now.met - before.met, now.missed - before.missed) if before else (now.met, now.missed)
     return 0.0 if missed < _MIN_MISSED or met < 0 else missed / (met + missed)
 
@@ -219,7 +209,7 @@ _STALE_S = 1_800.0
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A step that was asked for: when, with how many ready, who burned how fast, and the work that arrived a second."""
+    """A step for missed SLOs. `ready`: replicas before it; `work`: arriving work a second."""
 
     at_s: float
     ready: int
@@ -228,7 +218,7 @@ class _Step:
 
 
 class Relief:
-    """Of the steps that missed SLOs asked for."""
+    """Judges the steps that missed SLOs asked for."""
 
     def __init__(self) -> None:
         self._step: _Step | None = None
@@ -236,7 +226,7 @@ class Relief:
         self._until_s = -math.inf
 
     def concern(self, now: float, ready: int, burning: Burning, seen_s: float, work: float) -> Concern | None:
-        """Why no replica would help those that burn too fast now; None where one may."""
+        """Why no replica would help the class that burns; None where one may."""
         if burning.wait_share < WAITS:
             return Concern.NOTHING_WAITS
         self._judge(now, ready, burning, seen_s, work)
@@ -245,11 +235,10 @@ class Relief:
         return Concern.HELPED_NOTHING
 
     def open(self, now: float, ready: int, seen_s: float) -> bool:
-        """Whether the last step can be judged already, or there is none to judge."""
+        """Whether the last step can be judged by now, or there is none to judge."""
         return self._judgeable(now, ready) is None or seen_s >= JUDGED_S
 
     def stepped(self, now: float, ready: int, burning: Burning, work: float) -> None:
-        """One more was asked for."""
         if self._step is None or self._step.ready != ready or now - self._step.at_s >= _STALE_S:
             self._step = _Step(now, ready, burning, work)
 

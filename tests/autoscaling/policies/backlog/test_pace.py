@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from autoscaling.policies.backlog.pace import MAX, SETTLE_S, Cooldown, TrafficDrop
+from autoscaling.policies.backlog.pace import MAX_PATIENCE, SETTLE_S, Cooldown, TrafficDrop
 from autoscaling.policies.registry import make_policy
 from deployments.scheduling.snapshot import FlowStats
 from tests.autoscaling.policies.fluid import Fluid
@@ -59,7 +59,7 @@ def test_it_never_waits_longer_than_that() -> None:
     for number in range(10):
         stepped(cooldown, 1_000.0 * number, 4, 3, 2.5)
         stepped(cooldown, 1_000.0 * number + 100.0, 3, 4, 3.5)
-    assert cooldown.patience(9_101.0) == pytest.approx(MAX)
+    assert cooldown.patience(9_101.0) == pytest.approx(MAX_PATIENCE)
 
 
 def test_more_load_than_before_is_no_regret() -> None:

@@ -6,13 +6,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from autoscaling.policies.backlog.policy import BacklogPolicy
-from autoscaling.policies.backlog.settings import BacklogSettings, settings_of
+from autoscaling.policies.backlog.policy import BacklogPolicy, BacklogSettings, sigmas
 from autoscaling.policies.policy import Concern, PolicyReason, ReplicaProfile
 from autoscaling.scaler.autoscaler import Autoscaler
 from autoscaling.scaler.decision import Bounds, ScalingDecision
 from autoscaling.signals.signals import Signals
-from cluster.spec import Backlog
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.scheduling import LanePolicy, SchedulingPolicy
@@ -241,7 +239,7 @@ def test_missed_promises_that_a_replica_does_not_mend_bring_one_and_then_no_othe
 
 def test_being_short_costs_more_where_starts_take_longer() -> None:
     settings = BacklogSettings()
-    assert settings.sigmas(0.0) == settings.sigmas(60.0) < settings.sigmas(120.0) < settings.sigmas(600.0)
+    assert sigmas(settings, 0.0) == sigmas(settings, 60.0) < sigmas(settings, 120.0) < sigmas(settings, 600.0)
 
 
 def test_without_any_load_nothing_is_added() -> None:
@@ -261,8 +259,3 @@ def test_a_backlog_that_the_starting_replicas_will_clear_asks_for_no_more() -> N
         applied = max(applied, answer.replicas)
         desired.append(applied)
     assert desired[-1] <= 1.6 * desired[75]
-
-
-def test_the_specs_knobs_are_the_policies() -> None:
-    assert settings_of(Backlog(), 1.0) == BacklogSettings()
-    assert settings_of(Backlog(utilisation=0.5), 2.0) == BacklogSettings(utilisation=0.5, period_s=2.0)

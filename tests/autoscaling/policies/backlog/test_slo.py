@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaling.policies.backlog.settings import BacklogSettings
 from autoscaling.policies.backlog.slo import AGAIN_S, JUDGED_S, Burn, Burning, LaneTargets, Relief, worst
 from autoscaling.policies.policy import Concern
 from autoscaling.signals.signals import Signals
+from cluster.spec import Backlog
 from deployments.scheduling.snapshot import FlowStats
 from tests.autoscaling.facts import lane_like
 from tests.autoscaling.scaler.moments import moment
@@ -20,7 +20,7 @@ def waiting(**work: float) -> Signals:
 
 
 def targets(signals: Signals, **settings: float) -> dict[str, float]:
-    known = LaneTargets(BacklogSettings(**settings))  # type: ignore[arg-type]
+    known = LaneTargets(Backlog(**settings))  # type: ignore[arg-type]
     known.look(signals)
     return {wait.name: wait.target_s for wait in known.waits(signals)}
 
@@ -32,7 +32,7 @@ def test_a_lane_may_wait_a_share_of_its_tightest_promise_and_the_last_one_longer
 
 def test_what_is_promised_more_is_ahead() -> None:
     signals = waiting(short=100.0, long=900.0)
-    known = LaneTargets(BacklogSettings())
+    known = LaneTargets(Backlog())
     known.look(signals)
     assert [(wait.name, wait.work_ahead) for wait in known.waits(signals)] == [("short", 100.0), ("long", 1_000.0)]
     found = worst(known.waits(signals), 50.0)
