@@ -1,5 +1,5 @@
-"""Days and hours on which a policy should rest: a service whose upstream is out, a day with half an hour of silence in
-it, a request a minute."""
+"""Days and hours on which a policy should rest: a service whose upstream has failed, a day with half an hour without
+traffic, one request a minute."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -33,7 +33,7 @@ MEAN_OF_SMALL = 520.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScalingCase:
-    """A run, the share of promises that it asks for, and what the policy is told of a replica."""
+    """A run, the attainment that it asks for, and what the policy knows of a replica."""
 
     run: ScenarioRun
     target: float
@@ -57,7 +57,7 @@ def quiet_half_hour(traces: Path | None, number: int) -> ScalingCase:
     """A day of the small chat model, from noon on without any request for half an hour."""
     folder = _folder(traces)
     run = day_of(folder, folder, SMALL, MEAN_OF_SMALL, HELD_OUT_DAYS[0] * DAY_S, np.random.default_rng([30, number]))
-    return _case(silenced(run, *QUIET_S), 0.99)
+    return _case(without_arrivals(run, *QUIET_S), 0.99)
 
 
 def trickle(traces: Path | None, number: int, minimum: int, measured: bool) -> ScalingCase:
@@ -73,14 +73,14 @@ def trickle(traces: Path | None, number: int, minimum: int, measured: bool) -> S
 
 
 def out_of_reach(traces: Path | None, number: int, slo_s: float) -> ScalingCase:
-    """A steady load of 1.2 replicas for an hour, with the promise of a first token within `slo_s`."""
+    """A steady load of 1.2 replicas for an hour, with an SLO of a first token within `slo_s`."""
     work, expected = drawn(CHAT, [LoadStream(CHATS, [(0, 1.2)])], HOUR_S, np.random.default_rng([70, number]))
     work = replace(work, ttft_slo_s=np.full(len(work), slo_s))
     return _case(ScenarioRun(CHAT, work, expected, Bounds(1, 8), 2, HOUR_S), 0.95)
 
 
-def silenced(run: ScenarioRun, from_s: float, to_s: float) -> ScenarioRun:
-    """The same without what arrives in between."""
+def without_arrivals(run: ScenarioRun, from_s: float, to_s: float) -> ScenarioRun:
+    """The run without the requests that arrive between these times."""
     work, load = run.workload, run.load.replicas
     kept = np.flatnonzero((work.arrived_s < from_s) | (work.arrived_s >= to_s))
     columns = {one.name: _taken(getattr(work, one.name), kept) for one in fields(work) if one.name != "chunk_tokens"}
@@ -96,7 +96,7 @@ def _taken(column: Any, index: NDArray[np.intp]) -> Any:
 
 RESTING: Mapping[str, Callable[[Path | None, int], ScalingCase]] = {
     "m-mid-outage": mid_day,
-    "unresponsive-half-hour": quiet_half_hour,
+    "quiet-half-hour": quiet_half_hour,
     "trickle-1": partial(trickle, minimum=1, measured=True),
     "trickle-2": partial(trickle, minimum=2, measured=True),
     "trickle-1-unmeasured": partial(trickle, minimum=1, measured=False),
@@ -106,7 +106,7 @@ RESTING: Mapping[str, Callable[[Path | None, int], ScalingCase]] = {
     "outage": partial(scenario_case, "outage"),
 }
 
-RECORDED = ("m-mid-outage", "unresponsive-half-hour")
+RECORDED = ("m-mid-outage", "quiet-half-hour")
 """Those that want recorded traffic, and take half a minute each."""
 
 

@@ -82,7 +82,7 @@ def render(results: Results, ours: str, facts: GauntletFacts) -> str:
         left_out=results.left_out,
         ours=ours,
         headline=headline(ours, judged),
-        kept=not _lost(judged),
+        good=not _lost(judged),
         rivals=rivals,
         verdicts=[
             (
@@ -115,13 +115,13 @@ def headline(ours: str, judged: Mapping[str, Mapping[str, Judgement]]) -> str:
     if not count:
         return f"{ours}: nobody to compare with."
     below = sum(one.verdict is RivalVerdict.BELOW for rivals in judged.values() for one in rivals.values())
-    only_kept = f", and in {below} more where the rival meets the SLO" if below else ""
+    only_broken = f", and in {below} more where the rival meets the SLO" if below else ""
     if not lost and not below:
         return f"{ours} is as good as every rival or better, in all {len(judged)} scenarios."
     where = f"; worse somewhere in: {', '.join(sorted({one.scenario for one in lost}))}" if lost else ""
     return (
         f"{ours} is as good as a rival or better in {count - len(lost) - below} of {count} "
-        f"comparisons{only_kept}{where}."
+        f"comparisons{only_broken}{where}."
     )
 
 
@@ -161,10 +161,9 @@ def _regret_line(regrets: list[Regret], ours: str) -> str:
     if own is None:
         return ""
     return (
-        f"{ours} has {100 * own.attainment:.2f} % in time with {own.hours:.2f} replica-hours. {own.oracle:.2f} are the "
-        "oracle's, "
-        f"{own.unavoidable:.2f} more would go to a policy that knows the rate, and {own.ours:+.2f} are its own "
-        f"({100 * own.share:+.1f} % of the oracle's)."
+        f"{ours} has {100 * own.attainment:.2f} % in time with {own.hours:.2f} replica-hours. The "
+        f"oracle needs {own.oracle:.2f}, the known-rate baseline {own.unavoidable:.2f} more; {own.ours:+.2f} are the "
+        f"policy's own regret ({100 * own.share:+.1f} % of the oracle's hours)."
     )
 
 

@@ -36,8 +36,8 @@ class Mark:
     ours: bool = False
 
 
-ORACLE = Mark("knows the arrivals", INK, "star", "★")
-KNOWN_RATE = Mark("knows the rate", INK, "asterisk-open", "✳")
+ORACLE = Mark("oracle", INK, "star", "★")
+KNOWN_RATE = Mark("known-rate baseline", INK, "asterisk-open", "✳")
 
 
 def marks_of(policies: Sequence[str], ours: str) -> dict[str, Mark]:

@@ -51,13 +51,13 @@ def verdict_cell(judgement: Judgement | None) -> TableCell:
 
 
 def policy_rows(contest: ScenarioResult) -> list[tuple[str, ...]]:
-    """A row of `POLICY_COLUMNS` a policy, for its pick; then what knows the future."""
+    """A row of `POLICY_COLUMNS` a policy, for its pick; then the limits."""
     rows = [_policy_row(one) for one in sorted(contest.contenders, key=lambda one: -one.picked.attainment)]
     known, oracle = Point({}, contest.known_rate), Point({}, contest.oracle)
-    rows.append(("knows the rate", *_figures(known), "its headroom only"))
+    rows.append(("known-rate baseline", *_figures(known), "its headroom only"))
     rows.append(
         (
-            "knows the arrivals",
+            "oracle",
             attained(oracle.attainment),
             f"{contest.oracle_hours.mean():.3f}",
             *_figures(oracle)[2:],

@@ -64,7 +64,7 @@ def test_a_commit_that_there_is_not_is_refused_by_its_name(tmp_path: Path) -> No
 
 def test_plays_without_their_recordings_are_left_out() -> None:
     assert jobs(["m-mid-outage"], 1, None) == []
-    assert set(RESTING) >= {"m-mid-outage", "unresponsive-half-hour", "trickle-1", "trickle-2", "outage"}
+    assert set(RESTING) >= {"m-mid-outage", "quiet-half-hour", "trickle-1", "trickle-2", "outage"}
 
 
 @pytest.mark.whole

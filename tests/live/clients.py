@@ -1,4 +1,4 @@
-"""Clients of a live cluster: how each request ended, so that an unresponsive end cannot pass for a good one."""
+"""Clients of a live cluster: how each request ended, so that a cut stream cannot pass for a good one."""
 
 import asyncio
 import json
@@ -23,10 +23,10 @@ STREAM: dict[str, Any] = {
 
 @dataclass
 class Answer:
-    """What a client got. `end`: done (the stream's proper end), error (an error, told as such), silent (an end without
+    """What a client got. `end`: done (the stream's proper end), error (an error, reported as such), cut (an end without
     a word), left."""
 
-    end: str = "unresponsive"
+    end: str = "cut"
     status: int = 0
     code: str | None = None
     replica: str | None = None

@@ -58,7 +58,7 @@ async def test_kill_9_of_a_replica(cluster: LiveCluster, tell: list[str]) -> Non
     dead, others = hit(answers, victim["replica_id"])
     assert dead
     assert others
-    assert [answer for answer in answers if answer.end == "unresponsive"] == []
+    assert [answer for answer in answers if answer.end == "cut"] == []
     assert {answer.end for answer in others} == {"done"}
     reported = [answer for answer in dead if answer.end == "error"]
     assert {answer.code for answer in reported} <= {"replica_lost"}
@@ -151,7 +151,7 @@ async def test_an_engine_core_alone(cluster: LiveCluster, tell: list[str], numbe
 
     answers = await under_load(cluster, strike)
     dead, others = hit(answers, victim["replica_id"])
-    assert [answer for answer in answers if answer.end == "unresponsive"] == []
+    assert [answer for answer in answers if answer.end == "cut"] == []
     assert {answer.end for answer in others} == {"done"}
     assert {(answer.end, answer.code) for answer in dead} <= {("error", "replica_lost"), ("done", None)}
     dead = [answer for answer in dead if answer.end == "error"]
@@ -229,8 +229,8 @@ async def test_kill_9_of_the_gateway(cluster: LiveCluster, tell: list[str]) -> N
         at.append(time.monotonic())
 
     answers = await under_load(cluster, kill)
-    assert {answer.end for answer in answers} <= {"done", "unresponsive"}
-    assert all("Error" in (answer.code or "") for answer in answers if answer.end == "unresponsive")
+    assert {answer.end for answer in answers} <= {"done", "cut"}
+    assert all("Error" in (answer.code or "") for answer in answers if answer.end == "cut")
     await asyncio.to_thread(eventually, lambda: requests.get(cluster.url + "/ready", timeout=5).status_code == 200)
     tell.append(f"kill -9 of the gateway: ready again in {time.monotonic() - at[0]:.1f} s")
     await asyncio.to_thread(eventually, cluster.quiet)

@@ -48,7 +48,7 @@ class Drill:
                         session, self.cluster.url, prompt=f"{number}, 2, 3,", max_tokens=150, stream=stream
                     )
                     self.answers.append(answer)
-                    if answer.end == "unresponsive":
+                    if answer.end == "cut":
                         await asyncio.sleep(0.2)
                         break
 
@@ -89,7 +89,7 @@ def outcome(answers: list[Answer]) -> str:
     slowest_s = max(
         (answer.first_s - answer.started_s for answer in answers if answer.first_s is not None), default=0.0
     )
-    cut = sum(answer.end == "unresponsive" for answer in answers)
+    cut = sum(answer.end == "cut" for answer in answers)
     return (
         f"of {len(answers)} requests {len(codes)} were told an error ({set(codes) or 'none'}), {cut} cut; slowest TTFT "
         f"{slowest_s:.1f} s"
@@ -179,14 +179,14 @@ async def test_every_part_dies_in_turn(tmp_path: Path, tell: list[str]) -> None:
 
 def check_answers(drill: Drill) -> None:
     """Every answer ended as it should, or its client was told; nobody who had no byte went without an answer."""
-    of_killed = [answer for answer in drill.answers if answer.end == "unresponsive"]
+    of_killed = [answer for answer in drill.answers if answer.end == "cut"]
     assert all(answer.gateway is None or answer.gateway in drill.gateways for answer in of_killed)
     assert all("Error" in (answer.code or "") for answer in of_killed), "a proper end of what was cut"
     assert len(of_killed) <= CLIENTS
     reported = [answer for answer in drill.answers if answer.end == "error"]
     assert {answer.code for answer in reported} <= {"replica_lost"}
     assert [answer for answer in reported if not answer.tokens] == []
-    assert {answer.end for answer in drill.answers} <= {"done", "error", "unresponsive"}
+    assert {answer.end for answer in drill.answers} <= {"done", "error", "cut"}
 
 
 def departures(cluster: LiveCluster) -> set[tuple[str, str]]:

@@ -133,7 +133,7 @@ async def test_sigterm_to_the_service(
     if unharmed:
         assert {answer.end for answer in answers} == {"done"}
     else:
-        assert {answer.end for answer in answers} <= {"done", "error", "unresponsive"}
+        assert {answer.end for answer in answers} <= {"done", "error", "cut"}
     assert "is down" in cluster.log.read_text(), cluster.log.read_text()
     check_nothing_is_left(cluster, family, shared, ports, temp_dir)
     tell.append(f"SIGTERM ({signalled.__name__}): down in {took_s:.1f} s")  # type: ignore[attr-defined]

@@ -160,7 +160,7 @@ def failed_at(share_missed: float, within_s: float = 600.0, until: int = 700) ->
     return None
 
 
-def test_a_policy_that_keeps_its_promises_passes() -> None:
+def test_a_policy_that_meets_its_slos_passes() -> None:
     assert failed_at(0.0) is None
     assert failed_at(0.05) is None  # five times what 99 % allow
 

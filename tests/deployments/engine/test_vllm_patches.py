@@ -50,7 +50,7 @@ def test_one_row_a_sequence_is_adapted_as_before(wrapper: Any) -> None:
     assert untouched.any()
 
 
-def test_an_adapter_of_the_output_layer_is_not_dropped_in_feed_outage(wrapper: Any) -> None:
+def test_an_adapter_of_the_output_layer_is_not_dropped_silently(wrapper: Any) -> None:
     patch_lora_logits()
     with pytest.raises(RuntimeError, match="does not broadcast"):
         logits(wrapper, 5, torch.ones(1, 1, VOCABULARY, RANK))

@@ -53,7 +53,7 @@ def test_the_pick_is_the_cheapest_with_something_to_spare() -> None:
     assert pick(tried[:1], 0.99).replica_hours == 1.0
 
 
-def test_what_flaps_is_not_picked_where_little_more_keeps_the_promise_calmly() -> None:
+def test_what_flaps_is_not_picked_where_little_more_meets_the_slo_calmly() -> None:
     flapping, calm = TriedSettings({}, 1.0, 1.0, flaps=0.5), TriedSettings({}, 0.999, 1.05)
     assert pick([flapping, calm], 0.99) is calm
     assert pick([flapping, TriedSettings({}, 1.0, 1.2)], 0.99) is flapping
@@ -61,6 +61,6 @@ def test_what_flaps_is_not_picked_where_little_more_keeps_the_promise_calmly() -
     assert frontier([flapping, calm], 0.99, 2) == [flapping, calm]
 
 
-def test_the_floor_is_below_the_promise() -> None:
+def test_the_floor_is_below_the_slo() -> None:
     assert 0.95 < floor_of(0.99) < 0.99
     assert 0.2 < floor_of(0.5) < 0.5

@@ -25,7 +25,7 @@ def test_demand_is_about_the_load() -> None:
     assert demand[18:26].mean() > 2.5 * demand[:12].mean()
 
 
-def test_the_oracle_keeps_the_promise_and_more_simulations_find_no_worse() -> None:
+def test_the_oracle_meets_the_slo_and_more_simulations_find_no_worse() -> None:
     run = small_run()
     maximum = score_of(
         run, outcome_of(run, make_policy("fixed", {"replicas": 6}, replica_profile_of(run)), TARGET), TARGET
@@ -42,13 +42,13 @@ def test_the_oracle_is_the_same_every_time() -> None:
     np.testing.assert_array_equal(first.needed, second.needed)
 
 
-def test_where_the_promise_cannot_be_kept_the_most_replicas_are_played() -> None:
+def test_where_the_slo_cannot_be_met_the_maximum_runs() -> None:
     run = small_run(start_up_s=300.0)
     found = Oracle(run, 0.99999, 20).best()
     assert found.needed.max() == run.bounds.maximum
 
 
-def test_the_known_rate_keeps_the_promise_where_it_was_tuned() -> None:
+def test_the_known_rate_meets_the_slo_where_it_was_tuned() -> None:
     runs = [small_run(seed) for seed in (1, 2)]
     headroom = tuned(runs, TARGET, 4)
     attained = [outcome(run, headroom, TARGET).score.attainment for run in runs]
@@ -56,7 +56,7 @@ def test_the_known_rate_keeps_the_promise_where_it_was_tuned() -> None:
     assert outcome(small_run(), headroom, TARGET).score.attainment > 0.9
 
 
-def test_the_known_rate_keeps_the_promise_where_that_takes_many_times_the_rate() -> None:
+def test_the_known_rate_meets_the_slo_where_that_takes_many_times_the_rate() -> None:
     run = small_run()
     quiet = replace(run, load=LoadCurve(run.load.replicas / 12))
     headroom = tuned([quiet], TARGET, 1)

@@ -14,7 +14,7 @@ from autoscaling.policies.backlog.pace import SMALL_DOWN
 from autoscaling.policies.policy import Concern
 from autoscaling.policies.registry import make_policy
 from autoscaling.scaler.decision import ScalingDecision
-from benchmarks.scaling.cases import MID_FOLDER, QUIET_S, RESTING, ScalingCase, scenario_case, silenced
+from benchmarks.scaling.cases import MID_FOLDER, QUIET_S, RESTING, ScalingCase, scenario_case, without_arrivals
 from planning.gauntlet.run import outcome_of
 from tests.planning.workload.real import real
 
@@ -73,21 +73,19 @@ def day(name: str) -> tuple[ScalingCase, tuple[ScalingDecision, ...]]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("name", "from_s", "to_s"), [("m-mid-outage", 600.0, 7_190.0), ("unresponsive-half-hour", *QUIET_S)]
-)
-def test_on_a_recorded_day_nothing_flaps_in_the_feed_outage_and_changes_are_rare(
+@pytest.mark.parametrize(("name", "from_s", "to_s"), [("m-mid-outage", 600.0, 7_190.0), ("quiet-half-hour", *QUIET_S)])
+def test_on_a_recorded_day_nothing_flaps_while_no_traffic_arrives_and_changes_are_rare(
     name: str, from_s: float, to_s: float
 ) -> None:
     case, found = day(name)
-    unresponsive = between(list(found), from_s, to_s)
-    assert all(one.requested < one.applied for one in unresponsive)
-    assert_at_rest(unresponsive)
+    quiet = between(list(found), from_s, to_s)
+    assert all(one.requested < one.applied for one in quiet)
+    assert_at_rest(quiet)
     assert len(found) <= 0.8 * case.run.until_s / REST_S
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["m-mid-outage", "unresponsive-half-hour"])
+@pytest.mark.parametrize("name", ["m-mid-outage", "quiet-half-hour"])
 def test_on_a_recorded_day_no_small_step_goes_down_within_ten_minutes_of_another_change(name: str) -> None:
     _, found = day(name)
     soon = [later for one, later in pairwise(found) if later.at_s - one.at_s < REST_S]
@@ -97,7 +95,7 @@ def test_on_a_recorded_day_no_small_step_goes_down_within_ten_minutes_of_another
 
 @pytest.mark.whole
 @pytest.mark.parametrize("name", ["slo-50ms", "slo-200ms"])
-def test_a_promise_that_no_number_keeps_buys_no_fleet_and_that_is_told(name: str) -> None:
+def test_an_slo_that_no_number_meets_buys_no_fleet_and_is_reported(name: str) -> None:
     case = RESTING[name](None, 0)
     reported = decided(case)
     assert max(one.requested for one in reported) <= 3
@@ -106,9 +104,9 @@ def test_a_promise_that_no_number_keeps_buys_no_fleet_and_that_is_told(name: str
 
 
 @pytest.mark.whole
-def test_half_an_hour_cut_out_of_a_play_is_unresponsive_and_the_rest_as_it_was() -> None:
+def test_half_an_hour_cut_out_of_a_run_is_quiet_and_the_rest_as_it_was() -> None:
     run = scenario_case("outage", None, 0).run
-    before, after = run.workload, silenced(run, 100.0, 200.0).workload
+    before, after = run.workload, without_arrivals(run, 100.0, 200.0).workload
     gone = (before.arrived_s >= 100.0) & (before.arrived_s < 200.0)
     assert gone.sum() > 100
     np.testing.assert_array_equal(after.arrived_s, before.arrived_s[~gone])

@@ -1,5 +1,5 @@
 """What every scenario owes, whoever adds it: it is in the registry, it runs the same for everybody, it is of a size
-that one can afford, and its promise can be kept. To add a scenario: a file in `scenarios/`, its name in `registry.py`;
+that one can afford, and its SLO can be met. To add a scenario: a file in `scenarios/`, its name in `registry.py`;
 this suite then tests it, and needs no change here."""
 
 import shutil
@@ -77,7 +77,7 @@ def test_it_says_what_it_is(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, one in SCENARIOS.items() if one.tuned_on is None and not one.long])
 @pytest.mark.whole
-def test_the_most_replicas_keep_its_promise(name: str, traces: Path) -> None:
+def test_the_maximum_of_replicas_meets_its_slo(name: str, traces: Path) -> None:
     scenario = SCENARIOS[name]
     run = scenario.runs(Draw(0, False, traces))
     out = outcome_of(

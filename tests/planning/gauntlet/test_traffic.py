@@ -1,4 +1,4 @@
-"""A scenario's requests: as many as the load says, of the mix's classes and promises; and what a replica is worth of
+"""A scenario's requests: as many as the load says, of the mix's classes and SLOs; and what a replica is worth of
 them."""
 
 import numpy as np
@@ -26,7 +26,7 @@ def test_the_load_is_the_knots_and_the_requests_come_at_its_rate() -> None:
     assert between == pytest.approx(3 * (work.arrived_s < 200).sum(), rel=0.3)
 
 
-def test_each_request_has_its_class_and_its_promise() -> None:
+def test_each_request_has_its_class_and_its_slo() -> None:
     work, _ = drawn(CHAT, [LoadStream(CHATS, [(0, 2.0)])], UNTIL_S, np.random.default_rng(1))
     slos = {(work.traffic_class[index], float(work.ttft_slo_s[index])) for index in range(len(work))}
     assert slos == {("interactive", 2.0), ("document", 10.0)}

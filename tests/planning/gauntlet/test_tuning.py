@@ -48,7 +48,7 @@ def test_a_search_of_few_trials_moves_what_matters_most() -> None:
     assert [set(one.settings) for one in tried] == [set(), *[{"steps", "reserve"}] * 4]
 
 
-def test_a_policy_that_wants_to_know_the_promise_is_told() -> None:
+def test_a_policy_that_has_a_setting_for_the_slo_gets_it() -> None:
     tried = search(replace(ENTRY, slo="reserve"), 0.95, 3, 0, judge, slo_s=7.0)
     assert tried[0].settings == {}
     reported = dict(tried[1].settings)

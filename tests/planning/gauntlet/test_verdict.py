@@ -41,7 +41,7 @@ def test_better_as_good_and_worse() -> None:
     assert outcome([([0.3, 0.3, 0.3], [0.2, 0.2, 0.2])]) is RivalVerdict.ALONE
 
 
-def test_a_cheap_point_that_breaks_the_promise_is_told_apart() -> None:
+def test_a_cheap_point_that_misses_the_slo_is_told_apart() -> None:
     assert outcome([([0.90, 0.90, 0.90], [0.9, 0.9, 0.9])]) is RivalVerdict.BELOW
     assert outcome([([0.90, 0.90, 0.90], [0.1, 0.1, 0.1]), ([0.98, 0.98, 0.98], [1.2, 1.2, 1.2])]) is RivalVerdict.LOSES
 
@@ -73,7 +73,7 @@ def test_a_fixed_number_is_no_rival() -> None:
     assert judge(contest_like({"backlog": [CHEAP], "fixed": [point_like([1.0] * 3, [0.1] * 3)]}), "backlog") == []
 
 
-def test_the_oracle_is_never_dearer_than_a_run_that_kept_the_promise() -> None:
+def test_the_oracle_is_never_dearer_than_a_run_that_met_the_slo() -> None:
     contest = contest_like({"backlog": [point_like([0.96, 0.90, 0.96], [0.7, 0.6, 1.4])]})
     assert contest.oracle_hours.tolist() == [0.7, 1.0, 1.0]
 
@@ -89,7 +89,7 @@ def test_a_regret_adds_up() -> None:
     assert regret(contests, "nobody") is None
 
 
-def test_a_cliff_is_the_first_step_under_the_promise() -> None:
+def test_a_cliff_is_the_first_step_under_the_slo() -> None:
     results = results_like(
         contest_like({"backlog": [DEAR]}, "start_up_0"),
         contest_like({"backlog": [CHEAP]}, "start_up_60"),
@@ -102,7 +102,7 @@ def test_a_cliff_is_the_first_step_under_the_promise() -> None:
     assert math.isinf(cliffs(results, {"start_up_0": 0.0}, "backlog")[1])
 
 
-def test_a_policy_that_nobody_asked_anything_of_kept_its_promise() -> None:
+def test_a_policy_that_nobody_asked_anything_of_met_its_slo() -> None:
     quiet = Point({}, (replace(score_like(1.0, 0.5), requests=0),) * 2)
     found = regret([contest_like({"backlog": [quiet]})], "backlog")
     assert found is not None

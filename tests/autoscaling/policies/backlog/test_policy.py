@@ -100,7 +100,7 @@ def test_nothing_arrives_and_the_last_goes_and_the_first_request_brings_one_back
     assert not np.isnan(out.finished_s).any()
 
 
-def unresponsive_after(
+def quiet_after(
     busy_s: int, until_s: int, bounds: Bounds, stray: float = 0.0, **settings: float
 ) -> list[ScalingDecision]:
     """Salvos of ten requests that are worth some seven replicas, and then next to nothing: `stray` requests a second.
@@ -123,7 +123,7 @@ def unresponsive_after(
 @pytest.mark.whole
 @pytest.mark.parametrize("minimum", [0, 1, 2])
 def test_a_fleet_whose_traffic_stops_goes_home_by_halves_and_never_comes_back_for_nothing(minimum: int) -> None:
-    changes = [one for one in unresponsive_after(1_200, 6_000, Bounds(minimum, 15)) if one.at_s >= 1_200]
+    changes = [one for one in quiet_after(1_200, 6_000, Bounds(minimum, 15)) if one.at_s >= 1_200]
     assert [one.requested for one in changes if one.requested > one.applied] == []
     assert changes[-1].requested == minimum
     assert all(2 * one.requested >= one.applied for one in changes if one.applied > 1)
@@ -136,22 +136,22 @@ def test_a_fleet_whose_traffic_stops_goes_home_by_halves_and_never_comes_back_fo
 
 @pytest.mark.whole
 def test_a_rate_limit_spreads_the_steps_of_a_traffic_drop_and_makes_them_no_later() -> None:
-    changes = [one for one in unresponsive_after(1_200, 6_000, Bounds(1, 15, down_per_min=1)) if one.at_s >= 1_200]
+    changes = [one for one in quiet_after(1_200, 6_000, Bounds(1, 15, down_per_min=1)) if one.at_s >= 1_200]
     assert all(one.applied - one.requested == 1 for one in changes)
     assert changes[-1].requested == 1
-    free = [one for one in unresponsive_after(1_200, 6_000, Bounds(1, 15)) if one.at_s >= 1_200]
+    free = [one for one in quiet_after(1_200, 6_000, Bounds(1, 15)) if one.at_s >= 1_200]
     assert changes[-1].at_s <= free[-1].at_s + 60 * 8
 
 
 @pytest.mark.whole
 def test_stray_requests_while_the_upstream_is_out_move_nothing() -> None:
-    quiet = unresponsive_after(1_200, 4_200, Bounds(1, 15))
-    changes = [one for one in unresponsive_after(1_200, 4_200, Bounds(1, 15), stray=0.01) if one.at_s >= 1_200]
+    quiet = quiet_after(1_200, 4_200, Bounds(1, 15))
+    changes = [one for one in quiet_after(1_200, 4_200, Bounds(1, 15), stray=0.01) if one.at_s >= 1_200]
     assert [one.requested for one in changes] == [one.requested for one in quiet if one.at_s >= 1_200]
 
 
 def test_idle_is_the_last_replicas_affair_alone() -> None:
-    decisions = unresponsive_after(1_200, 3_000, Bounds(0, 15), zero_after_s=60.0)
+    decisions = quiet_after(1_200, 3_000, Bounds(0, 15), zero_after_s=60.0)
     assert {one.applied for one in decisions if one.policy_reason is PolicyReason.IDLE} == {1}
 
 
@@ -164,7 +164,7 @@ def test_a_load_that_swings_faster_than_replicas_start_makes_no_flap() -> None:
     assert [at_s for at_s, more in steps if more < 0 and any(0 < at_s - up_s < 600 for up_s in ups)] == []
 
 
-def test_what_a_unresponsive_replica_would_carry_is_asked_for_beside_it() -> None:
+def test_what_an_unresponsive_replica_would_carry_is_asked_for_beside_it() -> None:
     heard, unheard = policy(start_up_s=10.0), policy(start_up_s=10.0)
     unresponsive = (*replicas(1), *replicas(1, ReplicaStatus.UNRESPONSIVE))
     for second in range(60):
@@ -173,7 +173,7 @@ def test_what_a_unresponsive_replica_would_carry_is_asked_for_beside_it() -> Non
     assert beside == without + 1
 
 
-def test_a_unresponsive_replica_that_speaks_again_is_no_step_up() -> None:
+def test_an_unresponsive_replica_that_speaks_again_is_no_step_up() -> None:
     one = policy(start_up_s=10.0, down_after_s=60.0)
     unresponsive = (*replicas(4), *replicas(1, ReplicaStatus.UNRESPONSIVE))
     desired = []
@@ -196,7 +196,7 @@ def missing(second: int, ready: int, sequences: int, waiting: bool) -> Signals:
 
 
 @pytest.mark.parametrize("sequences", [20, 30, 33, 35])
-def test_missed_promises_bring_a_replica_where_the_need_is_covered_and_where_the_margin_holds_it_back(
+def test_missed_slos_bring_a_replica_where_the_need_is_covered_and_where_the_margin_holds_it_back(
     sequences: int,
 ) -> None:
     one, calm = policy(start_up_s=10.0, occupancy=1.0), policy(start_up_s=10.0, occupancy=1.0)
@@ -212,7 +212,7 @@ def test_missed_promises_bring_a_replica_where_the_need_is_covered_and_where_the
     )
 
 
-def test_missed_promises_bring_none_where_nothing_waits_for_it_and_that_is_told() -> None:
+def test_missed_slos_bring_none_where_nothing_waits_for_it_and_that_is_reported() -> None:
     one = policy(start_up_s=10.0)
     reported = [one.decide(missing(second, 2, 5, waiting=False)) for second in range(900)]
     assert {desired.replicas for desired in reported} <= {1, 2}
@@ -220,7 +220,7 @@ def test_missed_promises_bring_none_where_nothing_waits_for_it_and_that_is_told(
 
 
 @pytest.mark.whole
-def test_missed_promises_that_a_replica_does_not_mend_bring_one_and_then_no_other_for_an_hour() -> None:
+def test_missed_slos_that_a_replica_does_not_help_bring_one_and_then_no_other_for_an_hour() -> None:
     """As the platform answers: what is asked for is ready ten seconds later; SLOs are missed all the same."""
     one = policy(start_up_s=10.0)
     number, since_s, numbers, reported = 2, 0, [(0, 2)], set()

@@ -33,7 +33,7 @@ def test_what_is_taken_back_before_it_started_teaches_nothing() -> None:
     assert starts.expected_s == 20.0
 
 
-def test_a_unresponsive_replica_that_speaks_again_is_no_start() -> None:
+def test_an_unresponsive_replica_that_speaks_again_is_no_start() -> None:
     starts = StartUps(20.0)
     starts.look(moment(0.0, ready=2))
     starts.look(moment(100.0, ready=1, applied=2, starting=0))

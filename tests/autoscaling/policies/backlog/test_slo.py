@@ -25,12 +25,12 @@ def targets(signals: Signals, **settings: float) -> dict[str, float]:
     return {wait.name: wait.target_s for wait in known.waits(signals)}
 
 
-def test_a_lane_may_wait_a_share_of_its_tightest_promise_and_the_last_one_longer() -> None:
+def test_a_lane_may_wait_a_share_of_its_tightest_slo_and_the_last_one_longer() -> None:
     assert targets(waiting(short=1.0, long=1.0, promoted=1.0)) == {"short": 1.0, "long": 5.0, "promoted": 1.0}
     assert targets(waiting(short=1.0, long=1.0), long_wait_s=1.0, target_wait=1.0) == {"short": 2.0, "long": 4.0}
 
 
-def test_what_is_promised_more_is_ahead() -> None:
+def test_lanes_with_tighter_slos_are_ahead() -> None:
     signals = waiting(short=100.0, long=900.0)
     known = LaneTargets(Backlog())
     known.look(signals)
