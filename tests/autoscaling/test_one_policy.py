@@ -124,7 +124,7 @@ def _watched(patch: pytest.MonkeyPatch, module: str) -> list[Autoscaler]:
 
 
 def _simulated(folder: Path, patch: pytest.MonkeyPatch) -> Autoscaler:
-    found = _watched(patch, "cli.simulate")
+    found = _watched(patch, "planning.simulation")
     arguments = [
         "simulate",
         str(folder / "spec.yaml"),
