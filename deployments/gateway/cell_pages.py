@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from deployments.cell.latency import LONGEST_SPAN_S
 from deployments.cell.scaling_facts import SCALING_PATH, ScalingFacts
 from deployments.gateway.connection import Receive, Scope, Send, cut
 from deployments.gateway.own_page import OwnPage
@@ -20,6 +19,7 @@ from deployments.openai.fields import shown
 from deployments.ownership.channel import Session
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.messages import LANES_PATH, MAX_LINE_BYTES, UNRESPONSIVE_AFTER_S, decode
+from deployments.telemetry.metrics import LONGEST_SPAN_S
 
 log = logging.getLogger("raylane.ownership")
 

@@ -11,8 +11,8 @@ from typing import Any
 from deployments.gateway.cors import EXTRA_HEADERS
 from deployments.gateway.flow import Aborted, EndCause, Hop, RequestFlow
 from deployments.http.protocol import ClientLimits
-from deployments.openai.endpoints import Dialect, Endpoint
-from deployments.openai.errors import ApiError, ErrorCode
+from deployments.openai.endpoints import Endpoint
+from deployments.openai.errors import ApiError, Dialect, ErrorCode
 from deployments.telemetry.ledger import Ledger
 
 Scope = MutableMapping[str, Any]

@@ -12,8 +12,7 @@ import aiohttp
 
 from deployments.gateway.connection import Connection, answer_headers
 from deployments.gateway.flow import Hop, RequestFlow
-from deployments.openai.endpoints import BodyKind, Endpoint
-from deployments.openai.engine_answer import engine_error
+from deployments.openai.endpoints import BodyKind, Endpoint, engine_error
 from deployments.openai.errors import ApiError, ErrorCode, lost
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.owner_tracker import overtaken_by
@@ -26,7 +25,7 @@ from deployments.protocol import (
     ReplicaFacts,
     ReplicaState,
 )
-from deployments.telemetry.decisions import RequestVerdict
+from deployments.telemetry.ledger import RequestVerdict
 
 UNREACHABLE = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 """No connection was made, so the replica did not see the request. (A connection that broke later says nothing of

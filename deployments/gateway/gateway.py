@@ -35,6 +35,7 @@ from deployments.gateway.operators.collectors import (
     new_registry,
     standing_of,
 )
+from deployments.gateway.operators.lane_gauges import LaneGauges
 from deployments.gateway.operators.orders import OrderPages
 from deployments.gateway.operators.pages import OperatorPages
 from deployments.gateway.operators.peers import Peers
@@ -50,9 +51,8 @@ from deployments.ownership.owner_tracker import OwnerTracker
 from deployments.scheduling import Binding, SchedulingPolicy, Snapshot
 from deployments.scheduling.policy import binding_of, policy_of
 from deployments.telemetry.journal import Journal, Later, Recent
-from deployments.telemetry.ledger import Ledger
 from deployments.telemetry.line_log import Logs
-from deployments.telemetry.metrics import LaneGauges, LoopLag, RequestMetrics
+from deployments.telemetry.metrics import LoopLag, RecentTtfts, RequestMetrics
 
 log = logging.getLogger("raylane.gateway")
 
@@ -75,7 +75,16 @@ class Gateway:
         self.gateway_id = uuid.uuid4().hex[:8]
         self._settings = settings
         self._session = engine_session(secret, settings.timeouts.connect_s)
-        self._closed = Later(self._tell)
+        metrics = RequestMetrics(registry, [*(endpoint.path for endpoint in ENDPOINTS), "/v1/models"])
+        ttfts = RecentTtfts(model.name for model in models)
+        self._logs = Logs()
+        self._journal = Journal(
+            run_dir / "logs" / "access.jsonl" if settings.access_log else None,
+            Path(settings.trace_file) if settings.trace_file else None,
+            self._logs,
+        )
+        self._recent = Recent()
+        self._closed = Later(metrics.observe, ttfts.observe, self._journal.write, self._recent.add)
         self.service = Service(spec, models, self.gateway_id, self._session, self._closed.add, secret)
         self._departure_reporter = DepartureReporter(self.gateway_id, self.service.broken_exchanges)
         self.feeds = Feeds(
@@ -87,7 +96,6 @@ class Gateway:
         )
         self.url = _url(settings.host, settings.port)
         self.peers = Peers(self.gateway_id, self._session)
-        self._logs = Logs()
         self._announced = Announced()
         self._status = Status(
             spec,
@@ -99,16 +107,10 @@ class Gateway:
             str(run_dir),
             self._open_ledgers,
             self._logs,
+            ttfts,
         )
-        self._metrics = RequestMetrics(registry, [*(endpoint.path for endpoint in ENDPOINTS), "/v1/models"])
         self._register_collectors(registry)
-        self._journal = Journal(
-            run_dir / "logs" / "access.jsonl" if settings.access_log else None,
-            Path(settings.trace_file) if settings.trace_file else None,
-            self._logs,
-        )
         self._decision_logs = Path(settings.decision_log) if settings.decision_log else None
-        self._recent = Recent()
         self._lag = LoopLag(registry)
         self._server, self._cell_server = self._servers(registry, secret, cell_host)
         self.peers.own_url = _url(cell_host, self._cell_server.port)
@@ -127,7 +129,7 @@ class Gateway:
         Raises OSError when either address cannot be listened on.
         """
         settings, own = self._settings, self._pages(registry)
-        keep_alive_s, limits = settings.timeouts.keep_alive_s, lambda: self.service.client_limits
+        keep_alive_s, limits = settings.timeouts.keep_alive_s, self.service.client_limits
         app = ClientApp(self.service, own, secret)
         clients = HttpServer(app, settings.host, settings.port, keep_alive_s, settings.replicas > 1, limits)
         for_cell = [LanesPage(self.service.dispatchers).route(), ScalingPage(self.service).route()]
@@ -224,12 +226,6 @@ class Gateway:
             await asyncio.sleep(SWEEP_S)
             self.service.sweep()
             self._swept_s = time.monotonic()
-
-    def _tell(self, ledger: Ledger) -> None:
-        self._metrics.observe(ledger)
-        self._status.observe(ledger)
-        self._journal.write(ledger)
-        self._recent.add(ledger)
 
     async def _apply(self, spec: ClusterSpec) -> None:
         """Puts a changed spec in force in the whole cell: here at once, at other gateways by the directory."""

@@ -21,14 +21,13 @@ from deployments.gateway.exchange import SIMULATED_MARK, ReplicaDied, ReplicaRef
 from deployments.gateway.flow import Hop, RequestFlow
 from deployments.gateway.relay import Relay
 from deployments.gateway.replica_loss import BrokenExchanges
-from deployments.openai.endpoints import Dialect, Endpoint
-from deployments.openai.errors import ApiError, ErrorCode
+from deployments.openai.endpoints import Endpoint
+from deployments.openai.errors import ApiError, Dialect, ErrorCode
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.pending_request import QueueTimeout, Rejected
 from deployments.scheduling import Admission, AdmissionKind, Placement, RejectCause, Request
-from deployments.telemetry.closing import Closing
-from deployments.telemetry.decisions import RequestVerdict
-from deployments.telemetry.ledger import Ledger
+from deployments.telemetry.journal import Closing
+from deployments.telemetry.ledger import Ledger, RequestVerdict
 
 
 class Heartbeat:

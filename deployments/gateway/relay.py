@@ -1,5 +1,5 @@
 """The relay: sends a placed request to its replica and the replica's bytes to the client, untouched (but for errors:
-`openai/engine_answer.py`).
+`openai/endpoints.py`).
 
 A lease is ended here, exactly once, whatever happens. The answer's headers go out with its first body byte: until then
 a request that its replica refused, or died with, can go to another one, and a failure can still be a proper HTTP error;
@@ -25,8 +25,7 @@ from deployments.gateway.exchange import (
     sized,
 )
 from deployments.gateway.flow import EndCause, Hop, RequestFlow
-from deployments.openai.endpoints import Endpoint
-from deployments.openai.engine_answer import EventSplitter, engine_error, rewrite_error_events
+from deployments.openai.endpoints import Endpoint, EventSplitter, engine_error, rewrite_error_events
 from deployments.openai.errors import ApiError, ErrorCode, lost
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.protocol import ENGINE_DIED_HEADER, ERROR_EVENT, NAMED_ERROR_EVENT, PRIORITY_HEADER, ReplicaState

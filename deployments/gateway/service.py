@@ -23,8 +23,8 @@ from deployments.gateway.reader import Digests, Reader
 from deployments.gateway.replica_loss import BrokenExchanges
 from deployments.gateway.tenants import CLASS_HEADER, KeyRing, class_of
 from deployments.http.protocol import ClientLimits
-from deployments.openai.endpoints import BY_KIND, BodyKind, Dialect, Endpoint, ModelTask
-from deployments.openai.errors import ApiError, ErrorCode
+from deployments.openai.endpoints import BY_KIND, BodyKind, Endpoint, ModelTask
+from deployments.openai.errors import ApiError, Dialect, ErrorCode
 from deployments.openai.fields import shown
 from deployments.openai.inquiry import Inquiry
 from deployments.openai.prefix import CHUNK_CHARS, CHUNK_IDS, Salts
@@ -32,7 +32,7 @@ from deployments.openai.prompt import TokenRatio
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.protocol import Finished, FirstTokens
 from deployments.scheduling import Request
-from deployments.telemetry.closing import Closing
+from deployments.telemetry.journal import Closing
 from deployments.telemetry.ledger import Ledger, RequestOutcome
 
 log = logging.getLogger("raylane.gateway")
@@ -53,7 +53,6 @@ class Service:
         on_closed: Callable[[Ledger], None],
         secret: str,
     ) -> None:
-        self.settings = spec.gateway
         self.session = session
         self._gateway_id = gateway_id
         self.flows = Flows()
@@ -63,11 +62,8 @@ class Service:
         self.draining = False
         """Takes no more requests."""
         self.dispatchers = {model.name: Dispatcher(model, gateway_id) for model in models}
-        self._spec = spec
-        self.keys = KeyRing(spec.tenants)
-        self.cors = CorsRules(spec.gateway.cors)
         self._secret = secret
-        self._salts = Salts(spec, secret)
+        self.configure(spec)
         self._served = {name: self.dispatchers[model.name] for model in models for name in model.served_names}
         self._ratios = {model.name: TokenRatio() for model in models}
         self._on_closed = on_closed
@@ -83,11 +79,12 @@ class Service:
         self.keys = KeyRing(spec.tenants)
         self.cors = CorsRules(spec.gateway.cors)
         self._salts = Salts(spec, self._secret)
+        self._patience_s = {one.name: spec.patience_s(one) for one in spec.classes}
+        limits, times = spec.gateway.limits, spec.gateway.timeouts
+        self._client_limits = ClientLimits(times.client_stall_s, limits.min_body_bytes_per_s, limits.max_connections)
 
-    @property
     def client_limits(self) -> ClientLimits:
-        limits = self.settings.limits
-        return ClientLimits(self.settings.timeouts.client_stall_s, limits.min_body_bytes_per_s, limits.max_connections)
+        return self._client_limits
 
     @property
     def spec(self) -> ClusterSpec:
@@ -120,7 +117,7 @@ class Service:
             scope[EXTRA_HEADERS] = [*scope.get(EXTRA_HEADERS, ()), (b"request-id", ledger.request_id.encode())]
         flow = RequestFlow(ledger, self.settings.timeouts)
         client = Connection(
-            scope, receive, send, flow, self.settings.limits.max_body_bytes, self.client_limits, lambda: self.leaving
+            scope, receive, send, flow, self.settings.limits.max_body_bytes, self._client_limits, lambda: self.leaving
         )
         async with self.flows.hold(flow):
             try:
@@ -243,7 +240,7 @@ class Service:
             max_tokens=min(context - prompt, context if inquiry.max_tokens is None else inquiry.max_tokens),
             arrived_s=now,
             deadline_s=now + traffic_class.ttft_ms / 1e3,
-            expires_s=now + self._spec.patience_s(traffic_class),
+            expires_s=now + self._patience_s[traffic_class.name],
             sequences=inquiry.sequences,
             traffic_class=traffic_class.name,
             tenant=ledger.tenant,

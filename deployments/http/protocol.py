@@ -5,7 +5,7 @@
   dropped after the keep-alive time.
 - What a client does not read is not kept: writing waits as soon as the kernel takes no more, and an idle or closing
   connection with unread bytes is dropped, where uvicorn would wait for the client for ever.
-- A request that a proxy might read otherwise is refused (`head.py`), and fields behind a chunked body are passed over.
+- A request that a proxy might read otherwise is refused (`check_head`); fields behind a chunked body are passed over.
 - An HTTP/1.0 client gets no chunks.
 - What comes while an answer is on its way is read on and kept, up to `MAX_PIPELINED` requests: uvicorn stops to read
   then, and misses that a client leaves.
@@ -20,13 +20,11 @@
 import asyncio
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
-
-from deployments.http.head import BadHead, check_head
 
 HEAD_S = 30.0
 HEAD_BYTES = 64 << 10
@@ -38,6 +36,7 @@ LATER_S = 5.0
 LINGER_S = 5.0
 """So long a client may go on sending after the answer that ends its connection."""
 _UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
+_HOST = re.compile(rb"[^\s/?#@\\]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +52,41 @@ class ClientLimits:
         """How long after its head a body may still be coming, of which so many bytes have come (as Apache's
         `RequestReadTimeout` with `MinRate`)."""
         return self.body_s + received / self.body_bytes_per_s
+
+
+class BadHead(ValueError):
+    """Why a head is refused; the message is for the client."""
+
+
+def check_head(version: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    """Raises BadHead for what a proxy in front may read otherwise: where a request ends, or whom it is for (RFC 9112,
+    sections 3.2 and 6; "request smuggling"). `headers` with names in lower case.
+
+    The parser (llhttp, strict) refuses by itself: a second content-length, one beside transfer-encoding or that is no
+    number, transfer encodings that do not end in chunked, space before a colon, folded fields, bare line feeds, bad
+    chunk sizes.
+    """
+    if version not in ("1.0", "1.1"):
+        raise BadHead(f"HTTP version {version}; allowed: 1.1, 1.0")
+    names = [name for name, _ in headers]
+    hosts = names.count(b"host")
+    if hosts > 1 or (not hosts and version == "1.1"):
+        raise BadHead(
+            f"{hosts} Host headers; allowed: exactly one" + (", or none in HTTP/1.0" if version == "1.0" else "")
+        )
+    if hosts and not _HOST.fullmatch(headers[names.index(b"host")][1]):
+        raise BadHead("the Host header is no host; allowed: a name or an address, with or without a port")
+    if names.count(b"authorization") > 1:
+        raise BadHead("Authorization: allowed: once")
+    if names.count(b"x-api-key") > 1:
+        raise BadHead("x-api-key: allowed: once")
+    codings = names.count(b"transfer-encoding")
+    if codings and (
+        version == "1.0" or codings > 1 or headers[names.index(b"transfer-encoding")][1].lower() != b"chunked"
+    ):
+        raise BadHead("Transfer-Encoding: allowed: chunked, once, and not in HTTP/1.0")
+    if names.count(b"content-length") > (0 if codings else 1):
+        raise BadHead("Content-Length: allowed: once, and not beside Transfer-Encoding")
 
 
 class GuardedProtocol(HttpToolsProtocol):
@@ -79,12 +113,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._arm()
         maximum = self._limits().connections
         if len(self.connections) > maximum:
-            self._refuse(
-                503,
-                f"{maximum} connections are open, which is the limit; try again later",
-                "overloaded",
-                "overloaded_error",
-            )
+            reported = f"{maximum} connections are open, which is the limit; try again later"
+            self._refuse(503, reported, "overloaded", "overloaded_error")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone. uvicorn tells it to the last request alone, and the one that is being answered may be
@@ -154,13 +184,10 @@ class GuardedProtocol(HttpToolsProtocol):
         self._turns += 1
         self._end_body()
         super().on_message_complete()
-        if (
-            self.cycle.response_complete and not self.transport.is_closing()
-        ):  # it was answered before: the connection is idle only from now on
+        if self.cycle.response_complete and not self.transport.is_closing():  # it was answered before: idle from now on
             self._unset_keepalive_if_required()
-            self.timeout_keep_alive_task = self.loop.call_later(
-                self.timeout_keep_alive, self.timeout_keep_alive_handler
-            )
+            keep_alive_s = self.timeout_keep_alive
+            self.timeout_keep_alive_task = self.loop.call_later(keep_alive_s, self.timeout_keep_alive_handler)
 
     def on_response_complete(self) -> None:
         """The answer is written, if not yet read."""
@@ -172,8 +199,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.transport.abort)
 
     def timeout_keep_alive_handler(self) -> None:
-        """The connection has been idle for long. `close` would wait until the client has read everything, `abort` does
-        not."""
+        """The connection has been idle for long; `close` would wait until the client has read everything."""
         self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
@@ -190,8 +216,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def _refuse(
         self, status: int, message: str, code: str = "invalid_http", kind: str = "invalid_request_error"
     ) -> None:
-        """Answers, and ends the connection; only the latter where an answer has begun, or is still to come to a request
-        before."""
+        """Answers, and ends the connection; only the latter where an answer has begun, or one before is to come."""
         answering = self._answering
         if answering is not None and not answering.response_complete:
             if answering.response_started or self._in_head or answering is not self.cycle:
@@ -205,8 +230,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._linger()
 
     def end(self) -> None:
-        """The answer to the last request is written: ends the connection, after the rest of the body if that has not
-        come."""
+        """The answer to the last request is written: ends the connection, after the rest of the body."""
         if self._in_head:
             self.transport.close()
         else:
@@ -253,11 +277,8 @@ class GuardedProtocol(HttpToolsProtocol):
         now, limits = self.loop.time(), self._limits()
         if self.flow.read_paused or (self.cycle.response_started and not self.cycle.response_complete):
             self._body_began_s, self._body_bytes = now, 0
-        due_s = (
-            self._body_began_s
-            + limits.body_due_s(self._body_bytes)
-            + (0.0 if self.cycle.response_complete else LATER_S)
-        )
+        later_s = 0.0 if self.cycle.response_complete else LATER_S
+        due_s = self._body_began_s + limits.body_due_s(self._body_bytes) + later_s
         if now < due_s:
             self._body_timer = self.loop.call_later(due_s - now, self._on_body_timer)
         elif self.cycle.response_complete:

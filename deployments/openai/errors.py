@@ -1,14 +1,27 @@
 """Every error that a client can get, as one closed table, and its form in each dialect.
 
-`engine_answer.py` says which of them an engine's own becomes.
+`endpoints.py` says which of them an engine's own becomes.
 """
 
 import json
 from collections.abc import Mapping
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Any
 
-from deployments.openai.endpoints import Dialect
+
+class Dialect(StrEnum):
+    """Whose form an endpoint's errors and events have."""
+
+    OPENAI = "openai"
+    RESPONSES = "responses"
+    """OpenAI's newer API: errors as above, events with names."""
+    ANTHROPIC = "anthropic"
+
+    def heartbeat(self, comment: str) -> bytes:
+        """What is sent to a client that waits. Anthropic's clients know an event for it; others get a comment, which
+        every client passes over."""
+        return b'event: ping\ndata: {"type": "ping"}\n\n' if self is Dialect.ANTHROPIC else f": {comment}\n\n".encode()
+
 
 _ANTHROPIC_KINDS = {
     401: "authentication_error",

@@ -17,7 +17,7 @@ from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.fields import ABSENT, count_of, flag_of, is_null, missing, name_of, not_allowed, salt_given
 from deployments.openai.prefix import Hashing, SaltOf
 from deployments.openai.prompt import MAX_OTHER_VALUES, Prompt, read_conversation, read_conversations, read_prompt
-from deployments.openai.structure import containers_at_most, structure_of
+from deployments.openai.structure import structure_of
 
 MAX_DEPTH = 128
 """Objects and lists in one another. Tools' schemas have some ten; parsers that are called again for each level run out
@@ -233,6 +233,12 @@ def _values_of(body: bytes, max_values: int) -> int:
         )
         raise ApiError(ErrorCode.BODY_TOO_LARGE, message)
     return structure.values
+
+
+def containers_at_most(body: bytes) -> int:
+    """At most how many lists and objects a JSON text has: brackets inside strings count too. Quicker than
+    `structure_of` for small ones."""
+    return body.count(b"[") + body.count(b"{")
 
 
 def _refuse_state(fields: _Fields) -> None:

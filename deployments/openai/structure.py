@@ -46,12 +46,6 @@ def structure_of(body: bytes, max_values: int, max_depth: int) -> Structure:
     return Structure(scan.values, scan.depth)
 
 
-def containers_at_most(body: bytes) -> int:
-    """At most how many lists and objects a JSON text has: brackets inside strings count too. Quicker than
-    `structure_of` for small ones."""
-    return body.count(b"[") + body.count(b"{")
-
-
 class _Scan:
     """What is carried from slice to slice. A slice has whole words, but for the last one."""
 

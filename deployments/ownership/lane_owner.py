@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 
-from deployments.cell.latency import LatencyWindow
 from deployments.cell.scaling_facts import LatencySignals
 from deployments.ownership.decision_log import DecisionLog
 from deployments.ownership.entries import OVER, Adoption, Entries, EntryState, OwnedRequest, split
@@ -22,6 +21,7 @@ from deployments.protocol import Finished, ReplicaFacts, ReplicaState
 from deployments.scheduling import Binding, Capacity, Ending, Lease, Request, Scheduler, SchedulingPolicy, Snapshot
 from deployments.scheduling.contract import SchedulerContract
 from deployments.scheduling.recorder import RecordingScheduler
+from deployments.telemetry.metrics import LatencyWindow
 
 _DEFAULT_BINDING = Binding()
 

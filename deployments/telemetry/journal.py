@@ -1,5 +1,5 @@
-"""What becomes of a closed ledger: the JSON access log, the trace file (opt-in) that `raylane bench` and the
-simulator replay, and the last ones in memory.
+"""What becomes of a ledger once its request's answer ended: it waits for the engine's account (`Closing`), then goes to
+the JSON access log, the trace file (opt-in) that `raylane bench` and the simulator replay, and the last ones in memory.
 
 No file holds any text of a prompt or an answer. Both rotate by size, so that a forgotten gateway does not fill a
 disk.
@@ -7,13 +7,74 @@ disk.
 
 import asyncio
 import json
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from deployments.protocol import Finished, FirstTokens
 from deployments.telemetry.ledger import Ledger
 from deployments.telemetry.line_log import LineLog, Logs
+
+
+class Closing:
+    """Ledgers whose request ended and whose engine statistics may still be under way: each is handed on once, at most
+    `patience_s` late."""
+
+    def __init__(self, hand_on: Callable[[Ledger], None], patience_s: float = 1.0) -> None:
+        self._hand_on = hand_on
+        self._patience_s = patience_s
+        self._open: dict[str, Ledger] = {}
+        self._ended: dict[str, float] = {}
+
+    def open(self, ledger: Ledger) -> None:
+        """A request went to an engine under `ledger.attempt_id`."""
+        self._open[ledger.attempt_id] = ledger
+
+    def finished(self, message: Finished) -> None:
+        ledger = self._open.get(message.request_id)
+        if ledger is None:
+            return
+        ledger.finished = message
+        if message.request_id in self._ended:
+            self._close(message.request_id)
+
+    def first_tokens(self, message: FirstTokens, now: float) -> None:
+        for attempt_id in message.request_ids:
+            ledger = self._open.get(attempt_id)
+            if ledger is not None and ledger.first_token_s is None:
+                ledger.first_token_s = now
+
+    def forget(self, ledger: Ledger) -> None:
+        """The engine refused the request: nothing comes under that id."""
+        self._open.pop(ledger.attempt_id, None)
+
+    def ended(self, ledger: Ledger) -> None:
+        """The request's answer ended. Handed on at once if nothing more is to come."""
+        if ledger.attempt_id not in self._open:
+            self._hand_on(ledger)
+        elif ledger.finished is not None:
+            self._close(ledger.attempt_id)
+        else:
+            self._ended[ledger.attempt_id] = time.monotonic()
+
+    def sweep(self, now: float) -> None:
+        """Hands on those that have waited long enough. Called a few times a second."""
+        for attempt_id in [key for key, ended in self._ended.items() if now - ended > self._patience_s]:
+            self._close(attempt_id)
+
+    def flush(self) -> None:
+        """Hands on all that ended, without their statistics: the gateway stops."""
+        for attempt_id in list(self._ended):
+            self._close(attempt_id)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def _close(self, attempt_id: str) -> None:
+        self._ended.pop(attempt_id, None)
+        self._hand_on(self._open.pop(attempt_id))
 
 
 class Journal:
@@ -92,9 +153,9 @@ felt."""
 
 
 class Later(Generic[Item]):
-    """Does `work` for each item, in order, a few at each turn. `work` must not raise."""
+    """Does each `work` for each item, in order, a few items at each turn. None of it may raise."""
 
-    def __init__(self, work: Callable[[Item], None]) -> None:
+    def __init__(self, *work: Callable[[Item], None]) -> None:
         self._work = work
         self._items: deque[Item] = deque()
         self._filled = asyncio.Event()
@@ -119,4 +180,6 @@ class Later(Generic[Item]):
 
     def _do(self, count: int) -> None:
         for _ in range(min(count, len(self._items))):
-            self._work(self._items.popleft())
+            item = self._items.popleft()
+            for work in self._work:
+                work(item)

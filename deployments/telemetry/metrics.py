@@ -1,21 +1,128 @@
-"""The gateway's Prometheus metrics. Counters and histograms are fed once a request, when its ledger closes; gauges
-are read at scrape time.
+"""What is measured of requests: the gateway's counters and histograms for Prometheus, fed once a request as its ledger
+closes, the bounds that histograms share, and windows of the latest latencies.
 
 Labels: `model` (served models only, so their number is bounded) and `prompt_bucket`. The tokens are the engine's own
-counts.
+counts. What is read at scrape time is in `gateway/operators`.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
-from deployments.scheduling import Snapshot
-from deployments.telemetry.buckets import E2E_BOUNDS_S, ITL_BOUNDS_S, LAG_BOUNDS_S, TTFT_BOUNDS_S, prompt_bucket
-from deployments.telemetry.ledger import Ledger, Stage
+from deployments.cell.scaling_facts import LatencySignals
+from deployments.telemetry.ledger import Ledger, RequestOutcome, Stage
+
+PROMPT_BOUNDS = (64, 256, 1_024, 4_096, 16_384, 65_536)
+TTFT_BOUNDS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 30, 60, 120, 300)
+ITL_BOUNDS_S = (
+    0.001,
+    0.0025,
+    0.005,
+    0.0075,
+    0.01,
+    0.015,
+    0.02,
+    0.03,
+    0.04,
+    0.05,
+    0.075,
+    0.1,
+    0.15,
+    0.2,
+    0.3,
+    0.5,
+    1,
+    2,
+    5,
+)
+E2E_BOUNDS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600)
+LAG_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1)
+
+_PROMPT_LABELS = (*(f"le_{bound}" for bound in PROMPT_BOUNDS), f"gt_{PROMPT_BOUNDS[-1]}")
+
+
+def prompt_bucket(prompt_tokens: int) -> str:
+    """The `prompt_bucket` label of a prompt: `le_256` holds 65 to 256 tokens."""
+    return _PROMPT_LABELS[bisect_left(PROMPT_BOUNDS, prompt_tokens)]
+
+
+MAX_VALUES = 10_000
+
+
+class ValueWindow:
+    """Keeps the last `maximum` values with their times (seconds)."""
+
+    def __init__(self, span_s: float, maximum: int = MAX_VALUES) -> None:
+        self._span_s = span_s
+        self._times = np.full(maximum, -np.inf)
+        self._values = np.zeros(maximum)
+        self._next = 0
+
+    def add(self, value: float, now: float) -> None:
+        """Adds a value; beyond `maximum` the oldest goes."""
+        self._times[self._next], self._values[self._next] = now, value
+        self._next = (self._next + 1) % len(self._times)
+
+    def quantiles(self, levels: Sequence[float], now: float, span_s: float | None = None) -> tuple[int, list[float]]:
+        """How many values the last `span_s` seconds (by default the window's own, at most) brought, and their quantiles
+        (empty without values)."""
+        span_s = self._span_s if span_s is None else min(span_s, self._span_s)
+        recent = self._values[self._times >= now - span_s]
+        return len(recent), [float(value) for value in np.quantile(recent, levels)] if len(recent) else []
+
+
+LONGEST_SPAN_S = 3_600.0
+
+
+class LatencyWindow:
+    """The last latencies of one model, at most an hour of them, measured where its decisions are taken: over all
+    gateways, as the scheduler learns of them."""
+
+    def __init__(self) -> None:
+        self._ttft_s = ValueWindow(LONGEST_SPAN_S)
+        self._tpot_s = ValueWindow(LONGEST_SPAN_S)
+
+    def first_token(self, ttft_s: float, now: float) -> None:
+        self._ttft_s.add(ttft_s, now)
+
+    def ended(self, decode_s: float, tokens: float, now: float) -> None:
+        """A sequence of so many tokens ended; what came after the first took `decode_s`."""
+        if tokens > 1 and decode_s > 0:
+            self._tpot_s.add(decode_s / (tokens - 1), now)
+
+    def over(self, span_s: float, now: float) -> LatencySignals:
+        """The latencies that a scaling policy may ask for."""
+        requests, ttft_s = _quantiles(self._ttft_s, (0.5, 0.9, 0.99), span_s, now)
+        _, tpot_s = _quantiles(self._tpot_s, (0.9,), span_s, now)
+        return LatencySignals(span_s, requests, *ttft_s, *tpot_s)
+
+
+STATUS_SPAN_S = 60.0
+
+
+class RecentTtfts:
+    """The times to first token of the last minute, by model, as this gateway's clients saw them."""
+
+    def __init__(self, models: Iterable[str]) -> None:
+        self._by_model = {name: ValueWindow(STATUS_SPAN_S) for name in models}
+
+    def observe(self, ledger: Ledger) -> None:
+        if ledger.ttft_s is not None and ledger.outcome is RequestOutcome.OK and ledger.model in self._by_model:
+            self._by_model[ledger.model].add(ledger.ttft_s, time.monotonic())
+
+    def quantiles(self, model: str, levels: Sequence[float]) -> tuple[int, list[float]]:
+        """How many requests the last minute brought, and the quantiles of their times (empty without any)."""
+        return self._by_model[model].quantiles(levels, time.monotonic())
+
+
+def _quantiles(window: ValueWindow, levels: Sequence[float], span_s: float, now: float) -> tuple[int, list[float]]:
+    count, values = window.quantiles(levels, now, span_s)
+    return count, values or [0.0] * len(levels)
+
 
 _BY_LENGTH = ("model", "prompt_bucket")
 _READ_BOUNDS_S = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)
@@ -149,118 +256,6 @@ def _prompt_tokens(ledger: Ledger) -> int:
     expected."""
     done = ledger.finished
     return round(done.prompt_tokens / done.sequences) if done and done.sequences else ledger.expected_prompt_tokens
-
-
-class LaneGauges(Collector):
-    """Gauges straight from the schedulers' snapshots, as they are when Prometheus asks."""
-
-    def __init__(self, snapshots: Callable[[], Mapping[str, Snapshot]]) -> None:
-        self._snapshots = snapshots
-
-    def collect(self) -> Iterable[Metric]:
-        snapshots = self._snapshots()
-        return (*_of_lanes(snapshots), *_of_rates(snapshots), *_of_leases(snapshots), *_of_suspects(snapshots))
-
-
-def _of_lanes(snapshots: Mapping[str, Snapshot]) -> Iterable[Metric]:
-    waiting = GaugeMetricFamily("raylane_waiting_requests", "Requests that wait.", labels=("model", "lane"))
-    work = GaugeMetricFamily("raylane_waiting_tokens", "Work that waits, in tokens.", labels=("model", "lane"))
-    oldest = GaugeMetricFamily("raylane_oldest_wait_seconds", "How long the head has waited.", labels=("model", "lane"))
-    seconds = GaugeMetricFamily(
-        "raylane_waiting_seconds", "Work that waits, in seconds at the measured rate.", labels=("model", "lane")
-    )
-    eta = GaugeMetricFamily(
-        "raylane_expected_wait_seconds",
-        "The wait that a request would be told now.",
-        labels=("model", "lane", "level"),
-    )
-    wait_estimates = CounterMetricFamily(
-        "raylane_wait_estimates",
-        "Waits that were told, by whether their p95 held.",
-        labels=("model", "lane", "held"),
-    )
-    for model, snapshot in snapshots.items():
-        for lane in snapshot.lanes:
-            waiting.add_metric((model, lane.name), lane.waiting)
-            work.add_metric((model, lane.name), lane.work_tokens)
-            oldest.add_metric((model, lane.name), lane.oldest_wait_s)
-            if lane.work_s is not None:
-                seconds.add_metric((model, lane.name), lane.work_s)
-            for level, wait_s in zip(("p50", "p95"), lane.eta_s or (), strict=False):
-                eta.add_metric((model, lane.name, level), wait_s)
-            for held, count in (
-                ("yes", lane.covered),
-                ("no", lane.estimated - lane.covered),
-                ("cancelled", lane.censored),
-            ):
-                wait_estimates.add_metric((model, lane.name, held), count)
-    return waiting, work, seconds, oldest, eta, wait_estimates
-
-
-def _of_rates(snapshots: Mapping[str, Snapshot]) -> Iterable[Metric]:
-    promoted = CounterMetricFamily(
-        "raylane_promoted", "Requests placed after their lane's max_wait_s.", labels=("model",)
-    )
-    rate = GaugeMetricFamily(
-        "raylane_service_tokens_per_second", "The measured service rate, in booked tokens.", labels=("model",)
-    )
-    error = GaugeMetricFamily(
-        "raylane_output_estimate_error_ratio", "Mean |expected - real| / real output tokens.", labels=("model",)
-    )
-    other = GaugeMetricFamily(
-        "raylane_other_lane_ratio", "Requests that turned out to belong to another lane.", labels=("model",)
-    )
-    trust = GaugeMetricFamily(
-        "raylane_prefix_trust_ratio", "How much of the cache credit proved real.", labels=("model",)
-    )
-    for model, snapshot in snapshots.items():
-        promoted.add_metric((model,), snapshot.promoted)
-        for family, value in (
-            (rate, snapshot.tokens_per_s),
-            (error, snapshot.output_error),
-            (other, snapshot.other_lane),
-        ):
-            if value is not None:
-                family.add_metric((model,), value)
-        trust.add_metric((model,), snapshot.prefix_trust)
-    return promoted, rate, error, other, trust
-
-
-def _of_leases(snapshots: Mapping[str, Snapshot]) -> Iterable[Metric]:
-    leases = GaugeMetricFamily("raylane_leases", "Leases held now.", labels=("model", "replica", "state"))
-    kv = GaugeMetricFamily("raylane_booked_kv_tokens", "KV tokens booked by leases.", labels=("model", "replica"))
-    ended = CounterMetricFamily("raylane_leases_ended", "Leases that ended, by how.", labels=("model", "ending"))
-    rejected = CounterMetricFamily(
-        "raylane_rejections", "Requests turned away, by lane and cause.", labels=("model", "lane", "cause")
-    )
-    for model, snapshot in snapshots.items():
-        for replica in snapshot.replicas:
-            leases.add_metric((model, replica.replica_id, replica.status), replica.leases)
-            kv.add_metric((model, replica.replica_id), replica.kv_tokens)
-        for ending, count in snapshot.endings.items():
-            ended.add_metric((model, ending), count)
-        for (lane_name, cause), count in snapshot.rejections.items():
-            rejected.add_metric((model, lane_name, cause), count)
-    return leases, kv, ended, rejected
-
-
-def _of_suspects(snapshots: Mapping[str, Snapshot]) -> Iterable[Metric]:
-    suspects = GaugeMetricFamily(
-        "raylane_suspects", "Bodies that ran when replicas died, by their standing.", labels=("model", "standing")
-    )
-    aside = GaugeMetricFamily(
-        "raylane_waiting_aside", "Requests of suspects, which wait aside of the lanes.", labels=("model",)
-    )
-    bans = CounterMetricFamily(
-        "raylane_queries_of_death", "Bodies at which two replicas died, which are refused.", labels=("model",)
-    )
-    for model, snapshot in snapshots.items():
-        banned = sum(one.banned for one in snapshot.suspects)
-        suspects.add_metric((model, "banned"), banned)
-        suspects.add_metric((model, "suspect"), len(snapshot.suspects) - banned)
-        aside.add_metric((model,), snapshot.aside)
-        bans.add_metric((model,), snapshot.bans)
-    return suspects, aside, bans
 
 
 PERIOD_S = 0.1

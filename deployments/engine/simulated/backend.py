@@ -17,14 +17,13 @@ from deployments.engine.simulated.costs import read_costs
 from deployments.engine.simulated.driver import Driver
 from deployments.engine_model.engine import EngineModel
 from deployments.garbage import calm_garbage_collector
-from deployments.telemetry.buckets import LAG_BOUNDS_S
 
 logger = logging.getLogger(__name__)
 
 LATE = Histogram(
     "raylane_simulated_late_seconds",
     "How late a turn of the simulated engine came: what its times are off by.",
-    buckets=LAG_BOUNDS_S,
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1),
 )
 RUNNING = Gauge("vllm:num_requests_running", "Sequences in execution batches.", ["model_name"])
 WAITING = Gauge("vllm:num_requests_waiting", "Sequences waiting in the engine.", ["model_name"])

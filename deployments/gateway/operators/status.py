@@ -8,7 +8,6 @@ from typing import Any
 
 from cluster.spec import ClusterSpec
 from deployments.cell.control import Control
-from deployments.cell.latency import ValueWindow
 from deployments.cell.listing import Announced
 from deployments.cell.orders import Cordon, Orders
 from deployments.cell.scaling_state import ScalingState
@@ -17,15 +16,14 @@ from deployments.gateway.operators.peers import Peers, merged
 from deployments.gateway.service import Service
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.scheduling import ReplicaStats, Snapshot, Suspicion
-from deployments.telemetry.ledger import Ledger, RequestOutcome
 from deployments.telemetry.line_log import Logs
+from deployments.telemetry.metrics import RecentTtfts
 
-WINDOW_S = 60.0
 _PERCENTILES = tuple(number / 100 for number in range(101))
 
 
 class Status:
-    """Reads dispatchers and feeds; keeps the last minute's TTFTs. What another gateway owns is asked of that one."""
+    """Reads dispatchers, feeds and the last minute's TTFTs. What another gateway owns is asked of that one."""
 
     def __init__(
         self,
@@ -38,6 +36,7 @@ class Status:
         run_dir: str,
         open_ledgers: Callable[[], int],
         logs: Logs,
+        ttfts: RecentTtfts,
     ) -> None:
         self._spec = spec
         self._service = service
@@ -49,11 +48,7 @@ class Status:
         self._open_ledgers = open_ledgers
         self._logs = logs
         self._started_s = time.monotonic()
-        self._ttft_s = {name: ValueWindow(WINDOW_S) for name in service.dispatchers}
-
-    def observe(self, ledger: Ledger) -> None:
-        if ledger.ttft_s is not None and ledger.outcome is RequestOutcome.OK and ledger.model in self._ttft_s:
-            self._ttft_s[ledger.model].add(ledger.ttft_s, time.monotonic())
+        self._ttfts = ttfts
 
     def models_without_replica(self) -> list[str]:
         """Models that should have a ready replica and an owner, and lack one."""
@@ -115,7 +110,7 @@ class Status:
     def _model(self, name: str, dispatcher: Dispatcher) -> dict[str, Any]:
         snapshot = dispatcher.snapshot()
         scaling = self._announced.scaling_of(name)
-        requests, percentiles = self._ttft_s[name].quantiles(_PERCENTILES, time.monotonic())
+        requests, percentiles = self._ttfts.quantiles(name, _PERCENTILES)
         return {
             "name": name,
             "engine": dispatcher.model.engine,

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from deployments.cell.latency import LatencySignals, LatencyWindow
-from deployments.cell.scaling_facts import ScalingFacts, read_scaling_facts
+from deployments.cell.scaling_facts import LatencySignals, ScalingFacts, read_scaling_facts
 from deployments.scheduling import Snapshot
 from deployments.scheduling.recorder import RecordingScheduler
+from deployments.telemetry.metrics import LatencyWindow
 from tests.deployments.scheduling.test_replay import drive
 from tests.deployments.scheduling.world import POLICY, make_request, make_scheduler
 

@@ -57,13 +57,7 @@ class Rig:
         self.engines: list[FakeEngine] = []
         self.closed: list[Ledger] = []
         self.clients: list[RawClient] = []
-        tell = gateway._closed._work
-
-        def note(ledger: Ledger) -> None:
-            tell(ledger)
-            self.closed.append(ledger)
-
-        gateway._closed._work = note
+        gateway._closed._work = (*gateway._closed._work, self.closed.append)
 
     async def add(self, engine: FakeEngine) -> FakeEngine:
         """Starts an engine, and waits until the gateway has it."""

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from deployments.http.head import BadHead, check_head
+from deployments.http.protocol import BadHead, check_head
 from tests.deployments.gateway.rig import ASK, SECRET, Rig, openai_error
 from tests.deployments.gateway.test_gateway_connections import HEALTH
 

@@ -14,8 +14,7 @@ from cli.status import query_of_death_lines
 from deployments.gateway.flow import EndCause
 from deployments.gateway.reader import Digests
 from deployments.protocol import ENGINE_DIED_HEADER, ReplicaState
-from deployments.telemetry.decisions import RequestVerdict
-from deployments.telemetry.ledger import RequestOutcome
+from deployments.telemetry.ledger import RequestOutcome, RequestVerdict
 from tests.deployments.gateway.fake_engine import (
     DONE,
     Behaviour,

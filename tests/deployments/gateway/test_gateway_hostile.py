@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from benchmarks.hostile.bodies import body_of, size_of
 from deployments.gateway.reader import Reader
 from deployments.openai import prefix
-from deployments.openai.endpoints import ENDPOINTS, BodyKind
-from deployments.openai.engine_answer import engine_error
+from deployments.openai.endpoints import ENDPOINTS, BodyKind, engine_error
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.inquiry import MAX_DEPTH, MAX_VALUES, Inquiry, read_inquiry
 from deployments.openai.prompt import MAX_MESSAGES, MAX_OTHER_VALUES

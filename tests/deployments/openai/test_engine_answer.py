@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.openai.endpoints import BodyKind
-from deployments.openai.engine_answer import EventSplitter, engine_error
+from deployments.openai.endpoints import BodyKind, EventSplitter, engine_error
 
 CASES = [
     (

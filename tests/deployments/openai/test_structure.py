@@ -9,7 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deployments.openai import structure
-from deployments.openai.structure import containers_at_most, structure_of
+from deployments.openai.inquiry import containers_at_most
+from deployments.openai.structure import structure_of
 
 TEXTS = st.text(st.sampled_from('ab"\\[]{},:é\n'), max_size=90)
 ANYTHING = st.recursive(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.protocol import Finished
-from deployments.telemetry.closing import Closing
+from deployments.telemetry.journal import Closing
 from deployments.telemetry.ledger import Ledger, RequestOutcome, Stage
 
 TIMES = st.floats(0, 1_000, allow_nan=False)

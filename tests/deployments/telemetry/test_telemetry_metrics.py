@@ -11,11 +11,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from deployments.protocol import Finished
 from deployments.telemetry import line_log
-from deployments.telemetry.buckets import PROMPT_BOUNDS, prompt_bucket
 from deployments.telemetry.journal import Journal
 from deployments.telemetry.ledger import Ledger, RequestOutcome
 from deployments.telemetry.line_log import Logs
-from deployments.telemetry.metrics import LoopLag, RequestMetrics
+from deployments.telemetry.metrics import PROMPT_BOUNDS, LoopLag, RequestMetrics, prompt_bucket
 
 
 def ledger(**fields: object) -> Ledger:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from deployments.cell.latency import ValueWindow
+from deployments.telemetry.metrics import ValueWindow
 
 
 @given(st.lists(st.tuples(st.floats(0, 5), st.floats(0, 100)), max_size=80), st.integers(1, 20))
