@@ -19,7 +19,7 @@ from cluster.spec import Autoscaling, ClusterSpec, Model, Pool, Region, Rollback
 from cluster.spec import PolicySpec as SpecPolicy
 from deployments.engine_model.cost_file import CostFile, read_cost_file
 from deployments.engine_model.cost_model import CostModel, slowed
-from deployments.engine_model.fits import limits_for
+from deployments.engine_model.fits import async_scheduling, limits_for
 from deployments.engine_model.limits import EngineModelLimits
 
 FIXED, BACKLOG = "fixed", "backlog"
@@ -170,16 +170,21 @@ def usd_per_replica_hour(model: Model, pool: Pool) -> float:
 def _replica_profile(spec: ClusterSpec, model: Model, file: CostFile | None) -> ReplicaProfile:
     settings, simulated = model.settings, model.simulated
     start_up_s = _START_UP_S if simulated is None else simulated.start_up_s + _PROCESS_S
-    weight = spec.scheduling.decode_weight
+    weight, pool = spec.scheduling.decode_weight, spec.pool_of(model, spec.regions_of(model)[0])
     if file is None:
         step_tokens = max(settings.max_num_batched_tokens, settings.max_num_seqs)
         return ReplicaProfile(
-            EngineModelLimits(settings.max_num_seqs, step_tokens, settings.max_num_seqs * settings.max_model_len),
+            EngineModelLimits(
+                settings.max_num_seqs,
+                step_tokens,
+                settings.max_num_seqs * settings.max_model_len,
+                async_scheduling=async_scheduling(model, pool.accelerator != "cpu"),
+            ),
             weight,
             None,
             start_up_s,
         )
-    return ReplicaProfile(limits_for(model, file), weight, cost_of(model, file), start_up_s)
+    return ReplicaProfile(limits_for(model, pool, file), weight, cost_of(model, file), start_up_s)
 
 
 def cost_of(model: Model, file: CostFile) -> CostModel:

@@ -29,6 +29,7 @@ from cli.server_process import ServerError
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel
+from deployments.engine_model.fits import async_scheduling
 from deployments.engine_model.limits import EngineModelLimits
 from planning.costs.front import Around, LedgerError, ProbeWindow, front_and_back, read_arounds
 from planning.costs.probes import SHORT_PROMPT, Lengths, concurrencies, spread_lengths, traffic_lengths
@@ -196,7 +197,8 @@ def calibrate(
     with tempfile.TemporaryDirectory(prefix="raylane-") as scratch:
         try:
             probed = asyncio.run(_measure(spec, plan, count, keep or Path(scratch), pin))
-            _write(chosen, count, probed, out, pin)
+            gpu = spec.pool_of(chosen, spec.regions_of(chosen)[0]).accelerator != "cpu"
+            _write(chosen, gpu, count, probed, out, pin)
         except (ServerError, PinError, EndpointError, StepLogError, LedgerError, ValueError) as error:
             fail(str(error), hint="raylane doctor")
 
@@ -226,12 +228,18 @@ async def _measure(spec: ClusterSpec, plan: ProbePlan, replicas: int, folder: Pa
             )
 
 
-def _write(model: Model, replicas: int, probed: Probed, out: Path, pin: bool) -> None:
+def _write(model: Model, gpu: bool, replicas: int, probed: Probed, out: Path, pin: bool) -> None:
     fitted = fit_steps([sample for log in probed.logs for sample in samples(log)])
     facts = probed.logs[0].facts
     front, back_s = front_and_back(probed.alone_s, probed.windows, probed.logs)
     costs = CostModel(fitted.model.dense, fitted.model.sequence, fitted.model.attention, front, back_s)
-    limits = EngineModelLimits(facts.max_num_seqs, facts.max_num_batched_tokens, facts.kv_tokens, facts.block_tokens)
+    limits = EngineModelLimits(
+        facts.max_num_seqs,
+        facts.max_num_batched_tokens,
+        facts.kv_tokens,
+        facts.block_tokens,
+        async_scheduling=async_scheduling(model, gpu),
+    )
     note = f"{fitted.samples} steps of {replicas} replica(s) on one machine, all loaded" + (
         ", each pinned to a core" if pin else ""
     )

@@ -79,7 +79,8 @@ def rehearse(
     work = work.tail(len(work) - len(work) // 2)
     binding = binding_of(spec)
     tell_misfits(spec, chosen, costs, cost)
-    limits, patience_s = limits_for(chosen, cost), spec.patience_s(spec.classes[0])
+    pool = spec.pool_of(chosen, spec.regions_of(chosen)[0])
+    limits, patience_s = limits_for(chosen, pool, cost), spec.patience_s(spec.classes[0])
     settings = CellSettings(count, limits, policy_of(spec), binding, chosen.settings.max_model_len, patience_s)
     with tempfile.TemporaryDirectory(prefix="raylane-") as scratch:
         rehearsal = _Rehearsal(spec, chosen, settings, cost, work, keep or Path(scratch))

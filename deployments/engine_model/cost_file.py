@@ -54,6 +54,8 @@ class EngineLimits(_Section):
     max_num_batched_tokens: Positive
     kv_tokens: Positive
     block_tokens: Positive = 16
+    async_scheduling: bool | None = None
+    """Of the engine that was measured; None: unknown, or none was."""
 
 
 class CostFile(_Section):
@@ -83,10 +85,20 @@ class CostFile(_Section):
         units = costs.model_dump(exclude={"decode", "prompt"})
         return CostModel(dense, sequence, Attention(decode, prompt, **units), front, self.back_s)
 
+    @property
+    def of_gpu(self) -> bool:
+        """Whether the engine runs on a GPU, as far as the file tells: data sheets and profiles are of GPUs."""
+        return self.basis != "measured" or bool(self.engine.async_scheduling)
+
     def limits(self) -> EngineModelLimits:
-        engine = self.engine
+        """The engine's limits, with vLLM's default of asynchronous scheduling where none is known: on, on GPUs."""
+        engine, known = self.engine, self.engine.async_scheduling
         return EngineModelLimits(
-            engine.max_num_seqs, engine.max_num_batched_tokens, engine.kv_tokens, engine.block_tokens
+            engine.max_num_seqs,
+            engine.max_num_batched_tokens,
+            engine.kv_tokens,
+            engine.block_tokens,
+            async_scheduling=self.of_gpu if known is None else known,
         )
 
 
@@ -104,6 +116,7 @@ def cost_file(
         max_num_batched_tokens=limits.step_tokens,
         kv_tokens=limits.kv_tokens,
         block_tokens=limits.block_tokens,
+        async_scheduling=limits.async_scheduling if basis == "measured" else None,
     )
     attention = cost.attention
     curves = (cost.dense, cost.sequence, attention.decode, attention.prompt, cost.front)

@@ -10,12 +10,26 @@ from deployments.engine_model.limits import EngineModelLimits
 _BOUNDED = ("max_num_seqs", "max_num_batched_tokens")
 
 
-def limits_for(model: Model, file: CostFile) -> EngineModelLimits:
+def limits_for(model: Model, pool: Pool, file: CostFile) -> EngineModelLimits:
     """The engine's limits as the spec sets them, as far as its costs are known: never more than the file's engine had.
     The KV cache is the file's."""
     settings, engine = model.settings, file.engine
     sequences, step_tokens = (min(getattr(settings, key), getattr(engine, key)) for key in _BOUNDED)
-    return replace(file.limits(), sequences=sequences, step_tokens=max(sequences, step_tokens))
+    return replace(
+        file.limits(),
+        sequences=sequences,
+        step_tokens=max(sequences, step_tokens),
+        async_scheduling=async_scheduling(model, pool.accelerator != "cpu" or file.of_gpu),
+    )
+
+
+def async_scheduling(model: Model, gpu: bool) -> bool:
+    """Whether the engine schedules asynchronously, by vLLM's rules (0.32: `config/vllm.py`, `platforms/cpu.py`): never
+    on a CPU; else as `settings.extra` says; else unless the model only embeds, or speculates by n-grams."""
+    settings, given = model.settings, model.settings.extra.get("async_scheduling")
+    if not gpu or isinstance(given, bool):
+        return gpu and bool(given)
+    return model.task == "generate" and (settings.speculative is None or settings.speculative.method != "ngram")
 
 
 def misfits(model: Model, pool: Pool, file: CostFile) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ class EngineModelLimits:
     """vLLM's max_num_seqs, max_num_batched_tokens (no fewer), the tokens that its KV blocks hold, and those of a block.
 
     `chunk_tokens`: tokens of one hash of a prompt's prefix, a multiple of a block's; 0: no prefix caching.
+    `async_scheduling`: the engine schedules a step while the one before it runs (vLLM's default on GPUs).
     """
 
     sequences: int
@@ -15,6 +16,7 @@ class EngineModelLimits:
     kv_tokens: int
     block_tokens: int = 16
     chunk_tokens: int = 0
+    async_scheduling: bool = False
 
     def __post_init__(self) -> None:
         if self.step_tokens < self.sequences:

@@ -2,8 +2,8 @@
 would run a trace.
 
 B sequences are in the engine. A prompt of `isl` tokens takes c steps, its answer of `osl` tokens osl - 1 more (the step
-that ends the prompt samples the first token), so that a request stays for r = c + osl - 1 steps of t seconds each, and
-by Little's law
+that ends the prompt samples the first token), so that a request stays for r = c + osl - 1 steps of t seconds each (one
+more with asynchronous scheduling, which gives its place away a step later), and by Little's law
 
     x = B / (r * t)                        requests a second
     D = B * (osl - 1) / r                  sequences that decode in a step
@@ -99,8 +99,9 @@ def working_point(
     for so many prompts."""
     isl, osl = max(1.0, isl), max(1.0, osl)
     chunks, steps, room = 1, osl, 0.0
+    leaving = 1 if limits.async_scheduling and sequences > 1 else 0
     for _ in range(3):  # c and m depend on each other, hardly
-        steps = chunks + osl - 1
+        steps = chunks + osl - 1 + leaving
         room = limits.step_tokens - sequences * (osl - 1) / steps
         if room < 1:
             return None

@@ -36,7 +36,8 @@ class Sequence:
 
     `prefix` holds the hashes of the prompt's leading chunks (`Limits.chunk_tokens` each), by which the engine's prefix
     cache knows them; `cached` are the prompt tokens that were found there, or that the caller says are. `priority`: the
-    lower goes first, as in vLLM.
+    lower goes first, as in vLLM. `open_ended`: the engine learns of its end from its last token (an end-of-sequence
+    token, a stop word), and not from the request's `max_tokens`.
     """
 
     __slots__ = (
@@ -44,12 +45,14 @@ class Sequence:
         "begun_s",
         "cached",
         "came",
+        "decodes",
         "done",
         "finish_step",
         "first_s",
         "gone",
         "held",
         "left",
+        "open_ended",
         "order",
         "output",
         "past",
@@ -61,13 +64,21 @@ class Sequence:
     )
 
     def __init__(
-        self, tag: Any, prompt: int, cached: int, output: int, prefix: tuple[int, ...] = (), priority: int = 0
+        self,
+        tag: Any,
+        prompt: int,
+        cached: int,
+        output: int,
+        prefix: tuple[int, ...] = (),
+        priority: int = 0,
+        open_ended: bool = False,
     ) -> None:
         self.tag = tag
         self.prompt = prompt
         self.output = output
         self.prefix = prefix
         self.priority = priority
+        self.open_ended = open_ended
         self.added_s = 0.0
         """When the engine got it."""
         self.came = 0
@@ -82,6 +93,8 @@ class Sequence:
         self.held = 0
         """Chunks of `prefix` that it shares with the prefix cache."""
         self.order = 0
+        self.decodes = False
+        """Whether it is in each step, for one token."""
         self.start_step = 0
         self.finish_step = 0
         self.begun_s: float | None = None

@@ -230,8 +230,15 @@ class CellSimulator:
         out.lane[index], out.promoted[index] = lease.home, placement.promoted
         work = self._workload
         running = _Running(index, replica, lease)
+        output, maximum = int(work.output_tokens[index]), int(work.max_tokens[index])
         sequence = EngineSequence(
-            running, int(work.prompt_tokens[index]), 0, int(work.output_tokens[index]), work.prefix[index], lease.home
+            running,
+            int(work.prompt_tokens[index]),
+            0,
+            output,
+            work.prefix[index],
+            lease.home,
+            open_ended=not 0 < maximum <= output,
         )
         replica.leases += 1
         front_s = self._cost.front(replica.leases - 1)

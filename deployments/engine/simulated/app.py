@@ -105,7 +105,8 @@ class SimulatedApp:
         asked = zip(ask.prompts, ask.prefixes, strict=True)
         for number, (prompt, prefix) in enumerate(one for one in asked for _ in range(ask.n)):
             tokens, by_itself = answer_tokens(ask, number, self._model.settings.max_model_len - prompt, self._simulated)
-            outbox.expect(SequenceJob(outbox, prompt, tokens, ask.stream, prefix), "stop" if by_itself else "length")
+            job = SequenceJob(outbox, prompt, tokens, ask.stream, prefix, open_ended=by_itself)
+            outbox.expect(job, "stop" if by_itself else "length")
         self._exchanges.accept(attempt_id, len(outbox.jobs))
         try:
             for job in outbox.jobs:

@@ -16,6 +16,7 @@ from deployments.engine.simulated.ask import CHUNK_TOKENS
 from deployments.engine.simulated.costs import read_costs
 from deployments.engine.simulated.driver import Driver
 from deployments.engine_model.engine import EngineModel
+from deployments.engine_model.fits import async_scheduling
 from deployments.garbage import calm_garbage_collector
 
 logger = logging.getLogger(__name__)
@@ -89,7 +90,8 @@ async def start_simulated(model: Model, load: EngineLoad, exchanges: Exchanges) 
     await asyncio.sleep(model.simulated.start_up_s)
     cost = costs.cost_model()
     chunk = CHUNK_TOKENS if model.settings.prefix_caching and CHUNK_TOKENS % costs.engine.block_tokens == 0 else 0
-    engine = EngineModel(replace(costs.limits(), chunk_tokens=chunk), cost)
+    limits = replace(costs.limits(), chunk_tokens=chunk, async_scheduling=async_scheduling(model, costs.of_gpu))
+    engine = EngineModel(limits, cost)
     driver = Driver(engine, load, model.simulated.tokens_per_chunk, model.simulated.speed, LATE.observe)
     RUNNING.labels(model.name).set_function(lambda: load.running)
     WAITING.labels(model.name).set_function(lambda: load.waiting)

@@ -52,10 +52,16 @@ class SequenceJob:
     )
 
     def __init__(
-        self, listener: Listener, prompt: int, output: int, stepwise: bool, prefix: tuple[int, ...] = ()
+        self,
+        listener: Listener,
+        prompt: int,
+        output: int,
+        stepwise: bool,
+        prefix: tuple[int, ...] = (),
+        open_ended: bool = False,
     ) -> None:
         self.listener = listener
-        self.sequence = Sequence(self, prompt, 0, output, prefix)
+        self.sequence = Sequence(self, prompt, 0, output, prefix, open_ended=open_ended)
         self.stepwise = stepwise
         """Whether its tokens are to be told as they come, and not only at the end."""
         self.open = True

@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from cluster.files import shipped
-from cluster.spec import Model, Pool, load_spec
-from deployments.engine_model.cost_file import CostFile, read_cost_file
+from cluster.spec import Model, Pool, Speculative, load_spec
+from deployments.engine_model.cost_file import CostFile, cost_file, read_cost_file
+from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.fits import limits_for, misfits
+from deployments.engine_model.limits import EngineModelLimits
 
 
 @pytest.fixture
@@ -19,7 +21,7 @@ def fitting() -> tuple[Model, Pool, CostFile]:
     return model, spec.pool_of(model, spec.regions[0]), read_cost_file(Path(model.simulated.costs))
 
 
-def with_settings(model: Model, **settings: int) -> Model:
+def with_settings(model: Model, **settings: object) -> Model:
     return model.model_copy(update={"settings": model.settings.model_copy(update=settings)})
 
 
@@ -30,13 +32,10 @@ def test_a_file_of_this_engine_fits(fitting: tuple[Model, Pool, CostFile]) -> No
 def test_what_the_spec_lowers_is_simulated_and_what_it_raises_is_said(fitting: tuple[Model, Pool, CostFile]) -> None:
     model, pool, file = fitting
     lower = with_settings(model, max_num_seqs=64, max_num_batched_tokens=2_048)
-    assert (limits_for(lower, file).sequences, limits_for(lower, file).step_tokens, misfits(lower, pool, file)) == (
-        64,
-        2_048,
-        (),
-    )
+    limits = limits_for(lower, pool, file)
+    assert (limits.sequences, limits.step_tokens, misfits(lower, pool, file)) == (64, 2_048, ())
     higher = with_settings(model, max_num_batched_tokens=16_384)
-    assert limits_for(higher, file).step_tokens == 8_192
+    assert limits_for(higher, pool, file).step_tokens == 8_192
     assert "max_num_batched_tokens = 16384: the costs are known up to 8192" in misfits(higher, pool, file)[0]
     assert "KV tokens" in misfits(with_settings(model, max_model_len=1 << 20), pool, file)[0]
 
@@ -56,3 +55,30 @@ def test_another_model_is_said(fitting: tuple[Model, Pool, CostFile]) -> None:
     assert misfits(model.model_copy(update={"name": "m-simulated"}), pool, file) == (
         "the costs are of model 'llama-3.1-8b-simulated', not of 'm-simulated': their times are simulated all the same",
     )
+
+
+def test_scheduling_is_asynchronous_as_the_engine_resolves_it(fitting: tuple[Model, Pool, CostFile]) -> None:
+    model, pool, file = fitting
+    on_gpu, pool = pool, pool.model_copy(update={"accelerator": "cpu"})
+    measured = file.model_copy(update={"basis": "measured"})
+    off = with_settings(model, extra={"async_scheduling": False})
+    by_ngrams = with_settings(model, speculative=Speculative(method="ngram"))
+    by_draft = with_settings(model, speculative=Speculative(method="eagle", model="draft"))
+    for changed, its_pool, its_file, expected in (
+        (model, pool, file, True),  # the costs are of a GPU
+        (model, pool, measured, False),
+        (model, on_gpu, measured, True),
+        (off, on_gpu, measured, False),
+        (with_settings(model, extra={"async_scheduling": True}), pool, measured, False),
+        (by_ngrams, on_gpu, measured, False),
+        (by_draft, on_gpu, measured, True),
+        (model.model_copy(update={"task": "embed"}), on_gpu, measured, False),
+    ):
+        assert limits_for(changed, its_pool, its_file).async_scheduling is expected
+
+
+def test_a_measured_file_remembers_how_its_engine_scheduled() -> None:
+    model = CostModel(line(0.004, 2e-5), line(0.0, 1e-5), plain_attention(3e-8, 1e-10))
+    for known in (True, False):
+        limits = EngineModelLimits(8, 256, 4_000, async_scheduling=known)
+        assert cost_file("m", "a machine", "measured", limits, model).limits() == limits

@@ -40,6 +40,9 @@ def waiting(isl: float, osl: float, count: int) -> Workload:
         (H100, LARGE, 3_000, 150),
         (H100, LARGE, 100, 800),
         (H100, LARGE, 6_000, 20),
+        (CPU, replace(SMALL, async_scheduling=True), 200, 20),
+        (CPU, replace(SMALL, sequences=1, async_scheduling=True), 300, 10),
+        (H100, replace(LARGE, async_scheduling=True), 500, 250),
     ],
 )
 def test_a_full_engine_serves_that_many(cost: CostModel, limits: EngineModelLimits, isl: float, osl: float) -> None:
