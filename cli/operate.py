@@ -14,7 +14,6 @@ from rich.table import Table
 from cli.console import console, errors, fail, seconds_of, shown_span
 from cli.gateway import AsJson, Url, Why, ask, base_url, order, send_spec
 from cluster.spec import SpecError, load_spec
-from deployments.gateway.tenants import digest_of
 
 Model = Annotated[str, typer.Argument(help="The model's name, as in the spec.")]
 Replicas = Annotated[int, typer.Argument(min=0, help="The number of replicas.")]
@@ -118,6 +117,8 @@ def drain(
 
 def key() -> None:
     """Make an API key for a tenant, and the digest for `tenants.keys` in the spec."""
+    from deployments.gateway.entrance import digest_of  # with it comes the web framework, which no other command needs
+
     made = "rl-" + secrets.token_urlsafe(_KEY_BYTES)
     errors.print(
         "First line: the key. Give it to the tenant; it is stored nowhere. Second line: its digest, for tenants.keys "

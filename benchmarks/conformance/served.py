@@ -15,7 +15,7 @@ from cluster.files import shipped
 from cluster.spec import ClusterSpec
 from deployments.engine.args import arguments
 from deployments.engine.environment import replica_environment
-from deployments.gateway.tenants import digest_of
+from deployments.gateway.entrance import digest_of
 
 CONTEXTS = (2_048, 4_096)
 """Bounds of a served context: a larger one takes longer to fill, where a test sets no end; with few sizes, more tests

@@ -30,8 +30,8 @@ from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.garbage import calm_garbage_collector
+from deployments.gateway.entrance import digest_of
 from deployments.gateway.gateway import Gateway
-from deployments.gateway.tenants import digest_of
 from deployments.telemetry.ledger import Ledger
 
 MODEL = "hostile-simulated"

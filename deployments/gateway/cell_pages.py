@@ -9,9 +9,10 @@ from urllib.parse import parse_qs
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from deployments.cell.scaling_facts import SCALING_PATH, ScalingFacts
-from deployments.gateway.connection import Receive, Scope, Send, cut
+from deployments.gateway.connection import cut
 from deployments.gateway.own_page import OwnPage
 from deployments.gateway.service import Service
 from deployments.openai.errors import ApiError, ErrorCode

@@ -1,17 +1,20 @@
 """How a request goes to an engine replica: what every exchange has in common, the ways in which a replica takes no
-work, and requests without a lease."""
+work, the exchanges that broke, and requests without a lease."""
 
 import asyncio
 import io
 import json
 import time
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
 
 import aiohttp
 
+from deployments.cell.departure import Lost
 from deployments.gateway.connection import Connection, answer_headers
-from deployments.gateway.flow import Hop, RequestFlow
+from deployments.gateway.flow import EndCause, Hop, RequestFlow
 from deployments.openai.endpoints import BodyKind, Endpoint, engine_error
 from deployments.openai.errors import ApiError, ErrorCode, lost
 from deployments.ownership.dispatcher import Dispatcher
@@ -25,6 +28,7 @@ from deployments.protocol import (
     ReplicaFacts,
     ReplicaState,
 )
+from deployments.scheduling import Lease
 from deployments.telemetry.ledger import RequestVerdict
 
 UNREACHABLE = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
@@ -78,6 +82,57 @@ class ReplicaDied(Exception):
     def __init__(self, death: Death) -> None:
         super().__init__(death.value)
         self.reason = death.value
+
+
+REMEMBER_S = 60.0
+"""A broken exchange counts for an end that is noticed so much later, and for none after that."""
+_MAX_REPLICAS = 256
+
+
+class BrokenExchanges:
+    """The requests that broke at replicas; kept until a replica's end is told, or for `REMEMBER_S`, since a connection
+    may break without an end."""
+
+    def __init__(self) -> None:
+        self._by_replica: OrderedDict[str, list[tuple[float, Lost]]] = OrderedDict()
+
+    @contextmanager
+    def watching(self, lease: Lease, flow: RequestFlow) -> Iterator[None]:
+        """Around one exchange of a request with a replica."""
+        try:
+            yield
+        except ReplicaDied:
+            self._note(lease, again=True)
+            raise
+        except ApiError as error:
+            if error.error is ErrorCode.REPLICA_LOST:
+                self._note(lease)
+            raise
+        except asyncio.CancelledError:
+            if flow.cause is EndCause.REPLICA_LOST:
+                self._note(lease)
+            raise
+        if flow.ledger.error == ErrorCode.REPLICA_LOST.code:
+            self._note(lease)
+
+    def taken(self, replica_id: str) -> Lost:
+        """What that replica took with it; asked once."""
+        since_s, total = time.monotonic() - REMEMBER_S, Lost()
+        for at_s, broken in self._by_replica.pop(replica_id, ()):
+            if at_s >= since_s:
+                total = total.plus(broken)
+        return total
+
+    def _note(self, lease: Lease, again: bool = False) -> None:
+        broken = Lost(int(not again), int(again), lease.tokens, (lease.request.key,))
+        now = time.monotonic()
+        noted = self._by_replica.setdefault(lease.replica_id, [])
+        while noted and noted[0][0] < now - REMEMBER_S:
+            noted.pop(0)
+        noted.append((now, broken))
+        self._by_replica.move_to_end(lease.replica_id)
+        if len(self._by_replica) > _MAX_REPLICAS:
+            self._by_replica.popitem(last=False)
 
 
 async def post(

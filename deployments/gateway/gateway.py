@@ -24,6 +24,7 @@ from deployments.cell.listing import Announced, Listing
 from deployments.cell.membership import Epochs, Member, Membership
 from deployments.cell.orders import Orders
 from deployments.gateway.cell_pages import LanesPage, ScalingPage
+from deployments.gateway.entrance import ClientApp
 from deployments.gateway.exchange import engine_session
 from deployments.gateway.feeds import Feeds
 from deployments.gateway.flow import SWEEP_S, EndCause
@@ -41,9 +42,9 @@ from deployments.gateway.operators.pages import OperatorPages
 from deployments.gateway.operators.peers import Peers
 from deployments.gateway.operators.shadow_page import ShadowExchange, ShadowPage
 from deployments.gateway.operators.status import Status
+from deployments.gateway.own_page import build_cell_app
 from deployments.gateway.pages import OwnPages
 from deployments.gateway.replica_loss import DepartureReporter
-from deployments.gateway.routes import ClientApp, build_cell_app
 from deployments.gateway.service import Service
 from deployments.http.server import HttpServer
 from deployments.openai.endpoints import ENDPOINTS
@@ -130,7 +131,7 @@ class Gateway:
         """
         settings, own = self._settings, self._pages(registry)
         keep_alive_s, limits = settings.timeouts.keep_alive_s, self.service.client_limits
-        app = ClientApp(self.service, own, secret)
+        app = ClientApp(self.service, build_cell_app(self.service, own, secret))
         clients = HttpServer(app, settings.host, settings.port, keep_alive_s, settings.replicas > 1, limits)
         for_cell = [LanesPage(self.service.dispatchers).route(), ScalingPage(self.service).route()]
         cell_app = build_cell_app(self.service, [*own, *for_cell], secret)

@@ -3,15 +3,18 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
 
-from deployments.gateway.connection import Receive, Scope, Send, cut
-from deployments.gateway.cors import EXTRA_HEADERS
+from deployments.gateway.connection import cut
+from deployments.gateway.entrance import EXTRA_HEADERS, behind_doors
 from deployments.gateway.service import Service, new_ledger, outcome_of
 from deployments.openai.errors import ApiError, ErrorCode
+from deployments.openai.fields import shown
 
 log = logging.getLogger("raylane.gateway")
 
@@ -88,3 +91,21 @@ async def body_of(request: Request, max_bytes: int) -> bytes:
 
 def _error_response(error: ApiError) -> Response:
     return JSONResponse(error.body(), status_code=error.error.status, headers=error.headers)
+
+
+def build_cell_app(service: Service, own: Sequence[Route], secret: str) -> Router:
+    """The app of the port for the cell: the gateway's own pages, and no requests of clients."""
+    routes = behind_doors(own, secret, OwnPage(_unauthorized, service, methods=None), lambda: service.cors)
+    return Router(routes, default=OwnPage(_not_found, service, methods=None), redirect_slashes=False)
+
+
+async def _unauthorized(request: Request) -> Response:
+    raise ApiError(
+        ErrorCode.UNAUTHORIZED,
+        "this page needs `Authorization: Bearer <the cluster's secret>`",
+        headers={"www-authenticate": "Bearer"},
+    )
+
+
+async def _not_found(request: Request) -> Response:
+    raise ApiError(ErrorCode.NOT_FOUND, f"{request.method} {shown(request.url.path)}: no such path")

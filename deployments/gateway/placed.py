@@ -17,10 +17,9 @@ import aiohttp
 
 from cluster.spec import GatewaySpec
 from deployments.gateway.connection import Connection
-from deployments.gateway.exchange import SIMULATED_MARK, ReplicaDied, ReplicaRefused
+from deployments.gateway.exchange import SIMULATED_MARK, BrokenExchanges, ReplicaDied, ReplicaRefused
 from deployments.gateway.flow import Hop, RequestFlow
 from deployments.gateway.relay import Relay
-from deployments.gateway.replica_loss import BrokenExchanges
 from deployments.openai.endpoints import Endpoint
 from deployments.openai.errors import ApiError, Dialect, ErrorCode
 from deployments.ownership.dispatcher import Dispatcher

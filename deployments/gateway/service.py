@@ -1,4 +1,4 @@
-"""The gateway's request path: body -> inquiry -> lane -> lease -> relay -> ledger. `routes.py` hangs it on paths,
+"""The gateway's request path: body -> inquiry -> lane -> lease -> relay -> ledger. `entrance.py` hangs it on paths,
 `deployment.py` runs it.
 
 No Ray, vLLM or torch here: what it needs of them comes in through the dispatchers and the replicas' feeds.
@@ -12,16 +12,14 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 import aiohttp
+from starlette.types import Receive, Scope, Send
 
 from cluster.spec import ClusterSpec, Model, TrafficClass
-from deployments.gateway.connection import Connection, Receive, Scope, Send
-from deployments.gateway.cors import EXTRA_HEADERS, CorsRules
-from deployments.gateway.exchange import run_direct
+from deployments.gateway.connection import Connection, Digests, Reader
+from deployments.gateway.entrance import CLASS_HEADER, EXTRA_HEADERS, CorsRules, KeyRing, class_of
+from deployments.gateway.exchange import BrokenExchanges, run_direct
 from deployments.gateway.flow import Aborted, EndCause, Flows, RequestFlow
 from deployments.gateway.placed import run_leased
-from deployments.gateway.reader import Digests, Reader
-from deployments.gateway.replica_loss import BrokenExchanges
-from deployments.gateway.tenants import CLASS_HEADER, KeyRing, class_of
 from deployments.http.protocol import ClientLimits
 from deployments.openai.endpoints import BY_KIND, BodyKind, Endpoint, ModelTask
 from deployments.openai.errors import ApiError, Dialect, ErrorCode

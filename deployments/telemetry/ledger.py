@@ -110,7 +110,7 @@ class Ledger:
     resubmitted: str | None = None
     """Why it was placed again though a replica had worked on it."""
     digest: str = ""
-    """Of its body, keyed (`gateway/reader.py`): the same for a client's retry."""
+    """Of its body, keyed (`gateway/connection.py`): the same for a client's retry."""
     prompt_chars: int = 0
     expected_prompt_tokens: int = 0
     max_tokens: int | None = None

@@ -14,7 +14,7 @@ from benchmarks.conformance.__main__ import differing, outcomes_in
 from benchmarks.conformance.served import command_of, flags_read, spec_of
 from benchmarks.harness import ROOT
 from cluster.spec import parse_spec
-from deployments.gateway.tenants import digest_of
+from deployments.gateway.entrance import digest_of
 
 FLAGS = [
     "--dtype", "bfloat16", "--max-model-len", "2048", "--enforce-eager", "--enable-lora", "--lora-modules", "one=/a",

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from deployments.gateway.tenants import digest_of
+from deployments.gateway.entrance import digest_of
 from tests.live.clients import clients
 from tests.live.cluster import ROOT, LiveCluster, eventually_async, held
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from deployments.gateway.tenants import digest_of
+from deployments.gateway.entrance import digest_of
 from tests.live.cluster import ROOT, LiveCluster, held
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]

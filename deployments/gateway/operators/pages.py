@@ -1,4 +1,4 @@
-"""The operators' pages: metrics, status, one request's record, the spec in force. `routes.py` says who may see them."""
+"""The operators' pages: metrics, status, one request's record, the spec in force. `entrance.py` says who sees them."""
 
 from collections.abc import Awaitable, Callable
 from urllib.parse import quote

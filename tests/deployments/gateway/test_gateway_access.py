@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 from starlette.routing import Route
 
-from deployments.gateway.cors import CorsRules
-from deployments.gateway.routes import ACCESS, Access, ClientApp, behind_doors
-from deployments.gateway.tenants import digest_of
+from deployments.gateway.entrance import ACCESS, Access, ClientApp, CorsRules, behind_doors, digest_of
 from deployments.http.server import HttpServer
 from deployments.openai.endpoints import ENDPOINTS
 from tests.deployments.gateway.rig import ASK, CREDENTIALS, SECRET, RawClient, Rig, openai_error

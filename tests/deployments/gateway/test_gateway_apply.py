@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 
 from cluster.spec import ClusterSpec
-from deployments.gateway.tenants import digest_of
+from deployments.gateway.entrance import digest_of
 from tests.deployments.gateway.fake_engine import waiting
 from tests.deployments.gateway.rig import ASK, CREDENTIALS, SECRET, Rig, until
 

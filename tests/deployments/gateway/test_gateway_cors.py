@@ -9,9 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from cluster.spec import CorsSpec as Settings
-from deployments.gateway.cors import CorsRules
-from deployments.gateway.routes import ACCESS, Access
-from deployments.gateway.tenants import digest_of
+from deployments.gateway.entrance import ACCESS, Access, CorsRules, digest_of
 from tests.deployments.gateway.fake_engine import DONE, event, pieces
 from tests.deployments.gateway.rig import ASK, CREDENTIALS, RawClient, Rig, make_spec
 

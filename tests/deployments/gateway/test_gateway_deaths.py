@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 
 from cli.status import query_of_death_lines
+from deployments.gateway.connection import Digests
 from deployments.gateway.flow import EndCause
-from deployments.gateway.reader import Digests
 from deployments.protocol import ENGINE_DIED_HEADER, ReplicaState
 from deployments.telemetry.ledger import RequestOutcome, RequestVerdict
 from tests.deployments.gateway.fake_engine import (

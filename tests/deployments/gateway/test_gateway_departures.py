@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from cli.main import app
 from deployments.cell.departure import Departure, DepartureCause, Lost
 from deployments.gateway import feeds, replica_loss
-from deployments.gateway.reader import Digests
+from deployments.gateway.connection import Digests
 from deployments.gateway.replica_loss import cause_of
 from deployments.protocol import DrainReason, EngineFault, Failed, Load, ReplicaState, encode
 from deployments.scheduling import Lease

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deployments.gateway.tenants import digest_of
+from deployments.gateway.entrance import digest_of
 from tests.deployments.gateway.fake_engine import FakeEngine, raw, waiting, whole
 from tests.deployments.gateway.rig import Rig, until
 from tests.deployments.gateway.test_gateway_pages import get

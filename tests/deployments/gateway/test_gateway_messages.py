@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from deployments.gateway.tenants import digest_of
+from deployments.gateway.entrance import digest_of
 from deployments.openai.endpoints import BodyKind
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.inquiry import read_inquiry

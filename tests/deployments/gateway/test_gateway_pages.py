@@ -10,8 +10,8 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from deployments.gateway.entrance import digest_of
 from deployments.gateway.operators import pages as operators
-from deployments.gateway.tenants import digest_of
 from deployments.telemetry.ledger import RequestOutcome
 from tests.deployments.gateway.fake_engine import DONE, FakeEngine, event, good, pieces, waiting
 from tests.deployments.gateway.rig import ASK, CREDENTIALS, Rig, openai_error, until

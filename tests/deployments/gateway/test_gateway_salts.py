@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic_core import from_json
 
 from cluster.spec import ClusterSpec
-from deployments.gateway.tenants import digest_of
+from deployments.gateway.entrance import digest_of
 from deployments.openai.endpoints import ENDPOINTS, BodyKind
 from deployments.openai.inquiry import Inquiry, read_inquiry
 from deployments.openai.prefix import Salts, with_salt

@@ -17,7 +17,7 @@ from deployments.engine.simulated.backend import start_simulated
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
-from deployments.gateway.tenants import digest_of
+from deployments.gateway.entrance import digest_of
 from deployments.scheduling import Scheduler, SchedulingPolicy
 from deployments.telemetry.ledger import RequestVerdict
 from planning.simulator.cell import CellSettings, CellSimulator

@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from deployments.gateway.tenants import digest_of
+from deployments.gateway.entrance import digest_of
 from tests.deployments.gateway.fake_engine import good, waiting
 from tests.deployments.gateway.rig import ASK, Rig, until
 
