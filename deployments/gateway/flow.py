@@ -50,15 +50,17 @@ class Aborted(Exception):
 
 
 class RequestFlow:
-    """One request in the gateway, from its first byte to the end of its answer."""
+    """One request in the gateway, from its first byte to the end of its answer. It waits for `hop`, until
+    `deadline_s`."""
 
     def __init__(self, ledger: Ledger, timeouts: Timeouts) -> None:
         self.ledger = ledger
         self._timeouts = timeouts
-        self._limits_s = _limits_s(timeouts)
+        self.limits_s = _limits_s(timeouts)
+        """Seconds that it may wait for each hop."""
         self._total_s = ledger.arrived_s + timeouts.total_s
-        self._hop = Hop.UPLOAD
-        self._deadline_s = ledger.arrived_s + timeouts.client_stall_s
+        self.hop = Hop.UPLOAD
+        self.deadline_s = ledger.arrived_s + timeouts.client_stall_s
         self._cause: EndCause | None = None
         self._task: asyncio.Task[object] | None = None
         self.beat: Beat | None = None
@@ -70,16 +72,16 @@ class RequestFlow:
 
     def wait_for(self, hop: Hop, now: float, at_most_until_s: float = math.inf) -> None:
         """From `now` on the flow waits for `hop`; no longer than `at_most_until_s`."""
-        self._hop = hop
-        self._deadline_s = min(now + self._limits_s[hop], at_most_until_s)
+        self.hop = hop
+        self.deadline_s = min(now + self.limits_s[hop], at_most_until_s)
 
     def expire(self, now: float) -> None:
         """Ends the flow if a deadline has passed; else lets a heartbeat out where one is due."""
         if now > self._total_s:
             self.abort(EndCause.TOTAL)
-        elif now > self._deadline_s:
+        elif now > self.deadline_s:
             self.abort(EndCause.DEADLINE)
-        elif self.beat is not None and self._hop in (Hop.LANE, Hop.FIRST_BYTE):
+        elif self.beat is not None and self.hop in (Hop.LANE, Hop.FIRST_BYTE):
             self.beat(now)
 
     def abort(self, cause: EndCause) -> None:
@@ -122,7 +124,7 @@ class RequestFlow:
 
     def _deadline_error(self) -> ApiError | None:
         times = self._timeouts
-        match self._hop:
+        match self.hop:
             case Hop.UPLOAD:
                 stall_s = times.client_stall_s
                 reported = (
@@ -145,7 +147,7 @@ class RequestFlow:
 
 
 def _limits_s(times: Timeouts) -> dict[Hop, float]:
-    """How long a flow may wait for each hop, looked up for each piece of a stream."""
+    """How long a flow may wait for each hop."""
     return {
         Hop.UPLOAD: times.client_stall_s,
         # The scheduler itself gives up the wait in the lane, after queue_wait_s. An answer that is not streamed has
