@@ -14,6 +14,7 @@ from cluster.spec import ClusterSpec, Model, SpecError, load_spec
 from deployments.engine_model.cost_file import CostFile, read_cost_file
 from deployments.engine_model.fits import misfits
 from planning.report.file import ReportFileError, check_place
+from planning.unmodelled import Unmodelled
 from planning.workload.changes import REJECTED, TraceChange
 from planning.workload.formats import FORMATS
 from planning.workload.scaling import LengthLimits, first_requests, load_scaled, time_scaled, window
@@ -117,6 +118,14 @@ FitLengths = Annotated[
         "is too long is rejected.",
     ),
 ]
+WithRange = Annotated[
+    bool,
+    typer.Option(
+        "--range/--no-range",
+        help="Simulate with the costs at both ends of their likely range too, and show the figures' range (two more "
+        "runs, each as long as the first).",
+    ),
+]
 Seed = Annotated[
     int | None, typer.Option(min=0, help="Seed of --load-scale and of a traffic file. Default: 0, and the file's own.")
 ]
@@ -156,6 +165,14 @@ def length_limits(model: Model, costs: CostFile, fit_lengths: bool) -> LengthLim
     """What requests must fit on the engine of the cost file."""
     engine = costs.engine
     return LengthLimits(model.settings.max_model_len, engine.kv_tokens, engine.block_tokens, fit_lengths)
+
+
+def show_unmodelled(found: Sequence[Unmodelled]) -> None:
+    """What the spec asks for that the simulator does not model, on stdout."""
+    if found:
+        console.print("[bold yellow]not modelled in this spec:[/]")
+    for one in found:
+        console.print(f"  {one.kind.value}: {escape(str(one))}")
 
 
 def show_changes(changes: Sequence[TraceChange], of: str = "the trace") -> None:

@@ -1,16 +1,12 @@
 """`raylane simulate`: what a spec would do with recorded traffic, by the scheduler that runs in production and a
 calibrated cost of engine steps."""
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from autoscaling.from_spec import FIXED
 from autoscaling.policies.settings import PolicyError
@@ -32,25 +28,24 @@ from cli.options import (
     ToS,
     TraceFile,
     TrafficOptions,
+    WithRange,
     chosen_model,
     chosen_requests,
     engine_costs,
     length_limits,
     replica_count,
-    show_changes,
 )
+from cli.simulation_output import print_json, show_answer
 from cli.simulation_report import check_report, facts_of, save_report
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile, CostFileError
-from planning.simulation import Simulation, simulation_of
-from planning.simulator.outcome import Figures, SimulationOutcome, rejections_of
+from planning.answer import Answer, Variant, variants
+from planning.simulation import RunFigures, Simulation, simulation_of
+from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.sampler import Sampler
 from planning.simulator.workload import Workload, WorkloadError, workload_of
-from planning.workload.changes import rejections
+from planning.uncertainty import CostRange, cost_range
 from planning.workload.trace import TraceError
-
-SCHEMA_VERSION = 1
-_COUNTS = ("rejected", "expired", "failed", "promoted")
 
 Replicas = Annotated[
     int | None, typer.Option(min=1, help="Overrides the spec's count; for a model that scales: at the start.")
@@ -60,6 +55,9 @@ Fixed = Annotated[
 ]
 PublishedErrorFile = Annotated[
     Path | None, typer.Option(help="The simulator's measured error (`raylane rehearse`), for the report.")
+]
+Neighbours = Annotated[
+    bool, typer.Option(help="Simulate one replica fewer and one more too (two more runs, each as long as the first).")
 ]
 FailAt = Annotated[list[float] | None, typer.Option(min=0, help="Fail a replica at this second; may be repeated.")]
 
@@ -83,6 +81,8 @@ def simulate(
     published_error: PublishedErrorFile = None,
     fail_at: FailAt = None,
     start_up_s: StartUp = None,
+    with_range: WithRange = True,
+    neighbours: Neighbours = True,
     as_json: AsJson = False,
 ) -> None:
     """Simulate a spec on a trace: TTFT by lane, rejections, promotions, SLO attainment, replicas over time."""
@@ -92,14 +92,15 @@ def simulate(
     gathered = _gathered(spec, chosen, costs, trace, traffic, fit_lengths)
     case = _case(spec_file, spec, chosen, gathered, replicas, fixed, start_up_s, fail_at or [])
     sampler = None if report is None else Sampler()
-    out = _run(case, sampler)
+    pool = spec.pool_of(chosen, spec.regions_of(chosen)[0])
+    likely = cost_range(gathered.cost, chosen, pool) if with_range else None
+    out, answer = _run(case, likely, neighbours, sampler)
     if report is not None and sampler is not None:
-        policy = case.in_words() if case.scales else None
-        files, changes = (trace, gathered.cost_path), case.work.changes
-        prices = (price_per_gpu_hour, published_error)
-        facts = facts_of(spec, chosen, gathered.cost, files, case.replicas, load_scale, *prices, changes, policy)
+        files, prices = (trace, gathered.cost_path), (price_per_gpu_hour, published_error)
+        facts = facts_of(case, gathered.cost, files, load_scale, *prices, answer)
         save_report(report, facts, out, case.work, case.lanes, sampler.samples())
-    _tell(case, gathered.cost, out, as_json)
+    tell = print_json if as_json else show_answer
+    tell(case, gathered.cost, out, answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,67 +149,24 @@ def _case(
         fail(f"{spec_file}: models.{model.name}: autoscaling: {error}", code=2)
 
 
-def _run(case: Simulation, sampler: Sampler | None) -> SimulationOutcome:
+def _run(
+    case: Simulation, costs: CostRange | None, neighbours: bool, sampler: Sampler | None
+) -> tuple[SimulationOutcome, Answer]:
+    """Runs it as the spec says, and the other runs that the answer takes."""
+    planned = variants(case, costs, neighbours)
     columns = (TextColumn("[progress.description]{task.description}"), BarColumn(), TimeRemainingColumn())
+    runs: dict[Variant, RunFigures] = {}
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(f"{len(case.work):,} requests on {case.replicas} replicas", total=1.0)
-        return case.run(lambda share: progress.update(task, completed=share), sampler)
+        task = progress.add_task(f"{len(case.work):,} requests", total=float(len(planned)))
+        for number, (variant, one) in enumerate(planned.items()):
+            place = f"run {number + 1} of {len(planned)}: {variant}"
+            progress.update(task, description=f"{len(case.work):,} requests, {place}")
 
+            def tell(share: float, done: int = number) -> None:
+                progress.update(task, completed=done + share)
 
-def _tell(case: Simulation, cost: CostFile, out: SimulationOutcome, as_json: bool) -> None:
-    lines = case.figures(out)
-    scaled = case.scaled_figures(out) if case.scales else None
-    if as_json:
-        shown = _report(case, cost, out, lines) | ({} if scaled is None else {"autoscaling": scaled})
-        console.print_json(json.dumps(shown))
-        return
-    show_changes(case.work.changes)
-    _show(f"{case.model.name}{', ' if case.scales else ' on '}{case.in_words()}", cost, out, lines)
-    if scaled is not None:
-        show_scaling(scaled)
-
-
-def show_scaling(reported: Mapping[str, Any]) -> None:
-    """One line of the figures."""
-    reasons = ", ".join(f"{reason} {count}" for reason, count in reported["reasons"].items())
-    console.print(
-        f"replicas: {reported['mean_replicas']:.2f} on average, {reported['max_replicas']} at most, "
-        f"{reported['replica_hours']:.2f} replica-hours; "
-        f"{reported['changes']} changes{f' ({reasons})' if reasons else ''}, {reported['flaps']} flaps"
-    )
-
-
-def _report(case: Simulation, cost: CostFile, out: SimulationOutcome, lines: list[Figures]) -> dict[str, Any]:
-    return {
-        "schema": SCHEMA_VERSION,
-        "replicas": case.replicas,
-        "changes": [change.as_json() for change in case.work.changes],
-        "rejections": rejections(case.work.changes) | rejections_of(out),
-        "costs": {"basis": cost.basis, "hardware": cost.hardware, "error": cost.error},
-        "simulated_s": out.ended_s,
-        "preemptions": out.preemptions,
-        "itl_s": {f"p{100 * share:g}": value for share, value in out.itl_s.items()},
-        "lanes": [line.as_json() for line in lines],
-    }
-
-
-def _show(what: str, cost: CostFile, out: SimulationOutcome, lines: list[Figures]) -> None:
-    table = Table(title=f"model {what}: {out.ended_s:.0f} s simulated", title_justify="left", title_style="bold")
-    reported = [
-        name for name in _COUNTS if any(getattr(line, name) for line in lines)
-    ]  # what never happened needs no column
-    for column in ("lane", "requests", *reported, "TTFT p50", "p90", "p99", "TPOT p50", "mean wait", "in time"):
-        table.add_column(column, justify="left" if column == "lane" else "right")
-    for line in lines:
-        times = (line.ttft_p50_ms, line.ttft_p90_ms, line.ttft_p99_ms, line.tpot_p50_ms, line.queued_mean_ms)
-        counts = (str(getattr(line, name)) for name in ("requests", *reported))
-        in_time = "-" if np.isnan(line.answered_in_time) else f"{line.answered_in_time:.2%}"
-        table.add_row(line.name, *counts, *("-" if np.isnan(value) else f"{value:.0f} ms" for value in times), in_time)
-    console.print(table)
-    rests = {
-        "measured": "measured on this engine",
-        "profile": "from a profile of the model's layers",
-        "roofline": "[yellow]NOT measured: a roofline[/]",
-    }
-    error = "" if cost.error is None else f", its step times off by {cost.error:.1%} on average"
-    console.print(f"costs: {rests[cost.basis]} ({cost.hardware}){error}")
+            found = one.run(tell, sampler if variant is Variant.THIS else None)
+            runs[variant] = one.figures(found)
+            if variant is Variant.THIS:
+                out = found
+    return out, Answer(runs, costs)

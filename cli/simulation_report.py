@@ -12,14 +12,16 @@ from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile
 from deployments.scheduling.recorder import code_hash
 from deployments.telemetry.published_error import PublishedError, read_published
+from planning.answer import Answer
 from planning.report.facts import Basis, Price, RunFacts, Target
 from planning.report.file import ReportFileError, check_place, write_report
 from planning.report.simulated_run import describe, scalings
+from planning.simulation import Simulation
 from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.sampler import Samples
 from planning.simulator.timeline import counts_of
 from planning.simulator.workload import Workload
-from planning.workload.changes import TraceChange
+from planning.unmodelled import unmodelled
 
 
 def check_report(report: Path | None, published_error: Path | None) -> None:
@@ -35,28 +37,25 @@ def check_report(report: Path | None, published_error: Path | None) -> None:
 
 
 def facts_of(
-    spec: ClusterSpec,
-    model: Model,
+    case: Simulation,
     cost: CostFile,
     files: tuple[Path, Path],
-    replicas: int,
     load_scale: float,
     usd_per_hour: float | None,
     published_error: Path | None,
-    changes: tuple[TraceChange, ...],
-    scaling: str | None = None,
+    answer: Answer,
 ) -> RunFacts:
-    """`files`: the trace and the cost file. `usd_per_hour`: instead of the price in the model's pool. `scaling`: which
-    policy decides, within what."""
+    """`files`: the trace and the cost file. `usd_per_hour`: instead of the price in the model's pool."""
     trace, costs = files
+    spec, model = case.spec, case.model
     return RunFacts(
         spec=spec.name,
         model=model.name,
         trace=trace.name,
-        replicas=replicas,
+        replicas=case.replicas,
         load_scale=load_scale,
         basis=Basis(costs.name, cost.basis, cost.hardware, cost.error, cost.note),
-        targets=tuple(Target(one.name, one.ttft_ms / 1e3, one.attainment) for one in spec.classes),
+        targets=tuple(Target(one.name, one.ttft_ms / 1e3, one.attainment, one.itl_ms) for one in spec.classes),
         sequences=cost.engine.max_num_seqs,
         kv_tokens=cost.engine.kv_tokens,
         price=price_of(spec, model, usd_per_hour),
@@ -64,8 +63,10 @@ def facts_of(
         command=shlex.join(["raylane", *sys.argv[1:]]),
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         published=None if published_error is None else read_published(published_error),
-        scaling=scaling,
-        changes=changes,
+        scaling=case.in_words() if case.scales else None,
+        changes=case.work.changes,
+        unmodelled=unmodelled(model),
+        answer=answer,
     )
 
 

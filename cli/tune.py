@@ -2,9 +2,11 @@
 proposes a change of the spec."""
 
 import json
+import math
 import shlex
 import sys
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -32,24 +34,29 @@ from cli.options import (
     ToS,
     TraceFile,
     TrafficOptions,
+    WithRange,
     check_outputs,
     show_changes,
+    show_unmodelled,
 )
 from cli.simulation_report import price_of
 from cli.tune_inputs import Inputs, gathered, trusted
 from cluster.files import write_whole
 from cluster.spec import SpecError
+from deployments.engine_model.cost_model import slowed
 from deployments.garbage import calm_garbage_collector
 from deployments.scheduling.recorder import code_hash
 from planning.report.facts import Basis
 from planning.report.file import ReportFileError, write_report
 from planning.report.tuning_text import cards, columns, headline, mark, notes, rows
-from planning.tune.advice import MAX_CAPACITY, MAX_TTFT, Advice, advise
+from planning.tune.advice import MAX_CAPACITY, MAX_TTFT, Advice, advise, trial_range
 from planning.tune.search import Budget, Search, SearchError
 from planning.tune.spec_edit import EditError
 from planning.tune.suggestion import Suggestion, suggest
-from planning.tune.trial import TuningTrial
+from planning.tune.trial import TrialResult, TuningTrial
 from planning.tune.trial_runner import TrialRunner
+from planning.uncertainty import cost_range
+from planning.unmodelled import unmodelled
 
 NOTHING_KEEPS = 1
 """The exit code where no settings met every SLO."""
@@ -101,6 +108,7 @@ def tune(
     max_error: MaxError = MAX_TTFT,
     max_capacity_error: MaxCapacityError = MAX_CAPACITY,
     anyway: Anyway = False,
+    with_range: WithRange = True,
     out: Out = None,
     report: Report = None,
     as_json: AsJson = False,
@@ -120,8 +128,9 @@ def tune(
     )
     suggestion = _suggestion(inputs, advice)
     diff = None if suggestion is None else suggestion.diff
+    advice = _ranged(inputs, advice) if with_range else advice
     if as_json:
-        console.print_json(json.dumps(advice.as_json() | inputs.changes_as_json() | {"diff": diff}))
+        console.print_json(json.dumps(advice.as_json() | inputs.as_json() | {"diff": diff}))
     else:
         show(advice, inputs, diff)
     problems = [] if out is None else _write_spec(out, inputs, suggestion)
@@ -148,6 +157,25 @@ def _searched(inputs: Inputs, runner: TrialRunner, budget: Budget, seed: int) ->
             )
         except SearchError as problem:
             fail(str(problem), hint="a higher --minutes, or less traffic by --from and --to or --limit", code=2)
+
+
+def _ranged(inputs: Inputs, advice: Advice) -> Advice:
+    """The advice with the range of its figures: the spec's own settings and those chosen, with all of the traffic and
+    the costs at both ends of their range."""
+    pool = inputs.spec.pool_of(inputs.model, inputs.spec.regions_of(inputs.model)[0])
+    costs = cost_range(inputs.cost, inputs.model, pool)
+    trials = {trial.name: trial for trial in (advice.before, advice.chosen.trial)}
+    runs: dict[str, list[TrialResult]] = {name: [] for name in trials}
+    planned = [(name, end) for name in trials for end in (costs.low, costs.high)]
+    with Progress(TextColumn("{task.description}"), BarColumn(), console=console, transient=True) as progress:
+        task = progress.add_task("the range of the figures", total=len(planned))
+        for name, end in planned:
+            progress.update(task, description=f"the range of the figures: {name}, costs times {end:g}")
+            runner = TrialRunner(replace(inputs.case, cost=slowed(inputs.case.cost, end)), time.perf_counter)
+            runs[name].append(runner.exact(trials[name].candidate, math.inf, to_the_end=True))
+            progress.advance(task)
+    ranges = {name: trial_range(trial, runs[name]) for name, trial in trials.items()}
+    return replace(advice, costs=costs, ranges=ranges)
 
 
 def _write_spec(out: Path, inputs: Inputs, suggestion: Suggestion | None) -> list[str]:
@@ -194,6 +222,7 @@ def _save_report(
         command=shlex.join(["raylane", *sys.argv[1:]]),
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         changes=case.work.changes,
+        unmodelled=unmodelled(inputs.model),
     )
     try:
         write_report(path, render(advice, runner.load, facts))
@@ -212,6 +241,7 @@ _BASES = {
 
 def show(advice: Advice, inputs: Inputs, diff: str | None) -> None:
     """Everything; `diff` is None where the spec could not be edited."""
+    show_unmodelled(unmodelled(inputs.model))
     show_changes(inputs.case.work.changes)
     show_changes(inputs.history_changes, "--history")
     reported = headline(advice)
@@ -226,6 +256,8 @@ def show(advice: Advice, inputs: Inputs, diff: str | None) -> None:
     console.print(escape(reported.story))
     for card in cards(advice):
         console.print(f"  {card.name}: [bold]{card.value}[/]{f'  ({card.note})' if card.note else ''}")
+    if advice.costs is not None:
+        console.print(f"  the ranges: {advice.costs}; all of the traffic with the costs at both ends")
     for note in notes(advice):
         console.print(f"[yellow]note:[/] {escape(note)}")
     console.print(

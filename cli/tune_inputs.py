@@ -22,6 +22,7 @@ from planning.tune.advice import Trust, judge
 from planning.tune.case import CaseError, TuningCase, case_of, history_of_trace, own_and_defaults, space_of
 from planning.tune.space import Space
 from planning.tune.trial import Candidate
+from planning.unmodelled import unmodelled
 from planning.workload.changes import TraceChange
 from planning.workload.trace import Trace, TraceError
 from planning.workload.traces import read_trace
@@ -47,9 +48,10 @@ class Inputs:
     space: Space
     history_changes: tuple[TraceChange, ...] = ()
 
-    def changes_as_json(self) -> dict[str, object]:
-        """What was changed in the traffic."""
+    def as_json(self) -> dict[str, object]:
+        """What is not modelled, and what was changed in the traffic."""
         return {
+            "not_modelled": [one.as_json() for one in unmodelled(self.model)],
             "changes": [change.as_json() for change in self.case.work.changes],
             "history_changes": [change.as_json() for change in self.history_changes],
         }

@@ -1,7 +1,7 @@
 """A spec, a model of it and traffic, ready to be simulated: once as they are, or again with something changed. Pure."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,13 +9,13 @@ from autoscaling.forecast.forecaster import make_forecaster
 from autoscaling.from_spec import ScalingSetup, cost_of, setup_of
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile
-from deployments.engine_model.cost_model import CostModel
+from deployments.engine_model.cost_model import CostModel, slowed
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.scheduling.policy import binding_of, policy_of
 from planning.scoring import Score, score
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.fleet import FleetEvent, FleetEventKind
-from planning.simulator.outcome import Figures, SimulationOutcome, figures_of
+from planning.simulator.outcome import ClassShare, Figures, SimulationOutcome, class_shares, figures_of
 from planning.simulator.sampler import Sampler
 from planning.simulator.scaling import SimulatedScaling
 from planning.simulator.workload import Workload
@@ -32,6 +32,23 @@ def scaling_of(setup: ScalingSetup, until_s: float) -> SimulatedScaling:
         start_up_s=(setup.replica_profile.start_up_s,),
         forecaster=make_forecaster(setup.forecast),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class RunFigures:
+    """A run in figures: `lines` by lane, the last of all requests; attainment by class."""
+
+    lines: tuple[Figures, ...]
+    classes: tuple[ClassShare, ...]
+    replica_hours: float
+    itl_s: Mapping[float, float]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, of all requests."""
+        return self.lines[-1].as_json() | {
+            "by_class": {one.name: one.in_time for one in self.classes},
+            "replica_hours": self.replica_hours,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +82,20 @@ class Simulation:
         bounds = scaling.autoscaler.bounds
         return f"{bounds.minimum} to {bounds.maximum} replicas, scaled by {scaling.autoscaler.policy.name!r}"
 
+    def at_costs(self, factor: float) -> "Simulation":
+        """The same with engines that take so many times as long; policies go on believing the spec's costs."""
+        return replace(self, cost=slowed(self.cost, factor))
+
+    def with_more(self, replicas: int) -> "Simulation | None":
+        """The same with so many replicas more (fewer, where negative): the number that always runs, or both bounds of
+        what the policy decides. None where that is not possible."""
+        count, bounds = self.replicas + replicas, self.setup.bounds
+        if self.scales:
+            moved = replace(bounds, minimum=bounds.minimum + replicas, maximum=bounds.maximum + replicas)
+            possible = moved.minimum >= min(1, bounds.minimum) and moved.maximum >= 1
+            return replace(self, replicas=max(0, count), setup=replace(self.setup, bounds=moved)) if possible else None
+        return replace(self, replicas=count) if count >= max(1, len(self.failures_s)) else None
+
     def run(
         self, progress: Callable[[float], None] = lambda share: None, sampler: Sampler | None = None
     ) -> SimulationOutcome:
@@ -72,9 +103,15 @@ class Simulation:
         sample = None if sampler is None else sampler.take
         return CellSimulator(self._settings(), self.cost, self.work, progress, sample).run()
 
-    def figures(self, out: SimulationOutcome) -> list[Figures]:
-        """A run in figures: by lane, and of all requests."""
-        return figures_of(out, self.work.ttft_slo_s, self.lanes, self.work.rejected)
+    def figures(self, out: SimulationOutcome) -> RunFigures:
+        """A run in figures."""
+        slo_s = self.work.ttft_slo_s
+        return RunFigures(
+            tuple(figures_of(out, slo_s, self.lanes, self.work.rejected)),
+            class_shares(out, slo_s, self.work.traffic_class),
+            out.replica_s / 3600,
+            out.itl_s,
+        )
 
     def scored(self, out: SimulationOutcome) -> Score:
         """The score of a run, to the last arrival."""

@@ -42,7 +42,11 @@ def misfits(model: Model, pool: Pool, file: CostFile) -> tuple[str, ...]:
         found.append(
             f"the costs are of model {file.model!r}, not of {model.name!r}: their times are simulated all the same"
         )
-    if file.basis != "measured" and pool.accelerator != "cpu" and not _names(file.hardware, pool.accelerator):
+    if (
+        file.basis != "measured"
+        and pool.accelerator != "cpu"
+        and not names_accelerator(file.hardware, pool.accelerator)
+    ):
         found.append(
             f"the costs are of {file.hardware}, pool {pool.name!r} has {pool.accelerator}: their times are simulated "
             "all the same"
@@ -63,6 +67,6 @@ def misfits(model: Model, pool: Pool, file: CostFile) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _names(hardware: str, accelerator: str) -> bool:
+def names_accelerator(hardware: str, accelerator: str) -> bool:
     """Whether a title (`1 x H100 SXM`) is that of a type of Ray's (`H100`, `A100-80G`)."""
     return accelerator.split("-")[0].lower() in hardware.lower().split()

@@ -76,7 +76,7 @@ def fit_on(spec: ClusterSpec, model: Model, accelerator: str) -> ModelFit:
         if model.task == "embed":
             raise NotModelled("an embedding model")
         gpu = spec.hardware.gpu_named(accelerator)
-        found = fit(read_architecture(_config(model.source)), settings_of(model), gpu)
+        found = fit(read_architecture(config_of(model)), settings_of(model), gpu)
     except (ValueError, ArtifactError) as error:
         return ModelFit(model.name, place, unknown=str(error))
     speculative = model.settings.speculative
@@ -113,11 +113,12 @@ def settings_of(model: Model) -> FitSettings:
     )
 
 
-def _config(source: str) -> dict[str, Any]:
+def config_of(model: Model) -> dict[str, Any]:
     """The model's `config.json`, from its folder or from Hugging Face's cache.
 
-    Raises NotModelled where it is not at hand, or cannot be read.
+    Raises NotModelled where it is not at hand, or cannot be read, and ArtifactError.
     """
+    source = model.source
     folder = Path(resolve_source(source))
     file = folder / "config.json" if folder.is_absolute() else _cached(source)
     if file is None:

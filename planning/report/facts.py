@@ -5,17 +5,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from deployments.telemetry.published_error import Published
+from planning.answer import Answer
+from planning.unmodelled import Unmodelled
 from planning.workload.changes import REJECTED, TraceChange
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a traffic class is promised: the share `attainment` of its requests see their first token within
-    `ttft_s`."""
+    """What a traffic class is promised: the share `attainment` of its requests see their first token within `ttft_s`;
+    `itl_ms` is the time between tokens that it aims at (None: none is named)."""
 
     name: str
     ttft_s: float
     attainment: float
+    itl_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,8 @@ class Basis:
 class RunFacts:
     """See the module. `sequences` is max_num_seqs of one engine; `version` that of the code, `made` when the report was
     (UTC). `replicas` run all the time, or from the start where `scaling` tells which policy then decides, and within
-    what. `changes`: what was changed between the trace and what was simulated."""
+    what. `changes`: what was changed between the trace and what was simulated; `unmodelled`: what the spec asks for
+    that was not simulated; `answer`: the range, and the runs with one replica fewer and one more."""
 
     spec: str
     model: str
@@ -72,6 +76,8 @@ class RunFacts:
     published: Published | None = None
     scaling: str | None = None
     changes: tuple[TraceChange, ...] = ()
+    unmodelled: tuple[Unmodelled, ...] = ()
+    answer: Answer | None = None
 
     @property
     def fleet(self) -> str:

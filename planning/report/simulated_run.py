@@ -12,7 +12,7 @@ import numpy as np
 from deployments.scheduling import WaitReason
 from planning.report.words import percent
 from planning.simulator.bins import Bins, Column, Mask
-from planning.simulator.outcome import CAUSES, Figures, SimulationOutcome, figures_of
+from planning.simulator.outcome import CAUSES, ClassShare, Figures, SimulationOutcome, class_shares, figures_of
 from planning.simulator.sampler import Samples
 from planning.simulator.timeline import LaneLine, ReplicaCount, Timeline, run_length_s, timeline
 from planning.simulator.workload import Workload
@@ -199,15 +199,6 @@ def _times_the_mean(column: Column, index: int) -> float:
 
 
 @dataclass(frozen=True)
-class ClassShare:
-    """A traffic class of the run: its requests, and the share of them in time."""
-
-    name: str
-    requests: int
-    in_time: float
-
-
-@dataclass(frozen=True)
 class ReportedRun:
     """The run in figures (by lane, the last in all), over time, and its worst minutes."""
 
@@ -239,13 +230,5 @@ def describe(
     minutes = timeline(out, slo_s, lanes, samples, replicas, slices_for(run_length_s(out)))
     lines = tuple(figures_of(out, slo_s, lanes, work.rejected))
     all_decided = sorted((*decided, *decisions(out, lanes, line.bins)), key=lambda one: one.at_s)
-    return ReportedRun(out, lines, _classes(out, work), line, minutes, worst(minutes), tuple(all_decided))
-
-
-def _classes(out: SimulationOutcome, work: Workload) -> tuple[ClassShare, ...]:
-    in_time = np.nan_to_num(out.ttft_s, nan=np.inf) <= work.ttft_slo_s
-    names, number = np.unique(np.array(work.traffic_class, dtype=object).astype(str), return_inverse=True)
-    shares = (in_time[number == index] for index in range(len(names)))
-    return tuple(
-        ClassShare(str(name), len(share), float(share.mean())) for name, share in zip(names, shares, strict=True)
-    )
+    classes = class_shares(out, slo_s, work.traffic_class)
+    return ReportedRun(out, lines, classes, line, minutes, worst(minutes), tuple(all_decided))

@@ -1,18 +1,21 @@
 """The report of a simulated run: one HTML file that stands alone, and tells a platform engineer on call what happened,
 when and why."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from planning.answer import NEIGHBOUR_COLUMNS, Answer, neighbour_rows, with_range
 from planning.report.decision_panel import events_panel
 from planning.report.facts import NOT_MODELLED, RunFacts, Target, basis_line, change_rows
 from planning.report.figures import Panel, clock_for
 from planning.report.layout import in_script, laid_out
-from planning.report.simulated_run import WAITED_FOR, ClassShare, ReportedRun, Slice, held_up_by
+from planning.report.simulated_run import WAITED_FOR, ReportedRun, Slice, held_up_by
 from planning.report.simulation_panels import capacity_panel, latency_panel, money_panel, queue_panel, service_panel
 from planning.report.words import Card, at, attained, bound, duration, percent
+from planning.simulator.outcome import ClassShare
+from planning.uncertainty import Range
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,21 +143,43 @@ def cards(run: ReportedRun, facts: RunFacts) -> tuple[Card, ...]:
     )
 
 
-def lane_rows(run: ReportedRun) -> list[tuple[str, ...]]:
-    """A row of `LANE_COLUMNS` a lane, the last for all."""
+_LANE_FIGURES = ("answered_in_time", "ttft_p50_ms", "ttft_p90_ms", "ttft_p99_ms", "tpot_p50_ms", "queued_mean_ms")
+_LANE_COUNTS = ("rejected", "expired", "promoted")
+
+
+def lane_rows(run: ReportedRun, answer: Answer | None = None) -> list[tuple[tuple[str, str], ...]]:
+    """A row of `LANE_COLUMNS` a lane, the last for all: each cell and its range, which is empty where there is none."""
+    ranges = answer.ranges if answer is not None else [{} for _ in run.figures]
     return [
         (
-            one.name,
-            f"{one.requests:,}",
-            attained(one.answered_in_time),
-            *(
-                duration(value / 1e3)
-                for value in (one.ttft_p50_ms, one.ttft_p90_ms, one.ttft_p99_ms, one.tpot_p50_ms, one.queued_mean_ms)
-            ),
-            *(f"{value:,}" for value in (one.rejected, one.expired, one.promoted)),
+            (one.name, ""),
+            (f"{one.requests:,}", ""),
+            *(with_range(name, one, of) for name in _LANE_FIGURES),
+            *(with_range(name, one, of) if name in of else (f"{getattr(one, name):,}", "") for name in _LANE_COUNTS),
         )
-        for one in run.figures
+        for one, of in zip(run.figures, ranges, strict=True)
     ]
+
+
+def ranged_cards(run: ReportedRun, facts: RunFacts) -> tuple[Card, ...]:
+    """The headline; the notes of what has a range hold it."""
+    answer = facts.answer
+    if answer is None or answer.costs is None:
+        return cards(run, facts)
+    of = answer.ranges[-1]
+    notes = {
+        "In SLO": _range_of(("answered_in_time",), run, of),
+        "TTFT p50 / p90 / p99": _range_of(("ttft_p50_ms", "ttft_p90_ms", "ttft_p99_ms"), run, of),
+        "TPOT p50": _range_of(("tpot_p50_ms",), run, of),
+    }
+    return tuple(
+        replace(card, note=f"{note}; {card.note}") if (note := notes.get(card.name)) else card
+        for card in cards(run, facts)
+    )
+
+
+def _range_of(names: Sequence[str], run: ReportedRun, of: Mapping[str, Range]) -> str:
+    return " / ".join(with_range(name, run.whole, of)[1] for name in names if name in of)
 
 
 def worst_rows(worst: Sequence[Slice]) -> list[tuple[Slice, tuple[str, ...]]]:
@@ -197,10 +222,13 @@ def render(run: ReportedRun, facts: RunFacts) -> str:
         run=run,
         verdict=verdict(run, facts),
         basis_line=basis_line(facts.basis),
-        cards=cards(run, facts),
+        cards=ranged_cards(run, facts),
+        costs_range=None if facts.answer is None else facts.answer.costs,
+        neighbour_columns=NEIGHBOUR_COLUMNS,
+        neighbour_rows=[] if facts.answer is None else neighbour_rows(facts.answer),
         change_rows=change_rows(facts.changes),
         lane_columns=LANE_COLUMNS,
-        lane_rows=lane_rows(run),
+        lane_rows=lane_rows(run, facts.answer),
         worst_columns=WORST_COLUMNS,
         worst_rows=worst_rows(run.worst),
         slice_s=run.minutes.bins.width_s,

@@ -34,6 +34,7 @@ from planning.simulator.bins import Column
 from planning.tune.advice import Advice, exact_of, outcome
 from planning.tune.trial import TuningTrial
 from planning.tune.trial_runner import SLOT_S
+from planning.unmodelled import Unmodelled
 from planning.workload.changes import TraceChange
 
 _ROW_PX, _TOP_PX, _BOTTOM_PX, _GAP_PX = 330, 64, 48, 56
@@ -217,6 +218,7 @@ class TuningFacts:
     command: str
     made: str
     changes: tuple[TraceChange, ...] = ()
+    unmodelled: tuple[Unmodelled, ...] = ()
 
 
 def render(advice: Advice, load: LoadCurve, facts: TuningFacts) -> str:

@@ -1,6 +1,6 @@
 """The headline of a proposal, its figures and its table, as text: for the page, and for the terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from autoscaling.policies.settings import Value
@@ -57,19 +57,20 @@ def _effect(trial: TuningTrial, advice: Advice) -> str:
 def cards(advice: Advice) -> tuple[Card, ...]:
     """Before and after, figure by figure."""
     before, after = advice.before, advice.chosen.trial
+    range_ = advice.ranges.get(after.name)
     found = [
         Card(
             f"{name} in time",
             arrow(attained(outcome(before).attained(name)), attained(outcome(after).attained(name))),
-            f"promised {100 * share:g} %",
+            f"promised {100 * share:g} %" + ("" if range_ is None else _range(map(attained, range_.attained[name]))),
         )
         for name, share in advice.slos.items()
         if name in outcome(after).classes
     ]
     old, new = advice.hours_a_day(before), advice.hours_a_day(after)
-    found.append(
-        Card(f"{advice.price.hours} a day", arrow(f"{old:,.1f}", f"{new:,.1f}"), f"{new / old - 1:+.1%}" if old else "")
-    )
+    saved = f"{new / old - 1:+.1%}" if old else ""
+    hours = "" if range_ is None else _range(f"{advice.a_day(end):,.1f}" for end in range_.replica_hours)
+    found.append(Card(f"{advice.price.hours} a day", arrow(f"{old:,.1f}", f"{new:,.1f}"), saved + hours))
     usd = advice.usd_a_day(before), advice.usd_a_day(after)
     if usd[0] is not None and usd[1] is not None:
         found.append(Card("US dollars a day", arrow(f"{usd[0]:,.0f}", f"{usd[1]:,.0f}"), f"{usd[1] - usd[0]:+,.0f}"))
@@ -81,8 +82,14 @@ def cards(advice: Advice) -> tuple[Card, ...]:
             f"{other.changes:,} changes, {other.flaps:,} flaps",
         )
     )
-    found.append(Card("TTFT p99", arrow(duration(one.ttft_p99_s), duration(other.ttft_p99_s)), "of the answered"))
+    late = "" if range_ is None else _range(map(duration, range_.ttft_p99_s))
+    p99 = arrow(duration(one.ttft_p99_s), duration(other.ttft_p99_s))
+    found.append(Card("TTFT p99", p99, f"of the answered{late}"))
     return tuple(found)
+
+
+def _range(ends: Iterable[str]) -> str:
+    return f"; range {' to '.join(ends)}"
 
 
 def arrow(before: str, after: str) -> str:
@@ -153,6 +160,11 @@ def _setting(trial: TuningTrial, name: str) -> str:
 def notes(advice: Advice) -> list[str]:
     """What else whoever sets this should know."""
     found = []
+    if advice.at_risk:
+        found.append(
+            f"{', '.join(advice.at_risk)}: with the costs at an end of their range the SLO is missed ({advice.costs}): "
+            "calibrate on this deployment before this is set."
+        )
     cut = exact_of(advice.chosen.trial).at_most
     if cut > 0.01:
         found.append(

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from autoscaling.scaler.decision import ScalingDecision
 from deployments.scheduling import RejectCause
+from planning.simulator.workload import WorkloadColumn
 
 CAUSES = tuple(RejectCause)
 
@@ -183,6 +184,25 @@ def figures_of(
     whole = figures("all", out, slo_s, np.ones(len(out.arrived_s), dtype=np.bool_))
     whole = replace(whole, requests=whole.requests + rejected_before, rejected=whole.rejected + rejected_before)
     return [*(figures(name, out, slo_s, out.lane == number) for number, name in enumerate(lanes)), whole]
+
+
+@dataclass(frozen=True, slots=True)
+class ClassShare:
+    """A traffic class of a run: its requests, and the share of them in time."""
+
+    name: str
+    requests: int
+    in_time: float
+
+
+def class_shares(out: SimulationOutcome, slo_s: Column, classes: WorkloadColumn[str]) -> tuple[ClassShare, ...]:
+    """The traffic classes of a run, by name; `classes` is that of each request."""
+    in_time = np.nan_to_num(out.ttft_s, nan=np.inf) <= slo_s
+    names, number = np.unique(np.array(classes, dtype=object).astype(str), return_inverse=True)
+    shares = (in_time[number == index] for index in range(len(names)))
+    return tuple(
+        ClassShare(str(name), len(share), float(share.mean())) for name, share in zip(names, shares, strict=True)
+    )
 
 
 def rejections_of(out: SimulationOutcome) -> dict[str, int]:

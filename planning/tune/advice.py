@@ -9,13 +9,14 @@ error that is not known well is not small.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from deployments.telemetry.published_error import Published
 from planning.report.facts import Price
 from planning.tune.choice import Chosen, Ground, choose
 from planning.tune.trial import Exact, TrialResult, TuningTrial, front
+from planning.uncertainty import CostRange, Range
 
 MAX_TTFT, MAX_CAPACITY = 0.2, 0.1
 _FIGURE = "ttft/all/p90"
@@ -65,9 +66,34 @@ _WORTH = 0.01
 """A proposal that saves less than this and fixes no SLO is none."""
 
 
+@dataclass(frozen=True, slots=True)
+class TrialRange:
+    """The lowest and the highest figures of one trial, over the costs and both ends of their range: attainment by
+    class, replica-hours, TTFT p99."""
+
+    attained: Mapping[str, Range]
+    replica_hours: Range
+    ttft_p99_s: Range
+
+
+def trial_range(trial: TuningTrial, ends: Sequence[TrialResult]) -> TrialRange:
+    """Of a finished trial, and of runs of the whole traffic with its settings and the costs at their ends."""
+    runs = [outcome(trial), *ends]
+    late = [run.exact.score.ttft_p99_s for run in runs if run.exact is not None]
+    hours = [run.replica_hours for run in runs]
+    attained = {name: [run.attained(name) for run in runs] for name in runs[0].classes}
+    return TrialRange(
+        {name: (min(shares), max(shares)) for name, shares in attained.items()},
+        (min(hours), max(hours)),
+        (min(late), max(late)),
+    )
+
+
 @dataclass(frozen=True)
 class Advice:
-    """`before` is what the spec says now. `seconds`: how long was searched; `span_s`: what the traffic stands for."""
+    """`before` is what the spec says now. `seconds`: how long was searched; `span_s`: what the traffic stands for.
+    `costs`: the range of the costs, and `ranges` what it makes of the spec's own settings and of those chosen, by
+    name."""
 
     model: str
     policy: str
@@ -79,6 +105,8 @@ class Advice:
     price: Price
     trust: Trust
     seconds: float
+    costs: CostRange | None = None
+    ranges: Mapping[str, TrialRange] = field(default_factory=dict)
 
     @property
     def front(self) -> list[TuningTrial]:
@@ -109,7 +137,22 @@ class Advice:
 
     def hours_a_day(self, trial: TuningTrial) -> float:
         """GPU-hours (replica-hours where no GPU is known) a day."""
-        return outcome(trial).replica_hours * self.price.per_replica * DAY_S / self.span_s
+        return self.a_day(outcome(trial).replica_hours)
+
+    def a_day(self, replica_hours: float) -> float:
+        """GPU-hours a day, from the replica-hours of a run."""
+        return replica_hours * self.price.per_replica * DAY_S / self.span_s
+
+    @property
+    def at_risk(self) -> list[str]:
+        """The classes whose SLO the chosen settings meet, but not with the costs at both ends of their range."""
+        found = self.ranges.get(self.chosen.trial.name)
+        kept = outcome(self.chosen.trial)
+        return [
+            name
+            for name, (low, _) in (found.attained.items() if found else ())
+            if low < self.slos[name] <= kept.attained(name)
+        ]
 
     def usd_a_day(self, trial: TuningTrial) -> float | None:
         return None if self.price.usd_per_hour is None else self.hours_a_day(trial) * self.price.usd_per_hour
@@ -135,6 +178,8 @@ class Advice:
             "worth_it": self.worth_it,
             "simulator_error": self.trust.error,
             "doubts": list(self.trust.doubts),
+            "costs_range": None if self.costs is None else self.costs.as_json(),
+            "at_risk": self.at_risk,
         }
 
     def _trial(self, trial: TuningTrial) -> dict[str, Any]:
@@ -151,6 +196,17 @@ class Advice:
             "flaps": of_whole.score.flaps,
             "ttft_p99_s": of_whole.score.ttft_p99_s,
             "at_most": of_whole.at_most,
+            "range": self._range(trial),
+        }
+
+    def _range(self, trial: TuningTrial) -> dict[str, Any] | None:
+        found = self.ranges.get(trial.name)
+        if found is None:
+            return None
+        return {
+            "by_class": {name: list(range_) for name, range_ in found.attained.items()},
+            "hours_a_day": [self.a_day(hours) for hours in found.replica_hours],
+            "ttft_p99_s": list(found.ttft_p99_s),
         }
 
 

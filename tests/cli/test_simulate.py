@@ -30,7 +30,15 @@ def files(tmp_path: Path) -> tuple[str, str]:
     return str(trace), str(costs)
 
 
+ALONE = ("--no-range", "--no-neighbours")
+
+
 def run(*arguments: str) -> Result:
+    """Without the runs beside the one that is asked for, where the arguments are not about them."""
+    return run_all(*arguments, *ALONE)
+
+
+def run_all(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["simulate", *arguments], env={"COLUMNS": "200"})
 
 
@@ -93,6 +101,7 @@ def long_trace(folder: Path) -> str:
     return str(path)
 
 
+@pytest.mark.whole
 def test_what_is_too_long_is_rejected_and_told(files: tuple[str, str], tmp_path: Path) -> None:
     arguments = (SPEC, "--trace", long_trace(tmp_path), "--costs", files[1])
     shown = run(*arguments)
@@ -111,6 +120,7 @@ def test_what_is_too_long_is_rejected_and_told(files: tuple[str, str], tmp_path:
     assert "shrunk" not in told
 
 
+@pytest.mark.whole
 def test_lengths_are_shrunk_only_where_that_is_asked_for(files: tuple[str, str], tmp_path: Path) -> None:
     arguments = (SPEC, "--trace", long_trace(tmp_path), "--costs", files[1], "--fit-lengths")
     page = tmp_path / "report.html"
@@ -122,6 +132,45 @@ def test_lengths_are_shrunk_only_where_that_is_asked_for(files: tuple[str, str],
     text = page.read_text(encoding="utf-8")
     assert "What was changed in the trace" in text
     assert told["shrunk"] in text
+
+
+@pytest.mark.whole
+def test_each_figure_has_a_range_and_neighbours(files: tuple[str, str], tmp_path: Path) -> None:
+    trace, costs = files
+    page = tmp_path / "report.html"
+    report = json.loads(run_all(SPEC, "--trace", trace, "--costs", costs, "--json", "--report", str(page)).stdout)
+    assert report["costs"]["range"] == {"origin": "profile of this GPU", "low": 0.9, "high": 1.1}
+    for lane in report["lanes"]:
+        for name, (low, high) in lane["range"].items():
+            assert low <= lane[name] <= high
+    whole = report["lanes"][-1]
+    assert whole["range"]["ttft_p50_ms"][0] < whole["ttft_p50_ms"] < whole["range"]["ttft_p50_ms"][1]
+    assert set(report["neighbours"]) == {"one_fewer", "one_more"}
+    assert report["neighbours"]["one_fewer"]["ttft_p90_ms"] > report["neighbours"]["one_more"]["ttft_p90_ms"]
+    text = page.read_text(encoding="utf-8")
+    assert "With one replica fewer or more" in text
+    assert f"<small>{whole['range']['ttft_p50_ms'][0]:.0f} ms to " in text
+    shown = run_all(SPEC, "--trace", trace, "--costs", costs)
+    assert f"({whole['range']['ttft_p50_ms'][0]:.0f} ms to {whole['range']['ttft_p50_ms'][1]:.0f} ms)" in shown.output
+    assert "one replica fewer" in shown.output
+
+
+def test_the_other_runs_can_be_switched_off(files: tuple[str, str]) -> None:
+    trace, costs = files
+    plain = json.loads(run(SPEC, "--trace", trace, "--costs", costs, "--json").stdout)
+    assert (plain["costs"]["range"], plain["neighbours"], plain["lanes"][-1]["range"]) == (None, {}, {})
+
+
+def test_what_the_spec_asks_for_and_is_not_modelled_comes_first(files: tuple[str, str], tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    text = Path(SPEC).read_text(encoding="utf-8")
+    length = "      max_model_len: 8192\n"
+    spec.write_text(text.replace(length, f"{length}      speculative: {{method: ngram}}\n"))
+    shown = run(str(spec), "--trace", files[0], "--costs", files[1])
+    assert shown.exit_code == 0, shown.output
+    assert shown.output.index("speculation: models.demo.settings.speculative") < shown.output.index("TTFT p50")
+    report = json.loads(run(str(spec), "--trace", files[0], "--costs", files[1], "--json").stdout)
+    assert [one["kind"] for one in report["not_modelled"]] == ["speculation"]
 
 
 def test_the_report_tells_the_same_as_the_table(files: tuple[str, str], tmp_path: Path) -> None:

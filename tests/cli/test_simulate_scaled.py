@@ -42,7 +42,7 @@ def files(tmp_path: Path) -> tuple[str, str, str]:
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["simulate", *arguments], env={"COLUMNS": "200"})
+    return CliRunner().invoke(app, ["simulate", *arguments, "--no-range", "--no-neighbours"], env={"COLUMNS": "200"})
 
 
 def reported(*arguments: str) -> dict[str, object]:
@@ -64,6 +64,16 @@ def test_replicas_follow_the_load(files: tuple[str, str, str]) -> None:
     shown = run(*arguments)
     assert "1 to 8 replicas, scaled by 'backlog'" in shown.output
     assert f"{figures['replica_hours']:.2f} replica-hours" in shown.output
+
+
+def test_both_bounds_move_by_one_for_one_replica_more(files: tuple[str, str, str]) -> None:
+    spec, trace, costs = files
+    arguments = ["simulate", spec, "--trace", trace, "--costs", costs, "--json", "--limit", "400"]
+    found = json.loads(CliRunner().invoke(app, arguments).stdout)
+    assert set(found["neighbours"]) == {"one_more"}  # the spec's policy may not go below one
+    assert found["neighbours"]["one_more"]["replica_hours"] > found["replica_hours"]["value"]
+    low, high = found["replica_hours"]["range"]
+    assert low <= found["replica_hours"]["value"] <= high
 
 
 def test_a_fixed_number_is_kept_when_asked_for(files: tuple[str, str, str]) -> None:

@@ -69,6 +69,31 @@ def test_the_json_has_the_front_and_the_diff(files: tuple[str, ...]) -> None:
     assert again["diff"] == reported["diff"]
 
 
+def test_the_figures_have_a_range(files: tuple[str, ...]) -> None:
+    result = run(*files, "--trials", "2")
+    assert result.exit_code == 0, result.output
+    assert "the ranges: costs calibrated here, likely -5 % to +5 %" in result.output
+    reported = json.loads(run(*files, "--trials", "2", "--json").stdout)
+    assert reported["costs_range"] == {"origin": "calibrated here", "low": 0.95, "high": 1.05}
+    assert reported["not_modelled"] == []
+    for name in ("spec", reported["chosen"]):
+        trial = reported["trials"][name]
+        low, high = trial["range"]["hours_a_day"]
+        assert low <= trial["hours_a_day"] <= high
+        assert low < high
+        for one, (low, high) in trial["range"]["by_class"].items():
+            assert low <= trial["by_class"][one] <= high
+    risky = [
+        name
+        for name, (low, _) in reported["trials"][reported["chosen"]]["range"]["by_class"].items()
+        if low < reported["slos"][name]
+    ]
+    assert reported["at_risk"] == risky
+    assert ("with the costs at an end of their range the SLO is missed" in result.output) == bool(risky)
+    plain = json.loads(run(*files, "--trials", "2", "--json", "--no-range").stdout)
+    assert plain["costs_range"] is None
+
+
 def test_an_unknown_or_large_error_is_refused_unless_it_is_wanted_anyway(files: tuple[str, ...]) -> None:
     unknown = files[:-2]
     refused = run(*unknown, "--trials", "2")

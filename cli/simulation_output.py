@@ -1,0 +1,120 @@
+"""What `raylane simulate` prints: what is not modelled and what was changed, the figures with their range, and the same
+with one replica fewer and one more; as text, or as JSON."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from rich.markup import escape
+from rich.table import Table
+
+from cli.console import console
+from cli.options import show_changes, show_unmodelled
+from deployments.engine_model.cost_file import CostFile
+from planning.answer import NEIGHBOUR_COLUMNS, Answer, neighbour_rows, with_range
+from planning.simulation import Simulation
+from planning.simulator.outcome import SimulationOutcome, rejections_of
+from planning.unmodelled import unmodelled
+from planning.workload.changes import rejections
+
+SCHEMA_VERSION = 1
+_COUNTS = ("rejected", "expired", "failed", "promoted")
+_RANGED = (
+    ("TTFT p50", "ttft_p50_ms"),
+    ("p90", "ttft_p90_ms"),
+    ("p99", "ttft_p99_ms"),
+    ("TPOT p50", "tpot_p50_ms"),
+    ("in time", "answered_in_time"),
+)
+
+
+def show_answer(case: Simulation, cost: CostFile, out: SimulationOutcome, answer: Answer) -> None:
+    """As text. What the figures leave out comes before them."""
+    show_unmodelled(unmodelled(case.model))
+    show_changes(case.work.changes)
+    _show_lines(f"{case.model.name}{', ' if case.scales else ' on '}{case.in_words()}", cost, out, answer)
+    if case.scales:
+        _show_scaling(case.scaled_figures(out))
+    rows = neighbour_rows(answer)
+    if rows:
+        console.print(_table("with one replica fewer or more", NEIGHBOUR_COLUMNS, rows))
+
+
+def print_json(case: Simulation, cost: CostFile, out: SimulationOutcome, answer: Answer) -> None:
+    """As JSON."""
+    scaled = {"autoscaling": case.scaled_figures(out)} if case.scales else {}
+    console.print_json(json.dumps(_as_json(case, cost, out, answer) | scaled))
+
+
+def _as_json(case: Simulation, cost: CostFile, out: SimulationOutcome, answer: Answer) -> dict[str, Any]:
+    costs = {"basis": cost.basis, "hardware": cost.hardware, "error": cost.error}
+    return {
+        "schema": SCHEMA_VERSION,
+        "replicas": case.replicas,
+        "not_modelled": [one.as_json() for one in unmodelled(case.model)],
+        "changes": [change.as_json() for change in case.work.changes],
+        "rejections": rejections(case.work.changes) | rejections_of(out),
+        "costs": costs | {"range": None if answer.costs is None else answer.costs.as_json()},
+        "simulated_s": out.ended_s,
+        "preemptions": out.preemptions,
+        "itl_s": {f"p{100 * share:g}": value for share, value in out.itl_s.items()},
+        "lanes": answer.lanes_as_json(),
+        "replica_hours": {"value": out.replica_s / 3600, "range": None if answer.hours is None else list(answer.hours)},
+        "neighbours": answer.neighbours_as_json(),
+    }
+
+
+def _show_scaling(reported: Mapping[str, Any]) -> None:
+    """One line of the figures."""
+    reasons = ", ".join(f"{reason} {count}" for reason, count in reported["reasons"].items())
+    console.print(
+        f"replicas: {reported['mean_replicas']:.2f} on average, {reported['max_replicas']} at most, "
+        f"{reported['replica_hours']:.2f} replica-hours; "
+        f"{reported['changes']} changes{f' ({reasons})' if reasons else ''}, {reported['flaps']} flaps"
+    )
+
+
+def _show_lines(what: str, cost: CostFile, out: SimulationOutcome, answer: Answer) -> None:
+    lines = answer.lines
+    reported = [name for name in _COUNTS if any(getattr(line, name) for line in lines)]
+    columns = ("lane", "requests", *reported, "TTFT p50", "p90", "p99", "TPOT p50", "mean wait", "in time")
+    rows = []
+    for line in lines:
+        times = (line.ttft_p50_ms, line.ttft_p90_ms, line.ttft_p99_ms, line.tpot_p50_ms, line.queued_mean_ms)
+        counts = (str(getattr(line, name)) for name in ("requests", *reported))
+        in_time = "-" if np.isnan(line.answered_in_time) else f"{line.answered_in_time:.2%}"
+        shown = ("-" if np.isnan(value) else f"{value:.0f} ms" for value in times)
+        rows.append((line.name, *counts, *shown, in_time))
+    console.print(_table(f"model {what}: {out.ended_s:.0f} s simulated", columns, rows))
+    if answer.costs is not None:
+        console.print(escape(f"all requests: {_ranged(answer)}"))
+        console.print(f"  the range: {answer.costs}; the same traffic with the costs at both ends")
+    rests = {
+        "measured": "measured on this engine",
+        "profile": "from a profile of the model's layers",
+        "roofline": "[yellow]NOT measured: a roofline[/]",
+    }
+    error = "" if cost.error is None else f", its step times off by {cost.error:.1%} on average"
+    console.print(f"costs: {rests[cost.basis]} ({cost.hardware}){error}")
+
+
+def _ranged(answer: Answer) -> str:
+    """The figures of all requests, each with its range."""
+    whole, of = answer.lines[-1], answer.ranges[-1]
+    found = []
+    for title, name in _RANGED:
+        value, range_ = with_range(name, whole, of)
+        found.append(f"{title} {value}{f' ({range_})' if range_ else ''}")
+    if of and answer.hours is not None and answer.hours[0] != answer.hours[1]:
+        found.append(f"replica-hours {answer.hours[0]:,.2f} to {answer.hours[1]:,.2f}")
+    return ", ".join(found)
+
+
+def _table(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*row)
+    return table

@@ -1,0 +1,70 @@
+"""What a spec asks for that the simulator does not model is found, with the key that asks for it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cluster.spec import Model, parse_spec
+from planning.unmodelled import UnmodelledKind, unmodelled
+from tests.planning.fit.configs import LLAMA_8B
+
+
+def model(source: Path, lines: str = "", settings: str = "") -> Model:
+    text = (
+        "name: x\nregions: [{name: r, pools: [{name: p, accelerator: H100, nodes: 1, gpus_per_node: 8}]}]\n"
+        f"models:\n  - name: m\n    source: {source}\n{lines}"
+        f"    settings: {{max_model_len: 8192{settings}}}\n"
+    )
+    return parse_spec(text, "x.yaml", source).models[0]
+
+
+def folder(path: Path, **changed: object) -> Path:
+    (path / "config.json").write_text(json.dumps(LLAMA_8B | changed))
+    return path
+
+
+def test_a_plain_model_is_modelled(tmp_path: Path) -> None:
+    assert unmodelled(model(folder(tmp_path))) == ()
+
+
+@pytest.mark.parametrize(
+    ("lines", "settings", "kind", "where"),
+    [
+        ("", ", speculative: {method: ngram}", "speculation", "models.m.settings.speculative"),
+        ("    adapters: [{name: a, source: b}]\n", "", "lora", "models.m.adapters"),
+        ("    task: embed\n", "", "embedding", "models.m.task"),
+        ("", ", chunked_prefill: false", "whole_prompts", "models.m.settings.chunked_prefill"),
+        ("", ", extra: {pipeline_parallel_size: 2}", "pipeline_parallel", "extra.pipeline_parallel_size"),
+        ("", ", extra: {data_parallel_size: 4}", "data_parallel", "extra.data_parallel_size"),
+        ("", ", extra: {kv_transfer_config: {kv_role: kv_both}}", "disaggregation", "extra.kv_transfer_config"),
+        ("", ", extra: {cpu_offload_gb: 8}", "offloading", "extra.cpu_offload_gb"),
+        ("", ", extra: {enable_lora: true}", "lora", "extra.enable_lora"),
+        ("", ", extra: {mamba_block_size: 8}", "other_argument", "extra: mamba_block_size"),
+    ],
+)
+def test_what_is_not_modelled_is_named_by_its_key(
+    tmp_path: Path, lines: str, settings: str, kind: str, where: str
+) -> None:
+    found = unmodelled(model(folder(tmp_path), lines, settings))
+    assert [one.kind.value for one in found] == [kind]
+    assert found[0].where.endswith(where)
+    assert found[0].as_json() == {"kind": kind, "where": found[0].where, "effect": found[0].effect}
+
+
+def test_an_argument_without_effect_is_not_named(tmp_path: Path) -> None:
+    settings = ", extra: {pipeline_parallel_size: 1, enable_lora: false, async_scheduling: true}"
+    assert unmodelled(model(folder(tmp_path), settings=settings)) == ()
+
+
+def test_windows_and_images_are_read_from_the_config(tmp_path: Path) -> None:
+    windowed = folder(tmp_path, model_type="mistral", sliding_window=4_096, vision_config={"image_size": 224})
+    found = unmodelled(model(windowed))
+    assert [one.kind for one in found] == [UnmodelledKind.SLIDING_WINDOW, UnmodelledKind.IMAGES]
+    assert "32 of 32 layers read at most 4,096 tokens" in found[0].effect
+
+
+def test_a_config_that_is_not_there_is_no_silence(tmp_path: Path) -> None:
+    found = unmodelled(model(tmp_path))
+    assert [one.kind for one in found] == [UnmodelledKind.ARCHITECTURE_UNKNOWN]
+    assert "config.json" in found[0].where
