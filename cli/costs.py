@@ -1,18 +1,24 @@
-"""`raylane costs`: a cost file for `raylane simulate` from the data sheet of a spec's GPU and the shape of its model.
-Marked as unmeasured."""
+"""`raylane costs`: a cost file for `raylane simulate` where no engine can be measured: from a profile of the model's
+layers, or from the data sheet of a GPU. Marked as unmeasured."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from cli.console import console, fail
 from cli.options import chosen_model
-from cluster.artifacts import ArtifactError, resolve_source
-from deployments.engine_model.cost_file import cost_file, write_cost_file
+from cluster.artifacts import ArtifactError
+from cluster.spec import ClusterSpec, Model
+from deployments.engine_model.cost_file import CostFile, cost_file, write_cost_file
 from deployments.engine_model.limits import EngineModelLimits
-from planning.costs.roofline import read_shape, roofline
-from planning.fit.of_spec import ModelFit, fit_on
+from planning.costs.interconnect import Parallel
+from planning.costs.profile import Costs, from_profile
+from planning.costs.profile_files import read_profile
+from planning.costs.roofline import layers_of, roofline
+from planning.fit.architecture import read_architecture
+from planning.fit.memory import Plan, plan_of
+from planning.fit.of_spec import ModelFit, config_of, fit_on, gpus_of, settings_of
 
 
 def costs(
@@ -22,32 +28,67 @@ def costs(
         str | None, typer.Option(help="The model. Default: the spec's first. Its folder must be on this machine.")
     ] = None,
     gpu: Annotated[str | None, typer.Option(help="The GPU. Default: the accelerator of the model's pool.")] = None,
+    profile: Annotated[
+        Path | None,
+        typer.Option(help="A profile of the model's layers on that GPU: a folder, or how its files' names begin."),
+    ] = None,
 ) -> None:
-    """Estimate an engine's step costs from data sheets (a roofline): good for orders of magnitude."""
+    """Estimate an engine's step costs from a profile of its layers, or from data sheets (a roofline)."""
     spec, chosen = chosen_model(spec_file, model)
-    settings = chosen.settings
     name = gpu or spec.pool_of(chosen, spec.regions_of(chosen)[0]).accelerator
-    weight_bytes = (
-        1.0 if settings.quantization in ("fp8", "compressed-tensors") else 0.5 if settings.quantization else 2.0
-    )
-    kv_bytes = 1.0 if settings.kv_cache_dtype.startswith("fp8") else 2.0
     try:
-        device = spec.hardware.gpu_named(name)
-        shape = read_shape(Path(resolve_source(chosen.source)), weight_bytes, kv_bytes)
-        room = _kv_tokens(fit_on(spec, chosen, name))
+        content = estimated(spec, chosen, name, profile)
     except (ValueError, ArtifactError) as error:
         fail(str(error), code=2)
-    limits = EngineModelLimits(settings.max_num_seqs, settings.max_num_batched_tokens, room)
-    cost = roofline(shape, device, settings.tensor_parallel_size)
-    hardware = f"{settings.tensor_parallel_size} x {device.title}"
+    except OSError as error:
+        fail(f"--profile {profile}: cannot be read: {error.strerror}", code=2)
     try:
-        write_cost_file(
-            out,
-            cost_file(chosen.name, hardware, "roofline", limits, cost, note="from data sheets; nothing was measured"),
-        )
+        write_cost_file(out, content)
     except OSError as error:
         fail(f"--out {out}: cannot be written: {error.strerror}", code=2)
-    console.print(f"{out}: {chosen.name} on {hardware}, {room:,} KV tokens; [yellow]not measured[/]")
+    low, high = content.likely()
+    console.print(
+        f"{out}: {content.model} on {content.hardware}, {content.engine.kv_tokens:,} KV tokens; [yellow]not "
+        f"measured[/]: steps likely take {low:.0%} to {high:.0%} of what it says"
+    )
+    for source in content.sources:
+        console.print(f"  {source.part}: {source.basis}, {source.share:.0%} of a busy step", highlight=False)
+    for note in content.unmodelled:
+        console.print(f"  [yellow]{note}[/]", highlight=False)
+
+
+def estimated(spec: ClusterSpec, model: Model, gpu: str, profile: Path | None = None) -> CostFile:
+    """The cost file of a spec's model on that GPU. Raises ValueError and ArtifactError for a model that is not at hand,
+    not modelled or would not start, and for a profile that cannot be read."""
+    settings = model.settings
+    plan = plan_of(read_architecture(config_of(model)), settings_of(model), spec.hardware.gpu_named(gpu))
+    parallel = Parallel(
+        settings.tensor_parallel_size,
+        gpus_of(model) // settings.tensor_parallel_size,
+        experts=bool(settings.extra.get("enable_expert_parallel")),
+    )
+    room = _kv_tokens(fit_on(spec, model, gpu))
+    limits = EngineModelLimits(settings.max_num_seqs, settings.max_num_batched_tokens, room)
+    found, basis, note = _costs(plan, parallel, profile)
+    hardware = f"{gpus_of(model)} x {plan.gpu.title}"
+    return cost_file(
+        model.name,
+        hardware,
+        basis,
+        limits,
+        found.model,
+        note=note,
+        sources=found.sources,
+        unmodelled=found.notes,
+    )
+
+
+def _costs(plan: Plan, parallel: Parallel, profile: Path | None) -> tuple[Costs, Literal["profile", "roofline"], str]:
+    if profile is None:
+        return roofline(plan, parallel), "roofline", "from data sheets; nothing was measured"
+    tables = read_profile(profile, parallel.tensor)
+    found = from_profile(tables, layers_of(plan.model), parallel, plan.gpu)
+    return found, "profile", f"from the profile {profile.name}; no engine was measured"
 
 
 def _kv_tokens(found: ModelFit) -> int:

@@ -16,6 +16,7 @@ from cluster.hardware.gpus import Gpu, gpu_named
 Dollars = Annotated[float, Field(ge=0, le=100_000)]
 RegionName = Annotated[str, Field(min_length=1, max_length=63)]
 Interrupted = Literal["<5%", "5-10%", "10-15%", "15-20%", ">20%"]
+Exchange = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,16 @@ def instances() -> dict[str, Instance]:
         vcpus, ram_gb = int(row["vcpus"]) if row["vcpus"] else None, _number(row["ram_gb"])
         found[row["instance"]] = Instance(row["instance"], row["gpu"], int(row["gpus"]), vcpus, ram_gb)
     return found
+
+
+@cache
+def exchange_table(gpu: str, kind: Exchange, gpus: int) -> tuple[tuple[float, float], ...]:
+    """Bytes of the tensor, and seconds, of an exchange between so many GPUs of that type in a node: measured. What has
+    not been measured is empty."""
+    for row in _rows("exchanges.csv"):
+        if (row["gpu"], row["exchange"], int(row["gpus"])) == (gpu, kind, gpus):
+            return tuple((float(size), 1e-6 * float(us)) for size, us in row.items() if size.isdigit() and us)
+    return ()
 
 
 @cache

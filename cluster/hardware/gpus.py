@@ -21,8 +21,9 @@ class Gpu:
     """One GPU. Bytes, bytes a second, and dense FLOP a second (None: no such units).
 
     `capability` is CUDA's compute capability times ten. `usable_bytes` is what CUDA reports as the total. `link` joins
-    it to its neighbours in a node: bytes a second in one direction, and seconds a message. A spec's own entry has the
-    same keys.
+    it to its neighbours in a node: bytes a second in one direction, and seconds a message. A spec's own
+    entry has the same keys; its link is what messages reach, while the shipped ones state the data sheets', beside
+    which `exchanges.csv` has measured times.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")

@@ -1,13 +1,16 @@
 """The cost model as a file: what a calibration (or a table) found, for which engine, and on what it rests. JSON,
 version 1."""
 
+from collections.abc import Iterable
+from enum import StrEnum
+from math import sqrt
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from cluster.files import read_json, write_json
-from deployments.engine_model.cost_model import Attention, CostModel, Curve
+from deployments.engine_model.cost_model import UNITS, Attention, CostModel, Curve, OneKernel, Surface
 from deployments.engine_model.limits import EngineModelLimits
 
 Positive = Annotated[int, Field(ge=1)]
@@ -34,6 +37,51 @@ class CurvePoints(_Section):
         return self
 
 
+class SurfacePoints(_Section):
+    """Seconds by decodes (one row each) and by the KV tokens of each of them (`cost_model.py`, `Surface`)."""
+
+    decodes: tuple[NotNegative, ...]
+    kv_tokens: tuple[NotNegative, ...]
+    seconds: tuple[tuple[NotNegative, ...], ...]
+
+    @model_validator(mode="after")
+    def _is_a_surface(self) -> "SurfacePoints":
+        self.surface()
+        return self
+
+    def surface(self) -> Surface:
+        return Surface(self.decodes, self.kv_tokens, self.seconds)
+
+
+class OneKernelCosts(_Section):
+    """Seconds of attention where prompts and decodes share a kernel (`cost_model.py`, `OneKernel`)."""
+
+    launch_s: NotNegative
+    prompt: CurvePoints
+    past: CurvePoints
+    pair_s: NotNegative
+    chain_s: NotNegative
+    empty_s: NotNegative
+    beside: SurfacePoints
+
+    @classmethod
+    def of(cls, kernel: OneKernel) -> "OneKernelCosts":
+        beside = kernel.beside
+        return cls(
+            launch_s=kernel.launch_s,
+            prompt=CurvePoints(at=kernel.prompt.at, seconds=kernel.prompt.value),
+            past=CurvePoints(at=kernel.past.at, seconds=kernel.past.value),
+            pair_s=kernel.pair_s,
+            chain_s=kernel.chain_s,
+            empty_s=kernel.empty_s,
+            beside=SurfacePoints(decodes=beside.x, kv_tokens=beside.y, seconds=beside.value),
+        )
+
+    def kernel(self) -> OneKernel:
+        prompt, past = (Curve(points.at, points.seconds) for points in (self.prompt, self.past))
+        return OneKernel(self.launch_s, prompt, past, self.pair_s, self.chain_s, self.empty_s, self.beside.surface())
+
+
 class AttentionCosts(_Section):
     """Seconds of attention, by unit (`cost_model.py`)."""
 
@@ -45,6 +93,33 @@ class AttentionCosts(_Section):
     mixed_decode_s: NotNegative
     mixed_token_s: NotNegative
     mixed_kv_read_s: NotNegative
+    one_kernel: OneKernelCosts | None = None
+
+
+class CostBasis(StrEnum):
+    """Where a part of the costs comes from, from the surest on."""
+
+    CALIBRATED = "calibrated here"
+    PROFILE = "profile of this GPU"
+    OTHER_PROFILE = "profile of another GPU"
+    DATA_SHEET = "data sheet"
+    ASSUMED = "assumed"
+
+
+class CostSource(_Section):
+    """What a part of a step's time rests on. `share`: of the time of a busy step. `low` and `high`: the true time is
+    likely between these multiples of it."""
+
+    part: str
+    basis: CostBasis
+    share: Annotated[float, Field(ge=0, le=1)]
+    low: Annotated[float, Field(gt=0, le=1)]
+    high: Annotated[float, Field(ge=1, le=10)]
+    note: str = ""
+
+
+_LIKELY = {"measured": (0.93, 1.08), "profile": (0.88, 1.14), "roofline": (0.75, 1.35)}
+"""Multiples of a step's time, by basis, for files that do not name their sources."""
 
 
 class EngineLimits(_Section):
@@ -77,13 +152,24 @@ class CostFile(_Section):
     back_s: NotNegative = 0.0
     error: NotNegative | None = None
     note: str = ""
+    sources: tuple[CostSource, ...] = ()
+    unmodelled: tuple[str, ...] = ()
+
+    def likely(self) -> tuple[float, float]:
+        """Multiples of a step's time between which the true one likely is: the parts' errors, taken as independent."""
+        if not self.sources:
+            return _LIKELY[self.basis]
+        parts = [(source.share, 1 - source.low, source.high - 1) for source in self.sources]
+        down, up = (sqrt(sum((part[0] * part[side]) ** 2 for part in parts)) for side in (1, 2))
+        return 1 - down, 1 + up
 
     def cost_model(self) -> CostModel:
         costs = self.attention
         curves = (self.dense, self.sequence, costs.decode, costs.prompt, self.front)
         dense, sequence, decode, prompt, front = (Curve(points.at, points.seconds) for points in curves)
-        units = costs.model_dump(exclude={"decode", "prompt"})
-        return CostModel(dense, sequence, Attention(decode, prompt, **units), front, self.back_s)
+        units = {name: getattr(costs, name) for name in UNITS}
+        kernel = costs.one_kernel.kernel() if costs.one_kernel is not None else None
+        return CostModel(dense, sequence, Attention(decode, prompt, **units, one_kernel=kernel), front, self.back_s)
 
     @property
     def of_gpu(self) -> bool:
@@ -110,6 +196,8 @@ def cost_file(
     cost: CostModel,
     error: float | None = None,
     note: str = "",
+    sources: Iterable[CostSource] = (),
+    unmodelled: Iterable[str] = (),
 ) -> CostFile:
     engine = EngineLimits(
         max_num_seqs=limits.sequences,
@@ -121,7 +209,8 @@ def cost_file(
     attention = cost.attention
     curves = (cost.dense, cost.sequence, attention.decode, attention.prompt, cost.front)
     dense, sequence, decode, prompt, front = (CurvePoints(at=curve.at, seconds=curve.value) for curve in curves)
-    units = {name: getattr(attention, name) for name in AttentionCosts.model_fields if name not in ("decode", "prompt")}
+    units = {name: getattr(attention, name) for name in UNITS}
+    kernel = OneKernelCosts.of(attention.one_kernel) if attention.one_kernel is not None else None
     return CostFile(
         model=model,
         hardware=hardware,
@@ -129,11 +218,13 @@ def cost_file(
         engine=engine,
         dense=dense,
         sequence=sequence,
-        attention=AttentionCosts(decode=decode, prompt=prompt, **units),
+        attention=AttentionCosts(decode=decode, prompt=prompt, **units, one_kernel=kernel),
         front=front,
         back_s=cost.back_s,
         error=error,
         note=note,
+        sources=tuple(sources),
+        unmodelled=tuple(unmodelled),
     )
 
 

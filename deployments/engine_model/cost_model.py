@@ -1,16 +1,19 @@
 """How long an engine's step takes, from what the step computes.
 
-    step of decodes = dense(tokens) + sequence(sequences) + decode(decodes) + kv_read * KV tokens read step that
-    prefills = dense(tokens) + sequence(sequences) + sum over prompts of (prompt(chunk) + past_read * past + context *
-    chunk * past)
+    step of decodes = dense(tokens) + sequence(sequences) + decode(decodes) + kv_read * KV tokens read
+    step that prefills = dense(tokens) + sequence(sequences)
+                         + sum over prompts of (prompt(chunk) + past_read * past + context * chunk * past)
                          + decodes * (mixed_decode + mixed_token * prompt tokens) + mixed_kv_read * KV tokens read by
                          decodes
 
-`tokens` are all tokens of the step (a decoding sequence has one), `sequences` those for which it samples. Attention is
-told apart by whether the step prefills, because engines run other kernels then: decodes beside a prompt cost up to
-twice as much. `dense`, `sequence`, `prompt` and `decode` are piecewise linear: a GPU's matrix products take the same
-time up to some batch and grow from there; a fitted model has two knots, a table has many. While only decodes run their
-number is constant and the KV grows by one token a sequence and step, so a run of k steps has a closed form:
+`tokens` are all tokens of the step (a decoding sequence has one), `sequences` those for which it samples. `dense` holds
+all that depends on the number of tokens alone: matrix products, experts, the exchange between GPUs, the host's work.
+Attention is told apart by whether the step prefills, because engines run other kernels then: decodes beside a prompt
+cost up to twice as much. Where a profile shows how prompts and decodes share the GPU, `OneKernel` has the second
+equation's attention instead. `dense`, `sequence`, `prompt` and `decode` are piecewise linear: a GPU's matrix products
+take the same time up to some batch and grow from there; a fitted model has two knots, a table has many. While only
+decodes run their number is constant and the KV grows by one token a sequence and step, so a run of k steps has a closed
+form:
 
     run(k) = k * (base + slope * kv) + slope * n * k * (k - 1) / 2,        slope = kv_read, n sequences, kv tokens at
     its start
@@ -50,6 +53,9 @@ class Curve:
         low = high - 1
         return value[low] + (value[high] - value[low]) * (x - at[low]) / (at[high] - at[low])
 
+    def times(self, factor: float) -> "Curve":
+        return Curve(self.at, tuple(factor * each for each in self.value))
+
 
 def line(intercept: float, slope: float) -> Curve:
     """intercept + slope * x, for x >= 0."""
@@ -65,9 +71,99 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
+class Surface:
+    """A function of two sizes, bilinear between its knots and beyond the last two of each; constant below the first.
+    `value` has one row for each of `x`."""
+
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    value: tuple[tuple[float, ...], ...]
+
+    def __post_init__(self) -> None:
+        if len(self.value) != len(self.x) or min(len(self.x), len(self.y)) < 2:
+            raise ValueError(f"a surface needs a row for each x, and two of both; got {len(self.value)} rows")
+        Curve(self.x, self.x)
+        for row in self.value:
+            Curve(self.y, row)
+
+    def __call__(self, x: float, y: float) -> float:
+        row, along = _between(self.x, x)
+        column, across = _between(self.y, y)
+        low, high = self.value[row], self.value[row + 1]
+        first = low[column] + (low[column + 1] - low[column]) * across
+        second = high[column] + (high[column + 1] - high[column]) * across
+        return first + (second - first) * along
+
+    def times(self, factor: float) -> "Surface":
+        return Surface(self.x, self.y, tuple(tuple(factor * each for each in row) for row in self.value))
+
+
+def _between(at: tuple[float, ...], x: float) -> tuple[int, float]:
+    """The knot before x, and how far x is to the next one, as a share; 0 below the first."""
+    if x <= at[0]:
+        return 0, 0.0
+    low = min(bisect_left(at, x), len(at) - 1) - 1
+    return low, (x - at[low]) / (at[low + 1] - at[low])
+
+
+@dataclass(frozen=True, slots=True)
+class OneKernel:
+    """Attention of a step that prefills, where one kernel has the prompts and the decodes (FlashAttention's for
+    sequences of any length):
+
+        seconds = launch + sqrt(longest^2 + work^2)
+        work    = sum over prompts of busy + beside(decodes, KV tokens of each) + decodes * prompt tokens * empty
+        alone   = prompt(chunk) + past(chunk) * past
+        busy    = min(alone, pair * max(chunk, TILE) * (past + chunk / 2))
+        longest = max(sqrt(alone^2 - busy^2) of a prompt, chain * KV tokens of a decode)
+
+    A GPU is not full with one small prompt: its tiles read their keys one after the other, beside which the rest of the
+    GPU has room (`longest`). What fills it adds up (`work`). A prompt alone takes `launch + alone`. `prompt` leaves the
+    launch out; `empty` are the tiles that the kernel's grid has for decodes and does not need.
+    """
+
+    launch_s: float
+    prompt: Curve
+    past: Curve
+    pair_s: float
+    chain_s: float
+    empty_s: float
+    beside: Surface
+
+    def seconds(self, chunks: Iterable[Chunk], decodes: int, kv_tokens: float) -> float:
+        work, longest, tokens = 0.0, 0.0, 0
+        for chunk in chunks:
+            alone = self.prompt(chunk.tokens) + self.past(chunk.tokens) * chunk.past
+            busy = min(alone, self.pair_s * max(chunk.tokens, TILE) * (chunk.past + chunk.tokens / 2))
+            work += busy
+            longest = max(longest, alone * alone - busy * busy)
+            tokens += chunk.tokens
+        if decodes:
+            each = kv_tokens / decodes
+            work += self.beside(decodes, each) + self.empty_s * decodes * tokens
+            longest = max(longest, (self.chain_s * each) ** 2)
+        return self.launch_s + math.sqrt(longest + work * work)
+
+    def times(self, factor: float) -> "OneKernel":
+        return OneKernel(
+            factor * self.launch_s,
+            self.prompt.times(factor),
+            self.past.times(factor),
+            factor * self.pair_s,
+            factor * self.chain_s,
+            factor * self.empty_s,
+            self.beside.times(factor),
+        )
+
+
+TILE = 128
+"""Queries that one block of FlashAttention's kernel takes; a shorter chunk costs as much."""
+
+
+@dataclass(frozen=True, slots=True)
 class Attention:
     """Seconds of attention: see the module's equations. `decode` is by the number of decodes, `prompt` by the tokens of
-    a chunk, the rest by their unit."""
+    a chunk, the rest by their unit. `one_kernel`: instead of `prompt` and what follows, in the second equation."""
 
     decode: Curve
     prompt: Curve
@@ -77,11 +173,16 @@ class Attention:
     mixed_decode_s: float
     mixed_token_s: float
     mixed_kv_read_s: float
+    one_kernel: OneKernel | None = None
 
     def __post_init__(self) -> None:
-        for name in self.__slots__[2:]:
+        for name in UNITS:
             if not getattr(self, name) >= 0:
                 raise ValueError(f"no cost is negative; got {name}={getattr(self, name)}")
+
+
+UNITS = ("kv_read_s", "past_read_s", "context_s", "mixed_decode_s", "mixed_token_s", "mixed_kv_read_s")
+"""The fields of `Attention` that are seconds by a unit."""
 
 
 def plain_attention(kv_read_s: float, context_s: float) -> Attention:
@@ -120,20 +221,27 @@ class CostModel:
         `kv_tokens`."""
         attention = self.attention
         tokens, seconds = 0, 0.0
-        for chunk in chunks:
-            tokens += chunk.tokens
-            seconds += (
-                attention.prompt(chunk.tokens)
-                + (attention.past_read_s + attention.context_s * chunk.tokens) * chunk.past
-            )
+        if attention.one_kernel is not None:
+            chunks = tuple(chunks)
+            tokens = sum(chunk.tokens for chunk in chunks)
+            if tokens:
+                seconds = attention.one_kernel.seconds(chunks, decodes, kv_tokens) + self.dense(tokens + decodes)
+        else:
+            for chunk in chunks:
+                tokens += chunk.tokens
+                seconds += (
+                    attention.prompt(chunk.tokens)
+                    + (attention.past_read_s + attention.context_s * chunk.tokens) * chunk.past
+                )
+            if tokens:
+                seconds += (
+                    self.dense(tokens + decodes)
+                    + (attention.mixed_decode_s + attention.mixed_token_s * tokens) * decodes
+                    + attention.mixed_kv_read_s * kv_tokens
+                )
         if not tokens:
             return self.base_s(decodes) + attention.kv_read_s * kv_tokens
         sampled = decodes + completing
-        seconds += (
-            self.dense(tokens + decodes)
-            + (attention.mixed_decode_s + attention.mixed_token_s * tokens) * decodes
-            + attention.mixed_kv_read_s * kv_tokens
-        )
         return seconds + (self.sequence(sampled) if sampled else 0.0)
 
     def base_s(self, decodes: int) -> float:
@@ -166,11 +274,14 @@ def table(points: Sequence[tuple[float, float]]) -> Curve:
 
 def slowed(cost: CostModel, factor: float) -> CostModel:
     """The costs of a machine that takes so many times as long for everything."""
-
-    def times(curve: Curve) -> Curve:
-        return Curve(curve.at, tuple(factor * value for value in curve.value))
-
     attention = cost.attention
-    units = (factor * getattr(attention, name) for name in Attention.__slots__[2:])
-    slow = Attention(times(attention.decode), times(attention.prompt), *units)
-    return CostModel(times(cost.dense), times(cost.sequence), slow, times(cost.front), factor * cost.back_s)
+    kernel = attention.one_kernel
+    units = {name: factor * getattr(attention, name) for name in UNITS}
+    slow = Attention(
+        attention.decode.times(factor),
+        attention.prompt.times(factor),
+        **units,
+        one_kernel=None if kernel is None else kernel.times(factor),
+    )
+    dense, sequence, front = (curve.times(factor) for curve in (cost.dense, cost.sequence, cost.front))
+    return CostModel(dense, sequence, slow, front, factor * cost.back_s)

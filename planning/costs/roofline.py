@@ -1,99 +1,201 @@
-"""The cost of steps from a GPU's data sheet and a model's shape, where nothing was measured. Good for orders of
-magnitude, and marked as unmeasured.
+"""The cost model from a GPU's data sheet and a model's architecture, where nothing was measured.
 
-    dense(t)   = max(weights / bandwidth, t * 2 * parameters / FLOP/s)      a step reads all weights once, and computes
-               with them for each token
-    kv read    = bytes of KV a token / bandwidth                            a decode reads all KV before it
-    context    = 4 * heads * head size * blocks / FLOP/s                    two products of each query with each key and
-               value
-
-Each divided by the number of GPUs that share the model, and by what kernels reach of the data sheet's figures
-(`MEMORY_SHARE`, `COMPUTE_SHARE`: the 0.8 that aiconfigurator's systems table uses for bandwidth, and 0.6, between what
-its measured GEMM tables show at small and at large batches).
+Each matrix of each layer is a product over the step's tokens; a mixture reads the experts that the tokens reach
+(`experts.py`). What kernels reach of a data sheet's figures, and how it was found, is in `kernels.py`; exchanges
+between GPUs are in `interconnect.py`, the host's part in `host.py`. The bytes of weights and of the KV cache are those
+of `planning/fit`.
 """
 
-import json
-from dataclasses import dataclass
-from pathlib import Path
+from collections import Counter
+from math import ceil
 
-from cluster.hardware import Gpu
-from deployments.engine_model.cost_model import CostModel, Curve, line, plain_attention
+from deployments.engine_model.cost_file import CostBasis
+from deployments.engine_model.cost_model import TILE, Attention, CostModel, Curve, OneKernel, Surface, line
+from planning.costs import kernels
+from planning.costs.experts import Mixture
+from planning.costs.host import TYPICAL_HOST, Host
+from planning.costs.interconnect import Interconnect, Parallel, layers_s
+from planning.costs.kernels import Roof
+from planning.costs.profile import Costs, ModelLayers
+from planning.costs.provenance import BUSY_TOKENS, sources_of
+from planning.fit.architecture import Architecture, Layer, Matrix
+from planning.fit.memory import Plan
 
-MEMORY_SHARE = 0.8
-COMPUTE_SHARE = 0.6
-STEP_OVERHEAD_S = 0.001
-"""Scheduling, sampling and launching of a step, which no data sheet tells."""
-RESERVED_BYTES = 4 << 30
-"""Of a GPU's memory, for activations, graphs and communication."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelShape:
-    """A dense decoder: what its `config.json` says, and the bytes of a weight and of a KV element."""
-
-    parameters: float
-    blocks: int
-    heads: int
-    kv_heads: int
-    head_size: int
-    weight_bytes: float = 2.0
-    kv_bytes: float = 2.0
-
-    @property
-    def kv_bytes_per_token(self) -> float:
-        """Keys and values of all blocks."""
-        return 2 * self.blocks * self.kv_heads * self.head_size * self.kv_bytes
+_KNOTS = tuple(sorted({1.0, *(float(round(2 ** (step / 4))) for step in range(61))}))
+"""Tokens of a step: to 32,768, four in a doubling."""
+_FUSED = {"k_proj", "v_proj", "up_proj"}
+"""Matrices that vLLM multiplies together with the one before."""
+_ROUTING_KERNELS = 4
+_NORMS_ELEMENTS = 8
+"""Of the hidden size, moved by a layer's two norms: stream and residual, in and out."""
+LONG_WINDOW = 4_096
+"""Tokens; of a longer sliding window, what decodes read grows with the KV cache like that of other layers."""
 
 
-def read_shape(folder: Path, weight_bytes: float = 2.0, kv_bytes: float = 2.0) -> ModelShape:
-    """The shape of the model in a folder, by its `config.json`. Raises ValueError for one that is no dense Llama-like
-    decoder."""
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        hidden, blocks, heads = (
-            int(config[name]) for name in ("hidden_size", "num_hidden_layers", "num_attention_heads")
-        )
-        inner, words = int(config["intermediate_size"]), int(config["vocab_size"])
-    except FileNotFoundError as error:
-        raise ValueError(
-            f"{folder}/config.json is not on this machine; allowed: a source that is (its figures are read from there)"
-        ) from error
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{folder}/config.json is not that of a dense decoder: {error!r}") from error
-    if config.get("num_experts") or config.get("num_local_experts") or config.get("n_routed_experts"):
-        raise ValueError(
-            f"{folder}: a mixture of experts reads only some of its weights a step; measure it instead (`raylane "
-            "calibrate`)"
-        )
-    kv_heads = int(config.get("num_key_value_heads") or heads)
-    head_size = int(config.get("head_dim") or hidden // heads)
-    attention = hidden * head_size * (2 * heads + 2 * kv_heads)
-    parameters = blocks * (attention + 3 * hidden * inner) + words * hidden * (
-        1 if config.get("tie_word_embeddings") else 2
+def layers_of(model: Architecture) -> ModelLayers:
+    """What a profile needs to know of a model."""
+    mixtures = [layer for layer in model.layers if layer.experts_a_token]
+    return ModelLayers(
+        len(model.layers) - len(mixtures),
+        len(mixtures),
+        _mixture(mixtures[0]) if mixtures else None,
+        model.hidden,
+        model.vocabulary,
     )
-    return ModelShape(float(parameters), blocks, heads, kv_heads, head_size, weight_bytes, kv_bytes)
 
 
-def roofline(shape: ModelShape, gpu: Gpu, gpus: int = 1) -> CostModel:
-    """The cost model of that model on so many GPUs that share it."""
-    bandwidth = gpu.memory_bytes_per_s * MEMORY_SHARE * gpus
-    fast = gpu.fp8_flops if shape.weight_bytes <= 1 and gpu.fp8_flops else gpu.bf16_flops
-    compute = fast * COMPUTE_SHARE * gpus
-    read_s, token_s = shape.parameters * shape.weight_bytes / bandwidth, 2 * shape.parameters / compute
-    knee = max(1.0, read_s / token_s)
-    dense = Curve(
-        (0.0, knee, 2 * knee), tuple(STEP_OVERHEAD_S + seconds for seconds in (read_s, read_s, 2 * knee * token_s))
+def roofline(plan: Plan, parallel: Parallel | None = None, host: Host = TYPICAL_HOST) -> Costs:
+    """The cost model of that engine. `parallel` adds to the plan's tensor and pipeline parallelism what it does not
+    know: copies of the attention, and whole experts on GPUs."""
+    settings, model = plan.settings, plan.model
+    parallel = parallel or Parallel(settings.tensor_parallel, settings.pipeline_parallel)
+    roof = Roof(plan.gpu, _flops(plan))
+    link = Interconnect(plan.gpu) if parallel.gpus > 1 else None
+    layers = Counter(_Part(plan, index, parallel) for index in range(len(model.layers)))
+    kinds, notes = layers_of(model), []
+
+    def step_s(tokens: float) -> float:
+        share = max(1.0, tokens / parallel.pipeline)
+        seconds = host.step_s + sum(count * part.seconds(share, roof) for part, count in layers.items())
+        return seconds + exchange_s(share)
+
+    def exchange_s(tokens: float) -> float:
+        if link is None:
+            return 0.0
+        return layers_s(link, parallel, model.hidden, tokens, kinds.dense, kinds.mixtures, plan.element)
+
+    if parallel.pipeline > 1:
+        notes.append("pipeline parallelism: stages are taken to be full, one prompt alone takes longer")
+    if any(layer.window for layer in model.layers):
+        notes.append("sliding windows: what decodes read is approximated")
+    if kinds.mixtures:
+        notes.append("experts: evenly drawn by independent tokens")
+    dense = Curve(_KNOTS, tuple(step_s(knot) for knot in _KNOTS))
+    attention = _attention(plan, parallel, roof, host.block_s * len(model.layers))
+    cost = CostModel(dense, _sampled(plan, parallel, roof, link), attention)
+    busy_s = exchange_s(BUSY_TOKENS / parallel.pipeline)
+    sources = sources_of(cost, CostBasis.DATA_SHEET, host, len(model.layers), link, busy_s)
+    return Costs(cost, tuple(notes), sources)
+
+
+class _Part:
+    """A layer on one GPU, and the time of its products; equal for equal layers."""
+
+    def __init__(self, plan: Plan, index: int, parallel: Parallel) -> None:
+        self._layer = plan.model.layers[index]
+        self._hidden, self._element, self._parallel = plan.model.hidden, plan.element, parallel
+        prefix = f"model.layers.{index}."
+        self._bytes = tuple(plan.weight_bytes(prefix + matrix.name, matrix) for matrix in self._layer.matrices)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Part) and (self._layer, self._bytes) == (other._layer, other._bytes)
+
+    def __hash__(self) -> int:
+        return hash((self._layer, self._bytes))
+
+    def seconds(self, tokens: float, roof: Roof) -> float:
+        seconds = 0.0
+        for matrix, size in zip(self._layer.matrices, self._bytes, strict=True):
+            if matrix.name.endswith(".absorbed"):
+                continue  # a copy of `kv_b_proj`, used in its place
+            if ".experts." in matrix.name:
+                seconds += self._experts_s(matrix, size, tokens, roof)
+            else:
+                weights = matrix.inputs * matrix.outputs / self._split(matrix)
+                seconds += roof.matrix_s(tokens, size, weights, self._moved(matrix, tokens))
+            if matrix.name.rpartition(".")[2] not in _FUSED:
+                seconds += kernels.LAUNCH_S
+        return seconds + self._element_wise_s(tokens, roof)
+
+    def _split(self, matrix: Matrix) -> int:
+        return 1 if matrix.split == "none" else self._parallel.tensor
+
+    def _moved(self, matrix: Matrix, tokens: float) -> float:
+        outputs = matrix.outputs / (self._split(matrix) if matrix.split != "inputs" else 1)
+        inputs = matrix.inputs / (self._split(matrix) if matrix.split == "inputs" else 1)
+        return self._element * tokens * (inputs + outputs)
+
+    def _experts_s(self, matrix: Matrix, size: float, tokens: float, roof: Roof) -> float:
+        """`size`: of all experts' parts on one GPU, whether whole experts or slices of each."""
+        mixture, ranks = _mixture(self._layer), self._parallel.expert_ranks
+        tokens *= self._parallel.data
+        reached = mixture.distinct(tokens)
+        share = self._parallel.tensor * self._parallel.data
+        local = mixture.fullest(tokens, ranks) * mixture.a_token / (share if ranks == 1 else 1)
+        each = matrix.inputs * matrix.outputs
+        rows = local * (share if ranks == 1 else ranks) / reached
+        weights = each * reached / share
+        moved = self._element * local * (matrix.inputs + matrix.outputs)
+        read = size * reached / matrix.count / self._parallel.data
+        return roof.experts_s(rows, read, weights, moved)
+
+    def _element_wise_s(self, tokens: float, roof: Roof) -> float:
+        layer, tensor = self._layer, self._parallel.tensor
+        wide = layer.width + layer.experts_a_token * layer.expert_width
+        attention = sum(matrix.outputs for matrix in layer.matrices if matrix.name.startswith("self_attn"))
+        elements = _NORMS_ELEMENTS * self._hidden + (3 * wide + 2 * attention) / tensor
+        count = 5 + (_ROUTING_KERNELS if layer.experts_a_token else 0)
+        return count * kernels.SMALL_KERNEL_S + roof.move_s(self._element * tokens * elements)
+
+
+def _mixture(layer: Layer) -> Mixture:
+    count = next(matrix.count for matrix in layer.matrices if ".experts." in matrix.name)
+    return Mixture(count, min(count, layer.experts_a_token))
+
+
+def _flops(plan: Plan) -> float:
+    """Of the precision that products are computed in: that of 8-bit weights where the GPU has units for it."""
+    gpu = plan.gpu
+    eight_bits = plan.quantization is not None and plan.quantization.method in _EIGHT_BITS
+    return gpu.fp8_flops if eight_bits and gpu.fp8_flops else gpu.bf16_flops
+
+
+_EIGHT_BITS = ("fp8", "fbgemm_fp8", "modelopt")
+
+
+def _sampled(plan: Plan, parallel: Parallel, roof: Roof, link: Interconnect | None) -> Curve:
+    """The product with the vocabulary, and the sampler, which passes over the logits some five times."""
+    model, words = plan.model, ceil(plan.model.vocabulary / parallel.tensor)
+
+    def seconds(count: float) -> float:
+        moved = plan.element * count * (model.hidden + words)
+        head = kernels.LAUNCH_S + roof.matrix_s(count, words * model.hidden * plan.element, words * model.hidden, moved)
+        gathered = link.exchange_s("all_gather", parallel.tensor, 2 * count * model.vocabulary) if link else 0.0
+        return head + gathered + 10 * kernels.SMALL_KERNEL_S + roof.move_s(20.0 * count * model.vocabulary)
+
+    counts = tuple(knot for knot in _KNOTS if knot <= 2_048)
+    return Curve(counts, tuple(seconds(count) for count in counts))
+
+
+def _attention(plan: Plan, parallel: Parallel, roof: Roof, prefilling_s: float) -> Attention:
+    model, gpu = plan.model, plan.gpu
+    bandwidth = kernels.KV_MEMORY * gpu.memory_bytes_per_s
+    token_s = (model.kv_elements(parallel.tensor) * plan.kv_element + model.latent_bytes) / bandwidth
+    short = [layer.window for layer in model.layers if layer.window and layer.window < LONG_WINDOW]
+    blocks, growing = len(model.layers), len(model.layers) - len(short)
+    rate = kernels.PAIRS * gpu.bf16_flops * parallel.tensor
+    pair_flops = 2 * sum(
+        matrix.outputs if matrix.split == "outputs" else matrix.inputs
+        for matrix in model.layers[0].matrices
+        if matrix.name.rpartition(".")[2] in ("q_proj", "q_b_proj", "o_proj")
     )
-    context_s = 4 * shape.heads * shape.head_size * shape.blocks / (gpu.bf16_flops * COMPUTE_SHARE * gpus)
-    return CostModel(dense, line(0.0, 0.0), plain_attention(shape.kv_bytes_per_token / bandwidth, context_s))
+    pair_s = pair_flops / rate
+    rows = kernels.TILE_ROWS / (model.heads // model.kv_heads if gpu.capability == kernels.HOPPER else 1)
+    beside_s = max(token_s, rows * pair_s)
+    windows_s = sum(short) * token_s
+    decode = line(blocks * kernels.DECODE_LAUNCH_S, blocks * kernels.DECODE_EACH_S + windows_s)
+    sizes = tuple(float(2**step) for step in range(4, 16))
+    kernel = OneKernel(
+        blocks * kernels.PROMPT_LAUNCH_S + prefilling_s,
+        Curve((0.0, *sizes), (0.0, *(blocks * _prompt_s(size, pair_s) for size in sizes))),
+        Curve(sizes, tuple(growing * max(kernels.CHAIN_S, pair_s * size) for size in sizes)),
+        growing * pair_s,
+        growing * kernels.CHAIN_S,
+        0.0,
+        Surface((0.0, 1.0), (0.0, 1.0), ((0.0, 0.0), (windows_s, windows_s + growing * beside_s))),
+    )
+    return Attention(decode, line(0.0, 0.0), growing * token_s, 0.0, 0.0, 0.0, 0.0, 0.0, kernel)
 
 
-def kv_tokens(shape: ModelShape, gpu: Gpu, gpus: int = 1, utilization: float = 0.9) -> int:
-    """How many tokens the KV cache holds. Raises ValueError where not even the weights fit."""
-    free = gpus * (gpu.memory_bytes * utilization - RESERVED_BYTES) - shape.parameters * shape.weight_bytes
-    if free <= 0:
-        needed = shape.parameters * shape.weight_bytes / 2**30
-        raise ValueError(
-            f"{needed:.0f} GiB of weights do not fit {gpus} x {gpu.title} ({gpu.memory_bytes / 2**30:.0f} GiB each)"
-        )
-    return int(free / shape.kv_bytes_per_token)
+def _prompt_s(size: float, pair_s: float) -> float:
+    return pair_s * max(size, TILE) * size / 2 + kernels.CHAIN_S * size / 2

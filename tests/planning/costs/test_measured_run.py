@@ -1,84 +1,135 @@
-"""A measured vLLM run of Llama-3.1-8B on one RTX PRO 6000, against the simulated engine with costs from the profile of
-its layers alone."""
+"""Two measured runs of vLLM, on one GPU and on two, against the simulated engine: with costs from the profile of the
+model's layers, and from the data sheet alone.
 
-import csv
-import gzip
-import json
-from collections import defaultdict
-from pathlib import Path
+`pytest -s tests/planning/costs/test_measured_run.py` prints every figure. The second run is held back: of its server
+only the link is known.
+"""
 
-import numpy as np
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
 import pytest
 
-from deployments.engine_model.cost_model import CostModel
+from cluster.hardware import Gpu, gpu_named
+from deployments.engine_model.cost_file import CostFile, cost_file
+from deployments.engine_model.cost_model import slowed
 from deployments.engine_model.limits import EngineModelLimits
-from planning.costs.profile import from_profile
-from planning.simulator.workload import plain_workload
-from tests.planning.simulator.bare_engine import run_engine
-
-RUNS = Path(__file__).resolve().parents[4] / "shared" / "data" / "vllm_runs"
-NAME = "RTXPRO6000__meta-llama__Llama-3.1-8B__bf16__tp1"
-
-pytestmark = pytest.mark.skipif(
-    not RUNS.is_dir(), reason="the measured runs (../shared/data/vllm_runs) are not on this machine"
+from planning.costs.interconnect import Parallel
+from planning.costs.profile import Costs, from_profile
+from planning.costs.profile_files import read_profile
+from planning.costs.roofline import layers_of, roofline
+from planning.fit.architecture import read_architecture
+from planning.fit.memory import FitSettings, Plan, plan_of
+from planning.fit.verdict import fit
+from tests.planning.costs.measured import (
+    LLAMA_PROFILE,
+    LLAMA_RUN,
+    LONGEST,
+    QWEN_PROFILE,
+    QWEN_RUN,
+    RUNS,
+    SEQUENCES,
+    STEP_TOKENS,
+    measured_figures,
+    read_run,
+    simulated_figures,
+    two_cards,
 )
+from tests.planning.fit.configs import LLAMA_8B, QWEN3_32B
+
+pytestmark = [
+    pytest.mark.skipif(
+        not RUNS.is_dir(), reason="the measured runs (../shared/data/vllm_runs) are not on this machine"
+    ),
+    pytest.mark.whole,
+]
 
 
-def rows(kind: str) -> list[dict[str, str]]:
-    with gzip.open(RUNS / f"{NAME}__{kind}.csv.gz", "rt") as file:
-        return list(csv.DictReader(file))
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A run, the profile of its model's layers, and its engine."""
+
+    run: str
+    profile: str
+    config: Mapping[str, Any]
+    gpu: Gpu
+    tensor: int = 1
+
+    def plan(self) -> Plan:
+        return plan_of(read_architecture(self.config), self.settings(), self.gpu)
+
+    def settings(self) -> FitSettings:
+        return FitSettings(
+            max_num_seqs=SEQUENCES,
+            max_num_batched_tokens=STEP_TOKENS,
+            max_model_len=LONGEST,
+            tensor_parallel=self.tensor,
+        )
+
+    def kv_tokens(self) -> int:
+        return fit(read_architecture(self.config), self.settings(), self.gpu).kv_tokens
 
 
-def by_layer(kind: str, size: str) -> dict[str, list[tuple[int, float]]]:
-    found: dict[str, list[tuple[int, float]]] = defaultdict(list)
-    for row in rows(kind):
-        found[row["layer"]].append((int(row[size]), float(row["time_us"])))
-    return found
+LLAMA = Case(LLAMA_RUN, LLAMA_PROFILE, LLAMA_8B, gpu_named("rtx-pro-6000"))
+QWEN = Case(QWEN_RUN, QWEN_PROFILE, QWEN3_32B, two_cards(), 2)
+QWEN_BY_TABLE = Case(QWEN_RUN, QWEN_PROFILE, QWEN3_32B, gpu_named("rtx-pro-6000"), 2)
 
 
-@pytest.fixture(scope="module")
-def cost() -> CostModel:
-    attention = [
-        (int(r["prefill_chunk"]), int(r["kv_prefill"]), int(r["n_decode"]), int(r["kv_decode"]), float(r["time_us"]))
-        for r in rows("attention")
-    ]
-    return from_profile(by_layer("dense", "tokens"), by_layer("per_sequence", "sequences"), attention, blocks=32)
-
-
-def test_ttft_and_tpot_of_the_measured_run(cost: CostModel, capsys: pytest.CaptureFixture[str]) -> None:
-    with gzip.open(RUNS / "RTXPRO6000__Llama-3.1-8B__requests.jsonl.gz", "rt") as file:
-        run = [json.loads(line) for line in file]
-    run.sort(key=lambda one: one["arrival_time"])
-    arrived, queued, scheduled, first, last = (
-        np.array([one[name] for one in run])
-        for name in ("arrival_time", "queued_ts", "scheduled_ts", "first_token_ts", "last_token_ts")
+def profiled(case: Case) -> Costs:
+    parallel = Parallel(case.tensor)
+    return from_profile(
+        read_profile(RUNS / case.profile, case.tensor), layers_of(case.plan().model), parallel, case.gpu
     )
-    arrived += (queued - arrived).min()  # to the engine's clock: the fastest took no time to the engine's queue
-    unqueued = scheduled - queued < 1e-3
-    prompt, output = (np.array([one[name] for one in run], dtype=np.int64) for name in ("input_toks", "output_toks"))
-    simulated = run_engine(
-        EngineModelLimits(128, 2_048, 500_000, async_scheduling=True),
-        cost,
-        plain_workload(arrived - arrived[0], prompt, output),
-    )
-    several = output > 1
-    ttft, tpot = first - arrived, ((last - first)[several] / (output[several] - 1))
-    ours, ours_tpot = simulated.ttft_s, simulated.tpot_s[several]
-    errors = {
-        "TTFT mean": ours.mean() / ttft.mean() - 1,
-        **{f"TTFT p{level}": np.percentile(ours, level) / np.percentile(ttft, level) - 1 for level in (50, 90, 99)},
-        **{
-            f"unqueued TTFT p{level}": np.percentile(ours[unqueued], level) / np.percentile(ttft[unqueued], level) - 1
-            for level in (50, 90)
-        },
-        "TPOT mean": ours_tpot.mean() / tpot.mean() - 1,
-        "TPOT p50": np.median(ours_tpot) / np.median(tpot) - 1,
-        "TPOT p90": np.percentile(ours_tpot, 90) / np.percentile(tpot, 90) - 1,
-    }
+
+
+def errors_of(case: Case, costs: Costs, capsys: pytest.CaptureFixture[str], title: str) -> dict[str, float]:
+    """Relative errors by figure; they are printed."""
+    run = read_run(case.run)
+    measured, simulated = measured_figures(run), simulated_figures(run, costs.model, case.kv_tokens())
+    errors = {name: simulated[name] / measured[name] - 1 for name in measured}
     with capsys.disabled():
-        print("\n" + ", ".join(f"{name} {error:+.1%}" for name, error in errors.items()))
-    assert sum(unqueued) > 100
-    assert all(abs(error) <= 0.1 for name, error in errors.items() if name.startswith("unqueued")), errors
-    assert all(
-        abs(error) <= 0.09 for name, error in errors.items() if name != "TTFT p99" and not name.startswith("unqueued")
-    ), errors
+        print(f"\n{case.run}, {title}, {run.unqueued.sum()} of {len(run.prompt)} requests did not queue")
+        for name, error in errors.items():
+            print(f"  {name:20} {1e3 * measured[name]:8.1f} ms, simulated {1e3 * simulated[name]:8.1f}  {error:+.1%}")
+    return errors
+
+
+@pytest.mark.parametrize("case", [LLAMA, QWEN, QWEN_BY_TABLE], ids=["one GPU", "two GPUs", "two GPUs, table"])
+def test_from_a_profile_within_a_tenth(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    costs = profiled(case)
+    assert not costs.notes
+    bound = 0.09 if case is LLAMA else 0.1
+    errors = errors_of(case, costs, capsys, "from the profile")
+    if case is QWEN_BY_TABLE:  # the table's server has faster links: eleven requests fall into other steps
+        errors = {name: error for name, error in errors.items() if not name.startswith("unqueued TTFT")}
+    assert all(abs(error) <= bound for error in errors.values()), errors
+
+
+@pytest.mark.parametrize("case", [LLAMA, QWEN], ids=["one GPU", "two GPUs"])
+def test_from_a_data_sheet_within_a_quarter(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    errors = errors_of(case, roofline(case.plan()), capsys, "from the data sheet")
+    assert all(abs(error) <= 0.25 for error in errors.values()), errors
+
+
+def file_of(case: Case, costs: Costs) -> CostFile:
+    limits = EngineModelLimits(SEQUENCES, STEP_TOKENS, case.kv_tokens())
+    return cost_file("m", "GPU", "roofline", limits, costs.model, sources=costs.sources)
+
+
+def test_the_stated_range_has_nine_of_ten_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    inside = total = 0
+    for case in (LLAMA, QWEN):
+        run, costs = read_run(case.run), roofline(case.plan())
+        low, high = file_of(case, costs).likely()
+        assert low < 1 < high
+        middle, *ends = (
+            simulated_figures(run, slowed(costs.model, factor), case.kv_tokens()) for factor in (1.0, low, high)
+        )
+        for name, value in measured_figures(run).items():
+            least, most = (max(0.6, min(1.4, end[name] / middle[name])) * middle[name] for end in ends)
+            inside += min(least, most) <= value <= max(least, most)
+            total += 1
+            with capsys.disabled():
+                print(f"\n{case.run} {name}: {value:.4f} in {least:.4f} to {most:.4f}", end="")
+    assert inside >= 0.9 * total

@@ -1,0 +1,215 @@
+"""Profiles of layers: what is in them is counted, what is not known is named, and files of either form are read."""
+
+import gzip
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cluster.hardware import gpu_named
+from deployments.engine_model.cost_model import Chunk
+from planning.costs.experts import Mixture
+from planning.costs.host import Host
+from planning.costs.interconnect import Interconnect, Parallel
+from planning.costs.profile import ModelLayers, Points, Profile, from_profile
+from planning.costs.profile_files import ProfileError, read_profile
+from planning.costs.roofline import layers_of
+from planning.fit.architecture import read_architecture
+from tests.planning.fit.configs import LLAMA_8B, QWEN3_30B_A3B
+
+TOKENS = (1, 64, 512, 2_048)
+NO_HOST = Host(0.0, 0.0, 0.5, 2.0, "none")
+MIXTURE = Mixture(128, 8)
+
+
+def flat(us: float, sizes: Sequence[int] = TOKENS) -> Points:
+    return [(size, us) for size in sizes]
+
+
+ATTENTION = [
+    *((chunk, past, 0, 0, 10.0 + chunk * (past + chunk / 2) / 1e4) for chunk in (16, 2_048) for past in (0, 1_024)),
+    *((0, 0, decodes, kv, 10.0 + decodes * kv / 1e3) for decodes in (1, 64) for kv in (16, 1_024)),
+]
+DENSE = Profile(
+    dense={
+        **{name: flat(1.0) for name in ("embedding", "final_layernorm", "layernorm", "rotary_emb", "act_fn")},
+        **{name: flat(10.0) for name in ("qkv_proj", "o_proj", "gate_up_proj", "down_proj")},
+    },
+    per_sequence={"lm_head": flat(100.0, (1, 128)), "sampler": flat(20.0, (1, 128))},
+    attention=ATTENTION,
+)
+SPARSE = replace(
+    DENSE,
+    dense={name: points for name, points in DENSE.dense.items() if name not in ("gate_up_proj", "act_fn", "down_proj")},
+    moe=[(tokens, experts, 10.0 + experts) for tokens in TOKENS for experts in (8, 64, 128)],
+)
+
+
+def test_each_layer_is_counted_as_often_as_blocks_have_it() -> None:
+    found = from_profile(DENSE, ModelLayers(32), host=NO_HOST)
+    assert found.notes == ()
+    assert found.model.dense(100) == pytest.approx(1e-6 * (1 + 1 + 32 * (2 * 1 + 10 + 1 + 10 + 10 + 1 + 10)))
+    assert found.model.sequence(5) == pytest.approx(120e-6)
+
+
+def test_the_host_adds_to_steps_and_more_to_those_that_prefill() -> None:
+    plain = from_profile(DENSE, ModelLayers(32), host=NO_HOST).model
+    slow = from_profile(DENSE, ModelLayers(32), host=Host(0.002, 0.0001, 0.5, 2.0, "slow")).model
+    assert slow.base_s(8) - plain.base_s(8) == pytest.approx(0.002)
+    prompts = [Chunk(100, 0)]
+    assert slow.step_s(prompts, 8, 800, 1) - plain.step_s(prompts, 8, 800, 1) == pytest.approx(0.002 + 32 * 0.0001)
+
+
+def test_layers_that_are_not_known_are_counted_and_named_and_missing_ones_named() -> None:
+    more = replace(
+        DENSE,
+        dense={name: points for name, points in DENSE.dense.items() if name != "rotary_emb"}
+        | {"residual_mix": flat(5.0)},
+        per_sequence={**DENSE.per_sequence, "penalties": flat(7.0)},
+    )
+    found, before = (from_profile(profile, ModelLayers(32), host=NO_HOST) for profile in (more, DENSE))
+    assert found.model.dense(10) - before.model.dense(10) == pytest.approx(1e-6 * 32 * (5 - 1))
+    assert [note for note in found.notes if "residual_mix" in note]
+    assert [note for note in found.notes if "penalties" in note]
+    assert [note for note in found.notes if "lacks rotary_emb" in note]
+
+
+def test_a_mixture_costs_what_the_experts_cost_that_its_tokens_reach() -> None:
+    layers = ModelLayers(0, 48, MIXTURE)
+    found = from_profile(SPARSE, layers, host=NO_HOST)
+    rest = 1e-6 * (1 + 1 + 48 * (2 * 1 + 10 + 1 + 10))
+    for tokens in TOKENS:
+        reached = max(8.0, MIXTURE.distinct(tokens))
+        assert found.model.dense(tokens) == pytest.approx(rest + 48e-6 * (10 + reached))
+
+
+def test_dense_layers_before_the_experts_have_a_feed_forward_part() -> None:
+    both = replace(SPARSE, dense=DENSE.dense)
+    found = from_profile(both, ModelLayers(3, 45, MIXTURE), host=NO_HOST)
+    blocks = 48 * (2 * 1 + 10 + 1 + 10) + 3 * (10 + 1 + 10)
+    assert found.model.dense(2_048) == pytest.approx(1e-6 * (2 + blocks + 45 * (10 + MIXTURE.distinct(2_048))))
+
+
+def test_two_gpus_take_less_for_experts_whether_each_has_slices_or_whole_ones() -> None:
+    gpu = replace(gpu_named("h100"), link_bytes_per_s=1e18, link_latency_s=1e-12)
+    layers = ModelLayers(0, 48, MIXTURE, 2_048, 151_936)
+    one = from_profile(SPARSE, layers, host=NO_HOST).model.dense(512)
+    slices, whole = (
+        from_profile(SPARSE, layers, Parallel(2, experts=experts), gpu, NO_HOST).model.dense(512)
+        for experts in (False, True)
+    )
+    assert 0.5 * one < min(slices, whole) < max(slices, whole) < 0.9 * one
+
+
+def test_two_gpus_exchange_and_gather_logits() -> None:
+    gpu = gpu_named("h100")
+    layers = ModelLayers(32, hidden=4_096, vocabulary=128_256)
+    alone, both = from_profile(DENSE, layers), from_profile(DENSE, layers, Parallel(2), gpu)
+    sums = 65 * Interconnect(gpu).exchange_s("all_reduce", 2, 512 * 4_096 * 2)
+    assert both.model.dense(512) - alone.model.dense(512) == pytest.approx(sums)
+    assert both.model.sequence(64) > alone.model.sequence(64)
+    assert [source.part for source in both.sources] == ["kernels", "exchange between GPUs", "host"]
+    assert sum(source.share for source in both.sources) == pytest.approx(1)
+
+
+def test_stages_compute_at_once_and_say_what_that_leaves_out() -> None:
+    gpu = gpu_named("h100")
+    found = from_profile(DENSE, ModelLayers(32, hidden=4_096), Parallel(pipeline=2), gpu)
+    assert any("pipeline" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("profile", "layers", "parallel", "named"),
+    [
+        (DENSE, ModelLayers(0, 48, MIXTURE), Parallel(), "moe"),
+        (SPARSE, ModelLayers(48), Parallel(), "feed-forward"),
+        (DENSE, ModelLayers(32), Parallel(2), "link"),
+        (replace(DENSE, per_sequence={}), ModelLayers(32), Parallel(), "per_sequence"),
+        (replace(DENSE, dense={"o_proj": flat(1.0)}), ModelLayers(32), Parallel(), "qkv_proj"),
+        (replace(DENSE, attention=[]), ModelLayers(32), Parallel(), "attention"),
+    ],
+)
+def test_what_a_profile_lacks_is_named(profile: Profile, layers: ModelLayers, parallel: Parallel, named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        from_profile(profile, layers, parallel)
+
+
+def test_the_layers_of_public_models() -> None:
+    assert layers_of(read_architecture(LLAMA_8B)) == ModelLayers(32, 0, None, 4_096, 128_256)
+    found = layers_of(read_architecture(QWEN3_30B_A3B))
+    assert (found.dense, found.mixtures, found.mixture) == (0, 48, MIXTURE)
+
+
+def written(
+    folder: Path, unit: str = "time_us", factor: float = 1.0, packed: bool = False, names: str = "{}.csv"
+) -> None:
+    """The sparse profile as files."""
+    tables = {
+        "dense": ["layer,tokens", *(f"{name},{x}" for name, points in SPARSE.dense.items() for x, _ in points)],
+        "per_sequence": [
+            "layer,sequences",
+            *(f"{n},{x}" for n, points in SPARSE.per_sequence.items() for x, _ in points),
+        ],
+        "attention": [
+            "prefill_chunk,kv_prefill,n_decode,kv_decode",
+            *(",".join(map(str, row[:4])) for row in ATTENTION),
+        ],
+        "moe": ["tokens,activated_experts", *(f"{tokens},{experts}" for tokens, experts, _ in SPARSE.moe)],
+    }
+    times = {
+        "dense": [us for points in SPARSE.dense.values() for _, us in points],
+        "per_sequence": [us for points in SPARSE.per_sequence.values() for _, us in points],
+        "attention": [row[4] for row in ATTENTION],
+        "moe": [us for *_, us in SPARSE.moe],
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind, rows in tables.items():
+        values = [unit, *(str(factor * us) for us in times[kind])]
+        text = "\n".join(f"{row},{value}" for row, value in zip(rows, values, strict=True))
+        file = folder / names.format(kind)
+        if packed:
+            file.with_name(file.name + ".gz").write_bytes(gzip.compress(text.encode()))
+        else:
+            file.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("unit", "factor", "packed"), [("time_us", 1.0, False), ("latency(ns)", 1e3, True), ("time_ms", 1e-3, False)]
+)
+def test_a_bundle_is_read_in_any_unit(tmp_path: Path, unit: str, factor: float, packed: bool) -> None:
+    written(tmp_path / "tp1", unit, factor, packed)
+    for place in (tmp_path, tmp_path / "tp1"):
+        read = read_profile(place)
+        assert {name: [x for x, _ in points] for name, points in read.dense.items()} == {
+            name: [x for x, _ in points] for name, points in SPARSE.dense.items()
+        }
+        assert [row[:4] for row in read.attention] == [row[:4] for row in ATTENTION]
+        assert [us for *_, us in read.moe] == pytest.approx([us for *_, us in SPARSE.moe])
+
+
+def test_experts_are_profiled_on_one_gpu_and_used_by_every_degree(tmp_path: Path) -> None:
+    written(tmp_path / "tp1")
+    written(tmp_path / "tp2")
+    (tmp_path / "tp2" / "moe.csv").unlink()
+    assert list(read_profile(tmp_path, 2).moe) == list(SPARSE.moe)
+
+
+def test_files_with_one_beginning_are_a_profile(tmp_path: Path) -> None:
+    written(tmp_path, packed=True, names="GPU__model__bf16__tp1__{}.csv")
+    assert len(read_profile(tmp_path / "GPU__model__bf16__tp1").attention) == len(ATTENTION)
+
+
+def test_files_that_cannot_be_read_are_named_with_what_was_expected(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match=r"dense, per_sequence, attention.*tp4/dense\.csv"):
+        read_profile(tmp_path, 4)
+    written(tmp_path / "tp1")
+    file = tmp_path / "tp1" / "dense.csv"
+    for content, named in (
+        ("layer,size,time_us\na,1,2", "tokens"),
+        ("layer,tokens,speed\na,1,2", "time_us"),
+        ("layer,tokens,time_us\na,1,fast", "line 2"),
+    ):
+        file.write_text(content)
+        with pytest.raises(ProfileError, match=named):
+            read_profile(tmp_path)
