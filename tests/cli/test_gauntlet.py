@@ -85,7 +85,7 @@ def test_a_small_one(tmp_path: Path) -> None:
     assert "--traces DIR" in shown.output
     assert "idle" in shown.output
     reported = json.loads(out.read_text())
-    assert set(reported["contests"][0]["policies"]) == {"backlog", "keda"}
+    assert {one["policy"] for one in reported["contests"][0]["contenders"]} == {"backlog", "keda"}
     assert "keda" in report.read_text()
     printed = run(*arguments, "--memo", str(tmp_path / "memo.jsonl"), "--json")
     assert '"contests"' in printed.output
