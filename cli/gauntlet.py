@@ -21,8 +21,7 @@ from cli.options import AsJson, Report, check_outputs
 from cluster.files import is_special, write_whole
 from planning.gauntlet.recorded import TracesError
 from planning.gauntlet.registry import SCENARIOS
-from planning.gauntlet.results import GauntletPlan, Results, merged
-from planning.gauntlet.results_file import ResultsFileError, read_results
+from planning.gauntlet.results import GauntletPlan, Results, ResultsFileError, merged, read_results
 from planning.gauntlet.run import PolicyFailedError
 from planning.report.file import ReportFileError, write_report
 

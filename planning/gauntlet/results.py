@@ -1,28 +1,33 @@
-"""What a gauntlet runs, and what it found: every policy's frontier on the held-out runs of every scenario, beside what
-knows the future. Plain facts; `verdict.py` judges, `results_file.py` reads them again.
+"""What a gauntlet runs, and its results: every policy's frontier on the held-out runs of every scenario, beside the
+oracle and the known-rate baseline; their JSON file. `verdict.py` judges them.
+
+The types' bounds are checked where a file is read: an error names the key and its value.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from autoscaling.policies.settings import Value
-from planning.scoring import Score
+from cluster.files import read_json
+from planning.scoring import CLOSED, Count, Score
 
-SCHEMA_VERSION = 1
-"""`results_file.py` reads it."""
+SCHEMA_VERSION = 2
+_Scores = Annotated[tuple[Score, ...], Field(min_length=1)]
+_Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
 @dataclass(frozen=True, slots=True)
 class GauntletPlan:
-    """`trials` of settings a policy and scenario, each on `training` runs; at most `points` of its frontier, each
-    judged on `held_out` runs; `sims` simulations for the clairvoyant of a run; `jobs` processes. `memo`: where results
-    are kept between runs. `traces`: the folder of recorded traffic."""
+    """`trials` of settings for each policy and scenario, each on `training` runs. At most `points` of its frontier, on
+    `held_out` runs each. `sims`: simulations for the oracle of a run. `memo`: the file that stores results between
+    runs. `traces`: the folder of recorded traffic."""
 
     policies: tuple[str, ...]
     scenarios: tuple[str, ...]
@@ -38,10 +43,12 @@ class GauntletPlan:
 
 @dataclass(frozen=True)
 class Point:
-    """Settings, and how they did on each held-out run, in the order of the draws."""
+    """Settings, and their score on each held-out run, in the order of the draws."""
 
-    settings: Mapping[str, Value]
-    scores: tuple[Score, ...]
+    settings: Mapping[str, int | bool | _Number | str | None]
+    scores: _Scores
+
+    __pydantic_config__: ClassVar[ConfigDict] = CLOSED
 
     @cached_property
     def attainments(self) -> NDArray[np.float64]:
@@ -69,34 +76,44 @@ class PolicyResult:
     chosen in training."""
 
     policy: str
-    points: tuple[Point, ...]
-    pick: int
+    points: Annotated[tuple[Point, ...], Field(min_length=1)]
+    pick: Count
+
+    __pydantic_config__: ClassVar[ConfigDict] = CLOSED
 
     @property
     def picked(self) -> Point:
         return self.points[self.pick]
 
 
+def _picks_a_point(one: PolicyResult) -> PolicyResult:
+    if one.pick >= len(one.points):
+        raise ValueError(f"{one.policy}.pick = {one.pick}; allowed: 0 to {len(one.points) - 1}, one of the points")
+    return one
+
+
 @dataclass(frozen=True, slots=True)
 class ScenarioResult:
-    """One scenario. `oracle`, `known_rate`: of what knows the arrivals, and of what knows the rate only; by run."""
+    """One scenario. `oracle`, `known_rate`: the scores of the two baselines, by run."""
 
     scenario: str
-    target: float
-    contenders: tuple[PolicyResult, ...]
-    oracle: tuple[Score, ...]
-    known_rate: tuple[Score, ...]
+    target: Annotated[float, Field(gt=0, le=1)]
+    contenders: Annotated[tuple[Annotated[PolicyResult, AfterValidator(_picks_a_point)], ...], Field(min_length=1)]
+    oracle: _Scores
+    known_rate: _Scores
+
+    __pydantic_config__: ClassVar[ConfigDict] = CLOSED
 
     def of(self, policy: str) -> PolicyResult | None:
         return next((one for one in self.contenders if one.policy == policy), None)
 
     @property
     def oracle_hours(self) -> NDArray[np.float64]:
-        """By run: the clairvoyant's, or less where any run that met the SLO took less."""
+        """By run: the oracle's, or fewer if any run that met the SLO took fewer."""
         hours = np.array([one.replica_hours for one in self.oracle])
         for scores in (self.known_rate, *(point.scores for one in self.contenders for point in one.points)):
-            kept = np.array([one.replica_hours if one.attainment >= self.target else np.inf for one in scores])
-            hours = np.minimum(hours, kept)
+            enough = np.array([one.replica_hours if one.attainment >= self.target else np.inf for one in scores])
+            hours = np.minimum(hours, enough)
         return hours
 
     @property
@@ -106,8 +123,8 @@ class ScenarioResult:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """`about`: how it was run (trials, runs) and by which code (version; hashes of what every run goes through, of the
-    limits, of each policy), for whoever reads it later. `left_out`: scenarios that could not run, and why."""
+    """`about`: how it was run (trials, runs) and by which code (version; hashes of simulator, baselines and policies).
+    `left_out`: scenarios that could not run, and why."""
 
     about: Mapping[str, Any]
     contests: tuple[ScenarioResult, ...]
@@ -117,32 +134,7 @@ class Results:
         return next((one for one in self.contests if one.scenario == scenario), None)
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "schema": SCHEMA_VERSION,
-            "about": dict(self.about),
-            "left_out": dict(self.left_out),
-            "contests": [_contest_json(one) for one in self.contests],
-        }
-
-
-def _contest_json(contest: ScenarioResult) -> dict[str, Any]:
-    return {
-        "scenario": contest.scenario,
-        "target": contest.target,
-        "oracle": [asdict(one) for one in contest.oracle],
-        "oracle_hours": contest.oracle_hours.tolist(),
-        "known_rate": [asdict(one) for one in contest.known_rate],
-        "policies": {
-            one.policy: {
-                "pick": one.pick,
-                "points": [
-                    {"settings": dict(point.settings), "scores": [asdict(score) for score in point.scores]}
-                    for point in one.points
-                ],
-            }
-            for one in contest.contenders
-        },
-    }
+        return {"schema": SCHEMA_VERSION, **asdict(self)}
 
 
 _CODE = ("world", "limits", "policies")
@@ -176,3 +168,64 @@ def _about(all_of: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _either(values: Sequence[Any]) -> Any:
     different = [value for index, value in enumerate(values) if value not in values[:index]]
     return different[0] if len(different) == 1 else " or ".join(str(value) for value in different)
+
+
+class ResultsFileError(ValueError):
+    """A file without results of a gauntlet; the message names file, key and value."""
+
+
+class _About(BaseModel):
+    """Text where merged results differ."""
+
+    model_config = CLOSED
+
+    trials: int | str
+    training: int | str
+    held_out: int | str
+    points: int | str
+    sims: int | str
+    version: str | None = None
+    world: str | None = None
+    limits: str | None = None
+    policies: dict[str, str] | None = None
+
+
+def _names_all_of_its_code(about: _About) -> _About:
+    code = ("version", *_CODE)
+    missing = [name for name in code if getattr(about, name) is None]
+    if missing and len(missing) < len(code):
+        raise ValueError(f"{', '.join(missing)}: missing; allowed: all of {', '.join(code)}, or none")
+    return about
+
+
+def _has_as_many_scores_everywhere(contest: ScenarioResult) -> ScenarioResult:
+    counts = {"known_rate": len(contest.known_rate)}
+    for one in contest.contenders:
+        counts |= {f"{one.policy}.points.{index}.scores": len(point.scores) for index, point in enumerate(one.points)}
+    for key, count in counts.items():
+        if count != len(contest.oracle):
+            raise ValueError(f"{key}: {count} scores; allowed: {len(contest.oracle)}, one a run, as the oracle has")
+    return contest
+
+
+class _ResultsFile(BaseModel):
+    model_config = CLOSED
+
+    schema_version: Literal[2] = Field(alias="schema")
+    about: Annotated[_About, AfterValidator(_names_all_of_its_code)]
+    contests: tuple[Annotated[ScenarioResult, AfterValidator(_has_as_many_scores_everywhere)], ...]
+    left_out: dict[str, str]
+
+
+def read_results(path: Path) -> Results:
+    """The content of a file of `Results.as_json`. Raises ResultsFileError."""
+    file = read_json(path, _ResultsFile, ResultsFileError)
+    return Results(file.about.model_dump(exclude_unset=True), file.contests, file.left_out)
+
+
+def known_score(written: Any) -> Score | None:
+    """A score of the memo; None where there is none, or something else."""
+    try:
+        return TypeAdapter(Score).validate_json(json.dumps(written))
+    except ValidationError:
+        return None

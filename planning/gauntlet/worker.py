@@ -29,7 +29,7 @@ from planning.gauntlet.memo import Memo, key_of, limits_hash, module_hash, polic
 from planning.gauntlet.oracle import Oracle, ScheduleOutcome
 from planning.gauntlet.recorded import trace_files
 from planning.gauntlet.registry import SCENARIOS
-from planning.gauntlet.results_file import known_score
+from planning.gauntlet.results import known_score
 from planning.gauntlet.run import failure_of, outcome_of, replica_profile_of, score_of
 from planning.gauntlet.scenario import Draw, ScenarioRun
 from planning.gauntlet.tuning import search

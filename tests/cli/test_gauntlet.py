@@ -13,8 +13,7 @@ from cli import gauntlet
 from cli.main import app
 from planning.gauntlet.gauntlet import Gauntlet
 from planning.gauntlet.registry import SCENARIOS
-from planning.gauntlet.results import Results
-from planning.gauntlet.results_file import read_results
+from planning.gauntlet.results import Results, read_results
 from planning.gauntlet.run import PolicyFailedError
 from tests.planning.gauntlet.small import contest_like, point_like, results_like
 
