@@ -1,8 +1,8 @@
-"""Runs a plan: jobs for processes, in the order in which they can be done, and what they found put together.
+"""Runs a plan as jobs in processes, and collects their results.
 
 For each scenario and policy: tune, then judge the frontier on the held-out runs. For each scenario: find the headroom
-of what knows the rate on those runs, then judge that. For each of them: what knows the arrivals. Otherwise jobs do not
-depend on each other.
+of the known-rate baseline on these runs, then judge it. For each run: the oracle. Otherwise jobs do not depend on each
+other.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -25,27 +25,18 @@ from planning.gauntlet.worker import Processes
 from planning.scoring import Score
 
 _LONG = 15.0
-"""What a run of a long scenario takes, in runs of an ordinary one."""
+"""The duration of a run of a long scenario, in runs of an ordinary one."""
 _HEADROOM_SIMS = len(Form) * (HALVINGS + 1)
 
 Progress = Callable[[float, float, str], None]
 """Work done, work in all (in runs of an ordinary scenario), and what was done last."""
-
 Warned = Callable[[str], None]
-"""What went wrong without ending the run, each thing once."""
-
-
-def unresponsive(done: float, total: float, last: str) -> None:
-    """Tells nobody."""
-
-
-def unheard(note: str) -> None:
-    """Warns nobody."""
+"""What went wrong without ending the run, once each."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """`call` and its arguments are the worker's; `size` in runs; `then` takes the result, and may give more jobs."""
+    """`call`: a method of the worker; `size`: in runs; `then` takes the result and may return more jobs."""
 
     what: str
     size: float
@@ -64,9 +55,9 @@ class Gauntlet:
         self._left_out: dict[str, str] = {}
         self._runnable = [SCENARIOS[name] for name in plan.scenarios if self._can_run(SCENARIOS[name])]
 
-    def run(self, reported: Progress = unresponsive, warned: Warned = unheard) -> Results:
-        """Everything of the plan. Raises TracesError at once where a recording cannot be run, and LawFailedError for a
-        policy that never answers."""
+    def run(self, reported: Progress = lambda *_: None, warned: Warned = lambda _: None) -> Results:
+        """Raises TracesError at once if a recording cannot be run, and PolicyFailedError for a policy that fails at
+        every decision."""
         done = 0.0
         total = self._expected()
         notes: set[str] = set()
@@ -96,7 +87,7 @@ class Gauntlet:
         return True
 
     def _look(self, processes: Processes) -> None:
-        """Has each recording read before anything is run: better now than hours later."""
+        """Reads each recording before anything runs, so that a bad one is reported now and not hours later."""
         by_files = {one.reads: one.name for one in self._runnable if one.reads}
         for look in [processes.submit("look", (name,)) for name in by_files.values()]:
             look.result()
@@ -105,11 +96,11 @@ class Gauntlet:
         return self._plan.held_out if scenario.held_out is None else min(self._plan.held_out, scenario.held_out)
 
     def _training(self, scenario: Scenario) -> int:
-        """A day has enough of everything, and takes 20 s a run: one is enough to be tuned on."""
+        """A recorded day has enough variety to tune on, and takes 20 s a run."""
         return 1 if scenario.long else self._plan.training
 
     def _expected(self) -> float:
-        """Runs in all, about: frontiers are seldom full."""
+        """An estimate of all runs; frontiers are seldom full."""
         plan = self._plan
         tuned = [SCENARIOS[name] for name in self._judged()]
         total = sum(_size(one) * plan.trials * len(plan.policies) * self._training(one) for one in tuned)
@@ -117,7 +108,7 @@ class Gauntlet:
         return total + sum(_size(one) * each * self._runs(one) for one in self._runnable)
 
     def _judged(self) -> dict[str, list[Scenario]]:
-        """By the scenario that policies are tuned on: those that they are judged on with what was found there."""
+        """For each scenario that policies are tuned on, those that use the settings found there."""
         judged: dict[str, list[Scenario]] = {}
         for one in self._runnable:
             judged.setdefault(one.tuned_on or one.name, []).append(one)

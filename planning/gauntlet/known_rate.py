@@ -13,8 +13,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from planning.gauntlet.oracle import Oracle, ScheduleOutcome
 from planning.gauntlet.scenario import ScenarioRun
@@ -34,7 +36,7 @@ class Form(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Headroom:
     form: Form
-    h: float
+    h: Annotated[float, Field(allow_inf_nan=False)]
 
     def needed(self, run: ScenarioRun) -> Needed:
         middles = (np.arange(math.ceil(run.until_s / BIN_S)) + 0.5) * BIN_S

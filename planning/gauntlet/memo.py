@@ -1,7 +1,6 @@
-"""What was run before, so that a gauntlet that was broken off goes on where it was: JSON lines, a result a line, in a
-file that several processes add to. And what a result came from: one of other code, or of another recording, is none.
-
-Hashes are of files: a change of a policy spoils only its own results.
+"""Stores results, so that an interrupted gauntlet resumes: JSON lines, one result each, in a file that several
+processes add to. Keys hold hashes of the files that a result depends on: code and recordings. After a change to one
+policy only its own results are computed again.
 """
 
 import hashlib
@@ -11,15 +10,19 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from autoscaling.policies.policy import PolicyEntry
 from deployments.telemetry.line_log import WholeLines
 
+ResultT = TypeVar("ResultT")
+
 
 class Memo:
-    """Results by key. `path` None: this process's own, kept nowhere. `trouble`: why nothing is written to the file any
-    more, None where all is well."""
+    """Results by key. Without a `path` they last as long as this process. `trouble`: why the file is not written any
+    more."""
 
     def __init__(self, path: Path | None) -> None:
         self.trouble: str | None = None
@@ -29,9 +32,16 @@ class Memo:
     def get(self, key: str) -> Any | None:
         return self._known.get(key)
 
+    def get_as(self, kind: type[ResultT], key: str) -> ResultT | None:
+        """The result as that dataclass; None where there is none, or something else."""
+        try:
+            return TypeAdapter(kind).validate_json(json.dumps(self._known.get(key)))
+        except ValidationError:
+            return None
+
     def put(self, key: str, about: dict[str, Any], result: Any) -> None:
-        """Keeps a result (plain JSON values); `about` tells a reader what it is of. A file that takes no more (a full
-        disk) is let be from then on: what is run goes on."""
+        """Stores a result (plain JSON values); `about` describes it to a reader. After a failed write (a full disk) the
+        file is left alone, and the run continues."""
         self._known[key] = result
         if self._path is None or self.trouble is not None:
             return
@@ -43,7 +53,7 @@ class Memo:
             finally:
                 file.close()
         except OSError as error:
-            self.trouble = f"{self._path}: cannot be written: {error.strerror}; results are not remembered any more"
+            self.trouble = f"{self._path}: cannot be written: {error.strerror}; later results are not stored"
 
 
 def _rows(path: Path) -> Iterator[tuple[str, Any]]:
@@ -53,7 +63,7 @@ def _rows(path: Path) -> Iterator[tuple[str, Any]]:
                 row = json.loads(line)
                 yield row["key"], row["result"]
             except (ValueError, KeyError, TypeError, RecursionError):
-                continue  # cut off by a crash, or of another make
+                continue  # cut off by a crash, or of another format
 
 
 def key_of(*parts: object) -> str:
@@ -67,7 +77,7 @@ _WORLD = (
     "autoscaling/policies/settings.py",
     "autoscaling/scaler",
     "cluster/spec/autoscaling.py",
-    "planning/scoring",
+    "planning/scoring.py",
     "autoscaling/signals",
     "planning/workload",
     "deployments/engine_model",
@@ -79,7 +89,7 @@ _LIMITS = ("schedule", "oracle", "known_rate")
 
 @lru_cache
 def world_hash() -> str:
-    """Of what every run goes through."""
+    """Of the code that every run uses."""
     simulator = sorted((_ROOT / "planning" / "simulator").glob("*.py"))
     own = [Path(__file__).with_name(f"{name}.py") for name in _RUNNING]
     return _hash([*simulator, *(file for place in _WORLD for file in _files(_ROOT / place)), *own])
@@ -87,7 +97,7 @@ def world_hash() -> str:
 
 @lru_cache
 def limits_hash() -> str:
-    """Of what knows the future."""
+    """Of the oracle and the known-rate baseline."""
     return _hash(Path(__file__).with_name(f"{name}.py") for name in _LIMITS)
 
 
@@ -98,9 +108,9 @@ def module_hash(module: str) -> str:
 
 
 def policy_hash(entry: PolicyEntry) -> str:
-    """Of a policy's room: all files beside the one that holds its settings; of that one alone where it lives in no room
-    of its own. Of the room where it is made too, where that is another: a policy may take another's settings. And of
-    Ray, whose functions some policies are."""
+    """Of a policy's folder: all files beside the one with its settings, or that file alone if it is directly in
+    `policies`. Of the folder where it is made too, if that is another one, because a policy may use another's settings.
+    And of Ray, whose functions some policies call."""
     make: Any = entry.make
     rooms = dict.fromkeys(
         _room(module) for module in (entry.settings.__module__, getattr(make, "func", make).__module__)
@@ -109,7 +119,7 @@ def policy_hash(entry: PolicyEntry) -> str:
 
 
 def recordings_hash(files: tuple[Path, ...]) -> str:
-    """Of recorded traffic. Read once a process, as the recordings are."""
+    """Of recorded traffic, once for each process."""
     return _hash_once(files)
 
 
@@ -127,7 +137,10 @@ def _source(module: str) -> Path:
 
 
 def _files(place: Path) -> list[Path]:
-    return [place] if place.is_file() else sorted(place.rglob("*.py"))
+    files = [place] if place.is_file() else sorted(place.rglob("*.py"))
+    if not files:
+        raise ValueError(f"{place}: no source file")
+    return files
 
 
 @lru_cache

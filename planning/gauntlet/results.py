@@ -4,7 +4,6 @@ oracle and the known-rate baseline; their JSON file. `verdict.py` judges them.
 The types' bounds are checked where a file is read: an error names the key and its value.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -13,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from cluster.files import read_json
 from planning.scoring import CLOSED, Count, Score
@@ -221,11 +220,3 @@ def read_results(path: Path) -> Results:
     """The content of a file of `Results.as_json`. Raises ResultsFileError."""
     file = read_json(path, _ResultsFile, ResultsFileError)
     return Results(file.about.model_dump(exclude_unset=True), file.contests, file.left_out)
-
-
-def known_score(written: Any) -> Score | None:
-    """A score of the memo; None where there is none, or something else."""
-    try:
-        return TypeAdapter(Score).validate_json(json.dumps(written))
-    except ValidationError:
-        return None

@@ -1,5 +1,5 @@
-"""One policy through one run; and what is said of a policy that raises: the autoscaler keeps the number then, so a
-policy that never answers has a score too, of a number that nobody chose.
+"""Runs one policy through one run, and reports a policy that fails: the autoscaler keeps the number then, so a policy
+that always fails would get the score of a number that nobody chose.
 """
 
 from autoscaling.policies.policy import ReplicaProfile, ScalingPolicy
@@ -13,7 +13,7 @@ from planning.simulator.scaling import SimulatedScaling
 
 
 def replica_profile_of(run: ScenarioRun) -> ReplicaProfile:
-    """What a policy may know beforehand: the engine, its calibrated costs, and how long a start is thought to take."""
+    """What a policy knows beforehand: the engine, its calibrated costs, and the first start-up time."""
     serving = run.serving
     return ReplicaProfile(serving.limits, serving.policy.decode_weight, serving.cost, run.start_up_s[0])
 
@@ -21,7 +21,7 @@ def replica_profile_of(run: ScenarioRun) -> ReplicaProfile:
 def outcome_of(
     run: ScenarioRun, policy: ScalingPolicy, target: float, bounds: Bounds | None = None
 ) -> SimulationOutcome:
-    """What becomes of the requests, and of the replicas. `bounds`: instead of the run's."""
+    """`bounds`: instead of the run's."""
     scaling = SimulatedScaling(
         Autoscaler(policy, bounds or run.bounds),
         run.until_s,
@@ -48,12 +48,12 @@ def _classes(run: ScenarioRun) -> set[str]:
 
 
 class PolicyFailedError(RuntimeError):
-    """A policy that answered not once in a run; the message names the policy, the scenario and what it raised."""
+    """A policy failed at every decision of a run; the message names the policy, the scenario and the error."""
 
 
 def failure_of(out: SimulationOutcome, policy: str, scenario: str) -> str | None:
-    """What to tell of a policy that raised at times, None of one that did not. Raises LawFailedError for one that did
-    nothing else."""
+    """A message about a policy that failed at some decisions; None if it did not. Raises PolicyFailedError if it failed
+    at all of them."""
     errors = [one.error for one in out.scalings if one.error is not None]
     if not errors:
         return None

@@ -1,8 +1,8 @@
-"""The contract of a scenario: what happens to a model's replicas, and what is promised meanwhile.
+"""The contract of a scenario: what happens to a model's replicas, and the SLO meanwhile.
 
-Whoever adds one writes a file in `scenarios/` and its name in `registry.py`; the conformance suite
-(`tests/planning/gauntlet/test_scenarios.py`) and every policy meet it from there on. A scenario's runs are drawn: the
-same draw gives the same run, for every policy.
+To add one, write a file in `scenarios/` and its name in `registry.py`; the conformance suite
+(`tests/planning/gauntlet/test_scenarios.py`) and every policy then run it. A scenario's runs are drawn: the same draw
+gives the same run, for every policy.
 """
 
 import zlib
@@ -25,8 +25,8 @@ NO_FAULTS = Faults()
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """Which run of a scenario: its number, whether policies are tuned on it (no policy is judged on one that any was
-    tuned on), and where recorded traffic lies (None: nowhere; only scenarios that read some want it)."""
+    """Which run of a scenario: its number, whether policies are tuned on it (they are judged on others), and the folder
+    of recorded traffic, which only some scenarios need."""
 
     number: int
     training: bool = False
@@ -38,12 +38,12 @@ class Draw:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScenarioRun:
-    """One run's world. Seconds from its start.
+    """One run. Times are in seconds from its start.
 
-    `load`: what was to be expected, in replicas' worth; the best policy that knows the rate goes by it. `followed`:
-    what replicas can follow of it (None: all): two changes of the number within ten minutes without a change of that
-    are a flap. `start_up_s` of each replica that starts, in their order, the last for all further; policies are told
-    the first beforehand. `fleet`: what befalls replicas; `faults`: what goes wrong around the autoscaler.
+    `load`: the expected load, in replicas; the known-rate baseline uses it. `followed`: the part of it that replicas
+    can follow (None: all); two changes of the number within ten minutes without a change of that part are a flap.
+    `start_up_s`: of each replica that starts, in order, the last for all further ones; policies know the first
+    beforehand. `fleet`: failures of replicas; `faults`: what goes wrong around the autoscaler.
     """
 
     serving: Serving
@@ -61,14 +61,13 @@ class ScenarioRun:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """`complaint`: whose trouble it stands for. `target`: the share of first tokens in time that is promised.
+    """`complaint`: whose problem it represents. `target`: the attainment that the SLO asks for.
 
-    `held_out`: as many runs as there are to be judged on (None: any number). `reads`: the recorded files that its runs
-    are made of, all of them: a result counts only while they are the same. A name without its ending stands for any.
-    `long`: takes many seconds a run, so it runs only when it is named, or in a thorough gauntlet. `day`: recorded
-    traffic as it was, which counts in the totals. `tuned_on`: policies bring the settings that they found in that
-    scenario, instead of looking for new ones. `sweep`: the figure and its value where several scenarios differ in
-    nothing else.
+    `held_out`: how many runs there are to judge on (None: any number). `reads`: the recorded files that its runs use; a
+    stored result is valid only while they are the same. A name without its ending matches any. `long`: a run takes many
+    seconds, so it runs only if named, or in a thorough gauntlet. `day`: unchanged recorded traffic, which counts in the
+    totals. `tuned_on`: policies use the settings that they found in that scenario. `sweep`: the name and value of the
+    only figure in which several scenarios differ.
     """
 
     name: str
@@ -89,6 +88,6 @@ class Scenario:
 
     @property
     def module(self) -> str:
-        """Where its runs are made; one of a family is a partial function."""
+        """The module that makes its runs; a member of a family is a partial function."""
         runs: Any = self.runs
         return str(getattr(runs, "func", runs).__module__)

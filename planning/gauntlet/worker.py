@@ -1,11 +1,10 @@
-"""What a process of the gauntlet does: runs, scores, remembers; and the pool of these processes. Each call is one job,
-given in plain values, so that it can run anywhere.
+"""A process of the gauntlet, which runs, scores and remembers; and the pool of these processes. Each call is one job
+with plain arguments, so it can run in any process.
 
-Whatever a result depends on is in its key: the code of the world, of the scenario and of the policy, the recordings,
-the settings, the draw. A process hears no Ctrl-C, and ends with the process that started it, however that ends.
+A result's key holds everything that it depends on: the code of the simulator, the scenario and the policy, the
+recordings, the settings, the draw. A process ignores Ctrl-C, and ends with the process that started it.
 """
 
-import math
 import multiprocessing
 import os
 import signal
@@ -24,12 +23,11 @@ import numpy as np
 from autoscaling.policies.registry import POLICIES, make_policy
 from autoscaling.policies.settings import PolicyError, Value
 from planning.gauntlet.frontier import TriedSettings
-from planning.gauntlet.known_rate import Form, Headroom, outcome, tuned
+from planning.gauntlet.known_rate import Headroom, outcome, tuned
 from planning.gauntlet.memo import Memo, key_of, limits_hash, module_hash, policy_hash, recordings_hash, world_hash
 from planning.gauntlet.oracle import Oracle, ScheduleOutcome
 from planning.gauntlet.recorded import trace_files
 from planning.gauntlet.registry import SCENARIOS
-from planning.gauntlet.results import known_score
 from planning.gauntlet.run import failure_of, outcome_of, replica_profile_of, score_of
 from planning.gauntlet.scenario import Draw, ScenarioRun
 from planning.gauntlet.tuning import search
@@ -40,7 +38,7 @@ _JUDGED = ("attainment", "replica_hours", "flaps")
 
 
 class Worker:
-    """Of one process. `memo`: a file that all processes share; `traces`: the folder of recorded traffic."""
+    """`memo`: a file that all processes share; `traces`: the folder of recorded traffic."""
 
     def __init__(self, memo: Path | None, traces: Path | None) -> None:
         self._memo = Memo(memo)
@@ -48,11 +46,11 @@ class Worker:
         self._failures: dict[str, None] = {}
 
     def notes(self) -> list[str]:
-        """What somebody should be told of: what went wrong, and was no reason to end."""
+        """What went wrong without ending the run."""
         return [*self._failures, *([] if self._memo.trouble is None else [f"--memo {self._memo.trouble}"])]
 
     def look(self, scenario: str) -> None:
-        """Reads what the scenario runs, which takes a while. Raises TracesError."""
+        """Reads the scenario's recordings, which takes a while. Raises TracesError."""
         _run(scenario, self._draw(0, True))
 
     def tune(self, scenario: str, policy: str, trials: int, draws: int) -> list[TriedSettings]:
@@ -73,11 +71,11 @@ class Worker:
     def score(
         self, scenario: str, policy: str, settings: Mapping[str, Value], number: int, training: bool = False
     ) -> Score:
-        """One policy through one run. Raises LawFailedError."""
+        """One policy through one run. Raises PolicyFailedError."""
         key = key_of(
             "policy", self._code_of(scenario), policy, policy_hash(POLICIES[policy]), dict(settings), number, training
         )
-        known = known_score(self._memo.get(key))
+        known = self._memo.get_as(Score, key)
         if known is None:
             run, target = _run(scenario, self._draw(number, training)), SCENARIOS[scenario].target
             out = outcome_of(run, make_policy(policy, settings, replica_profile_of(run)), target)
@@ -85,7 +83,7 @@ class Worker:
             known = score_of(run, out, target)
             if failure is not None:
                 self._failures[failure] = None
-                return known  # not remembered: whoever goes on with this run is to be told again
+                return known  # not remembered, so that a resumed run reports it again
             about = {
                 "scenario": scenario,
                 "policy": policy,
@@ -101,16 +99,13 @@ class Worker:
         return self._limit(key, scenario, "oracle", number, lambda run, target: Oracle(run, target, sims).best())
 
     def headroom(self, scenario: str, draws: int) -> Headroom:
-        """What the policy that knows the rate needs on top of it to meet the SLO where policies are judged: it is a
-        measure, no contestant."""
+        """The smallest headroom with which the known-rate baseline meets the SLO on the judged runs."""
         key = key_of("headroom", "judged", self._code_of(scenario), limits_hash(), draws)
-        known = _known_headroom(self._memo.get(key))
+        known = self._memo.get_as(Headroom, key)
         if known is None:
             runs = [_run(scenario, self._draw(number, False)) for number in range(draws)]
             known = tuned(runs, SCENARIOS[scenario].target)
-            self._memo.put(
-                key, {"scenario": scenario, "policy": "known rate"}, {"form": known.form.value, "h": known.h}
-            )
+            self._memo.put(key, {"scenario": scenario, "policy": "known rate"}, asdict(known))
         return known
 
     def known_rate(self, scenario: str, headroom: Headroom, number: int) -> Score:
@@ -120,8 +115,8 @@ class Worker:
     def _limit(
         self, key: str, scenario: str, name: str, number: int, best: Callable[[ScenarioRun, float], ScheduleOutcome]
     ) -> Score:
-        """What a schedule made with knowledge of the future comes to on one run."""
-        known = known_score(self._memo.get(key))
+        """The score of a baseline on one run."""
+        known = self._memo.get_as(Score, key)
         if known is None:
             known = best(_run(scenario, self._draw(number, False)), SCENARIOS[scenario].target).score
             self._memo.put(key, {"scenario": scenario, "policy": name, "draw": number}, asdict(known))
@@ -131,7 +126,7 @@ class Worker:
         return Draw(number, training, self._traces)
 
     def _code_of(self, scenario: str) -> tuple[str, str, str, str, float]:
-        """Of the world, and of the scenario: its file, its recordings, its SLO."""
+        """Hashes of the simulator and of the scenario: its file, its recordings, its SLO."""
         one = SCENARIOS[scenario]
         return (
             scenario,
@@ -142,15 +137,6 @@ class Worker:
         )
 
 
-def _known_headroom(written: Any) -> Headroom | None:
-    """The headroom that was written; None where there is none, or something else."""
-    try:
-        found = Headroom(Form(written["form"]), float(written["h"]))
-    except (ValueError, KeyError, TypeError):
-        return None
-    return found if math.isfinite(found.h) else None
-
-
 @lru_cache(maxsize=6)
 def _run(scenario: str, draw: Draw) -> ScenarioRun:
     return SCENARIOS[scenario].runs(draw)
@@ -158,16 +144,15 @@ def _run(scenario: str, draw: Draw) -> ScenarioRun:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a job found, and what its process has to tell (all of it, each time)."""
+    """A job's result, and all notes of its process."""
 
     result: Any
     notes: list[str]
 
 
 class Processes:
-    """A context. Where it is left by an exception, nobody waits for what is being run: the processes end at once.
-
-    Each holds an end of a pipe of which only this process holds the other.
+    """A context. If an exception leaves it, the processes end at once. They notice by a pipe of which only this process
+    holds the other end.
     """
 
     def __init__(self, jobs: int, memo: Path | None, traces: Path | None) -> None:
@@ -176,8 +161,8 @@ class Processes:
         self._pool = ProcessPoolExecutor(jobs, context, _begin, (memo, traces, self._reader))
 
     def submit(self, call: str, arguments: tuple[Any, ...]) -> Future[Done]:
-        """Has a worker's method called. A process that starts for it hears no Ctrl-C, which reaches every process of a
-        terminal: what is blocked here stays blocked there."""
+        """Calls a worker's method. Ctrl-C reaches every process of a terminal, so SIGINT is blocked meanwhile: a process
+        that starts for this job inherits that."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             return self._pool.submit(_do, call, arguments)
@@ -208,8 +193,7 @@ def _begin(memo: Path | None, traces: Path | None, parent: Connection) -> None:
 
 
 def _end_with(parent: Connection) -> None:
-    """Ends this process at once when nobody holds the other end any more. A line of the memo that this cuts off is
-    passed over by its readers."""
+    """Ends this process at once when the other end is closed. Readers of the memo skip a line that this cuts off."""
     parent.poll(None)
     os._exit(1)
 

@@ -1,8 +1,8 @@
-"""Requests that exist in the books only.
+"""Requests that exist only in the scheduler's counts.
 
 Complaint: Ray #61551. Counts of requests in flight leaked, and pinned replicas after the traffic had gone. Run: 3.5
-replicas' worth for ten minutes, then half a replica's; shortly before, one replica becomes unresponsive with all its
-books full, and they stay full for a quarter of an hour, until it is given up and replaced. A good policy counts what
+replicas' worth for ten minutes, then half a replica's; shortly before, one full replica becomes unresponsive, and
+counts as full for a quarter of an hour, until it is given up and replaced. A good policy counts what
 replicas report, waits as long as is prudent, and then lets go of the others.
 """
 
@@ -34,4 +34,4 @@ def _run(draw: Draw) -> ScenarioRun:
     )
 
 
-SCENARIOS = (Scenario("phantom", "Requests that exist in the books only", "Ray #61551", 0.97, _run),)
+SCENARIOS = (Scenario("phantom", "Requests that exist only in the counts", "Ray #61551", 0.97, _run),)

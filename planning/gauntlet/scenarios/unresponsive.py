@@ -29,4 +29,4 @@ def _run(draw: Draw) -> ScenarioRun:
     )
 
 
-SCENARIOS = (Scenario("unresponsive", "One silent replica while the load grows", "AIBrix #1032", 0.95, _run),)
+SCENARIOS = (Scenario("unresponsive", "One unresponsive replica while the load grows", "AIBrix #1032", 0.95, _run),)

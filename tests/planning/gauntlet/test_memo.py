@@ -2,9 +2,10 @@
 same; a torn line spoils nothing."""
 
 import gzip
+import math
 import resource
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import version
 from multiprocessing import get_context
@@ -18,6 +19,10 @@ from planning.gauntlet.memo import Memo, key_of
 from planning.gauntlet.recorded import trace_files
 from planning.gauntlet.registry import SCENARIOS
 from planning.gauntlet.worker import Worker
+from planning.scoring import Score
+from tests.planning.gauntlet.small import score_like
+
+WRITTEN = asdict(score_like(0.9, 1.0))
 
 
 def write(path: Path, first: int) -> None:
@@ -32,6 +37,24 @@ def test_what_was_put_is_known_again(tmp_path: Path) -> None:
     assert memo.get("a") == {"x": 1.5}
     assert Memo(tmp_path / "memo.jsonl").get("a") == {"x": 1.5}
     assert memo.get("c") is None
+
+
+def remembered(result: object) -> Score | None:
+    memo = Memo(None)
+    memo.put("a", {}, result)
+    return memo.get_as(Score, "a")
+
+
+def test_a_score_of_a_run_that_answered_nobody_is_one() -> None:
+    read = remembered({**WRITTEN, "ttft_p99_s": math.nan})
+    assert read is not None
+    assert math.isnan(read.ttft_p99_s)
+
+
+def test_a_result_of_another_shape_is_unknown() -> None:
+    assert remembered(WRITTEN) == score_like(0.9, 1.0)
+    others = ({**WRITTEN, "more": 1}, {**WRITTEN, "flaps": None}, {**WRITTEN, "attainment": math.nan})
+    assert [remembered(other) for other in (None, {}, [], "x", *others)] == [None] * 7
 
 
 def test_without_a_file_it_lasts_as_long_as_the_process() -> None:
@@ -144,7 +167,13 @@ def test_a_policy_of_another_ray_is_another(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    "name", ["autoscaling/policies/policy.py", "autoscaling/policies/settings.py", "planning/gauntlet/run.py"]
+    "name",
+    [
+        "autoscaling/policies/policy.py",
+        "autoscaling/policies/settings.py",
+        "planning/gauntlet/run.py",
+        "planning/scoring.py",
+    ],
 )
 def test_what_every_run_goes_through_is_in_the_worlds_hash(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: list[Path] = []

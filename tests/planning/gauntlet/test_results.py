@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from planning.gauntlet.results import Results, ResultsFileError, known_score, merged, read_results
+from planning.gauntlet.results import Results, ResultsFileError, merged, read_results
 from planning.scoring import Score
 from tests.planning.gauntlet.small import contest_like, point_like, results_like, score_like
 
@@ -38,26 +38,6 @@ def test_results_survive_their_file(tmp_path: Path) -> None:
     for results in (RESULTS, merged([replace(RESULTS, about={**RESULTS.about, **CODE}), other])):
         (tmp_path / "some.json").write_text(json.dumps(results.as_json()))
         assert read_results(tmp_path / "some.json") == results
-
-
-def test_a_score_of_a_run_that_answered_nobody_is_one() -> None:
-    read = known_score(json.loads(json.dumps({**WRITTEN, "ttft_p99_s": math.nan})))
-    assert read is not None
-    assert math.isnan(read.ttft_p99_s)
-
-
-def test_a_score_of_another_shape_is_unknown() -> None:
-    assert known_score(WRITTEN) == score_like(0.9, 1.0)
-    for other in (
-        None,
-        {},
-        [],
-        "x",
-        {**WRITTEN, "more": 1},
-        {**WRITTEN, "flaps": None},
-        {**WRITTEN, "attainment": math.nan},
-    ):
-        assert known_score(other) is None
 
 
 SPOILT: list[tuple[str, Callable[[Tree], object]]] = [
