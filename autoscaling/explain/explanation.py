@@ -1,56 +1,27 @@
-"""One explained decision: what was known, why it was taken, what would have changed it; as data, and as lines to read.
-Pure.
+"""Explains one decision: its inputs, its reason, and what would have changed it; as data and as lines to read. Pure.
 
-Every reason and every limit has one sentence here. What would have changed the number is found input by input: tried
-outwards, then narrowed by bisection. A policy need not answer in order: between two tried factors of the same answer
-there may be another. The nearest that was found is shown.
+What would have changed the number is searched input by input: outwards, then by bisection. A policy need not be
+monotonic: between two factors with the same answer there may be another one. The nearest change that was found is
+shown.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from autoscaling.explain.moments import DecisionMoment, Lever, levers, unbound
-from autoscaling.policies.policy import Concern, PolicyReason
-from autoscaling.scaler.decision import Bounds, Limit, ScalingDecision
-
-_POLICY_REASONS: Mapping[PolicyReason, str] = {
-    PolicyReason.STEADY: "as many as there are carry the load",
-    PolicyReason.BACKLOG: "what waits would miss its target",
-    PolicyReason.DEMAND: "what arrives needs so many",
-    PolicyReason.FORECAST: "what is expected to arrive, by the time that a replica takes to start, needs so many",
-    PolicyReason.OCCUPANCY: "sequences or KV blocks are nearly full",
-    PolicyReason.LATENCY: "measured latencies are over their bound, or well under it",
-    PolicyReason.SLO_BURN: "SLOs are being missed faster than the SLO allows",
-    PolicyReason.WAKE: "something arrived, and there was no replica",
-    PolicyReason.CONSOLIDATE: "for long enough, fewer have carried the busiest moment",
-    PolicyReason.IDLE: "nothing has come for long enough, so none is needed",
-    PolicyReason.COOLING: "fewer would do, but not for long enough yet",
-    PolicyReason.RESTING: "a few more or fewer would do, but the number changed less than ten minutes ago, and for so "
-    "little it rests",
-    PolicyReason.TRAFFIC_DROP: "next to nothing comes of what usually does, and it may come back at once, so no more "
-    "than half goes, and then none for a while",
-    PolicyReason.NO_ROOM: "fewer would do on average, but one less would not carry the load",
-    PolicyReason.SCHEDULE: "the number was known beforehand",
-}
-
-_CONCERNS: Mapping[Concern, str] = {
-    Concern.NOTHING_WAITS: "SLOs are missed faster than the SLO allows, but hardly anything waits for a replica, so "
-    "more would not help",
-    Concern.HELPED_NOTHING: "SLOs are missed faster than the SLO allows, and the last replica that was added for that "
-    "helped nothing",
-}
+from autoscaling.scaler.decision import Bounds, ScalingDecision
 
 
 def words(decision: ScalingDecision, bounds: Bounds) -> str:
     reported = _reason(decision, bounds)
-    return reported if decision.concern is None else f"{reported}; {_CONCERNS[decision.concern]}"
+    return reported if decision.concern is None else f"{reported}; {decision.concern.sentence}"
 
 
 def _reason(decision: ScalingDecision, bounds: Bounds) -> str:
-    policy_reason = "" if decision.policy_reason is None else _POLICY_REASONS[decision.policy_reason]
+    policy_reason = "" if decision.policy_reason is None else decision.policy_reason.sentence
     if decision.limit is None:
         return policy_reason
     desired = (
@@ -58,37 +29,7 @@ def _reason(decision: ScalingDecision, bounds: Bounds) -> str:
         if decision.desired is not None
         else "the policy was not asked"
     )
-    return f"{desired}; {_limit(decision, bounds)}"
-
-
-def _limit(decision: ScalingDecision, bounds: Bounds) -> str:
-    match decision.limit:
-        case Limit.MIN_REPLICAS:
-            return f"replicas.min is {bounds.minimum}"
-        case Limit.MAX_REPLICAS:
-            return f"replicas.max is {bounds.maximum}"
-        case Limit.COST_CEILING:
-            return f"autoscaling.usd_per_hour pays for {bounds.ceiling}"
-        case Limit.UNSCHEDULABLE:
-            return f"there is room for {decision.requested}: no GPU, quota or node for more"
-        case Limit.UP_RATE:
-            return f"autoscaling.up_per_minute allows {bounds.up_per_min:g} more in a minute"
-        case Limit.DOWN_RATE:
-            return f"autoscaling.down_per_minute allows {bounds.down_per_min:g} fewer in a minute"
-        case Limit.HELD:
-            return f"an operator holds at least {decision.requested}"
-        case Limit.PINNED:
-            return f"an operator pinned {decision.requested}"
-        case Limit.STALE:
-            return "nobody could read the owner's books, or they were too old, so the number stayed"
-        case Limit.UNRESPONSIVE:
-            return "a replica did not report, so nothing was taken away"
-        case Limit.FORECAST_FAILED:
-            return "the forecast failed, so nothing was taken away"
-        case Limit.POLICY_FAILED:
-            return f"the policy failed ({decision.error}), so the number stayed"
-        case None:
-            return ""
+    return f"{desired}; {decision.limit.sentence.format(decision=decision, bounds=bounds)}"
 
 
 _UP = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
@@ -131,17 +72,15 @@ def _narrowed(lever: Lever, requested: int, steps: tuple[float, ...]) -> Turn | 
         return None
     index = steps.index(turn.at)
     same, other = (steps[index - 1] if index else 1.0), turn.at
-    return _bisect(lambda at: lever.decide(at), lever, requested, same, other) or turn
+    return _bisect(lever, requested, same, other) or turn
 
 
-def _bisect(
-    decide: Callable[[float], ScalingDecision | None], lever: Lever, requested: int, same: float, other: float
-) -> Turn | None:
+def _bisect(lever: Lever, requested: int, same: float, other: float) -> Turn | None:
     """Between a factor that changes nothing and one that does, in ratios where there are any."""
     found: Turn | None = None
     for _ in range(_NARROWINGS):
         middle = math.sqrt(same * other) if same > 0 and other > 0 else (same + other) / 2
-        decision = decide(middle)
+        decision = lever.decide(middle)
         if decision is None or decision.requested == requested:
             same = middle
         else:

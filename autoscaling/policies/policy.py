@@ -1,10 +1,10 @@
 """The contract of a scaling policy: facts in, a number and its reason out.
 
 A policy is an object with whatever memory it needs. It reads no clock and does no I/O, it is deterministic, and it can
-be pickled between any two calls (a decision log begins with its state). Bounds, rate limits, an operator's word and
-broken signals are not its business: the autoscaler that asks it (`scaler/autoscaler.py`) puts them on top, the same for
-every policy. Whoever adds a policy writes one file, and a line in `registry.py`; the conformance suite
-(`tests/autoscaling/policies/test_conformance.py`) takes it from there.
+be pickled between any two calls (a decision log begins with its state). The autoscaler around it
+(`scaler/autoscaler.py`) applies bounds, rate limits and operators' orders and handles broken signals, for every policy
+alike. To add a policy, write one file, and a line in `registry.py`; the conformance suite
+(`tests/autoscaling/policies/test_conformance.py`) then tests it.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,57 +18,61 @@ from deployments.engine_model.cost_model import CostModel
 from deployments.engine_model.limits import EngineModelLimits
 
 
-class PolicyReason(StrEnum):
-    """Why a policy wants that number."""
+class Explained(StrEnum):
+    """A word for logs and metrics, with a sentence for a reader."""
 
-    STEADY = "steady"
-    """As many as there are."""
-    BACKLOG = "backlog"
-    """What waits would miss its target."""
-    DEMAND = "demand"
-    """What arrives needs so many."""
-    FORECAST = "forecast"
-    """What will arrive by the time that a replica takes to start needs so many."""
-    OCCUPANCY = "occupancy"
-    """Sequences or KV blocks are nearly full."""
-    LATENCY = "latency"
-    """Measured latencies are over, or well under, their bound."""
-    SLO_BURN = "slo_burn"
-    """SLOs are being missed faster than the SLO allows."""
-    WAKE = "wake"
-    """Something arrived, and there is no replica."""
-    CONSOLIDATE = "consolidate"
-    """Fewer carry the load."""
-    IDLE = "idle"
-    """Nothing has come for long enough: none is needed."""
-    COOLING = "cooling"
-    """Fewer would do, but not for long enough yet."""
-    RESTING = "resting"
-    """A few more or fewer would do, but the number changed too lately for so little, or fewer have not sufficed for
-    long enough."""
-    TRAFFIC_DROP = "traffic_drop"
-    """Next to nothing comes of what usually does: fewer would do, but no more than half goes at once, since it may all
-    come back."""
-    NO_ROOM = "no_room"
-    """Fewer would do on average, but one less would not carry the load."""
-    SCHEDULE = "schedule"
-    """Known beforehand (the oracle's)."""
+    sentence: str
+
+    def __new__(cls, word: str, sentence: str = "") -> "Explained":
+        one = str.__new__(cls, word)
+        one._value_, one.sentence = word, sentence
+        return one
 
 
-class Concern(StrEnum):
-    """What a policy cannot mend by any number of replicas: an operator should know."""
+class PolicyReason(Explained):
+    """Why a policy asks for its number."""
 
-    NOTHING_WAITS = "nothing_waits"
-    """SLOs are missed faster than the SLO allows, but hardly anything waits for a replica."""
-    HELPED_NOTHING = "helped_nothing"
-    """SLOs are missed faster than the SLO allows, and the last replica that was added for that reason changed
-    nothing."""
+    STEADY = "steady", "the current number carries the load"
+    BACKLOG = "backlog", "waiting requests would miss their target"
+    DEMAND = "demand", "the arriving work needs this number"
+    FORECAST = "forecast", "the work that is expected to arrive while a replica starts needs this number"
+    OCCUPANCY = "occupancy", "sequences or KV blocks are nearly full"
+    LATENCY = "latency", "measured latencies are over their bound, or well under it"
+    SLO_BURN = "slo_burn", "SLOs are being missed faster than the SLO allows"
+    WAKE = "wake", "a request arrived, and there was no replica"
+    CONSOLIDATE = "consolidate", "fewer replicas have carried the busiest moment, for long enough"
+    IDLE = "idle", "nothing has arrived for long enough, so none is needed"
+    COOLING = "cooling", "fewer would suffice, but not for long enough yet"
+    RESTING = (
+        "resting",
+        "a small step would suffice, but the number changed less than ten minutes ago, or fewer have sufficed for less "
+        "than that",
+    )
+    TRAFFIC_DROP = (
+        "traffic_drop",
+        "almost none of the usual traffic arrives, and it may return at once, so at most half of the replicas go, and "
+        "then none for a while",
+    )
+    NO_ROOM = "no_room", "fewer would suffice on average, but not at the busiest moment"
+    SCHEDULE = "schedule", "the number was known beforehand"
+
+
+class Concern(Explained):
+    """What no number of replicas solves: an operator should know."""
+
+    NOTHING_WAITS = (
+        "nothing_waits",
+        "SLOs are missed faster than the SLO allows, but hardly any request waits for a replica: more would not help",
+    )
+    HELPED_NOTHING = (
+        "helped_nothing",
+        "SLOs are missed faster than the SLO allows, and the last replica that was added for that did not help",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class DesiredReplicas:
-    """So many replicas, and why. `terms`: the quantities that it was computed from, by name, for those who ask.
-    `concern`: what no number fixes."""
+    """`terms`: the quantities that the number was computed from, by name. `concern`: what no number solves."""
 
     replicas: int
     policy_reason: PolicyReason
@@ -78,9 +82,8 @@ class DesiredReplicas:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaProfile:
-    """What a policy may know of a replica beforehand. `cost`: the calibrated cost of its steps, None where nobody
-    measured; `decode_weight`: what an output token counts in work. `start_up_s`: how long a start is thought to take
-    before the first was seen."""
+    """What a policy knows of a replica beforehand. `cost`: the calibrated cost of its steps, if there is one;
+    `decode_weight`: an output token in work; `start_up_s`: the assumed start-up time before the first start."""
 
     limits: EngineModelLimits
     decode_weight: float
@@ -91,22 +94,20 @@ class ReplicaProfile:
 class ScalingPolicy(Protocol):
     name: ClassVar[str]
     period_s: float
-    """How often it wants to be asked (seconds)."""
+    """How often it is asked (seconds)."""
     latency_span_s: float
-    """Over how many seconds it wants latencies; 0: not at all."""
+    """The span of the latencies that it needs (seconds); 0: none."""
 
     def decide(self, signals: Signals) -> DesiredReplicas:
-        """How many replicas there should be now, of whatever is starting, ready or silent; those that drain are gone
-        already. At least 0."""
+        """The number of replicas, at least 0: starting, ready and unresponsive ones count, draining ones do not."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyEntry:
-    """A policy by its name: the type of its settings, how it is made of them, one line about it, and where a tuner
-    looks for which settings (those that are not named here stay at their defaults). `principal`: those of them that
-    matter most, for a search of few trials; none: all of them. `slo`: the setting that says within how many seconds a
-    first token is wanted, if it has one."""
+    """A policy by its name: the type of its settings, its constructor, one line about it, and the ranges in which a
+    tuner searches (other settings stay at their defaults). `principal`: those that matter most, for a search of few
+    trials; none: all. `slo`: the setting for the SLO of the first token (seconds), if there is one."""
 
     name: str
     settings: type[Any]

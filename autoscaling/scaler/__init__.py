@@ -1,2 +1,2 @@
-"""From a policy's wish to the number that is asked for: bounds, rates, an operator's word, broken signals. Pure; the
-same for every policy."""
+"""From a policy's number to the requested one: bounds, rates, operators' orders, broken signals. Pure; the same for
+every policy."""

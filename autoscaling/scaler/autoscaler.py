@@ -1,14 +1,12 @@
-"""The autoscaler of one model: asks a policy, and puts the limits on top. The same object decides in Ray Serve, the
-simulator, a shadow and `tune`.
+"""The autoscaler of one model: asks a policy and applies the limits. Ray Serve, the simulator, a shadow and `tune` use
+the same class.
 
-    wanted    = policy(signals)                                             raised: the number stays (LAW_FAILED)
-    bounded   = within [least, min(most, ceiling)], held or pinned by an operator, no more than can be scheduled
-    requested = bounded, at most so many up and down in any 60 s; no step down while a replica is unresponsive, or a
-    forecast failed
+    desired   = policy(signals)                                      if it fails, the number stays (POLICY_FAILED)
+    bounded   = within [minimum, min(maximum, ceiling)], held or pinned by an operator, no more than can be scheduled
+    requested = bounded, with rate limits over 60 s; no step down while a replica is unresponsive, or a forecast failed
 
-What is broken is a named condition with a safe answer: the number that is applied stays. The platform may apply
-something else than was requested (another hand wrote the target, a deploy reset it): the next decision starts from what
-is applied, never from memory.
+Each failure is a named condition with a safe answer: the applied number stays. The platform may apply another number
+than was requested (somebody else wrote the target, a deploy reset it), so each decision starts from the applied one.
 """
 
 import math
@@ -24,8 +22,8 @@ from deployments.scheduling.replica import ReplicaStatus
 
 
 class Room:
-    """How many replicas there is room for. What the platform says is believed; what it has not started for long is
-    taken for impossible, for a while."""
+    """How many replicas there is room for: as many as the platform says. A replica that has not started for long counts
+    as impossible for a while."""
 
     def __init__(self) -> None:
         self._waiting_since_s = math.inf
@@ -34,7 +32,7 @@ class Room:
         self._until_s = 0.0
 
     def look(self, signals: Signals, bounds: Bounds) -> None:
-        """Takes a moment into account. Replicas start within `unschedulable_s`; a later one is not coming."""
+        """Replicas start within `unschedulable_s`, or not at all."""
         there = sum(replica.status != ReplicaStatus.DRAINING for replica in signals.replicas)
         if self._maximum is not None and (there > self._maximum or signals.at_s >= self._until_s):
             self._maximum = None
@@ -47,7 +45,7 @@ class Room:
             self._maximum, self._until_s, self._waiting_since_s = there, signals.at_s + bounds.retry_s, math.inf
 
     def maximum(self, signals: Signals) -> int | None:
-        """The most that there is room for, as far as anybody knows."""
+        """None while no limit is known."""
         known = [maximum for maximum in (self._maximum, signals.schedulable) if maximum is not None]
         return min(known) if known else None
 
@@ -63,22 +61,22 @@ class Autoscaler:
         self.bounds = bounds
         self.failures = 0
         self.foreign_writes = 0
-        """How often somebody else changed the number."""
+        """How often something else changed the number."""
         self._requested: int | None = None
         self._steps: deque[tuple[float, int]] = deque()
         self._unresponsive_since_s: float | None = None
         self._room = Room()
 
     def decide(self, signals: Signals, controls: tuple[Control, ...] = ()) -> ScalingDecision:
-        """Decides by the facts of this moment. `signals.at_s` never runs backwards. Where nobody could read the books,
-        the number stays, unless an operator says otherwise."""
+        """`signals.at_s` never runs backwards. If the facts are too old, the number stays, unless an operator orders
+        another."""
         self._look(signals)
         controls = in_force(controls, signals.unix_s)
         if signals.age_s > self.bounds.stale_s:
             return self._answer(signals, None, self._commanded(signals.applied, controls), Limit.STALE)
         try:
             desired = self._asked(signals)
-        except Exception as error:  # whatever a policy does wrong, the number of replicas must not follow it
+        except Exception as error:  # a faulty policy must not change the number of replicas
             self.failures += 1
             return self._answer(
                 signals,
@@ -90,7 +88,7 @@ class Autoscaler:
         return self._limited(signals, desired, controls)
 
     def _asked(self, signals: Signals) -> DesiredReplicas:
-        """What the policy wants, beside the cordoned replicas: they are applied and do nothing, so it knows nothing of
+        """The policy's number, plus the cordoned replicas: they are applied but do nothing, so the policy does not see
         them."""
         cordoned = signals.count(ReplicaStatus.CORDONED)
         desired = self.policy.decide(
@@ -103,7 +101,7 @@ class Autoscaler:
         if self._requested is not None and signals.applied != self._requested:
             self.foreign_writes += 1
         if signals.age_s > self.bounds.stale_s:
-            return  # what nobody sees has not gone
+            return  # old facts do not show that a replica has gone
         if not signals.count(ReplicaStatus.UNRESPONSIVE):
             self._unresponsive_since_s = None
         elif self._unresponsive_since_s is None:
@@ -137,7 +135,7 @@ class Autoscaler:
 
     @staticmethod
     def _commanded(number: int, controls: tuple[Control, ...]) -> tuple[int, Limit | None]:
-        """The last pin decides; else the largest hold."""
+        """The last pin decides, else the largest hold."""
         pins = [control for control in controls if control.kind is ControlKind.PIN]
         if pins:
             return pins[-1].replicas, Limit.PINNED
@@ -145,8 +143,8 @@ class Autoscaler:
         return (held, Limit.HELD) if number < held else (number, None)
 
     def _rated(self, signals: Signals, number: int, limit: Limit | None) -> tuple[int, Limit | None]:
-        """An operator's pin is not slowed down; and nothing is taken away while nobody knows what a replica does, or
-        what was foretold."""
+        """Operators' orders have no rate limit. No replica is removed while one is unresponsive, or the forecast
+        failed."""
         if limit in (Limit.PINNED, Limit.HELD):
             return number, limit
         applied, now = signals.applied, signals.at_s
@@ -198,8 +196,8 @@ class Autoscaler:
 
 
 def _checked(policy: str, desired: DesiredReplicas) -> DesiredReplicas:
-    """What a policy answered, in the types that are logged and compared. Raises TypeError and ValueError for what is no
-    number of replicas, no reason or no figure."""
+    """The policy's answer, in the types that are logged and compared. Raises TypeError and ValueError for an invalid
+    number, reason or term."""
     replicas = operator.index(desired.replicas)
     if replicas < 0:
         raise ValueError(f"policy {policy} wants {replicas} replicas; allowed: 0 or more")
@@ -216,12 +214,12 @@ def _checked(policy: str, desired: DesiredReplicas) -> DesiredReplicas:
 
 
 _EARLY = 0.25
-"""A policy is asked at the reading nearest to its time: this share of the readings' distance early."""
+"""A policy is asked at the reading nearest to its time: early by at most this share of the readings' distance."""
 
 
 class Pace:
-    """When to decide again: when the period has passed, or at once after an operator's word or another hand's change of
-    the number. One rule for the controller's turns and for the policies that are asked in them."""
+    """When to decide again: when the period has passed, or at once after an operator's order or a foreign change of the
+    number. The controller's turns and the policies that are asked in them share this rule."""
 
     def __init__(self) -> None:
         self._due_s = -math.inf
@@ -229,7 +227,7 @@ class Pace:
         self._controls: tuple[Control, ...] = ()
 
     def due(self, at_s: float, early_s: float, applied: int, controls: tuple[Control, ...]) -> bool:
-        """Whether to decide at `at_s`, the reading nearest to the end of the period: at most `early_s` before it."""
+        """Whether to decide at `at_s`, at most `early_s` before the end of the period."""
         return applied != self._requested or controls != self._controls or at_s + early_s >= self._due_s
 
     def decided(self, at_s: float, period_s: float, requested: int, controls: tuple[Control, ...]) -> None:
@@ -237,16 +235,15 @@ class Pace:
         self._due_s, self._requested, self._controls = at_s + period_s, requested, controls
 
     def hurry(self) -> None:
-        """Decides at the next moment, whatever the time."""
+        """Makes the next moment due."""
         self._due_s = -math.inf
 
 
 class PacedScaler:
-    """Called at every reading, asks `autoscaler` as often as its policy wants.
+    """Called at every reading; asks `autoscaler` as often as its policy wants, and repeats the last number meanwhile.
 
-    Between two asks the last number stands. An operator's word is followed at once, and so is another hand's change of
-    the number: the policy is asked before its time. Books that are too old are reported at once; the policy is not
-    asked then.
+    After an operator's order or a foreign change of the number the policy is asked at once. Facts that are too old are
+    reported at once, without asking the policy.
     """
 
     def __init__(self, autoscaler: Autoscaler) -> None:
@@ -256,7 +253,6 @@ class PacedScaler:
         self._last: ScalingDecision | None = None
 
     def decide(self, signals: Signals, controls: tuple[Control, ...] = ()) -> ScalingDecision:
-        """Decides by the facts of this moment, or repeats what was decided last."""
         now, last, period_s = signals.at_s, self._last, self.autoscaler.policy.period_s
         controls = in_force(controls, signals.unix_s)
         early_s = _EARLY * min(now - self._read_s, period_s)
@@ -270,5 +266,5 @@ class PacedScaler:
         return self._last
 
     def hurry(self) -> None:
-        """Asks at the next moment, whatever the time: the policy or its bounds have changed."""
+        """Asks at the next moment, because the policy or its bounds have changed."""
         self._pace.hurry()

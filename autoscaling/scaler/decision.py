@@ -1,12 +1,10 @@
-"""The bounds within which a policy may move, and one scaling decision: what the policy wanted, what was requested, and
-the reason."""
+"""The bounds of a policy, and one scaling decision: the policy's number, the requested one, and the reason."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
-from autoscaling.policies.policy import Concern, PolicyReason
+from autoscaling.policies.policy import Concern, Explained, PolicyReason
 from cluster.spec import Autoscaling
 
 _DEFAULTS = Autoscaling()
@@ -15,12 +13,12 @@ _DEFAULTS = Autoscaling()
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """`minimum` and `maximum` replicas; `ceiling`: as many as the hourly cost ceiling pays for. At most `up_per_min`
-    replicas are added and `down_per_min` taken away in any 60 s (infinite: no limit); a step of one is always allowed
-    once a minute.
+    """`ceiling`: the replicas that the hourly cost ceiling pays for. At most `up_per_min` replicas are added and
+    `down_per_min` removed in any 60 s (infinite: no limit); a step of one is always allowed once a minute.
 
-    Books older than `stale_s` are not decided by. An unresponsive replica forbids steps down for `unresponsive_s`. What
-    could not be scheduled for `unschedulable_s` counts as impossible, and is asked for again after `retry_s`.
+    Facts older than `stale_s` lead to no decision. An unresponsive replica forbids steps down for `unresponsive_s`. A
+    replica that could not be scheduled for `unschedulable_s` counts as impossible, and is requested again after
+    `retry_s`.
     """
 
     minimum: int
@@ -35,45 +33,38 @@ class Bounds:
 
     def __post_init__(self) -> None:
         if not 0 <= self.minimum <= self.maximum:
-            raise ValueError(f"least={self.minimum}, most={self.maximum}: allowed: 0 <= least <= most")
+            raise ValueError(f"minimum={self.minimum}, maximum={self.maximum}: allowed: 0 <= minimum <= maximum")
         for name in ("up_per_min", "down_per_min", "stale_s", "unresponsive_s", "unschedulable_s", "retry_s"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}={getattr(self, name)}: allowed: above 0")
 
 
-class Limit(StrEnum):
-    """What kept the number from being what the policy wanted, or kept the policy from being asked."""
+class Limit(Explained):
+    """Why the number is not the policy's, or why the policy was not asked. The sentences are filled in with a decision
+    and its bounds."""
 
-    MIN_REPLICAS = "min_replicas"
-    MAX_REPLICAS = "max_replicas"
-    COST_CEILING = "cost_ceiling"
-    UNSCHEDULABLE = "unschedulable"
-    """More are wanted than there are GPUs, quota or room for: not asked for again until something changes or `retry_s`
-    has passed."""
-    UP_RATE = "up_rate"
-    DOWN_RATE = "down_rate"
-    HELD = "held"
-    """An operator wants at least so many."""
-    PINNED = "pinned"
-    """An operator wants exactly so many."""
-    STALE = "stale"
-    """The scheduler's books are too old to decide by, or nobody keeps them: the number stays."""
-    UNRESPONSIVE = "unresponsive"
-    """A replica does not report: no step down until it does, or is given up."""
-    FORECAST_FAILED = "forecast_failed"
-    """There should be a forecast, and making it failed: no step down until there is one again, since it may be what
-    keeps the number up."""
-    POLICY_FAILED = "policy_failed"
-    """The policy raised, or answered nonsense: the number stays, and an alarm counts it."""
+    MIN_REPLICAS = "min_replicas", "replicas.min is {bounds.minimum}"
+    MAX_REPLICAS = "max_replicas", "replicas.max is {bounds.maximum}"
+    COST_CEILING = "cost_ceiling", "autoscaling.usd_per_hour pays for {bounds.ceiling}"
+    UNSCHEDULABLE = "unschedulable", "there is room for {decision.requested}: no GPU, quota or node for more"
+    """The next attempt is when something changes, or `retry_s` has passed."""
+    UP_RATE = "up_rate", "autoscaling.up_per_minute allows {bounds.up_per_min:g} more in a minute"
+    DOWN_RATE = "down_rate", "autoscaling.down_per_minute allows {bounds.down_per_min:g} fewer in a minute"
+    HELD = "held", "an operator holds at least {decision.requested}"
+    PINNED = "pinned", "an operator pinned {decision.requested}"
+    STALE = "stale", "the owner's state could not be read, or was too old, so the number stayed"
+    UNRESPONSIVE = "unresponsive", "a replica did not report, so no replica was removed"
+    FORECAST_FAILED = "forecast_failed", "the forecast failed, so no replica was removed"
+    """It may be what keeps the number up."""
+    POLICY_FAILED = "policy_failed", "the policy failed ({decision.error}), so the number stayed"
+    """It raised an error or returned an invalid number. An alarm counts it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingDecision:
-    """`desired` by the policy for `policy_reason` (None: it was not asked, or failed), `requested` after all limits;
-    `applied` and `ready` before it.
-
-    `terms`: the policy's quantities. `error`: what a policy that failed said. `concern`: what the policy says that no
-    number of replicas fixes.
+    """`desired`: the policy's number, for `policy_reason` (None: it was not asked, or failed); `requested`: after all
+    limits; `applied`, `ready`: before the decision. `terms`: the policy's quantities. `error`: of a policy that failed.
+    `concern`: what no number of replicas solves, according to the policy.
     """
 
     at_s: float

@@ -1,10 +1,10 @@
-"""The facts of one moment from which a scaling policy decides: the scheduler's snapshot, and what that lacks. Pure
-data: the controller and the simulator make them alike, policies read them, logs keep them (`log/codec.py` has the
-columns that it keeps).
+"""The facts of one moment from which a scaling policy decides: the scheduler's snapshot, and what it lacks. Pure data:
+the controller and the simulator make them in the same way, policies read them, logs store them (`log/codec.py` lists
+the stored columns).
 
-Counts are cumulative since the scheduler's start, so that a policy takes differences over whatever span it likes and a
-lost reading loses nothing. They start again when the scheduler does (`epoch` changes): whoever takes differences looks
-at that first. Work is in prefill tokens: uncached prompt plus weighted expected output, as the scheduler books it.
+Counts are cumulative since the scheduler's start, so a policy takes differences over any span, and a lost reading loses
+nothing. They start again when the scheduler does: check `epoch` before taking a difference. Work is in prefill tokens:
+uncached prompt plus weighted expected output, as the scheduler books it.
 """
 
 import math
@@ -19,17 +19,14 @@ from deployments.scheduling.snapshot import FlowStats
 
 _READY = (ReplicaStatus.READY, ReplicaStatus.EJECTED)
 _ATTAINMENT = 0.99
-"""Of a class that nobody has named."""
+"""Of a class that the spec does not name."""
 _EMPTY = Snapshot((), (), 0, 0, 0, 0, {}, {}, None, None, None, 0.0, (), 0, 0.0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What is expected of the arrival of work: the rate (tokens a second) from `at_s` on in even steps of `step_s`, and
-    its standard error.
-
-    Made outside the policy, from history, and an input of it like any other: a replayed log has it.
-    """
+    """The expected rate of arriving work (tokens a second) from `at_s` on, in even steps of `step_s`, and its standard
+    error. It is made from history, outside the policy; logs store it."""
 
     at_s: float
     step_s: float
@@ -51,11 +48,11 @@ class Forecast:
 class Signals:
     """One moment of one model in one cell.
 
-    `at_s` runs evenly from an arbitrary start, `unix_s` is the time of day; `age_s`: how old the scheduler's `snapshot`
-    was when it was read. `applied`: how many replicas the platform was last told to run; of those, `starting` are not
-    ready yet. `schedulable`: how many could run at most on what there is (None: nobody knows). `attainment`: the share
-    of its requests that each class promises to answer in time. `latencies` and `forecast` are None where the policy
-    asks for none, or nobody made one; `forecast_failed`: there should be a forecast, and making it went wrong.
+    `at_s` is monotonic, `unix_s` is the time of day; `age_s`: the age of the scheduler's `snapshot` when it was read.
+    `applied`: the number of replicas last set on the platform; `starting` of these are not ready yet. `schedulable`:
+    how many could run at most on the existing nodes (None: unknown). `attainment`: the share
+    of its requests that each class is to answer in time. `latencies` and `forecast` are None where the policy
+    asks for none, or nobody made one; `forecast_failed`: a forecast was wanted, and failed.
     """
 
     at_s: float
@@ -96,7 +93,7 @@ class Signals:
 
     @property
     def ready_replicas(self) -> list[ReplicaStats]:
-        """Those that report; one that the scheduler has ejected for being slow counts."""
+        """Those that report, including one that the scheduler has ejected for being slow."""
         return [replica for replica in self.replicas if replica.status in _READY]
 
     @property
@@ -184,5 +181,5 @@ def signals_from(
 
 
 def unseen(at_s: float, unix_s: float, applied: int) -> Signals:
-    """Nobody could read the books: nothing is known but the number of replicas."""
+    """The owner's state could not be read: only the number of replicas is known."""
     return Signals(at_s, unix_s, math.inf, 0, applied, 0, None, _EMPTY, {})

@@ -161,8 +161,8 @@ class Processes:
         self._pool = ProcessPoolExecutor(jobs, context, _begin, (memo, traces, self._reader))
 
     def submit(self, call: str, arguments: tuple[Any, ...]) -> Future[Done]:
-        """Calls a worker's method. Ctrl-C reaches every process of a terminal, so SIGINT is blocked meanwhile: a process
-        that starts for this job inherits that."""
+        """Calls a worker's method. Ctrl-C reaches every process of a terminal, so SIGINT is blocked meanwhile; a
+        process that starts for this job inherits that."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             return self._pool.submit(_do, call, arguments)
