@@ -1,7 +1,7 @@
 """How fast work ends when its client leaves: `python -m benchmarks.serving.cancel`.
 
 Clients leave one after the other at random moments: while they wait in the lane (the engine is kept full by a crowd of
-endless streams), before their first byte (a long prompt is in prefill), and after it. Timed are the gateway's books
+endless streams), before their first byte (a long prompt is in prefill), and after it. Timed are the gateway's counts
 (lane entry, lease), asked for every 5 ms, and what the engine says of itself after each step (told at most every 50 ms;
 no time is made better by that, only worse).
 """
@@ -54,7 +54,7 @@ class CancelTrial:
     meanwhile."""
 
     moment: LeavePoint
-    books_s: float | None
+    state_s: float | None
     engine_s: float | None
     disturbed: bool
 
@@ -69,7 +69,7 @@ class Trials:
         model: str,
         max_model_len: int,
         ids: tuple[int, ...],
-        books: GatewayWatch,
+        watch: GatewayWatch,
         engine: EngineWatch,
         seed: int,
     ) -> None:
@@ -78,7 +78,7 @@ class Trials:
         self._max_model_len = max_model_len
         self._ids = np.array(ids)
         self._rng = np.random.default_rng(seed)
-        self._books = books
+        self._watch = watch
         self._engine = engine
         self.hung_up = 0
 
@@ -94,15 +94,15 @@ class Trials:
     async def queued(self, clients: int) -> list[CancelTrial]:
         """Clients that leave the lane."""
         crowd = self._crowd()
-        while (await self._books.now()).waiting == 0:
+        while (await self._watch.now()).waiting == 0:
             crowd.grow()
             await asyncio.sleep(0.5)
-        base = await self._books.now()
+        base = await self._watch.now()
         trials = []
         for _ in range(clients):
             client = self._client(32, 64)
             await client.open()
-            await self._books.until(lambda books: books.waiting > base.waiting, _PATIENCE_S)
+            await self._watch.until(lambda now: now.waiting > base.waiting, _PATIENCE_S)
             trials.append(await self._leave(client, 0.3, crowd, base, running=None))
         await crowd.disperse()
         self.hung_up += clients + crowd.leaves
@@ -114,7 +114,7 @@ class Trials:
         for _ in range(SLOTS // 2):
             crowd.grow()
         await self._engine.until(lambda load: load.running >= len(crowd), _PATIENCE_S)
-        base = await self._books.now()
+        base = await self._watch.now()
         trials = []
         for number in range(clients):
             early = number % 2 == 0
@@ -133,9 +133,9 @@ class Trials:
         return trials
 
     async def at_rest(self) -> float:
-        """Seconds until books and engine show no work at all, and no KV in use."""
+        """Seconds until gateway and engine show no work at all, and no KV in use."""
         started = time.monotonic()
-        await self._books.until(lambda books: books.waiting == 0 and books.leases == 0, _PATIENCE_S)
+        await self._watch.until(lambda now: now.waiting == 0 and now.leases == 0, _PATIENCE_S)
         await self._engine.until(
             lambda load: load.running == 0 and load.waiting == 0 and load.kv_usage == 0, _PATIENCE_S
         )
@@ -156,9 +156,7 @@ class Trials:
             else LeavePoint.BEFORE_FIRST_BYTE
         )
         left_at = client.leave(abruptly=bool(self._rng.integers(2)))
-        waits = [
-            self._books.until(lambda books: books.waiting <= base.waiting and books.leases <= base.leases, _PATIENCE_S)
-        ]
+        waits = [self._watch.until(lambda now: now.waiting <= base.waiting and now.leases <= base.leases, _PATIENCE_S)]
         if running is not None:
             waits.append(self._engine.until(lambda load: load.running <= running and load.waiting == 0, _PATIENCE_S))
         took_s = [_since(left_at, end) for end in await asyncio.gather(*waits, return_exceptions=True)]
@@ -188,7 +186,7 @@ def main(
     """Time how fast lane entries, leases and engine work end when clients leave."""
     result = run_program(functools.partial(_measure, clients=clients, source=source, seed=seed))
     for moment, found in result["moments"].items():
-        for what in ("books_ms", "engine_ms"):
+        for what in ("state_ms", "engine_ms"):
             if found[what]["count"]:
                 figures = ", ".join(f"{name} {found[what][name]:.0f}" for name in ("p50", "p99", "max"))
                 console.print(
@@ -211,15 +209,15 @@ async def _measure(folder: Path, clients: int, source: str | None, seed: int) ->
         if not isinstance(vocabulary, TokenIds):
             raise NeverError("the endpoint's /tokenize gave no token ids")
         async with aiohttp.ClientSession() as session:
-            books = GatewayWatch(session, side.url, folder)
-            status = await books.report()
+            watch = GatewayWatch(session, side.url, folder)
+            status = await watch.report()
             async with EngineWatch(session, engine_url(status), engine_headers(status)) as engine:
-                trials = Trials(side.url, model.name, model.settings.max_model_len, vocabulary.ids, books, engine, seed)
+                trials = Trials(side.url, model.name, model.settings.max_model_len, vocabulary.ids, watch, engine, seed)
                 ended = await trials.queued(clients // 3)
                 rest_s = [await trials.at_rest()]
                 ended += await trials.running(clients - clients // 3)
                 rest_s.append(await trials.at_rest())
-            endings = (await books.now()).endings
+            endings = (await watch.now()).endings
             counters = await engine_counters(session, status)
     finally:
         await side.server.stop()
@@ -241,10 +239,10 @@ def summarise(trials: list[CancelTrial]) -> dict[str, Any]:
     for moment in LeavePoint:
         taken = [trial for trial in calm if trial.moment is moment]
         moments[moment.value] = {
-            "books_ms": spread(np.array([trial.books_s for trial in taken if trial.books_s is not None])),
+            "state_ms": spread(np.array([trial.state_s for trial in taken if trial.state_s is not None])),
             "engine_ms": spread(np.array([trial.engine_s for trial in taken if trial.engine_s is not None])),
             "never": sum(
-                trial.books_s is None or (trial.engine_s is None and moment is not LeavePoint.QUEUED) for trial in taken
+                trial.state_s is None or (trial.engine_s is None and moment is not LeavePoint.QUEUED) for trial in taken
             ),
         }
     return {"clients": len(trials), "disturbed": len(trials) - len(calm), "moments": moments}

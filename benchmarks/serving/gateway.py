@@ -1,5 +1,5 @@
 """What the benchmarks ask of a running gateway and its engine: status, addresses, counters, and when something happens
-in their books.
+in their counts.
 
 `EngineWatch` reads the engine replica's own feed, which carries vLLM's scheduler statistics after each step (at most
 every 50 ms: times from it are late by up to that). `GatewayWatch` asks the gateway's status every few milliseconds
@@ -25,7 +25,7 @@ _COUNTERS = ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The gateway's books over all models: requests in lanes, leases open, leases ended by way of ending."""
+    """The gateway's counts over all models: requests in lanes, leases open, leases ended by way of ending."""
 
     waiting: int
     leases: int
@@ -43,7 +43,7 @@ async def read_status(session: aiohttp.ClientSession, url: str, folder: Path) ->
 
 
 def counts(status: dict[str, Any]) -> Counts:
-    """The books in a report."""
+    """The counts in a report."""
     endings: dict[str, int] = {}
     for model in status["models"]:
         for ending, count in model["endings"].items():
@@ -135,7 +135,7 @@ class EngineWatch:
 
 
 class GatewayWatch:
-    """The gateway's books, asked for again and again."""
+    """The gateway's counts, polled."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str, folder: Path) -> None:
         self._session = session
@@ -143,7 +143,7 @@ class GatewayWatch:
         self._folder = folder
 
     async def now(self) -> Counts:
-        """The books at this moment."""
+        """The counts at this moment."""
         return counts(await self.report())
 
     async def report(self) -> dict[str, Any]:
@@ -154,9 +154,9 @@ class GatewayWatch:
         """The monotonic time at which an answer of which `holds` is true came. Raises NeverError."""
         deadline = time.monotonic() + timeout_s
         while True:
-            books = await self.now()
-            if holds(books):
+            found = await self.now()
+            if holds(found):
                 return time.monotonic()
             if time.monotonic() > deadline:
-                raise NeverError(f"the gateway's books still show {books} after {timeout_s:g} s")
+                raise NeverError(f"the gateway still shows {found} after {timeout_s:g} s")
             await asyncio.sleep(POLL_S)

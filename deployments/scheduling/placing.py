@@ -147,7 +147,7 @@ class Placing:
         self._lanes = lanes
         self._fleet = fleet
         self._holds = holds
-        self._books = learned_state
+        self._learned = learned_state
         self.rate = rate
         self._forecasts = forecasts
         self._decided = decided
@@ -223,7 +223,7 @@ class Placing:
         fitting = self._fleet.fitting(job)
         if isinstance(fitting, WaitReason):
             return fitting
-        prefixes = self._books.prefixes
+        prefixes = self._learned.prefixes
         warm_ids = prefixes.longest(job.request.prefix)[1] if job.request.prefix else ()
         warm = [
             r
@@ -237,7 +237,7 @@ class Placing:
     ) -> None:
         """First all that is computed, then the books and what is handed over, then what is learned from it."""
         request, promoted = job.request, job.promoted_s is not None
-        prefill = uncached_tokens(job, replica, self._books.prefixes) if request.prefix else job.prefill_tokens
+        prefill = uncached_tokens(job, replica, self._learned.prefixes) if request.prefix else job.prefill_tokens
         attempt, lease_id = request.attempts + job.attempt + 1, self._next_lease + 1
         lease = Lease(
             lease_id, request, replica.replica_id, now, attempt, prefill, job.kv_tokens, job.output_tokens, job.home
@@ -255,7 +255,7 @@ class Placing:
         self.promoted += promoted and job.attempt == 1
         self._to_learn.append(learned)
         if request.prefix:
-            self._books.prefixes.add(
+            self._learned.prefixes.add(
                 request.prefix, replica.replica_id, replica.capacity.kv_tokens // max(1, request.chunk_tokens)
             )
 

@@ -88,7 +88,7 @@ class ScalingLoop:
         self._started = 0
         span_s = scaling.autoscaler.policy.latency_span_s
         self.watch = LatencyWatch(span_s) if span_s > 0 else None
-        self._books = FaultyFacts(scaling.faults.silences, cell)
+        self._faulty = FaultyFacts(scaling.faults.silences, cell)
         for write in scaling.faults.writes:
             cell.at(write.at_s, lambda now, write=write: self._written(write, now))  # type: ignore[misc]
         cell.at(0.0, self._tick)
@@ -123,7 +123,7 @@ class ScalingLoop:
         )
         if forecaster is not None:
             forecaster.look(signals)
-        return self._books.shown(signals)
+        return self._faulty.shown(signals)
 
     def _written(self, write: Write, now: float) -> None:
         self._apply(write.replicas - len(self._cell.fleet.staying), now)

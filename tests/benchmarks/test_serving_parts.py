@@ -149,7 +149,7 @@ def test_a_client_that_left_is_summed_up_by_its_moment() -> None:
     ]
     found = summarise(trials)
     assert (found["clients"], found["disturbed"]) == (4, 1)
-    assert found["moments"]["queued"]["books_ms"]["max"] == 10
+    assert found["moments"]["queued"]["state_ms"]["max"] == 10
     assert found["moments"]["queued"]["never"] == 0
     assert found["moments"]["before the first byte"]["never"] == 1
     assert found["moments"]["after the first byte"]["engine_ms"]["p50"] == 200

@@ -46,7 +46,7 @@ class Peers:
             return None
 
 
-_NO_BOOKS: dict[str, Any] = {
+_NO_STATE: dict[str, Any] = {
     "epoch": None,
     "reconciled": 0,
     "lanes": [],
@@ -80,7 +80,7 @@ def merged(here: dict[str, Any], others: list[dict[str, Any]]) -> dict[str, Any]
 def _model(name: str, reports: list[dict[str, Any]]) -> dict[str, Any]:
     parts = [model for report in reports for model in report["models"] if model["name"] == name]
     owned = [part for part in parts if part["owner"] is not None]
-    scaling_facts = max(owned, key=lambda part: part["epoch"]) if owned else {**_NO_BOOKS, **parts[0]}
+    scaling_facts = max(owned, key=lambda part: part["epoch"]) if owned else {**_NO_STATE, **parts[0]}
     sums = {key: sum(part[key] for part in parts) for key in ("under_way", "handed_on", "lost_requests", "lost_tokens")}
     kept = {key: value for key, value in scaling_facts.items() if key != "ttft"}
     return {**kept, **sums, "ttft_ms": _quantiles([part["ttft"] for part in parts])}

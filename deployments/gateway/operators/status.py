@@ -122,14 +122,14 @@ class Status:
             "handed_on": dispatcher.handed_on,
             "lost_requests": dispatcher.losses.requests,
             "lost_tokens": dispatcher.losses.tokens,
-            **(self._books(dispatcher, snapshot) if snapshot is not None else {"owner": None}),
+            **(self._model_state(dispatcher, snapshot) if snapshot is not None else {"owner": None}),
         }
 
     def _overdue_s(self, name: str) -> float | None:
         spec = self._service.spec
         return self._announced.scaling.overdue_s(name, spec.autoscaling_of(spec.model(name)).period_s, time.time())
 
-    def _books(self, dispatcher: Dispatcher, snapshot: Snapshot) -> dict[str, Any]:
+    def _model_state(self, dispatcher: Dispatcher, snapshot: Snapshot) -> dict[str, Any]:
         own = dispatcher.own
         return {
             "owner": self._peers.gateway_id,
