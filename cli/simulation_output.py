@@ -12,7 +12,8 @@ from rich.table import Table
 from cli.console import console
 from cli.options import show_changes, show_unmodelled
 from deployments.engine_model.cost_file import CostFile
-from planning.answer import NEIGHBOUR_COLUMNS, Answer, neighbour_rows, with_range
+from planning.answer import NEIGHBOUR_COLUMNS, Answer, Variant, neighbour_rows, with_range
+from planning.report.words import duration
 from planning.simulation import Simulation
 from planning.simulator.outcome import SimulationOutcome, rejections_of
 from planning.unmodelled import unmodelled
@@ -59,6 +60,8 @@ def _as_json(case: Simulation, cost: CostFile, out: SimulationOutcome, answer: A
         "simulated_s": out.ended_s,
         "preemptions": out.preemptions,
         "itl_s": {f"p{100 * share:g}": value for share, value in out.itl_s.items()},
+        "prefix_hits": None if np.isnan(out.prefix_hits) else out.prefix_hits,
+        "classes": [one.as_json() for one in answer.runs[Variant.THIS].classes],
         "lanes": answer.lanes_as_json(),
         "replica_hours": {"value": out.replica_s / 3600, "range": None if answer.hours is None else list(answer.hours)},
         "neighbours": answer.neighbours_as_json(),
@@ -90,6 +93,7 @@ def _show_lines(what: str, cost: CostFile, out: SimulationOutcome, answer: Answe
     if answer.costs is not None:
         console.print(escape(f"all requests: {_ranged(answer)}"))
         console.print(f"  the range: {answer.costs}; the same traffic with the costs at both ends")
+    _show_tokens(out, answer)
     rests = {
         "measured": "measured on this engine",
         "profile": "from a profile of the model's layers",
@@ -97,6 +101,16 @@ def _show_lines(what: str, cost: CostFile, out: SimulationOutcome, answer: Answe
     }
     error = "" if cost.error is None else f", its step times off by {cost.error:.1%} on average"
     console.print(f"costs: {rests[cost.basis]} ({cost.hardware}){error}")
+
+
+def _show_tokens(out: SimulationOutcome, answer: Answer) -> None:
+    """The time between tokens, what of it was within the classes' `itl_ms`, and prefix hits."""
+    quantiles = ", ".join(f"p{100 * share:g} {duration(value)}" for share, value in out.itl_s.items())
+    classes = (one for one in answer.runs[Variant.THIS].classes if not np.isnan(one.itl_in_time))
+    within = "".join(f"; within itl_ms: {one.name} {one.itl_in_time:.2%}" for one in classes)
+    hits = f"; prefix hits: {out.prefix_hits:.1%} of the prompt tokens" if out.cached_tokens.any() else ""
+    if quantiles:
+        console.print(f"time between tokens: {quantiles}{within}{hits}")
 
 
 def _ranged(answer: Answer) -> str:

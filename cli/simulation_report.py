@@ -88,7 +88,8 @@ def save_report(
         render,
     )  # plotly takes a second to import, which other commands need not wait for
 
-    run = describe(out, work, lanes, samples, counts_of(out.lifetimes), scalings(out))
+    itl_s = {target.name: target.itl_ms / 1e3 for target in facts.targets if target.itl_ms is not None}
+    run = describe(out, work, lanes, samples, counts_of(out.lifetimes), scalings(out), itl_s)
     try:
         write_report(path, render(run, facts))
     except ReportFileError as error:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isnan
 from typing import Any
 
 from autoscaling.forecast.forecaster import make_forecaster
@@ -42,12 +43,15 @@ class RunFigures:
     classes: tuple[ClassShare, ...]
     replica_hours: float
     itl_s: Mapping[float, float]
+    prefix_hits: float
+    """The share of the prefilled prompt tokens that prefix caches held; NaN where nothing was prefilled."""
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, of all requests."""
         return self.lines[-1].as_json() | {
-            "by_class": {one.name: one.in_time for one in self.classes},
+            "classes": [one.as_json() for one in self.classes],
             "replica_hours": self.replica_hours,
+            "prefix_hits": None if isnan(self.prefix_hits) else self.prefix_hits,
         }
 
 
@@ -69,6 +73,11 @@ class Simulation:
     def lanes(self) -> list[str]:
         """The names of the spec's lanes, the shortest first."""
         return [lane.name for lane in self.spec.lanes]
+
+    @property
+    def itl_s(self) -> dict[str, float]:
+        """The time between tokens that classes of the spec aim at, by name."""
+        return {one.name: one.itl_ms / 1e3 for one in self.spec.classes if one.itl_ms is not None}
 
     def scaling(self) -> SimulatedScaling | None:
         """The policy and its bounds, new; None where the number of replicas is fixed. Raises PolicyError."""
@@ -108,9 +117,10 @@ class Simulation:
         slo_s = self.work.ttft_slo_s
         return RunFigures(
             tuple(figures_of(out, slo_s, self.lanes, self.work.rejected)),
-            class_shares(out, slo_s, self.work.traffic_class),
+            class_shares(out, slo_s, self.work.traffic_class, self.itl_s),
             out.replica_s / 3600,
             out.itl_s,
+            out.prefix_hits,
         )
 
     def scored(self, out: SimulationOutcome) -> Score:

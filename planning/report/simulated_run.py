@@ -6,6 +6,7 @@ Pure.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 
 import numpy as np
 
@@ -223,12 +224,20 @@ def describe(
     samples: Samples,
     replicas: Sequence[ReplicaCount],
     decided: Sequence[DecisionCount] = (),
+    itl_s: Mapping[str, float] = MappingProxyType({}),
 ) -> ReportedRun:
-    """`decided`: decisions beyond the scheduler's own, such as those of an autoscaler."""
-    slo_s = work.ttft_slo_s
-    line = timeline(out, slo_s, lanes, samples, replicas)
+    """`decided`: decisions beyond the scheduler's own, such as those of an autoscaler. `itl_s`: the time between tokens
+    that classes aim at."""
+    slo_s, tpot = work.ttft_slo_s, out.tpot_s
+    names = np.array(work.traffic_class, dtype=object).astype(str)
+    met = {
+        name: np.where((names == name) & ~np.isnan(tpot), np.where(tpot <= bound, 1.0, 0.0), np.nan)
+        for name, bound in itl_s.items()
+        if (names == name).any()
+    }
+    line = timeline(out, slo_s, lanes, samples, replicas, itl_in_time=met)
     minutes = timeline(out, slo_s, lanes, samples, replicas, slices_for(run_length_s(out)))
     lines = tuple(figures_of(out, slo_s, lanes, work.rejected))
     all_decided = sorted((*decided, *decisions(out, lanes, line.bins)), key=lambda one: one.at_s)
-    classes = class_shares(out, slo_s, work.traffic_class)
+    classes = class_shares(out, slo_s, work.traffic_class, itl_s)
     return ReportedRun(out, lines, classes, line, minutes, worst(minutes), tuple(all_decided))

@@ -13,6 +13,7 @@ from planning.report.figures import Panel, clock_for
 from planning.report.layout import in_script, laid_out
 from planning.report.simulated_run import WAITED_FOR, ReportedRun, Slice, held_up_by
 from planning.report.simulation_panels import capacity_panel, latency_panel, money_panel, queue_panel, service_panel
+from planning.report.token_panel import tokens_panel
 from planning.report.words import Card, at, attained, bound, duration, percent
 from planning.simulator.outcome import ClassShare
 from planning.uncertainty import Range
@@ -135,7 +136,11 @@ def cards(run: ReportedRun, facts: RunFacts) -> tuple[Card, ...]:
             duration(whole.tpot_p50_ms / 1e3),
             f"time between tokens p99 {duration(out.itl_s.get(0.99, np.nan))}",
         ),
-        Card("Output tokens", f"{millions:,.2f} million", f"{out.preemptions:,} preemptions"),
+        Card(
+            "Output tokens",
+            f"{millions:,.2f} million",
+            f"{out.preemptions:,} preemptions; prefix hits: {percent(out.prefix_hits, 1)} of the prompt tokens",
+        ),
         Card(facts.price.hours, f"{hours:,.2f}", f"{at(run.line.length_s)} simulated"),
         Card("Cost", "no price given", "--price-per-gpu-hour")
         if usd is None
@@ -207,6 +212,7 @@ def panels(run: ReportedRun, facts: RunFacts) -> tuple[Panel, ...]:
         latency_panel(line, [target for target in facts.targets if target.name in present], clock),
         queue_panel(line, clock),
         service_panel(line, clock),
+        tokens_panel(line, facts.targets, clock),
         capacity_panel(line, facts, clock),
         money_panel(line, facts.price, clock),
         events_panel(line, run.decided, clock),

@@ -273,6 +273,7 @@ class CellSimulator:
             if running.replica.serves:
                 out.first_s[running.index] = now
                 out.engine_queued_s[running.index] = sequence.queued_s
+                out.cached_tokens[running.index] = sequence.cached
                 if self._watch is not None:
                     self._watch.first_token(now, now - out.arrived_s[running.index])
                 scheduler.first_token(running.lease, now)

@@ -2,7 +2,7 @@
 dashboard would show them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
@@ -59,6 +59,8 @@ class SimulationOutcome:
     """Of the replicas, in the order in which they started."""
     scalings: tuple[ScalingDecision, ...] = ()
     """What the autoscaler decided: what changed the number of replicas, its reason or the policy's concern."""
+    cached_tokens: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Of each prompt, those that its engine's prefix cache held."""
 
     @classmethod
     def empty(
@@ -87,7 +89,7 @@ class SimulationOutcome:
             unknown(),
             unknown(),
         )
-        return cls(arrived_s, prompt_tokens, output_tokens, *columns)
+        return cls(arrived_s, prompt_tokens, output_tokens, *columns, cached_tokens=np.zeros(count, dtype=np.int64))
 
     @property
     def rejected(self) -> NDArray[np.bool_]:
@@ -116,6 +118,12 @@ class SimulationOutcome:
         with np.errstate(divide="ignore", invalid="ignore"):
             tpot: Column = np.where(after_first > 0, (self.finished_s - self.first_s) / after_first, np.nan)
         return tpot
+
+    @property
+    def prefix_hits(self) -> float:
+        """The share of the prefilled prompt tokens that prefix caches held; NaN where nothing was prefilled."""
+        tokens = float(self.prompt_tokens[~np.isnan(self.first_s)].sum())
+        return float(self.cached_tokens.sum()) / tokens if tokens else math.nan
 
     @property
     def e2e_s(self) -> Column:
@@ -188,21 +196,34 @@ def figures_of(
 
 @dataclass(frozen=True, slots=True)
 class ClassShare:
-    """A traffic class of a run: its requests, and the share of them in time."""
+    """A traffic class of a run: its requests, and the share of them in time. `itl_in_time`: the share of its answers of
+    more than one token whose mean time between tokens was within the class's `itl_ms`; NaN without answers, or without
+    `itl_ms`."""
 
     name: str
     requests: int
     in_time: float
+    itl_in_time: float = math.nan
+
+    def as_json(self) -> dict[str, object]:
+        """Plain values; what does not exist is None."""
+        return asdict(self) | {"itl_in_time": None if math.isnan(self.itl_in_time) else self.itl_in_time}
 
 
-def class_shares(out: SimulationOutcome, slo_s: Column, classes: WorkloadColumn[str]) -> tuple[ClassShare, ...]:
-    """The traffic classes of a run, by name; `classes` is that of each request."""
-    in_time = np.nan_to_num(out.ttft_s, nan=np.inf) <= slo_s
+def class_shares(
+    out: SimulationOutcome, slo_s: Column, classes: WorkloadColumn[str], itl_s: Mapping[str, float]
+) -> tuple[ClassShare, ...]:
+    """The traffic classes of a run, by name; `classes` is that of each request, `itl_s` the time between tokens that
+    some aim at."""
+    in_time, tpot = np.nan_to_num(out.ttft_s, nan=np.inf) <= slo_s, out.tpot_s
     names, number = np.unique(np.array(classes, dtype=object).astype(str), return_inverse=True)
-    shares = (in_time[number == index] for index in range(len(names)))
-    return tuple(
-        ClassShare(str(name), len(share), float(share.mean())) for name, share in zip(names, shares, strict=True)
-    )
+    found = []
+    for index, name in enumerate(map(str, names)):
+        own = number == index
+        answered = tpot[own & ~np.isnan(tpot)]
+        even = float((answered <= itl_s[name]).mean()) if name in itl_s and len(answered) else math.nan
+        found.append(ClassShare(name, int(own.sum()), float(in_time[own].mean()), even))
+    return tuple(found)
 
 
 def rejections_of(out: SimulationOutcome) -> dict[str, int]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from deployments.engine_model.sequence import ItlHistogram
 from deployments.scheduling import WaitReason
 from planning.simulator.bins import Column
 from planning.simulator.fleet import SimulatedCell
@@ -33,6 +34,8 @@ class Samples:
     preemptions: Column
     """So far."""
     waits: tuple[tuple[tuple[str, WaitReason], ...], ...]
+    gaps: tuple[dict[int, int], ...] = ()
+    """So far, of all engines: how many times between tokens there were in each bin of `ItlHistogram`."""
 
 
 class Sampler:
@@ -43,15 +46,17 @@ class Sampler:
         self._next_s = 0.0
         self._rows: list[tuple[float, ...]] = []
         self._waits: list[tuple[tuple[str, WaitReason], ...]] = []
+        self._gaps: list[dict[int, int]] = []
 
     def take(self, cell: SimulatedCell, until_s: float) -> float:
         """Takes the samples that are due before `until_s`, until which nothing changes. Returns when the next is
         due."""
-        state, waits = _state(cell), cell.scheduler.head_waits()
+        state, waits, gaps = _state(cell), cell.scheduler.head_waits(), _gaps(cell)
         ends = until_s == float("inf")
         while self._next_s < until_s:
             self._rows.append((self._next_s, *state))
             self._waits.append(waits)
+            self._gaps.append(gaps)
             self._next_s += self._period_s
             if len(self._rows) >= 2 * FEWEST:
                 self._thin()
@@ -62,13 +67,21 @@ class Sampler:
     def samples(self) -> Samples:
         """What was seen so far."""
         at_s, running, inside, kv_mean, kv_max, preemptions = np.array(self._rows, dtype=np.float64).reshape(-1, 6).T
-        return Samples(at_s, running, inside, kv_mean, kv_max, preemptions, tuple(self._waits))
+        return Samples(at_s, running, inside, kv_mean, kv_max, preemptions, tuple(self._waits), tuple(self._gaps))
 
     def _thin(self) -> None:
         self._rows = self._rows[::2]
         self._waits = self._waits[::2]
+        self._gaps = self._gaps[::2]
         self._period_s *= 2
         self._next_s = self._rows[-1][0] + self._period_s
+
+
+def _gaps(cell: SimulatedCell) -> dict[int, int]:
+    total = ItlHistogram()
+    for replica in cell.fleet.replicas:
+        total.merge(replica.engine.itl)
+    return total.counts
 
 
 def _state(cell: SimulatedCell) -> tuple[float, ...]:

@@ -13,6 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from deployments.engine_model.sequence import ItlHistogram
 from deployments.scheduling import WaitReason
 from planning.simulator.bins import Bins, Column, Counts, bins_for
 from planning.simulator.outcome import Life, SimulationOutcome
@@ -113,6 +114,11 @@ class CellLine:
     kv_mean: Column
     kv_max: Column
     preemptions: Column
+    itl_p50_s: Column
+    itl_p99_s: Column
+    """Of the times between tokens that ended in the bin, over all engines; NaN where none did."""
+    prefix_hits: Column
+    """The share of the prompt tokens prefilled in the bin that prefix caches held; NaN where none were."""
     finished: Counts
     prompt_tokens_offered: Column
     output_tokens_offered: Column
@@ -133,6 +139,9 @@ class Timeline:
     lanes: tuple[LaneLine, ...]
     cell: CellLine
     waits: Mapping[tuple[str, WaitReason], Column]
+    itl_in_time: Mapping[str, Column]
+    """By class that aims at a time between tokens: of the answers that ended in the bin, the share that met it on
+    average; NaN where none ended."""
 
 
 def timeline(
@@ -142,12 +151,23 @@ def timeline(
     samples: Samples,
     replicas: Sequence[ReplicaCount],
     bins: Bins | None = None,
+    itl_in_time: Mapping[str, Column] | None = None,
 ) -> Timeline:
-    """The run over time; `slo_s` is each request's TTFT SLO. `bins` default to some hundreds over the run."""
+    """The run over time; `slo_s` is each request's TTFT SLO. `bins` default to some hundreds over the run.
+    `itl_in_time`: by class, 1 for each answer within the class's time between tokens, 0 for others, NaN for none."""
     length_s = run_length_s(out)
     bins = bins or bins_for(length_s)
     lines = tuple(_lane(name, out, slo_s, bins, number) for number, name in enumerate(lanes))
-    return Timeline(bins, length_s, lines, _cell(out, samples, replicas, bins, length_s), _waits(samples, bins))
+    cell = _cell(out, samples, replicas, bins, length_s)
+    met = {name: _means(out.finished_s, column, bins) for name, column in (itl_in_time or {}).items()}
+    return Timeline(bins, length_s, lines, cell, _waits(samples, bins), met)
+
+
+def _means(times_s: Column, values: Column, bins: Bins) -> Column:
+    """The mean of the values in each bin, without those that are NaN; NaN where there is none."""
+    count = bins.sums(times_s, np.where(np.isnan(values), np.nan, 1.0))
+    means: Column = np.divide(bins.sums(times_s, values), count, out=np.full(bins.count, np.nan), where=count > 0)
+    return means
 
 
 def run_length_s(out: SimulationOutcome) -> float:
@@ -200,6 +220,8 @@ def _cell(
         bins.means(at_s, samples.kv_mean),
         bins.maximum(at_s, samples.kv_max),
         np.diff(so_far, prepend=0.0),
+        *_itl(samples, bins),
+        _prefix_hits(out, bins),
         bins.counts(out.finished_s),
         bins.sums(out.arrived_s, prompt),
         bins.sums(out.arrived_s, output),
@@ -208,6 +230,28 @@ def _cell(
         {state: mean_counts(replicas, state, bins) for state in STATES},
         sum((replica_seconds(replicas, state, until_s) for state in STATES), np.zeros(bins.count)) / 3600,
     )
+
+
+def _itl(samples: Samples, bins: Bins) -> tuple[Column, Column]:
+    """The p50 and p99 of the times between tokens, from how many there were by the end of each bin."""
+    last = np.searchsorted(samples.at_s, bins.edges_s[1:], side="right") - 1
+    p50, p99 = np.full(bins.count, np.nan), np.full(bins.count, np.nan)
+    before: dict[int, int] = {}
+    for number, index in enumerate(last.tolist()):
+        so_far = samples.gaps[index] if 0 <= index < len(samples.gaps) else before
+        new = ItlHistogram()
+        new.counts = {gap: count - before.get(gap, 0) for gap, count in so_far.items() if count > before.get(gap, 0)}
+        p50[number], p99[number] = new.quantile(0.5), new.quantile(0.99)
+        before = so_far
+    return p50, p99
+
+
+def _prefix_hits(out: SimulationOutcome, bins: Bins) -> Column:
+    answered = ~np.isnan(out.first_s)
+    prompt = bins.sums(out.first_s, np.where(answered, out.prompt_tokens, 0).astype(np.float64))
+    cached = bins.sums(out.first_s, out.cached_tokens.astype(np.float64))
+    hits: Column = np.divide(cached, prompt, out=np.full(bins.count, np.nan), where=prompt > 0)
+    return hits
 
 
 def _waits(samples: Samples, bins: Bins) -> dict[tuple[str, WaitReason], Column]:

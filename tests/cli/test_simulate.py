@@ -69,6 +69,33 @@ def test_more_load_waits_longer_and_more_replicas_wait_less(files: tuple[str, st
     assert p99("--load-scale", "4") > 2 * p99("--load-scale", "4", "--replicas", "8")
 
 
+@pytest.mark.whole
+def test_prefix_hits_and_times_between_tokens_are_told(files: tuple[str, str], tmp_path: Path) -> None:
+    traffic, spec, page = tmp_path / "traffic.yaml", tmp_path / "spec.yaml", tmp_path / "report.html"
+    traffic.write_text(
+        "duration_s: 60\nstreams: [{name: a, rate: {per_s: 4}, prompt: 60, output: 9, classes: [{name: batch}], "
+        "prefix: {count: 2, tokens: 512}}]\n"
+    )
+    classes = "classes: [{name: interactive, ttft_ms: 500}, {name: batch, ttft_ms: 30000, itl_ms: 50}]\n"
+    spec.write_text(re.sub(r"(?m)^classes:\n(?:[ -].*\n)+", "", Path(SPEC).read_text(encoding="utf-8")) + classes)
+    arguments = (str(spec), "--trace", str(traffic), "--costs", files[1])
+    report = json.loads(run(*arguments, "--json", "--report", str(page)).stdout)
+    assert 0.7 < report["prefix_hits"] < 0.9  # all but the first of two prompts of 512 tokens find it
+    assert [(one["name"], one["itl_in_time"]) for one in report["classes"]] == [("batch", 1.0)]
+    shown = run(*arguments).output
+    assert "within itl_ms: batch 100.00%" in shown
+    assert f"prefix hits: {report['prefix_hits']:.1%} of the prompt tokens" in shown
+    figures = dict(
+        re.findall(r'class="figure" data-plot="(.*?)-plot">(.*?)</script>', page.read_text(), flags=re.DOTALL)
+    )
+    assert {trace["name"] for trace in json.loads(figures["tokens"])["data"]} == {
+        "p50",
+        "p99",
+        "batch met",
+        "prefix hits",
+    }
+
+
 def test_a_traffic_file_is_simulated_with_its_classes(files: tuple[str, str], tmp_path: Path) -> None:
     traffic = tmp_path / "traffic.yaml"
     text = (

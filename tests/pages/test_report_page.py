@@ -27,9 +27,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_figure_is_drawn_and_the_console_is_clean(page: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
     seen = browse(tmp_path, page, *options, "--dump-dom")
     assert "CONSOLE" not in seen.stderr
-    assert 'data-drawn="6"' in seen.stdout
+    assert 'data-drawn="7"' in seen.stdout
     plots = re.split(r'class="plot js-plotly-plot"', seen.stdout)[1:]
-    assert len(plots) == 6
+    assert len(plots) == 7
     for plot in plots:
         assert "main-svg" in plot
         assert re.search(r'class="(scatterlayer|barlayer|heatmaplayer) mlayer"><g', plot)

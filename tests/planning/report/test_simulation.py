@@ -70,7 +70,7 @@ def test_every_figure_is_whole_and_every_colour_has_its_dark_one(page: str) -> N
         r'<script type="application/json" class="figure" data-plot="(.*?)">(.*?)</script>', page, flags=re.DOTALL
     )
     assert [name for name, _ in figures] == [
-        f"{key}-plot" for key in ("ttft", "queue", "service", "capacity", "cost", "decisions")
+        f"{key}-plot" for key in ("ttft", "queue", "service", "tokens", "capacity", "cost", "decisions")
     ]
     for name, text in figures:
         figure = json.loads(text)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from deployments.scheduling import LanePolicy, SchedulingPolicy
 from planning.report.simulated_run import DecisionKind, decisions, slices_for, worst
+from planning.simulator.bins import Bins
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.sampler import FEWEST, Sampler, Samples
@@ -75,6 +76,32 @@ def test_the_samples_are_the_cells_own_and_change_nothing() -> None:
     assert {lane for lane, _ in line.waits} <= {*NAMES, "promoted"}
     assert all(0 <= share.min() <= share.max() <= 1 for share in line.waits.values())
     assert any(share.any() for share in line.waits.values())
+
+
+def test_times_between_tokens_over_time_are_those_of_the_run() -> None:
+    work = workload(600, 60.0)
+    out, samples, line = line_of(work)
+    cell = line.cell
+    known = ~np.isnan(cell.itl_p50_s)
+    assert known.sum() > 5
+    assert (cell.itl_p50_s[known] <= cell.itl_p99_s[known]).all()
+    assert cell.itl_p50_s[known].min() <= out.itl_s[0.5] <= cell.itl_p50_s[known].max()
+    assert sum(samples.gaps[-1].values()) <= (work.output_tokens - 1).sum()
+    whole = timeline(out, work.ttft_slo_s, NAMES, samples, [ReplicaCount(0, 2)], Bins(1e6, 1))
+    assert whole.cell.itl_p99_s[0] == pytest.approx(out.itl_s[0.99], rel=0.05)
+
+
+def test_prefix_hits_and_met_times_between_tokens_are_means_by_bin() -> None:
+    work = workload(200, 40.0)
+    out, samples, _ = line_of(work)
+    out.cached_tokens = out.prompt_tokens // 2
+    met = np.where(np.isnan(out.tpot_s), np.nan, np.where(out.tpot_s <= np.nanmedian(out.tpot_s), 1.0, 0.0))
+    line = timeline(
+        out, work.ttft_slo_s, NAMES, samples, [ReplicaCount(0, 2)], Bins(1e6, 1), {"batch": met, "none": met * np.nan}
+    )
+    assert line.cell.prefix_hits[0] == pytest.approx(out.prefix_hits) == pytest.approx(0.5, abs=0.01)
+    assert line.itl_in_time["batch"][0] == pytest.approx(np.nanmean(met))
+    assert np.isnan(line.itl_in_time["none"][0])
 
 
 def test_a_long_run_has_no_more_samples_than_a_short_one_has_at_most() -> None:
