@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 TABLES = ROOT.parent / "shared" / "data" / "hardware" / "kernels"
 FILES = {"a100_sxm": "a100-80g", "h100_sxm": "h100", "l40s": "l40s", "rtx_pro_6000_server": "rtx-pro-6000"}
 ROWS = (1, 4, 16, 32, 64, 128, 256, 512, 1_024, 2_048, 4_096, 8_192)
-LEAST_WEIGHTS, LARGEST_SIDE = 8 << 20, 32_768
+MIN_WEIGHTS, LARGEST_SIDE = 8 << 20, 32_768
 """Smaller matrices stay in a GPU's cache while they are measured, which those of a model do not."""
 SHIPPED = (kernels.LAUNCH_S * 1e6, kernels.MEMORY, kernels.COMPUTE, kernels.BLEND, kernels.ROWS)
 ELEMENT = 2
@@ -49,7 +49,7 @@ def read_products(folder: Path, name: str) -> Products:
     chosen = table[
         (table.gemm_dtype == "bfloat16")
         & table.m.isin(ROWS)
-        & (table.n * table.k >= LEAST_WEIGHTS)
+        & (table.n * table.k >= MIN_WEIGHTS)
         & (table.n <= LARGEST_SIDE)
         & (table.k <= LARGEST_SIDE)
     ]
@@ -60,11 +60,11 @@ def read_products(folder: Path, name: str) -> Products:
 
 def predicted(constants: Iterable[float], products: Products) -> Floats:
     """`kernels.Roof.matrix_s` and a launch, with these constants instead of the shipped ones."""
-    launch_us, memory, compute, blend, least_rows = constants
+    launch_us, memory, compute, blend, min_rows = constants
     rows, outputs, inputs, gpu = products.rows, products.outputs, products.inputs, products.gpu
     moved = ELEMENT * (inputs * outputs + rows * (inputs + outputs))
     read_s = moved / (memory * gpu.memory_bytes_per_s)
-    compute_s = 2 * np.maximum(rows, least_rows) * inputs * outputs / (compute * gpu.bf16_flops)
+    compute_s = 2 * np.maximum(rows, min_rows) * inputs * outputs / (compute * gpu.bf16_flops)
     seconds: Floats = 1e-6 * launch_us + (read_s**blend + compute_s**blend) ** (1 / blend)
     return seconds
 

@@ -65,7 +65,7 @@ def facts_of(
         published=None if published_error is None else read_published(published_error),
         scaling=case.in_words() if case.scales else None,
         changes=case.work.changes,
-        unmodelled=unmodelled(model),
+        unmodelled=unmodelled(model, cost),
         answer=answer,
     )
 

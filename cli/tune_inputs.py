@@ -51,7 +51,7 @@ class Inputs:
     def as_json(self) -> dict[str, object]:
         """What is not modelled, and what was changed in the traffic."""
         return {
-            "not_modelled": [one.as_json() for one in unmodelled(self.model)],
+            "not_modelled": [one.as_json() for one in unmodelled(self.model, self.cost)],
             "changes": [change.as_json() for change in self.case.work.changes],
             "history_changes": [change.as_json() for change in self.history_changes],
         }

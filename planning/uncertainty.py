@@ -7,43 +7,32 @@ believing the file, as they would live.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from cluster.spec import Model, Pool
-from deployments.engine_model.cost_file import CostFile
+from deployments.engine_model.cost_file import CostBasis, CostFile
 from deployments.engine_model.fits import names_accelerator
 from planning.simulator.outcome import Figures
 
-
-class CostOrigin(StrEnum):
-    """What the costs rest on, as seen from the spec."""
-
-    CALIBRATED = "calibrated here"
-    PROFILE = "profile of this GPU"
-    OTHER_PROFILE = "profile of another GPU"
-    DATA_SHEET = "data sheet"
-
-
-RELATIVE_RANGE: Mapping[CostOrigin, float] = {
-    CostOrigin.CALIBRATED: 0.05,
-    CostOrigin.PROFILE: 0.10,
-    CostOrigin.OTHER_PROFILE: 0.25,
-    CostOrigin.DATA_SHEET: 0.40,
+RELATIVE_RANGE: Mapping[CostBasis, float] = {
+    CostBasis.CALIBRATED: 0.05,
+    CostBasis.PROFILE: 0.10,
+    CostBasis.OTHER_PROFILE: 0.25,
+    CostBasis.DATA_SHEET: 0.40,
 }
-"""By how much the time of a step may be off either way (docs/simulator.md says what each rests on)."""
+"""By how much the time of a step may be off either way where the file does not name the sources of its parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostRange:
     """The true costs likely lie between `low` and `high` times those of the file."""
 
-    origin: CostOrigin
+    origin: CostBasis
     low: float
     high: float
 
     def __str__(self) -> str:
         return (
-            f"costs from a {self.origin}" if self.origin is not CostOrigin.CALIBRATED else "costs calibrated here"
+            f"costs from a {self.origin}" if self.origin is not CostBasis.CALIBRATED else "costs calibrated here"
         ) + f", likely {_percent(self.low)} to {_percent(self.high)}"
 
     def as_json(self) -> dict[str, object]:
@@ -59,16 +48,19 @@ def cost_range(cost: CostFile, model: Model, pool: Pool) -> CostRange:
     """How far the costs may be off for that model on that pool's GPUs."""
     origin = _origin(cost, model, pool)
     relative = RELATIVE_RANGE[origin]
-    return CostRange(origin, 1 - relative, 1 + relative)
+    low, high = 1 - relative, 1 + relative
+    if cost.sources and origin is not CostBasis.OTHER_PROFILE:
+        low, high = cost.likely()
+    return CostRange(origin, low, high)
 
 
-def _origin(cost: CostFile, model: Model, pool: Pool) -> CostOrigin:
+def _origin(cost: CostFile, model: Model, pool: Pool) -> CostBasis:
     if cost.basis == "roofline":
-        return CostOrigin.DATA_SHEET
+        return CostBasis.DATA_SHEET
     if cost.basis == "measured" and cost.model == model.name:
-        return CostOrigin.CALIBRATED
+        return CostBasis.CALIBRATED
     elsewhere = pool.accelerator != "cpu" and not names_accelerator(cost.hardware, pool.accelerator)
-    return CostOrigin.OTHER_PROFILE if elsewhere or cost.model != model.name else CostOrigin.PROFILE
+    return CostBasis.OTHER_PROFILE if elsewhere or cost.model != model.name else CostBasis.PROFILE
 
 
 Range = tuple[float, float]

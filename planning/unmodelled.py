@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cluster.spec import Model
+from deployments.engine_model.cost_file import CostFile
 from planning.fit.architecture import read_architecture
 from planning.fit.of_spec import config_of
 
@@ -27,6 +28,7 @@ class UnmodelledKind(StrEnum):
     SCHEDULING_ARGUMENT = "scheduling_argument"
     ARCHITECTURE_UNKNOWN = "architecture_unknown"
     OTHER_ARGUMENT = "other_argument"
+    COSTS = "costs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +104,11 @@ _COVERED = frozenset(
 ones), or that change neither what a step computes nor when."""
 
 
-def unmodelled(model: Model) -> tuple[Unmodelled, ...]:
-    """What the model's settings, its adapters and its `config.json` ask for that is not modelled."""
-    return (*_of_settings(model), *_of_arguments(model), *_of_config(model))
+def unmodelled(model: Model, cost: CostFile | None = None) -> tuple[Unmodelled, ...]:
+    """What the model's settings, its adapters and its `config.json` ask for that is not modelled, and what the costs of
+    steps leave out or approximate."""
+    notes = () if cost is None else (Unmodelled(_K.COSTS, "the costs", note) for note in cost.unmodelled)
+    return (*_of_settings(model), *_of_arguments(model), *_of_config(model), *notes)
 
 
 def _of_settings(model: Model) -> Iterator[Unmodelled]:

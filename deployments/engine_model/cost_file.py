@@ -103,7 +103,6 @@ class CostBasis(StrEnum):
     PROFILE = "profile of this GPU"
     OTHER_PROFILE = "profile of another GPU"
     DATA_SHEET = "data sheet"
-    ASSUMED = "assumed"
 
 
 class CostSource(_Section):
@@ -116,10 +115,6 @@ class CostSource(_Section):
     low: Annotated[float, Field(gt=0, le=1)]
     high: Annotated[float, Field(ge=1, le=10)]
     note: str = ""
-
-
-_LIKELY = {"measured": (0.93, 1.08), "profile": (0.88, 1.14), "roofline": (0.75, 1.35)}
-"""Multiples of a step's time, by basis, for files that do not name their sources."""
 
 
 class EngineLimits(_Section):
@@ -156,9 +151,10 @@ class CostFile(_Section):
     unmodelled: tuple[str, ...] = ()
 
     def likely(self) -> tuple[float, float]:
-        """Multiples of a step's time between which the true one likely is: the parts' errors, taken as independent."""
-        if not self.sources:
-            return _LIKELY[self.basis]
+        """Multiples of a step's time between which the true one likely is: the parts' errors, taken as independent.
+
+        Without sources nothing is known: (1, 1).
+        """
         parts = [(source.share, 1 - source.low, source.high - 1) for source in self.sources]
         down, up = (sqrt(sum((part[0] * part[side]) ** 2 for part in parts)) for side in (1, 2))
         return 1 - down, 1 + up

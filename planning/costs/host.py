@@ -27,7 +27,7 @@ TYPICAL_HOST = Host(
     0.0005,
     0.000125,
     0.5,
-    3.0,
+    2.0,
     "one server: vLLM 0.19 with Llama-3.1-8B on an RTX PRO 6000, whose steps take 0.5 ms more than the profile of its "
     "layers, those that prefill another 4 ms",
 )

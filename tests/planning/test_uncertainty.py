@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from cluster.spec import Model, Pool
-from deployments.engine_model.cost_file import CostFile
+from deployments.engine_model.cost_file import CostBasis, CostFile, CostSource
 from planning.answer import ENDS, Answer, Variant, neighbour_rows, variants
 from planning.simulation import RunFigures, Simulation, simulation_of
 from planning.simulator.outcome import Figures
 from planning.simulator.workload import Workload, plain_workload
-from planning.uncertainty import RELATIVE_RANGE, CostOrigin, cost_range, ranges
+from planning.uncertainty import RELATIVE_RANGE, cost_range, ranges
 from tests.planning.tune import cases
 
 MODEL: Model = cases.spec().models[0]
@@ -25,23 +25,32 @@ def costs(basis: str, hardware: str = "2 x L40S", model: str = "demo") -> CostFi
 @pytest.mark.parametrize(
     ("file", "origin"),
     [
-        (costs("measured", "this machine"), CostOrigin.CALIBRATED),
-        (costs("profile"), CostOrigin.PROFILE),
-        (costs("profile", "1 x H100 SXM"), CostOrigin.OTHER_PROFILE),
-        (costs("profile", model="another"), CostOrigin.OTHER_PROFILE),
-        (costs("measured", model="another"), CostOrigin.OTHER_PROFILE),
-        (costs("roofline"), CostOrigin.DATA_SHEET),
+        (costs("measured", "this machine"), CostBasis.CALIBRATED),
+        (costs("profile"), CostBasis.PROFILE),
+        (costs("profile", "1 x H100 SXM"), CostBasis.OTHER_PROFILE),
+        (costs("profile", model="another"), CostBasis.OTHER_PROFILE),
+        (costs("measured", model="another"), CostBasis.OTHER_PROFILE),
+        (costs("roofline"), CostBasis.DATA_SHEET),
     ],
 )
-def test_the_range_follows_from_the_origin(file: CostFile, origin: CostOrigin) -> None:
+def test_the_range_follows_from_the_origin(file: CostFile, origin: CostBasis) -> None:
     found = cost_range(file, MODEL, POOL)
     assert found.origin is origin
     assert found.low < 1 < found.high
     assert origin.value.removeprefix("calibrated ") in str(found)
 
 
+def test_a_file_that_names_its_sources_has_their_range_unless_it_is_of_another_gpu() -> None:
+    source = CostSource(part="kernels", basis=CostBasis.DATA_SHEET, share=1.0, low=0.9, high=1.2)
+    file = costs("roofline").model_copy(update={"sources": (source,)})
+    found = cost_range(file, MODEL, POOL)
+    assert (found.low, found.high) == (pytest.approx(0.9), pytest.approx(1.2))
+    other = file.model_copy(update={"basis": "profile", "hardware": "1 x H100 SXM"})
+    assert cost_range(other, MODEL, POOL) == cost_range(costs("profile", "1 x H100 SXM"), MODEL, POOL)
+
+
 def test_the_surer_the_origin_the_narrower_the_range() -> None:
-    assert list(RELATIVE_RANGE) == list(CostOrigin)
+    assert list(RELATIVE_RANGE) == list(CostBasis)
     assert sorted(RELATIVE_RANGE.values()) == list(RELATIVE_RANGE.values())
 
 

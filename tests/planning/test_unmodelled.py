@@ -8,6 +8,7 @@ import pytest
 from cluster.spec import Model, parse_spec
 from planning.unmodelled import UnmodelledKind, unmodelled
 from tests.planning.fit.configs import LLAMA_8B
+from tests.planning.tune import cases
 
 
 def model(source: Path, lines: str = "", settings: str = "") -> Model:
@@ -22,6 +23,12 @@ def model(source: Path, lines: str = "", settings: str = "") -> Model:
 def folder(path: Path, **changed: object) -> Path:
     (path / "config.json").write_text(json.dumps(LLAMA_8B | changed))
     return path
+
+
+def test_what_the_costs_leave_out_is_named_too(tmp_path: Path) -> None:
+    cost = cases.costs().model_copy(update={"unmodelled": ("layer 'x' is not known",)})
+    (found,) = unmodelled(model(folder(tmp_path)), cost)
+    assert (found.kind, str(found)) == (UnmodelledKind.COSTS, "the costs: layer 'x' is not known")
 
 
 def test_a_plain_model_is_modelled(tmp_path: Path) -> None:
