@@ -12,9 +12,12 @@ from deployments.cell.directory import Directory
 from deployments.gateway.flow import EndCause
 from deployments.gateway.gateway import Gateway
 from deployments.ownership.dispatcher import Dispatcher
+from deployments.ownership.lane_owner import LaneOwner
+from deployments.scheduling import SchedulingPolicy
 from tests.deployments.gateway.fake_engine import FakeEngine
 from tests.deployments.gateway.rig import SECRET, Handle, Rig, free_port, make_spec, until
 from tests.deployments.ownership.dispatcher_rig import books, make_dispatcher
+from tests.deployments.ownership.lane_owner_rig import Submitter, facts
 
 
 def pytest_asyncio_loop_factories(
@@ -131,3 +134,18 @@ async def dispatcher() -> AsyncIterator[Dispatcher]:
     assert not len(dispatcher)
     assert dispatcher.own is not None
     assert not dispatcher.own.entries.live
+
+
+@pytest.fixture
+def submitter() -> Submitter:
+    return Submitter()
+
+
+@pytest.fixture
+async def owner() -> AsyncIterator[LaneOwner]:
+    """An owner with one replica."""
+    made = LaneOwner(SchedulingPolicy(max_waiting=3))
+    made.replicas.up(facts())
+    made.replica_up(facts())
+    yield made
+    made.close()

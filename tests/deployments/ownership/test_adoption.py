@@ -1,28 +1,11 @@
 """How a lane owner takes over what ran under an owner before: holders and replicas both have to say so."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from deployments.ownership.entries import EntryState
 from deployments.ownership.lane_owner import LaneOwner
-from deployments.scheduling import Ending, SchedulingPolicy
+from deployments.scheduling import Ending
 from tests.deployments.ownership.lane_owner_rig import Submitter, account, facts, request, running, state
-
-
-@pytest.fixture
-def submitter() -> Submitter:
-    return Submitter()
-
-
-@pytest.fixture
-async def owner() -> AsyncIterator[LaneOwner]:
-    """One with a replica."""
-    made = LaneOwner(SchedulingPolicy(max_waiting=3))
-    made.replicas.up(facts())
-    made.replica_up(facts())
-    yield made
-    made.close()
 
 
 async def test_a_lease_of_an_owner_before_is_booked_when_both_have_said_so(

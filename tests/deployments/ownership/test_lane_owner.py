@@ -4,7 +4,6 @@ changes."""
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -18,21 +17,6 @@ from deployments.scheduling.replica import ReplicaStatus
 from deployments.telemetry.line_log import LogHealth
 from tests.deployments.gateway.rig import until
 from tests.deployments.ownership.lane_owner_rig import Submitter, account, facts, request, running, state
-
-
-@pytest.fixture
-def submitter() -> Submitter:
-    return Submitter()
-
-
-@pytest.fixture
-async def owner() -> AsyncIterator[LaneOwner]:
-    """One with a replica."""
-    made = LaneOwner(SchedulingPolicy(max_waiting=3))
-    made.replicas.up(facts())
-    made.replica_up(facts())
-    yield made
-    made.close()
 
 
 async def test_a_request_is_admitted_placed_answered_and_ended(owner: LaneOwner, submitter: Submitter) -> None:
