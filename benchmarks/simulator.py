@@ -104,7 +104,7 @@ class _Stopwatch:
 
 
 def main(
-    requests: Annotated[int, typer.Option(min=1_000, help="Requests of the largest run.")] = 1_000_000,
+    requests: Annotated[int, typer.Option(min=1_000, help="Requests in the largest run.")] = 1_000_000,
     replicas: Annotated[int, typer.Option(min=1)] = 64,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     json_file: JsonFile = None,

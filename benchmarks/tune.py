@@ -111,7 +111,7 @@ def searched(tuned: TuningCase, minutes: float, own: Candidate | None, seed: int
     looked = sum(trial.draft is not None for trial in trials)
     outcome = sum(trial.finished for trial in trials)
     took = (time.process_time() - began_s) / 60
-    console.print(f"{looked} settings looked at, {outcome} run through in {took:.1f} minutes of one core", style="dim")
+    console.print(f"{looked} settings tried, {outcome} run in full, in {took:.1f} minutes of one core", style="dim")
     return trials
 
 
@@ -132,13 +132,13 @@ def fewest(trials: list[TuningTrial], attainment: float) -> TuningTrial:
 
 def main(
     traces: Annotated[Path, typer.Argument(help="The folder with ServeGen's tables.")],
-    minutes: Annotated[float, typer.Option(help="Of the search on trial.")] = 10.0,
-    best_minutes: Annotated[float, typer.Option(help="Of the search for the best known.")] = 60.0,
-    requests: Annotated[int, typer.Option(min=1_000, help="Of a day.")] = 80_000,
+    minutes: Annotated[float, typer.Option(help="Of the measured search.")] = 10.0,
+    best_minutes: Annotated[float, typer.Option(help="Of the search for the best known settings.")] = 60.0,
+    requests: Annotated[int, typer.Option(min=1_000, help="Requests in a day.")] = 80_000,
     other: Annotated[
         str, typer.Option(help="The other day: MODEL:DAY, or `redrawn` for the same rates.")
     ] = "m-small:8",
-    seed: Annotated[int, typer.Option(help="Of the search on trial.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the measured search.")] = 0,
     json_file: JsonFile = None,
 ) -> None:
     """Tune on a day, judge on another."""

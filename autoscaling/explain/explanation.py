@@ -136,7 +136,7 @@ class Explanation:
         at = datetime.fromtimestamp(self.at_unix_s).strftime("%Y-%m-%d %H:%M:%S")
         step = f"{self.applied} -> {self.requested}" if self.requested != self.applied else f"stays {self.requested}"
         reported = [f"{at}  {self.model}  {step}  ({self.reason}, policy {self.policy})", f"  why: {self.words}."]
-        reported.append("  known: " + ", ".join(f"{name} {_figure(value)}" for name, value in self.inputs.items()))
+        reported.append("  inputs: " + ", ".join(f"{name} {_figure(value)}" for name, value in self.inputs.items()))
         if self.terms:
             reported.append(
                 "  computed: " + ", ".join(f"{name} {_figure(value)}" for name, value in self.terms.items())
@@ -145,7 +145,7 @@ class Explanation:
             reported.append(f"  without bounds and operators: {self.unbound}")
         reported += [f"  otherwise: {_sentence(turn)}" for turn in self.turns]
         if self.insensitive:
-            reported.append(f"  the same, had there been much less or more of: {', '.join(self.insensitive)}")
+            reported.append(f"  unchanged by much less or more of: {', '.join(self.insensitive)}")
         return reported
 
 

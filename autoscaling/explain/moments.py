@@ -101,7 +101,7 @@ def levers(moment: DecisionMoment) -> tuple[Lever, ...]:
     found = [
         Lever("arrivals", lambda factor: _again(moment, _arrivals(moment, factor))),
         Lever("forecast", lambda factor: _again(moment, (_forecast(one, factor) for one in _shown(moment)))),
-        Lever("work that waits", lambda factor: _again(moment, (_waiting(one, factor) for one in _shown(moment)))),
+        Lever("waiting work", lambda factor: _again(moment, (_waiting(one, factor) for one in _shown(moment)))),
         Lever("occupancy", lambda factor: _again(moment, (_occupied(one, factor) for one in _shown(moment)))),
         Lever("ready replicas", lambda more: _with_ready(moment, round(more)), counts=True),
         Lever("start-up time", lambda factor: _with_start_up(moment, factor)),
@@ -110,7 +110,7 @@ def levers(moment: DecisionMoment) -> tuple[Lever, ...]:
         "arrivals": signals.arrived > moment.records[0].signals.arrived
         and len({record.signals.epoch for record in moment.records}) == 1,
         "forecast": signals.forecast is not None,
-        "work that waits": signals.backlog > 0,
+        "waiting work": signals.backlog > 0,
         "occupancy": signals.running > 0,
         "ready replicas": bool(signals.replicas) or signals.applied > 0,
         "start-up time": hasattr(moment.pair().scaler.policy, "assume_start_up"),

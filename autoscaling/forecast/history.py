@@ -37,7 +37,7 @@ class History:
         wrong = next((rate for rate in self.rates if rate < 0 or rate == float("inf")), None)
         if wrong is not None:
             raise ValueError(
-                f"rates: {wrong} in a history; allowed: 0 or more tokens a second, or NaN where nothing is known"
+                f"rates: {wrong} in a history; allowed: 0 or more tokens a second, or NaN for an unknown rate"
             )
 
     def __len__(self) -> int:
@@ -51,7 +51,7 @@ def history_of_rates(unix_s: FloatArray, rates: FloatArray) -> History:
     off = np.abs(unix_s - number * STEP_S)
     if len(off) and off.max() > 1.0:
         raise ValueError(
-            f"unix_s: {unix_s[int(off.argmax())]:.0f} is no multiple of {STEP_S:g} s; allowed: the beginnings of steps"
+            f"unix_s: {unix_s[int(off.argmax())]:.0f} is not a multiple of {STEP_S:g} s; allowed: multiples"
         )
     if not len(number):
         return History(0, ())

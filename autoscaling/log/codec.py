@@ -6,7 +6,6 @@ only what changed since the line before: a mapping from index to difference wher
 new value itself. Trees hold no mappings, so the two are never confused.
 """
 
-from dataclasses import replace
 from typing import Any
 
 from autoscaling.policies.policy import Concern, PolicyReason
@@ -37,7 +36,7 @@ def patched(old: Any, change: Any) -> Any:
     if not change:
         return old
     if not isinstance(old, list):
-        raise ValueError(f"a change of {sorted(change)} of what is no list: {str(old)[:40]!r}")
+        raise ValueError(f"a change of {sorted(change)} of something that is not a list: {str(old)[:40]!r}")
     new = list(old)
     for key, part in change.items():
         index = int(key)
@@ -117,11 +116,6 @@ def signals_from(tree: Tree, ns: int, unix_ns: int) -> Signals:
         None if forecast is None else Forecast(forecast[0], forecast[1], tuple(forecast[2]), tuple(forecast[3])),
         forecast_failed,
     )
-
-
-def as_kept(signals: Signals) -> Signals:
-    """What a log keeps of them: a policy must decide the same by that."""
-    return replace(signals_from(signals_tree(signals), 0, 0), at_s=signals.at_s, unix_s=signals.unix_s)
 
 
 _NOT_KEPT: dict[str, Any] = {

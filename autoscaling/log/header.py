@@ -99,7 +99,7 @@ def load_pair(state: bytes) -> Pair:
     """What decides, from its pickled state. Raises ValueError."""
     pair = load_state(state, _ROOMS)
     if not isinstance(pair, Pair):
-        raise ValueError("its state is none of an autoscaler")
+        raise ValueError("its state is not an autoscaler's")
     return pair
 
 
@@ -122,7 +122,7 @@ def header_of(pair: Pair, begin: Begin, model: str, region: str, ns: int, unix_n
 def read_header(fields: dict[str, Any]) -> Header:
     """Raises ValueError where it is none, or of another schema."""
     if fields.get("log") != KIND:
-        raise ValueError("is no header of a scaling log")
+        raise ValueError("is not the header of a scaling log")
     if fields.get("schema") != SCHEMA:
         raise ValueError(f"schema = {fields.get('schema')!r}; allowed: {SCHEMA}")
     try:
@@ -130,4 +130,4 @@ def read_header(fields: dict[str, Any]) -> Header:
         unpacked = zlib.decompressobj().decompress(base64.b64decode(given["state"]), _MAX_STATE_BYTES)
         return Header(**{**given, "begin": Begin(given["begin"]), "state": unpacked})
     except (KeyError, TypeError, zlib.error) as error:
-        raise ValueError(f"is no whole header: {error}") from error
+        raise ValueError(f"is not a complete header: {error}") from error

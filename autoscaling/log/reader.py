@@ -166,8 +166,8 @@ def replay(lines: Iterable[str], any_code: bool = False) -> ScalingReplay:
 def _restored(header: Header, number: int, any_code: bool) -> Pair:
     if header.code != code_hash() and not any_code:
         raise LogError(
-            f"line {number}: recorded by code {header.code}, this is {code_hash()}: decisions may differ for that "
-            "reason alone"
+            f"line {number}: recorded by code {header.code}, this is {code_hash()}: decisions may differ only "
+            "because of that"
         )
     try:
         return header.pair()
@@ -217,7 +217,7 @@ def all_lines_of(files: list[Path]) -> Iterator[str]:
             with file.open(encoding="utf-8") as lines:
                 yield from lines
         except UnicodeDecodeError as error:
-            raise LogError(f"{file}: is no text: {error}") from error
+            raise LogError(f"{file}: is not text: {error}") from error
 
 
 def remembered(folder: Path, model: str, unix_ns: int) -> Remembered | None:
@@ -229,7 +229,7 @@ def remembered(folder: Path, model: str, unix_ns: int) -> Remembered | None:
         return _remembered(lines[starts[-1] :], model, unix_ns) if starts else None
     except Exception as error:  # damage of any kind, or the state of other code's classes: scaling begins anew
         log.warning(
-            "model %s: its scaling begins anew, since its log cannot be gone on with: %s: %s",
+            "model %s: scaling starts with nothing learned, because the log cannot be continued: %s: %s",
             model,
             type(error).__name__,
             error,

@@ -40,6 +40,6 @@ ENTRY = PolicyEntry(
     "fixed",
     FixedSettings,
     lambda settings, replica_profile: FixedPolicy(settings.replicas, settings.period_s),
-    "always the same number",
+    "a constant number",
     {"replicas": Range(1, 16, integer=True)},
 )

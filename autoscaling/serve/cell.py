@@ -121,7 +121,7 @@ class CellClient:
             self._trouble = ""
         except (OSError, ValueError) as error:
             if not self._trouble:
-                log.warning("the books of model %s cannot be read: %s", self._model, error)
+                log.warning("the owner's state of model %s cannot be read: %s", self._model, error)
             self._trouble = str(error)
 
     def publish(self, state: ScalingState) -> None:
@@ -130,7 +130,7 @@ class CellClient:
             try:
                 self._directory.scaling.remote(state, own_presence())
             except Exception as error:  # any failure of Ray
-                log.info("the directory was not told of a decision: %r", error)
+                log.info("a decision could not be reported to the directory: %r", error)
 
     def spec(self) -> bytes:
         """The spec in force, whole, as the owner has it. Raises OSError."""
@@ -147,7 +147,7 @@ class CellClient:
 
     def _listen(self) -> None:
         if not ray.is_initialized():  # Ray would start a cluster of its own
-            raise RuntimeError("this process is in no Ray cluster")
+            raise RuntimeError("this process is not in a Ray cluster")
         if self._directory is None:
             self._directory = find_directory()
             self._secret = ray.get(self._directory.secret.remote(), timeout=_ANSWER_S)
@@ -178,7 +178,7 @@ class CellClient:
         owners = () if self.listing is None else self.listing.owners
         url = next((ownership.url for ownership in owners if ownership.model == self._model), None)
         if url is None:
-            raise OSError(f"nobody owns model {self._model!r}")
+            raise OSError(f"no gateway owns model {self._model!r}")
         if self._page is None or self._page.base != url:
             self.close()
             self._page = Page(url, self._secret)

@@ -60,7 +60,7 @@ class LiveForecaster:
         if seasonal.failures > self._reported:
             self._reported = seasonal.failures
             log.error(
-                "the forecast of model %s failed, %d times by now: %s",
+                "the forecast of model %s failed (%d failures so far): %s",
                 self._facts.model.name,
                 seasonal.failures,
                 seasonal.error,
@@ -81,7 +81,7 @@ class LiveForecaster:
                 self._kept_until = until
             except OSError as error:
                 log.warning(
-                    "what arrives at model %s cannot be kept in %s: %s", self._facts.model.name, self._path, error
+                    "arrivals at model %s cannot be written to %s: %s", self._facts.model.name, self._path, error
                 )
 
 
@@ -89,5 +89,5 @@ def _kept(path: Path) -> History | None:
     try:
         return read_history(path) if path.exists() else None
     except HistoryError as error:
-        log.warning("what arrived before is not known: %s", error)
+        log.warning("the history of arrivals cannot be read: %s", error)
         return None

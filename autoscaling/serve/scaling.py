@@ -259,6 +259,6 @@ class ModelScaling:
             spec = ClusterSpec.model_validate_json(self._cell.spec())
             if choices_of(spec, spec.model(name))[0] == reverted.policy:  # else somebody has changed it already
                 self._cell.roll_back(f"SLOs were missed {reverted.burn:.1f} times as fast as the SLO allows")
-                log.warning("model %s: the promotion of policy %s is taken back", name, reverted.policy.name)
+                log.warning("model %s: the promotion of policy %s is rolled back", name, reverted.policy.name)
         except (OSError, ValueError) as error:
-            log.warning("a promotion was taken back, and the spec does not say so yet: %s", error)
+            log.warning("a promotion was rolled back, but the spec does not say so yet: %s", error)

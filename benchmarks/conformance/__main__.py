@@ -49,20 +49,21 @@ SIDES = ("bare", "raylane")
 
 
 def main(
-    modules: Annotated[str, typer.Option(help="Only modules whose path has this text; several with a comma.")] = "",
-    sides: Annotated[str, typer.Option(help="`bare`, `raylane` or both, with a comma.")] = ",".join(SIDES),
+    modules: Annotated[str, typer.Option(help="Only modules with this in their path; several with commas.")] = "",
+    sides: Annotated[str, typer.Option(help="`bare`, `raylane` or both, separated by a comma.")] = ",".join(SIDES),
     keep: Annotated[
         Path | None,
-        typer.Option(help="A folder for what is downloaded, to be used again; without it all is thrown away."),
+        typer.Option(help="A folder that keeps the downloads for the next run; by default they are deleted."),
     ] = None,
     again: Annotated[
         int,
         typer.Option(
-            min=0, help="So often tests that pass on one side alone are run again, on both: some are of chance."
+            min=0,
+            help="Repetitions, on both sides, of tests that pass on one side only: some depend on chance.",
         ),
     ] = 2,
     more: Annotated[
-        str, typer.Option(help="Further modules of vLLM's tests, by their path below `tests/`; with a comma.")
+        str, typer.Option(help="Further modules of vLLM's tests: paths below `tests/`, separated by commas.")
     ] = "",
     json_file: JsonFile = None,
 ) -> None:

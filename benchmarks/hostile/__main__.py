@@ -21,14 +21,14 @@ LIMIT_MS = 20.0
 
 
 def main(
-    bodies: Annotated[int, typer.Option(min=10, help="How many, in each of the two parts.")] = 10_000,
+    bodies: Annotated[int, typer.Option(min=10, help="Bodies in each of the two parts.")] = 10_000,
     max_mib: Annotated[
         float, typer.Option(min=0.001, max=8, help="The largest body. 8 is the gateway's limit.")
     ] = 7.999,
-    pairs: Annotated[int, typer.Option(min=1, help="Turns of streams beside a share of the bodies, and alone.")] = 5,
-    streams: Annotated[int, typer.Option(min=1, help="Streams that are watched.")] = 4,
-    seed: Annotated[int, typer.Option(help="Of the bodies.")] = 0,
-    parts: Annotated[str, typer.Option(help="`alone`, `beside` or both, with a comma.")] = "alone,beside",
+    pairs: Annotated[int, typer.Option(min=1, help="Rounds of streams, beside some of the bodies and alone.")] = 5,
+    streams: Annotated[int, typer.Option(min=1, help="Observed streams.")] = 4,
+    seed: Annotated[int, typer.Option(help="Seed of the bodies.")] = 0,
+    parts: Annotated[str, typer.Option(help="`alone`, `beside` or both, separated by a comma.")] = "alone,beside",
     json_file: JsonFile = None,
 ) -> None:
     """Measure what hostile bodies cost."""
@@ -157,7 +157,7 @@ def _show(result: dict[str, Any]) -> None:
             )
     if alone:
         console.print(
-            f"over {LIMIT_MS:.0f} ms: {alone['over_limit']} of {alone['noted']}; the dearest: {alone['dearest']}"
+            f"over {LIMIT_MS:.0f} ms: {alone['over_limit']} of {alone['noted']}; the most expensive: {alone['dearest']}"
         )
     if beside:
         console.print(f"p99.9 of the gaps beside, less that alone: {beside['p99.9_more_ms']} ms")

@@ -185,7 +185,7 @@ def _show(load: float, results: dict[str, SideResult]) -> None:
         console.print(f"{name}{ratio}; in the engine's own queue p99 {1e3 * result.engine_queue.queued_p99_s:.0f} ms")
         for reported in result.wait_estimates:
             console.print(
-                f"  waits told in {reported.lane}: {reported.reported}, within p50 {reported.within_p50:.3f}, p95 "
+                f"  wait estimates in {reported.lane}: {reported.reported}, within p50 {reported.within_p50:.3f}, p95 "
                 f"{reported.within_p95:.3f}, ",
                 end="",
             )
@@ -207,10 +207,10 @@ def _judge_all(mix: str, runs: list[dict[str, Any]]) -> None:
 def main(
     loads: Annotated[str, typer.Option(help="Shares of the measured capacity.")] = "0.7,0.9,1.2",
     sides: Annotated[str, typer.Option(help=f"Some of: {', '.join((*SIDES, *_RIVALS))}.")] = "lanes,fifo",
-    duration_s: Annotated[float, typer.Option(help="How long requests arrive, for each load and side.")] = 300.0,
+    duration_s: Annotated[float, typer.Option(help="Seconds of arrivals for each load and side.")] = 300.0,
     traces: Traces = TRACES,
     mixes: Annotated[str, typer.Option(help=f"Some of: {', '.join(MIXES)}.")] = "azure-mooncake",
-    seeds: Annotated[str, typer.Option(help="Seeds of the arrivals. All loads are run for each seed.")] = "0",
+    seeds: Annotated[str, typer.Option(help="Seeds of the arrivals. All loads run for each seed.")] = "0",
     json_file: JsonFile = None,
 ) -> None:
     """Compare lanes with first-in-first-out on real traces, on the same engines."""

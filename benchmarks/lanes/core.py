@@ -149,8 +149,8 @@ def measure(replicas: int, waiting: int, rounds: int, requests: int) -> CoreResu
 
 def main(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of each side.")] = 9,
-    requests: Annotated[int, typer.Option(min=100, help="Requests a round.")] = 3_000,
-    quick: Annotated[bool, typer.Option("--quick", help="The small size only, 2 rounds: whether it works.")] = False,
+    requests: Annotated[int, typer.Option(min=100, help="Requests in a round.")] = 3_000,
+    quick: Annotated[bool, typer.Option("--quick", help="A test run: the small size only, 2 rounds.")] = False,
     json_file: JsonFile = None,
 ) -> None:
     """Time the scheduling core at scale, lanes against first-in-first-out."""
@@ -159,7 +159,7 @@ def main(
         console.print(f"{replicas} replicas, {waiting} waiting ...")
         results.append(measure(replicas, waiting, 2 if quick else rounds, requests))
     columns = ("replicas", "waiting", "lanes µs", "fifo µs", "lanes / fifo")
-    table = plain_table("CPU time of all decisions on a request (median of the rounds)", *columns, left=0)
+    table = plain_table("CPU time of all decisions for one request (median of the rounds)", *columns, left=0)
     for result in results:
         lanes, fifo = result.median("lanes"), result.median("fifo")
         table.add_row(

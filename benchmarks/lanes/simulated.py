@@ -103,9 +103,9 @@ def main(
     costs: Annotated[Path, typer.Argument(help="A cost file of the engine (`raylane calibrate`).")],
     mixes: Annotated[str, typer.Option(help=f"Some of: {', '.join(MIXES)}.")] = "azure-mooncake",
     sides: Annotated[str, typer.Option(help=f"Some of: {', '.join(SIDES)}; each against fifo.")] = "lanes",
-    seeds: Annotated[str, typer.Option(help="One pair of runs for each.")] = "0,1,2",
+    seeds: Annotated[str, typer.Option(help="Seeds; each has one pair of runs.")] = "0,1,2",
     load: Annotated[float, typer.Option(help="Share of the capacity.")] = 1.2,
-    duration_s: Annotated[float, typer.Option(help="How long requests arrive.")] = 300.0,
+    duration_s: Annotated[float, typer.Option(help="Seconds of arrivals.")] = 300.0,
     traces: Traces = TRACES,
     json_file: JsonFile = None,
 ) -> None:

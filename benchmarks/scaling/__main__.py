@@ -87,7 +87,7 @@ def jobs(names: Iterable[str], numbers: int, traces: Path | None) -> list[Scalin
                     )
                 )
         except TracesError as error:
-            console.print(f"left out: {name}: {error}", style="yellow")
+            console.print(f"skipped: {name}: {error}", style="yellow")
     return found
 
 
@@ -104,7 +104,7 @@ def resting(scores: dict[str, dict[str, list[Score]]]) -> Table:
         "back within 10 min",
         "closest, s",
     )
-    table = plain_table("Where it should rest", *columns, left=2)
+    table = plain_table("Where the number should rest", *columns, left=2)
     for name, by_side in scores.items():
         for side, own in by_side.items():
             changes, hours = (sum(one[key] for one in own) for key in ("changes", "hours"))
@@ -177,8 +177,8 @@ def main(
     before: Annotated[str | None, typer.Option(help="The commit to compare with.")] = None,
     runs: Annotated[int, typer.Option(min=1, help="Runs of each scenario.")] = 8,
     days: Annotated[int, typer.Option(min=0, max=6, help="Runs of each recorded day.")] = 2,
-    only: Annotated[str | None, typer.Option(help="Names of runs and scenarios, with commas between.")] = None,
-    processes: Annotated[int, typer.Option(min=1, help="At a time.")] = 1,
+    only: Annotated[str | None, typer.Option(help="Names of runs and scenarios, separated by commas.")] = None,
+    processes: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 1,
     json_file: JsonFile = None,
 ) -> None:
     """Run, compare, and end with status 1 where something is worse beyond its interval."""

@@ -118,5 +118,5 @@ def _case(run: ScenarioRun, target: float) -> ScalingCase:
 
 def _folder(traces: Path | None) -> Path:
     if traces is None:
-        raise TracesError("recorded traffic: not in any folder")
+        raise TracesError("recorded traffic: no folder is given")
     return traces

@@ -21,27 +21,25 @@ Option = typer.Option
 
 
 def main(
-    rounds: Annotated[int, Option(min=1, help="Rounds a point; each has a turn of both sides.")] = 5,
+    rounds: Annotated[int, Option(min=1, help="Rounds for each point; each side has one turn in a round.")] = 5,
     points: Annotated[str, Option(help="Concurrencies, or multiples of max_num_seqs.")] = "8,32,64,4x",
-    sides: Annotated[str, Option(help="The first is compared with each of the others.")] = ",".join(SIDES),
-    round_s: Annotated[float, Option(help="About how long a turn is, in seconds.")] = 10.0,
+    sides: Annotated[str, Option(help="The sides; the first is compared with each of the others.")] = ",".join(SIDES),
+    round_s: Annotated[float, Option(help="The approximate duration of a turn (seconds).")] = 10.0,
     prompt_tokens: Annotated[int, Option(min=1)] = 64,
     output_tokens: Annotated[int, Option(min=1)] = 64,
     stream: Annotated[
-        Streamed, Option(help="Whether the rounds' answers are streamed; mixed: to every other client.")
+        Streamed, Option(help="Whether answers are streamed in the rounds; mixed: to every other client.")
     ] = Streamed.YES,
-    singles: Annotated[int, Option(min=0, help="Spaced single requests a side, always streamed.")] = 200,
-    single_every_s: Annotated[
-        float, Option(help="Seconds from one single request to the next, the sides in turns.")
-    ] = 0.15,
+    singles: Annotated[int, Option(min=0, help="Single requests to each side, one at a time, always streamed.")] = 200,
+    single_every_s: Annotated[float, Option(help="Seconds between two single requests; the sides take turns.")] = 0.15,
     source: Source = None,
-    alone: Annotated[bool, Option("--alone", help="Measure each rival once more with nobody else up.")] = False,
+    alone: Annotated[bool, Option("--alone", help="Measure each rival once more while no other server runs.")] = False,
     checkout: Annotated[
-        Path | None, Option(help="Another checkout of raylane with a .venv: the side `checkout`.")
+        Path | None, Option(help="The folder of the side `checkout`: another checkout of raylane, with a .venv.")
     ] = None,
     json_file: JsonFile = None,
     quick: Annotated[
-        bool, Option("--quick", help="2 rounds of 3 s and 20 singles: whether it works, not a measurement.")
+        bool, Option("--quick", help="A test run, not a measurement: 2 rounds of 3 s and 20 single requests.")
     ] = False,
 ) -> None:
     """Compare our endpoint with bare vLLM and with ray.serve.llm: one machine, one run, in turns."""

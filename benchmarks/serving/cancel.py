@@ -178,7 +178,7 @@ SCHEMA_VERSION = 1
 
 
 def main(
-    clients: Annotated[int, typer.Option(min=6, help="Clients that leave.")] = 200,
+    clients: Annotated[int, typer.Option(min=6, help="Clients that hang up.")] = 200,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     source: Source = None,
     json_file: JsonFile = None,

@@ -41,7 +41,7 @@ def _point(part: str, max_num_seqs: int) -> int:
     digits = part.removesuffix("x")
     if not digits.isdigit() or int(digits) == 0:
         raise ValueError(
-            f"{part!r} is no point; allowed: a concurrency (32) or a multiple of max_num_seqs (4x), separated by commas"
+            f"{part!r} is not a point; allowed: a concurrency (32) or a multiple of max_num_seqs (4x), with commas"
         )
     return int(digits) * (max_num_seqs if part.endswith("x") else 1)
 

@@ -85,7 +85,7 @@ class GatewayCluster:
 def main(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of each side.")] = 5,
     concurrency: Annotated[int, typer.Option(min=1)] = 64,
-    requests: Annotated[int, typer.Option(min=1, help="Requests a round.")] = 600,
+    requests: Annotated[int, typer.Option(min=1, help="Requests in a round.")] = 600,
     json_file: JsonFile = None,
 ) -> None:
     """Compare one gateway with two on one hot model."""
@@ -113,7 +113,7 @@ async def _measure(folder: Path, rounds: int, concurrency: int, requests: int) -
             await contender.side.server.stop()
     one, two = (contender.rounds for contender in contenders)
     ratio = median_interval([mine.tokens_per_s / theirs.tokens_per_s for mine, theirs in zip(two, one, strict=True)])
-    lines = [*(_line(contender) for contender in contenders), f"two gateways / one: {ratio} of the tokens a second"]
+    lines = [*(_line(contender) for contender in contenders), f"two gateways / one: {ratio} times the tokens/s"]
     sides = {str(contender.gateways): [asdict(one_round) for one_round in contender.rounds] for contender in contenders}
     return {
         "schema_version": SCHEMA_VERSION,

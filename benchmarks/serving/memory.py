@@ -37,7 +37,7 @@ _SETTLE_S = 2.0
 
 
 def main(
-    requests: Annotated[int, typer.Option(min=_CHUNKS, help="Requests in all.")] = 10_000,
+    requests: Annotated[int, typer.Option(min=_CHUNKS, help="All requests.")] = 10_000,
     concurrency: Annotated[int, typer.Option(min=1)] = 32,
     output_tokens: Annotated[int, typer.Option(min=1)] = 16,
     source: Source = None,

@@ -37,15 +37,16 @@ _FOREIGN = ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
 
 def main(
-    minutes: Annotated[float, typer.Option(min=0.05, help="How long to send.")] = 30.0,
-    load_scale: Annotated[float, typer.Option(min=1e-3, help="So many times the trace's rate.")] = 10.0,
+    minutes: Annotated[float, typer.Option(min=0.05, help="Minutes of traffic.")] = 30.0,
+    load_scale: Annotated[float, typer.Option(min=1e-3, help="A multiple of the trace's rate.")] = 10.0,
     trace: Annotated[
-        Path | None, typer.Option(help="Azure 2023 CSV, Mooncake JSONL or a ledger; without one, a drawn load.")
+        Path | None,
+        typer.Option(help="Azure 2023 CSV, Mooncake JSONL or a ledger; by default the load is drawn."),
     ] = None,
     spec_file: Annotated[Path | None, typer.Option("--spec", help="Default: infra/specs/simulated-h100.yaml.")] = None,
     replicas: Annotated[int | None, typer.Option(min=1, help="Instead of the spec's.")] = None,
     tokens_per_chunk: Annotated[int | None, typer.Option(min=1, help="Instead of the spec's.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the drawn load.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the drawn load.")] = 0,
     json_file: JsonFile = None,
 ) -> None:
     """Measure the stack over simulated engines."""
@@ -76,7 +77,7 @@ def _changed(spec: ClusterSpec, replicas: int | None, tokens_per_chunk: int | No
     model = content["models"][0]
     if model["simulated"] is None or model["simulated"]["speed"] != 1:
         raise typer.BadParameter(
-            "its first model has to be simulated, at speed 1: others cannot be compared with the simulator",
+            "the first model must be simulated, at speed 1; others cannot be compared with the simulator",
             param_hint="--spec",
         )
     if replicas is not None:

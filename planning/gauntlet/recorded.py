@@ -45,7 +45,7 @@ def trace_files(folder: Path | None, names: Iterable[str]) -> tuple[Path, ...]:
             else sorted(file for file in (folder / name, *folder.glob(f"{name}.*")) if file.is_file())
         )
         if not found:
-            raise NoTracesError(f"{name}: not in {folder or 'any folder'}")
+            raise NoTracesError(f"{name}: not in {folder or 'a folder, because none is given'}")
         files += found
     return tuple(files)
 

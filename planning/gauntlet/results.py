@@ -147,8 +147,8 @@ def merged(parts: Sequence[Results]) -> Results:
         for name in _CODE:
             if part.about.get(name) != first.about.get(name):
                 raise ValueError(
-                    f"{name}: {part.about.get(name)!r} and {first.about.get(name)!r}: only results of the same code go "
-                    "together"
+                    f"{name}: {part.about.get(name)!r} and {first.about.get(name)!r}: only results of the same code "
+                    "can be merged"
                 )
     contests = tuple(one for part in parts for one in part.contests)
     names = [one.scenario for one in contests]

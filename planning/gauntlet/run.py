@@ -62,6 +62,6 @@ def failure_of(out: SimulationOutcome, policy: str, scenario: str) -> str | None
             f"policy {policy!r} failed at every decision of a run of scenario {scenario!r}: {errors[0]}"
         )
     return (
-        f"policy {policy!r} failed at some decisions of scenario {scenario!r}, where the number of replicas stayed: "
+        f"policy {policy!r} failed at some decisions of scenario {scenario!r}, where the number did not change: "
         f"{errors[0]}"
     )

@@ -1,4 +1,4 @@
-"""A burst whose queue nobody sees.
+"""A burst whose queue the gauges do not show.
 
 Complaint: Dynamo #10528. A burst waited in front of the engines, where the planner did not look: time to first token
 about 160 s against an SLO of 3 s, goodput 9 %, and one replica held. Run: chat at 1.6 replicas' worth; twice, without
@@ -33,4 +33,4 @@ def _run(draw: Draw) -> ScenarioRun:
     return ScenarioRun(CHAT, work, load, Bounds(1, 12), 3, UNTIL_S, start_up_s=(30.0,))
 
 
-SCENARIOS = (Scenario("burst", "A burst whose queue nobody sees", "Dynamo #10528", 0.95, _run),)
+SCENARIOS = (Scenario("burst", "A burst whose queue the gauges do not show", "Dynamo #10528", 0.95, _run),)

@@ -1,4 +1,4 @@
-"""Next to nothing to do.
+"""Almost no traffic.
 
 Complaint: llm-d autoscaling #380. Replicas were added while there was no load. Run: a request now and then, with an
 answer of ordinary length; four replicas stand there from before. A good policy goes down to one and stays.
@@ -18,4 +18,4 @@ def _run(draw: Draw) -> ScenarioRun:
     return ScenarioRun(CHAT, work, load, Bounds(1, 8), 4, UNTIL_S)
 
 
-SCENARIOS = (Scenario("idle", "Next to nothing to do", "llm-d autoscaling #380", 0.98, _run),)
+SCENARIOS = (Scenario("idle", "Almost no traffic", "llm-d autoscaling #380", 0.98, _run),)

@@ -24,4 +24,4 @@ def _run(draw: Draw) -> ScenarioRun:
     return ScenarioRun(CHAT, work, load, Bounds(1, 12), 6, UNTIL_S)
 
 
-SCENARIOS = (Scenario("outage", "The upstream is out and comes back", "a recorded day", 0.93, _run),)
+SCENARIOS = (Scenario("outage", "The upstream fails and returns", "a recorded day", 0.93, _run),)

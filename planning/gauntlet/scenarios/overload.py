@@ -25,4 +25,4 @@ def _run(draw: Draw) -> ScenarioRun:
     return ScenarioRun(CHAT, work, load, Bounds(1, 4), 3, UNTIL_S)
 
 
-SCENARIOS = (Scenario("overload", "More than there is room for", "Ray #65193, Dynamo #6145", 0.5, _run),)
+SCENARIOS = (Scenario("overload", "More load than the replicas can carry", "Ray #65193, Dynamo #6145", 0.5, _run),)

@@ -37,7 +37,7 @@ def _tables(folder: Path, model: str) -> dict[str, ServeGenClient]:
     try:
         return read_tables(folder, model)
     except zlib.error as error:
-        raise ServeGenError(f"{folder}: a table of ServeGen's cannot be unpacked: {error}") from error
+        raise ServeGenError(f"{folder}: a table of ServeGen cannot be unpacked: {error}") from error
 
 
 @lru_cache

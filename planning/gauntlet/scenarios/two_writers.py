@@ -23,4 +23,4 @@ def _run(draw: Draw) -> ScenarioRun:
     return ScenarioRun(CHAT, work, load, Bounds(1, 10), 4, UNTIL_S, start_up_s=(30.0,), faults=Faults(writes=writes))
 
 
-SCENARIOS = (Scenario("two_writers", "Two hands on one number", "AIBrix #1661", 0.97, _run),)
+SCENARIOS = (Scenario("two_writers", "Two writers of one number", "AIBrix #1661", 0.97, _run),)

@@ -71,7 +71,7 @@ def test_what_would_have_changed_it_does(found: list[DecisionMoment]) -> None:
             assert decision is not None
             assert decision.requested == turn.replicas != moment.decision.requested
             seen.add(turn.lever)
-    assert "arrivals" in seen or "work that waits" in seen
+    assert "arrivals" in seen or "waiting work" in seen
 
 
 def test_an_operators_word_is_told_with_what_the_policy_wanted(found: list[DecisionMoment]) -> None:
@@ -129,7 +129,7 @@ def test_the_log_of_a_folder_is_read(found: list[DecisionMoment], tmp_path: Path
 def test_the_command_says_what_is_no_log_and_no_time(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     result = CliRunner().invoke(app, ["explain", "--log", str(tmp_path / "binary")])
-    assert (result.exit_code, "is no text" in result.output) == (2, True)
+    assert (result.exit_code, "is not text" in result.output) == (2, True)
     result = CliRunner().invoke(app, ["explain", "--at", "0001-01-01T00:00"])
     assert (result.exit_code, "--at '0001-01-01T00:00': allowed" in result.output) == (2, True)
 

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaling.log.codec import (
-    as_kept,
     controls_from,
     controls_tree,
     decision_from,
@@ -28,6 +27,7 @@ from autoscaling.shadow.pair import Pair
 from autoscaling.signals.signals import Forecast, Signals
 from deployments.cell.control import Control, ControlKind
 from deployments.cell.scaling_facts import LatencySignals
+from tests.autoscaling.facts import as_kept
 from tests.autoscaling.setups import setup, stream
 
 HOLD = Control(ControlKind.HOLD, 5, 1_700_000_060.0, "ada", "a rehearsal")
@@ -229,7 +229,7 @@ def test_a_damaged_log_is_refused_and_a_restart_begins_anew(
     with pytest.raises(LogError):
         replay(lines_of([file]))
     assert remembered(tmp_path, "org/m", 10**9 * 1_700_000_200) is None
-    assert "begins anew" in caplog.text
+    assert "starts with nothing learned" in caplog.text
 
 
 def test_state_that_this_code_cannot_go_on_with_is_begun_anew(

@@ -24,11 +24,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from autoscaling.log.codec import as_kept
 from autoscaling.policies.policy import DesiredReplicas, PolicyReason, ScalingPolicy
 from autoscaling.policies.registry import POLICIES, make_policy
 from autoscaling.policies.settings import defaults_in
 from autoscaling.signals.signals import Signals
+from tests.autoscaling.facts import as_kept
 from tests.autoscaling.policies.fluid import Fluid
 from tests.autoscaling.policies.moments import REPLICA_PROFILE, latencies, moment
 

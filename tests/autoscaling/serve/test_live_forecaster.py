@@ -106,4 +106,4 @@ def test_a_failing_library_is_told_and_no_exception(tmp_path: Path, caplog: pyte
     found._seasonal._foretelling = lambda rates, steps: 1 / 0  # type: ignore[assignment,return-value]
     assert found.forecast(MONDAY + 2 * A_DAY * STEP_S) is None
     assert found.failed
-    assert "the forecast of model m failed, 1 times by now: ZeroDivisionError" in caplog.text
+    assert "the forecast of model m failed (1 failures so far): ZeroDivisionError" in caplog.text

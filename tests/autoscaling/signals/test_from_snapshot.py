@@ -2,10 +2,10 @@
 
 import pytest
 
-from autoscaling.log.codec import as_kept
 from autoscaling.signals.signals import Forecast, signals_from, signals_of
 from deployments.cell.scaling_facts import LatencySignals, ScalingFacts, read_scaling_facts
 from deployments.scheduling.replica import ReplicaStatus
+from tests.autoscaling.facts import as_kept
 from tests.deployments.scheduling.world import CAPACITY, make_request, make_scheduler
 
 
