@@ -1,5 +1,4 @@
-"""From the spec's words to a policy, its bounds and what it may know. The one place that knows both, for Serve, a
-shadow, `simulate` and `tune`.
+"""Turns a spec into a policy, its bounds and its knowledge of replicas, for Serve, a shadow, `simulate` and `tune`.
 
 Pure but for the cost file that it reads.
 """
@@ -24,16 +23,15 @@ from deployments.engine_model.limits import EngineModelLimits
 
 FIXED, BACKLOG = "fixed", "backlog"
 _PROCESS_S = 5.0
-"""What the process of a simulated replica takes beyond its `start_up_s`, before one was seen (seconds)."""
+"""How long the process of a simulated replica takes beyond its `start_up_s`, before one was seen (seconds)."""
 _START_UP_S = 60.0
-"""What a replica of a real engine is thought to take, before one was seen (seconds)."""
+"""The assumed start-up time of a real engine's replica, before one was seen (seconds)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingSetup:
-    """How one model of one cell scales. `replica_profile`: what policies may know of a replica, from the cost file
-    `costs`. `attainment`: what each class promises. `period_s`: how often the policy is asked where nothing is new.
-    `forecast`: which one is an input of the policies."""
+    """How one model of one cell scales. `replica_profile`: from the cost file `costs`. `attainment`: of each class.
+    `period_s`: how often the policy is asked if nothing is new. `forecast`: the forecast that policies get."""
 
     policy: PolicyChoice
     shadow: PolicyChoice | None
@@ -46,7 +44,7 @@ class ScalingSetup:
     rollback: Rollback
 
     def autoscaler(self) -> Autoscaler:
-        """What decides, new. Raises ValueError that names the policy, the setting and what is allowed."""
+        """A new autoscaler. Raises ValueError that names the policy, the setting and what is allowed."""
         return Autoscaler(self.policy.make(self.replica_profile), self.bounds)
 
 
@@ -58,11 +56,11 @@ def setup_of(
     read_costs: bool = True,
     start_up_s: float | None = None,
 ) -> ScalingSetup:
-    """What the spec says of the model's scaling in that region. `cost`: the engine's costs, instead of the file that
-    the spec names; without `read_costs` none is read, and policies know of a replica what they see. `start_up_s`: what
-    a start takes, where that is known better than here.
+    """The scaling of the model in that region. `cost`: the engine's costs, instead of the file that the spec names;
+    without `read_costs` no file is read, and policies know only what they see. `start_up_s`: a better known start-up
+    time.
 
-    Raises CostFileError, and ValueError for settings that make no bounds.
+    Raises CostFileError, and ValueError for invalid bounds.
     """
     scaling = spec.autoscaling_of(model)
     named = spec.costs_of(model) if read_costs and cost is None else None
@@ -82,8 +80,8 @@ def setup_of(
 
 
 def scaling_problems(spec: ClusterSpec, read_costs: bool = True) -> list[str]:
-    """What of a spec's scaling cannot be followed on this machine: a policy or a setting that there is not, a cost file
-    that cannot be read. Without `read_costs` what could be followed on none."""
+    """What this machine cannot follow in a spec's scaling: an unknown policy or setting, an unreadable cost file.
+    Without `read_costs`: what no machine can follow."""
     return [
         f"models.{model.name}: autoscaling: {problem}"
         for model in spec.models
@@ -120,23 +118,22 @@ def _choice(policy: SpecPolicy, period_s: float, model: Model) -> PolicyChoice:
 
 
 def settings_in(policy: SpecPolicy) -> dict[str, Value]:
-    """The settings of the policy in a spec's section: all of the backlog policy's, those that are written down of any
-    other."""
+    """The settings of the policy in a spec's section: all of the backlog policy's, the written ones of any other."""
     return dict(policy.settings if policy.policy not in (FIXED, BACKLOG) else policy.backlog.model_dump())
 
 
 def policy_choice(policy: str, settings: Mapping[str, Value], period_s: float) -> PolicyChoice:
-    """The policy by name and settings, asked every `period_s` where it has no pace of its own."""
+    """The policy by name and settings, asked every `period_s` unless its own settings say how often."""
     return PolicyChoice(policy, {**settings, "period_s": period_s} if is_paced(policy) else settings)
 
 
 def is_paced(policy: str) -> bool:
-    """Whether the spec says how often the policy is asked; else its own settings do."""
+    """Whether the spec says how often the policy is asked; otherwise its own settings do."""
     return policy in (FIXED, BACKLOG)
 
 
 def _bounds(scaling: Autoscaling, model: Model, pool: Pool) -> Bounds:
-    """A fixed policy is bound by nothing but its count; an operator's word may still be any number."""
+    """Only its count bounds a fixed policy; an operator may still order any number."""
     counts, fixed = model.replicas, scaling.policy == FIXED and scaling.shadow is None
     maximum = counts.count if fixed else counts.max or counts.count
     return Bounds(
@@ -153,14 +150,14 @@ def _bounds(scaling: Autoscaling, model: Model, pool: Pool) -> Bounds:
 
 
 def _ceiling(scaling: Autoscaling, model: Model, pool: Pool) -> int | None:
-    """As many as the hourly ceiling pays for; None without one, or where nothing has a price."""
+    """As many replicas as the hourly ceiling pays for; None without a ceiling or a price."""
     each = usd_per_replica_hour(model, pool)
     return None if scaling.usd_per_hour is None or not each else int(scaling.usd_per_hour / each + 1e-9)
 
 
 def usd_per_replica_hour(model: Model, pool: Pool) -> float:
-    """What a replica costs an hour. A CPU pool's price is by node: a replica pays for its cores, for a whole node where
-    their number is unknown."""
+    """The hourly cost of a replica. A CPU pool's price is per node: a replica pays for its cores, or for a whole node
+    if their number is unknown."""
     if pool.accelerator != "cpu":
         return pool.price_usd_per_hour * model.settings.tensor_parallel_size
     share = 1.0 if pool.cpus_per_node is None else min(1.0, model.cpus / pool.cpus_per_node)
@@ -188,6 +185,6 @@ def _replica_profile(spec: ClusterSpec, model: Model, file: CostFile | None) -> 
 
 
 def cost_of(model: Model, file: CostFile) -> CostModel:
-    """What the steps of the model's replicas cost: as the file says, at the speed of a simulated engine."""
+    """The step costs of the model's replicas: those of the file, at the speed of a simulated engine."""
     cost, simulated = file.cost_model(), model.simulated
     return cost if simulated is None or simulated.speed == 1.0 else slowed(cost, 1.0 / simulated.speed)

@@ -1,1 +1,1 @@
-"""Why an autoscaler decided as it did, and what would have changed it: asked of the policy itself, from its log."""
+"""Why an autoscaler decided as it did, and what would have changed it. The policy itself is asked, from its log."""

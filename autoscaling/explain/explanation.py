@@ -40,7 +40,7 @@ _NARROWINGS = 8
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Moved to `at` (a factor, or so many more), `replicas` would have been asked for, for `reason`."""
+    """If the input had been `at` (a factor, or so many more), `replicas` would have been requested, for `reason`."""
 
     lever: str
     at: float
@@ -50,7 +50,7 @@ class Turn:
 
 
 def turns(lever: Lever, requested: int) -> tuple[Turn, ...]:
-    """The nearest moves in either direction that would have changed the number; none where none was found."""
+    """The nearest changes of an input, in either direction, that would have changed the number."""
     if lever.counts:
         found = [_first(lever, requested, steps) for steps in (_MORE, tuple(-more for more in _MORE))]
     else:
@@ -76,7 +76,7 @@ def _narrowed(lever: Lever, requested: int, steps: tuple[float, ...]) -> Turn | 
 
 
 def _bisect(lever: Lever, requested: int, same: float, other: float) -> Turn | None:
-    """Between a factor that changes nothing and one that does, in ratios where there are any."""
+    """Between a factor that changes nothing and one that does; geometric if both are positive."""
     found: Turn | None = None
     for _ in range(_NARROWINGS):
         middle = math.sqrt(same * other) if same > 0 and other > 0 else (same + other) / 2
@@ -94,9 +94,9 @@ def _turn(lever: Lever, at: float, decision: ScalingDecision) -> Turn:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """`inputs` by name; `terms` are the policy's own quantities, `concern` what it says that no number fixes. `turns`:
-    what would have changed the number; `unbound`: the number without bounds and operators, where it is another.
-    `insensitive`: inputs that could be halved, doubled and more without changing it."""
+    """`inputs` by name; `terms`: the policy's own quantities; `concern`: what no number solves. `turns`: what would
+    have changed the number; `unbound`: the number without bounds and operators, if it differs. `insensitive`: inputs
+    whose change in a wide range changes nothing."""
 
     at_unix_s: float
     model: str

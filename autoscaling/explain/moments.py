@@ -1,5 +1,5 @@
-"""The decisions of a log that are worth a word, each with the state and the inputs from which it can be asked again,
-and the inputs that can be moved to ask it what it would have decided. Pure.
+"""The decisions of a log that are worth explaining, each with the state and the inputs to take it again; and the inputs
+that can be varied. Pure.
 """
 
 import math
@@ -15,14 +15,14 @@ from autoscaling.signals.signals import Signals
 from deployments.scheduling.snapshot import FlowStats
 
 WINDOW_S = 60.0
-"""A changed input is changed for so many seconds before the decision: a policy averages, and one changed moment would
-tell it little."""
+"""A varied input differs for this many seconds before the decision: a policy averages, so one moment would change
+little."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionMoment:
-    """One decision, as it was taken again, and the one before it. `state`: what decided, pickled, before the first of
-    `records`; the decision is that of the last."""
+    """One replayed decision, and the one before it. `state`: the pickled pair before the first of `records`; the
+    decision is that of the last."""
 
     model: str
     policy: str
@@ -37,14 +37,14 @@ class DecisionMoment:
         return self.records[-1]
 
     def pair(self) -> Pair:
-        """What decided, new at each call; without its shadow, which changes nothing."""
+        """The pair, new at each call, without its shadow, which changes nothing."""
         pair = load_pair(self.state)
         pair.shadow = pair.probation = None
         return pair
 
 
 class _Window:
-    """The records since a pickled state that is at least WINDOW_S old, where the log goes back so far."""
+    """The records since a pickled state that is at least WINDOW_S old, if the log goes back so far."""
 
     def __init__(self, step: ReplayedDecision) -> None:
         self._parts: list[tuple[bytes, list[DecisionRecord]]] = [(step.header.state, [])]
@@ -88,8 +88,8 @@ def moments(lines: Iterable[str], any_code: bool = False) -> Iterator[DecisionMo
 
 @dataclass(frozen=True, slots=True)
 class Lever:
-    """`decide` by how much it is moved: a factor (1: as it was), or, where it `counts`, so many more or fewer (0).
-    None: cannot be moved so far."""
+    """`decide` takes the variation: a factor (1: unchanged), or, if it `counts`, so many more or fewer (0: unchanged).
+    None: not possible."""
 
     name: str
     decide: Callable[[float], ScalingDecision | None]
@@ -119,7 +119,7 @@ def levers(moment: DecisionMoment) -> tuple[Lever, ...]:
 
 
 def unbound(moment: DecisionMoment) -> ScalingDecision:
-    """What would have been asked for without any bound of the spec, and without an operator's word."""
+    """The number without the spec's bounds and operators' orders."""
     pair = moment.pair()
     *earlier, last = moment.records
     for record in earlier:
@@ -143,7 +143,7 @@ def _again(moment: DecisionMoment, shown: Iterable[Signals]) -> ScalingDecision 
 
 
 def _arrivals(moment: DecisionMoment, factor: float) -> Iterable[Signals]:
-    """The counts since the first record grow so many times as fast."""
+    """The counts since the first record grow `factor` times as fast."""
     first = {(flow.lane, flow.traffic_class): flow for flow in moment.records[0].signals.flows}
 
     def faster(flow: FlowStats) -> FlowStats:
@@ -183,7 +183,7 @@ def _occupied(signals: Signals, factor: float) -> Signals:
 
 
 def _with_ready(moment: DecisionMoment, more: int) -> ScalingDecision | None:
-    """At the last moment: of those applied, so many more are ready, or so many fewer."""
+    """At the last moment, so many more or fewer of the applied replicas are ready."""
     signals = moment.record.signals
     ready = signals.ready_replicas
     if not -len(ready) <= more <= signals.starting:

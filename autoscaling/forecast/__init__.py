@@ -1,1 +1,1 @@
-"""What is expected of the arrival of work: an input of scaling policies, made outside them, from history."""
+"""The forecast of arriving work: an input of scaling policies, made outside them, from history."""

@@ -28,16 +28,16 @@ _DAY_TERMS = 6
 _WEEK_TERMS = 6
 """The seventh would be the day's first."""
 _MAX = 2.0
-"""No forecast is larger than so many times the largest rate seen: an autoregression can run away."""
+"""No forecast exceeds this multiple of the largest rate seen: an autoregression can run away."""
 _RANK = 1e-15
-"""Singular values below this share of the largest count as 0: rates that hardly ever change have no unique fit, and
-still a forecast."""
+"""Singular values below this share of the largest count as 0: rates that hardly change have no unique fit, but still a
+forecast."""
 
 
 def foretell(rates: FloatArray, steps: int) -> tuple[FloatArray, FloatArray]:
-    """The expected rates of the next `steps` steps and their standard errors, from at least `MIN` rates without gaps.
-    The week is looked for in two weeks and more. Raises ValueError for fewer rates, ArithmeticError or LinAlgError
-    where no forecast comes out."""
+    """The expected rates of the next `steps` steps and their standard errors, from at least `MIN` rates without gaps. A
+    weekly pattern needs two weeks or more. Raises ValueError for fewer rates, ArithmeticError or LinAlgError if there
+    is no forecast."""
     if len(rates) < MIN:
         raise ValueError(f"{len(rates)} rates; allowed: at least {MIN}, a day of them")
     roots = np.sqrt(rates)
@@ -69,7 +69,7 @@ def _autoregression(roots: FloatArray, steps: int) -> tuple[FloatArray, FloatArr
 
 
 def _seasons(count: int, weekly: bool) -> FloatArray:
-    """A row for each step: 1, and the waves of the day, and of the week."""
+    """A row for each step: 1, and the waves of the day and of the week."""
     periods = [(A_DAY, _DAY_TERMS), *([(A_WEEK, _WEEK_TERMS)] if weekly else [])]
     at = 2 * np.pi * np.arange(count)
     waves = [

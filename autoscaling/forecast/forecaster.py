@@ -1,5 +1,4 @@
-"""The contract of a forecast of arriving work, an input of scaling policies like any other; and the forecaster that a
-spec names."""
+"""The contract of a forecast of arriving work, and the forecaster that a spec names."""
 
 from typing import Protocol
 
@@ -8,23 +7,22 @@ from autoscaling.signals.signals import Forecast, Signals
 
 
 class Forecaster(Protocol):
-    """Foretells the arrival of work from what it was told."""
+    """Forecasts arriving work from what it has seen."""
 
     @property
     def failed(self) -> bool:
-        """Whether there should be a forecast, and there is none because something went wrong: an alarm, and nothing is
-        taken away meanwhile."""
+        """Whether a forecast failed. It raises an alarm, and no replica is removed meanwhile."""
         ...
 
     def look(self, signals: Signals) -> None: ...
 
     def forecast(self, unix_s: float) -> Forecast | None:
-        """What is expected from that time of day on; None while nobody can know."""
+        """The forecast from that time of day on; None while there is too little history."""
         ...
 
 
 def make_forecaster(name: str, history: History | None = None) -> Forecaster | None:
-    """A new one that knows that history; None for `none`. Raises ValueError for a name that there is not."""
+    """A new one with that history; None for `none`. Raises ValueError for an unknown name."""
     if name == "none":
         return None
     if name != "seasonal":

@@ -1,7 +1,7 @@
-"""What arrived before, in even steps of ten minutes: what a forecast is made from.
+"""The history of arrivals in even steps of ten minutes, from which a forecast is made (`seasonal.py`).
 
-Made from rates, from requests, or recorded while a model serves; kept in a small file (JSON, version 1), so that a
-restart forgets nothing. Pure but for that file. Forecasting: `seasonal.py`.
+It comes from rates, from requests, or is recorded while a model serves. It is stored in a small file (JSON, version 1),
+so a restart forgets nothing. Pure but for that file.
 """
 
 import math
@@ -20,15 +20,15 @@ STEP_S = 600.0
 A_DAY, A_WEEK = 144, 1_008
 """In steps."""
 _LONGEST_GAP = 4 * A_DAY
-"""A long weekend; what was before a longer gap says little about what comes after it."""
+"""A long weekend. What was before a longer gap says little about what follows."""
 
 FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Work (tokens) a second in each step; NaN where nobody looked. Step k since 1970 is from unix second `k * STEP_S`
-    on; `rates[0]` is of step `first`."""
+    """Work (tokens) a second in each step; NaN if unknown. Step k begins at unix second `k * STEP_S`; `rates[0]` is of
+    step `first`."""
 
     first: int
     rates: tuple[float, ...]
@@ -45,8 +45,8 @@ class History:
 
 
 def history_of_rates(unix_s: FloatArray, rates: FloatArray) -> History:
-    """From rates with the times at which their steps begin, in any order. Raises ValueError for a time that is no
-    step's."""
+    """From rates with the times at which their steps begin, in any order. Raises ValueError for a time that begins no
+    step."""
     number = np.round(unix_s / STEP_S).astype(np.int64)
     off = np.abs(unix_s - number * STEP_S)
     if len(off) and off.max() > 1.0:
@@ -62,9 +62,8 @@ def history_of_rates(unix_s: FloatArray, rates: FloatArray) -> History:
 
 
 def history_of_requests(unix_s: FloatArray, work: FloatArray, until_unix_s: float | None = None) -> History:
-    """From requests: when each arrived, and its work. The first and the last step are left out where they are not
-    whole: the recording began in the one and ended in the other, at the last request unless `until_unix_s` says
-    when."""
+    """From requests: their arrival times and their work. Incomplete steps at both ends are left out: the recording ends
+    at the last request unless `until_unix_s` says when."""
     if not len(unix_s):
         return History(0, ())
     first = int(np.ceil(unix_s.min() / STEP_S))
@@ -78,8 +77,8 @@ def history_of_requests(unix_s: FloatArray, work: FloatArray, until_unix_s: floa
 
 
 def known(history: History) -> FloatArray:
-    """The rates from the first known one on, after the last gap of more than four days, with shorter gaps filled: by
-    the same time of the day before, else of the day after, else by the line between the neighbours."""
+    """The rates from the first known one on, after the last gap of more than four days. Shorter gaps are filled by the
+    same time of the day before, else of the day after, else by interpolation."""
     rates = np.array(history.rates, dtype=np.float64)
     there = np.flatnonzero(~np.isnan(rates))
     if not len(there):
@@ -99,13 +98,13 @@ def known(history: History) -> FloatArray:
 
 KEPT = 4 * A_WEEK
 _TELLING_S = STEP_S / 2
-"""A step in which less than this was watched is not known."""
+"""A step of which less than this was observed is unknown."""
 _LONGEST_S = 3_600.0
-"""What came in a longer time between two looks is not spread over it: nobody knows when it came."""
+"""Arrivals in a longer time between two readings are not spread over it, because their times are unknown."""
 
 
 class Recorder:
-    """The last four weeks. `closed`: the number of the last step that is over, None before any."""
+    """The last four weeks. `closed`: the number of the last complete step, None before the first."""
 
     def __init__(self, history: History | None = None) -> None:
         self._rates: deque[float] = deque(() if history is None else history.rates, maxlen=KEPT)
@@ -119,14 +118,14 @@ class Recorder:
 
     @property
     def history(self) -> History:
-        """Of the steps that are over."""
+        """Of the complete steps."""
         return (
             History(0, ()) if self.closed is None else History(self.closed - len(self._rates) + 1, tuple(self._rates))
         )
 
     def look(self, unix_s: float, epoch: int, work: float) -> None:
-        """Takes a reading of the work that arrived since the counts of this `epoch` began. A clock that is set back
-        loses what came meanwhile."""
+        """A reading of the work that arrived since the counts of this `epoch` began. If a clock is set back, arrivals
+        meanwhile are lost."""
         before_s, came = self._at_s, work - self._work if epoch == self._epoch else work
         self._at_s, self._epoch, self._work = unix_s, epoch, work
         if before_s is None or unix_s <= before_s or came < 0 or unix_s - before_s > _LONGEST_S:
@@ -156,7 +155,7 @@ class Recorder:
 
 
 class HistoryError(ValueError):
-    """A file of a history that cannot be used; the message names file, key and value."""
+    """The file of a history cannot be used; the message names file, key and value."""
 
 
 class _File(BaseModel):
@@ -167,13 +166,13 @@ class _File(BaseModel):
 
 
 def read_history(path: Path) -> History:
-    """What was kept there. Raises HistoryError."""
+    """Reads it. Raises HistoryError."""
     content = read_json(path, _File, HistoryError)
     return History(content.first, tuple(math.nan if rate is None else rate for rate in content.rates))
 
 
 def write_history(path: Path, history: History) -> None:
-    """Keeps it, in one move. Raises OSError."""
+    """Writes it, in one move. Raises OSError."""
     write_json(
         path,
         _File(first=history.first, rates=tuple(None if math.isnan(rate) else round(rate, 3) for rate in history.rates)),

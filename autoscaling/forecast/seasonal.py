@@ -1,9 +1,9 @@
-"""The seasonal forecast: by day and by week, from what came before, learning as it looks.
+"""The seasonal forecast, by day and by week. It learns while it serves.
 
-Its standard errors are corrected by how far its own forecasts of the next half hour were off: an autoregression knows
-neither the uncertainty of its own coefficients nor the heavy tails of traffic.
+Its standard errors are corrected by the errors of its own earlier forecasts of the next half hour, because an
+autoregression knows neither the uncertainty of its coefficients nor the heavy tails of traffic.
 
-    error = what the fit says * max(1, sqrt(EWMA of ((rate - forecast) / what the fit said)^2))
+    error = the fit's error * max(1, sqrt(EWMA of ((rate - forecast) / the fit's error)^2))
 """
 
 import math
@@ -21,7 +21,7 @@ STEPS = 18
 _JUDGED = 3
 _WEIGHT = 0.02
 _LARGEST = 9.0
-"""A single forecast that was off by more standard errors than its root counts as this much."""
+"""The square root of this is the largest counted error of a single forecast, in standard errors."""
 
 Foretelling = Callable[[FloatArray, int], tuple[FloatArray, FloatArray]]
 
@@ -31,15 +31,14 @@ class ForecastState(StrEnum):
     """Less than a day is known."""
     READY = "ready"
     FAILED = "failed"
-    """The fit raised, or gave nothing finite: no forecast until the next step."""
+    """The fit raised an error, or its result was not finite: no forecast until the next step."""
 
 
 class SeasonalForecaster:
-    """See `Forecaster`. It fits anew when a step of ten minutes is over, not more often.
+    """See `Forecaster`. It fits when a step of ten minutes is over, not more often.
 
-    It goes on from a `history`; or it reads the `recorder` of somebody who looks in its stead. `failures` counts the
-    fits that failed, and `error` says what the last one said: for metrics and alarms. It can be pickled between any two
-    calls.
+    It continues a `history`, or reads a `recorder` that something else fills. `failures` counts failed fits, and
+    `error` is the last message, for metrics and alarms. It can be pickled between any two calls.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class SeasonalForecaster:
 
     @property
     def history(self) -> History:
-        """What it knows: for whoever keeps it over a restart."""
+        """Its history, to be stored over a restart."""
         return self._recorder.history
 
     @property
@@ -68,7 +67,7 @@ class SeasonalForecaster:
         self._recorder.look(signals.unix_s, signals.epoch, signals.arrived_work)
 
     def forecast(self, unix_s: float) -> Forecast | None:
-        """What is expected from the step on that is under way; None while nobody can know, and where the last one no
+        """The forecast from the current step on; None while there is too little history, or if the last forecast no
         longer reaches `unix_s`."""
         closed = self._recorder.closed
         if closed is not None and closed != self._made_after:
@@ -98,7 +97,7 @@ class SeasonalForecaster:
         self._made = Forecast((closed + 1) * STEP_S, STEP_S, tuple(mean.tolist()), tuple(wider.tolist()))
 
     def _judge(self, closed: int, rate: float) -> None:
-        """Compares what was foretold for the step that is over with what came."""
+        """Compares the forecast of the step that is over with its rate."""
         for mean, error in self._reported.pop(closed, ()):
             if error > 0 and not np.isnan(rate):
                 off = min(_LARGEST, (rate - mean) ** 2 / error**2)

@@ -1,9 +1,9 @@
-"""Signals, controls and decisions as trees of lists, and back, exactly: floats keep every bit, times are nanoseconds
-beside them. Pure.
+"""Signals, controls and decisions as trees of lists, and back, exactly: floats keep every bit, and times are in
+nanoseconds. Pure.
 
-The order of fields is the schema; whoever changes a field of these classes raises `SCHEMA`. A line of the log holds
-only what changed since the line before: a mapping from index to difference where two lists are equally long, else the
-new value itself. Trees hold no mappings, so the two are never confused.
+The order of fields is the schema: a change of a field of these classes raises `SCHEMA`. A line of the log holds only
+what changed since the line before: a mapping from index to difference if two lists are equally long, otherwise the new
+value. Trees hold no mappings, so the two are never confused.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ NOTHING: dict[str, Any] = {}
 
 
 def difference(old: Any, new: Any) -> Any:
-    """What makes `new` of `old`."""
+    """The difference that turns `old` into `new`."""
     if old == new:
         return NOTHING
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
@@ -30,7 +30,7 @@ def difference(old: Any, new: Any) -> Any:
 
 
 def patched(old: Any, change: Any) -> Any:
-    """The tree that `difference` was taken of. Raises ValueError where the change does not fit."""
+    """The new tree. Raises ValueError if the difference does not fit."""
     if not isinstance(change, dict):
         return change
     if not change:
@@ -52,7 +52,7 @@ Tree = list[Any]
 
 
 def signals_tree(signals: Signals) -> Tree:
-    """All but the two times."""
+    """All fields but the two times."""
     return [
         signals.age_s,
         signals.epoch,
@@ -89,7 +89,7 @@ def signals_tree(signals: Signals) -> Tree:
 
 
 def signals_from(tree: Tree, ns: int, unix_ns: int) -> Signals:
-    """Raises ValueError, TypeError or LookupError where the tree is none of signals."""
+    """Raises ValueError, TypeError or LookupError for a tree that is not of signals."""
     age_s, epoch, applied, starting, schedulable, replicas, lanes, flows, *rest = tree
     finished, finished_work, counted, output_tokens, latencies, forecast, forecast_failed, attainment = rest
     snapshot = Snapshot(

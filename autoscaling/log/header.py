@@ -1,7 +1,7 @@
-"""The first line of a scaling log, and of each of its files: what decides, by which code, and the whole state from
-which the lines after it replay.
+"""The first line of a scaling log, and of each of its files: the policies, a hash of the code, and the whole state from
+which the following lines replay.
 
-The state is pickled, compressed, and read by an unpickler that makes nothing but the classes of the rooms below
+The state is pickled and compressed. The unpickler creates only classes of the packages below
 (`deployments/restricted_pickle.py`).
 """
 
@@ -30,12 +30,12 @@ _FILES = (
     "../deployments/engine_model/replica_rate.py",
     "../deployments/scheduling/snapshot.py",
 )
-"""What these compute with, and keep in the state that a log holds."""
+"""What these compute with, and store in the state of a log."""
 
 
 @cache
 def code_hash() -> str:
-    """Of the policies, the scaler, the shadow, the signals, and what they compute with."""
+    """A hash of the policies, the scaler, the shadow, the signals, and what they compute with."""
     digest = hashlib.sha256()
     rooms = (file for room in _HASHED for file in (_ROOT / room).rglob("*.py"))
     for file in sorted([*rooms, *(_ROOT / name for name in _FILES)]):
@@ -57,20 +57,20 @@ _MAX_STATE_BYTES = 64 << 20
 
 
 class Begin(StrEnum):
-    """Why there is a header. After a `CHECKPOINT` the state is the one that the lines before it lead to, else another
-    one."""
+    """Why there is a header. After a `CHECKPOINT` the state is the one that the lines before it lead to; after the
+    others it is not."""
 
     START = "start"
     CONFIGURED = "configured"
     RESUMED = "resumed"
-    """Lines were lost, since the log could not be written."""
+    """Lines were lost because the log could not be written."""
     CHECKPOINT = "checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """`code`: a hash of what decides. `state`: still pickled (`pair`). Times in nanoseconds: the log's own, and of
-    day."""
+    """`code`: a hash of the deciding code. `state`: still pickled (`pair`). Times in nanoseconds: the log's own, and
+    the time of day."""
 
     begin: Begin
     model: str
@@ -91,12 +91,12 @@ class Header:
         )
 
     def pair(self) -> Pair:
-        """What decides, as it was at that moment; new at each call. Raises ValueError."""
+        """The pair as it was at that moment; new at each call. Raises ValueError."""
         return load_pair(self.state)
 
 
 def load_pair(state: bytes) -> Pair:
-    """What decides, from its pickled state. Raises ValueError."""
+    """The pair from its pickled state. Raises ValueError."""
     pair = load_state(state, _ROOMS)
     if not isinstance(pair, Pair):
         raise ValueError("its state is not an autoscaler's")
@@ -120,7 +120,7 @@ def header_of(pair: Pair, begin: Begin, model: str, region: str, ns: int, unix_n
 
 
 def read_header(fields: dict[str, Any]) -> Header:
-    """Raises ValueError where it is none, or of another schema."""
+    """Raises ValueError for anything else than a header of this schema."""
     if fields.get("log") != KIND:
         raise ValueError("is not the header of a scaling log")
     if fields.get("schema") != SCHEMA:

@@ -1,6 +1,5 @@
-"""The lines of a scaling log, read: headers, and one record a decision; what a restarted controller takes from them;
-and their replay, which gives the recorded facts to what decided, as it was, and compares each decision with the
-recorded one.
+"""Reads the lines of a scaling log: headers, and one record per decision; restores the state of a restarted controller;
+and replays, which gives the recorded facts to the recorded state and compares each decision with the recorded one.
 """
 
 import json
@@ -21,13 +20,13 @@ from deployments.ownership.decision_log import KEPT
 
 
 class LogError(ValueError):
-    """A log that cannot be read; the message says which line and why."""
+    """A log cannot be read; the message names the line and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
-    """One decision with all its inputs. `line` counts from 1 over all that is read. `explained`: the terms of the
-    policy were written down with it."""
+    """One decision with all its inputs. `line` counts from 1 over all files. `explained`: the policy's terms were
+    written too."""
 
     line: int
     ns: int
@@ -39,8 +38,8 @@ class DecisionRecord:
 
 
 def read_log(lines: Iterable[str], torn: bool = True) -> Iterator[tuple[int, Header | DecisionRecord]]:
-    """Whole files, in order. Raises LogError. `torn`: a last line that was cut short (its writer was killed) is left
-    out instead."""
+    """Reads whole files in order. Raises LogError. `torn`: skips a last line that was cut off because its writer was
+    killed."""
     tree: Tree | None = None
     kept: tuple[int, str] | None = None
     for number, line in enumerate(lines, 1):
@@ -62,7 +61,7 @@ def read_log(lines: Iterable[str], torn: bool = True) -> Iterator[tuple[int, Hea
 
 
 def _is_torn(kept: tuple[int, str], tree: Tree | None) -> bool:
-    """Whether it is a part of a line, left by a write that failed; the header after it makes up for it."""
+    """Whether it is part of a line, left by a failed write; a header follows it."""
     try:
         _entry(*kept, tree)
     except LogError:
@@ -71,7 +70,7 @@ def _is_torn(kept: tuple[int, str], tree: Tree | None) -> bool:
 
 
 def _entry(number: int, line: str, tree: Tree | None) -> tuple[Header | DecisionRecord, Tree | None]:
-    """What a line says, given the tree of the line before (None after a header)."""
+    """The content of a line, given the tree of the line before (None after a header)."""
     try:
         content = json.loads(line)
         if isinstance(content, dict):
@@ -99,7 +98,7 @@ def _record(number: int, ns: int, unix_ns: int, tree: Any) -> DecisionRecord:
 
 @dataclass(frozen=True, slots=True)
 class ScalingDifference:
-    """The first decision that was not the recorded one."""
+    """The first decision that differs from the recorded one."""
 
     line: int
     recorded: ScalingDecision
@@ -108,8 +107,8 @@ class ScalingDifference:
 
 @dataclass(frozen=True, slots=True)
 class ScalingReplay:
-    """`decisions` taken again, of which `changes` changed the number of replicas; `difference`: None where every one
-    was the recorded one."""
+    """The number of replayed decisions, and how many of them changed the number of replicas. `difference`: None if
+    every decision was the recorded one."""
 
     decisions: int
     changes: int
@@ -118,7 +117,7 @@ class ScalingReplay:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedDecision:
-    """One decision taken again: `header` is the last one before it, `pair` what decided, in the state after it."""
+    """One replayed decision. `header`: the last one before it; `pair`: the state after it."""
 
     header: Header
     record: DecisionRecord
@@ -127,15 +126,15 @@ class ReplayedDecision:
 
     @property
     def agrees(self) -> bool:
-        """Whether it is the recorded one; terms count where they were written."""
+        """Whether it is the recorded one; terms count if they were written."""
         known = self.decision if self.record.explained else replace(self.decision, terms={})
         return known == self.record.decision
 
 
 def steps(lines: Iterable[str], any_code: bool = False) -> Iterator[ReplayedDecision]:
-    """Every decision of a log (whole files, in order), taken again. Raises LogError.
+    """Replays every decision of a log (whole files, in order). Raises LogError.
 
-    `any_code`: also where it was recorded by other code, to see what a change decides differently.
+    `any_code`: also if other code recorded it, to see what a change decides differently.
     """
     pair: Pair | None = None
     header: Header | None = None
@@ -178,13 +177,13 @@ def _restored(header: Header, number: int, any_code: bool) -> Pair:
 log = logging.getLogger("raylane.scaling")
 
 YOUNG_S = 600.0
-"""What was decided longer ago says nothing about now."""
+"""Older decisions say nothing about now."""
 _HEADER = f'{{"log":"{KIND}"'
 
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What decided, in its state after its last decision, and when that was (nanoseconds: the log's own time, and of
+    """The pair in its state after its last decision, and the time of that (nanoseconds: the log's own, and the time of
     day)."""
 
     pair: Pair
@@ -193,25 +192,25 @@ class Remembered:
 
 
 def is_scaling_log(first_line: str) -> bool:
-    """Whether a log that begins so is one of scaling decisions."""
+    """Whether a log that begins like this holds scaling decisions."""
     return first_line.startswith(_HEADER)
 
 
 def log_files(folder: Path, model: str) -> list[Path]:
-    """Those that there are, oldest first."""
+    """The existing files, oldest first."""
     name = log_name(model) + ".jsonl"
     paths = [*(folder / f"{name}.{number}" for number in range(KEPT, 0, -1)), folder / name]
     return [path for path in paths if path.exists()]
 
 
 def lines_of(files: list[Path]) -> Iterator[str]:
-    """All their whole lines. A line that a killed writer left unfinished ends its file, and is left out. Raises
-    OSError, LogError."""
+    """All complete lines of these files. A line that a killed writer left unfinished ends its file and is skipped.
+    Raises OSError, LogError."""
     return (line for line in all_lines_of(files) if line.endswith("\n"))
 
 
 def all_lines_of(files: list[Path]) -> Iterator[str]:
-    """All their lines, of any text. Raises OSError, LogError."""
+    """All lines of these files. Raises OSError, LogError."""
     for file in files:
         try:
             with file.open(encoding="utf-8") as lines:
@@ -221,8 +220,8 @@ def all_lines_of(files: list[Path]) -> Iterator[str]:
 
 
 def remembered(folder: Path, model: str, unix_ns: int) -> Remembered | None:
-    """The state that the log of `model` leads to, if it is young, of this code, and whole; else None. Damage is told in
-    the log."""
+    """The state that the log of `model` leads to, if the log is recent, complete and written by this code; else None.
+    Damage is logged."""
     try:
         lines = list(lines_of(log_files(folder, model)[-1:]))
         starts = [number for number, line in enumerate(lines) if is_scaling_log(line)]
@@ -238,7 +237,7 @@ def remembered(folder: Path, model: str, unix_ns: int) -> Remembered | None:
 
 
 def _remembered(lines: list[str], model: str, unix_ns: int) -> Remembered | None:
-    """Of a header and what follows it. Raises whatever the replay of a log that is none, or not ours, may raise."""
+    """The pair of a header and the lines after it. Raises anything that a replay of a foreign log may raise."""
     if len(lines) == 1 or json.loads(lines[0])["model"] != model or unix_ns - json.loads(lines[-1])[1] > YOUNG_S * 1e9:
         return None
     *_, last = steps(lines)

@@ -1,8 +1,9 @@
-"""Writes a scaling log: `scaling-MODEL.jsonl` in a folder, rotated, each file with a header of its own. The shell calls
-it around every decision.
+"""Writes a scaling log: `scaling-MODEL.jsonl` in a folder, rotated, each file with its own header. The shell calls it
+around every decision.
 
 A line holds what changed since the line before: 60 bytes a second while nothing happens (5 MB a day), about 200 with
-four busy replicas (17 MB a day); a checkpoint every ten minutes adds 1 MB a day. At most nine files of 16 MiB are kept.
+four busy replicas (17 MB a day). A checkpoint every ten minutes adds 1 MB a day. There are at most nine files of 16
+MiB.
 """
 
 import json
@@ -22,16 +23,16 @@ from deployments.telemetry.line_log import LogHealth
 PREFIX = "scaling-"
 MAX_BYTES = 16 << 20
 CHECKPOINT_S = 600.0
-"""A header at least so often, so that whoever restarts need not replay a day."""
+"""The longest time between two headers, so that a restart need not replay a day."""
 
 
 def log_name(model: str) -> str:
-    """The name of a model's log, without its ending (a model's name may hold slashes)."""
+    """The name of a model's log without its ending (a model's name may hold slashes)."""
     return PREFIX + in_file_name(model)
 
 
 class ScalingLog:
-    """`before` each decision and `after` it, with the same times."""
+    """Call `before` and `after` each decision, with the same times."""
 
     def __init__(self, folder: Path, model: str, region: str, max_bytes: int = MAX_BYTES) -> None:
         self._file = DecisionLog(folder, log_name(model), LogHealth(log_name(model)), max_bytes, each_line=True)
@@ -42,7 +43,7 @@ class ScalingLog:
         self._reason: tuple[str, Concern | None] = ("", None)
 
     def configured(self) -> None:
-        """What decides has been changed from outside; what follows replays from a new header."""
+        """Something outside changed the pair; the following lines replay from a new header."""
         self._begin = self._begin or Begin.CONFIGURED
 
     def before(self, pair: Pair, ns: int, unix_ns: int) -> None:
@@ -58,7 +59,7 @@ class ScalingLog:
     def after(
         self, ns: int, unix_ns: int, signals: Signals, controls: tuple[Control, ...], decision: ScalingDecision
     ) -> None:
-        """It has decided. Terms are written where the number, the reason or the concern changes."""
+        """A decision was taken. Terms are written if the number, the reason or the concern changes."""
         reason = (decision.reason, decision.concern)
         reported = decision.changes or reason != self._reason
         self._reason = reason
@@ -68,12 +69,12 @@ class ScalingLog:
         self._file.write(json.dumps([ns, unix_ns, change], separators=(",", ":")))
 
     def lost(self, error: Exception) -> None:
-        """A line could not be made; what follows replays from a new header."""
+        """A line could not be made; the following lines replay from a new header."""
         self._file.lost(error)
 
     @property
     def failing(self) -> bool:
-        """Whether it cannot be written now; it goes on by itself as soon as it can."""
+        """Whether it cannot be written now; writing continues as soon as possible."""
         return self._file.broken
 
     def close(self) -> None:

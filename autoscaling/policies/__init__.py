@@ -1,2 +1,2 @@
-"""Scaling policies: how many replicas there should be. `policy.py` is the contract, `registry.py` knows them all by
+"""Scaling policies: how many replicas there should be. `policy.py` is the contract, `registry.py` lists them by
 name."""

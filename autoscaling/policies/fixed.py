@@ -1,5 +1,5 @@
-"""The policy of a model that nothing scales: the spec's count, always. An operator's hold or pin goes over it as over
-any other."""
+"""The policy of a model that does not scale: always the spec's count. Operators' holds and pins override it like any
+other."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,8 +10,6 @@ from autoscaling.signals.signals import Signals
 
 
 class FixedPolicy:
-    """Wants `count` replicas, asked every `period_s`."""
-
     name: ClassVar[str] = "fixed"
     latency_span_s = 0.0
 
@@ -25,8 +23,8 @@ class FixedPolicy:
 
 @dataclass(frozen=True, slots=True)
 class FixedSettings:
-    """So many `replicas`: the spec's count, or what the gauntlet compares every policy with. `period_s`: see
-    `FixedPolicy`."""
+    """`replicas`: the spec's count, or the number that the gauntlet compares policies with. `period_s`: how often it is
+    asked."""
 
     replicas: int = 2
     period_s: float = 1.0

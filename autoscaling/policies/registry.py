@@ -1,8 +1,7 @@
-"""All policies by name: for the spec, the tuner, the gauntlet, the conformance suite. Adding one: a file that holds an
-`ENTRY`, and a line in `_MODULES`.
+"""All policies by name: for the spec, the tuner, the gauntlet, the conformance suite. To add one, write a file that
+holds an `ENTRY`, and a line in `_MODULES`.
 
-Policies are listed without what they need to run: a policy that imports Ray does so when it is asked for the first
-time.
+Listing a policy imports only its file: a policy that needs Ray imports it when it is first asked.
 """
 
 from collections.abc import Mapping
@@ -31,7 +30,7 @@ POLICIES: Mapping[str, PolicyEntry] = {entry.name: entry for entry in _ENTRIES}
 
 
 def make_policy(name: str, settings: Mapping[str, Value], replica_profile: ReplicaProfile) -> ScalingPolicy:
-    """The policy of that name, new, with these settings and its defaults for the rest. Raises PolicyError."""
+    """A new policy of that name with these settings, and its defaults for the rest. Raises PolicyError."""
     entry = POLICIES.get(name)
     if entry is None:
         raise PolicyError(f"policy {name!r}: no such policy; allowed: {', '.join(POLICIES)}")
@@ -40,19 +39,18 @@ def make_policy(name: str, settings: Mapping[str, Value], replica_profile: Repli
 
 @dataclass(frozen=True)
 class PolicyChoice:
-    """`settings`: those that differ from the policy's defaults, or all."""
+    """`settings`: all, or those that differ from the policy's defaults."""
 
     name: str
     settings: Mapping[str, Value]
 
     def make(self, replica_profile: ReplicaProfile) -> ScalingPolicy:
-        """The policy, new. Raises PolicyError that names it, the setting and what is allowed."""
+        """A new policy. Raises PolicyError that names it, the setting and what is allowed."""
         return make_policy(self.name, self.settings, replica_profile)
 
 
 def remember(new: ScalingPolicy, old: ScalingPolicy | None) -> ScalingPolicy:
-    """The new policy with what the old one has learned, where it can make use of it: policies of a kind whose
-    `adopt(old)` takes it over."""
+    """The new policy, which takes over what an old one of the same kind has learned if it has `adopt(old)`."""
     adopt = getattr(new, "adopt", None)
     if adopt is not None and type(old) is type(new):
         adopt(old)

@@ -1,5 +1,5 @@
-"""A policy's settings from plain values, as a spec or a tuner writes them. Every policy keeps its own frozen dataclass
-of them, with defaults and bounds."""
+"""A policy's settings from plain values, as a spec or a tuner writes them. Every policy has its own frozen settings,
+with defaults and bounds."""
 
 import math
 from collections.abc import Mapping
@@ -15,13 +15,12 @@ SettingsT = TypeVar("SettingsT")
 
 
 class PolicyError(ValueError):
-    """A policy or a setting that there is not; the message names the policy, the key, the value and what is allowed."""
+    """An unknown policy or an invalid setting; the message names the policy, the key, the value and what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Where a tuner looks for a setting: between two values, evenly or evenly in the logarithm, whole numbers or
-    any."""
+    """Where a tuner searches for a setting: evenly or logarithmically between two values, whole numbers or any."""
 
     low: float
     high: float
@@ -30,8 +29,8 @@ class Range:
 
 
 def require(settings: object, allowed: str, holds: bool, *names: str) -> None:
-    """Raises ValueError that names the settings `names` and says what is `allowed`, unless it `holds`. For a
-    dataclass's `__post_init__`."""
+    """Raises ValueError that names the settings `names` and what is `allowed`, unless it `holds`. For a dataclass's
+    `__post_init__`."""
     if not holds:
         given = ", ".join(f"{name}={getattr(settings, name)!r}" for name in names)
         raise ValueError(f"{given}: allowed: {allowed}")
@@ -78,8 +77,7 @@ def settings_from(policy: str, kind: type[SettingsT], values: Mapping[str, Value
 
 
 def _value(policy: str, key: str, value: Value, hint: Any) -> Any:
-    """The value as the type that the setting wants. A whole number is a number; nothing else is turned into
-    anything."""
+    """The value as the type of the setting. A whole number is accepted as a number; nothing else is converted."""
     kinds = get_args(hint) or (hint,)
     if value is None and NoneType in kinds:
         return None

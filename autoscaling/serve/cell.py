@@ -1,9 +1,7 @@
-"""The cell as the autoscaler of one model sees it: the directory by Ray, the owner's books by HTTP. Only this module
-knows both.
+"""The cell as the autoscaler of one model sees it: the directory through Ray, the owner's state through HTTP.
 
-Nothing waits long: the directory is listened to by a call that is always open, the owner has a second to answer. What
-cannot be had now is reported as missing, and what was read before stands for as long as its age allows
-(`Bounds.stale_s`).
+Nothing waits long: a call that is always open listens to the directory, and the owner has a second to answer. Facts
+that cannot be had now are reported as missing; earlier ones stay valid as long as their age allows (`Bounds.stale_s`).
 """
 
 import http.client
@@ -27,8 +25,8 @@ _TIMEOUT_S = 1.0
 
 
 class Page:
-    """Answers with the cluster's secret, over one connection that is kept: cheap enough for a hundred models in one
-    process. `base` is a gateway's address for the cell."""
+    """Answers requests with the cluster's secret over one kept-alive connection: cheap enough for a hundred models in
+    one process. `base` is a gateway's address for the cell."""
 
     def __init__(self, base: str, secret: str) -> None:
         self.base = base
@@ -36,11 +34,11 @@ class Page:
         self._connection: http.client.HTTPConnection | None = None
 
     def get(self, path: str) -> bytes:
-        """The body of a 200. Raises OSError: no answer in a second, or another status."""
+        """The body of a 200. Raises OSError if there is no answer in a second, or another status."""
         return self.ask("GET", path)
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        """As `get`, with another method. A kept connection that was closed meanwhile is opened again, once."""
+        """As `get`, with another method. If a kept-alive connection was closed meanwhile, it is opened again, once."""
         kept = self._connection is not None
         try:
             return self._ask(method, path, body)
@@ -88,8 +86,8 @@ _SHADOW_PATH = "/raylane/shadow"
 
 
 class CellClient:
-    """Of `model`. `listing`: what the directory said last; `scaling_facts` what the owner said, `age_s` seconds ago;
-    None before the first word."""
+    """`listing`: the directory's last report; `scaling_facts`: the owner's last report, `age_s` seconds ago. None
+    before the first."""
 
     def __init__(self, model: str) -> None:
         self.listing: Listing | None = None
@@ -109,7 +107,7 @@ class CellClient:
         return time.monotonic() - self._read_s
 
     def look(self, latency_span_s: float) -> None:
-        """Takes in what is new. Never raises: what fails is tried again at the next look."""
+        """Reads what is new. Never raises: what fails is tried again next time."""
         try:
             self._listen()
             self._look_at_nodes()
@@ -125,7 +123,7 @@ class CellClient:
             self._trouble = str(error)
 
     def publish(self, state: ScalingState) -> None:
-        """Tells the directory of a decision; nobody waits for its answer."""
+        """Reports a decision to the directory, without waiting for an answer."""
         if self._directory is not None:
             try:
                 self._directory.scaling.remote(state, own_presence())
@@ -133,11 +131,11 @@ class CellClient:
                 log.info("a decision could not be reported to the directory: %r", error)
 
     def spec(self) -> bytes:
-        """The spec in force, whole, as the owner has it. Raises OSError."""
+        """The whole spec in force, from the owner. Raises OSError."""
         return self._owner().get(_SPEC_PATH)
 
     def roll_back(self, why: str) -> None:
-        """Has the last promotion of the model taken back in the spec, for the whole cell. Raises OSError."""
+        """Rolls the model's last promotion back in the spec, for the whole cell. Raises OSError."""
         order = {"model": self._model, "kind": "rollback", "by": "autoscaler", "why": why, "force": True}
         self._owner().ask("POST", _SHADOW_PATH, json.dumps(order).encode())
 

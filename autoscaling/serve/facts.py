@@ -1,5 +1,5 @@
-"""What the spec in force says of one model's scaling, as the controller follows it: a part of the spec at first, the
-whole once one is applied."""
+"""The part of the spec in force that concerns one model's scaling: from the deployment at first, from the whole spec
+once one is applied."""
 
 import json
 import logging
@@ -12,17 +12,17 @@ log = logging.getLogger("raylane.scaling")
 
 
 class ModelFacts:
-    """Raises ValueError where the spec that it begins with has no such model or region, or no usable settings."""
+    """Raises ValueError if the first spec has no such model or region, or no usable settings."""
 
     def __init__(self, spec_json: str, model: str, region: str) -> None:
         self.bad = False
-        """The spec in force cannot be followed, or not wholly."""
+        """Whether the spec in force cannot be followed completely."""
         self._names = (model, region)
         self._json: str | None = spec_json
         self.spec, self.model, self.region, self.setup = self._read(spec_json)
 
     def follow(self, spec_json: str | None) -> bool:
-        """The directory has that spec (None: none was applied). Whether anything has changed."""
+        """Takes the directory's spec (None: none was applied) and returns whether anything has changed."""
         if spec_json is None or spec_json == self._json:
             return False
         self._json = spec_json

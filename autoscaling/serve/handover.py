@@ -1,19 +1,19 @@
-"""The number of replicas, handed from the thread that decides to Serve's control loop, which asks some ten times a
+"""Hands the number of replicas from the thread that decides to Serve's control loop, which asks some ten times a
 second. Pure but for its lock.
 
-Serve applies a number at the tick that asks for it, except that it goes from many to none in two. So what was asked for
-counts as applied until Serve has had its ticks. Once it was, another number is another hand's (a deploy, an operator of
-Serve): it stands until the next decision, which is taken from there.
+Serve applies a number at the tick that asks for it; only from many to none it takes two ticks. The requested number
+therefore counts as applied until Serve has had its ticks. After that, a different number comes from something else (a
+deploy, an operator of Serve): it stands until the next decision, which starts from it.
 """
 
 import threading
 
 PATIENCE_TICKS = 20
-"""A number that Serve has not taken over in so many ticks was refused."""
+"""A number that Serve has not applied after so many ticks was refused."""
 
 
 class Handover:
-    """`tick` is Serve's side, `ask` and `applied` are the other's."""
+    """Serve's loop calls `tick`, the deciding thread `ask` and `applied`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -22,7 +22,7 @@ class Handover:
         self._on_its_way = 0
 
     def tick(self, target: int) -> int:
-        """Serve runs `target` and wants to know how many it should."""
+        """Serve runs `target` replicas and gets the number that it should run."""
         with self._lock:
             self._target = target
             if self._asked is None or self._asked == target:
@@ -40,6 +40,6 @@ class Handover:
 
     @property
     def applied(self) -> int | None:
-        """What Serve was last told; None before its first tick."""
+        """Serve's last target; None before its first tick."""
         with self._lock:
             return self._asked if self._on_its_way else self._target

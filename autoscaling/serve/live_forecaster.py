@@ -1,7 +1,7 @@
-"""What a model's scaling in the controller foretells, as the spec in force says (`autoscaling.forecast`).
+"""The forecast of one model's arriving work in the controller, as the spec in force says (`autoscaling.forecast`).
 
-What arrives is recorded and kept in the run's folder whether anybody wants a forecast or not: whoever asks for one
-later, or after a restart, has it at once.
+Arrivals are recorded in the run's folder even without a forecast, so that a later forecast, or a restart, has them at
+once.
 """
 
 import logging
@@ -19,12 +19,12 @@ log = logging.getLogger("raylane.scaling")
 
 
 def forecaster_of(facts: ModelFacts, folder: Path) -> Forecaster:
-    """Follows the spec in force; `folder` is where logs are."""
+    """Follows the spec in force; `folder` is that of the logs."""
     return LiveForecaster(facts, folder / f"{log_name(facts.model.name)}.arrivals.json")
 
 
 class LiveForecaster:
-    """See the module's docstring. Files are written in a thread: no disk delays a decision."""
+    """See the module's docstring. A thread writes the files, so no disk delays a decision."""
 
     def __init__(self, facts: ModelFacts, path: Path) -> None:
         self._facts = facts
@@ -52,7 +52,7 @@ class LiveForecaster:
             ).start()
 
     def forecast(self, unix_s: float) -> Forecast | None:
-        """What is expected from that time of day on; None where the spec wants none, or nobody can know."""
+        """The forecast from that time of day on; None if the spec wants none, or there is too little history."""
         if not self._enabled:
             return None
         seasonal = self._seasonal

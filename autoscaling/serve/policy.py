@@ -1,11 +1,11 @@
-"""The policy class that Ray Serve's controller makes of a model's `AutoscalingConfig` (`deployments/app.py`), and asks
-at every tick.
+"""The policy class that Ray Serve's controller creates from a model's `AutoscalingConfig` (`deployments/app.py`) and
+asks at every tick.
 
-Traps of Serve 2.60 that shape it: it runs in the controller's only loop, so it neither waits nor raises (an exception
-would stop the scaling of every application); this module alone is pickled by value, so it holds nothing but this class;
-a policy is made anew at every deploy and restart, so what it knows is elsewhere (the log), and its thread must end with
-it; a number that goes from many to none is applied in two ticks (`handover.py`); with no replica and requests counted
-by Serve's own handles Serve would decide by itself, but no request to an engine passes through a handle.
+Its form follows from Serve 2.60. It runs in the controller's only loop, so it neither waits nor raises: an exception
+would stop the scaling of every application. Only this module is pickled by value, so it holds only this class. A policy
+is created again at every deploy and restart, so its knowledge is stored elsewhere (the log), and its thread must end
+with it. A number that goes from many to none is applied in two ticks (`handover.py`). With no replica and requests
+counted by Serve's own handles Serve would decide by itself, but no request to an engine passes through a handle.
 """
 
 import threading
@@ -19,7 +19,8 @@ from autoscaling.serve.worker import ScalingTask, start_worker
 
 
 class ServePolicy:
-    """One model's. `spec` is JSON, and holds at least that model and its region; `run_dir` gets the decision log."""
+    """The policy of one model. `spec`: JSON with at least that model and its region; `run_dir`: for the decision
+    log."""
 
     def __init__(self, spec: str, model: str, region: str, run_dir: str) -> None:
         self._handover = Handover()
@@ -28,5 +29,5 @@ class ServePolicy:
         self.thread = start_worker(ScalingTask(spec, model, region, run_dir), self._handover, stop)
 
     def __call__(self, ctx: AutoscalingContext) -> tuple[int, dict[str, Any]]:
-        """The number that was decided last, at once; before the first decision the number that there is."""
+        """The last decision's number; before the first decision, the current number."""
         return self._handover.tick(ctx.target_num_replicas), {}

@@ -1,7 +1,7 @@
-"""How many replicas of a model there is room for: by its pool in the spec, and by Ray's nodes where all of the pool's
-are there. Pure.
+"""How many replicas of a model there is room for: by its pool in the spec, and by Ray's nodes once all nodes of the
+pool are there. Pure.
 
-A cluster that may still grow is not held to the nodes that it has: there the pool alone says how many.
+A cluster that may still grow is not limited by its current nodes; then only the pool counts.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node of Ray's, alive: what it has in all, by Ray's names."""
+    """A live node of Ray and its total resources, by Ray's names."""
 
     node_id: str
     total: Amounts
@@ -27,8 +27,8 @@ class Node:
 def schedulable(
     spec: ClusterSpec, model: Model, region: Region, nodes: Iterable[Node], replicas: Iterable[ReplicaFacts]
 ) -> int | None:
-    """The most replicas of `model` that can run at once beside those of other models; None where neither the pool nor
-    Ray says."""
+    """The maximum number of replicas of `model` that can run beside those of other models; None if neither the pool nor
+    Ray limits it."""
     pool = spec.pool_of(model, region)
     known = [
         number
@@ -61,7 +61,7 @@ def _by_nodes(
 
 
 def needs(model: Model, pool: Pool) -> Amounts:
-    """What one replica takes of a node, by Ray's names."""
+    """The resources that one replica takes from a node, by Ray's names."""
     placement = place(model, pool)
     if placement.bundles:
         return placement.bundles[0]

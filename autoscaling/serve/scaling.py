@@ -1,7 +1,7 @@
-"""The scaling of one model in Serve's controller. Every turn reads; where the policy's period has passed, or something
-is new, it decides, hands the number over and tells. `worker.py` runs the turns in a thread.
+"""The scaling of one model in Serve's controller. Every turn reads the facts. If the policy's period has passed, or
+something is new, it decides, hands the number over and reports it. `worker.py` runs the turns in a thread.
 
-The number is handed to Serve before anything is written or published: no disk and no directory delays it.
+The number is handed to Serve before anything is written or published, so no disk and no directory delays it.
 """
 
 import logging
@@ -33,9 +33,9 @@ from deployments.scheduling.replica import ReplicaStatus
 
 
 class ScalingClock:
-    """The time of one model's decisions, in whole nanoseconds: it never runs backwards, not even over a restart of the
-    controller on another machine. Goes on from a moment of an earlier clock (its own time, and that of day), else from
-    this machine's."""
+    """The clock of one model's decisions, in whole nanoseconds. It never runs backwards, not even over a restart of the
+    controller on another machine: it continues from an earlier clock's moment (its own time, and the time of day), else
+    from this machine's."""
 
     def __init__(self, ns: int | None = None, unix_ns: int | None = None) -> None:
         self._ahead_ns = 0
@@ -44,36 +44,35 @@ class ScalingClock:
             self._ahead_ns = ns + passed - time.monotonic_ns()
 
     def now(self) -> tuple[int, int]:
-        """Its time and that of day."""
+        """Its time, and the time of day."""
         return time.monotonic_ns() + self._ahead_ns, time.time_ns()
 
 
 class Alarm(StrEnum):
-    """What is wrong with the scaling of a model: on /metrics and in `raylane status`, with every decision while it
+    """What is wrong with the scaling of a model: on /metrics, in `raylane status`, and with every decision while it
     lasts."""
 
     POLICY_FAILED = "policy_failed"
-    """The policy raised; the number stays."""
+    """The policy raised an error; the number stays."""
     STALE = "stale"
-    """The owner's books cannot be read, or are too old; the number stays."""
+    """The owner's state cannot be read, or is too old; the number stays."""
     UNRESPONSIVE = "unresponsive"
-    """A replica does not report; nothing is taken away."""
+    """A replica does not report; no replica is removed."""
     UNSCHEDULABLE = "unschedulable"
-    """More are wanted than there is room for."""
+    """More replicas are wanted than there is room for."""
     FOREIGN_WRITE = "foreign_write"
-    """Another hand changed the number of replicas."""
+    """Something else changed the number of replicas."""
     BAD_SPEC = "bad_spec"
-    """The spec in force cannot be followed (a cost file is missing, a setting is refused); what was in force before
-    is."""
+    """The spec in force cannot be followed (a cost file is missing, a setting is invalid); the earlier one stays."""
     NO_LOG = "no_log"
     """The decision log cannot be written."""
     FORECAST_FAILED = "forecast_failed"
-    """The forecast that the spec wants failed; nothing is taken away until it is made again, within ten minutes."""
+    """The forecast that the spec wants failed; no replica is removed until the next attempt succeeds, within ten
+    minutes."""
     ROLLED_BACK = "rolled_back"
-    """A promoted policy burned the SLO and was taken back; the spec does not say so yet."""
+    """A promoted policy burned the SLO and was rolled back; the spec does not say so yet."""
     OUT_OF_REACH = "out_of_reach"
-    """SLOs are missed faster than the SLO allows, and more replicas do not help: `raylane explain` says how the policy
-    knows."""
+    """SLOs are missed faster than the SLO allows, and more replicas do not help: `raylane explain` says why."""
 
 
 _BY_LIMIT = {
@@ -85,7 +84,7 @@ _BY_LIMIT = {
 
 
 def alarms_of(decision: ScalingDecision, **others: bool) -> tuple[str, ...]:
-    """Those of a decision, and the `others` by their names where they hold."""
+    """The alarms of a decision, and the `others` that are true."""
     reported = {_BY_LIMIT.get(decision.limit) if decision.limit is not None else None}
     reported |= {Alarm(name) for name, holds in others.items() if holds}
     if decision.concern is not None:
@@ -98,13 +97,13 @@ def alarms_of(decision: ScalingDecision, **others: bool) -> tuple[str, ...]:
 log = logging.getLogger("raylane.scaling")
 
 _LONGEST_TURN_S = 1.0
-"""Operators' words and a changed spec are followed that soon, however seldom the policy is asked."""
+"""Operators' orders and a changed spec are followed within this time, however seldom the policy is asked."""
 _REVERT_EVERY_NS = 5 * 10**9
 _STANDING_S = 30.0
 
 
 class ModelScaling:
-    """What was decided up to ten minutes before a restart of the controller is gone on with, from the log."""
+    """After a restart of the controller, decisions up to ten minutes old are continued from the log."""
 
     def __init__(
         self,
@@ -135,12 +134,12 @@ class ModelScaling:
 
     @property
     def turn_s(self) -> float:
-        """From turn to turn: a whole part of the spec's period."""
+        """Seconds from turn to turn: a whole fraction of the spec's period."""
         return self._facts.setup.period_s / math.ceil(self._facts.setup.period_s / _LONGEST_TURN_S)
 
     def turn(self) -> None:
-        """One decision where the spec's period has passed, or something has changed that cannot wait; none before Serve
-        has said how many run."""
+        """Decides once if the spec's period has passed, or something new cannot wait; not before Serve has reported its
+        number."""
         applied = self._handover.applied
         if applied is None:
             return
@@ -175,8 +174,7 @@ class ModelScaling:
     def _follow(self, ns: int) -> bool:
         """Whether something has changed.
 
-        What is restored follows the spec in force, not the one with which it was deployed: so not before the directory
-        has spoken.
+        A restored state follows the spec in force, not the deployed one, so it waits for the directory's first report.
         """
         listing, bad = self._cell.listing, self._facts.bad
         if listing is not None and (self._facts.follow(listing.spec_json) or self._restored):
@@ -235,7 +233,7 @@ class ModelScaling:
         )
 
     def _standing(self, now: float) -> Mapping[str, Any]:
-        """Of the shadow, anew every half a minute: the whole cell is told of every change."""
+        """The shadow's report, at most every half a minute, because every change is sent to the whole cell."""
         shadow = self._pair.shadow
         if shadow is None:
             self._reported_standing, self._standing_s = {}, -math.inf
@@ -245,14 +243,14 @@ class ModelScaling:
         return self._reported_standing
 
     def _write(self, write: Callable[[], None]) -> None:
-        """Writes something down, which takes no decision with it, whatever goes wrong."""
+        """Writes something down. A failed write must not stop a decision."""
         try:
             write()
         except Exception as error:
             self._log.lost(error)
 
     def _revert(self) -> None:
-        """Has the spec say what is already done: the promoted policy is the shadow again."""
+        """Makes the spec say what is already done: the promoted policy is the shadow again."""
         assert self._pair.reverted is not None
         reverted, name = self._pair.reverted, self._facts.model.name
         try:

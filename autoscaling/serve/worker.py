@@ -1,5 +1,5 @@
-"""The thread in which one model's scaling takes its turns, as long as its policy lives. It knows the policy's handover,
-never the policy itself."""
+"""The thread that runs one model's scaling turns as long as its policy lives. It knows the policy's handover, never the
+policy itself."""
 
 import logging
 import threading
@@ -29,7 +29,7 @@ class ScalingTask:
 
 
 def start_worker(task: ScalingTask, handover: Handover, stop: threading.Event) -> threading.Thread:
-    """Its thread, running until `stop`; the process may end without it."""
+    """A daemon thread, running until `stop`."""
     thread = threading.Thread(
         target=_work, args=(task, handover, stop), name=f"raylane-{log_name(task.model)}", daemon=True
     )

@@ -1,1 +1,1 @@
-"""A second policy beside the active one: asked the same, not obeyed, scored; and what happens when it is promoted."""
+"""A second policy beside the active one: it gets the same inputs, changes nothing and is scored; and its promotion."""

@@ -16,23 +16,21 @@ WITHIN_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class CountChange:
-    """At `at_s` the number of replicas went from `before` to `after`."""
-
     at_s: float
     before: int
     after: int
 
 
 class FlapCounter:
-    """Counts flaps as changes happen: within ten minutes the number of replicas goes one way and back, though the load
-    did not change by as much as one replica does."""
+    """Counts flaps as changes happen: the number of replicas changes and changes back within ten minutes, although the
+    load changed by less than one replica's capacity."""
 
     def __init__(self) -> None:
         self.count = 0
         self._last: dict[bool, tuple[CountChange, float]] = {}
 
     def take(self, change: CountChange, load: float) -> None:
-        """A change, and the load at that moment in replicas' worth."""
+        """A change, and the load at that moment in replicas."""
         up = change.after > change.before
         opposite = self._last.get(not up)
         if opposite is not None and change.at_s - opposite[0].at_s <= WITHIN_S and abs(load - opposite[1]) < 1.0:
@@ -42,7 +40,7 @@ class FlapCounter:
 
 
 def flaps(changes: Sequence[CountChange], load: Callable[[float], float]) -> int:
-    """How many of a whole run's changes are flaps. `load` at a time, in replicas' worth."""
+    """How many of a run's changes are flaps. `load`: at a time, in replicas."""
     counter = FlapCounter()
     for change in changes:
         counter.take(change, load(change.at_s))
@@ -50,20 +48,18 @@ def flaps(changes: Sequence[CountChange], load: Callable[[float], float]) -> int
 
 
 class FluidFleet:
-    """What a number of replicas would have carried, as a fluid: the model that scores a policy that was not obeyed.
+    """A fluid model of what a number of replicas would have carried. It scores a policy that was not obeyed.
 
-        capacity   C = c * r              c: work a second and replica, as the active side learned it; r: replicas ready
+        capacity   C = c * r              c: work a second and replica, as the active side learned it; r: ready replicas
         backlog    B <- max(0, B + arrived - C * dt)
-        wait       w = B / C              infinite where there is work and no replica
-        short      dt, where w is over the tightest SLO of what arrives
-        paid       n * dt                 n: replicas asked for, those that start with them
-        start      a replica asked for is ready S seconds later; one that goes is gone at once, what has not started
-                   first
+        wait       w = B / C              infinite if there is work and no replica
+        short      dt, if w exceeds the tightest SLO of the arriving requests
+        paid       n * dt                 n: requested replicas, including starting ones
+        start      a requested replica is ready S seconds later; a removed one is gone at once, starting ones first
 
-    It leaves out, on purpose: lanes and their order, the lengths of single requests, KV blocks, batching, drains, and
-    that a short fleet sheds load. So it compares two policies on the same stream; it does not forecast a latency. The
-    active policy goes through the same model, and beside it stands what was really missed: where these two disagree,
-    trust no comparison.
+    It deliberately leaves out lanes and their order, lengths of single requests, KV blocks, batching, draining, and
+    that a short fleet sheds load. So it compares two policies on the same stream and does not forecast a latency. The
+    active policy goes through the same model, beside its real misses: if the two disagree, do not trust the comparison.
     """
 
     def __init__(self, ready: int, at_s: float) -> None:
@@ -76,11 +72,11 @@ class FluidFleet:
 
     @property
     def asked(self) -> int:
-        """Replicas that there are or will be."""
+        """Ready and starting replicas."""
         return self.ready + len(self._due_s)
 
     def pass_time(self, at_s: float, arrived: float, per_replica_s: float, slo_s: float) -> None:
-        """Until `at_s` so much work arrived. `per_replica_s`: c above."""
+        """`arrived` work until `at_s`; `per_replica_s`: c above."""
         passed = max(0.0, at_s - self._at_s)
         self._at_s = at_s
         self.ready += sum(due_s <= at_s for due_s in self._due_s)
@@ -104,8 +100,8 @@ class FluidFleet:
 
 @dataclass(frozen=True, slots=True)
 class PolicyTally:
-    """Of one policy: `replica_hours` paid, `short_s` by the fluid model, how often its number changed and how many of
-    these changes were flaps, how often which reason decided."""
+    """One policy's `replica_hours`, its `short_s` by the fluid model, its changes, the flaps among them, and how often
+    each reason decided."""
 
     policy: str
     number: int
@@ -117,7 +113,7 @@ class PolicyTally:
 
 
 class PolicyLedger:
-    """Keeps it, for a policy that begins with so many ready replicas."""
+    """Begins with `ready` replicas."""
 
     def __init__(self, policy: str, ready: int, at_s: float) -> None:
         self.policy = policy
@@ -128,7 +124,7 @@ class PolicyLedger:
         self._reasons: Counter[str] = Counter()
 
     def decided(self, at_s: float, number: int, reason: str, load: float, start_up_s: float) -> None:
-        """It asks for `number` now. `load`: in replicas' worth."""
+        """The policy asks for `number`. `load`: in replicas."""
         self._reasons[reason] += 1
         if number != self.number:
             self._changes += 1
@@ -150,14 +146,13 @@ class PolicyLedger:
 
 
 _LOAD_S = 60.0
-"""Over so many seconds the load is averaged that tells a flap from a response."""
+"""The span over which the load is averaged that tells a flap from a response (seconds)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShadowStanding:
-    """Over `seconds`, of which no capacity was known for `unknown_s` (nothing counts as short there). `agreement`: the
-    share of moments at which both asked for the same number. `met` and `missed`: promises, as they really went under
-    the active policy."""
+    """`unknown_s`: the part of `seconds` without a known capacity, in which nothing counts as short. `agreement`: the
+    share of moments at which both asked for the same number. `met`, `missed`: requests under the active policy."""
 
     seconds: float
     unknown_s: float
@@ -186,7 +181,7 @@ class ShadowComparison:
         self._load = 0.0
 
     def look(self, signals: Signals) -> None:
-        """Takes a moment into account; `decided` follows."""
+        """A moment; `decided` follows."""
         self._capacity.look(signals)
         self._starts.look(signals)
         now = signals.at_s
@@ -234,7 +229,7 @@ class ShadowComparison:
         )
 
     def _arrived(self, signals: Signals) -> float:
-        """Work since the moment before; none where the owner's counts began anew."""
+        """Work since the moment before; none if the owner's counts began anew."""
         met, missed = sum(flow.met for flow in signals.flows), sum(flow.missed for flow in signals.flows)
         before, self._counts = self._counts, (signals.epoch, signals.arrived_work, met, missed)
         if before is None or before[0] != signals.epoch or signals.arrived_work < before[1]:

@@ -1,10 +1,10 @@
-"""What scales one model: an active policy, perhaps a shadow, a promotion on probation. Serve drives it, the log records
-it, `replay` drives it again.
+"""What scales one model: an active policy, an optional shadow, and a promotion on probation. Serve and `replay` drive
+it; the log records it.
 
-Pure and deterministic: its whole state is in it (a log begins with it), and it can be pickled between any two calls. A
-spec that names the shadow's policy as the active one and the other way round is a promotion: the policies change places
-with what they have learned. One that goes back the same way is a rollback. A promoted policy that burns the SLO is
-taken back at once, here; `reverted` says so until the spec says so too.
+Pure and deterministic: a log begins with its state, and it can be pickled between any two calls. A spec that swaps the
+active policy and the shadow is a promotion: the policies change places and keep what they have learned. Swapping them
+back is a rollback. A promoted policy that burns the SLO is rolled back at once, here; `reverted` says so until the spec
+does.
 """
 
 import math
@@ -22,11 +22,11 @@ from deployments.cell.control import Control
 
 
 class Shadow:
-    """`policy` beside the policy named `active`: asked the same at the same moments, and changes nothing.
+    """`policy` beside the policy named `active`: it gets the same inputs at the same moments, and changes nothing.
 
-    It sees the number of replicas that the active policy has made, not its own: its answers are to the world as it is.
-    Its own numbers are then taken through the fluid model (`contest.py`). Rate limits are not put on it: what it asks
-    for does not happen, and would be asked for again at every moment.
+    It sees the number of replicas that the active policy produced, so its answers are about the real state. Its own
+    numbers go through the fluid model (`contest.py`). Rate limits do not apply to it: its numbers are never applied, so
+    it would ask for them again at every moment.
     """
 
     def __init__(self, policy: ScalingPolicy, bounds: Bounds, replica_profile: ReplicaProfile, active: str) -> None:
@@ -41,7 +41,7 @@ class Shadow:
         self.scaler.autoscaler.bounds = _unhurried(bounds)
 
     def look(self, signals: Signals, controls: tuple[Control, ...], active: ScalingDecision) -> None:
-        """The active policy has decided by these facts. Nothing is compared while nobody sees anything."""
+        """The active policy has decided by these facts. Nothing is compared while the facts are unknown."""
         if signals.age_s > self.scaler.autoscaler.bounds.stale_s:
             return
         decision = self.scaler.decide(signals, controls)
@@ -57,18 +57,17 @@ def _unhurried(bounds: Bounds) -> Bounds:
 
 
 MIN_MISSED = 5
-"""Fewer missed SLOs say nothing."""
+"""Fewer missed SLOs prove nothing."""
 
 Counts = dict[str, tuple[int, int, float]]
 
 
 class Probation:
-    """Of a policy that was promoted at `since_s`: for `within_s` seconds, taken back at `burn`.
+    """The probation of a policy that was promoted at `since_s`: for `within_s` seconds it is rolled back at `burn`.
 
-        burn of a class = missed / (kept + missed) / (1 - attainment), over the last span_s seconds; the worst class
-        counts
+        burn of a class = missed / (met + missed) / (1 - attainment), over span_s seconds; the worst class counts
 
-    The first span after the promotion is the old policy's doing as much as the new one's, so nothing is said in it.
+    The first span after the promotion depends on the old policy too, so nothing is judged in it.
     """
 
     def __init__(self, since_s: float, within_s: float, span_s: float, burn: float) -> None:
@@ -81,7 +80,7 @@ class Probation:
         self.burn = 0.0
 
     def look(self, signals: Signals) -> bool:
-        """Takes a moment into account. Whether the policy has failed."""
+        """Whether the policy has failed by this moment."""
         if signals.epoch != self._epoch:
             self._seen.clear()  # the counts began anew
             self._epoch = signals.epoch
@@ -113,7 +112,7 @@ Rule = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Reverted:
-    """The promotion of `policy` was taken back, since SLOs were missed `burn` times as fast as the SLO allows."""
+    """The promotion of `policy` was rolled back because SLOs were missed `burn` times as fast as the SLO allows."""
 
     policy: PolicyChoice
     unix_s: float
@@ -121,7 +120,7 @@ class Reverted:
 
 
 class Pair:
-    """`choice` is the active policy's, `shadow_choice` the other's."""
+    """`choice`: the active policy's; `shadow_choice`: the other's."""
 
     def __init__(self, setup: ScalingSetup) -> None:
         self.choice, self.shadow_choice = setup.policy, setup.shadow
@@ -145,8 +144,8 @@ class Pair:
         return decision
 
     def configure(self, setup: ScalingSetup, now: float) -> None:
-        """Follows a changed spec from now on. What a policy has learned survives where its kind stays. Raises
-        ValueError; then nothing is changed."""
+        """Follows a changed spec from now on. A policy of the same kind keeps what it has learned. Raises ValueError;
+        then nothing is changed."""
         pair = (self.choice, self.shadow_choice)
         if (setup.policy, setup.shadow) == pair and setup.costs == self._costs:
             self.reverted = None
@@ -182,7 +181,7 @@ class Pair:
         self.shadow = self._new_shadow(old)
 
     def _promote_or_return(self, old: PolicyChoice, now: float, rule: Rule) -> None:
-        """A policy that comes back after its promotion over it was undone is on no probation."""
+        """A policy that returns after the rollback of another one is not on probation."""
         returns = self._promoted_over == self.choice
         self.reverted = None
         self._promoted_over = None if returns else old

@@ -1,7 +1,6 @@
-"""The gauntlet: every scaling policy through every scenario that users complained of, tuned alike, judged on what it
-was not tuned on.
+"""The gauntlet compares scaling policies: each runs through scenarios of which users complained, tuned with the same
+budget, and is judged on other runs.
 
-scenario.py, scenarios/     what happens to whom          policy x scenario -> run.py -> a score
-oracle.py, known_rate.py    the limits to compare with    tuning.py -> frontier.py -> verdict.py, regret.py, cliff.py ->
-                            report/
+scenario.py, scenarios/     what happens               policy x scenario -> run.py -> a score
+oracle.py, known_rate.py    the baselines              tuning.py -> frontier.py -> verdict.py -> planning/report
 """

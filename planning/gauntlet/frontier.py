@@ -1,4 +1,4 @@
-"""Settings that nothing else beats on both axes: attainment (more is better) and replica-hours (fewer are). Pure."""
+"""Settings that no other beats on both axes: attainment (more is better) and replica-hours (fewer are). Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from autoscaling.policies.settings import Value
 
 _WORTH_SHOWING = 4.0
-"""A setting that misses so many times as much as the SLO allows, or half of what it does not, is no answer, however
+"""A setting that misses this many times as often as the SLO allows, or half of the remaining share, is omitted, however
 cheap."""
 _SAFETY = 0.7
-"""The share of the allowed misses that a setting may use in training: other runs will be a little worse."""
+"""The share of the allowed misses that a setting may use in training, because other runs will be slightly worse."""
 _CALM = 1.1
-"""So many times the hours of the cheapest are paid for a number that does not go back and forth."""
+"""The accepted ratio of hours to the cheapest setting's, for a number that does not flap."""
 
 
 @dataclass(frozen=True, slots=True)
 class TriedSettings:
-    """Settings (what is not named is the default), and what they gave on average over the training runs. `flaps`: a
+    """`settings`: those that differ from the defaults; the figures are means over the training runs. `flaps`: in a
     run."""
 
     settings: Mapping[str, Value]
@@ -26,13 +26,13 @@ class TriedSettings:
 
 
 def floor_of(target: float) -> float:
-    """The least attainment that is of any interest where `target` is promised."""
+    """The lowest attainment that is of interest at that target."""
     allowed = 1.0 - target
     return 1.0 - min(_WORTH_SHOWING * allowed, (1.0 + allowed) / 2)
 
 
 def non_dominated(tried: Sequence[TriedSettings]) -> list[TriedSettings]:
-    """Those that no other beats, the cheapest first; of equal ones the first."""
+    """Those that no other beats, the cheapest first; the first of equal ones."""
     kept: list[TriedSettings] = []
     for one in sorted(tried, key=lambda one: (one.replica_hours, -one.attainment)):
         if not kept or one.attainment > kept[-1].attainment:
@@ -41,8 +41,8 @@ def non_dominated(tried: Sequence[TriedSettings]) -> list[TriedSettings]:
 
 
 def pick(tried: Sequence[TriedSettings], target: float) -> TriedSettings:
-    """The one to run: the cheapest that meets the SLO with something to spare, or one that does not flap and costs
-    little more; where none keeps it, the one that misses least."""
+    """The setting to run: the cheapest that meets the SLO with some reserve, or one that does not flap and costs little
+    more. If none meets it, the one with the fewest misses."""
     enough = 1.0 - _SAFETY * (1.0 - target)
     keeping = [one for one in tried if one.attainment >= enough]
     if keeping:
@@ -53,10 +53,10 @@ def pick(tried: Sequence[TriedSettings], target: float) -> TriedSettings:
 
 
 def frontier(tried: Sequence[TriedSettings], target: float, maximum: int) -> list[TriedSettings]:
-    """The pick, and of the non-dominated at most so many that there are `maximum` in all, the cheapest first: the ends,
-    and those that leave the smallest gaps between.
+    """The pick and other non-dominated settings, `maximum` in all, the cheapest first: the ends, and those that leave
+    the smallest gaps between.
 
-    Those below the floor count only where nothing is above.
+    Settings below the floor count only if none is above.
     """
     best = non_dominated(tried)
     worthy = [one for one in best if one.attainment >= floor_of(target)] or best[-1:]
@@ -82,7 +82,7 @@ def _ascending(points: list[TriedSettings]) -> list[TriedSettings]:
 
 
 def _apart(one: TriedSettings, other: TriedSettings, low: TriedSettings, high: TriedSettings) -> float:
-    """How far apart, each axis in units of the frontier's extent."""
+    """The distance, each axis in units of the frontier's extent."""
     hours = (one.replica_hours - other.replica_hours) / max(1e-9, high.replica_hours - low.replica_hours)
     attainment = (one.attainment - other.attainment) / max(1e-9, high.attainment - low.attainment)
     return abs(hours) + abs(attainment)

@@ -1,12 +1,12 @@
-"""The best causal policy that knows the rate, the coming one too, but not the arrivals: what of the distance to the
-oracle nobody could have avoided.
+"""The known-rate baseline: the best causal policy that knows the expected load, including the future, but not the
+arrivals. It shows which part of the distance to the oracle is unavoidable.
 
     factor     needed(t) = ceil(h * load(t))
     root       needed(t) = ceil(load(t) + h * sqrt(load(t)))        square-root staffing (Halfin and Whitt, Operations
                Research 29(3), 1981)
 
-`load` is the expected load in replicas' worth (`serving.py`), scheduled as the oracle's is. h is the least with which
-the SLO is kept on average over the runs that policies are judged on; of the two forms, the cheaper one there.
+`load`: the expected load in replicas (`serving.py`), scheduled like the oracle's. h: the smallest value with which the
+SLO is met on average over the judged runs; the cheaper of the two forms there.
 """
 
 import math
@@ -23,9 +23,9 @@ from planning.gauntlet.scenario import ScenarioRun
 from planning.gauntlet.schedule import BIN_S, Needed
 
 _FIRST_H, _MAX_H = 4.0, 64.0
-"""Where traffic comes in salvos, many times the rate is needed: the range is doubled from the first up to the most."""
+"""Traffic in salvos needs many times the rate: the range is doubled from the first value up to the maximum."""
 HALVINGS = 5
-"""Of the range of h, for each form."""
+"""Bisections of the range of h, for each form."""
 
 
 class Form(StrEnum):
@@ -46,8 +46,7 @@ class Headroom:
 
 
 def tuned(runs: Sequence[ScenarioRun], target: float, halvings: int = HALVINGS) -> Headroom:
-    """The cheaper form with the least h that meets the SLO on average over the runs. Where none does, the most that is
-    looked at."""
+    """The cheaper form with the smallest h that meets the SLO on average over the runs; if none does, the maximum."""
     found = [minimum for form in Form if (minimum := _minimum(runs, form, target, halvings)) is not None]
     return min(found, key=lambda one: one[0])[1] if found else Headroom(Form.FACTOR, _MAX_H)
 
@@ -57,8 +56,8 @@ def outcome(run: ScenarioRun, headroom: Headroom, target: float) -> ScheduleOutc
 
 
 def _minimum(runs: Sequence[ScenarioRun], form: Form, target: float, halvings: int) -> tuple[float, Headroom] | None:
-    """The least h of a form that meets the SLO, and its replica-hours: the range is widened until its upper end keeps
-    it, then halved."""
+    """The smallest h of a form that meets the SLO, and its replica-hours: the range is doubled until its upper end
+    meets it, then bisected."""
     low, headroom = (0.8 if form is Form.FACTOR else 0.0), Headroom(form, _FIRST_H)
     kept, hours = _judged(runs, headroom, target)
     while not kept and headroom.h < _MAX_H:

@@ -1,25 +1,25 @@
-"""The clairvoyant: knows all that will arrive, and looks for the fewest replica-hours that meet the SLO given what a
-start takes.
+"""The oracle: it knows all arrivals and searches for the fewest replica-hours that meet the SLO, given the start-up
+time.
 
     work of a request    prompt * (step of a whole chunk / its tokens) + output * (step of a full batch / its sequences)
                          in replica-seconds
-    demand(t)            the work of what arrived, spread over the time that its answer takes on a full replica, in
-                         replicas' worth
-    needed(t, m, w)      ceil(m * mean of demand over w), by bins of 10 s; scheduled ahead by a start, without gaps
-                         shorter than one
+    demand(t)            the work of the arrived requests, spread over the duration of their answers on a full replica,
+                         in replicas
+    needed(t, m, w)      ceil(m * mean of demand over w), by bins of 10 s; scheduled one start-up time ahead, without
+                         gaps shorter than a start
 
-For some w the least m that meets the SLO in a real simulation is found by halving. From the cheapest of these, two
-searches take turns as long as simulations are left:
+For some w, bisection finds the smallest m that meets the SLO in a real simulation. From the cheapest of these, two
+searches take turns while simulations are left:
 
-    reshaping    by windows a little longer than a start. What one replica less would cost in each is seen in three
-                 simulations, each with every third window lowered (a queue is gone two windows later); what one more
-                 would save, in a fourth with all raised. The best levels of all windows together are run; as the sum of
-                 single effects is not the effect of all, the aim is corrected by what was seen.
-    trimming     many small cuts at the ends of runs, and a few additions where most is missed, tried in one simulation.
-                 Each is charged with the misses around it; the cheapest by misses are kept.
+    reshaping    by windows a little longer than a start. Three simulations, each with every third window lowered, show
+                 what one replica less would cost in each window (a queue is gone two windows later). A fourth with all
+                 windows raised shows what one more would save. The best levels of all windows together are run. Single
+                 effects do not add up exactly, so the aim is corrected by the result.
+    trimming     many small cuts at the ends of levels, and a few additions where most requests miss, tried in one
+                 simulation. Each is charged with the misses around it; the cheapest by misses are kept.
 
-That is a search, no proof: the true optimum may lie a little lower. No policy run that met the SLO may have been
-cheaper (`results.py` sees to that).
+This is a search, not a proof: the true optimum may be slightly lower. A policy's run that met the SLO for less lowers
+the result (`results.py`).
 """
 
 import math
@@ -52,13 +52,13 @@ from planning.simulator.bins import Bins
 _HALVINGS = 5
 _LOW, _HIGH = 0.7, 2.2
 _SMOOTHED = (3, 1, 6)
-"""Bins over which demand is averaged; the first always, the others where there are simulations enough."""
+"""Bins over which demand is averaged: always the first, the others if there are enough simulations."""
 _ENOUGH = 3 * (_HALVINGS + 2)
 _LONGER = (3, 6, 1)
-"""By how many bins a window is longer than a start, by the turn: for less than a start no replica can be done
-without."""
+"""By how many bins a window is longer than a start, in turns: removing a replica for less than a start saves
+nothing."""
 _CUTS = (6, 3, 1)
-"""Bins that a cut takes off, by the turn."""
+"""Bins that a cut removes, in turns."""
 _APART = 3
 _CORRECTIONS = 3
 
@@ -74,7 +74,7 @@ class ScheduleOutcome:
 
 
 class Oracle:
-    """The search on one run, of at most `sims` simulations."""
+    """The search on one run, with at most `sims` simulations."""
 
     def __init__(self, run: ScenarioRun, target: float, sims: int) -> None:
         self._run = run
@@ -86,7 +86,7 @@ class Oracle:
         self._rng = np.random.default_rng(5)
 
     def best(self) -> ScheduleOutcome:
-        """The cheapest schedule found that meets the SLO; where none does, the one of the most replicas."""
+        """The cheapest schedule found that meets the SLO; if none does, the maximum of replicas."""
         demand = demand_of(self._run)
         found = [self._by_multiplier(demand, bins) for bins in (_SMOOTHED if self._enough else _SMOOTHED[:1])]
         keeping = [tried for tried in found if tried.keeps(self._target)]
@@ -176,7 +176,7 @@ class Oracle:
         return math.floor((1 - self._target) * len(base.missed) + 1e-9) - int(base.missed.sum())
 
     def _misses(self, tried: ScheduleOutcome) -> NDArray[np.float64]:
-        """By bin of their arrival."""
+        """Misses by bin of their arrival."""
         misses: NDArray[np.float64] = (
             Bins(BIN_S, len(tried.needed)).counts(self._run.workload.arrived_s[tried.missed]).astype(np.float64)
         )

@@ -1,8 +1,6 @@
-"""Recorded traffic as a run's requests: where it lies, its halves, its lengths fitted to a small engine, its classes by
-length.
+"""Recorded traffic as a run's requests: its files and halves, lengths fitted to a small engine, classes by length.
 
-Prompts' shared prefixes are left out, so a recording of agents asks more of an engine here than it would with a prefix
-cache.
+Shared prefixes of prompts are left out, so a recording of agents needs more capacity here than with a prefix cache.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,15 +25,15 @@ _SMOOTH_S = 600.0 / 12**0.5
 
 
 class TracesError(ValueError):
-    """Recorded traffic that cannot be run; the message names the file."""
+    """Recorded traffic cannot be run; the message names the file."""
 
 
 class NoTracesError(TracesError):
-    """A scenario wants recorded traffic, and there is none."""
+    """A scenario needs recorded traffic, and there is none."""
 
 
 def trace_files(folder: Path | None, names: Iterable[str]) -> tuple[Path, ...]:
-    """The files of those names in the folder of traces; a name without its ending stands for all that begin with it.
+    """The files of these names in the folder of traces; a name without its ending matches all that begin with it.
     Raises NoTracesError."""
     files: list[Path] = []
     for name in names:
@@ -57,7 +55,7 @@ def trace_file(draw: Draw, name: str) -> Path:
 
 @lru_cache
 def recorded(path: Path) -> Trace:
-    """A recording, read once a process, without prefixes. Raises TracesError."""
+    """A recording without prefixes, read once in a process. Raises TracesError."""
     try:
         return replace(read_trace(path), prefixes=None)
     except TraceError as error:
@@ -65,32 +63,31 @@ def recorded(path: Path) -> Trace:
 
 
 def half(trace: Trace, first: bool) -> tuple[Trace, float]:
-    """One half of the time that a recording took, and how long that is: policies are tuned on the first, judged on the
-    second."""
+    """One half of a recording and its duration: policies are tuned on the first, judged on the second."""
     middle_s = trace.span_s / 2
     return (window(trace, 0.0, middle_s) if first else window(trace, middle_s, trace.span_s)), middle_s
 
 
 def kept(trace: Trace, share: Callable[[FloatArray], FloatArray] | float, rng: np.random.Generator) -> Trace:
-    """Each request with the probability that its time has."""
+    """A sample: each request with the probability of its time."""
     likely = share(trace.arrived_s) if callable(share) else share
     return trace.take(np.flatnonzero(rng.random(len(trace)) < likely))
 
 
 def end_to_end(trace: Trace, length_s: float, times: int, shift_s: float) -> Trace:
-    """The same stretch so many times, each time turned by `shift_s`, so that its end and its beginning meet inside."""
+    """The same stretch several times, each time rotated by `shift_s`, so that its end and its beginning meet inside."""
     turned = trace.at((trace.arrived_s + shift_s) % length_s)
     return joined([replace(turned, arrived_s=turned.arrived_s + number * length_s) for number in range(times)])
 
 
 def fitted(trace: Trace, lengths: float, max_prompt: int, max_output: int) -> Trace:
-    """Prompts so many times as long; both lengths cut to what the engine is used with."""
+    """Prompts `lengths` times as long; both lengths within the engine's limits."""
     prompt = np.clip((trace.prompt_tokens * lengths).astype(np.int64), 1, max_prompt)
     return replace(trace, prompt_tokens=prompt, output_tokens=np.clip(trace.output_tokens, 1, max_output))
 
 
 def workload_of(trace: Trace, document_tokens: int, slo_s: tuple[float, float]) -> Workload:
-    """Prompts of at most `document_tokens` are interactive, longer ones documents; each with its SLO."""
+    """Prompts of at most `document_tokens` are interactive, longer ones are documents; each class has its SLO."""
     document = (trace.prompt_tokens > document_tokens).astype(np.int32)
     count = len(trace)
     return Workload(
@@ -106,11 +103,11 @@ def workload_of(trace: Trace, document_tokens: int, slo_s: tuple[float, float]) 
 
 
 def rate_of_recorded(serving: Serving, work: Workload) -> float:
-    """Requests a second of such lengths that one replica is worth."""
+    """Requests a second of such lengths that fill one replica."""
     chosen = np.random.default_rng(7).integers(0, len(work), _PROBED)
     return full_rate(serving, work.prompt_tokens[chosen], work.output_tokens[chosen])
 
 
 def load_of_recorded(serving: Serving, work: Workload, until_s: float) -> LoadCurve:
-    """What was to be expected of a recording, of which nobody knows: its arrivals, smoothed over ten minutes."""
+    """The expected load of a recording is unknown; this is its arrivals, smoothed over ten minutes."""
     return smoothed(work.arrived_s, rate_of_recorded(serving, work), until_s, _SMOOTH_S)

@@ -1,4 +1,4 @@
-"""All scenarios. Adding one: a file in `scenarios/` that ends in `SCENARIOS` (one, or a family), and a line in
+"""All scenarios. To add one, write a file in `scenarios/` that ends in `SCENARIOS` (one, or a family), and a line in
 `_MODULES`."""
 
 from collections.abc import Mapping

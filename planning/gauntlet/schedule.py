@@ -1,19 +1,18 @@
-"""A schedule of replicas, known beforehand; the policy that keeps to it, so that what knows the future runs through the
-same cell as what does not; and the two ways in which the oracle changes a schedule. Pure.
+"""Schedules of replicas that are known beforehand, the policy that follows one in the same simulated cell as every
+policy, and the two ways in which the oracle changes a schedule. Pure.
 
-A schedule is made of what is needed in each bin of `BIN_S`: level by level, a gap that is shorter than a start is
-filled, since ending a replica and starting another costs more than keeping it; and each is asked for as long before it
-is needed as a start takes.
+A schedule is built from the replicas needed in each bin of `BIN_S`. Level by level, gaps shorter than a start are
+filled, because ending a replica and starting another costs more than keeping it. Each replica is requested one start-up
+time before it is needed.
 
-Reshaping: each window one replica lower, as it is, or one higher; the cheapest choice of all, for a price of a miss.
+Reshaping: each window is one replica lower, unchanged, or one higher. The cheapest choice, at a price of a miss:
 
     minimise  sum over windows of (replica-bins + price * misses)  +  start * sum over steps up of replicas
 
-by dynamic programming over the windows (Viterbi): what a window costs depends on the one before only by the step
-between them. The least price at which the misses foreseen are within what is allowed is found by halving.
+Dynamic programming over the windows (Viterbi) finds it: the cost of a window depends on the one before only by the step
+between them. Bisection finds the lowest price at which the predicted misses are within the allowed ones.
 
-Trimming: small changes, far enough from each other that each can be charged with the misses around it, and which of
-them to keep.
+Trimming: small changes, far enough apart that each can be charged with the misses around it, and the choice among them.
 """
 
 import math
@@ -36,7 +35,7 @@ Needed = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class ScheduleLevel:
-    """A level of the fleet is there from one bin until before another."""
+    """One level of the fleet, from bin `begin` until before `end`."""
 
     level: int
     begin: int
@@ -67,7 +66,7 @@ class SchedulePolicy:
 
 
 def runs_of(needed: Needed) -> Iterator[ScheduleLevel]:
-    """The runs that make it up, level by level."""
+    """The levels that make it up, in order."""
     for level in range(1, int(needed.max(initial=0)) + 1):
         there = np.concatenate(([False], needed >= level, [False]))
         edges = np.flatnonzero(there[1:] != there[:-1])
@@ -76,7 +75,7 @@ def runs_of(needed: Needed) -> Iterator[ScheduleLevel]:
 
 
 def filled(needed: Needed, start_up_s: float, replicas: int) -> Needed:
-    """The same, without gaps that are shorter than a start. `replicas` are there at the beginning."""
+    """The same without gaps shorter than a start. `replicas`: at the beginning."""
     total = np.zeros_like(needed)
     runs: dict[int, list[ScheduleLevel]] = {}
     for run in runs_of(needed):
@@ -91,8 +90,7 @@ def filled(needed: Needed, start_up_s: float, replicas: int) -> Needed:
 
 
 def scheduled(needed: Needed, start_up_s: float, replicas: int) -> ReplicaSchedule:
-    """When to ask for what, so that as many are ready as are needed. What is needed before a start can be over comes as
-    soon as it can."""
+    """When to request how many, so that as many are ready as are needed, or as soon as a start allows."""
     changes = [(0.0, 0)]
     for run in runs_of(filled(needed, start_up_s, replicas)):
         there = run.level <= replicas and run.begin == 0
@@ -111,8 +109,8 @@ _MIN_PRICE, _MAX_PRICE, _HALVINGS = 1e-4, 1e4, 40
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScheduleShape:
-    """`needed` by bin, the `window` of each bin; by window, the misses that one replica less adds and that one more
-    adds (less than none). `start`: what a start costs, in replica-bins. Levels stay between `minimum` and `maximum`."""
+    """`needed`: by bin; `window`: of each bin; `lower`, `upper`: by window, the misses added by one replica less and by
+    one more (negative). `start`: the cost of a start, in replica-bins."""
 
     needed: Needed
     window: NDArray[np.int64]
@@ -124,7 +122,7 @@ class ScheduleShape:
 
 
 def reshaped(shape: ScheduleShape, allowed: float) -> tuple[Needed, float]:
-    """The cheapest levels that are foreseen to add at most `allowed` misses, and how many they are foreseen to add."""
+    """The cheapest levels that are predicted to add at most `allowed` misses, and the predicted number."""
     low, high = _MIN_PRICE, _MAX_PRICE
     best = _at_price(shape, high)
     for _ in range(_HALVINGS):
@@ -160,7 +158,7 @@ def _at_price(shape: ScheduleShape, price: float) -> tuple[Needed, float]:
 
 
 def _ends(shape: ScheduleShape) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The level of each window's first bin, and of its last."""
+    """The level of each window's first bin and of its last."""
     edges = np.flatnonzero(np.diff(shape.window)) + 1
     return shape.needed[np.concatenate(([0], edges))], shape.needed[
         np.concatenate((edges - 1, [len(shape.needed) - 1]))
@@ -176,15 +174,15 @@ def _highest(shape: ScheduleShape) -> NDArray[np.int64]:
 
 
 AROUND = 9
-"""Bins after a change in which its misses are looked for."""
+"""Bins after a change in which misses are charged to it."""
 _RAISES = 4
 _ABOVE = 1.0 + 1e-9
-"""A price just over that at which a change is worth nothing."""
+"""Just above the price at which a change is worth nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStep:
-    """`step` replicas more in the bins from `begin` until before `end`."""
+    """`step` more replicas from bin `begin` until before `end`."""
 
     begin: int
     end: int
@@ -196,7 +194,7 @@ class ReplicaStep:
 
 
 def cuts(needed: Needed, minimum: int, width: int, rng: np.random.Generator) -> list[ReplicaStep]:
-    """A little off either end of each run above `minimum`, in any order; a short run goes whole."""
+    """Cuts at either end of each level above `minimum`, in random order; a short level goes completely."""
     found = []
     for run in runs_of(needed):
         if run.level <= minimum:
@@ -221,7 +219,7 @@ def raises(needed: Needed, misses: NDArray[np.float64], maximum: int, width: int
 
 
 def apart(changes: Sequence[ReplicaStep]) -> list[ReplicaStep]:
-    """As many as do not disturb each other, the first ones first."""
+    """As many as do not affect each other, in order of preference."""
     taken = np.zeros(max((change.end for change in changes), default=0) + AROUND, dtype=np.bool_)
     kept = []
     for change in changes:
@@ -239,11 +237,11 @@ def changed(needed: Needed, changes: Sequence[ReplicaStep]) -> Needed:
 
 
 def affordable(costs: Sequence[int], charges: Sequence[int], allowed: int) -> list[int]:
-    """Which changes to keep: as much saved as possible (a negative cost saves) while the charges together are at most
-    `allowed`; the best first.
+    """Which changes to keep, the best first: as much saved as possible (a negative cost saves) while their charges
+    together are at most `allowed`.
 
-    By a price of a miss: what saves more than its charge at that price is kept; the least price at which the charges
-    fit.
+    At a price of a miss, a change is kept if it saves more than its charge; the lowest price at which the charges fit
+    is used.
     """
     crossings = {
         _ABOVE * cost / -charge for cost, charge in zip(costs, charges, strict=True) if charge and cost / -charge > 0
@@ -257,7 +255,7 @@ def affordable(costs: Sequence[int], charges: Sequence[int], allowed: int) -> li
 
 
 def _worth(cost: int, charge: int, price: float) -> float:
-    """What a change is worth, where a miss has that price."""
+    """The value of a change at that price of a miss."""
     if math.isinf(price):
         return 1.0 if charge < 0 else (-cost if charge == 0 else -1.0)
     return -cost - price * charge

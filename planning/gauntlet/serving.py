@@ -1,11 +1,11 @@
-"""The engines that the scenarios run on, and the load over time in units of them: small ones, so that half an hour of
-traffic simulates in about a second, with the shape of real ones.
+"""The engines of the scenarios, and the load over time in units of them. They are small, so that half an hour of
+traffic simulates in about a second, and behave like real ones.
 
     CHAT        16 sequences, 27 ms a step when full, prompts at 8,000 tokens/s: about 1.5 requests/s of chat a replica
     REASONING   12 sequences, 60 ms a step when full: long answers, about one request in 6 s a replica
 
-How much a replica does of some traffic is measured: a closed loop of more clients than it has room for, through the
-same simulator. A load of 1.0 keeps one full replica busy.
+The capacity of a replica is measured: a closed loop of more clients than it has room for, through the same simulator. A
+load of 1.0 keeps one full replica busy.
 """
 
 from collections.abc import Callable
@@ -26,8 +26,7 @@ STEP_S = 5.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadCurve:
-    """The mean load, in replicas' worth, in each of even steps from second 0; beyond the ends it is what it was
-    there."""
+    """The mean load in replicas, in even steps from second 0; constant beyond the ends."""
 
     replicas: FloatArray
     step_s: float = STEP_S
@@ -43,20 +42,19 @@ class LoadCurve:
         return LoadCurve(self.replicas + other.replicas)
 
     def levelled(self) -> "LoadCurve":
-        """Its mean, at all times: what replicas could follow of a load that changes faster than they start."""
+        """Its mean, at all times: the part of a fast-changing load that replicas can follow."""
         return LoadCurve(np.full_like(self.replicas, self.mean))
 
 
 def load_of(expected: Callable[[FloatArray], FloatArray], per_replica: float, until_s: float) -> LoadCurve:
-    """`expected`: how many requests come until a second, on average; `per_replica`: how many a second a full replica
-    serves."""
+    """`expected`: the mean number of requests until a second; `per_replica`: requests a second of a full replica."""
     edges = np.arange(0.0, until_s + STEP_S, STEP_S)
     return LoadCurve(np.diff(expected(np.minimum(edges, until_s))) / STEP_S / per_replica)
 
 
 def smoothed(arrived_s: FloatArray, per_replica: float, until_s: float, sigma_s: float) -> LoadCurve:
-    """The load of recorded arrivals, whose rate nobody knows: a Gaussian kernel's, which does not lose what lies near
-    the ends."""
+    """The load of recorded arrivals, whose rate is unknown: smoothed by a Gaussian kernel that is corrected at the
+    ends."""
     count = int(np.ceil(until_s / STEP_S))
     per_step = np.bincount(np.minimum((arrived_s // STEP_S).astype(np.int64), count - 1), minlength=count).astype(
         np.float64
@@ -72,7 +70,7 @@ _NO_END_S = 1e9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Serving:
-    """An engine, what its steps cost, and the lanes in front of it."""
+    """An engine, its step costs, and the lanes in front of it."""
 
     name: str
     limits: EngineModelLimits
@@ -100,8 +98,8 @@ REASONING = Serving(
 
 
 def full_rate(serving: Serving, prompt_tokens: IntArray, output_tokens: IntArray) -> float:
-    """Requests a second of one replica that always has enough to do, over these requests (some hundreds; their first
-    and last fifth do not count)."""
+    """Requests a second of one replica that is always full, over some hundreds of these requests (their first and last
+    fifth do not count)."""
     count = len(prompt_tokens)
     work = plain_workload(np.zeros(count), prompt_tokens, output_tokens, _NO_END_S, bounded=False)
     settings = CellSettings(

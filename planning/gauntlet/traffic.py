@@ -1,5 +1,5 @@
-"""A scenario's requests: kinds of requests (classes, SLOs and lengths, drawn independently of each other), and streams
-of them at a rate that changes, laid together; with the load that was to be expected.
+"""A scenario's requests: kinds of requests (classes, SLOs and lengths, drawn independently), streams of them at
+changing rates, and the expected load.
 """
 
 from collections.abc import Sequence
@@ -20,8 +20,7 @@ _PROBED = 1_200
 
 @dataclass(frozen=True, slots=True)
 class RequestKind:
-    """`share` of the requests is of this class, promised a first token within `slo_s`; lengths stay within `max_prompt`
-    and `max_output`."""
+    """`share`: of the requests; `slo_s`: of the first token; lengths stay within `max_prompt` and `max_output`."""
 
     traffic_class: str
     slo_s: float
@@ -58,7 +57,7 @@ class RequestMix:
         return Drawn(chosen, prompt, output, np.array([kind.slo_s for kind in self.kinds])[chosen])
 
     def heavier(self, factor: float) -> "RequestMix":
-        """The same requests with prompts so many times as long."""
+        """The same requests with prompts `factor` times as long."""
         return RequestMix(
             tuple(
                 RequestKind(
@@ -78,12 +77,12 @@ class RequestMix:
 INTERACTIVE = RequestKind("interactive", 2.0, 0.92, LogNormal(800, 0.7), LogNormal(320, 0.7), 2_400, 1_500)
 DOCUMENT = RequestKind("document", 10.0, 0.08, LogNormal(6_000, 0.4), LogNormal(250, 0.5), 16_000, 1_000)
 CHATS = RequestMix((INTERACTIVE, DOCUMENT))
-"""Mostly chat with an SLO of 2 s, some long documents with one of 10 s."""
+"""Mostly chat with an SLO of 2 s, and some long documents with one of 10 s."""
 
 
 @lru_cache
 def rate_of(serving: Serving, mix: RequestMix) -> float:
-    """Requests a second of such traffic that one replica is worth. Measured once a process."""
+    """Requests a second of such traffic that fill one replica. Measured once in a process."""
     drawn = mix.draw(_PROBED, np.random.default_rng(7))
     return full_rate(serving, drawn.prompt_tokens, drawn.output_tokens)
 
@@ -93,8 +92,8 @@ Knots = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class LoadStream:
-    """Requests of `mix`. `knots`: (second, replicas' worth of load), joined by lines; the same second twice is a jump.
-    `shape` 1: Poisson, below 1 in bursts (`renewal.py`)."""
+    """Requests of `mix`. `knots`: (second, load in replicas), joined by lines; the same second twice is a jump. `shape`
+    1: Poisson, below 1: in bursts."""
 
     mix: RequestMix
     knots: Knots
@@ -105,7 +104,7 @@ class LoadStream:
 def drawn(
     serving: Serving, streams: Sequence[LoadStream], until_s: float, rng: np.random.Generator
 ) -> tuple[Workload, LoadCurve]:
-    """All their requests until `until_s`, and the load that was expected."""
+    """All requests until `until_s`, and the expected load."""
     parts, loads = [], []
     for stream in streams:
         per_replica = rate_of(serving, stream.mix)
@@ -143,7 +142,7 @@ def drawn(
 
 
 def rate_through(knots: Knots, per_replica: float, until_s: float) -> RateCurve:
-    """Requests a second over time; before the first knot and after the last as there."""
+    """Requests a second over time, constant before the first knot and after the last."""
     at = [0.0, *(at_s for at_s, _ in knots), until_s]
     load = [knots[0][1], *(replicas for _, replicas in knots), knots[-1][1]]
     pieces = [(a, b, x, y) for a, b, x, y in zip(at, at[1:], load, load[1:], strict=False) if a < b <= until_s]

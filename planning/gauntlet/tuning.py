@@ -1,9 +1,9 @@
-"""Looks for a policy's best settings in one scenario: the same number of trials for every policy, the defaults always
-the first of them.
+"""Searches for a policy's best settings in one scenario: the same number of trials for every policy, the defaults
+first.
 
 Optuna's multi-objective TPE (Ozaki et al., Journal of AI Research 73, 2022): more attainment, fewer replica-hours.
-Settings of no interest (far below what is promised) are constraint violations, so that no trials go there. Seeded: the
-same trials give the same settings.
+Settings far below the SLO count as constraint violations, so trials avoid them. Seeded: the same trials give the same
+settings.
 """
 
 import math
@@ -27,14 +27,13 @@ Ranges = Mapping[str, Range]
 
 
 Judge = Callable[[Mapping[str, Value]], TriedSettings]
-"""Settings, and what they gave over the training runs."""
+"""Takes settings, returns their figures over the training runs."""
 
 
 def search(
     entry: PolicyEntry, target: float, trials: int, seed: int, judge: Judge, slo_s: float | None = None
 ) -> list[TriedSettings]:
-    """So many trials. `slo_s`: the tightest promise of a first token, which a policy that has a setting for it is told
-    in its second trial."""
+    """`slo_s`: the tightest SLO of a first token. A policy with a setting for it gets it in the second trial."""
     tried = [judge({})]
     ranges = entry.quick_search()
     if trials < 2 or not ranges:
@@ -65,7 +64,7 @@ def _study(trials: int, seed: int) -> optuna.Study:
 
 
 def _reported(tried: TriedSettings, entry: PolicyEntry, ranges: Ranges, target: float) -> FrozenTrial:
-    """The defaults, as a trial of the study."""
+    """The defaults as a trial of the study."""
     params = _defaults(entry, ranges)
     return create_trial(
         params=params,
@@ -76,7 +75,7 @@ def _reported(tried: TriedSettings, entry: PolicyEntry, ranges: Ranges, target: 
 
 
 def _defaults(entry: PolicyEntry, ranges: Ranges) -> dict[str, Value]:
-    """Of the settings that the search moves, as near as its ranges come to them; those that have none are left out."""
+    """The defaults of the searched settings, within their ranges; settings without a default are left out."""
     default = entry.settings()
     params = {name: getattr(default, name) for name in ranges}
     return {name: _within(ranges[name], float(value)) for name, value in params.items() if value is not None}
@@ -94,5 +93,5 @@ def _distribution(found: Range) -> BaseDistribution:
 
 
 def _plain(value: float) -> Value:
-    """As few digits as say the same to a reader."""
+    """Rounded to a few digits, for readers."""
     return value if isinstance(value, int) else float(f"{value:.{_DIGITS}g}")

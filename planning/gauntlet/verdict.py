@@ -1,15 +1,15 @@
-"""Who is better where, with intervals; what the picks cost beyond the oracle; and where in a sweep a policy breaks the
-SLO. Pure.
+"""Judges results: comparisons with intervals, regret against the oracle, and where in a sweep a policy misses the SLO.
+Pure.
 
-Verdict: for each scenario and rival, is there for each of the rival's points one of ours that is not worse on either
-axis? Runs are paired: both met the same ones, so it is the differences by run whose mean has an interval (Student's t,
-95 %). Not worse: the interval does not lie wholly on the wrong side. Points of a rival below the floor (`frontier.py`)
-miss so much that no cost would justify them: they are not asked about.
+Verdict: for each scenario, rival and point of the rival, is there a point of ours that is not worse on either axis?
+Both ran the same runs, so the mean of the paired differences has an interval (Student's t, 95 %). Not worse: the
+interval is not entirely on the wrong side. Points of a rival below the floor (`frontier.py`) miss so much that no cost
+would justify them; they are ignored.
 
 Regret: what a policy's picks took beyond the oracle, split at the known-rate baseline.
 
-    policy - oracle  =  (known rate - oracle)        +  (policy - known rate)
-                        nobody could have saved it      the policy's own
+    policy - oracle  =  (known rate - oracle)   +  (policy - known rate)
+                        unavoidable                policy regret
 """
 
 import math
@@ -25,49 +25,47 @@ from planning.gauntlet.frontier import floor_of
 from planning.gauntlet.results import Point, PolicyResult, Results, ScenarioResult
 
 REFERENCES = frozenset({"fixed"})
-"""No rivals: a fixed number that was found on the same load knows that load, and follows none. They are drawn to
-compare with."""
+"""No rivals: a fixed number that was found on the same load knows that load. It is shown for comparison."""
 _LEVEL = 0.95
 _EXACT = 1e-9
 
 
 class RivalVerdict(StrEnum):
-    """Of ours against one rival in one scenario."""
+    """Ours against one rival in one scenario."""
 
     DOMINATES = "dominates"
     """Each of the rival's points is matched, and at least one is beaten beyond the interval."""
     TIES = "ties"
-    """Each is matched."""
+    """Each point is matched."""
     BELOW = "below"
-    """Each that meets the SLO is matched; one that breaks it has none of ours that is as good on both axes."""
+    """Each point that meets the SLO is matched, but one that misses it has no match on both axes."""
     LOSES = "loses"
-    """A point of the rival's that meets the SLO has none of ours that is as good on both axes."""
+    """A point of the rival that meets the SLO has no match on both axes."""
     ALONE = "alone"
-    """The rival has no point that misses little enough to count."""
+    """No point of the rival reaches the floor."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeanInterval:
-    """A mean and half the width of its interval; infinite where one run says nothing about others."""
+    """A mean and half the width of its interval; infinite for a single run."""
 
     mean: float
     half: float
 
     @property
     def above(self) -> bool:
-        """Surely over zero."""
+        """Significantly over zero."""
         return self.mean - self.half > _EXACT
 
     @property
     def below(self) -> bool:
-        """Surely under zero."""
+        """Significantly under zero."""
         return self.mean + self.half < -_EXACT
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """`point`: the rival's that is matched worst; `attainment`, `hours`: ours less it, at the point of ours that comes
-    nearest."""
+    """`point`: the rival's worst-matched one; `attainment`, `hours`: ours minus the rival's, at our nearest point."""
 
     scenario: str
     rival: str
@@ -78,8 +76,7 @@ class Judgement:
 
 
 def interval(differences: NDArray[np.float64]) -> MeanInterval:
-    """The mean of paired differences, with its interval: none wide where several are all the same, without end where
-    there is one alone."""
+    """The mean of paired differences with its interval: of width 0 if several are equal, infinite for one."""
     count = len(differences)
     mean = float(differences.mean())
     if count < 2:
@@ -120,8 +117,7 @@ def _against(contest: ScenarioResult, own: PolicyResult, rival: PolicyResult) ->
 
 
 def _nearest(own: Sequence[Point], other: Point) -> tuple[MeanInterval, MeanInterval]:
-    """The differences at the point of ours that is as good where there is one (the most better of them), else that
-    lacks least."""
+    """The differences at our point that is not worse, the best of them; otherwise at the one that lacks least."""
     found = [(interval(one.attainments - other.attainments), interval(one.hours - other.hours)) for one in own]
     good = [pair for pair in found if not pair[0].below and not pair[1].above]
     if good:
@@ -130,7 +126,7 @@ def _nearest(own: Sequence[Point], other: Point) -> tuple[MeanInterval, MeanInte
 
 
 def _gap(attainment: MeanInterval, hours: MeanInterval, other: Point) -> float:
-    """What is lacking: the share of the requests, and of the other's replica-hours."""
+    """The lack: as a share of the requests, plus a share of the other's replica-hours."""
     return max(0.0, -attainment.mean) + max(0.0, hours.mean) / _hours(other)
 
 
@@ -140,8 +136,8 @@ def _hours(point: Point) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Regret:
-    """Replica-hours of a policy's pick over one or several scenarios, split: what knows the arrivals, what of the rest
-    nobody could know, what is the policy's."""
+    """A policy's pick over one or several scenarios: its replica-hours, those of the oracle, and the unavoidable ones
+    of the known-rate baseline beyond it."""
 
     policy: str
     attainment: float
@@ -153,17 +149,17 @@ class Regret:
 
     @property
     def ours(self) -> float:
-        """What the policy took beyond what knows the rate."""
+        """Replica-hours beyond the known-rate baseline."""
         return self.hours - self.oracle - self.unavoidable
 
     @property
     def share(self) -> float:
-        """That, as a share of the oracle's replica-hours."""
+        """The same as a share of the oracle's replica-hours."""
         return self.ours / self.oracle if self.oracle else math.nan
 
 
 def regret(contests: Sequence[ScenarioResult], policy: str) -> Regret | None:
-    """Of the policy's picks over these scenarios together; None where it took part in none."""
+    """Of the policy's picks over these scenarios together; None if it took part in none."""
     found = [(contest, one.picked) for contest in contests if (one := contest.of(policy)) is not None]
     if not found:
         return None
@@ -183,8 +179,8 @@ def regret(contests: Sequence[ScenarioResult], policy: str) -> Regret | None:
 
 
 def cliffs(results: Results, steps: Mapping[str, float], policy: str) -> tuple[list[tuple[float, float]], float]:
-    """The policy's attainment at each step of a sweep (scenario -> the swept figure), and the first at which it is
-    under the target; infinite: none is."""
+    """The policy's attainment at each step of a sweep (`steps`: scenario -> the swept figure), and the first step below
+    the target; infinite if there is none."""
     found = []
     cliff = math.inf
     for name, value in sorted(steps.items(), key=lambda step: step[1]):
