@@ -1,6 +1,7 @@
 """`raylane costs`: a cost file for `raylane simulate` where no engine can be measured: from a profile of the model's
 layers, or from the data sheet of a GPU. Marked as unmeasured."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,11 +11,11 @@ from cli.console import console, fail
 from cli.options import chosen_model
 from cluster.artifacts import ArtifactError
 from cluster.spec import ClusterSpec, Model
-from deployments.engine_model.cost_file import CostFile, cost_file, write_cost_file
+from deployments.engine_model.cost_file import CostBasis, CostFile, cost_file, write_cost_file
 from deployments.engine_model.limits import EngineModelLimits
 from planning.costs.interconnect import Parallel
 from planning.costs.profile import Costs, from_profile
-from planning.costs.profile_files import read_profile
+from planning.costs.profile_files import is_of_gpu, profiled_gpu, read_profile
 from planning.costs.roofline import layers_of, roofline
 from planning.fit.architecture import read_architecture
 from planning.fit.memory import Plan, plan_of
@@ -86,8 +87,12 @@ def estimated(spec: ClusterSpec, model: Model, gpu: str, profile: Path | None = 
 def _costs(plan: Plan, parallel: Parallel, profile: Path | None) -> tuple[Costs, Literal["profile", "roofline"], str]:
     if profile is None:
         return roofline(plan, parallel), "roofline", "from data sheets; nothing was measured"
-    tables = read_profile(profile, parallel.tensor)
-    found = from_profile(tables, layers_of(plan.model), parallel, plan.gpu)
+    tables, profiled = read_profile(profile, parallel.tensor), profiled_gpu(profile)
+    own = profiled is None or is_of_gpu(profiled, plan.gpu)
+    basis = CostBasis.PROFILE if own else CostBasis.OTHER_PROFILE
+    found = from_profile(tables, layers_of(plan.model), parallel, plan.gpu, basis=basis)
+    if not own:
+        found = replace(found, notes=(*found.notes, f"the profile is of {profiled}, not of {plan.gpu.title}"))
     return found, "profile", f"from the profile {profile.name}; no engine was measured"
 
 

@@ -113,14 +113,20 @@ def instances() -> dict[str, Instance]:
     return found
 
 
-@cache
 def exchange_table(gpu: str, kind: Exchange, gpus: int) -> tuple[tuple[float, float], ...]:
     """Bytes of the tensor, and seconds, of an exchange between so many GPUs of that type in a node: measured. What has
     not been measured is empty."""
-    for row in _rows("exchanges.csv"):
-        if (row["gpu"], row["exchange"], int(row["gpus"])) == (gpu, kind, gpus):
-            return tuple((float(size), 1e-6 * float(us)) for size, us in row.items() if size.isdigit() and us)
-    return ()
+    return _exchanges().get((gpu, kind, gpus), ())
+
+
+@cache
+def _exchanges() -> dict[tuple[str, str, int], tuple[tuple[float, float], ...]]:
+    return {
+        (row["gpu"], row["exchange"], int(row["gpus"])): tuple(
+            (float(size), 1e-6 * float(us)) for size, us in row.items() if size.isdigit() and us
+        )
+        for row in _rows("exchanges.csv")
+    }
 
 
 @cache

@@ -65,9 +65,10 @@ class Interconnect:
         if gpus == 1 or size <= 0:
             return 0.0
         name, factor = _table_of(self.gpu)
-        points = exchange_table(name, kind, gpus) if name else ()
-        if points:
-            return _along(points, size * factor)
+        if name:
+            measured = next((count for count in _MEASURED_NUMBERS if count >= gpus), _MEASURED_NUMBERS[-1])
+            points = exchange_table(name, kind, measured)
+            return _along(points, size * factor) * max(1.0, gpus / measured)
         messages = 2 * (gpus - 1) if kind == "all_reduce" else gpus - 1
         return messages * self.send_s(size / gpus)
 
@@ -87,6 +88,8 @@ _LIKE = {
 """GPUs without a table, by the one with the same kind of switch: its latency holds, sizes are scaled by the links."""
 _PCIE_LIKE = "l40s"
 _MEASURED_GPUS = ("a100-80g", "h100", "l40s", "rtx-pro-6000")
+_MEASURED_NUMBERS = (2, 4, 8)
+"""Of GPUs in a node; between them the next one counts, beyond 8 (several nodes) time grows with the number: a guess."""
 
 
 def _table_of(gpu: Gpu) -> tuple[str, float]:

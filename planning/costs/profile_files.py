@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from cluster.hardware import Gpu
 from planning.costs.profile import Profile
 
 _ALIASES: Mapping[str, tuple[str, ...]] = {
@@ -56,6 +57,22 @@ def read_profile(place: Path, tensor_parallel: int = 1) -> Profile:
         attention=[(*(int(float(each)) for each in sizes), us) for sizes, us in tables["attention"]],  # type: ignore[misc]  # four sizes
         moe=[(int(float(sizes[0])), int(float(sizes[1])), us) for sizes, us in tables.get("moe", ())],
     )
+
+
+def profiled_gpu(place: Path) -> str | None:
+    """The name of the GPU in the bundle's `meta.yaml`, beside the tables or a folder above; None: there is none."""
+    for folder in (place, place.parent):
+        file = folder / "meta.yaml"
+        if file.is_file():
+            found = re.search(r"^gpu:\s*[\"']?([^\n\"']+)", file.read_text(encoding="utf-8"), re.MULTILINE)
+            return found.group(1).strip() if found else None
+    return None
+
+
+def is_of_gpu(title: str, gpu: Gpu) -> bool:
+    """Whether a driver's title (`NVIDIA A100-SXM4-80GB`) is that of a GPU (`a100-80g`)."""
+    words = re.split(r"[\s_-]+", title.lower())
+    return all(word in words or f"{word}b" in words for word in gpu.name.lower().split("-"))
 
 
 def _find(place: Path, kind: str, tensor_parallel: int) -> Path | None:

@@ -143,14 +143,17 @@ def _mixture(layer: Layer) -> Mixture:
     return Mixture(count, min(count, layer.experts_a_token))
 
 
+_WEIGHTS_ONLY = ("awq", "experts_int8", "gptq", "mxfp4")
+"""Quantizations whose products are computed in 16 bits."""
+
+
 def _flops(plan: Plan) -> float:
-    """Of the precision that products are computed in: that of 8-bit weights where the GPU has units for it."""
-    gpu = plan.gpu
-    eight_bits = plan.quantization is not None and plan.quantization.method in _EIGHT_BITS
-    return gpu.fp8_flops if eight_bits and gpu.fp8_flops else gpu.bf16_flops
-
-
-_EIGHT_BITS = ("fp8", "fbgemm_fp8", "modelopt")
+    """Of the precision that products are computed in: that of quantized weights where the GPU has units for it."""
+    gpu, quantization = plan.gpu, plan.quantization
+    if quantization is None or quantization.method in _WEIGHTS_ONLY:
+        return gpu.bf16_flops
+    units = {8: gpu.fp8_flops, 4: gpu.fp4_flops if quantization.method == "modelopt_fp4" else None}
+    return units.get(quantization.bits) or gpu.bf16_flops
 
 
 def _sampled(plan: Plan, parallel: Parallel, roof: Roof, link: Interconnect | None) -> Curve:

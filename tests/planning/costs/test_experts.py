@@ -10,7 +10,7 @@ from planning.costs.experts import Mixture
 QWEN = Mixture(128, 8)
 
 
-def drawn(tokens: int, draws: int = 300) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
+def drawn(tokens: int, draws: int = 80) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
     """Which experts are reached, by draw."""
     rng = np.random.default_rng(1)
     reached = np.zeros((draws, QWEN.experts), dtype=bool)

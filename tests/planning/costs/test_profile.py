@@ -1,7 +1,5 @@
 """Profiles of layers: what is in them is counted, what is not known is named, and files of either form are read."""
 
-import gzip
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,38 +10,15 @@ from deployments.engine_model.cost_model import Chunk
 from planning.costs.experts import Mixture
 from planning.costs.host import Host
 from planning.costs.interconnect import Interconnect, Parallel
-from planning.costs.profile import ModelLayers, Points, Profile, from_profile
-from planning.costs.profile_files import ProfileError, read_profile
+from planning.costs.profile import ModelLayers, Profile, from_profile
+from planning.costs.profile_files import ProfileError, is_of_gpu, profiled_gpu, read_profile
 from planning.costs.roofline import layers_of
 from planning.fit.architecture import read_architecture
+from tests.planning.costs.bundles import ATTENTION, DENSE, SPARSE, TOKENS, flat, written
 from tests.planning.fit.configs import LLAMA_8B, QWEN3_30B_A3B
 
-TOKENS = (1, 64, 512, 2_048)
-NO_HOST = Host(0.0, 0.0, 0.5, 2.0, "none")
 MIXTURE = Mixture(128, 8)
-
-
-def flat(us: float, sizes: Sequence[int] = TOKENS) -> Points:
-    return [(size, us) for size in sizes]
-
-
-ATTENTION = [
-    *((chunk, past, 0, 0, 10.0 + chunk * (past + chunk / 2) / 1e4) for chunk in (16, 2_048) for past in (0, 1_024)),
-    *((0, 0, decodes, kv, 10.0 + decodes * kv / 1e3) for decodes in (1, 64) for kv in (16, 1_024)),
-]
-DENSE = Profile(
-    dense={
-        **{name: flat(1.0) for name in ("embedding", "final_layernorm", "layernorm", "rotary_emb", "act_fn")},
-        **{name: flat(10.0) for name in ("qkv_proj", "o_proj", "gate_up_proj", "down_proj")},
-    },
-    per_sequence={"lm_head": flat(100.0, (1, 128)), "sampler": flat(20.0, (1, 128))},
-    attention=ATTENTION,
-)
-SPARSE = replace(
-    DENSE,
-    dense={name: points for name, points in DENSE.dense.items() if name not in ("gate_up_proj", "act_fn", "down_proj")},
-    moe=[(tokens, experts, 10.0 + experts) for tokens in TOKENS for experts in (8, 64, 128)],
-)
+NO_HOST = Host(0.0, 0.0, 0.5, 2.0, "none")
 
 
 def test_each_layer_is_counted_as_often_as_blocks_have_it() -> None:
@@ -141,39 +116,6 @@ def test_the_layers_of_public_models() -> None:
     assert (found.dense, found.mixtures, found.mixture) == (0, 48, MIXTURE)
 
 
-def written(
-    folder: Path, unit: str = "time_us", factor: float = 1.0, packed: bool = False, names: str = "{}.csv"
-) -> None:
-    """The sparse profile as files."""
-    tables = {
-        "dense": ["layer,tokens", *(f"{name},{x}" for name, points in SPARSE.dense.items() for x, _ in points)],
-        "per_sequence": [
-            "layer,sequences",
-            *(f"{n},{x}" for n, points in SPARSE.per_sequence.items() for x, _ in points),
-        ],
-        "attention": [
-            "prefill_chunk,kv_prefill,n_decode,kv_decode",
-            *(",".join(map(str, row[:4])) for row in ATTENTION),
-        ],
-        "moe": ["tokens,activated_experts", *(f"{tokens},{experts}" for tokens, experts, _ in SPARSE.moe)],
-    }
-    times = {
-        "dense": [us for points in SPARSE.dense.values() for _, us in points],
-        "per_sequence": [us for points in SPARSE.per_sequence.values() for _, us in points],
-        "attention": [row[4] for row in ATTENTION],
-        "moe": [us for *_, us in SPARSE.moe],
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    for kind, rows in tables.items():
-        values = [unit, *(str(factor * us) for us in times[kind])]
-        text = "\n".join(f"{row},{value}" for row, value in zip(rows, values, strict=True))
-        file = folder / names.format(kind)
-        if packed:
-            file.with_name(file.name + ".gz").write_bytes(gzip.compress(text.encode()))
-        else:
-            file.write_text(text)
-
-
 @pytest.mark.parametrize(
     ("unit", "factor", "packed"), [("time_us", 1.0, False), ("latency(ns)", 1e3, True), ("time_ms", 1e-3, False)]
 )
@@ -198,6 +140,26 @@ def test_experts_are_profiled_on_one_gpu_and_used_by_every_degree(tmp_path: Path
 def test_files_with_one_beginning_are_a_profile(tmp_path: Path) -> None:
     written(tmp_path, packed=True, names="GPU__model__bf16__tp1__{}.csv")
     assert len(read_profile(tmp_path / "GPU__model__bf16__tp1").attention) == len(ATTENTION)
+
+
+@pytest.mark.parametrize(
+    ("title", "gpu", "same"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "a100-80g", True),
+        ("NVIDIA A100-SXM4-40GB", "a100-80g", False),
+        ("NVIDIA H100 80GB HBM3", "h100", True),
+        ("NVIDIA L40S", "l4", False),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090", True),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000", True),
+    ],
+)
+def test_a_bundle_says_which_gpu_it_is_of(tmp_path: Path, title: str, gpu: str, same: bool) -> None:
+    (tmp_path / "tp1").mkdir()
+    assert profiled_gpu(tmp_path / "tp1") is None
+    (tmp_path / "meta.yaml").write_text(f"vllm_version: 0.19.0\ngpu: {title}\nhardware: X\n")
+    for place in (tmp_path, tmp_path / "tp1"):
+        assert profiled_gpu(place) == title
+    assert is_of_gpu(title, gpu_named(gpu)) == same
 
 
 def test_files_that_cannot_be_read_are_named_with_what_was_expected(tmp_path: Path) -> None:

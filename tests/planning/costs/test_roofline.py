@@ -14,6 +14,8 @@ from planning.costs.profile import Costs
 from planning.costs.roofline import roofline
 from planning.fit.architecture import read_architecture
 from planning.fit.memory import FitSettings, plan_of
+from planning.fit.verdict import fit
+from tests.planning.fit import configs
 from tests.planning.fit.configs import GEMMA3_27B, LLAMA_8B, LLAMA_70B, QWEN3_30B_A3B, QWEN3_32B
 
 SETTINGS = FitSettings(max_num_seqs=128, max_num_batched_tokens=2_048)
@@ -77,6 +79,20 @@ def test_eight_bit_weights_are_read_in_half_the_time() -> None:
     quantized = {**LLAMA_70B, "quantization_config": {"quant_method": "fp8", "activation_scheme": "dynamic"}}
     full, half = (costs_of(config, "h100", 4).model for config in (LLAMA_70B, quantized))
     assert 0.45 * full.dense(16) < half.dense(16) < 0.7 * full.dense(16)
+
+
+def test_every_public_architecture_has_costs_on_one_gpu_and_on_eight() -> None:
+    """A decode of one token reads no more than all weights, in the time of its launches."""
+    found = {name: config for name, config in vars(configs).items() if name.isupper() and isinstance(config, dict)}
+    assert len(found) > 10
+    for config in found.values():
+        for tensor in (1, 8):
+            architecture, settings = read_architecture(config), replace(SETTINGS, tensor_parallel=tensor)
+            cost = costs_of(config, tensor=tensor).model
+            read_s = fit(architecture, settings, gpu_named("h100")).weights_bytes / gpu_named("h100").memory_bytes_per_s
+            launches_s = 200e-6 * len(architecture.layers)
+            assert cost.step_s((), 1, 1_000, 0) < 1.6 * read_s + launches_s
+            assert cost.step_s((), 256, 256_000, 0) > 0.5 * read_s
 
 
 def test_prompts_and_decodes_share_a_step_for_less_than_two() -> None:

@@ -1,0 +1,53 @@
+"""`raylane costs`: from a profile and from data sheets, with what the times rest on, and clear refusals."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from cli.main import app
+from cluster.files import shipped
+from deployments.engine_model.cost_file import CostBasis, read_cost_file
+from tests.planning.costs.bundles import DENSE, SPARSE, written
+
+SPEC = str(shipped("specs/local.yaml"))
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["costs", SPEC, "--gpu", "L40S", *arguments], env={"COLUMNS": "200"})
+
+
+def test_a_data_sheet_gives_costs_and_says_how_sure_they_are(tmp_path: Path) -> None:
+    out = tmp_path / "costs.json"
+    result = run("--out", str(out))
+    assert result.exit_code == 0, result.output
+    assert "not measured" in result.output
+    assert "kernels: data sheet" in result.output
+    file = read_cost_file(out)
+    low, high = file.likely()
+    assert file.basis == "roofline"
+    assert low < 1 < high
+    assert f"{low:.0%} to {high:.0%}" in result.output
+
+
+def test_a_profile_gives_costs_and_names_whose_it_is(tmp_path: Path) -> None:
+    written(tmp_path / "tp1", profile=DENSE)
+    out = tmp_path / "costs.json"
+    result = run("--out", str(out), "--profile", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    file = read_cost_file(out)
+    assert (file.basis, file.sources[0].basis, file.unmodelled) == ("profile", CostBasis.PROFILE, ())
+    (tmp_path / "meta.yaml").write_text("gpu: NVIDIA GeForce RTX 4090\n")
+    assert "the profile is of NVIDIA GeForce RTX 4090" in run("--out", str(out), "--profile", str(tmp_path)).output
+    file = read_cost_file(out)
+    assert file.sources[0].basis is CostBasis.OTHER_PROFILE
+    assert len(file.unmodelled) == 1
+
+
+@pytest.mark.parametrize(("content", "named"), [(SPARSE, "feed-forward"), (None, "tp1/dense.csv")])
+def test_a_profile_that_lacks_something_is_refused(tmp_path: Path, content: object, named: str) -> None:
+    if content is SPARSE:
+        written(tmp_path / "tp1", profile=SPARSE)
+    result = run("--out", str(tmp_path / "costs.json"), "--profile", str(tmp_path))
+    assert result.exit_code == 2
+    assert named in result.output + result.stderr
