@@ -1,1 +1,1 @@
-"""The scenarios: one complaint of users a file. `registry.py` lists them."""
+"""The scenarios, one complaint of users in each file. `registry.py` lists them."""

@@ -1,9 +1,9 @@
 """Azure's recorded hours: a chat service, and code completion.
 
-The hours of 2023 (AzurePublicDataset; Splitwise, ISCA 2024), time as recorded. Policies are tuned on the first half and
-judged on the second; a run leaves out a random seventh of the requests. Chat is steady with a slow swell; code comes in
-salvos with silent minutes between, on an engine half as fast. A good policy holds what the noise needs, and no more; in
-code nobody can foresee a salvo, so the SLO costs idle replicas.
+The hours of 2023 (AzurePublicDataset; Splitwise, ISCA 2024) at their recorded times. Policies are tuned on the first
+half and judged on the second; a run leaves out a random seventh of the requests. Chat is steady with a slow swell. Code
+comes in salvos with quiet minutes between, on an engine half as fast. A good policy holds what the noise needs, and no
+more. Nobody can foresee a salvo of code, so the SLO costs idle replicas there.
 """
 
 from autoscaling.scaler.decision import Bounds

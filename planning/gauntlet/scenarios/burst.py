@@ -1,10 +1,10 @@
 """A burst whose queue the gauges do not show.
 
-Complaint: Dynamo #10528. A burst waited in front of the engines, where the planner did not look: time to first token
-about 160 s against an SLO of 3 s, goodput 9 %, and one replica held. Run: chat at 1.6 replicas' worth; twice, without
-warning, several times as much for some minutes. Requests wait in lanes, so that engines look full, not overfull. A good
-policy sees the seconds of work that wait, asks at once for as many as the burst needs and not one by one, and does not
-hold them for ever.
+Complaint: Dynamo #10528. A burst waited in front of the engines, where the planner did not look: the time to first
+token was about 160 s with an SLO of 3 s, the goodput 9 %, and the planner kept one replica. Run: chat at a load of 1.6
+replicas; twice, without warning, several times as much for some minutes. Requests wait in lanes, so engines look full
+but not overloaded. A good policy sees the waiting seconds of work, requests at once as many replicas as the burst
+needs, and releases them again.
 """
 
 from autoscaling.scaler.decision import Bounds

@@ -1,8 +1,9 @@
 """A constant load near a whole number of replicas.
 
-Complaints: Ray #18925 (up and down, for ever, at small n), Dynamo #9294 (2 to 1 and back, for want of asking whether
-one less would carry the load). Run: the same load for half an hour, just where n replicas are too few and n + 1 look
-half idle; plain Poisson noise. A good policy takes the larger number and stays: every reversal is a flap.
+Complaints: Ray #18925 (endless steps up and down at small numbers), Dynamo #9294 (2 to 1 and back, because nothing
+checked whether one replica less would carry the load). Run: the same load for half an hour, at which n replicas are too
+few and n + 1 look half idle, with plain Poisson noise. A good policy takes the larger number and stays: every reversal
+is a flap.
 """
 
 from autoscaling.scaler.decision import Bounds

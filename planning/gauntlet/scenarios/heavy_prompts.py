@@ -1,7 +1,7 @@
 """Prompts sixteen times as long at the same rate.
 
-Complaint: Ray-LLM #133. A request counted as one, however long its prompt was. Run: short questions at a constant rate;
-for a quarter of an hour each brings a document along, so its prompt is sixteen times as long, and the same number of
+Complaint: Ray-LLM #133. A request counted as one, however long its prompt was. Run: short questions at a constant rate.
+For a quarter of an hour each has a document with it, so its prompt is sixteen times as long, and the same number of
 requests is several times the work. A good policy scales on work.
 """
 

@@ -1,7 +1,7 @@
 """Almost no traffic.
 
-Complaint: llm-d autoscaling #380. Replicas were added while there was no load. Run: a request now and then, with an
-answer of ordinary length; four replicas stand there from before. A good policy goes down to one and stays.
+Complaint: llm-d autoscaling #380. Replicas were added while there was no load. Run: an occasional request with an
+answer of ordinary length, at first with four replicas. A good policy goes down to one and stays.
 """
 
 from autoscaling.scaler.decision import Bounds

@@ -1,8 +1,8 @@
 """An operator's edit in the middle of the day.
 
-Complaint: Dynamo #4420. Somebody edited the number of replicas by hand, and the planner stood still from then on. Run:
-2.2 replicas' worth; at minute 8 the number is set to 8, at minute 20 to 1. A good policy gives the surplus back in its
-own time, and fixes the shortage at once.
+Complaint: Dynamo #4420. Somebody edited the number of replicas by hand, and the planner did nothing from then on. Run:
+a load of 2.2 replicas; in minute 8 the number is set to 8, in minute 20 to 1. A good policy releases the surplus slowly
+and fixes the shortage at once.
 """
 
 from autoscaling.scaler.decision import Bounds

@@ -1,9 +1,9 @@
 """Load that swings faster than replicas start.
 
-Complaint: Ray #63279. A load that swung every minute drove 500 to 2,000 replicas and back every minute; the worst
-latency was 40 s. Run: a minute at 1 replica's worth, a minute at 4, for half an hour; a replica takes a minute to
-start, so whoever follows is always a minute late. A good policy holds what the high minutes need, and never reverses:
-every change against the last one is a flap here, since no replica could follow that load.
+Complaint: Ray #63279. A load that swung every minute drove 500 to 2,000 replicas up and down every minute; the worst
+latency was 40 s. Run: a minute at a load of 1 replica, a minute at 4, for half an hour. A replica takes a minute to
+start, so a policy that follows is always a minute late. A good policy holds what the busy minutes need and never
+reverses: no replica could follow that load, so every reversal is a flap.
 """
 
 from autoscaling.scaler.decision import Bounds

@@ -1,9 +1,9 @@
-"""Whatever sends the requests is down for less than half an hour, and comes back at once.
+"""The upstream fails for less than half an hour, and its whole load returns at once.
 
-Complaint: on a recorded day of ServeGen's m-mid next to nothing comes from 15:00 to 17:00, and a policy that takes
-silence for the end of the day sends the whole fleet home within minutes. Run: five replicas' worth, then a stray
-request now and then for 22 to 28 minutes, then five again from one second to the next. A good policy gives replicas
-back step by step, does not move at every stray request, and has some left when the load returns.
+Complaint: on a recorded day of ServeGen's m-mid almost nothing arrives from 15:00 to 17:00. A policy that takes this
+for the end of the day removes the whole fleet within minutes. Run: a load of five replicas, then a stray request now
+and then for 22 to 28 minutes, then five again within a second. A good policy removes replicas step by step, ignores
+stray requests, and has some left when the load returns.
 """
 
 from autoscaling.scaler.decision import Bounds

@@ -1,8 +1,8 @@
-"""More than there is room for.
+"""More load than the replicas can carry.
 
-Complaints: Ray #65193 (503s of an overload paged the on-call and ejected healthy replicas), Dynamo #6145 (the target
-ran away without bound). Run: 2 replicas' worth, for five minutes 5.5, then 1; there is room for 4. No policy can meet
-the SLO meanwhile: a good one goes to the most that it may, stays there as long as work waits, and comes back.
+Complaints: Ray #65193 (503s of an overload paged the on-call engineer and ejected healthy replicas), Dynamo #6145 (the
+target grew without bound). Run: a load of 2 replicas, 5.5 for five minutes, then 1; there is room for 4. No policy can
+meet the SLO meanwhile. A good one goes to its maximum, stays there while work waits, and comes back.
 """
 
 from autoscaling.scaler.decision import Bounds

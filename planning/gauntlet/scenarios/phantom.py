@@ -1,9 +1,9 @@
 """Requests that exist only in the scheduler's counts.
 
-Complaint: Ray #61551. Counts of requests in flight leaked, and pinned replicas after the traffic had gone. Run: 3.5
-replicas' worth for ten minutes, then half a replica's; shortly before, one full replica becomes unresponsive, and
-counts as full for a quarter of an hour, until it is given up and replaced. A good policy counts what
-replicas report, waits as long as is prudent, and then lets go of the others.
+Complaint: Ray #61551. Counts of requests in flight leaked and kept replicas after the traffic had ended. Run: a load of
+3.5 replicas for ten minutes, then of half a replica. Shortly before that, one full replica becomes unresponsive, and
+counts as full for a quarter of an hour, until it is given up and replaced. A good policy counts what replicas report,
+waits for a prudent time, and then releases the others.
 """
 
 from autoscaling.scaler.decision import Bounds

@@ -1,8 +1,8 @@
 """From 2 to 10 requests a second and down to 1, on at most 8 replicas.
 
-Where it is from: llm-d's own test of its SLO policy, which held 95.8 % of the SLO at 5.93 replicas on average, against
-8 that stand there all the time. Run: five minutes at 2, a climb of five minutes, ten minutes at 10, down in five
-minutes, five minutes at 1. A good policy is ahead of the climb and behind the descent by no more than a start takes.
+Source: llm-d's own test of its SLO policy, which met 95.8 % of the SLO with 5.93 replicas on average instead of a
+constant 8. Run: five minutes at 2, a climb of five minutes, ten minutes at 10, down in five minutes, five minutes at 1.
+A good policy leads the climb, and trails the descent by no more than a start-up time.
 """
 
 from autoscaling.scaler.decision import Bounds

@@ -1,11 +1,11 @@
 """ServeGen's days: the shape of a real service's day, with the long answers of a reasoning model.
 
 ServeGen (Alibaba, 2025) describes two weeks of a small chat model by client, and one day of deepseek-r1. Both are
-scaled to some 45,000 requests a day on a slow engine, which are three to four replicas' worth on average and twice that
-in the evening. Rates and gaps are those of the description (10-minute counts, bursts by client); lengths are those of
-deepseek-r1's day, for all days, cut at 8,000 and 4,000 tokens. Policies are tuned on day 1 of the small model, which
-has enough of everything, and judged on days 4 to 9 and on deepseek-r1's own. A good policy follows the day, keeps what
-the noise needs, and takes nothing away that it needs again before it would have started.
+scaled to some 45,000 requests a day on a slow engine: three to four replicas on average and twice as many in the
+evening. Rates and gaps are those of the description (10-minute counts, bursts by client). Lengths are those of
+deepseek-r1's day, on all days, cut at 8,000 and 4,000 tokens. Policies are tuned on day 1 of the small model, which has
+enough variety, and judged on days 4 to 9 and on deepseek-r1's own day. A good policy follows the day, keeps what the
+noise needs, and removes no replica that it needs again before a new one would have started.
 """
 
 import zlib

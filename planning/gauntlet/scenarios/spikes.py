@@ -1,9 +1,9 @@
 """Spikes that are over before a replica has started.
 
-Complaint: Ray #43034. What was started for a spike was still starting when the spike was over, and the step down that
-followed ended replicas that served. Run: 1.5 replicas' worth, every few minutes three quarters of a minute of 3; a
-replica takes two minutes to start. The platform here ends what has not started first, as Serve does now. A good policy
-keeps room for such spikes or lets them pass, and in neither case goes up and down with them.
+Complaint: Ray #43034. Replicas started for a spike were still starting when it was over, and the step down that
+followed ended replicas that served. Run: a load of 1.5 replicas, and every few minutes 3 for three quarters of a
+minute. A replica takes two minutes to start. The platform here ends starting replicas first, as Serve does now. A good
+policy keeps room for such spikes or lets them pass; either way its number does not follow them.
 """
 
 from autoscaling.scaler.decision import Bounds

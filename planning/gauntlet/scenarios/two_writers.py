@@ -1,8 +1,8 @@
-"""Two hands on one number.
+"""Two writers of one number.
 
-Complaint: AIBrix #1661. Two controllers wrote the number of replicas of one deployment, and each undid what the other
-had done. Run: 2.8 replicas' worth, slowly swaying; now and then somebody else sets the number, mostly one too low. A
-good policy starts from what is there, not from what it remembers, puts it right once, and does not swing.
+Complaint: AIBrix #1661. Two controllers wrote the number of replicas of one deployment, and each undid the other's
+change. Run: a slowly varying load of 2.8 replicas; now and then something else sets the number, mostly one too low. A
+good policy starts from the applied number, corrects it once, and does not swing.
 """
 
 from autoscaling.scaler.decision import Bounds

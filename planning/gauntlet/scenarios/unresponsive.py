@@ -1,8 +1,8 @@
 """One replica that does not report, while the load grows.
 
-Complaint: AIBrix #1032. The metrics of one replica could not be read, and nothing was scaled any more. Run: from 1.5 to
-4 replicas' worth in ten minutes; one of three replicas is unresponsive during most of the climb, so that nothing new is
-placed there. A good policy scales up for what the others have to carry.
+Complaint: AIBrix #1032. The metrics of one replica could not be read, and scaling stopped. Run: from a load of 1.5 to 4
+replicas in ten minutes; one of three replicas is unresponsive during most of the climb, so nothing new is placed there.
+A good policy adds replicas for what the others have to carry.
 """
 
 from autoscaling.scaler.decision import Bounds
