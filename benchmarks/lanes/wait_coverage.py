@@ -1,8 +1,7 @@
-"""Whether the waits that clients were told held, from the gateway's trace file: coverage and pinball loss by lane.
-Pure.
+"""How often wait estimates held, from the gateway's trace file: coverage and pinball loss by lane. Pure.
 
-The rival is what a dashboard offers: the 95th percentile of the waits of the requests that were placed in the minute
-before, same lane.
+The rival is the figure of a dashboard: the 95th percentile of the waits of the lane's requests that were placed in the
+minute before.
 """
 
 import json
@@ -18,8 +17,7 @@ _WINDOW_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class WaitRecord:
-    """A queued request: when it was told what, and what became of it (`placed` false: it left before, after
-    `wait_s`)."""
+    """A queued request: when it got which estimate, and what happened (`placed` false: it left after `wait_s`)."""
 
     lane: str
     reported_s: float
@@ -31,8 +29,8 @@ class WaitRecord:
 
 @dataclass(frozen=True, slots=True)
 class LaneCoverage:
-    """One lane. `pinball` and `rival_pinball` are mean losses in seconds; `censored` left before their p95 and say
-    nothing."""
+    """One lane. `pinball`, `rival_pinball`: mean losses in seconds; `censored`: requests that left before their p95,
+    which prove nothing."""
 
     lane: str
     reported: int
@@ -57,14 +55,14 @@ def read_wait_estimates(lines: Iterable[str], since_unix_s: float) -> list[WaitR
             placed = record["replica"] is not None
             p50_s, p95_s = record["eta_s"]
             found.append(WaitRecord(record["lane"], record["arrived_s"], p50_s, p95_s, wait_s, placed))
-    return sorted(found, key=lambda wait_estimate: wait_estimate.reported_s)
+    return sorted(found, key=lambda one: one.reported_s)
 
 
-def coverage(wait_estimates: list[WaitRecord]) -> list[LaneCoverage]:
-    """How the promises of each lane held."""
+def coverage(estimates: list[WaitRecord]) -> list[LaneCoverage]:
+    """How often the wait estimates of each lane held."""
     by_lane: dict[str, list[WaitRecord]] = defaultdict(list)
-    for wait_estimate in wait_estimates:
-        by_lane[wait_estimate.lane].append(wait_estimate)
+    for one in estimates:
+        by_lane[one.lane].append(one)
     return [_of_lane(lane, by_lane[lane]) for lane in sorted(by_lane)]
 
 
@@ -73,47 +71,34 @@ def pinball(quantile: float, wait_s: float) -> float:
     return LEVEL * (wait_s - quantile) if wait_s > quantile else (1.0 - LEVEL) * (quantile - wait_s)
 
 
-def _of_lane(lane: str, wait_estimates: list[WaitRecord]) -> LaneCoverage:
-    known = [
-        wait_estimate
-        for wait_estimate in wait_estimates
-        if wait_estimate.placed or wait_estimate.wait_s > wait_estimate.p95_s
-    ]
-    ours = [pinball(wait_estimate.p95_s, wait_estimate.wait_s) for wait_estimate in known if wait_estimate.placed]
+def _of_lane(lane: str, estimates: list[WaitRecord]) -> LaneCoverage:
+    known = [one for one in estimates if one.placed or one.wait_s > one.p95_s]
+    ours = [pinball(one.p95_s, one.wait_s) for one in known if one.placed]
     count = max(1, len(known))
     return LaneCoverage(
         lane,
-        len(wait_estimates),
-        sum(wait_estimate.wait_s <= wait_estimate.p50_s for wait_estimate in known) / count,
-        sum(wait_estimate.wait_s <= wait_estimate.p95_s for wait_estimate in known) / count,
-        len(wait_estimates) - len(known),
+        len(estimates),
+        sum(one.wait_s <= one.p50_s for one in known) / count,
+        sum(one.wait_s <= one.p95_s for one in known) / count,
+        len(estimates) - len(known),
         sum(ours) / max(1, len(ours)),
-        _rival(wait_estimates),
+        _rival(estimates),
     )
 
 
-def _rival(wait_estimates: list[WaitRecord]) -> float:
-    placed = sorted(
-        (wait_estimate for wait_estimate in wait_estimates if wait_estimate.placed),
-        key=lambda wait_estimate: wait_estimate.reported_s + wait_estimate.wait_s,
-    )
+def _rival(estimates: list[WaitRecord]) -> float:
+    placed = [one for one in estimates if one.placed]
+    done = sorted((one.reported_s + one.wait_s, one.wait_s) for one in placed)
     window: deque[tuple[float, float]] = deque()
     ordered: list[float] = []
-    losses, next_placed = [], 0
-    for wait_estimate in sorted(
-        (wait_estimate for wait_estimate in wait_estimates if wait_estimate.placed),
-        key=lambda wait_estimate: wait_estimate.reported_s,
-    ):
-        while (
-            next_placed < len(placed)
-            and placed[next_placed].reported_s + placed[next_placed].wait_s <= wait_estimate.reported_s
-        ):
-            done = placed[next_placed]
-            window.append((done.reported_s + done.wait_s, done.wait_s))
-            insort(ordered, done.wait_s)
-            next_placed += 1
-        while window and window[0][0] < wait_estimate.reported_s - _WINDOW_S:
+    losses, known = [], 0
+    for one in sorted(placed, key=lambda one: one.reported_s):
+        while known < len(done) and done[known][0] <= one.reported_s:
+            window.append(done[known])
+            insort(ordered, done[known][1])
+            known += 1
+        while window and window[0][0] < one.reported_s - _WINDOW_S:
             ordered.remove(window.popleft()[1])
         guess = ordered[min(len(ordered) - 1, int(LEVEL * len(ordered)))] if ordered else 0.0
-        losses.append(pinball(guess, wait_estimate.wait_s))
+        losses.append(pinball(guess, one.wait_s))
     return sum(losses) / max(1, len(losses))

@@ -204,18 +204,27 @@ async def _turn(
 
 
 async def _run(side: ComparisonSide, concurrency: int, requests: int, plan: ComparisonPlan, seed: int) -> RunRecord:
-    prompt, output = Fixed(plan.shape.prompt_tokens), Fixed(plan.shape.output_tokens)
-    record = RunRecord()
-    clients = side.clients(plan.shape.stream)
+    record, clients = RunRecord(), side.clients(plan.shape.stream)
+    tokens, share = (plan.shape.prompt_tokens, plan.shape.output_tokens), len(clients)
     async with asyncio.TaskGroup() as group:
-        for number, client in enumerate(clients):
-            pace, extent = (
-                RequestPace(concurrency=concurrency // len(clients)),
-                Extent(requests=requests // len(clients)),
-            )
-            load = drawn_load(prompt, output, pace, extent, seed + number)
-            group.create_task(run(client, plan.prompts(seed + number, client.stream), load, record))
+        for own, client in enumerate(clients, seed):
+            prompts = plan.prompts(own, client.stream)
+            group.create_task(closed_run(client, prompts, tokens, concurrency // share, requests // share, own, record))
     return record
+
+
+async def closed_run(
+    client: BenchClient,
+    prompts: Prompts,
+    tokens: tuple[int, int],
+    concurrency: int,
+    requests: int,
+    seed: int,
+    record: RunRecord,
+) -> None:
+    """A closed loop of `concurrency` clients. `tokens`: of each prompt and each answer."""
+    pace, extent = RequestPace(concurrency=concurrency), Extent(requests=requests)
+    await run(client, prompts, drawn_load(Fixed(tokens[0]), Fixed(tokens[1]), pace, extent, seed), record)
 
 
 def _seed(*parts: object) -> int:

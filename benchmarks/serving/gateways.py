@@ -18,14 +18,13 @@ import typer
 import yaml
 
 from benchmarks.harness import JsonFile, console, in_turns, median_interval, run_facts, run_program, write_json
+from benchmarks.serving.contest import closed_run
 from benchmarks.serving.gateway import read_status
 from benchmarks.serving.sides import Side, make_side, one_replica_spec, write_spec
 from cli.bench.client import BenchClient
-from cli.bench.load import Extent, RequestPace, drawn_load, run
 from cli.bench.prompts import Prompts, RequestOptions, Vocabulary, measure_vocabulary
 from cli.bench.record import RunRecord
 from cli.private_cell import free_port
-from planning.workload.lengths import Fixed
 
 SCHEMA_VERSION = 1
 _TOKENS = 64
@@ -70,10 +69,7 @@ class GatewayCluster:
         before, began_s = self._cpu_s(), time.monotonic()
         async with BenchClient(self.side.url, "completions") as client:
             prompts = Prompts(vocabulary, RequestOptions(_MODEL, "completions", ignore_eos=True), seed)
-            load = drawn_load(
-                Fixed(_TOKENS), Fixed(_TOKENS), RequestPace(concurrency=concurrency), Extent(requests=requests), seed
-            )
-            await run(client, prompts, load, record)
+            await closed_run(client, prompts, (_TOKENS, _TOKENS), concurrency, requests, seed, record)
         elapsed_s = time.monotonic() - began_s
         tokens = (record.ended - record.failed) * _TOKENS
         self.rounds.append(Round(tokens / elapsed_s, 1_000 * (self._cpu_s() - before) / tokens, record.failed))

@@ -20,15 +20,14 @@ import psutil
 import typer
 
 from benchmarks.harness import JsonFile, Source, console, run_facts, run_program, write_json
+from benchmarks.serving.contest import closed_run
 from benchmarks.serving.gateway import gateway_pid, read_status
 from benchmarks.serving.sides import make_side, one_replica_spec, write_spec
 from cli.bench.client import BenchClient
-from cli.bench.load import Extent, RequestPace, drawn_load, run
 from cli.bench.prompts import Prompts, RequestOptions, measure_vocabulary
 from cli.bench.record import RunRecord
 from cli.private_cell import free_port
 from cli.server_process import ServerProcess
-from planning.workload.lengths import Fixed
 
 SCHEMA_VERSION = 1
 _FORBIDDEN = ("torch", "vllm")
@@ -78,15 +77,8 @@ async def _measure(
                     vocabulary, RequestOptions(spec.models[0].name, "completions", ignore_eos=True), seed=0
                 )
                 for number in range(_CHUNKS):
-                    extent = Extent(requests=requests // _CHUNKS)
-                    await run(
-                        client,
-                        prompts,
-                        drawn_load(
-                            Fixed(32), Fixed(output_tokens), RequestPace(concurrency=concurrency), extent, number
-                        ),
-                        record,
-                    )
+                    share = requests // _CHUNKS
+                    await closed_run(client, prompts, (32, output_tokens), concurrency, share, number, record)
                     sizes.append(await _settled_mib(pid))
             empty = await _settled_mib(empty_pid)
             forbidden = mapped(pid, _FORBIDDEN)
